@@ -24,7 +24,9 @@ from scheduler.core.feature_gates import (
     CAPACITY_SCORING,
     CHANGES,
     CLAIM_DEVICE_STATUS,
+    CONSUMABLE,
     DEFAULT_VERSION,
+    FRACTIONAL_RANGE,
     GATES,
     LOCKED_WITHOUT_EFFECT,
     TAINT_RULES,
@@ -35,6 +37,7 @@ from scheduler.core.feature_gates import (
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     BINDING_CONDITIONS: (CLAIM_DEVICE_STATUS,),
     TAINT_RULES: (TAINTS,),
+    FRACTIONAL_RANGE: (CONSUMABLE,),
 }
 """The gates that a gate requires. Locked gates are always on."""
 

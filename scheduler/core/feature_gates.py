@@ -30,6 +30,7 @@ CLAIM_DEVICE_STATUS: Final = "DRAResourceClaimDeviceStatus"
 EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 FILTER_TIMEOUT: Final = "DRASchedulerFilterTimeout"
 LIST_TYPES: Final = "DRAListTypeAttributes"
+FRACTIONAL_RANGE: Final = "DRAFractionalCapacityRange"
 
 
 class Stage(NamedTuple):
@@ -58,8 +59,9 @@ GATES: Final[Mapping[str, Mapping[str, Stage]]] = {
     DYNAMIC_RESOURCE_ALLOCATION: {"1.36": _LOCKED, "1.37": _LOCKED},
     LIST_TYPES: {"1.36": _OFF, "1.37": _OFF},
     TAINT_RULES: {"1.36": _OFF, "1.37": _ON},
+    FRACTIONAL_RANGE: {"1.36": _OFF, "1.37": _ON},
 }
-"""Gate → version → stage."""
+"""Gate → version → stage. A gate that a version lacks is off there."""
 
 _LOCKED_IN_BOTH: Final = frozenset(
     {
@@ -101,6 +103,17 @@ POD_EVENTS: Final = "PodEventsOfThreeKinds"
 ENTITY_METRICS: Final = "QueueMetricsOfEntities"
 """The queue has metrics of entities, which are pods or groups of pods; here all are pods."""
 
+LIMIT_NAMES_REQUEST: Final = "DeviceLimitNamesTheRequest"
+"""The text for a claim with too many devices names the request that exceeds the limit."""
+ERROR_NAMES_DEVICE: Final = "SelectorErrorNamesTheDevice"
+"""The text for a selector that fails names the device, and how to guard a missing key."""
+LISTS_IN_SELECTORS: Final = "ListAttributesInAllSelectors"
+"""Selectors may read list attributes without DRAListTypeAttributes; they failed on devices with any."""
+CONFIG_FOR_ALL: Final = "ConfigurationForAllRequestsNamesNone"
+"""An allocated configuration that is for each request of its claim names no requests."""
+DEVICE_CHANGES: Final = frozenset({LIMIT_NAMES_REQUEST, ERROR_NAMES_DEVICE, LISTS_IN_SELECTORS, CONFIG_FOR_ALL})
+"""The changes of device allocation in 1.37."""
+
 CHANGES: Final[Mapping[str, frozenset[str]]] = {
     "1.36": frozenset(),
     "1.37": frozenset(
@@ -116,7 +129,8 @@ CHANGES: Final[Mapping[str, frozenset[str]]] = {
             POD_EVENTS,
             ENTITY_METRICS,
         }
-    ),
+    )
+    | DEVICE_CHANGES,
 }
 """Version → the changes since 1.36 that no gate of upstream switches. Users cannot set them one by one."""
 

@@ -18,7 +18,7 @@ from scheduler.core.cooperative import Work
 from scheduler.plugins.dra.structured import (
     allocation_result as result,
     error_nodes as checking,
-    node_devices as consumption,
+    node_devices,
 )
 from scheduler.plugins.dra.structured.allocator import Allocator, _Choice
 from scheduler.plugins.dra.structured.constraints import AllocationConstraint, attribute_values as _attribute_values
@@ -37,16 +37,11 @@ _PLUGIN: Final = f"{_DRA}.plugin"
 _gather_pool, _gather_counters, _tolerates, _result, _configuration = (
     devicepools.gather_pool,
     devicepools._gather_counters,
-    consumption.tolerates,
+    node_devices.tolerates,
     result._result,
     result.configuration,
 )
-_evaluating, _add, _take, _violates = (
-    Selectors._evaluating,
-    AllocationConstraint.add,
-    AllocationState._take,
-    consumption._violates,
-)
+_evaluating, _add, _take = Selectors._evaluating, AllocationConstraint.add, AllocationState._take
 _give_back, _needed, _is_free, _values = (
     Allocator._give_back,
     checking._needed,
@@ -229,8 +224,8 @@ def _without(**fields: Any) -> Callable[..., Any]:
 
 
 def _configured(*sources: str) -> Callable[..., Any]:
-    def configuration(*given: Any) -> Any:
-        return tuple(each for each in _configuration(*given) if each.source in sources)
+    def configuration(*given: Any, **how: bool) -> Any:
+        return tuple(each for each in _configuration(*given, **how) if each.source in sources)
 
     return configuration
 
@@ -333,13 +328,13 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     "others consume nothing": Mutation({f"{_USE}.consumed": lambda *_: {}}, ("DeviceCapacities",)),
     "amounts are as they are asked for": Mutation(
-        {f"{_DRA}.structured.node_devices._up_in_range": lambda wanted, *_: wanted.nano}, ("DeviceCapacities",)
+        {f"{_DRA}.structured.capacities._up_in_range": lambda wanted, *_, **__: wanted.nano}, ("DeviceCapacities",)
     ),
     "any amount will do": Mutation(
-        {f"{_DRA}.structured.node_devices._violates": lambda *_: False}, ("DeviceCapacities",)
+        {f"{_DRA}.structured.capacities._violates": lambda *_, **__: False}, ("DeviceCapacities",)
     ),
     "the end of a range does not count": Mutation(
-        {f"{_DRA}.structured.node_devices._outside": lambda *_: False}, ("DeviceCapacities",)
+        {f"{_DRA}.structured.capacities._outside": lambda *_, **__: False}, ("DeviceCapacities",)
     ),
     "shares are not known": Mutation(_in_force(consumable=False), ("DeviceCapacities",)),
     "every share takes from the counters": Mutation({f"{_SEATS}.has_shares": lambda *_: False}, ("DeviceCapacities",)),

@@ -14,7 +14,8 @@ import msgspec
 
 from scheduler.api.quantity import Quantity, from_nano
 from scheduler.api.resource_v1 import DeviceId
-from scheduler.core.feature_gates import DEVICE_GATES_ON
+from scheduler.core.feature_gates import CONSUMABLE, DEVICE_CHANGES, DEVICE_GATES_ON, FRACTIONAL_RANGE, defaults
+from tests.e2e.controlplane.build import MINOR
 from tests.parity.devicechanges import alternatives, change, requests_of
 from tests.parity.generate import Dice
 from tests.parity.random_devices import device_seed
@@ -66,6 +67,11 @@ def drawn(seed: int) -> DeviceCase:
     dice = Dice(_FURTHER + seed)
     case = _of_laws(seed, dice) if seed % 2 else _of_scenario(seed, dice)
     gates = change(dice, set(case.gates), case.slices, case.held, case.claims)
+    gates |= {
+        gate
+        for gate in defaults(MINOR) - defaults("1.36")
+        if gate in DEVICE_CHANGES or (gate == FRACTIONAL_RANGE and CONSUMABLE in gates and dice.chance(0.9))
+    }
     return _speakable(dataclasses.replace(case, gates=frozenset(gates)))
 
 
@@ -176,7 +182,7 @@ def _plain(one: object) -> Json:
 def _quantity(value: Any) -> str:
     assert isinstance(value, Quantity)
     whole, rest = divmod(value.nano, 10**9)
-    return f"{value.nano // 10**6}m" if rest else str(whole)
+    return f"{value.nano}n" if rest else str(whole)
 
 
 # -- what can be asked of upstream -------------------------------------------------------------------------------------

@@ -33,6 +33,13 @@ _TOLERATIONS: Final[tuple[Json, ...]] = (
     {"key": "k", "operator": "Exists"},
     {"operator": "Exists", "effect": "NoExecute"},
 )
+_FRACTIONS: Final[tuple[Json, ...]] = (
+    {"value": "1", "requestPolicy": {"default": "100m", "validRange": {"min": "100m", "max": "900m", "step": "100m"}}},
+    {"value": "3500m", "requestPolicy": {"default": "500m", "validRange": {"min": "500m", "step": "750m"}}},
+    {"value": "4", "requestPolicy": {"default": "1", "validRange": {"min": "1", "step": "1"}}},
+    {"value": "2", "requestPolicy": {"default": "250m", "validValues": ["250m", "500m", "1"]}},
+)
+_PARTS: Final = ("100m", "150m", "250m", "700m", "1", "1001m", "1250m", "2", "1000500u")
 _Slices = list[Json]
 _Claims = list[Json]
 
@@ -156,6 +163,26 @@ def _share(dice: Dice, slices: _Slices, _: _Claims, claims: _Claims) -> None:
             request["capacity"] = {"requests": {"cap": str(dice.number(0, 8))}}
 
 
+def _share_fractions(dice: Dice, slices: _Slices, _: _Claims, claims: _Claims) -> None:
+    """Let devices of one slice be shared in fractions."""
+    for device in _devices(dice, slices):
+        if dice.chance(0.7):
+            device |= {"allowMultipleAllocations": True, "capacity": {"cap": dice.one(_FRACTIONS)}}
+    for request in _all_requests(claims):
+        if dice.chance(0.6):
+            request["capacity"] = {"requests": {"cap": dice.one(_PARTS)}}
+
+
+def _store_apart(dice: Dice, slices: _Slices, _: _Claims, __: _Claims) -> None:
+    """Publish the counter sets of one pool for one node, or for none."""
+    stores = [one["spec"] for one in slices if one["spec"].get("sharedCounters")]
+    if stores:
+        store = dice.one(stores)
+        for word in ("allNodes", "nodeSelector", "perDeviceNodeSelection"):
+            store.pop(word, None)
+        store["nodeName"] = dice.one(("n0", "n1", "n2", "nowhere"))
+
+
 def _shuffle(dice: Dice, slices: _Slices, _: _Claims, __: _Claims) -> None:
     slices[:] = [slices.pop(dice.number(0, len(slices) - 1)) for _ in range(len(slices))]
 
@@ -207,6 +234,6 @@ def _ease(dice: Dice, _: _Slices, __: _Claims, claims: _Claims) -> None:
 
 _CHANGES: Final[tuple[tuple[float, Callable[[Dice, _Slices, _Claims, _Claims], Any]], ...]] = (
     (0.3, _ease), (0.15, _recount), (0.04, _store_twice), (0.1, _select_twice), (0.12, _wait), (0.2, _taint),
-    (0.15, _share), (0.15, _look_in), (0.2, _constrain), (0.3, _shuffle),
+    (0.15, _share), (0.15, _look_in), (0.2, _constrain), (0.3, _shuffle), (0.1, _share_fractions), (0.15, _store_apart),
 )  # fmt: skip
 """With the share of cases that get each."""

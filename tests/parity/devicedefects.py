@@ -1,22 +1,27 @@
-"""Known defects of upstream's device allocator (v1.36.3), and for each the same case put so that the defect has no effect.
+"""Known defects of upstream's device allocator, and for each the same case put so that the defect has no effect.
 
 Where ours differs, upstream is asked again on the case as one of these puts it. A difference is known only if ours then agrees.
-docs/spec/dra.md §4 and §11 have the defects.
+docs/spec/dra.md §4 and §11 and docs/spec/changes-1.37-devices.md have the defects.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from scheduler.api.core_v1 import NodeSelector
 from scheduler.api.decode import from_manifest
 from scheduler.api.node_affinity import selector_matches
+from scheduler.api.quantity import parse
+from scheduler.api.resource_v1 import Device, ExactDeviceRequest
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE, LIST_TYPES
+from tests.e2e.controlplane.build import MINOR
 from tests.parity.devicecases import DeviceCase, concerns
 from tests.parity.devicechanges import alternatives
 from tests.parity.deviceoracle.process import ALL_BUT_STABLE
 from tests.parity.words import Json
+from tests.unit.plugins.dra.literal_devices import World, amounts
 
 _SPARE: Final = "parity.test/nothing"
 """A capacity of which nothing can be taken."""
@@ -39,6 +44,8 @@ class Correction(NamedTuple):
     drops_config: bool = False
     variants: Sequence[str] = ()
     in_parity: bool = False
+    is_mended: bool = False
+    """Whether v1.37.2 does not have the defect any more."""
 
 
 def _pools_by_driver(case: DeviceCase, _: str) -> bool:
@@ -119,13 +126,8 @@ def _counts_agree(case: DeviceCase, node: str) -> bool:
     """Let all slices of one pool and generation tell one number: that of the first by name which the node sees."""
     (labels,) = (one["metadata"]["labels"] for one in case.nodes if one["metadata"]["name"] == node)
 
-    def matches(where: Json) -> bool:
-        terms = where.get("nodeSelector", {}).get("nodeSelectorTerms", ())
-        is_selected = any(selector_matches(_selector(each), node, labels) for each in terms)
-        return where.get("nodeName") == node or bool(where.get("allNodes")) or is_selected
-
     def is_seen(spec: Json) -> bool:
-        return bool(spec.get("sharedCounters")) or any(matches(where) for where in (spec, *spec.get("devices", ())))
+        return any(_matches(where, node, labels) for where in (spec, *spec.get("devices", ())))
 
     changed = False
     first: dict[tuple[str, str, int], int] = {}
@@ -136,6 +138,106 @@ def _counts_agree(case: DeviceCase, node: str) -> bool:
         changed = changed or count != spec["pool"]["resourceSliceCount"]
         spec["pool"] = spec["pool"] | {"resourceSliceCount": count}
     return changed
+
+
+def _configs_name_several(case: DeviceCase, _: str) -> bool:
+    return any(
+        len(one.get("requests") or ()) > 1
+        for claim in case.claims
+        for one in claim["spec"]["devices"].get("config") or ()
+    )
+
+
+def _used_up_is_whole(case: DeviceCase, _: str) -> bool:
+    """Let claims that share a device have all of it, if too little of it is left for a request for all devices."""
+    every = [
+        from_manifest(ExactDeviceRequest, one)
+        for claim in case.claims
+        for request in claim["spec"]["devices"]["requests"]
+        for one in alternatives(request)
+        if one.get("allocationMode") == "All"
+    ]
+    world = World({}, [], {}, case.gates, lambda *_: True)
+    short = set()
+    for each, device in case.devices():
+        name = (each["spec"]["driver"], each["spec"]["pool"]["name"], device["name"])
+        used = _consumed(case, name)
+        known = from_manifest(Device, device)
+        if any(_exceeds(amounts(world, request, known), used, known) for request in every if used):
+            short.add(name)
+    changed = False
+    for result in _results(case):
+        if "shareID" in result and (result["driver"], result["pool"], result["device"]) in short:
+            del result["shareID"]
+            result.pop("consumedCapacity", None)
+            changed = True
+    return changed
+
+
+def _consumed(case: DeviceCase, name: tuple[str, str, str]) -> Counter[str]:
+    used = Counter[str]()
+    for result in _results(case):
+        if "shareID" in result and (result["driver"], result["pool"], result["device"]) == name:
+            used.update({key: parse(value).nano for key, value in (result.get("consumedCapacity") or {}).items()})
+    return used
+
+
+def _exceeds(wanted: dict[str, int] | None, used: Counter[str], device: Device) -> bool:
+    return wanted is not None and any(
+        used[key] + amount > device.capacity[key].value.nano for key, amount in wanted.items()
+    )
+
+
+def _stores_are_near(case: DeviceCase, node: str) -> bool:
+    """Remove slices with counters that are not for the node, unless the node has to look for the rest of their pool.
+
+    If it would not find as many as it looks for, more are missing.
+    """
+    (labels,) = (one["metadata"]["labels"] for one in case.nodes if one["metadata"]["name"] == node)
+
+    def is_near(spec: Json) -> bool:
+        return any(_matches(where, node, labels) for where in (spec, *(spec.get("devices") or ())))
+
+    removed: list[Json] = []
+    changed = False
+    for pool in {_pool(each["spec"]) for each in case.slices}:
+        specs = [each["spec"] for each in _by_name(case.slices) if _pool(each["spec"]) == pool]
+        near = [spec for spec in specs if is_near(spec)]
+        far = [spec for spec in specs if spec.get("sharedCounters") and not is_near(spec)]
+        newest = max((_generation(spec) for spec in near), default=0)
+        group = [spec for spec in near if _generation(spec) == newest]
+        if far and (not near or any(_generation(spec) > newest for spec in far)):
+            removed += far if near and len(group) == group[0]["pool"]["resourceSliceCount"] else specs
+        elif far and len(group) == group[0]["pool"]["resourceSliceCount"]:
+            removed += far
+        elif far:
+            found = sum(_generation(spec) == newest for spec in specs)
+            if any(_generation(spec) > newest for spec in specs):
+                removed += specs
+            elif found != group[0]["pool"]["resourceSliceCount"]:
+                for spec in specs:
+                    spec["pool"] = spec["pool"] | {"resourceSliceCount": found + 1}
+                changed = True
+    case.slices[:] = [each for each in case.slices if not any(each["spec"] is spec for spec in removed)]
+    return changed or bool(removed)
+
+
+def _by_name(slices: Sequence[Json]) -> list[Json]:
+    return sorted(slices, key=lambda each: str(each["metadata"]["name"]))
+
+
+def _generation(spec: Json) -> int:
+    return int(spec["pool"].get("generation", 0))
+
+
+def _pool(spec: Json) -> tuple[str, str]:
+    return spec["driver"], spec["pool"]["name"]
+
+
+def _matches(where: Json, node: str, labels: dict[str, str]) -> bool:
+    terms = where.get("nodeSelector", {}).get("nodeSelectorTerms", ())
+    is_selected = any(selector_matches(_selector(each), node, labels) for each in terms)
+    return where.get("nodeName") == node or bool(where.get("allNodes")) or is_selected
 
 
 def _old_shares_are_whole(case: DeviceCase, _: str) -> bool:
@@ -180,15 +282,18 @@ def _results(case: DeviceCase) -> list[Json]:
     ]
 
 
-CORRECTIONS: Final[dict[str, Correction]] = {
+_ALL: Final[dict[str, Correction]] = {
     "pool names": Correction(
         "upstream counts pools of one name as one, whatever their drivers",
         _pools_by_driver,
         _without_drivers,
         renames=True,
+        is_mended=True,
     ),
     "empty shares": Correction(
-        "upstream charges the counters again for a share of a device of which nothing is consumed", _shares_consume
+        "upstream charges the counters again for a share of a device of which nothing is consumed",
+        _shares_consume,
+        is_mended=True,
     ),
     "apart": Correction(
         "upstream remembers only the last device of a request that must be apart",
@@ -196,6 +301,23 @@ CORRECTIONS: Final[dict[str, Correction]] = {
         _together,
         renames=True,
         drops_config=True,
+        is_mended=True,
+    ),
+    "configs": Correction(
+        "upstream gives a configuration once for each request that it names",
+        _configs_name_several,
+        drops_config=True,
+        is_mended=True,
+    ),
+    "used up": Correction(
+        "upstream leaves out devices that are used up where all devices are asked for",
+        _used_up_is_whole,
+        is_mended=True,
+    ),
+    "stores": Correction(
+        "upstream has each node look at the counters of each pool, whatever nodes they are for",
+        _stores_are_near,
+        is_mended=True,
     ),
     "stable": Correction(
         "upstream's stable variant, which it takes where no newer rule is on, knows no distinctAttribute and no capacity requests",
@@ -215,6 +337,9 @@ CORRECTIONS: Final[dict[str, Correction]] = {
         in_parity=True,
     ),
 }
+
+CORRECTIONS: Final = {name: one for name, one in _ALL.items() if MINOR == "1.36" or not one.is_mended}
+"""Those of the version that is asked."""
 
 
 def corrected(case: DeviceCase, node: str, names: Sequence[str]) -> DeviceCase | None:

@@ -106,7 +106,7 @@ def _text(value: object) -> str:
     assert isinstance(value, Quantity)
     whole, rest = divmod(value.nano, _NANO)
     if rest:
-        return f"{value.nano // 10**6}m"
+        return f"{value.nano}n"
     for suffix, size in _BINARY:
         if whole and not whole % size:
             return f"{whole // size}{suffix}"

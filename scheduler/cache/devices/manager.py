@@ -37,6 +37,7 @@ from scheduler.core.feature_gates import (
     DYNAMIC_RESOURCE_ALLOCATION,
     EXTENDED_RESOURCE,
     LIST_TYPES,
+    LISTS_IN_SELECTORS,
     PARTITIONABLE,
     TAINT_RULES,
 )
@@ -95,6 +96,7 @@ class DeviceClasses:
 
 NONE_SERVED: Final[frozenset[str]] = frozenset()
 _GATES: Final = frozenset({DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE})
+_LISTS: Final = frozenset({LIST_TYPES, LISTS_IN_SELECTORS})
 
 
 def may_be_devices(name: str) -> bool:
@@ -151,7 +153,7 @@ class SharedDRAManager:
         """The CEL selectors on devices. The language is loaded with the first class, because most clusters have none."""
         from scheduler.cache.devices.selectors import DeviceSelectors
 
-        return DeviceSelectors(list_attributes=LIST_TYPES in self._gates)
+        return DeviceSelectors(list_attributes=not self._gates.isdisjoint(_LISTS))
 
     def holds(self, expression: str, kind: DeviceKind) -> bool | str:
         """Return whether the expression selects devices of this kind, or an error, as `DeviceSelectors.holds` does."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 from scheduler.api.resource_v1 import DeviceId, ResourceSlice
 from scheduler.cache.devices.allocation_state import AllocationState, DeviceUse
 from scheduler.cache.devices.memos import Limit, Memo
-from scheduler.cache.devices.pools import Content, CounterUse, PoolKey, PoolState, PoolView, PublishedDevice, content_of
+from scheduler.cache.devices.pools import Content, CounterUse, PoolKey, PoolView, PublishedDevice, content_of
 from scheduler.cache.devices.shared_pools import (
     NO_SHARED_POOLS,
     PoolSlices,
@@ -189,26 +189,13 @@ class DeviceNodes(ChangeLog[int]):
                 del self._local[pool.home]
 
     def _home(self, pool: PoolSlices) -> str:
-        """Return the node to which the pool belongs, or "" for a shared pool.
-
-        An invalid pool with counters counts as shared, because counters are visible everywhere (§4.2).
-        """
-        counts = False
+        """Return the node to which the pool belongs, or "" for a shared pool."""
         home = ""
         for each in pool.slices.values():
             spec = each.spec
             if not spec.node_name or spec.per_device_node_selection or (home and home != spec.node_name):
                 return ""
             home = spec.node_name
-            counts = counts or bool(spec.shared_counters)
-        if counts and self._partitionable:
-            own = pool.view(self._at_home(pool), partitionable=self._partitionable)
-            counters = tuple(name for name in sorted(pool.slices) if pool.slices[name].spec.shared_counters)
-            others = pool.view(counters, partitionable=self._partitionable)
-            if own is None or own.state is not PoolState.GOOD:
-                return ""
-            if others is not None and others.state is not PoolState.GOOD:
-                return ""
         return home
 
     def _at_home(self, pool: PoolSlices) -> tuple[str, ...]:

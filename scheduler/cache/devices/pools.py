@@ -394,14 +394,14 @@ class TaintRules:
         more = tuple(
             rule.spec.taint
             for rule in rules
-            if rule.spec.device_selector is None or rule.spec.device_selector.selects(driver, pool, device.name)
+            if rule.spec.device_selector is not None and rule.spec.device_selector.selects(driver, pool, device.name)
         )
         return msgspec.structs.replace(device, taints=(*device.taints, *more)) if more else device
 
 
 def may_mean(rule: DeviceTaintRule, each: ResourceSlice) -> bool:
-    """Return whether the rule may select a device of the slice, by driver and pool."""
+    """Return whether the rule may select a device of the slice, by driver and pool; without a selector it does not."""
     selector = rule.spec.device_selector
     if selector is None:
-        return True
+        return False
     return selector.driver in {None, each.spec.driver} and selector.pool in {None, each.spec.pool.name}

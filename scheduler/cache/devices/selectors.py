@@ -125,7 +125,7 @@ class _Variable(dict[str, Value]):
 
 
 class DeviceSelectors:
-    """Compiles and evaluates selectors. `list_attributes` is upstream's gate DRAListTypeAttributes.
+    """Compiles and evaluates selectors. `list_attributes`: attributes may be lists.
 
     Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go CompileCELExpression, DeviceMatches
     """

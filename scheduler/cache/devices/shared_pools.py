@@ -247,26 +247,20 @@ class SharedPoolVisibility:
         return out
 
     def _seen_of(self, pool: PoolSlices) -> Iterator[tuple[NodeMatch, _Seen]]:
-        """Yield the pool's slices and devices with their nodes.
-
-        Slices with counters are visible everywhere, and their devices nowhere (§4.2).
-        """
+        """Yield the pool's slices and devices with their nodes (§4.2)."""
         key, pool.wheres = pool.key, {}
         for name, each in sorted(pool.slices.items()):
             spec = each.spec
             if not self._partitionable and is_ignored(each):
                 continue
-            if spec.shared_counters:
-                yield self._everywhere, (key, name, _WHOLE)
-            elif spec.node_name or spec.all_nodes or spec.node_selector is not None:
+            if spec.node_name or spec.all_nodes or spec.node_selector is not None:
                 yield self._hold(key, each, f"slice {name}"), (key, name, _WHOLE)
             if not spec.per_device_node_selection:
                 continue
             for at, device in enumerate(spec.devices):
                 where = self._hold(key, device, f"device {device.name} in slice {name}")
                 pool.wheres[name, at] = where
-                if not spec.shared_counters:
-                    yield where, (key, name, at)
+                yield where, (key, name, at)
 
     def _forget(self, key: PoolKey) -> NodeSet:
         """Remove the pool, and return the nodes that saw it, except nodes that have changed since."""

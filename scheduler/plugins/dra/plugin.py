@@ -49,7 +49,6 @@ from scheduler.plugins.dra.structured.node_verdicts import (
     NodeVerdicts,
     SearchVerdict,
     limits_of,
-    named,
 )
 from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, request_problem, unreadable
 from scheduler.plugins.dra.structured.selectors import SelectorSets
@@ -98,7 +97,7 @@ class DynamicResources:
             orders=packing if self._packs else None,
             searched=handle.device_metrics.searched,
         )
-        self._error_nodes = ErrorNodes(self._devices.on_nodes)
+        self._error_nodes = ErrorNodes(self._devices.on_nodes, rules)
         self._alternatives = AlternativesScore(self._nodes, self._devices.on_nodes, self._verdicts)
         self._preemption = DevicePreemption(handle, self._verdicts, self.pre_filter)
         self._longest_s = 0.0 if ours.parity else LONGEST_ATTEMPT_S
@@ -246,7 +245,7 @@ class DynamicResources:
         if error is not None:
             slot, text = error
             self._explanations.warn(pod, variant, 1 << slot)
-            return {Rejection(self.name, Code.ERROR, (named(text, variant.names),)): 1 << slot}
+            return {Rejection(self.name, Code.ERROR, (self._verdicts.text_on(slot, text, variant.names),)): 1 << slot}
         for text, out in verdicts.refused.items():
             if out & nodes:
                 groups[_too_few(text)] = out & nodes
@@ -291,7 +290,8 @@ class DynamicResources:
 
     def _judged(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Rejection | None]:
         try:
-            return self._refusal((yield from self._preemption.verdict(state, pod, variant, slot=slot)), variant)
+            verdict = yield from self._preemption.verdict(state, pod, variant, slot=slot)
+            return self._refusal(verdict, variant, slot)
         except TimedOut:
             return self._timed_out(slot)
 
@@ -327,10 +327,10 @@ class DynamicResources:
         best = int(scores[slots].max(initial=0))
         return scores * 100 // best if best > 0 else scores
 
-    def _refusal(self, verdict: SearchVerdict, variant: Variant) -> Rejection | None:
+    def _refusal(self, verdict: SearchVerdict, variant: Variant, slot: int) -> Rejection | None:
         if not verdict.refusal:
             return None
-        text = named(verdict.refusal, variant.names)
+        text = self._verdicts.text_on(slot, verdict.refusal, variant.names)
         return Rejection(self.name, Code.ERROR, (text,)) if verdict.failed else _too_few(text)
 
     def _timed_out(self, slot: int) -> Rejection:
@@ -396,9 +396,9 @@ class DynamicResources:
         except TimedOut:
             return self._timed_out(slot)
         except AllocationError as error:
-            return Rejection(self.name, Code.ERROR, (named(str(error), variant.names),))
+            return Rejection(self.name, Code.ERROR, (self._verdicts.text_on(slot, str(error), variant.names),))
         if isinstance(found, SearchVerdict):
-            return self._refusal(found, variant) or _unresolvable(CANNOT_ALLOCATE)
+            return self._refusal(found, variant, slot) or _unresolvable(CANNOT_ALLOCATE)
         known.special, known.mappings = variant.special, variant.mappings
         for claim, allocation in zip(variant.claims, found):
             status = msgspec.structs.replace(claim.status, allocation=allocation)

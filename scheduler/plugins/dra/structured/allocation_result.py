@@ -9,6 +9,8 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import msgspec
+
 from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from scheduler.api.node_affinity import NODE_NAME_FIELD, is_empty
 from scheduler.api.quantity import from_nano
@@ -43,6 +45,7 @@ def results(
     for c, claim in enumerate(demand.claims):
         mine = [each for each in picked if each.claim == c]
         devices = tuple(_result(each, node_devices, chance) for each in mine)
+        config = configuration(claim, mine, clears_lists=node_devices.rules.config_for_all)
         try:
             selector = node_selector(
                 [node_devices.devices[each.number] for each in mine],
@@ -52,7 +55,7 @@ def results(
         except ValueError as error:
             name = names[c].rpartition("/")[2]
             raise AllocationError(f"create NodeSelector for claim {name}: {error}") from error
-        out.append(AllocationResult(DeviceAllocationResult(devices, configuration(claim, mine)), selector))
+        out.append(AllocationResult(DeviceAllocationResult(devices, config), selector))
     return tuple(out)
 
 
@@ -75,10 +78,12 @@ def _result(picked: Picked, node_devices: NodeDevices, chance: random.Random) ->
     )
 
 
-def configuration(claim: ClaimToAllocate, picked: Iterable[Picked]) -> tuple[AllocatedConfiguration, ...]:
-    """Return each class's configuration once, then the claim's own for the chosen requests.
+def configuration(
+    claim: ClaimToAllocate, picked: Iterable[Picked], *, clears_lists: bool
+) -> tuple[AllocatedConfiguration, ...]:
+    """Return each class's configuration once, then the claim's own for the chosen requests (§4.12).
 
-    A configuration that names several requests comes once for each of them, as in upstream (§4.12).
+    `clears_lists`: a configuration for all requests of the claim names none of them, which means the same.
     """
     alternative = {each.request: each.request_data for each in picked}
     chosen = [alternative.get(r, request.alternatives[0]) for r, request in enumerate(claim.requests)]
@@ -93,10 +98,21 @@ def configuration(claim: ClaimToAllocate, picked: Iterable[Picked]) -> tuple[All
     from_claim = (
         AllocatedConfiguration(FROM_CLAIM, config.requests, config.opaque)
         for config in claim.spec.config
-        for concerned in (chosen if config.requests else (None,))
-        if concerned is None or not {concerned.request, concerned.full_name}.isdisjoint(config.requests)
+        if not config.requests or any(_concerns(config.requests, request_data) for request_data in chosen)
     )
-    return (*from_classes, *from_claim)
+    found = (*from_classes, *from_claim)
+    if not clears_lists:
+        return found
+    return tuple(
+        msgspec.structs.replace(each, requests=())
+        if all(_concerns(each.requests, request_data) for request_data in chosen)
+        else each
+        for each in found
+    )
+
+
+def _concerns(requests: Iterable[str], request_data: RequestData) -> bool:
+    return not {request_data.request, request_data.full_name}.isdisjoint(requests)
 
 
 def node_selector(

@@ -411,8 +411,8 @@ class Allocator:
         self.steps += 1
         node_devices, c = self._node_devices, choice.position.claim
         shared = bool(node_devices.shared >> number & 1)
-        if number in node_devices.selectable(request_data).faults:
-            raise fault_error(node_devices.selectable(request_data).faults[number], self._names[c], request_data)
+        if number in node_devices.faults(request_data):
+            raise fault_error(node_devices, number, self._names[c], request_data)
         taking = self._taking.get(number, {})
         if not choice.must and (c, choice.position.request) > self._risk:
             parts = tuple(sorted(taking.items())) if number in self._taking else None
@@ -472,7 +472,7 @@ class Allocator:
                 if choice.must:
                     raise AllocationError(
                         f"claim {self._names[c]}, request {request_data.own_name}: cannot add device "
-                        f"{self._node_devices.devices[number].id} because a claim constraint would not be satisfied"
+                        f"{self._node_devices.name(number)} because a claim constraint would not be satisfied"
                     )
                 return None
             known = (*known[:at], now, *known[at + 1 :])

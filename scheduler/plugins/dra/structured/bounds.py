@@ -186,7 +186,7 @@ class Bounds:
     def _likeness(self, number: int) -> Hashable:
         node_devices, demand = self._node_devices, self._demand
         selected = tuple(
-            (self.mask(request_data) >> number & 1, number in node_devices.selectable(request_data).faults)
+            (self.mask(request_data) >> number & 1, number in node_devices.faults(request_data))
             for _, _, request_data in demand.request_data
             if self._alike[id(request_data)] == id(request_data)
         )

@@ -42,7 +42,7 @@ class AllocationConstraint:
     def add(self, known: Known, kind: DeviceKind) -> Known | None:
         """Return the values seen with one more device of this kind; None if the device violates the constraint."""
         values = self.values(kind)
-        if values is None or (not values and (known or (self.is_match and self._lists))):
+        if values is None or (not values and (known or self._lists)):
             return None
         if not known:
             return (values,)

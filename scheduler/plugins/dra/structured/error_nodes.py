@@ -11,20 +11,26 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from scheduler.api.resource_v1 import RESULTS_MAX
+from scheduler.api.resource_v1 import RESULTS_MAX, ExactDeviceRequest
 from scheduler.cache.devices.node_kinds import DeviceNodes
 from scheduler.cache.devices.pools import PoolState, PoolView
 from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.plugins.dra.structured.node_devices import NodeDevices
+from scheduler.plugins.dra.structured.node_devices import (
+    AllocatorFeatures,
+    CapacityFault,
+    NodeDevices,
+    capacity_fault,
+)
 from scheduler.plugins.dra.structured.requests import (
     ClaimsToAllocate,
     ClaimToAllocate,
     RequestAlternatives,
     RequestData,
     too_many,
+    too_many_with,
 )
 from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
 
@@ -56,10 +62,14 @@ def check(demand: ClaimsToAllocate, node_devices: NodeDevices, names: Sequence[s
         for request in claim.requests:
             if request.problem:
                 raise AllocationError(request.problem.format(claim=name))
-            least += min([_needed(request_data, node_devices, name, lists) for request_data in request.alternatives])
-        text = too_many(name, least)
-        if text or claim.constraint_problem:
-            raise AllocationError(text or f"claim {name}, {claim.constraint_problem}")
+            more = min([_needed(request_data, node_devices, name, lists) for request_data in request.alternatives])
+            if node_devices.rules.names_request and least + more > RESULTS_MAX:
+                raise AllocationError(too_many_with(name, request.name, more, least))
+            least += more
+        if least > RESULTS_MAX:
+            raise AllocationError(too_many(name, least))
+        if claim.constraint_problem:
+            raise AllocationError(f"claim {name}, {claim.constraint_problem}")
     return lists
 
 
@@ -70,28 +80,45 @@ def _needed(request_data: RequestData, node_devices: NodeDevices, claim: str, li
     if not request_data.is_all:
         return request_data.spec.count
     bad = node_devices.first_incomplete
-    candidates = node_devices.selectable(request_data)
+    faults = node_devices.faults(request_data)
     limit = len(node_devices.devices)
     if bad is not None:
         limit = sum(len(view.devices) for view in node_devices.pools[: node_devices.pools.index(bad)])
-    fault = next((n for n in sorted(candidates.faults) if n < limit), None)
+    fault = next((n for n in sorted(faults) if n < limit), None)
     if fault is not None:
-        raise fault_error(candidates.faults[fault], claim, request_data)
+        raise fault_error(node_devices, fault, claim, request_data)
     if bad is not None:
         what = "being updated" if bad.state is PoolState.INCOMPLETE else "invalid"
         pool = f"{bad.key.driver}/{bad.key.name}"
         raise AllocationError(f"{about}: asks for all devices, but resource pool {pool} is currently {what}")
-    found = [n for n in range(len(node_devices.devices)) if candidates.mask >> n & 1]
+    mask = node_devices.selectable(request_data).mask
+    found = [n for n in range(len(node_devices.devices)) if mask >> n & 1]
     if node_devices.rules.consumable:
-        found = [n for n in found if node_devices.fits(request_data, n, {})]
+        found = [n for n in found if node_devices.offers(request_data, n)]
     lists[id(request_data)] = found
     return len(found)
 
 
-def fault_error(fault: SelectorFault, claim: str, request_data: RequestData) -> AllocationError:
-    """Return the error to raise when the search reaches a device whose selector fails."""
+def fault_error(node_devices: NodeDevices, number: int, claim: str, request_data: RequestData) -> AllocationError:
+    """Return the error to raise when the search reaches a device that is a fault of the request."""
+    fault, device = node_devices.faults(request_data)[number], node_devices.name(number)
+    if isinstance(fault, CapacityFault):
+        if request_data.is_all:
+            device = node_devices.own_name(number)
+        about = f"claim {claim}, request {request_data.own_name}"
+        return AllocationError(f"{about}: checking capacity for device {device}: {fault.text}")
     owner = f"class {request_data.spec.device_class_name}" if fault.of_class else f"claim {claim}"
-    return AllocationError(f"{owner}: selector #{fault.at}: {fault.text}")
+    if not node_devices.rules.names_device or not fault.is_of_device:
+        return AllocationError(f"{owner}: selector #{fault.at}: {fault.text}")
+    hint = _GUARD if _NO_KEY in fault.text else ""
+    return AllocationError(f"{owner}: selector #{fault.at} on device {device}: {fault.text}{hint}")
+
+
+_NO_KEY: Final = "no such key:"
+_GUARD: Final = (
+    ". consider using CEL optional chaining (.? followed by orValue()) "
+    "or guarding the check with has() for optional fields"
+)
 
 
 def risk_of(demand: ClaimsToAllocate, node_devices: NodeDevices, lists: Mapping[int, Sequence[int]]) -> tuple[int, int]:
@@ -114,8 +141,7 @@ def _may_raise(demand: ClaimsToAllocate, c: int, request_data: RequestData, node
     if request_data.is_all:
         return any(each.concerns(request_data.request, request_data.full_name) for each in demand.claims[c].constraints)
     return any(
-        request_data.is_admin or not node_devices.used >> number & 1
-        for number in node_devices.selectable(request_data).faults
+        request_data.is_admin or not node_devices.used >> number & 1 for number in node_devices.faults(request_data)
     )
 
 
@@ -138,8 +164,9 @@ class _Tracked:
 class ErrorNodes:
     """The nodes with possible errors of one profile. Single owner: the scheduling loop."""
 
-    def __init__(self, on_nodes: DeviceNodes) -> None:
+    def __init__(self, on_nodes: DeviceNodes, rules: AllocatorFeatures) -> None:
         self._on_nodes = on_nodes
+        self._rules = rules
         self._tracked: BoundedCache[Hashable, _Tracked] = BoundedCache(_TRACKED_MAX)
         self._of_demand: BoundedCache[ClaimsToAllocate, tuple[_Tracked, ...]] = BoundedCache(_DEMANDS_MAX)
 
@@ -199,6 +226,10 @@ class ErrorNodes:
                 yield self._where(
                     ("faults", request_data.selectors), partial(_with_a_fault, request_data.selectors), above=0
                 )
+            if self._rules.consumable and request_data.spec.capacity is not None:
+                requests = request_data.spec.capacity.requests
+                key = "capacities", tuple(sorted((name, amount.nano) for name, amount in requests.items()))
+                yield self._where(key, partial(_with_a_capacity_fault, request_data.spec, self._rules), above=0)
         for claim in demand.claims:
             least, lists = _least(claim.requests)
             if lists or least > RESULTS_MAX:
@@ -240,6 +271,14 @@ def _with_a_fault(selectors: Selectors, views: Iterable[PoolView]) -> Work[int]:
             return 1
         yield
     return 0
+
+
+def _with_a_capacity_fault(
+    request: ExactDeviceRequest, rules: AllocatorFeatures, views: Iterable[PoolView]
+) -> Work[int]:
+    kinds = dict.fromkeys(each.kind for view in views for each in view.devices if each.device.capacity)
+    yield
+    return int(any(capacity_fault(request, kind.device, rules) is not None for kind in kinds))
 
 
 def _bad_pools(views: Iterable[PoolView]) -> Work[int]:

@@ -5,86 +5,34 @@ Sets of devices are masks: bit *i* is device *i*. Amounts of capacity are exact,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from scheduler.api.quantity import Quantity
-from scheduler.api.resource_v1 import (
-    CapacityRange,
-    CapacityRequestPolicy,
-    Device,
-    DeviceCapacity,
-    DeviceTaint,
-    DeviceToleration,
-    ExactDeviceRequest,
-)
+from scheduler.api.resource_v1 import Device, DeviceId, DeviceTaint, DeviceToleration, ExactDeviceRequest
 from scheduler.cache.devices.allocation_state import DeviceUse
 from scheduler.cache.devices.node_kinds import usable
 from scheduler.cache.devices.pools import DeviceKind, PoolState, PoolView, PublishedDevice
-from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE, PARTITIONABLE, TAINTS
+from scheduler.core.feature_gates import (
+    BINDING_CONDITIONS,
+    CLAIM_DEVICE_STATUS,
+    CONFIG_FOR_ALL,
+    CONSUMABLE,
+    ERROR_NAMES_DEVICE,
+    FRACTIONAL_RANGE,
+    LIMIT_NAMES_REQUEST,
+    PARTITIONABLE,
+    TAINTS,
+)
+from scheduler.plugins.dra.structured.capacities import NotRepresentable, consumption
 from scheduler.plugins.dra.structured.requests import RequestData
 from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
 
-_NANO: Final = 10**9
-_NOTHING: Final[Mapping[str, Quantity]] = {}
-
-
-def consumption(request: ExactDeviceRequest, device: Device) -> dict[str, int] | None:
-    """Return capacity name → amount for every capacity of the device; None if the device cannot serve the request."""
-    requested = request.capacity.requests if request.capacity is not None else _NOTHING
-    if any(name not in device.capacity for name in requested):
-        return None
-    out: dict[str, int] = {}
-    for name, capacity in device.capacity.items():
-        wanted = requested.get(name)
-        amount = _amount(wanted, capacity)
-        if _violates(amount, capacity.request_policy):
-            return None
-        out[name] = amount
-    return out
-
-
-def _amount(wanted: Quantity | None, capacity: DeviceCapacity) -> int:
-    policy = capacity.request_policy
-    if wanted is None:
-        return (policy.default if policy is not None and policy.default is not None else capacity.value).nano
-    if policy is None:
-        return wanted.nano
-    if policy.valid_range is not None and policy.valid_range.min is not None:
-        return _up_in_range(wanted, policy.valid_range.min, policy.valid_range.step)
-    return next((valid.nano for valid in policy.valid_values if wanted.nano <= valid.nano), wanted.nano)
-
-
-def _up_in_range(wanted: Quantity, least: Quantity, step: Quantity | None) -> int:
-    if wanted.nano < least.nano:
-        return least.nano
-    if step is None or not step.value:
-        return wanted.nano
-    steps = -((least.value - wanted.value) // step.value)
-    return (least.value + steps * step.value) * _NANO
-
-
-def _violates(amount: int, policy: CapacityRequestPolicy | None) -> bool:
-    if policy is None or (policy.default is not None and policy.default.nano == amount):
-        return False
-    if policy.valid_range is not None:
-        return _outside(amount, policy.valid_range)
-    return bool(policy.valid_values) and all(valid.nano != amount for valid in policy.valid_values)
-
-
-def _outside(amount: int, valid: CapacityRange) -> bool:
-    if valid.max is not None and amount > valid.max.nano:
-        return True
-    if valid.step is None or not valid.step.value:
-        return False
-    least = valid.min.value if valid.min is not None else 0
-    return bool((-(-amount // _NANO) - least) % valid.step.value)
-
-
 Mask: TypeAlias = int
 _NO_AMOUNTS: Final[Mapping[str, int]] = {}
+_PLACEHOLDER: Final = re.compile("\1([0-9]+) ([0-9]+)\1(\1?)")
 _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -96,6 +44,14 @@ class AllocatorFeatures:
     taints: bool = True
     binding: bool = True
     consumable: bool = True
+    fractional: bool = False
+    """Whether ranges of capacities are computed in thousandths."""
+    names_request: bool = False
+    """Whether the text for a claim with too many devices names the request."""
+    names_device: bool = False
+    """Whether the text for a selector that fails names the device."""
+    config_for_all: bool = False
+    """Whether a configuration that is for all requests of its claim names none."""
     old_shares: bool = False
     """Whether a device with shares counts as used after it stops allowing several users.
 
@@ -114,7 +70,30 @@ class AllocatorFeatures:
             taints=TAINTS in gates,
             binding=gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS},
             consumable=CONSUMABLE in gates,
+            fractional=FRACTIONAL_RANGE in gates,
+            names_request=LIMIT_NAMES_REQUEST in gates,
+            names_device=ERROR_NAMES_DEVICE in gates,
+            config_for_all=CONFIG_FOR_ALL in gates,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityFault:
+    """A request for a capacity of the device that is no valid amount."""
+
+    text: str
+
+
+DeviceFault: TypeAlias = SelectorFault | CapacityFault
+
+
+def capacity_fault(request: ExactDeviceRequest, device: Device, rules: AllocatorFeatures) -> CapacityFault | None:
+    """Return the fault of this request on devices like this one; None if there is none."""
+    try:
+        consumption(request, device, is_fractional=rules.fractional)
+    except NotRepresentable as error:
+        return CapacityFault(str(error))
+    return None
 
 
 @dataclass(slots=True)
@@ -131,8 +110,18 @@ class CandidateDevices:
 class NodeDevices:
     """One node's devices for one search."""
 
-    def __init__(self, slot: int, pools: Sequence[PoolView], use: DeviceUse, *, rules: AllocatorFeatures) -> None:
+    def __init__(
+        self,
+        slot: int,
+        pools: Sequence[PoolView],
+        use: DeviceUse,
+        *,
+        rules: AllocatorFeatures,
+        is_for_kind: bool = False,
+    ) -> None:
+        """Take the pools that the node sees. `is_for_kind`: texts have placeholders for devices, see `placed`."""
         self.slot = slot
+        self._is_for_kind = is_for_kind
         self.pools = pools
         self.rules = rules
         self._use = use
@@ -143,6 +132,7 @@ class NodeDevices:
             self.pool_of.extend([number] * len(view.devices))
         self._candidates: dict[Selectors, CandidateDevices] = {}
         self._amounts: dict[tuple[int, int], Mapping[str, int] | None] = {}
+        self._faults: dict[int, Mapping[int, DeviceFault]] = {}
 
     @property
     def first_incomplete(self) -> PoolView | None:
@@ -185,6 +175,31 @@ class NodeDevices:
     def kind(self, number: int) -> DeviceKind:
         return self.devices[number].kind
 
+    def name(self, number: int) -> str:
+        """Return the device's name in messages."""
+        if not self._is_for_kind:
+            return str(self.devices[number].id)
+        return f"\1{number} {self.kind(number).number}\1"
+
+    def own_name(self, number: int) -> str:
+        """Return the device's name without driver and pool, in messages."""
+        return self.devices[number].id.device if not self._is_for_kind else f"{self.name(number)}\1"
+
+    def placed(self, text: str) -> str:
+        """Return a text about another node of this kind with the names of this node's devices."""
+
+        def name(found: re.Match[str]) -> str:
+            device = self._placed(int(found[1]), int(found[2]))
+            return "" if device is None else device.device if found[3] else str(device)
+
+        return _PLACEHOLDER.sub(name, text)
+
+    def _placed(self, number: int, kind: int) -> DeviceId | None:
+        """Return the device of this number, or one of its kind if shared pools have other positions on this node."""
+        if number < len(self.devices) and self.kind(number).number == kind:
+            return self.devices[number].id
+        return next((each.id for each in self.devices if each.kind.number == kind), None)
+
     def consumed(self, number: int) -> dict[str, int]:
         """Return the amounts of the device's capacities that claims have taken."""
         return dict(self._use.consumed(self.devices[number].id))
@@ -220,6 +235,34 @@ class NodeDevices:
             out.mask |= 1 << number
         return out
 
+    def faults(self, request_data: RequestData) -> Mapping[int, DeviceFault]:
+        """Return the devices at which the search for this request ends in an error."""
+        known = self._faults.get(id(request_data))
+        if known is None:
+            known = self._faults[id(request_data)] = self._find_faults(request_data)
+        return known
+
+    def _find_faults(self, request_data: RequestData) -> Mapping[int, DeviceFault]:
+        selected = self.selectable(request_data)
+        concerned = self._have_capacity & selected.mask if self.rules.consumable else 0
+        if not concerned:
+            return selected.faults
+        faults: dict[int, DeviceFault] = dict(selected.faults)
+        verdicts: dict[DeviceKind, CapacityFault | None] = {}
+        for number, each in enumerate(self.devices):
+            if not concerned >> number & 1 or number in faults:
+                continue
+            if each.kind not in verdicts:
+                verdicts[each.kind] = capacity_fault(request_data.spec, each.device, self.rules)
+            fault = verdicts[each.kind]
+            if fault is not None:
+                faults[number] = fault
+        return faults
+
+    @cached_property
+    def _have_capacity(self) -> Mask:
+        return sum(1 << number for number, each in enumerate(self.devices) if each.device.capacity)
+
     def is_tolerated(self, request_data: RequestData, number: int) -> bool:
         """Return whether the request tolerates every hard taint of the device; admin access is no exemption (§4.7)."""
         taints = self.devices[number].device.taints
@@ -240,8 +283,20 @@ class NodeDevices:
             return _NO_AMOUNTS
         key = (id(request_data), number)
         if key not in self._amounts:
-            self._amounts[key] = consumption(request_data.spec, self.devices[number].device)
+            try:
+                amounts = consumption(
+                    request_data.spec, self.devices[number].device, is_fractional=self.rules.fractional
+                )
+            except NotRepresentable:
+                amounts = None
+            self._amounts[key] = amounts
         return self._amounts[key]
+
+    def offers(self, request_data: RequestData, number: int) -> bool:
+        """Return whether the device has the request's amounts while no claim uses it."""
+        amounts = self.amounts(request_data, number)
+        capacity = self.devices[number].device.capacity
+        return amounts is not None and all(amount <= capacity[name].value.nano for name, amount in amounts.items())
 
     def fits(self, request_data: RequestData, number: int, taking: Mapping[str, int]) -> bool:
         """Return whether the request's amounts are free when `taking` is taken as well."""

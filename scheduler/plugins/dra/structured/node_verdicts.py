@@ -62,7 +62,9 @@ def limits_of(filter_timeout_s: float, *, parity: bool) -> SearchLimits:
 
 
 class SearchVerdict(NamedTuple):
-    """The result for a kind of nodes. `refusal` is "" if the claims fit; it has placeholders for the claims' names.
+    """The result for a kind of nodes. `refusal` is "" if the claims fit.
+
+    It has placeholders for the names of claims (`named`) and devices (`NodeVerdicts.text_on`).
 
     `failed`: the refusal is an error that ends the attempt.
     """
@@ -117,8 +119,9 @@ class NodeSearches:
         )
 
     def node_devices(self, slot: int, use: DeviceUse | None = None) -> NodeDevices:
-        """Return a node's devices, with the current or another use."""
-        return NodeDevices(slot, self._on_nodes.pools(slot), self._use if use is None else use, rules=self._rules)
+        """Return a node's devices, with the current or another use. Texts are about all nodes of its kind."""
+        pools, use = self._on_nodes.pools(slot), self._use if use is None else use
+        return NodeDevices(slot, pools, use, rules=self._rules, is_for_kind=True)
 
     def known(self, demand: ClaimsToAllocate, kind: NodeKind) -> SearchVerdict | None:
         """Return the cached verdict for these claims, or for claims with equal forms and equal devices to select."""
@@ -454,6 +457,12 @@ class NodeVerdicts:
         if kind is None:
             return NO_DEVICES
         return (yield from self._searches.here(demand, kind, slot, use, limit_s=limit_s))
+
+    def text_on(self, slot: int, text: str, names: Sequence[str]) -> str:
+        """Return a refusal with the names of the claims and of the node's devices."""
+        if "\1" in text:
+            text = self._searches.node_devices(slot).placed(text)
+        return named(text, names)
 
     def fit(self, demand: ClaimsToAllocate) -> NodeSet:
         """Return the nodes that are known to have the devices."""

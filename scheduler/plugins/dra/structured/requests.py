@@ -245,10 +245,14 @@ def _bare(name: str, spec: ExactDeviceRequest) -> ExactDeviceRequest:
 
 
 def too_many(claim: str, least: int) -> str:
-    """Return the error text for a claim with more devices than a claim may have; "" if the number is allowed."""
-    if least <= RESULTS_MAX:
-        return ""
+    """Return kube-scheduler 1.36's text for a claim with more devices than a claim may have."""
     return f"claim {claim}: number of requested devices {least} exceeds the claim limit of {RESULTS_MAX}"
+
+
+def too_many_with(claim: str, request: str, more: int, least: int) -> str:
+    """Return kube-scheduler 1.37's text for it. `least`: the devices of the requests before this one."""
+    adding = f"adding {more} devices exceeds the claim limit of {RESULTS_MAX}"
+    return f"claim {claim}, request {request}: {adding}, with {least} already accounted for"
 
 
 Problem = tuple[Code, tuple[str, ...]]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections import Counter
 
 import msgspec
@@ -46,7 +45,6 @@ from tests.unit.plugins.dra.random_devices import Maker, holds
 NODES = ("n1", "n2", "n3", "n4")
 SLICES = tuple(f"s{at}" for at in range(7))
 CLAIMS = tuple(f"c{at}" for at in range(4))
-_POOL = re.compile(r"\b[ab]/\w+(/\w+)?")
 histories = settings(max_examples=examples(250), suppress_health_check=[HealthCheck.too_slow])
 
 
@@ -97,7 +95,10 @@ class Caches:
         for groups in (board.refused, board.failed):
             for text, nodes in groups.items():
                 assert not said.keys() & self.names(nodes)
-                said |= dict.fromkeys(self.names(nodes), _without_pools(text))
+                said |= {
+                    self.nodes.name(slot): self.boards.text_on(slot, text, placeholders(demand))
+                    for slot in nodeset.each(nodes)
+                }
         return said
 
     def searched(self, demand: ClaimsToAllocate) -> dict[str, str]:
@@ -109,7 +110,7 @@ class Caches:
         try:
             picked = Allocator(demand, node_devices, placeholders(demand)).run()
         except (AllocationError, FailedOnNode) as error:
-            return _without_pools(str(error))
+            return str(error)
         return "cannot allocate all claims" if picked is None else "fits"
 
     def used(self) -> dict[DeviceId, object]:
@@ -127,11 +128,6 @@ class Caches:
 def _holding(expression: str, kind: DeviceKind) -> Work[bool | str]:
     yield from ()
     return holds(expression, kind.driver, kind.device)
-
-
-def _without_pools(text: str) -> str:
-    """Nodes that are alike are answered alike, and a text names the pool of one of them."""
-    return _POOL.sub("POOL", text)
 
 
 class History:

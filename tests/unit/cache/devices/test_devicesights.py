@@ -142,7 +142,7 @@ class World:
         if not self.partitionable and (spec.shared_counters or spec.per_device_node_selection is not None):
             return False
         own = spec.per_device_node_selection and any(self.holds(device, node) for device in spec.devices)
-        return bool(spec.shared_counters or own or self.holds(spec, node))
+        return bool(own or self.holds(spec, node))
 
     def expected(self, node: Node) -> dict[str, set[str]]:
         """Shared pool → the devices that the node may use of it, of slices that it sees; nothing of what it does not see."""
@@ -194,12 +194,11 @@ def test_every_node_sees_what_the_rules_say(seed: int, length: int, partitionabl
     fresh.catch_up()
     assert world.on_nodes.problem == fresh.problem
     is_shared = world.on_nodes.is_shared
-    broken = [
-        each
+    if any(
+        is_shared(DeviceId("drv", each.spec.pool.name, "")) and each.spec.node_selector is BROKEN
         for each in world.slices.values()
-        if is_shared(DeviceId("drv", each.spec.pool.name, "")) and each.spec.node_selector is BROKEN
-    ]
-    if any(not each.spec.shared_counters for each in broken):
+        if partitionable or not each.spec.shared_counters
+    ):
         assert selector_problem(BROKEN) in world.on_nodes.problem
 
 

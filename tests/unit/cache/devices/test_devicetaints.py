@@ -142,7 +142,8 @@ def test_a_rule_is_looked_at_by_driver_and_pool() -> None:
     """The same in one glance as device by device."""
     assert may_mean(selecting("r", device="d9").typed(), SLICE)
     assert not may_mean(selecting("r", driver="other", device="d0").typed(), SLICE)
-    assert may_mean(a_taint_rule("r", "k").none().typed(), SLICE)
+    assert may_mean(selecting("r").typed(), SLICE)
+    assert not may_mean(a_taint_rule("r", "k").none().typed(), SLICE)
 
 
 def test_a_rule_that_says_the_same_costs_no_look_at_the_slices(monkeypatch: pytest.MonkeyPatch) -> None:

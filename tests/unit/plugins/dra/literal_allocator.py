@@ -11,9 +11,19 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from scheduler.api.resource_v1 import DeviceId, ExactDeviceRequest, ResourceClaim
-from scheduler.core.feature_gates import ADMIN_ACCESS, CONSUMABLE, LIST_TYPES, PARTITIONABLE, PRIORITIZED_LIST, TAINTS
+from scheduler.core.feature_gates import (
+    ADMIN_ACCESS,
+    CONSUMABLE,
+    ERROR_NAMES_DEVICE,
+    LIMIT_NAMES_REQUEST,
+    LIST_TYPES,
+    PARTITIONABLE,
+    PRIORITIZED_LIST,
+    TAINTS,
+)
 from tests.unit.plugins.dra.literal_devices import (
     Candidate,
+    NoAmount,
     World,
     agree,
     amounts,
@@ -28,6 +38,10 @@ from tests.unit.plugins.dra.literal_devices import (
 )
 
 RESULTS = 32
+GUARD = (
+    ". consider using CEL optional chaining (.? followed by orValue()) "
+    "or guarding the check with has() for optional fields"
+)
 
 
 class Refused(Exception):
@@ -119,7 +133,13 @@ class Literal:
                 own = spec.name if request.first_available else request.name
                 full = f"{request.name}/{own}" if request.first_available else own
                 asks.append(self._ask(c, full, own, spec))
-            least += min(ask.needed for ask in asks)
+            more = min(ask.needed for ask in asks)
+            if least + more > RESULTS and LIMIT_NAMES_REQUEST in self.world.gates:
+                raise Refused(
+                    f"claim {claim.key}, request {request.name}: adding {more} devices exceeds the claim limit of "
+                    f"{RESULTS}, with {least} already accounted for"
+                )
+            least += more
         if least > RESULTS:
             raise Refused(
                 f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {RESULTS}"
@@ -152,7 +172,7 @@ class Literal:
                 where = f"{pool.driver}/{pool.name}"
                 raise Refused(f"{about}: asks for all devices, but resource pool {where} is currently {text}")
             for each in candidates(pool):
-                if self._selectable(c, spec, each) and self._has_capacity(spec, each):
+                if self._selectable(c, spec, each) and self._offers(about, spec, each):
                     found.append(each)  # noqa: PERF401 (what raises must raise here)
         return Ask(full, own, spec, found, len(found))
 
@@ -212,7 +232,7 @@ class Literal:
                         continue
                 elif self._in_use(each.id):
                     continue
-                if not self._selectable(c, ask.spec, each) or not self._has_capacity(ask.spec, each):
+                if not self._selectable(c, ask.spec, each) or not self._has_capacity(c, ask, each):
                     continue
                 if self._try_and_go_on(position, ask, each, start=place + 1, must=False):
                     return True
@@ -247,17 +267,36 @@ class Literal:
             assert selector.cel is not None
             answer = self.world.holds(selector.cel.expression, each.id.driver, each.device)
             if isinstance(answer, str):
-                raise Refused(f"{owner}: selector #{at}: {answer}")
+                if ERROR_NAMES_DEVICE not in self.world.gates or not answer.startswith("CEL runtime error"):
+                    raise Refused(f"{owner}: selector #{at}: {answer}")
+                hint = GUARD if "no such key:" in answer else ""
+                raise Refused(f"{owner}: selector #{at} on device {each.id}: {answer}{hint}")
             if not answer:
                 return False
         if not each.slice.spec.per_device_node_selection:
             return True
         return node_matches(self.world, self.node, each.device)
 
-    def _has_capacity(self, spec: ExactDeviceRequest, each: Candidate) -> bool:
+    def _offers(self, about: str, spec: ExactDeviceRequest, each: Candidate) -> bool:
+        """While nothing of it is in use."""
         if CONSUMABLE not in self.world.gates:
             return True
-        wanted = amounts(spec, each.device)
+        try:
+            wanted = amounts(self.world, spec, each.device)
+        except NoAmount as wrong:
+            raise Refused(f"{about}: checking capacity for device {each.device.name}: {wrong}") from wrong
+        return wanted is not None and all(
+            amount <= each.device.capacity[name].value.nano for name, amount in wanted.items()
+        )
+
+    def _has_capacity(self, c: int, ask: Ask, each: Candidate) -> bool:
+        if CONSUMABLE not in self.world.gates:
+            return True
+        try:
+            wanted = amounts(self.world, ask.spec, each.device)
+        except NoAmount as wrong:
+            about = f"claim {self.claims[c].key}, request {ask.own}"
+            raise Refused(f"{about}: checking capacity for device {each.id}: {wrong}") from wrong
         if wanted is None:
             return False
         for name, amount in wanted.items():
@@ -308,9 +347,10 @@ class Literal:
                         "because a claim constraint would not be satisfied"
                     )
                 return None
-        if not self._has_capacity(ask.spec, each):
+        if not self._has_capacity(c, ask, each):
             return None
-        return Pick(c, r, s, ask.full, each, ask.spec, amounts(ask.spec, each.device) if is_shared else None)
+        consumed = amounts(self.world, ask.spec, each.device) if is_shared else None
+        return Pick(c, r, s, ask.full, each, ask.spec, consumed)
 
     def _is_held_in_parts(self, each: Candidate) -> bool:
         if not shared(self.world, each.device):
@@ -381,7 +421,7 @@ def _broken_request(literal: Literal, c: int, r: int, got: Sequence[Pick]) -> li
             out.append(f"{each.id}: partitioned")
         if (pick.consumed is not None) != shared(world, each.device):
             out.append(f"{each.id}: shared or not")
-        if pick.consumed is not None and pick.consumed != amounts(ask.spec, each.device):
+        if pick.consumed is not None and pick.consumed != amounts(world, ask.spec, each.device):
             out.append(f"{each.id}: amounts")
     return out
 
@@ -389,7 +429,7 @@ def _broken_request(literal: Literal, c: int, r: int, got: Sequence[Pick]) -> li
 def _broken_capacity(world: World, each: Candidate, users: Sequence[Pick]) -> list[str]:
     out = []
     for pick in users:
-        wanted = amounts(pick.spec, each.device)
+        wanted = amounts(world, pick.spec, each.device)
         if wanted is None:
             out.append(f"{each.id}: does not offer what is asked")
         for name, amount in (wanted or {}).items():

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from scheduler.api.quantity import Quantity
+from scheduler.api.quantity import Quantity, text
 from scheduler.api.resource_v1 import (
+    CapacityRange,
     CapacityRequestPolicy,
     Device,
     DeviceAttribute,
@@ -21,10 +22,17 @@ from scheduler.api.resource_v1 import (
     ResourceSlice,
     ResourceSliceSpec,
 )
-from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE, PARTITIONABLE
+from scheduler.core.feature_gates import (
+    BINDING_CONDITIONS,
+    CLAIM_DEVICE_STATUS,
+    CONSUMABLE,
+    FRACTIONAL_RANGE,
+    PARTITIONABLE,
+)
 from tests.unit.wakeups.literal_volumes import all_hold
 
 NANO = 10**9
+MILLI = 10**6
 
 
 @dataclass
@@ -91,8 +99,6 @@ def _relevant(world: World, node: str, each: ResourceSlice) -> bool:
     spec = each.spec
     if PARTITIONABLE not in world.gates and (spec.per_device_node_selection is not None or spec.shared_counters):
         return False
-    if spec.shared_counters:
-        return True
     if spec.node_name or spec.all_nodes or spec.node_selector is not None:
         return node_matches(world, node, spec)
     if spec.per_device_node_selection:
@@ -137,7 +143,8 @@ def _pool(world: World, key: tuple[str, str], group: list[ResourceSlice]) -> Poo
         return Pool(*key, "good", group) if good else Pool(*key, "invalid")
     devices = [each for each in group if not each.spec.shared_counters]
     counters: dict[tuple[str, str], int] = {}
-    sets = [each for one in group for each in one.spec.shared_counters]
+    sets = [each for one in (*group, *elsewhere) for each in one.spec.shared_counters]
+    elsewhere = [each for each in elsewhere if not each.spec.shared_counters]
     for each in sets:
         counters.update({(each.name, name): counter.value.nano for name, counter in each.counters.items()})
     fine = _names_differ(devices) and len({each.name for each in sets}) == len(sets)
@@ -187,22 +194,39 @@ def tolerated(spec: ExactDeviceRequest, device: Device) -> bool:
     return True
 
 
-def amounts(spec: ExactDeviceRequest, device: Device) -> dict[str, int] | None:
-    """§4.9, steps 1 to 3."""
+class NoAmount(Exception):
+    """A request that is no amount of a capacity."""
+
+
+def amounts(world: World, spec: ExactDeviceRequest, device: Device) -> dict[str, int] | None:
+    """§4.9, steps 1 to 3. Raises NoAmount."""
     asked = {} if spec.capacity is None else spec.capacity.requests
     if set(asked) - set(device.capacity):
         return None
     out = {}
     for name, capacity in device.capacity.items():
         policy = capacity.request_policy or CapacityRequestPolicy()
-        amount = _rounded(asked.get(name), capacity.value, policy)
-        if not _allowed(amount, policy):
+        try:
+            out[name] = _rounded(asked.get(name), capacity.value, policy, unit=_unit(world, policy.valid_range))
+        except NoAmount as wrong:
+            raise NoAmount(f'capacity "{name}": {wrong}') from wrong
+    for name, capacity in device.capacity.items():
+        policy = capacity.request_policy or CapacityRequestPolicy()
+        if not _allowed(out[name], policy, unit=_unit(world, policy.valid_range)):
             return None
-        out[name] = amount
     return out
 
 
-def _rounded(asked: Quantity | None, value: Quantity, policy: CapacityRequestPolicy) -> int:
+def _unit(world: World, valid: CapacityRange | None) -> int:
+    """In what a range is computed: thousandths, or whole units."""
+    if valid is None or FRACTIONAL_RANGE not in world.gates:
+        return NANO
+    bounds = [each for each in (valid.min, valid.max, valid.step) if each is not None]
+    is_fine = all(each.nano % MILLI == 0 and each.nano // MILLI < 2**63 for each in bounds)
+    return MILLI if is_fine and (valid.step is None or valid.step.nano >= MILLI) else NANO
+
+
+def _rounded(asked: Quantity | None, value: Quantity, policy: CapacityRequestPolicy, *, unit: int) -> int:
     if asked is None:
         return (value if policy.default is None else policy.default).nano
     valid = policy.valid_range
@@ -211,17 +235,20 @@ def _rounded(asked: Quantity | None, value: Quantity, policy: CapacityRequestPol
             return valid.min.nano
         if valid.step is None:
             return asked.nano
-        amount = valid.min.value
-        while amount < asked.value:
-            amount += valid.step.value
-        return amount * NANO
+        cannot = f"capacity request cannot be represented in the device's range arithmetic: request {text(asked)}"
+        if unit == MILLI and asked.nano % MILLI:
+            raise NoAmount(f"{cannot} is not a representable milli value")
+        amount, step = -(-valid.min.nano // unit), -(-valid.step.nano // unit)
+        while amount < -(-asked.nano // unit):
+            amount += step
+        return amount * unit
     for each in policy.valid_values:
         if each.nano >= asked.nano:
             return each.nano
     return asked.nano
 
 
-def _allowed(amount: int, policy: CapacityRequestPolicy) -> bool:
+def _allowed(amount: int, policy: CapacityRequestPolicy, *, unit: int) -> bool:
     if policy.default is not None and amount == policy.default.nano:
         return True
     valid = policy.valid_range
@@ -230,7 +257,9 @@ def _allowed(amount: int, policy: CapacityRequestPolicy) -> bool:
             return False
         if valid.step is None or valid.min is None:
             return True
-        return (-(-amount // NANO) - valid.min.value) % valid.step.value == 0
+        if unit == MILLI and amount % MILLI:
+            return False
+        return (-(-amount // unit) + valid.min.nano // -unit) % -(-valid.step.nano // unit) == 0
     return not policy.valid_values or any(each.nano == amount for each in policy.valid_values)
 
 
@@ -264,7 +293,7 @@ def agree(constraint: DeviceConstraint, devices: Sequence[tuple[str, Device]], *
             return False
         own = values(found, lists=lists)
         is_match = constraint.match_attribute is not None
-        if not own and (seen or (lists and is_match)):
+        if not own and (seen or lists):
             return False
         if is_match and seen and not set.intersection(own, *seen):
             return False

@@ -22,7 +22,7 @@ from scheduler.framework.status import Code, Groups, Rejection
 from scheduler.plugins.dra.structured.allocator import CAREFUL_STEPS, AllocationError
 from scheduler.plugins.dra.structured.error_nodes import ErrorNodes
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
-from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts, named
+from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
 from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.core import Builder, pod
@@ -256,8 +256,9 @@ def test_the_error_of_the_first_node_on_which_the_literal_allocator_has_one_is_f
         text = _literal_error(case, name)
         if text and not _is_deep(room, name):
             errors[slot] = text
-    error_nodes = ErrorNodes(room.on_nodes)
-    boards = NodeVerdicts(room.on_nodes, room.use, VirtualClock(), AllocatorFeatures.of(case.world.gates))
+    rules = AllocatorFeatures.of(case.world.gates)
+    error_nodes = ErrorNodes(room.on_nodes, rules)
+    boards = NodeVerdicts(room.on_nodes, room.use, VirtualClock(), rules)
     nodes = data.draw(
         st.sets(st.sampled_from(sorted(slots.values())), min_size=1).map(lambda some: sum(1 << s for s in some))
     )
@@ -266,7 +267,7 @@ def test_the_error_of_the_first_node_on_which_the_literal_allocator_has_one_is_f
 
     among = [slot for slot in each(nodes) if slot in errors]
     expected = (among[0], errors[among[0]]) if among else None
-    assert expected == (found and (found[0], named(found[1], names)))
+    assert expected == (found and (found[0], boards.text_on(found[0], found[1], names)))
 
 
 def _literal_error(case: Case, node: str) -> str:
