@@ -208,7 +208,7 @@ def said(answer: Answer) -> str:
 
 
 def since_1_37(answer: str, before: str) -> str:
-    """What upstream says in the version that is asked."""
+    """What upstream says in the version under test."""
     return before if MINOR == "1.36" else answer
 
 
@@ -310,7 +310,7 @@ KNOWN: Final = [
             held={"other": {"r0": "a", "got": [SHARE]}},
         ),
         since_1_37("unfit", "r0 a/p/d2"), both("unfit"),
-        id="upstream leaves out a device that is used up where all devices are asked for",
+        id="upstream leaves out a device that is used up of a request for all devices",
     ),
     pytest.param(
         short(
