@@ -131,6 +131,7 @@ GATES: Final[Mapping[str, str]] = {
     "DRAExtendedResource": "Extended resources that device classes serve.",
     "DRASchedulerFilterTimeout": "`filterTimeout` of DynamicResources.",
     "DRAListTypeAttributes": "Attributes that are lists.",
+    "DRADeviceCompatibilityGroups": "Devices that draw from one counter set must have a group of `compatibilityGroups` in common.",
     "DRAFractionalCapacityRange": "Ranges of shared capacities with fractions: `min`, `max` and `step` in thousandths.",
 }
 _EVERYTHING: Final[Mapping[str, Any]] = {

@@ -40,6 +40,7 @@ watched kind, `storage_class` and `driver` are names in the cluster.
 """
 _SECTIONS: Final[Mapping[str, str]] = {
     "scheduler_": "kube-scheduler's names",
+    "dynamic_resource_allocation_": "kube-scheduler's names",
     "kubestow_": "Kubestow's own",
     "leader_election_": "client-go's names",
     "rest_client_": "client-go's names",

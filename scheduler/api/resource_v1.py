@@ -74,6 +74,7 @@ class DeviceCounterConsumption(Frozen, frozen=True):
 
     counter_set: str = ""
     counters: dict[str, Counter] = {}
+    compatibility_groups: tuple[str, ...] = ()
 
 
 class CounterSet(Frozen, frozen=True):
@@ -208,6 +209,13 @@ class CapacityRequirements(Frozen, frozen=True):
     requests: dict[str, Quantity] = {}
 
 
+class DerivedAttribute(Frozen, frozen=True):
+    """An attribute of devices that a request computes by an expression."""
+
+    name: str = ""
+    expression: str = ""
+
+
 class ExactDeviceRequest(Frozen, frozen=True):
     """`exactly`, or an alternative of `firstAvailable`: those have a name and no admin access."""
 
@@ -219,6 +227,7 @@ class ExactDeviceRequest(Frozen, frozen=True):
     admin_access: bool | None = None
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[DerivedAttribute, ...] = ()
 
 
 class DeviceRequest(Frozen, frozen=True):
@@ -279,6 +288,8 @@ class DeviceRequestAllocationResult(Frozen, frozen=True):
     binding_failure_conditions: tuple[str, ...] = ()
     share_id: str | None = msgspec.field(name="shareID", default=None)
     consumed_capacity: dict[str, Quantity] | None = None
+    skip_node_operations: tuple[str, ...] = ()
+    """The operations that the node's kubelet skips; the node must declare that it can."""
 
     @property
     def id(self) -> DeviceId:

@@ -31,6 +31,7 @@ EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 FILTER_TIMEOUT: Final = "DRASchedulerFilterTimeout"
 LIST_TYPES: Final = "DRAListTypeAttributes"
 FRACTIONAL_RANGE: Final = "DRAFractionalCapacityRange"
+COMPATIBILITY_GROUPS: Final = "DRADeviceCompatibilityGroups"
 
 
 class Stage(NamedTuple):
@@ -60,6 +61,7 @@ GATES: Final[Mapping[str, Mapping[str, Stage]]] = {
     LIST_TYPES: {"1.36": _OFF, "1.37": _OFF},
     TAINT_RULES: {"1.36": _OFF, "1.37": _ON},
     FRACTIONAL_RANGE: {"1.36": _OFF, "1.37": _ON},
+    COMPATIBILITY_GROUPS: {"1.36": _OFF, "1.37": _OFF},
 }
 """Gate → version → stage. A gate that a version lacks is off there."""
 

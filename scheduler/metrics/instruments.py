@@ -216,6 +216,11 @@ class DeviceInstruments:
             "Claims that were to be made for extended resources, by what came of it.",
             "status",
         )
+        self._claims_of_pods = make.counter(
+            "dynamic_resource_allocation_resourceclaim_creates",
+            "The same as scheduler_resourceclaim_creates_total, under the name of kube-scheduler 1.37.",
+            *("status", "admin_access", "owner_api_group", "owner_api_kind"),
+        )
         self._allocations = make.counter(
             "scheduler_dra_bindingconditions_allocations",
             "Devices with binding conditions that a pod waited for, by driver and by how the wait ended.",
@@ -256,6 +261,7 @@ class DeviceInstruments:
     def claim_created(self, status: str) -> None:
         """Implement the port."""
         self._claims[status,].inc()
+        self._claims_of_pods[status, "false", "", "Pod"].inc()
 
     def claim_conflict(self) -> None:
         """Implement the port."""

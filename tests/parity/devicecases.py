@@ -16,7 +16,7 @@ from scheduler.api.quantity import Quantity, from_nano
 from scheduler.api.resource_v1 import DeviceId
 from scheduler.core.feature_gates import CONSUMABLE, DEVICE_CHANGES, DEVICE_GATES_ON, FRACTIONAL_RANGE, defaults
 from tests.e2e.controlplane.build import MINOR
-from tests.parity.devicechanges import alternatives, change, requests_of
+from tests.parity.devicechanges import alternatives, change, join_groups, requests_of
 from tests.parity.generate import Dice
 from tests.parity.random_devices import device_seed
 from tests.parity.scenario import scenario
@@ -72,6 +72,8 @@ def drawn(seed: int) -> DeviceCase:
         for gate in defaults(MINOR) - defaults("1.36")
         if gate in DEVICE_CHANGES or (gate == FRACTIONAL_RANGE and CONSUMABLE in gates and dice.chance(0.9))
     }
+    if MINOR != "1.36" and dice.chance(0.15):
+        gates |= join_groups(dice, gates, case.slices, case.claims)
     return _speakable(dataclasses.replace(case, gates=frozenset(gates)))
 
 

@@ -7,6 +7,7 @@ from scheduler.core.feature_gates import (
     ADMIN_ACCESS,
     BINDING_CONDITIONS,
     CLAIM_DEVICE_STATUS,
+    COMPATIBILITY_GROUPS,
     CONSUMABLE,
     LIST_TYPES,
     PARTITIONABLE,
@@ -181,6 +182,25 @@ def _store_apart(dice: Dice, slices: _Slices, _: _Claims, __: _Claims) -> None:
         for word in ("allNodes", "nodeSelector", "perDeviceNodeSelection"):
             store.pop(word, None)
         store["nodeName"] = dice.one(("n0", "n1", "n2", "nowhere"))
+
+
+def join_groups(dice: Dice, gates: set[str], slices: _Slices, claims: _Claims) -> set[str]:
+    """Give devices that draw from counters groups; mostly the gate for them is on. Returns the further gates.
+
+    Counters are large, and requests are for several devices, so that groups decide.
+    """
+    for store in (store for one in slices for store in one["spec"].get("sharedCounters") or ()):
+        store["counters"] = {name: {"value": "100"} for name in store["counters"]}
+    for request in _all_requests(claims):
+        if request.get("allocationMode") == "ExactCount" and dice.chance(0.6):
+            request["count"] = dice.number(2, 3)
+        if dice.chance(0.5):
+            request.pop("selectors", None)
+    for device in (device for one in slices for device in one["spec"].get("devices") or ()):
+        for consumed in device.get("consumesCounters") or ():
+            if dice.chance(0.6):
+                consumed["compatibilityGroups"] = dice.some(("x", "y", "z"), 2)
+    return {COMPATIBILITY_GROUPS} if PARTITIONABLE in gates and dice.chance(0.7) else set()
 
 
 def _shuffle(dice: Dice, slices: _Slices, _: _Claims, __: _Claims) -> None:

@@ -32,6 +32,7 @@ from scheduler.cache.devices.pools import DeviceKind, TaintRules, may_mean
 from scheduler.core.changes import Watchers
 from scheduler.core.cooperative import Work
 from scheduler.core.feature_gates import (
+    COMPATIBILITY_GROUPS,
     CONSUMABLE,
     DEVICE_GATES_ON,
     DYNAMIC_RESOURCE_ALLOCATION,
@@ -133,7 +134,9 @@ class SharedDRAManager:
         self.use = AllocationState(shares_count=CONSUMABLE in gates)
         self.claims = ClaimTracker(self.use)
         self.classes = DeviceClasses()
-        self.on_nodes = DeviceNodes(nodes, self.use, partitionable=PARTITIONABLE in gates)
+        self.on_nodes = DeviceNodes(
+            nodes, self.use, partitionable=PARTITIONABLE in gates, groups=COMPATIBILITY_GROUPS in gates
+        )
         self.device_holds = DeviceHolds(self, nodes)
         self.broken: dict[tuple[str, str], Broken] = {}
         """Kind and key → objects that could not be decoded. They count as absent, but can be named."""

@@ -64,7 +64,7 @@ _NO_POOLS: Final = _OwnPools((), content_of(()), {})
 class DeviceNodes(ChangeLog[int]):
     """The kinds of all nodes. The log contains the slots whose kind changed. Call `catch_up` before reading."""
 
-    def __init__(self, nodes: Nodes, use: AllocationState, *, partitionable: bool = True) -> None:
+    def __init__(self, nodes: Nodes, use: AllocationState, *, partitionable: bool = True, groups: bool = False) -> None:
         super().__init__()
         self.placed = EMPTY
         """The nodes that have a kind."""
@@ -73,12 +73,13 @@ class DeviceNodes(ChangeLog[int]):
         self._nodes = nodes
         self._use = use
         self._partitionable = partitionable
+        self._has_groups = groups
         self._pools: dict[PoolKey, PoolSlices] = {}
         self._pool_of: dict[str, PoolKey] = {}
         self._local: dict[str, dict[PoolKey, PoolSlices]] = {}
         self._own: dict[int, _OwnPools] = {}
         self._kind_at: dict[int, NodeKind] = {}
-        self._shared = SharedPoolVisibility(nodes, partitionable=partitionable)
+        self._shared = SharedPoolVisibility(nodes, partitionable=partitionable, groups=groups)
         self._kinds: dict[tuple[Content, int, Hashable, int], NodeKind] = {}
         self._answers = Limit(_ANSWERS_MAX)
         self._position = nodes.relabelled.position
@@ -198,6 +199,9 @@ class DeviceNodes(ChangeLog[int]):
             home = spec.node_name
         return home
 
+    def _view_at_home(self, pool: PoolSlices) -> PoolView | None:
+        return pool.view(self._at_home(pool), partitionable=self._partitionable, groups=self._has_groups)
+
     def _at_home(self, pool: PoolSlices) -> tuple[str, ...]:
         """Return the slices of a pool that its own node sees."""
         if self._partitionable:
@@ -315,11 +319,7 @@ class DeviceNodes(ChangeLog[int]):
         pools = self._local.get(name)
         if not pools:
             return _NO_POOLS
-        views = [
-            view
-            for pool in pools.values()
-            if (view := pool.view(self._at_home(pool), partitionable=self._partitionable)) is not None
-        ]
+        views = [view for pool in pools.values() if (view := self._view_at_home(pool)) is not None]
         views.sort(key=lambda view: view.order)
         devices = [each.id for view in views for each in view.devices]
         numbers = {device: number for number, device in enumerate(devices)}

@@ -169,15 +169,18 @@ def gather_pool(
     all_slices: Iterable[ResourceSlice],
     *,
     partitionable: bool,
+    groups: bool = False,
     wheres: Mapping[tuple[str, int], NodeMatch] | None = None,
 ) -> PoolView | None:
     """Return the pool for a node that sees `visible` of `all_slices` (§4.3).
 
     Return None if the pool does not exist for that node. `wheres` has the nodes of devices with their own node
-    selection, by slice name and position.
+    selection, by slice name and position. Without `groups`, slices with compatibility groups are missing.
     """
     group: list[ResourceSlice] = []
     for each in visible:
+        if not groups and has_groups(each):
+            continue
         newest = group[0].spec.pool.generation if group else each.spec.pool.generation
         if each.spec.pool.generation > newest:
             group = []
@@ -192,13 +195,20 @@ def gather_pool(
         if any(each.spec.pool.generation > generation for each in everything):
             return None
         here = {each.key for each in group}
-        equal = [each for each in everything if each.spec.pool.generation == generation]
+        equal = [
+            each for each in everything if each.spec.pool.generation == generation and (groups or not has_groups(each))
+        ]
         if len(equal) != count:
             return _with_content(PoolView(key, PoolState.INCOMPLETE))
         elsewhere = [each for each in equal if each.key not in here]
     group.sort(key=lambda each: each.key)
     elsewhere.sort(key=lambda each: each.key)
     return _with_content(_complete(key, group, elsewhere, partitionable=partitionable, wheres=wheres or {}))
+
+
+def has_groups(each: ResourceSlice) -> bool:
+    """Return whether a device of the slice has compatibility groups."""
+    return any(consumed.compatibility_groups for device in each.spec.devices for consumed in device.consumes_counters)
 
 
 def _complete(

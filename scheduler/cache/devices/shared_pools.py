@@ -48,12 +48,17 @@ class PoolSlices:
         self.views.clear()
         self._draws = None
 
-    def view(self, names: tuple[str, ...], *, partitionable: bool) -> PoolView | None:
+    def view(self, names: tuple[str, ...], *, partitionable: bool, groups: bool) -> PoolView | None:
         """Return the pool as seen by a node that sees these slices."""
         if names not in self.views:
             visible = [self.slices[name] for name in names]
             self.views[names] = gather_pool(
-                self.key, visible, self.slices.values(), partitionable=partitionable, wheres=self.wheres
+                self.key,
+                visible,
+                self.slices.values(),
+                partitionable=partitionable,
+                groups=groups,
+                wheres=self.wheres,
             )
         return self.views[names]
 
@@ -92,13 +97,14 @@ class _Place:
 class SharedPoolVisibility:
     """The visibility of all shared pools. Only `DeviceNodes` uses it. Call `catch_up` before reading."""
 
-    def __init__(self, nodes: Nodes, *, partitionable: bool) -> None:
+    def __init__(self, nodes: Nodes, *, partitionable: bool, groups: bool) -> None:
         self.problem = ""
         """The first slice, in the order of pools and slices, whose node selector cannot be parsed."""
         self.stamp = 0
         """A number that grows when a device of a shared pool is allocated or released."""
         self._nodes = nodes
         self._partitionable = partitionable
+        self._has_groups = groups
         self._pools: dict[PoolKey, PoolSlices] = {}
         self._changed: dict[PoolKey, None] = {}
         self._problems: dict[PoolKey, str] = {}
@@ -321,7 +327,8 @@ class SharedPoolVisibility:
         for key, name, _ in parts:
             by_pool.setdefault(key, []).append(name)
         views = (
-            self._pools[key].view(tuple(names), partitionable=self._partitionable) for key, names in by_pool.items()
+            self._pools[key].view(tuple(names), partitionable=self._partitionable, groups=self._has_groups)
+            for key, names in by_pool.items()
         )
         visible_pools = PoolVisibility(tuple(view for view in views if view is not None), parts=parts)
         for key in by_pool:

@@ -53,6 +53,8 @@ from scheduler.plugins.dra.structured.node_verdicts import (
 from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, request_problem, unreadable
 from scheduler.plugins.dra.structured.selectors import SelectorSets
 
+_NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
+"""The feature that a node declares if its kubelet can skip operations of a claim's devices."""
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
 
@@ -170,6 +172,9 @@ class DynamicResources:
                     if problem:
                         return Rejection(self.name, Code.ERROR, (problem,))
                     known.usable_on[at] = matching_selector(self._nodes, selector)
+                if any(result.skip_node_operations for result in claim.status.allocation.devices.results):
+                    able = self._nodes.features.declaring(_NODE_OPERATIONS)
+                    known.usable_on[at] = known.usable_on.get(at, able) & able
                 continue
             if self._devices.claims.pending(claim.uid) is not None:
                 return _unresolvable(f"resource claim {claim.key} is in the process of being allocated")

@@ -21,6 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 from scheduler.api.resource_v1 import RESULTS_MAX
 from scheduler.core.cooperative import Work, finish
 from scheduler.plugins.dra.structured.bounds import Bounds
+from scheduler.plugins.dra.structured.compatibility import MembersOf, admits, with_device
 from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN, Known
 from scheduler.plugins.dra.structured.error_nodes import (
     NO_RISK,
@@ -68,6 +69,7 @@ class _Undo(NamedTuple):
     picked: Picked
     known: tuple[Known, ...]
     drawn_in: int
+    members: MembersOf | None
 
 
 @dataclass(slots=True)
@@ -114,6 +116,7 @@ class Allocator:
         self._placed = 0
         self._taking: dict[int, dict[str, int]] = {}
         self._left: dict[int, dict[tuple[str, str], int]] = {}
+        self._members: dict[int, MembersOf] = {}
         self._known: list[tuple[Known, ...]] = [(NOTHING_SEEN,) * len(claim.constraints) for claim in demand.claims]
         self._picked: list[Picked] = []
         self._counts = [0] * len(demand.claims)
@@ -425,7 +428,7 @@ class Allocator:
         if not node_devices.may_draw(number):
             return None
         draws = not (shared and (number in self._taking or node_devices.has_shares(number)))
-        if draws and not self._check_available_counters(number):
+        if draws and not (self._is_compatible(number) and self._check_available_counters(number)):
             return None
         if not node_devices.is_tolerated(request_data, number):
             return None
@@ -440,6 +443,19 @@ class Allocator:
         if request_data.is_admin:
             return not self._allocating[c] >> number & 1
         return not (self._placed | self._node_devices.used) >> number & 1
+
+    def _is_compatible(self, number: int) -> bool:
+        """Return whether the device goes with all devices that draw from its counter sets."""
+        device = self._node_devices.devices[number].device
+        if not self._node_devices.rules.groups or not device.consumes_counters:
+            return True
+        return admits(self._members_in(self._node_devices.pool_of[number]), device)
+
+    def _members_in(self, pool: int) -> MembersOf:
+        members = self._members.get(pool)
+        if members is None:
+            members = self._members[pool] = self._node_devices.members_in(pool)
+        return members
 
     def _check_available_counters(self, number: int) -> bool:
         """Return whether no counter of the pool would be negative with this device (§4.8)."""
@@ -494,8 +510,12 @@ class Allocator:
         drawn_in = self._node_devices.pool_of[number] if draws else -1
         if drawn_in >= 0:
             self._draw(number, drawn_in, -1)
+        members = None
+        if drawn_in >= 0 and self._node_devices.rules.groups:
+            members = self._members_in(drawn_in)
+            self._members[drawn_in] = with_device(members, self._node_devices.devices[number].device)
         picked = Picked(c, r, request_data, number, amounts)
-        undo = _Undo(picked, self._known[c], drawn_in)
+        undo = _Undo(picked, self._known[c], drawn_in, members)
         self._known[c] = known
         self._picked.append(picked)
         self._counts[c] += 1
@@ -507,6 +527,8 @@ class Allocator:
         self._known[c] = undo.known
         if undo.drawn_in >= 0:
             self._draw(number, undo.drawn_in, 1)
+        if undo.members is not None:
+            self._members[undo.drawn_in] = undo.members
         if amounts is None:
             self._allocating[c] &= ~(1 << number)
             self._placed = 0

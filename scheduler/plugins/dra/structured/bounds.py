@@ -198,7 +198,11 @@ class Bounds:
             values = (*values, number)  # it counts only if it comes first: not interchangeable
         draws: Hashable = None
         if node_devices.devices[number].device.consumes_counters:
-            draws = (node_devices.pool_of[number], tuple(sorted(self.draws(number).items())))
+            groups = tuple(
+                (each.counter_set, each.compatibility_groups)
+                for each in node_devices.devices[number].device.consumes_counters
+            )
+            draws = (node_devices.pool_of[number], tuple(sorted(self.draws(number).items())), groups)
         shared: Hashable = None
         if node_devices.shared >> number & 1:
             shared = (kind, node_devices.has_shares(number), tuple(sorted(node_devices.consumed(number).items())))

@@ -2,8 +2,6 @@
 
 Amounts are exact, in nano units. A range with `min` and `step` rounds a request up to its grid: in whole units, or in
 thousandths with DRAFractionalCapacityRange.
-
-Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/incubating/consumable_capacity.go CmpRequestOverCapacity
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from scheduler.cache.devices.pools import DeviceKind, PoolState, PoolView, Publi
 from scheduler.core.feature_gates import (
     BINDING_CONDITIONS,
     CLAIM_DEVICE_STATUS,
+    COMPATIBILITY_GROUPS,
     CONFIG_FOR_ALL,
     CONSUMABLE,
     ERROR_NAMES_DEVICE,
@@ -27,6 +28,7 @@ from scheduler.core.feature_gates import (
     TAINTS,
 )
 from scheduler.plugins.dra.structured.capacities import NotRepresentable, consumption
+from scheduler.plugins.dra.structured.compatibility import NO_MEMBERS, MembersOf, with_device
 from scheduler.plugins.dra.structured.requests import RequestData
 from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
 
@@ -44,6 +46,8 @@ class AllocatorFeatures:
     taints: bool = True
     binding: bool = True
     consumable: bool = True
+    groups: bool = False
+    """Whether devices that draw from one counter set must be compatible."""
     fractional: bool = False
     """Whether ranges of capacities are computed in thousandths."""
     names_request: bool = False
@@ -70,6 +74,7 @@ class AllocatorFeatures:
             taints=TAINTS in gates,
             binding=gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS},
             consumable=CONSUMABLE in gates,
+            groups=COMPATIBILITY_GROUPS in gates,
             fractional=FRACTIONAL_RANGE in gates,
             names_request=LIMIT_NAMES_REQUEST in gates,
             names_device=ERROR_NAMES_DEVICE in gates,
@@ -170,7 +175,12 @@ class NodeDevices:
             if self._use.shares(each.id)
         ]
         left = [tuple(self.left_in(number).items()) for number, view in enumerate(self.pools) if view.counters]
-        return self.used, tuple(shares), tuple(left)
+        members: list[Hashable] = []
+        if self.rules.groups:
+            members = [
+                tuple(self.members_in(number).items()) for number, view in enumerate(self.pools) if view.counters
+            ]
+        return self.used, tuple(shares), tuple(left), tuple(members)
 
     def kind(self, number: int) -> DeviceKind:
         return self.devices[number].kind
@@ -323,6 +333,14 @@ class NodeDevices:
                         if (consumption_.counter_set, counter) in left:
                             left[consumption_.counter_set, counter] -= amount.value.nano
         return left
+
+    def members_in(self, pool: int) -> MembersOf:
+        """Return the devices in use that draw from the pool's counter sets."""
+        members, view = NO_MEMBERS, self.pools[pool]
+        for each in (*view.devices, *view.elsewhere):
+            if each.device.consumes_counters and self._use.is_used(each.id):
+                members = with_device(members, each.device)
+        return members
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:

@@ -196,6 +196,8 @@ class ClaimParser:
     def _problem(self, spec: ExactDeviceRequest, device_class: DeviceClass | None) -> str:
         empty = next((at for at, each in enumerate(spec.selectors) if each.cel is None), None)
         name = spec.device_class_name
+        if spec.derived_attributes:
+            return ": cannot handle request with derived attributes, the feature is disabled"
         if empty is not None:
             return f", selector #{empty}: CEL expression empty (unsupported selector type?)"
         if spec.admin_access is not None and ADMIN_ACCESS not in self._gates:

@@ -1,0 +1,168 @@
+"""What kube-scheduler 1.37 does with devices, row by row (docs/spec/changes-1.37-devices.md); rows of 1.36 are in `test_scenarios`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.core.feature_gates import COMPATIBILITY_GROUPS, DEVICE_CHANGES, FRACTIONAL_RANGE
+from simulator.builders.claims import ClaimBuilder, a_result
+from simulator.builders.core import node
+from simulator.builders.devices import DeviceBuilder, a_device
+from tests.unit.plugins.dra import scenarios
+from tests.unit.plugins.dra.scenarios import Given, asks, counters, dev, exactly, given, is_as, on, outcome, want
+
+
+@pytest.fixture(autouse=True)
+def _words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`37` in a row: the changes of 1.37; `FR`: its arithmetic of ranges; `CG`: compatibility groups."""
+    monkeypatch.setitem(scenarios.GATES, "37", set(DEVICE_CHANGES))
+    monkeypatch.setitem(scenarios.GATES, "FR", {FRACTIONAL_RANGE})
+    monkeypatch.setitem(scenarios.GATES, "CG", {COMPATIBILITY_GROUPS})
+
+
+TWO = on("n1", "p1", "d1 d2")
+TENTHS = {"default": "100m", "validRange": {"min": "100m", "max": "900m", "step": "100m"}}
+WHOLE = {"default": "1", "validRange": {"min": "1", "step": "1"}}
+ABOUT = "claim default/c0"
+REFUSED = "capacity request cannot be represented in the device's range arithmetic"
+
+
+def shared(amount: str, policy: dict[str, Any] | None = None) -> Any:
+    return on("n1", "p1", a_device("d1").shared().cap("mem", amount, policy))
+
+
+def takes(amount: str, device_class: str = "A", *, every: bool = False) -> ClaimBuilder:
+    return asks(want(device_class, capacity={"mem": amount}, every=every))
+
+
+def grouped(name: str, groups: str = "") -> DeviceBuilder:
+    """A device that draws 1 of the counter, with compatibility groups."""
+    consumed = {"counterSet": "set", "counters": {"mem": {"value": "1"}}, "compatibilityGroups": groups.split()}
+    return a_device(name).set({"consumesCounters": [consumed]})
+
+
+def together(*devices: DeviceBuilder, count: int = 2, used: str = "", f: str = "PD CG") -> Given:
+    return given([counters("p1", "9"), on("n1", "p1", *devices)], f"A*{count}", f=f, used=used)
+
+
+def configured(claim: ClaimBuilder, *configs: tuple[str, str], f: str = "37") -> Given:
+    for value, requests in configs:
+        claim = claim.config("a", {"is": value}, *requests.split())
+    return given([TWO, on("n1", "b/p1", "d1")], claim, f=f)
+
+
+CASES = [
+    # §1.9, §1.10
+    pytest.param(configured(asks("A", "A", "B"), ("x", "r0 r1")),
+        "r0→p1/d1 r1→p1/d2 r2→b/p1/d1 +FromClaim[r0 r1]=x", id="a configuration of two of three requests names these"),
+    pytest.param(configured(asks("A", "B"), ("x", "r0 r1")),
+        "r0→p1/d1 r1→b/p1/d1 +FromClaim[]=x", id="a configuration of all requests names none"),
+    pytest.param(configured(asks(["B*2", "A"], "B"), ("x", "r0/s1 r1"), f="37 PL"),
+        "r0/s1→p1/d1 r1→b/p1/d1 +FromClaim[]=x", id="a configuration of the chosen alternative and all other requests names none"),
+    pytest.param(configured(asks(["B*2", "A"], "B"), ("x", "r0/s0 r1"), f="37 PL"),
+        "r0/s1→p1/d1 r1→b/p1/d1 +FromClaim[r0/s0 r1]=x", id="a configuration of another alternative keeps its names"),
+    # §1.12
+    pytest.param(given([TWO], asks("A*30", "A*5"), f="37"),
+        f"ERR {ABOUT}, request r1: adding 5 devices exceeds the claim limit of 32, with 30 already accounted for",
+        id="the limit of devices is told of the request that exceeds it"),
+    pytest.param(given([TWO], asks("A*500"), f="37"),
+        f"ERR {ABOUT}, request r0: adding 500 devices exceeds the claim limit of 32, with 0 already accounted for",
+        id="one request exceeds the limit of devices"),
+    # §1.6
+    pytest.param(given([on("n1", "p1", a_device("d1").shared().cap("mem", "4"), a_device("d2").shared().cap("mem", "4"))],
+        takes("3", every=True), f="CC", shares=[("p1/d1", {"mem": "2"})]), "nil",
+        id="a request for all devices fails if one of them is used up"),
+    pytest.param(given([on("n1", "p1", a_device("d1").shared().cap("mem", "2"), a_device("d2").shared().cap("mem", "4"))],
+        takes("3", every=True), f="CC"), "r0→p1/d2{mem=3}",
+        id="a device that never has the amount is none of all devices"),
+    # §1.11
+    pytest.param(given([on("n1", "p1", "d1"), on("n2", "b/p1", of=2).counters("set", {"mem": "8Gi"})], "A*all", f="PD"),
+        "r0→p1/d1", id="counters of another node's pool, which is being updated, are no matter of this node"),
+    pytest.param(given([on("n1", "p1", dev("d1", takes="4Gi"), of=2), on("n2", "p1", of=2).counters("set", {"mem": "8Gi"})],
+        "A", f="PD"), "r0→p1/d1", id="counters of the node's pool are found in a slice for another node"),
+    pytest.param(given([counters("p1"), on("n1", "p1", dev("d1", takes="4Gi"))], "A", f="PD"), "r0→p1/d1",
+        id="counters and devices are in slices of one node"),
+    # §1.14
+    pytest.param(given([shared("1", TENTHS)], [takes("250m"), takes("700m")], f="CC FR"),
+        "r0→p1/d1{mem=300m} | r0→p1/d1{mem=700m}", id="requests of fractions are rounded up to tenths"),
+    pytest.param(given([shared("1", TENTHS)], takes("250m"), f="CC"), "nil",
+        id="without the gate a step of a tenth is a step of one, which exceeds the range"),
+    pytest.param(given([shared("1", TENTHS)], takes("950m"), f="CC FR"), "nil", id="a fraction above the range does not fit"),
+    pytest.param(given([shared("4", WHOLE)], takes("1500m"), f="CC FR"), "r0→p1/d1{mem=2}",
+        id="a fraction is rounded up in a range of whole numbers"),
+    pytest.param(given([shared("1", TENTHS)], takes("100500u"), f="CC FR"),
+        f'ERR {ABOUT}, request r0: checking capacity for device a/p1/d1: capacity "mem": {REFUSED}: '
+        "request 100500u is not a representable milli value", id="less than a thousandth cannot be requested of a range"),
+    pytest.param(given([shared("4", WHOLE)], takes("1000500u"), f="CC"), "r0→p1/d1{mem=2}",
+        id="without the gate less than a thousandth is rounded up"),
+    pytest.param(given([shared("1", TENTHS)], takes("100500u", every=True), f="CC FR"),
+        f'ERR {ABOUT}, request r0: checking capacity for device d1: capacity "mem": {REFUSED}: '
+        "request 100500u is not a representable milli value", id="a request for all devices tells the bare name of the device"),
+    pytest.param(given([shared("4", WHOLE)], takes("9223372036854775807", every=False), f="CC FR"),
+        f'ERR …capacity "mem": {REFUSED}: request … is not a representable milli value',
+        id="more thousandths than int64 has cannot be requested of a range"),
+    pytest.param(given([shared("4", {"default": "1", "validRange": {"min": "1", "step": "2"}})],
+        takes("9223372036854775806"), f="CC"), "nil", id="without the gate an amount up to int64 does not fit"),
+    pytest.param(given([shared("4", {"default": "1", "validRange": {"min": "1", "step": "4"}})],
+        takes("9223372036854775807"), f="CC"),
+        f'ERR …capacity "mem": {REFUSED}: rounding request … up to the next step passes MaxInt64',
+        id="without the gate the next step may exceed int64"),
+    pytest.param(given([shared("-1")], "A", f="CC"),
+        f'ERR {ABOUT}, request r0: checking capacity for device a/p1/d1: capacity "mem": capacity value is negative',
+        id="a negative capacity cannot be consumed"),
+    # §2.1 to §2.4
+    pytest.param(given([TWO], asks(want(cel='device.attributes["a"].x')), f="37"),
+        f"ERR {ABOUT}: selector #0 on device a/p1/d1: CEL runtime error: no such key: x. consider using CEL optional "
+        "chaining (.? followed by orValue()) or guarding the check with has() for optional fields",
+        id="a selector that reads a missing key names the device and the remedy"),
+    pytest.param(given([TWO], asks(want(cel="device.driver ==")), f="37"),
+        f"ERR {ABOUT}: selector #0: CEL compile error: …", id="a selector that does not compile names no device"),
+    pytest.param(given([on("n1", "p1", dev("d1", x=["v1", "v2"]))], asks(want(cel='"v2" in device.attributes["a"].x')), f="37"),
+        "r0→p1/d1", id="a selector reads a list without the gate for lists"),
+    pytest.param(given([on("n1", "p1", dev("d1", x=["v1", "v2"]))], asks(want(cel='device.driver == "a"'))),
+        "ERR class A: selector #0: CEL runtime error: attribute x: unsupported attribute value",
+        id="in 1.36 a selector fails on a device with a list"),
+    pytest.param(given([on("n1", "p1", dev("d1", x=["v"]), dev("d2", x=["v"]))], asks("A", "A").match("a/x"), f="37"), "nil",
+        id="without the gate for lists no list satisfies a constraint"),
+    # §4.3
+    pytest.param(together(grouped("d1", "x"), grouped("d2", "y"), grouped("d3", "x z")), "r0→p1/d1 r0→p1/d3",
+        id="devices that draw from one counter set have a group in common"),
+    pytest.param(together(grouped("d1", "x y"), grouped("d2", "y z"), grouped("d3", "z x"), count=3), "nil",
+        id="groups in common by pairs are not enough for three devices"),
+    pytest.param(together(grouped("d1"), grouped("d2", "x"), grouped("d3")), "r0→p1/d1 r0→p1/d3",
+        id="a device without groups goes with devices without groups only"),
+    pytest.param(together(grouped("d1"), grouped("d2", "x"), grouped("d3", "x")), "r0→p1/d2 r0→p1/d3",
+        id="the search goes back to devices that have a group in common"),
+    pytest.param(together(grouped("d1", "x"), grouped("d2", "y"), grouped("d3", "x"), count=1, used="p1/d1"), "r0→p1/d3",
+        id="a device in use counts with its groups"),
+    pytest.param(together(grouped("d1", "x"), a_device("d2"), a_device("d3"), used="p1/d1"), "r0→p1/d2 r0→p1/d3",
+        id="devices that draw from no counter set need no group"),
+    pytest.param(together(grouped("d1", "x"), a_device("d2"), count=1, f="PD"), "nil",
+        id="with the gate off a pool with groups has no devices"),
+    pytest.param(given([counters("p1"), on("n1", "p1", grouped("d1", "x"))], "A*all", f="PD"),
+        f"ERR {ABOUT}, request r0: asks for all devices, but resource pool a/p1 is currently being updated",
+        id="with the gate off a pool with groups is incomplete"),
+    # §4.2
+    pytest.param(given([TWO], exactly(derivedAttributes=[{"name": "a/x", "expression": "1"}])),
+        f"ERR {ABOUT}, request r0: cannot handle request with derived attributes, the feature is disabled",
+        id="derived attributes are refused"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("case", "expected"), CASES)
+def test_a_row(case: Given, expected: str) -> None:
+    said = outcome(case)
+
+    assert is_as(expected, said), said
+
+
+def test_a_claim_whose_devices_skip_operations_needs_a_node_that_declares_it() -> None:
+    """§3.12: whatever the gate is, because another scheduler may have allocated the claim."""
+    result = a_result("r0", "a/p1/d1") | {"skipNodeOperations": ["*"]}
+    case = given([TWO], asks("A").allocated(result))
+    world = case.world()
+    world.cluster.set_node(node("n2").set({"status": {"declaredFeatures": ["DRAOptionalNodeOperations"]}}).typed())
+
+    assert world.refusals(case.pod(world)).keys() == {"n1"}
