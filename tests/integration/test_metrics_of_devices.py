@@ -22,7 +22,6 @@ _COLLISIONS: Final = "kubestow_device_collisions_total"
 _CONFLICTS: Final = "kubestow_claim_write_conflicts_total"
 _CREATES: Final = "scheduler_resourceclaim_creates_total"
 _CREATES_1_37: Final = "dynamic_resource_allocation_resourceclaim_creates_total"
-_OF_POD: Final = {"admin_access": "false", "owner_api_group": "", "owner_api_kind": "Pod"}
 _EVALUATIONS: Final = "kubestow_device_cel_evaluations_total"
 _IN_USE: Final = "kubestow_devices_in_use"
 _WAITS: Final = "scheduler_dra_bindingconditions_wait_duration_seconds"
@@ -170,12 +169,12 @@ ROWS: Final = [
     *when(
         "the claim for an extended resource may not be created",
         rises(_CREATES, status="failure"),
-        rises(_CREATES_1_37, status="failure", **_OF_POD),
+        rises(_CREATES_1_37, status="failure", admin_access="false", owner_api_group="", owner_api_kind="Pod"),
     ),
     *when(
         "the claim for an extended resource is created",
         rises(_CREATES, status="success"),
-        rises(_CREATES_1_37, status="success", **_OF_POD),
+        rises(_CREATES_1_37, status="success", admin_access="false", owner_api_group="", owner_api_kind="Pod"),
     ),
 ]
 OUTCOME: Final = Outcome(scenario)

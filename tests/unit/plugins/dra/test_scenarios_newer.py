@@ -66,7 +66,7 @@ CASES = [
     # §1.12
     pytest.param(given([TWO], asks("A*30", "A*5"), f="37"),
         f"ERR {ABOUT}, request r1: adding 5 devices exceeds the claim limit of 32, with 30 already accounted for",
-        id="the limit of devices is told of the request that exceeds it"),
+        id="the text for too many devices names the request that exceeds the limit"),
     pytest.param(given([TWO], asks("A*500"), f="37"),
         f"ERR {ABOUT}, request r0: adding 500 devices exceeds the claim limit of 32, with 0 already accounted for",
         id="one request exceeds the limit of devices"),
@@ -99,7 +99,7 @@ CASES = [
         id="without the gate less than a thousandth is rounded up"),
     pytest.param(given([shared("1", TENTHS)], takes("100500u", every=True), f="CC FR"),
         f'ERR {ABOUT}, request r0: checking capacity for device d1: capacity "mem": {REFUSED}: '
-        "request 100500u is not a representable milli value", id="a request for all devices tells the bare name of the device"),
+        "request 100500u is not a representable milli value", id="the text for a request for all devices has the bare name of the device"),
     pytest.param(given([shared("4", WHOLE)], takes("9223372036854775807", every=False), f="CC FR"),
         f'ERR …capacity "mem": {REFUSED}: request … is not a representable milli value',
         id="more thousandths than int64 has cannot be requested of a range"),
