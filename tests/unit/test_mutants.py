@@ -97,7 +97,7 @@ MUTANTS: Final = {
         "scheduler.cel.eval.running:Run.check",
         "elif now > self._ends_at:",
         "elif False:",
-        "cache/devices/test_deviceselectors.py::test_an_evaluation_that_takes_too_long_has_upstreams_error",
+        "cache/devices/test_selectors.py::test_an_evaluation_that_takes_too_long_has_upstreams_error",
     ),
     "copies of long lists do not add up": Mutant(
         "scheduler.cel.eval.running:Run.made",

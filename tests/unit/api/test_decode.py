@@ -1,15 +1,17 @@
-"""What cannot be read is named, and stops nothing (ADR 0005)."""
+"""Objects that cannot be read are named and stop nothing (ADR 0005); sizes are limited."""
 
 from __future__ import annotations
 
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import Broken, ObjectDecoder, from_manifest
 from scheduler.api.resource_v1 import AllocationResult, DeviceClass, ResourceClaim
+from scheduler.api.storage_v1 import StorageClass
 from scheduler.core import api_json as apijson
 
 _TOO_LARGE = 2**31
@@ -94,16 +96,15 @@ def test_what_a_claim_that_cannot_be_read_has(metadata: Any, results: Any, seen:
 @pytest.mark.parametrize(
     ("status", "seen"),
     [
-        pytest.param({}, AllocationResult(), id="it has nothing"),
-        pytest.param({"allocation": None}, AllocationResult(), id="nor null"),
-        pytest.param(None, AllocationResult(), id="nor a status"),
-        pytest.param({"allocation": {"devices": 5}}, None, id="who knows"),
-        pytest.param({"allocation": 5}, None, id="what that means"),
-        pytest.param(5, None, id="or that"),
+        pytest.param({}, AllocationResult(), id="an empty status"),
+        pytest.param({"allocation": None}, AllocationResult(), id="the allocation is null"),
+        pytest.param(None, AllocationResult(), id="the status is null"),
+        pytest.param({"allocation": {"devices": 5}}, None, id="the devices are not a mapping"),
+        pytest.param({"allocation": 5}, None, id="the allocation is not a mapping"),
+        pytest.param(5, None, id="the status is not a mapping"),
     ],
 )
 def test_whether_a_claim_that_cannot_be_read_has_anything(status: Any, seen: AllocationResult | None) -> None:
-    """None is that it cannot be told."""
     raw = {"metadata": {"name": "c"}, "spec": {"devices": 5}, "status": status}
     read = ObjectDecoder("ResourceClaim", ResourceClaim).decode(json.dumps(raw).encode())
 
@@ -129,7 +130,6 @@ CONFIG = b'[{"requests":null},{"opaque":{"driver":"d.x","parameters":' + ODD + b
 
 @pytest.mark.parametrize("conditions", [b"[]", b"null"])
 def test_the_bytes_of_parameters_are_kept(conditions: bytes) -> None:
-    """Whether or not a null elsewhere in the object makes decoding lenient."""
     allocation = b'{"devices":{"config":' + CONFIG.replace(b'"requests":null', b'"source":"FromClass"') + b"}}"
     status = b'{"allocation":' + allocation + b',"devices":[{"driver":"d.x","conditions":' + conditions + b"}]}"
     raw = b'{"metadata":{"name":"c"},"spec":{"devices":{"config":' + CONFIG + b'}},"status":' + status + b"}"
@@ -143,7 +143,6 @@ def test_the_bytes_of_parameters_are_kept(conditions: bytes) -> None:
 
 
 def test_the_bytes_of_parameters_of_a_class() -> None:
-    """As of a claim."""
     raw = b'{"metadata":{"name":"c","labels":null},"spec":{"selectors":null,"config":' + CONFIG + b"}}"
     seen = ObjectDecoder("DeviceClass", DeviceClass).decode(raw)
     assert isinstance(seen, DeviceClass)
@@ -153,7 +152,6 @@ def test_the_bytes_of_parameters_of_a_class() -> None:
 
 
 def test_a_manifest_gives_parameters_too() -> None:
-    """With their nulls, and the manifest stays as it is."""
     manifest = {"metadata": {"name": "c"}, "spec": {"config": [{"opaque": {"driver": "d", "parameters": {"b": None}}}]}}
     before = json.dumps(manifest)
     opaque = from_manifest(DeviceClass, manifest).spec.config[0].opaque
@@ -186,7 +184,7 @@ SURROGATE = b'{"a":"\\ud800"}'
 )
 @pytest.mark.parametrize("conditions", [b"[]", b"null"])
 def test_hostile_parameters(parameters: bytes, read: bytes, conditions: bytes) -> None:
-    """They are passed on, or the claim is unreadable; they never stop others."""
+    """They are passed on, or the claim is unreadable; other objects are read."""
     config = b'{"devices":{"config":[{"opaque":{"driver":"d.x","parameters":' + parameters + b"}}]}}"
     status = b'{"devices":[{"driver":"d.x","conditions":' + conditions + b"}]}"
     raw = b'{"metadata":{"name":"c"},"spec":' + config + b',"status":' + status + b"}"
@@ -198,3 +196,35 @@ def test_hostile_parameters(parameters: bytes, read: bytes, conditions: bytes) -
         opaque = claim.spec.devices.config[0].opaque
         assert opaque is not None
         assert bytes(opaque.parameters) == read
+
+
+def decoded(kind: str, typ: Any, **fields: Any) -> Any:
+    return ObjectDecoder(kind, typ).decode(msgspec.json.encode({"metadata": {"name": "x"}, **fields}))
+
+
+@pytest.mark.parametrize(
+    ("counts", "expected"),
+    [
+        pytest.param((5_000, 5_000), 2, id="ten thousand names all count"),
+        pytest.param((5_000, 5_000, 1), 2, id="an image after the ten-thousandth name does not count"),
+        pytest.param((10_001, 1), 0, id="an image with more names than may count ends the list"),
+    ],
+)
+def test_names_of_images_count_up_to_a_limit(counts: tuple[int, ...], expected: int) -> None:
+    images = [
+        {"names": [f"image-{at}-{number}" for number in range(count)], "sizeBytes": 1}
+        for at, count in enumerate(counts)
+    ]
+
+    assert len(decoded("Node", Node, status={"images": images}).status.images) == expected
+
+
+@pytest.mark.parametrize("count", [1_000, 1_001])
+def test_a_storage_class_with_too_many_topologies_is_unreadable_and_says_which_field(count: int) -> None:
+    terms = [{"matchLabelExpressions": [{"key": "zone", "values": [f"z{at}"]}]} for at in range(count)]
+
+    found = decoded("StorageClass", StorageClass, provisioner="p", allowedTopologies=terms)
+
+    assert isinstance(found, Broken) == (count > 1_000)
+    if isinstance(found, Broken):
+        assert "allowedTopologies" in found.why

@@ -1,4 +1,4 @@
-"""What a pod says of its own end: docs/spec/core.md §3.10."""
+"""Start times and disruption conditions of pods: docs/spec/core.md §3.10."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ NEW_YEAR = 1767225600.0
     ],
 )
 def test_started_at(text: str | None, seconds: float) -> None:
-    """Seconds since the epoch; what cannot be read starts later than everything."""
     assert seconds == started_at(text)
 
 
-def test_what_a_victim_is_told() -> None:
-    """Upstream's words; who evicts is the preemptor's scheduler."""
+def test_the_condition_of_a_victim() -> None:
+    """The text is upstream's; the preemptor's scheduler evicts."""
     assert preempted_by("kubestow", 7) == PodCondition(
         type="DisruptionTarget",
         status="True",
@@ -55,25 +54,18 @@ def condition(**more: str) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("is_deleting", "conditions", "is_leaving"),
     [
-        pytest.param(True, [condition()], True, id="it is"),
-        pytest.param(False, [condition()], False, id="it is told so, and not deleted yet"),
-        pytest.param(True, [], False, id="deleted for a reason that nobody wrote"),
+        pytest.param(True, [condition()], True, id="it is deleted and has the condition"),
+        pytest.param(False, [condition()], False, id="it has the condition and is not deleted yet"),
+        pytest.param(True, [], False, id="deleted without a condition"),
         pytest.param(True, [condition(reason="EvictionByEvictionAPI")], False, id="evicted for another reason"),
-        pytest.param(True, [condition(status="False")], False, id="no longer"),
-        pytest.param(True, [condition(type="Ready", status="False"), condition()], True, id="among others"),
+        pytest.param(True, [condition(status="False")], False, id="the condition is False"),
+        pytest.param(
+            True, [condition(type="Ready", status="False"), condition()], True, id="after a condition of another type"
+        ),
         pytest.param(True, [condition(status="False"), condition()], False, id="the first of the type counts"),
     ],
 )
 def test_is_leaving_for_a_preemptor(is_deleting: bool, conditions: list[dict[str, Any]], is_leaving: bool) -> None:
-    """Being deleted, and by a scheduler."""
     made = objects.pod("a", status={"conditions": conditions})
 
     assert is_leaving is is_leaving_for_a_preemptor(deleted(made) if is_deleting else made)
-
-
-def test_told_by_what_it_is_asked_for() -> None:
-    """Once deleted, the condition that we write is the one that we look for."""
-    told = preempted_by("kubestow", 1)
-    made = objects.pod("a", status={"conditions": [condition(type=told.type, status=told.status, reason=told.reason)]})
-
-    assert is_leaving_for_a_preemptor(deleted(made))

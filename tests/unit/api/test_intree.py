@@ -132,7 +132,6 @@ def terms_of(affinity: VolumeNodeAffinity | None) -> Terms | None:
     ],
 )  # fmt: skip
 def test_topology(source: dict[str, Any], labels: dict[str, str], terms: Terms | None, after: Terms | None) -> None:
-    """The affinity in the driver's words; the volume that was given stays as it is."""
     given: PersistentVolume = volume(source, labels=labels, terms=terms).typed()
     translated = translate_volume(given)
 
@@ -170,7 +169,6 @@ GCE_ZONES = "projects/UNSPECIFIED/zones"
     ],
 )
 def test_handles(source: dict[str, Any], labels: dict[str, str], handle: str) -> None:
-    """One handle, and the driver of its kind."""
     given: PersistentVolume = volume(source, labels=labels).typed()
     kind = kind_of(given)
     assert kind is not None
@@ -288,7 +286,6 @@ def share(**source: Any) -> PersistentVolumeBuilder:
     ],
 )
 def test_handle_of_an_azure_share(built: PersistentVolumeBuilder, handle: str) -> None:
-    """Group, account, share, volume and namespace."""
     assert translate_volume(built.typed()).spec.csi == CSISource("file.csi.azure.com", handle)
 
 
@@ -307,7 +304,6 @@ def test_handle_of_an_azure_share(built: PersistentVolumeBuilder, handle: str) -
     ],
 )
 def test_inline(source: dict[str, Any], namespace: str, expected: tuple[str, str]) -> None:
-    """As it is written in a pod."""
     inline = from_manifest(Volume, {"name": "data", **source})
     kind = kind_of_inline(inline)
 
@@ -316,7 +312,6 @@ def test_inline(source: dict[str, Any], namespace: str, expected: tuple[str, str
 
 
 def test_inline_of_another_kind() -> None:
-    """A pod's ConfigMap is no disk."""
     inline = from_manifest(Volume, {"name": "data", "configMap": {"name": "c"}})
 
     assert kind_of_inline(inline) is None
@@ -325,7 +320,6 @@ def test_inline_of_another_kind() -> None:
 
 
 def test_which_plugins_there_are() -> None:
-    """Seven can be translated; shares and vSphere volumes never count as migrated."""
     assert {"kubernetes.io/azure-file", "kubernetes.io/vsphere-volume"} == TRANSLATABLE - MIGRATABLE
     assert len(TRANSLATABLE) == len(KINDS) == 7
     assert driver_of("kubernetes.io/aws-ebs") == "ebs.csi.aws.com"

@@ -43,7 +43,6 @@ SUBDOMAIN = (
     ],
 )
 def test_label_keys(name: str, said: list[str]) -> None:
-    """An optional DNS subdomain, then a short name."""
     assert label_key(name) == said
 
 
@@ -51,7 +50,6 @@ def test_label_keys(name: str, said: list[str]) -> None:
     ("value", "good"), [("", True), ("a.b_c-1", True), ("a/b", False), ("é", False), ("a" * 64, False)]
 )
 def test_label_values(value: str, good: bool) -> None:
-    """Empty or like the name part of a key."""
     assert (label_value(value) == []) is good
 
 
@@ -63,12 +61,10 @@ def test_label_values(value: str, good: bool) -> None:
     ],
 )
 def test_dns_names(name: str, of_most_objects: list[str], of_a_namespace: list[str]) -> None:
-    """These older rules call bytes characters."""
     assert (subdomain(name), dns_label(name)) == (of_most_objects, of_a_namespace)
 
 
 def test_what_a_dns_name_must_not_be() -> None:
-    """Upper case, and longer than its rule allows."""
     assert subdomain("A") == [SUBDOMAIN]
     assert subdomain("a" * 254) == ["must be no more than 253 characters"]
     assert c_identifier("a_1") == []

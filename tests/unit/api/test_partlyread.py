@@ -42,13 +42,13 @@ def container(**requests: Any) -> dict[str, Any]:
             {"containers": [container(cpu="1", memory="much"), container(cpu="1")]},
             {"cpu": 2000, "memory": MOST},
             "$.spec.containers[0].resources.requests[memory]",
-            id="an amount fills its resource, and the others count",
+            id="an amount fills its resource, and other amounts count",
         ),
         pytest.param(
             {"containers": [container(cpu={}), 5, container(cpu="1")]},
             {"cpu": MOST},
             "$.spec.containers[1]",
-            id="a container that is none leaves the others",
+            id="an invalid container does not affect other containers",
         ),
         pytest.param(
             {"containers": [container(cpu="1")], "overhead": {"cpu": "x", "memory": "1"}},
@@ -75,7 +75,6 @@ def container(**requests: Any) -> dict[str, Any]:
     ],
 )
 def test_requests(spec: dict[str, Any], wanted: dict[str, int], field: str) -> None:
-    """An amount that cannot be read counts as more than any node has."""
     pod = read(spec=spec)
 
     assert isinstance(pod, PartlyReadPod)
@@ -84,7 +83,6 @@ def test_requests(spec: dict[str, Any], wanted: dict[str, int], field: str) -> N
 
 
 def test_amounts_of_a_status_that_cannot_be_read_fill_their_resource() -> None:
-    """As those of the spec."""
     status = {"containerStatuses": [{"name": "c", "resources": {"requests": {"cpu": "x"}}}]}
 
     assert requests_of(read(spec={"containers": [container(cpu="1", memory="1")]}, status=status)) == {
@@ -147,10 +145,7 @@ def test_amounts_of_a_status_that_cannot_be_read_fill_their_resource() -> None:
         ),
     ],
 )
-def test_what_is_beside_a_part_that_cannot_be_read_is_kept(
-    kept: Any, field: str, metadata: dict[str, Any], spec: dict[str, Any]
-) -> None:
-    """The part itself is left out whole, and named."""
+def test_readable_parts_are_kept(kept: Any, field: str, metadata: dict[str, Any], spec: dict[str, Any]) -> None:
     pod = read(metadata, spec)
 
     assert isinstance(pod, PartlyReadPod)
@@ -175,11 +170,10 @@ def test_a_pod_that_is_read_in_part_is_never_evicted() -> None:
     ],
 )
 def test_a_pod_without_identity_or_node_is_left_out(metadata: dict[str, Any], spec: dict[str, Any]) -> None:
-    """What cannot be told apart from others cannot be counted, and nobody binds a pod that is not understood."""
     assert isinstance(read(metadata, spec), Broken)
 
 
-def test_nulls_and_deep_json_beside_what_cannot_be_read_cost_nothing() -> None:
+def test_nulls_and_deep_json_next_to_an_unreadable_field() -> None:
     """Fields that are skipped may be nested more deeply than Python recurses."""
     deep = "[" * 9_000 + "]" * 9_000
     metadata = '{"name": "p", "uid": "u", "managedFields": ' + deep + ', "labels": null}'
@@ -259,8 +253,6 @@ def test_a_pod_with_many_requests_is_read_whole() -> None:
 
 
 def test_each_container_of_start_up_costs_the_same() -> None:
-    """However many there are, each with a resource of its own: what others asked for is not looked at again."""
-
     def steps(containers: int) -> int:
         """Calls of functions."""
         asked = [ResourceRequirements({f"e.com/{n}": parse("1")}) for n in range(containers)]

@@ -6,46 +6,16 @@ from typing import Any
 
 import pytest
 
-from scheduler.api.core_v1 import NodeSelector, NodeSelectorTerm, Taint, Toleration
+from scheduler.api.core_v1 import NodeSelectorTerm
 from scheduler.api.decode import from_manifest
 from scheduler.api.node_affinity import (
     required_affinity_matches,
-    selector_matches,
     term_matches,
     term_problem,
-    tolerates,
-    untolerated,
 )
 from tests.unit.objects import pod
 
-TAINT = Taint(key="team", value="a", effect="NoSchedule")
 LABELS = {"zone": "z1", "disk": "ssd", "rank": "5"}
-
-
-@pytest.mark.parametrize(
-    ("toleration", "accepts"),
-    [
-        pytest.param({"key": "team", "value": "a"}, True, id="equal by default, any effect"),
-        pytest.param({"key": "team", "value": "b"}, False, id="other value"),
-        pytest.param({"operator": "Exists"}, True, id="exists without key takes everything"),
-        pytest.param({"operator": "Exists", "effect": "NoExecute"}, False, id="other effect"),
-        pytest.param({"key": "team", "operator": "Lt", "value": "9"}, False, id="alpha operators never match"),
-        pytest.param({"operator": "Equal", "value": "a"}, False, id="no key needs Exists"),
-    ],
-)
-def test_tolerates(toleration: dict[str, str], accepts: bool) -> None:
-    """One toleration, one taint."""
-    assert accepts is tolerates(from_manifest(Toleration, toleration), TAINT)
-
-
-def test_untolerated_is_the_first_hard_one() -> None:
-    """Soft taints refuse nobody."""
-    soft = Taint(key="soft", effect="PreferNoSchedule")
-    gone = Taint(key="gone", effect="NoExecute")
-
-    assert gone == untolerated((), (soft, gone, TAINT))
-    assert untolerated((), (soft,)) is None
-    assert untolerated((Toleration(operator="Exists"),), (gone, TAINT)) is None
 
 
 def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
@@ -78,7 +48,6 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
     ],
 )
 def test_terms(term: dict[str, Any], matches: bool) -> None:
-    """One term, one node."""
     assert matches is term_matches(from_manifest(NodeSelectorTerm, term), "n1", LABELS)
 
 
@@ -94,7 +63,6 @@ def test_terms(term: dict[str, Any], matches: bool) -> None:
     ],
 )
 def test_problems_name_their_place(term: dict[str, Any], place: str) -> None:
-    """A term that cannot be parsed says where."""
     assert term_problem(from_manifest(NodeSelectorTerm, term)).startswith(place)
 
 
@@ -104,15 +72,6 @@ def test_good_terms_have_no_problem() -> None:
     term = {"matchExpressions": [expression(key, "In", "", "v1", "A_b.c-d") for key in keys]}
 
     assert term_problem(from_manifest(NodeSelectorTerm, term)) == ""
-
-
-def test_terms_are_alternatives() -> None:
-    """Any term may hold; no terms match nothing."""
-    ssd, hdd = ({"matchExpressions": [expression("disk", "In", kind)]} for kind in ("ssd", "hdd"))
-    either = from_manifest(NodeSelector, {"nodeSelectorTerms": [hdd, ssd]})
-
-    assert selector_matches(either, "n1", LABELS)
-    assert not selector_matches(NodeSelector(), "n1", LABELS)
 
 
 def test_selector_and_affinity_are_joined() -> None:

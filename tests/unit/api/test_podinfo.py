@@ -30,12 +30,12 @@ SIDECAR = {"restartPolicy": "Always"}
         pytest.param(
             {"containers": [container(cpu="1")], "initContainers": [container(cpu="1") | SIDECAR, container(cpu="2")]},
             {"cpu": 3000},
-            id="96 an init container runs beside earlier sidecars",
+            id="96 an init container runs together with earlier sidecars",
         ),
         pytest.param(
             {"containers": [container(cpu="1")], "initContainers": [container(cpu="2"), container(cpu="1") | SIDECAR]},
             {"cpu": 2000},
-            id="97 a later sidecar does not run beside it",
+            id="97 a later sidecar does not run at the same time",
         ),
         pytest.param(
             {"containers": [container(cpu="1")], "overhead": {"cpu": "250m"}},
@@ -83,7 +83,6 @@ SIDECAR = {"restartPolicy": "Always"}
     ],
 )
 def test_requests(spec: dict[str, Any], requests: Requests) -> None:
-    """Effective requests of a pending pod."""
     assert requests == requests_of(pod(**spec))
 
 
@@ -160,7 +159,6 @@ def resized(
     ],
 )
 def test_resized(seen: Requests, cpu: int) -> None:
-    """In-place resize: the greatest of asked, allocated and actual."""
     assert {"cpu": cpu} == seen
 
 
@@ -194,7 +192,6 @@ def test_resize_is_judged_per_container() -> None:
     ],
 )
 def test_pod_level_resize(status: dict[str, Any], cpu: int) -> None:
-    """Pod-level requests follow the pod's own status."""
     seen = pod(containers=[container(cpu="1")], resources={"requests": {"cpu": "2"}}, status=status)
 
     assert {"cpu": cpu} == requests_of(seen)
@@ -323,14 +320,12 @@ def test_defaults_of_scores_are_a_part_of_each_total() -> None:
 
 
 def test_equal_milli_is_not_equal_amount() -> None:
-    """Amounts so large that their thousandths are capped are still told apart by the memo."""
     small, large = (requests_of(pod(containers=[container(cpu="10000000000000000", memory=m)])) for m in ("1", "2"))
 
     assert (small["memory"], large["memory"]) == (1, 2)
 
 
 def test_host_ports() -> None:
-    """Regular containers and sidecars hold ports; defaults are filled in, port 0 is none."""
     sidecar = {"name": "s", "ports": [{"hostPort": 53, "protocol": "UDP", "hostIP": "127.0.0.1"}]} | SIDECAR
     once = {"name": "i", "ports": [{"hostPort": 99}]}
     seen = info(containers=ports("TCP/80", "TCP/0"), initContainers=[sidecar, once])
@@ -339,7 +334,6 @@ def test_host_ports() -> None:
 
 
 def test_placement_shape() -> None:
-    """Equal for equal rules, empty without any."""
     zone = {"nodeSelector": {"zone": "a"}}
 
     assert info().placement_shape == b""
@@ -348,7 +342,6 @@ def test_placement_shape() -> None:
 
 
 def test_placed_changes_only_the_node() -> None:
-    """An assumption keeps everything derived."""
     waiting = info(containers=ports("TCP/80"), nodeSelector={"a": "b"})
     held = placed(waiting, "n7")
 
@@ -358,17 +351,7 @@ def test_placed_changes_only_the_node() -> None:
 
 
 def test_less_than_nothing_is_nothing() -> None:
-    """Columns and curves count on it; servers refuse such amounts."""
     seen = pod(containers=[container(cpu="-1", memory="1Gi")], overhead={"memory": "-2Gi"})
 
     assert requests_of(seen) == {"cpu": 0, "memory": 0}
     assert allocatable({"cpu": parse("-5"), "memory": parse("-1e400")}) == {"cpu": 0, "memory": 0}
-
-
-def test_allocatable_is_fresh() -> None:
-    """A caller may take it apart."""
-    amounts = {"cpu": parse("1500m"), "pods": parse("110")}
-    first = allocatable(amounts)
-    first.clear()
-
-    assert allocatable(amounts) == {"cpu": 1500, "pods": 110}

@@ -14,7 +14,6 @@ ENVELOPE = protobuf.envelope_of("v1", "Pod", b"\x0a\x01x")
 
 
 def test_every_wire_type_is_passed_over() -> None:
-    """What is not a string or message has no value here."""
     text = protobuf.message(4, b"abc")
     found = list(protobuf.fields(NUMBER + FIXED64 + FIXED32 + text))
 
@@ -39,7 +38,6 @@ def test_what_is_no_message(content: bytes) -> None:
 
 
 def test_an_envelope_keeps_its_type() -> None:
-    """Only the object in it is another."""
     assert b"\x0a\x01x" == protobuf.opened(ENVELOPE)
     assert protobuf.envelope_of("v1", "Pod", b"new") == protobuf.enclosed(ENVELOPE, b"new")
     for no_envelope in (b"", b'{"kind":"Pod"}', b"k8s"):
@@ -52,7 +50,6 @@ CONTENTS = st.lists(st.tuples(st.integers(1, 2**20), st.binary(max_size=200)), m
 
 @given(CONTENTS, st.integers(1, 2**20), st.lists(st.binary(max_size=200), max_size=3))
 def test_the_law_of_changes(content: list[tuple[int, bytes]], number: int, values: list[bytes]) -> None:
-    """One number's fields change, all others stay as they are and in their order."""
     whole = b"".join(protobuf.message(*each) for each in content)
     others = [each for each in content if each[0] != number]
     changed = protobuf.with_every(whole, number, values)

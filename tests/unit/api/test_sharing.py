@@ -97,7 +97,6 @@ def test_a_pod_that_is_read_leniently_shares_as_well():
 
 
 def test_what_is_remembered_has_a_limit(monkeypatch):
-    """Labels that no two pods have in common do not pile up."""
     monkeypatch.setattr(sharing, "_known_labels", Interner(10))
 
     for number in range(100):
@@ -178,7 +177,7 @@ pods = st.fixed_dictionaries(
 
 @settings(max_examples=examples(50))
 @given(st.lists(pods, max_size=4))
-def test_nobody_can_tell(raws):
+def test_a_shared_pod_equals_a_pod_of_its_manifest(raws):
     """Whatever was decoded before, a pod is what it would be by itself."""
     for raw in raws:
         assert decoded(raw) == from_manifest(Pod, raw)

@@ -1,4 +1,4 @@
-"""All that a cluster's columns and indexes hold, by names, so that two clusters can be compared whatever their slots."""
+"""The contents of a cluster's columns and indexes by name, to compare clusters with different slots."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T", bound=Hashable)
 
 
 def picture(seen: Cluster) -> dict[str, Any]:
-    """Of two clusters with equal nodes and pods, however they came to be, the pictures are equal."""
+    """Return the contents; they are equal for clusters with equal nodes and pods, whatever their history."""
     nodes = seen.nodes
     return {
         "nodes": {name: _columns(nodes, name) for name in nodes.known_names()},
@@ -48,7 +48,7 @@ def picture(seen: Cluster) -> dict[str, Any]:
 
 
 def check_sums(seen: Cluster) -> None:
-    """What is counted along for those who asked equals a recount of the pods on all nodes."""
+    """Check that the maintained counts equal a recount of the pods on all nodes."""
     nodes = seen.nodes
     there = [
         (slot, pod)
@@ -73,10 +73,14 @@ def check_sums(seen: Cluster) -> None:
 def _check_domains(counts: SlotCounts) -> None:
     for sums in counts.domains.values():
         sums.refresh()
-        anew = DomainCounts(counts, sums.topology, sums.eligible)
-        assert (sums.per_domain, sums.occupied, sums.existing) == (anew.per_domain, anew.occupied, anew.existing)
+        recounted = DomainCounts(counts, sums.topology, sums.eligible)
+        assert (sums.per_domain, sums.occupied, sums.existing) == (
+            recounted.per_domain,
+            recounted.occupied,
+            recounted.existing,
+        )
         assert {n: (level.nodes, level.domains) for n, level in sums.levels().items()} == {
-            n: (level.nodes, level.domains) for n, level in anew.levels().items()
+            n: (level.nodes, level.domains) for n, level in recounted.levels().items()
         }
 
 

@@ -16,7 +16,6 @@ def cpu(seen: Cluster, name: str) -> int:
 
 
 def test_71_assume_then_add() -> None:
-    """The watch confirms an assumption; the pod counts once."""
     seen = cluster(node("n1"))
     seen.assume(asking("a", on="n1", cpu="1"))
     assumed = seen.is_assumed("a")
@@ -29,7 +28,6 @@ def test_71_assume_then_add() -> None:
 
 
 def test_72_assume_twice() -> None:
-    """The second is refused and changes nothing."""
     seen = cluster(node("n1"), node("n2"))
     seen.assume(asking("a", on="n1", cpu="1"))
     with pytest.raises(AssumptionError):
@@ -39,7 +37,6 @@ def test_72_assume_twice() -> None:
 
 
 def test_73_assumed_here_bound_there() -> None:
-    """The real node counts, and only that; pods that are being bound to it are to look at it again."""
     seen = cluster(node("n1"), node("n2"))
     seen.assume(asking("a", on="n1", cpu="1"))
     before = seen.version("n2")
@@ -52,7 +49,6 @@ def test_73_assumed_here_bound_there() -> None:
 
 @pytest.mark.parametrize("known", ["bound", "elsewhere", "unknown"])
 def test_74_forget_what_was_not_assumed(known: str) -> None:
-    """Refused, and the state is as before."""
     seen = cluster(node("n1"), node("n2"))
     if known == "bound":
         seen.add_pod(asking("a", on="n1", cpu="1"))
@@ -66,7 +62,6 @@ def test_74_forget_what_was_not_assumed(known: str) -> None:
 
 
 def test_83_stale_deletion() -> None:
-    """The cached copy is what goes, wherever the event thought it was."""
     seen = cluster(node("n1"), asking("a", on="n1", cpu="1"))
     gone = seen.remove_pod("a")
 
@@ -75,15 +70,13 @@ def test_83_stale_deletion() -> None:
     assert seen.remove_pod("a") is None
 
 
-def test_84_85_pods_of_others_count() -> None:
-    """Whoever bound a pod, static ones included."""
+def test_84_85_pods_of_other_schedulers_count() -> None:
     seen = cluster(node("n1"), info("mirror", on="n1", containers=[container(cpu="2")]))
 
     assert cpu(seen, "n1") == 2000
 
 
 def test_88_resize_is_followed() -> None:
-    """An update of a bound pod replaces what it counts."""
     seen = cluster(node("n1"), asking("a", on="n1", cpu="1"))
     seen.update_pod(asking("a", on="n1", cpu="3"))
 
@@ -112,7 +105,6 @@ def test_contradictions_are_healed_and_counted_once(first: str | None, healed: i
 
 
 def test_a_pod_of_which_nothing_can_be_read_is_there_and_counts_nothing() -> None:
-    """Its node stays as it is, and need not be known."""
     seen = cluster(node("n1"))
     seen.add_broken(Broken("Pod", Metadata(name="a", uid="a"), "no", node_name="n1"))
     seen.add_broken(Broken("Pod", Metadata(name="b", uid="b"), "no", node_name="nowhere"))

@@ -14,7 +14,6 @@ from scheduler.cache.pods.selector_counts import selection
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.cache.picture import check_sums, picture
 from tests.unit.objects import cluster, info, node
-from tests.unit.plugins.preempting import pod
 from tests.unit.plugins.preemption_worlds import NAMES, bound, newcomers, nodes
 
 EVERYWHERE = (*NAMES, "ghost", "unknown")
@@ -42,7 +41,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 def looked_at(seen: Cluster, key: str) -> int:
-    """Sums that somebody asks for are followed from then on."""
+    """Read sums, which are maintained from then on."""
     counts = seen.nodes.population.tally(X)
     return len(domains.of(counts, seen.nodes.topologies.of(key)).levels())
 
@@ -53,7 +52,6 @@ def looked_at(seen: Cluster, key: str) -> int:
 )
 @given(seen=clusters(), history=st.lists(steps, max_size=14))
 def test_everything_is_as_it_was(seen: Cluster, history: list[tuple[Any, ...]]) -> None:
-    """Columns, indexes, counts and free slots; inside, the sums that are counted along are right at every moment."""
     before, pods = picture(seen), sorted(seen.pods(), key=lambda one: one.uid)
     with seen.trial() as trial:
         for what, *more in history:
@@ -85,7 +83,6 @@ def test_everything_is_as_it_was(seen: Cluster, history: list[tuple[Any, ...]]) 
 @settings(max_examples=examples(60), suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(seen=clusters(), data=st.data())
 def test_inside_it_is_a_cluster_with_these_pods(seen: Cluster, data: st.DataObject) -> None:
-    """Who left and who came make no difference to a cluster that never was otherwise."""
     pods = list(seen.pods())
     leaving = data.draw(st.lists(st.sampled_from(pods), unique_by=lambda one: one.uid, max_size=4))
     coming = [data.draw(bound(f"c{at}")) for at in range(data.draw(st.integers(0, 3)))]
@@ -104,16 +101,6 @@ def test_inside_it_is_a_cluster_with_these_pods(seen: Cluster, data: st.DataObje
     assert {**inside, "pods": None} == {**picture(expected), "pods": None}
 
 
-def test_columns_that_grow_inside_stay_grown() -> None:
-    """More names than there were slots: nothing is lost on the way back."""
-    seen = cluster(node("n1"), pod("a", on="n1", cpu="1"))
-    before, capacity = picture(seen), seen.nodes.capacity
-    with seen.trial(add=[(pod(f"b{at}", cpu="1"), f"new{at}") for at in range(capacity)]):
-        assert seen.nodes.capacity > capacity
-
-    assert before == picture(seen)
-
-
 @pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
 def test_whatever_ends_it(error: type[BaseException]) -> None:
     here = info("a", on="n1")
@@ -129,16 +116,3 @@ def test_whatever_ends_it(error: type[BaseException]) -> None:
         interrupted()
 
     assert before == picture(seen)
-
-
-def test_every_step_is_in_the_log() -> None:
-    """Who follows the columns sees them change inside, and change back."""
-    here = pod("a", on="n1", cpu="1")
-    seen = cluster(node("n1"), here)
-    position, stamp = seen.nodes.position, seen.nodes.stamps[0]
-    with seen.trial(remove=[here]):
-        inside = seen.nodes.changed_since(position), seen.nodes.stamps[0]
-
-    assert inside == ([0], stamp + 1)
-    assert seen.nodes.changed_since(position) == [0, 0]
-    assert seen.nodes.stamps[0] == stamp + 2

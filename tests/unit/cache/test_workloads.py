@@ -42,7 +42,7 @@ HASHED = LabelSelectorRequirement("hash", "In", ("1",))
 @pytest.mark.parametrize(
     ("there", "comes", "expected"),
     [
-        pytest.param([], pod(), None, id="nobody selects it"),
+        pytest.param([], pod(), None, id="no selector matches it"),
         pytest.param([service("s", {"app": "web"})], pod(), LabelSelector({"app": "web"}), id="a Service"),
         pytest.param(
             [service("s", {"app": "web"}), service("t", {"tier": "front"})],
@@ -52,7 +52,7 @@ HASHED = LabelSelectorRequirement("hash", "In", ("1",))
         ),
         pytest.param([service("s", {"app": "web", "x": "y"})], pod(), None, id="a Service demands a label it lacks"),
         pytest.param([service("s", {"app": "web"}, "other")], pod(), None, id="a Service of another namespace"),
-        pytest.param([service("s", None)], pod(), None, id="a Service without a selector selects nobody"),
+        pytest.param([service("s", None)], pod(), None, id="a Service without a selector"),
         pytest.param([service("s", {})], pod(), None, id="an empty selector demands nothing"),
         pytest.param(
             [owner(ReplicaSet, "rs", {"matchLabels": {"app": "web"}})],
@@ -73,7 +73,7 @@ HASHED = LabelSelectorRequirement("hash", "In", ("1",))
             [service("s", {"app": "web"}), owner(ReplicaSet, "rs", {"matchLabels": {"app": "old"}})],
             pod(owned_by=RS),
             LabelSelector({"app": "web"}, (LabelSelectorRequirement("app", "In", ("old",)),)),
-            id="an owner that contradicts the Service: both must hold, nobody does",
+            id="an owner that contradicts the Service: both must hold",
         ),
         pytest.param(
             [owner(StatefulSet, "db", {"matchLabels": {"app": "web"}})],
@@ -118,7 +118,6 @@ def test_default_selector(there: list[Any], comes: Pod, expected: LabelSelector 
 
 
 def test_changes_are_followed_and_what_changes_nothing_is_no_news() -> None:
-    """The generation tells memos when to ask again."""
     workloads = Workloads()
     steps: list[tuple[int, LabelSelector | None]] = []
 

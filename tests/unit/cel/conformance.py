@@ -1,4 +1,4 @@
-"""cel-spec's conformance cases, asked of our compiler: `python -m tests.unit.cel.conformance` counts.
+"""cel-spec's conformance cases, run by our compiler: `python -m tests.unit.cel.conformance` counts.
 
 `conformance/*.json` are cel-spec's cases (convert_conformance.py). `conformance/departures.json` holds the answers of
 Kubernetes v1.36.3 where they depart from cel-spec, each with the reason (departures.py). These answers win.
@@ -115,13 +115,13 @@ def _is_same(value: Value, written: list[Any]) -> bool:
 
 def main() -> None:
     every = list(cases())
-    wrong = {case.name: told for case in every if (told := _told(case)) is not None}
+    wrong = {case.name: told for case in every if (told := _difference(case)) is not None}
     for name, told in wrong.items():
         sys.stdout.write(f"{name}: {told}\n")
     sys.stdout.write(f"cel: {len(every) - len(wrong)}/{len(every)}\n")
 
 
-def _told(case: Case) -> str | None:
+def _difference(case: Case) -> str | None:
     try:
         return shortcoming(case)
     except Exception as error:  # noqa: BLE001 - a count goes on; the test does not

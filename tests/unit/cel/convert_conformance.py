@@ -1,7 +1,7 @@
 """cel-spec's conformance cases, made our own data: `python -m tests.unit.cel.convert_conformance DIRECTORY`.
 
 The directory is `tests/simple/testdata` of the Go module cel.dev/expr@v0.25.1 (`go mod download -json`). Run it when
-that version changes, and commit what it writes beside this file. Left out: files about protocol buffers, enums,
+that version changes, and commit what it writes next to this file. Left out: files about protocol buffers, enums,
 containers and libraries that Kubernetes does not have, and single cases that need one of these.
 """
 

@@ -40,13 +40,12 @@ def test_nothing_was_lost_in_conversion():
         ("1 +", {"compile": "another text"}),
     ],
 )
-def test_other_answers_are_told(expression, wanted):
-    """The comparison knows types, signs of zero, and the three ways in which an expression can end."""
+def test_other_answers_are_reported(expression, wanted):
     assert shortcoming(Case("", expression, {}, {}, wanted)) is not None
 
 
 def test_every_departure_has_a_reason():
-    """A new answer of Kubernetes is not taken over before somebody has said why it departs."""
+    """A new answer of Kubernetes needs an entry with the reason why it differs."""
     assert [name for name, why in reasons(FILE.read_text()).items() if not why] == []
 
 
@@ -82,12 +81,10 @@ def test_every_departure_has_a_reason():
     ],
 )
 def test_what_is_a_departure(case, answer, is_none):
-    """Kind and content count; where cel-spec wants an error any error will do."""
     assert is_as_wanted(case, answer) == is_none
 
 
 def test_text_format():
-    """What cel-spec's files use of it: comments, lists, repeated fields, joined strings, and every kind of escape."""
     text = r"""
         # a comment: { "of no interest"
         name: "a" 'b'  # another

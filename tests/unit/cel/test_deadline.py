@@ -69,7 +69,6 @@ def test_each_evaluation_has_its_own_deadline(busy_clock: Reads) -> None:
 
 
 def test_a_short_evaluation_does_not_read_the_clock(busy_clock: Reads) -> None:
-    """To read it takes as long as some calls."""
     assert _program("[1, 2, 3].all(a, a > 0) && 'abc'.matches('b')").evaluate({}) is True
     assert not busy_clock()
 
@@ -116,7 +115,6 @@ _LOOKED: Final = {
 def test_work_that_takes_long_looks_at_the_clock(
     call: str, least: int, still_clock: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before each call or comparison, whatever it costs."""
     reads = count()
     monkeypatch.setattr(CLOCK, lambda: next(reads) * 0)
     types = dict.fromkeys(("h", "g", "nans"), DYN) | {"hs": list_of(DYN), "t": STRING, "ts": list_of(STRING)}
@@ -190,7 +188,6 @@ def test_all_that_calls_make_is_bounded_together(each: str) -> None:
     ],
 )
 def test_a_large_pattern_is_not_for_a_long_text(pattern: str) -> None:
-    """RE2 may look at all of the pattern for each character, in one call."""
     source = f"cel.bind(t, lists.range(30000).map(i, 'a').join(), t.matches('{pattern}'))"
 
     with pytest.raises(CostExceeded, match=EXCEEDED):
@@ -205,7 +202,6 @@ def test_a_huge_pattern_is_an_error() -> None:
 
 
 def test_lists_that_hold_each_other_end_at_the_deadline(busy_clock: Reads) -> None:
-    """Where two to the thirtieth parts are visited."""
     with pytest.raises(CostExceeded, match=EXCEEDED):
         _program(_doubled(30, "[0.0 / 0.0]", "[x, x]", '"%s".format([v]).size() > 0')).evaluate({})
 
@@ -214,7 +210,6 @@ def test_lists_that_hold_each_other_end_at_the_deadline(busy_clock: Reads) -> No
 
 
 def test_the_event_loop_has_a_deadline_of_a_few_milliseconds(busy_clock: Reads) -> None:
-    """Whatever the cost is. The evaluation elsewhere has the whole time."""
     source = f"cel.bind(t, '{'1' * 900}', [1, 2, 3, 4, 5, 6, 7, 8, 9].all(a, isURL(t + '/') || true))"
     program = _program(source)
 

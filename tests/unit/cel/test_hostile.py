@@ -51,7 +51,6 @@ def compiled(source: str) -> Program | str:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_compiling_takes_steps_in_proportion_to_the_source(name: str) -> None:
-    """Twice the source is about twice the steps, and they are bounded for each character."""
     half, whole = (HOSTILE[name](length) for length in (LONGEST // 16, LONGEST // 8))
     compiled(half)  # what is remembered between expressions is known now
 
@@ -70,7 +69,6 @@ def test_what_a_program_keeps_is_a_multiple_of_its_source(name: str) -> None:
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_what_is_counted_is_what_the_memory_tracer_sees(name: str) -> None:
-    """What a program shares with others does not count."""
     source = HOSTILE[name](2500)
     compiled(source)
     gc.collect()
@@ -120,7 +118,6 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_what_grows_without_end_ends_with_upstreams_error(name: str) -> None:
-    """In little memory, and before the deadline: the clock stands still."""
     program = compile_expression(BOMBS[name], KUBERNETES)
     tracemalloc.start()
     try:
@@ -141,7 +138,6 @@ def test_what_grows_without_end_ends_with_upstreams_error(name: str) -> None:
     ],
 )
 def test_the_event_loop_is_spared_a_costly_evaluation(source: str) -> None:
-    """Once it is known, the evaluation is not begun."""
     program = compile_expression(source, ENV)
 
     def refused() -> None:
@@ -156,7 +152,6 @@ def test_the_event_loop_is_spared_a_costly_evaluation(source: str) -> None:
 
 
 def test_a_costly_evaluation_is_given_up_after_cheap_ones() -> None:
-    """The first devices cost little, the next one much."""
     program = compile_expression("lists.range(n).all(a, a >= 0)", KUBERNETES.extended({"n": INT}))
     for _ in range(12):
         program.evaluate_cheaply({"n": 3})
@@ -171,7 +166,6 @@ def test_a_costly_evaluation_is_given_up_after_cheap_ones() -> None:
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name.startswith(("deep", "parentheses", "negations"))])
 def test_no_selector_runs_into_the_end_of_pythons_stack(name: str) -> None:
-    """However deep the caller is already; and the limit is as before."""
     limit = sys.getrecursionlimit()
 
     def deeper(levels: int) -> object:

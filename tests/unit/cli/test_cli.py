@@ -195,7 +195,6 @@ def test_flags(started: list[RunOptions], flags: list[str], read: Callable[[RunO
 
 
 def test_flags_win_over_the_file(started: list[RunOptions], config: Path) -> None:
-    """What no flag names is the file's."""
     run(f"--config={config}", "--kube-api-qps=1")
     run(f"--config={config}", "--kubeconfig=/flag")
 
@@ -233,7 +232,6 @@ def test_flags_win_over_the_file(started: list[RunOptions], config: Path) -> Non
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
 def test_refused(started: list[RunOptions], capsys: pytest.CaptureFixture[str], flags: list[str], said: str) -> None:
-    """What cannot be done is said on standard error, and nothing starts."""
     assert run(*flags) == 1
     assert said in capsys.readouterr().err
     assert started == []
@@ -248,7 +246,7 @@ def test_refused(started: list[RunOptions], capsys: pytest.CaptureFixture[str], 
         (SettingsError("kubeconfig /x: no such file"), "kubestow: kubeconfig /x: no such file"),
         (ConfigErrors([ConfigError("profiles[0]", "is odd")]), "kubestow: profiles[0]: is odd"),
     ],
-    ids=["the port is taken", "no certificate", "no client CA", "no credentials", "a plugin nobody has"],
+    ids=["the port is taken", "no certificate", "no client CA", "no credentials", "an unknown plugin"],
 )
 @pytest.mark.usefixtures("started")
 def test_a_daemon_that_cannot_start(
@@ -288,7 +286,6 @@ def test_a_daemon_that_cannot_start(
     ],
 )
 def test_wrong_usage(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Wrong values and abbreviations are refused as argparse does, naming the flag."""
     with pytest.raises(SystemExit) as ended:
         run(flag)
 
@@ -330,7 +327,6 @@ def test_wrong_usage(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     ],
 )
 def test_did_you_mean(argv: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """argparse's own line comes first."""
     with pytest.raises(SystemExit) as ended:
         cli.main(argv)
 
@@ -381,7 +377,6 @@ def test_no_file_is_no_good_file(capsys: pytest.CaptureFixture[str]) -> None:
 def test_every_mistake_of_a_file_has_a_line(
     started: list[RunOptions], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """File, path and message; `run` and `check-config` say the same."""
     file = tmp_path / "bad.yaml"
     file.write_text(GOOD.replace("parallelism: 8", "parallelism: 0\nparalelism: 1"))
 
@@ -439,7 +434,6 @@ THEIR_LINES = (
 def test_all_kinds_of_mistakes_are_listed_together(
     started: list[RunOptions], tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
-    """Duplicate keys, unknown fields, types, values that do not fit together, plugins and their arguments: in order."""
     file = tmp_path / "bad.yaml"
     file.write_text(EVERY_KIND)
 
@@ -449,7 +443,6 @@ def test_all_kinds_of_mistakes_are_listed_together(
 
 
 def test_several_files_are_checked(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A file that is not YAML names its line; the files after it are checked as well."""
     broken, other = tmp_path / "broken.yaml", tmp_path / "other.yaml"
     broken.write_text("kind: [\nx: y: z\n")
     other.write_text(GOOD.replace("parallelism: 8", "parallelism: 0"))
@@ -464,7 +457,6 @@ def test_several_files_are_checked(config: Path, tmp_path: Path, capsys: pytest.
 
 
 def test_write_config(config: Path, tmp_path: Path) -> None:
-    """The written file means what was read, with every default spelled out."""
     out = tmp_path / "out.yaml"
 
     assert run(f"--config={config}", f"--write-config-to={out}") == 0
@@ -517,7 +509,6 @@ def test_217_default_scheduler_must_be_allowed(started: list[RunOptions], tmp_pa
 
 
 def test_check_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A good file: its plugins per profile, in order, and what of it has no effect."""
     assert cli.main(["check-config", str(config)]) == 0
 
     said = capsys.readouterr().out
@@ -528,7 +519,6 @@ def test_check_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_check_config_knows_the_plugins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A plugin that nobody has is a mistake with a path, though the file alone looks right."""
     file = tmp_path / "config.yaml"
     file.write_text(GOOD + "  plugins: {filter: {enabled: [{name: Foo}]}}\n")
 

@@ -21,7 +21,6 @@ def test_the_old_name_is_the_new_module(old: str) -> None:
 
 
 def test_a_module_of_the_package_that_moved() -> None:
-    """The package and the module are named by one warning each."""
     for old in ("scheduler.testing", "scheduler.testing.builders"):
         sys.modules.pop(old, None)
     with pytest.warns(DeprecationWarning, match=r"^scheduler\.testing") as warned:

@@ -69,7 +69,6 @@ CONFIG: Final = "examples/config/kubestow.yaml"
     ],
 )
 def test_a_command_loads_only_what_it_needs(argv: list[str], loaded: set[str]) -> None:
-    """A library that one of them starts to load costs every call of it."""
     done = subprocess.run(
         [sys.executable, "-c", RUN, *argv], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120
     )
@@ -79,6 +78,5 @@ def test_a_command_loads_only_what_it_needs(argv: list[str], loaded: set[str]) -
 
 
 def test_rich_can_be_imported_after_structlog() -> None:
-    """structlog is loaded without it."""
     script = RUN.replace("print(", "import rich.console, structlog.dev; assert structlog.dev.rich is None; print(")
     subprocess.run([sys.executable, "-c", script, "check-config", CONFIG], cwd=ROOT, check=True, capture_output=True)

@@ -118,7 +118,6 @@ def test_a_refused_flag_says_why(flag: str, capsys: pytest.CaptureFixture[str]) 
 
 
 def test_refused_flags_are_not_offered() -> None:
-    """They are neither in the help nor among the suggestions."""
     run = parser().commands["run"]
 
     assert not set(run.flags()) & {name_of(flag) for flag in given(REFUSED)}

@@ -1,4 +1,4 @@
-"""Small configuration documents for the tests of this room."""
+"""Small configuration documents for these tests."""
 
 from __future__ import annotations
 

@@ -35,12 +35,10 @@ def changed(spec: Any) -> KubeSchedulerProfile:
 
 @pytest.mark.parametrize("spec", [None, {}, {"plugins": {}, "pluginConfig": []}, {"plugins": None}])
 def test_what_is_left_out_is_as_in_the_file(spec: Any) -> None:
-    """All of it."""
     assert changed(spec) == file()
 
 
 def test_a_point_that_is_named_replaces_the_files() -> None:
-    """Also one that says nothing; other points stay."""
     after = changed({"plugins": {"score": {}, "permit": {"enabled": [{"name": "Mine"}]}}})
 
     assert after.plugins == {**file().plugins, "score": PluginSet(), "permit": PluginSet((PluginRef("Mine"),))}
@@ -58,7 +56,6 @@ def test_arguments_are_replaced_plugin_by_plugin() -> None:
 
 @pytest.mark.parametrize(("percentage", "expected"), [(0, 0), (70, 70), (None, 40)])
 def test_the_percentage(percentage: int | None, expected: int) -> None:
-    """0 is a value: all nodes."""
     assert changed({"percentageOfNodesToScore": percentage}).percentage_of_nodes_to_score == expected
 
 
@@ -66,7 +63,7 @@ def test_the_percentage(percentage: int | None, expected: int) -> None:
     ("spec", "said"),
     [
         pytest.param([], ["spec: must be a mapping, got a list"], id="no mapping"),
-        pytest.param({"schedulerName": "x"}, ["spec.schedulerName: unknown field"], id="a name of its own"),
+        pytest.param({"schedulerName": "x"}, ["spec.schedulerName: unknown field"], id="a scheduler name"),
         pytest.param(
             {"plugins": {"scores": {}}},
             ['spec.plugins.scores: unknown field, did you mean "score"?'],
@@ -91,7 +88,6 @@ def test_the_percentage(percentage: int | None, expected: int) -> None:
     ],
 )
 def test_mistakes_have_paths_in_the_object(spec: Any, said: list[str]) -> None:
-    """Those of the reader of files."""
     with pytest.raises(ConfigErrors) as wrong:
         changed(spec)
 
@@ -140,7 +136,6 @@ def resolved(config: KubeSchedulerProfile) -> Resolved:
     ],
 )
 def test_the_difference_in_a_line(spec: Any, said: str) -> None:
-    """By what decides, not by how it was written."""
     before, after = file(), changed(spec)
 
     assert changes((before, resolved(before)), (after, resolved(after))) == said

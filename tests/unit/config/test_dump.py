@@ -125,7 +125,6 @@ def as_profile(name: str, plugins: Any, args: dict[str, Any]) -> dict[str, Any]:
     )
 )
 def test_written_and_read_is_the_same(fields: dict[str, Any]) -> None:
-    """As JSON and as YAML, for every document that loads."""
     configuration = read(fields)
     document = to_document(configuration)
 
@@ -142,7 +141,6 @@ def test_written_and_read_is_the_same(fields: dict[str, Any]) -> None:
     ],
 )
 def test_what_may_not_be_given_is_not_written(gates: frozenset[str], given: set[str]) -> None:
-    """Times for devices whose gates are off: the document can be read under the same gates."""
     configuration = default(feature_gates=gates)
     document = to_document(configuration)
 
@@ -152,7 +150,6 @@ def test_what_may_not_be_given_is_not_written(gates: frozenset[str], given: set[
 
 
 def test_the_default_written_out() -> None:
-    """Every default is spelled out, and the document is a good one."""
     document = to_document(default())
 
     assert document["leaderElection"]["leaseDuration"] == "15s"
@@ -206,7 +203,6 @@ def test_private_keys_of_extenders_are_for_no_page() -> None:
 
 
 def test_extenders_are_written_too() -> None:
-    """With every field; empty data is left out."""
     tls = ExtenderTls(server_name="s", ca_data=b"ca")
     extender = Extender("http://x", "f", weight=2, tls=tls, managed_resources=(ManagedResource("a.b/c", True),))
     [written] = to_document(Configuration(extenders=(extender,)))["extenders"]

@@ -20,7 +20,7 @@ def test_what_is_on_without_a_flag() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "changed"),
+    ("flags", "changed"),
     [
         pytest.param({"DRAExtendedResource": False}, {"DRAExtendedResource"}, id="off"),
         pytest.param({"DRADeviceTaintRules": True}, {"DRADeviceTaintRules"}, id="on"),
@@ -31,15 +31,15 @@ def test_what_is_on_without_a_flag() -> None:
             {"DRAResourceClaimDeviceStatus", "DRADeviceBindingConditions"},
             id="off, together with what needs it",
         ),
-        pytest.param({"Foo": True, "Bar": False}, set(), id="nobody knows it"),
+        pytest.param({"Foo": True, "Bar": False}, set(), id="unknown gates"),
     ],
 )
-def test_what_flags_change(asked: dict[str, bool], changed: set[str]) -> None:
-    assert gates_on(asked) ^ GATES_ON == changed
+def test_what_flags_change(flags: dict[str, bool], changed: set[str]) -> None:
+    assert gates_on(flags) ^ GATES_ON == changed
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("flags", "said"),
     [
         (
             {"DynamicResourceAllocation": False},
@@ -54,10 +54,10 @@ def test_what_flags_change(asked: dict[str, bool], changed: set[str]) -> None:
     ],
     ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
 )
-def test_what_is_refused(asked: dict[str, bool], said: str) -> None:
+def test_what_is_refused(flags: dict[str, bool], said: str) -> None:
     """In upstream's words."""
     with pytest.raises(ValueError) as refused:
-        gates_on(asked)
+        gates_on(flags)
 
     assert str(refused.value) == said
 

@@ -18,13 +18,12 @@ EXAMPLES = HERE.parents[2] / "examples" / "config"
 
 
 def test_nothing_said_is_the_default() -> None:
-    """A document with only its version means what no document means: one profile of ours."""
     assert read({}) == default()
     assert [p.scheduler_name for p in default().profiles] == ["kubestow"]
 
 
 def test_the_defaults() -> None:
-    """The values of §6.1; our lease is never kube-scheduler's. Made in code, a configuration elects nobody."""
+    """The values of §6.1; our lease is never kube-scheduler's. Made in code, a configuration has no leader election."""
     assert Configuration().leader_election.leader_elect is False
     configuration = default()
 
@@ -47,7 +46,6 @@ def test_the_defaults() -> None:
 
 
 def test_everything_said_is_kept() -> None:
-    """Each field of the top level arrives under its name, with its unit."""
     configuration = read(
         {
             "parallelism": 4,
@@ -137,7 +135,6 @@ def test_everything_said_is_kept() -> None:
     ],
 )
 def test_mistakes_at_the_top(document: dict[str, Any], said: list[str]) -> None:
-    """Each names the field, the rule and the value."""
     assert mistakes(document) == said
 
 
@@ -174,7 +171,6 @@ def test_mistakes_at_the_top(document: dict[str, Any], said: list[str]) -> None:
     ],
 )
 def test_what_is_no_configuration(text: str, said: str) -> None:
-    """Another version or kind is refused by itself."""
     with pytest.raises(ConfigErrors) as broken:
         parse(text, source="test")
 
@@ -207,7 +203,7 @@ def test_zero_means_default_where_upstream_says_so() -> None:
 
 
 def test_fields_without_effect_are_listed() -> None:
-    """They are accepted, so that a kube-scheduler's document works, and named, so that nobody relies on them."""
+    """They are accepted, so that a kube-scheduler's document works, and listed, so that users do not rely on them."""
     configuration = read(
         {
             "parallelism": 8,
@@ -228,7 +224,6 @@ def test_fields_without_effect_are_listed() -> None:
 
 
 def test_all_mistakes_at_once_in_document_order() -> None:
-    """The file of mistakes yields one line each, with their line numbers."""
     with pytest.raises(ConfigErrors) as broken:
         load(HERE / "broken.yaml")
 
@@ -254,7 +249,6 @@ def test_all_mistakes_at_once_in_document_order() -> None:
 
 
 def test_the_examples_are_good() -> None:
-    """What we ship loads, and nothing in it is without effect."""
     files = sorted(EXAMPLES.glob("*.yaml"))
 
     assert files
@@ -267,7 +261,6 @@ def test_the_examples_are_good() -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
-    """Missing, a directory, not UTF-8: each is one error that names the file."""
     latin = tmp_path / "latin.yaml"
     latin.write_bytes(b"a: \xe9\n")
 
@@ -277,7 +270,6 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_byte_order_mark_is_nothing(tmp_path: Path) -> None:
-    """Some editors write one."""
     file = tmp_path / "bom.yaml"
     file.write_text("\ufeff" + "\n".join(f"{k}: {v}" for k, v in HEAD.items()), encoding="utf-8")
 

@@ -38,7 +38,7 @@ UPSTREAM = {
     "DefaultBinder": {"bind"},
     "NodeDeclaredFeatures": {"preFilter", "filter"},
 }
-# A small house for the rules: S sorts, B binds, the others filter or score.
+# S sorts, B binds, the other plugins filter or score.
 SMALL = {
     "S": {"queueSort"},
     "S2": {"queueSort"},
@@ -70,7 +70,6 @@ def sets(**points: tuple[list[str], list[str]]) -> dict[str, PluginSet]:
 
 
 def test_the_defaults_are_upstreams() -> None:
-    """The order decides which reason a node gives; the weights decide where pods go."""
     resolved = resolve({}, implements=UPSTREAM)
 
     assert resolved.absent == ()
@@ -91,17 +90,10 @@ def test_the_defaults_are_upstreams() -> None:
         "DynamicResources",
         "NodeDeclaredFeatures",
     ]
-    assert {ref.name: ref.weight for ref in resolved.points["score"]} == {
-        "TaintToleration": 3,
-        "NodeAffinity": 2,
-        "NodeResourcesFit": 1,
-        "VolumeBinding": 1,
-        "PodTopologySpread": 2,
-        "InterPodAffinity": 2,
-        "DynamicResources": 2,
-        "NodeResourcesBalancedAllocation": 1,
-        "ImageLocality": 1,
-    }
+    assert " ".join(f"{ref.name}:{ref.weight}" for ref in resolved.points["score"]) == (
+        "TaintToleration:3 NodeAffinity:2 NodeResourcesFit:1 VolumeBinding:1 PodTopologySpread:2 InterPodAffinity:2"
+        " DynamicResources:2 NodeResourcesBalancedAllocation:1 ImageLocality:1"
+    )
     assert names(resolved, "postFilter") == ["DynamicResources", "DefaultPreemption"]
     assert names(resolved, "queueSort") == ["PrioritySort"]
     assert names(resolved, "permit") == []
@@ -124,19 +116,16 @@ def test_what_kube_scheduler_enables_at_a_point_may_be_enabled_here(name: str, p
 
 
 def test_only_scores_have_weights() -> None:
-    """Elsewhere a weight means nothing and is left out."""
     assert resolve({}, implements=UPSTREAM).points["filter"][2] == PluginRef("TaintToleration")
 
 
 def test_213_disabling_all_scores_but_one() -> None:
-    """Only ImageLocality, with 5."""
     resolved = resolve(sets(score=(["ImageLocality:5"], ["*"])), implements=UPSTREAM)
 
     assert resolved.points["score"] == (PluginRef("ImageLocality", 5),)
 
 
 def test_214_disabling_preemption_everywhere() -> None:
-    """In multiPoint, it is gone from each of its points."""
     built = {name: points for name, points in UPSTREAM.items() if name != "DynamicResources"}
     resolved = resolve(sets(multiPoint=([], ["DefaultPreemption"])), implements=built)
 
@@ -167,7 +156,7 @@ def test_214_disabling_preemption_everywhere() -> None:
             sets(filter=(["F2", "F3"], ["F2"])), "filter", "F3 F1 X F2", id="disabled and listed at the point: last"
         ),
         pytest.param(
-            sets(multiPoint=(["X:7", "F1"], ["X", "F1"])), "filter", "F2 F3 X F1", id="disabled and listed: anew, last"
+            sets(multiPoint=(["X:7", "F1"], ["X", "F1"])), "filter", "F2 F3 X F1", id="disabled and listed: again, last"
         ),
         pytest.param(sets(multiPoint=(["B", "S", "New"], ["*"])), "filter", "New", id="multiPoint without any default"),
         pytest.param(sets(multiPoint=(["X"], [])), "score", "X:1", id="relisted without weight: 1, not the default"),
@@ -177,7 +166,6 @@ def test_214_disabling_preemption_everywhere() -> None:
     ],
 )
 def test_the_order(given: dict[str, PluginSet], point: str, wanted: str) -> None:
-    """Merge with the defaults, then expand multiPoint in three parts."""
     default = (*DEFAULT, PluginRef("ImageLocality"))
     given = {
         p: PluginSet(s.enabled, tuple("ImageLocality" if d == "Gone" else d for d in s.disabled))
@@ -236,7 +224,7 @@ def test_the_order(given: dict[str, PluginSet], point: str, wanted: str) -> None
         pytest.param(
             sets(multiPoint=(["S2"], [])), ["p.queueSort: exactly one plugin is needed, got S, S2"], id="two orders"
         ),
-        pytest.param(sets(bind=([], ["B"])), ["p.bind: at least one plugin is needed"], id="nobody binds"),
+        pytest.param(sets(bind=([], ["B"])), ["p.bind: at least one plugin is needed"], id="no bind plugin"),
         pytest.param(
             sets(score=([f"X:{2**62}"], [])),
             ["p.score: the sum of all weights is too large: a total score could overflow"],
@@ -245,7 +233,6 @@ def test_the_order(given: dict[str, PluginSet], point: str, wanted: str) -> None
     ],
 )
 def test_mistakes(given: dict[str, PluginSet], said: list[str]) -> None:
-    """All at once, with the path and the index of the file."""
     found = []
     try:
         resolve(given, implements=SMALL, default=DEFAULT, path="p")
@@ -256,7 +243,6 @@ def test_mistakes(given: dict[str, PluginSet], said: list[str]) -> None:
 
 
 def test_defaults_that_are_not_built_are_left_out_and_named() -> None:
-    """Unless the user disabled them: then nobody misses them."""
     built = {"PrioritySort": {"queueSort"}, "DefaultBinder": {"bind"}, "NodeName": {"filter"}}
     resolved = resolve(sets(multiPoint=([], ["VolumeZone"])), implements=built)
 
@@ -264,7 +250,7 @@ def test_defaults_that_are_not_built_are_left_out_and_named() -> None:
     assert resolved.absent == tuple(ref.name for ref in DEFAULT_PLUGINS if ref.name not in {*built, "VolumeZone"})
 
 
-def test_arguments_for_nobody() -> None:
+def test_arguments_without_a_plugin() -> None:
     """Upstream skips the arguments of a plugin that does not exist; a typo there would go unseen."""
     profile = KubeSchedulerProfile(
         "a", args={"Foo": RawArgs(), "Mine": RawArgs(), "VolumeZone": RawArgs(), **default_args()}

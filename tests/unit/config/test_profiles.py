@@ -8,7 +8,7 @@ from scheduler.config.args import NodeResourcesFitArgs, RawArgs, VolumeBindingAr
 from scheduler.config.types import PluginRef, PluginSet
 from tests.unit.config.documents import mistakes, profile, read, table
 
-OTHERS = (
+RESERVED = (
     "default-scheduler, whose pods belong to the cluster's own scheduler; --allow-default-scheduler where there is none"
 )
 
@@ -33,10 +33,10 @@ NAMES = table(
 - profiles[0].schedulerName: Required value
 # the only profile without name
 [{}]
-- profiles[0].schedulerName: is required: without it the profile is <OTHERS>
-# somebody else's name
+- profiles[0].schedulerName: is required: without it the profile is <RESERVED>
+# the name of the cluster's scheduler
 [{"schedulerName": "default-scheduler"}]
-- profiles[0].schedulerName: <OTHERS>
+- profiles[0].schedulerName: <RESERVED>
 # a percentage out of range
 [{"schedulerName": "a", "percentageOfNodesToScore": -1}]
 - profiles[0].percentageOfNodesToScore: Invalid value: -1: not in valid range [0-100]
@@ -48,7 +48,7 @@ NAMES = table(
 [{"schedulerName": "a", "plugin": {}}]
 - profiles[0].plugin: unknown field, did you mean "plugins"?
 """,
-    OTHERS=OTHERS,
+    RESERVED=RESERVED,
 )
 
 
@@ -59,7 +59,7 @@ def test_names(mistaken: list[Any], said: list[str]) -> None:
 
 
 def test_default_scheduler_can_be_allowed() -> None:
-    """Whoever replaces the cluster's scheduler says so; then one unnamed profile has its name, as upstream."""
+    """The flag is for clusters where Kubestow is the only scheduler. With it, one unnamed profile has its name, as upstream."""
     unnamed: dict[str, Any] = {}
     for given in (unnamed, {"schedulerName": "default-scheduler"}):
         [only] = read({"profiles": [given]}, allow_default_scheduler=True).profiles
@@ -68,7 +68,6 @@ def test_default_scheduler_can_be_allowed() -> None:
 
 
 def test_plugin_sets_are_kept_as_written() -> None:
-    """Points that say nothing are left out."""
     [only] = read(
         profile(
             percentageOfNodesToScore=30,
@@ -126,55 +125,30 @@ SETS = table(
 
 @pytest.mark.parametrize(("mistaken", "said"), SETS)
 def test_mistakes_in_plugin_sets(mistaken: dict[str, Any], said: list[str]) -> None:
-    """What can be seen without knowing the plugins is seen at load."""
     assert [
         line for line in mistakes(profile(plugins=mistaken)) if "name: Required value" not in line or line in said
     ] == said
 
 
-@pytest.mark.parametrize(
-    ("second", "said"),
-    [
-        pytest.param(
-            {},
-            [
-                (
-                    'profiles[1].plugins.queueSort: Invalid value: {"Enabled":null,"Disabled":null}: '
-                    "must be the same for all profiles"
-                )
-            ],
-            id="only one says it",
-        ),
-        pytest.param(
-            {"plugins": {"queueSort": {"enabled": [{"name": "B"}]}}},
-            [
-                (
-                    'profiles[1].plugins.queueSort: Invalid value: {"Enabled":[{"Name":"B","Weight":0}],"Disabled":null}: '
-                    "must be the same for all profiles"
-                )
-            ],
-            id="212 another plugin",
-        ),
-        pytest.param(
-            {
-                "plugins": {"queueSort": {"enabled": [{"name": "A"}], "disabled": [{"name": "*"}]}},
-                "pluginConfig": [{"name": "A", "args": {"x": 2}}],
-            },
-            ['profiles[1].pluginConfig: Invalid value: {"x":2}: queueSort must be the same for all profiles'],
-            id="the same plugin with other args",
-        ),
-        pytest.param(
-            {
-                "plugins": {"queueSort": {"enabled": [{"name": "A"}], "disabled": [{"name": "*"}]}},
-                "pluginConfig": [{"name": "A", "args": {"x": 1}}],
-            },
-            [],
-            id="the same",
-        ),
-    ],
-)
-def test_one_queue_for_all(second: dict[str, Any], said: list[str]) -> None:
-    """All profiles sort it alike."""
+SECOND = table("""
+# only one profile has a queue sort plugin
+{}
+- profiles[1].plugins.queueSort: Invalid value: {"Enabled":null,"Disabled":null}: must be the same for all profiles
+# 212 another plugin
+{"plugins": {"queueSort": {"enabled": [{"name": "B"}]}}}
+- profiles[1].plugins.queueSort: Invalid value: {"Enabled":[{"Name":"B","Weight":0}],"Disabled":null}: must be the same for all profiles
+# the same plugin with other arguments
+{"plugins": {"queueSort": {"enabled": [{"name": "A"}], "disabled": [{"name": "*"}]}},
+"pluginConfig": [{"name": "A", "args": {"x": 2}}]}
+- profiles[1].pluginConfig: Invalid value: {"x":2}: queueSort must be the same for all profiles
+# the same plugin with the same arguments
+{"plugins": {"queueSort": {"enabled": [{"name": "A"}], "disabled": [{"name": "*"}]}},
+"pluginConfig": [{"name": "A", "args": {"x": 1}}]}
+""")
+
+
+@pytest.mark.parametrize(("second", "said"), SECOND)
+def test_212_all_profiles_sort_the_queue_alike(second: dict[str, Any], said: list[str]) -> None:
     first = {
         "schedulerName": "a",
         "plugins": {"queueSort": {"enabled": [{"name": "A"}], "disabled": [{"name": "*"}]}},
@@ -185,7 +159,6 @@ def test_one_queue_for_all(second: dict[str, Any], said: list[str]) -> None:
 
 
 def test_arguments_given_default_and_foreign() -> None:
-    """Given ones come typed, the others have their defaults, those of a foreign plugin stay as they are."""
     [only] = read(
         profile(
             pluginConfig=[
@@ -221,5 +194,4 @@ def test_arguments_given_default_and_foreign() -> None:
     ],
 )
 def test_mistakes_in_plugin_config(plugin_config: list[Any], said: list[str]) -> None:
-    """Entries have a name of their own."""
     assert mistakes(profile(pluginConfig=plugin_config)) == said

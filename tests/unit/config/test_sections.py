@@ -38,7 +38,7 @@ MISTAKES = table(
 # a negative period
 {"retryPeriod": "-1s"}
 - leaderElection.retryPeriod: Invalid value: "-1s": must be greater than zero
-# a negative lease, told twice as upstream
+# a negative lease, reported twice as upstream
 {"leaseDuration": "-1s"}
 - leaderElection.leaseDuration: Invalid value: "-1s": must be greater than zero
 - leaderElection.leaseDuration: Invalid value: "10s": must be greater than `RenewDeadline`
@@ -102,7 +102,6 @@ def test_leader_election(mistaken: dict[str, Any], said: list[str]) -> None:
     ],
 )
 def test_flags_of_leader_election(document: dict[str, Any], flags: dict[str, Any], wanted: tuple[Any, ...]) -> None:
-    """With a document and, where there is nothing in it to win over, without one."""
     read_one = read({"leaderElection": document}, leader_election=flags).leader_election
     assert (read_one.leader_elect, read_one.lease_duration_s, read_one.resource_name) == wanted
     if not document:
@@ -110,7 +109,6 @@ def test_flags_of_leader_election(document: dict[str, Any], flags: dict[str, Any
 
 
 def test_flags_make_mistakes_too() -> None:
-    """They are told by field; a section that is no mapping is still said to be none."""
     with pytest.raises(ConfigErrors) as wrong:
         default({"retryPeriod": "9s"})
 
@@ -225,5 +223,4 @@ def test_an_extender_is_read() -> None:
 
 
 def test_client_limits_may_be_off() -> None:
-    """A negative rate is kept: it means no limit."""
     assert read({"clientConnection": {"qps": -1}}).client_connection.qps == -1.0

@@ -114,7 +114,6 @@ def test_a_claim_with_deep_parameters_is_read():
 
 
 def test_whatever_fails_in_a_decoder_costs_only_its_object(monkeypatch):
-    """A failure that is no DecodeError names the object, too."""
     decoder = ObjectDecoder("Pod", Pod)
     monkeypatch.setattr(decoder, "_share", lambda _: 1 / 0)
 

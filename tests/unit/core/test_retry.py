@@ -1,12 +1,16 @@
-"""A request is sent again as often as allowed, after growing pauses or after those that a busy server asks for."""
+"""Retries after growing pauses or after those that a busy server requests, and waits with a time limit."""
 
+from __future__ import annotations
+
+import asyncio
 from typing import Any
 
 import pytest
 
-from scheduler.core.clock import SystemClock
+from scheduler.core.clock import SystemClock, done_within
 from scheduler.core.errors import ApiError, TooManyRequests, Unavailable
 from scheduler.core.retry import BusyRetry, Retry
+from tests.support.clock import VirtualClock
 
 
 class Napping(SystemClock):
@@ -64,10 +68,18 @@ async def paused(retry: Retry, errors: list[ApiError]) -> None:
         pytest.param({"tries": 5, "longest_s": 2.0}, [DOWN] * 9, 7.0, 3, id="no pause is longer than the longest"),
         pytest.param({"deadline": 7.5}, [DOWN] * 9, 7.0, 0, id="no pause ends after the deadline"),
         pytest.param(
-            {"tries": 2}, [TooManyRequests("busy", retry_after_s=9.0)] * 2, 9.0, 0, id="a server asks for more"
+            {"tries": 2},
+            [TooManyRequests("busy", retry_after_s=9.0)] * 2,
+            9.0,
+            0,
+            id="a server requests a longer pause",
         ),
         pytest.param(
-            {"tries": 2}, [TooManyRequests("busy", retry_after_s=0.1)] * 2, 1.0, 0, id="a server asks for less"
+            {"tries": 2},
+            [TooManyRequests("busy", retry_after_s=0.1)] * 2,
+            1.0,
+            0,
+            id="a server requests a shorter pause",
         ),
     ],
 )
@@ -87,3 +99,38 @@ async def test_one_pause_of_another_length() -> None:
     await retry.pause(DOWN)
 
     assert clock.slept_s == 2.25
+
+
+@pytest.mark.parametrize(
+    ("takes_s", "is_done"),
+    [pytest.param(3.0, True, id="it is done before"), pytest.param(9.0, False, id="it takes longer")],
+)
+async def test_whichever_comes_first(takes_s: float, is_done: bool) -> None:
+    clock = VirtualClock()
+    work = asyncio.ensure_future(clock.sleep(takes_s))
+    waiting = asyncio.ensure_future(done_within(clock, work, 5.0))
+    await clock.advance(5.0)
+
+    assert await waiting is is_done
+    await asyncio.gather(work, return_exceptions=True)
+    assert work.cancelled() is not is_done
+
+
+async def test_a_failure_counts_as_done() -> None:
+    async def fail() -> None:
+        raise ValueError("no")
+
+    work = asyncio.ensure_future(fail())
+    assert await done_within(VirtualClock(), work, 5.0)
+    assert isinstance(work.exception(), ValueError)
+
+
+async def test_cancelled_it_takes_the_work_with_it() -> None:
+    clock = VirtualClock()
+    work = asyncio.ensure_future(clock.sleep(9.0))
+    waiting = asyncio.ensure_future(done_within(clock, work, 5.0))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    await asyncio.gather(waiting, work, return_exceptions=True)
+
+    assert (waiting.cancelled(), work.cancelled()) == (True, True)

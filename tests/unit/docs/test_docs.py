@@ -70,24 +70,23 @@ def problem(page: Path, link: str) -> str:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page: Path) -> None:
-    """To a file of this repository, and to a heading that is there."""
     wrong = [told for link in links(page.read_text(encoding="utf-8")) if (told := problem(page, link))]
     assert wrong == []
 
 
 @pytest.mark.parametrize(
-    ("link", "told"),
+    ("link", "expected"),
     [
         pytest.param("operations.md#alerts", "", id="a heading of another page"),
         pytest.param("#install", "", id="a heading of the page"),
-        pytest.param("https://example.com/nowhere", "", id="the outside world is not asked"),
+        pytest.param("https://example.com/nowhere", "", id="no request is sent"),
         pytest.param("nowhere.md", "nowhere.md: there is no such file", id="no file"),
         pytest.param("#nowhere", "#nowhere: there is no such heading", id="no heading"),
         pytest.param("../../x.md", "../../x.md: there is no such file", id="outside of the repository"),
     ],
 )
-def test_what_is_a_broken_link(link: str, told: str) -> None:
-    assert problem(OPERATIONS, link) == told
+def test_what_is_a_broken_link(link: str, expected: str) -> None:
+    assert problem(OPERATIONS, link) == expected
 
 
 def test_only_what_is_shown_as_a_link_is_one() -> None:
@@ -96,7 +95,6 @@ def test_only_what_is_shown_as_a_link_is_one() -> None:
 
 
 def test_every_alert_has_its_section_and_every_section_its_alert() -> None:
-    """Under the anchor that the rule names."""
     text = OPERATIONS.read_text(encoding="utf-8").partition("\n## Alerts\n")[2].partition("\n## ")[0]
     assert re.findall(r"^### (.+)$", text, re.MULTILINE) == list(ALERTS)
     assert {alert: f"docs/operations.md#{alert.lower()}" for alert in ALERTS} == ALERTS
@@ -132,7 +130,6 @@ def shown_profile() -> tuple[dict[str, Any], dict[str, Any], str]:
 
 
 def test_the_profile_that_is_shown_does_what_its_status_says() -> None:
-    """Over the configuration that there is without a file."""
     obj, status, _ = shown_profile()
     (base,) = default().profiles
     changed = read_changes(obj["spec"], base, path="spec")
@@ -144,7 +141,7 @@ def test_the_profile_that_is_shown_does_what_its_status_says() -> None:
     assert status["changes"] == status["conditions"][0]["message"] == changes(before, after)
 
 
-def test_the_mistake_that_is_quoted_is_told_so() -> None:
+def test_the_quoted_mistake_is_reported_in_these_words() -> None:
     obj, status, quoted = shown_profile()
     spec = copy.deepcopy(obj["spec"])
     spec["pluginConfig"][0]["args"]["scoringStrategy"]["type"] = "Most"
@@ -154,7 +151,7 @@ def test_the_mistake_that_is_quoted_is_told_so() -> None:
 
 
 def test_the_example_configuration_has_every_switch() -> None:
-    """At its default, so that whoever copies it changes nothing."""
+    """Each switch has its default, so that a copy changes nothing."""
     text = (ROOT / "examples/config/kubestow.yaml").read_text(encoding="utf-8")
     packed = parse(text, source="example").profiles[1]
     (given,) = (

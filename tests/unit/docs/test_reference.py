@@ -55,13 +55,13 @@ EVERYTHING: dict[str, Any] = {
         }
     ],
 }
-"""Each list has an element, so that the reader asks for what may be in it."""
+"""Each list has an element, so that the reader reads the fields of elements."""
 IN_A_PROFILE = "profiles[].pluginConfig[].args"
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> set[str]:
-    """The paths that the reader asks for while it reads everything; list indexes are left out, but for plugins'."""
+def paths_read(monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Return the paths that the reader reads, without list indexes, except those of plugins."""
     found: set[str] = set()
     raw = Fields.raw
 
@@ -91,9 +91,8 @@ def test_the_page_is_what_the_code_says() -> None:
     assert PAGE.read_text(encoding="utf-8") == reference()
 
 
-def test_every_field_that_is_read_is_told_of(asked: set[str]) -> None:
-    """And no other."""
-    here = {general(path) for path in asked}
+def test_every_field_that_is_read_is_documented(paths_read: set[str]) -> None:
+    here = {general(path) for path in paths_read}
     read = leaves({path for path in here if not path.startswith(f"{IN_A_PROFILE}.")})
     empty = {path for path in read if re.fullmatch(r"profiles\[\]\.plugins\.\w+(\.(enabled|disabled))?", path)}
 
@@ -102,11 +101,11 @@ def test_every_field_that_is_read_is_told_of(asked: set[str]) -> None:
 
 
 @pytest.mark.parametrize("at", range(len(default_args())), ids=list(default_args()))
-def test_every_argument_that_is_read_is_told_of(at: int, asked: set[str]) -> None:
+def test_every_argument_that_is_read_is_documented(at: int, paths_read: set[str]) -> None:
     """And no other, but for the type of the arguments."""
     root = f"profiles[0].pluginConfig[{at}].args."
     name = EVERYTHING["profiles"][0]["pluginConfig"][at]["name"]
-    read = {general(path.removeprefix(root)) for path in asked if path.startswith(root)} - {"apiVersion", "kind"}
+    read = {general(path.removeprefix(root)) for path in paths_read if path.startswith(root)} - {"apiVersion", "kind"}
     section = PAGE.read_text(encoding="utf-8").partition(f"\n### {name}\n")[2].partition("\n#")[0]
     told = set(re.findall(r"^\| `([^`]+)` \|", section, re.MULTILINE))
 
@@ -128,7 +127,6 @@ def test_what_has_no_effect_is_marked(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_switch_has_upstreams_value() -> None:
-    """In the third column."""
     section = _text().partition("\n### Kubestow\n")[2].partition("\n#")[0]
     rows = re.findall(r"^\| `(\w+)` \| `?(.*?)`? \| `?(.*?)`? \| .", section, re.MULTILINE)
     args = KubestowArgs()
@@ -140,8 +138,7 @@ def test_every_switch_has_upstreams_value() -> None:
     )
 
 
-def test_every_gate_is_told_of() -> None:
-    """With its default, and what binds it."""
+def test_every_gate_is_documented() -> None:
     assert set(GATES) == set(FEATURE_GATES)
     for name, stages in STAGES.items():
         told = " | ".join(
@@ -159,11 +156,10 @@ def test_every_flag_of_kube_scheduler_is_in_the_table() -> None:
 
 
 def test_every_flag_says_what_it_is() -> None:
-    """`run`'s, each once, none without a text."""
     run = _text().partition("\n### kubestow run\n")[2].partition("\n### ")[0]
     rows = re.findall(r"^\| (`-.+?) \| (.*?) \| (.*) \|$", run, re.MULTILINE)
     flags = [flag for names, _, _ in rows for flag in re.findall(r"`([^`]+)`", names)]
-    flags += [f"--{flag.name}" for flag in (*WITHOUT_EFFECT, *REFUSED)]  # in a table of their own
+    flags += [f"--{flag.name}" for flag in (*WITHOUT_EFFECT, *REFUSED)]  # in a separate table
     command = next(action for action in parser()._actions if action.choices).choices["run"]  # type: ignore[index]
 
     assert sorted(flags) == sorted(

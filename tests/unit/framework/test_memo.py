@@ -1,4 +1,4 @@
-"""Memos forget what is no longer true, and the shape asked for longest ago."""
+"""Memos drop outdated answers, and the least recently used shape."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.unit.objects import asking, cluster, node
 
 
 class Slots:
-    """Remembers what it was asked to refresh."""
+    """Records the slots of each refresh."""
 
     def __init__(self) -> None:
         self.refreshed: list[set[int]] = []
@@ -34,7 +34,6 @@ class Slots:
     ],
 )
 def test_by_objects(change: Callable[[Cluster], object], forgets: bool) -> None:
-    """Answers about node objects live until one changes."""
     seen = cluster(node("n1"))
     memo: ByObjects[object] = ByObjects(seen.nodes)
     first = memo.get("shape", object)
@@ -44,7 +43,6 @@ def test_by_objects(change: Callable[[Cluster], object], forgets: bool) -> None:
 
 
 def test_columns_that_grew_are_forgotten() -> None:
-    """An array of the old length is of no use, though no object changed."""
     seen = cluster(node("n1"))
     memo: ByObjects[object] = ByObjects(seen.nodes)
     first = memo.get("shape", object)
@@ -54,7 +52,7 @@ def test_columns_that_grew_are_forgotten() -> None:
     assert memo.get("shape", object) is not first
 
 
-def test_the_longest_unasked_goes_first() -> None:
+def test_the_least_recently_used_goes_first() -> None:
     nodes = cluster(node("n1")).nodes
     memos: list[ByObjects[Slots] | BySlots[Slots]] = [ByObjects(nodes, size=2), BySlots(nodes, size=2)]
     for memo in memos:
@@ -67,7 +65,6 @@ def test_the_longest_unasked_goes_first() -> None:
 
 
 def test_by_slots_refreshes_what_changed() -> None:
-    """Only changed slots, each once, and nothing when nothing changed."""
     seen = cluster(node("n1"), node("n2"))
     memo: BySlots[Slots] = BySlots(seen.nodes)
     kept = memo.get("shape", Slots)

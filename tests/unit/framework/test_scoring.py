@@ -1,4 +1,4 @@
-"""Normalisation (docs/spec/core.md §3.6) and what a pod asks of configured resources (§5.5)."""
+"""Normalisation (docs/spec/core.md §3.6) and a pod's requests of configured resources (§5.5)."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from tests.unit.objects import asking, cluster, node
     [
         pytest.param([30, 60], False, [50, 100], id="141 the best gets 100"),
         pytest.param([2, 0], True, [0, 100], id="140 reversed, the least gets 100"),
-        pytest.param([0, 0], False, [0, 0], id="nobody has anything"),
-        pytest.param([0, 0], True, [100, 100], id="reversed, nobody has anything"),
+        pytest.param([0, 0], False, [0, 0], id="all scores are zero"),
+        pytest.param([0, 0], True, [100, 100], id="reversed, all scores are zero"),
         pytest.param([1, 3], False, [33, 100], id="rounded down"),
         pytest.param([1, 3], True, [67, 0], id="reversed after rounding"),
     ],
 )
 def test_default_normalize(raw: list[int], reverse: bool, normal: list[int]) -> None:
-    """Candidates only: slots 0 and 1 are, slot 2 is not, and stays in range all the same."""
     column = np.array([*raw, 1000], dtype=np.int64)
     before = column.copy()
     out = default_normalize(column, np.array([0, 1]), reverse=reverse)
@@ -35,7 +34,6 @@ def test_no_candidates() -> None:
 
 
 def test_demands() -> None:
-    """Non-zero amounts for cpu and memory; scalars only if asked for; other names never."""
     wanted = [
         ("cpu", 1),
         ("memory", 2),
@@ -53,8 +51,7 @@ def test_demands() -> None:
     assert balanced[:2] == [("cpu", 1000, 1), ("memory", 0, 2)]
 
 
-def test_a_resource_that_nobody_named() -> None:
-    """It has no columns, and nothing of it is allocatable."""
+def test_a_resource_that_no_node_has() -> None:
     nodes = cluster(node("n1")).nodes
     (x,) = demands(asking(**{"example.com/x": "1"}), [("example.com/x", 1)], non_zero=True)
 

@@ -27,7 +27,6 @@ from tests.unit.queueing.harness import pod
     ],
 )
 def test_labels_of_a_node(old: Any, new: Any, about: set[Any]) -> None:
-    """The key of every label that differs, and the value that a node has now and had not before."""
     before, after = (None if labels is None else node("n1", labels=labels) for labels in (old, new))
     topics = list(by_node_labels(before, after))
 
@@ -49,5 +48,4 @@ SELECTS_A = anchors(frozenset({"default"}), LabelSelector({"app": "a"}))
     ],
 )
 def test_labels_of_a_pod(old: PodInfo | None, new: PodInfo | None, is_found: bool) -> None:
-    """A selector is found by what the pod was and by what it is."""
     assert is_found == (not set(SELECTS_A).isdisjoint(by_pod_labels(old, new)))

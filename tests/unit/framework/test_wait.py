@@ -58,7 +58,6 @@ async def test_an_event_ends_it() -> None:
 
 @pytest.mark.parametrize("starts_with_poll", [False, True])
 async def test_polls_until_the_deadline(*, starts_with_poll: bool) -> None:
-    """An event between two polls does not move them."""
     waited = Waited(polls=True, starts_with_poll=starts_with_poll)
     await waited.clock.advance(1.5)
     waited.subscribers[0]()

@@ -33,32 +33,32 @@ class Trouble:
     """Raised before anything happens, or after it with `is_done`."""
     is_done: bool = False
     there_s: float = 0.0
-    """So long until the server carries it out, whether or not anybody still waits."""
+    """Seconds until the server carries the request out, even if the client has given up."""
     back_s: float = 0.0
-    """So long until the answer is there."""
+    """Seconds until the answer arrives."""
     times: int = 1
 
 
 @dataclass
 class Line:
-    """One client's way to the server. `asked` are the verbs with the times at which they were sent."""
+    """One client's way to the server. `recorded` are the verbs with the times at which they were sent."""
 
     server: ApiServer
     clock: VirtualClock
     client: Clock
     troubles: list[Trouble] = field(default_factory=list)
-    asked: list[tuple[str, float]] = field(default_factory=list)
+    recorded: list[tuple[str, float]] = field(default_factory=list)
 
     async def get(self, path: str, *, query: Query | None = None, timeout_s: float = 30, accept: str = JSON) -> bytes:
         namespace, name = _place(path)
-        return await self._ask("get", lambda: self.server.get("leases", name, namespace))
+        return await self._request("get", lambda: self.server.get("leases", name, namespace))
 
     async def post(
         self, path: str, body: bytes, *, query: Query | None = None, before_sending: Callable[[], None] = as_it_is
     ) -> bytes:
         assert query == {"fieldManager": "kubestow"}
         obj = msgspec.json.decode(body)
-        return await self._ask("create", lambda: self.server.create("leases", obj))
+        return await self._request("create", lambda: self.server.create("leases", obj))
 
     async def patch(
         self,
@@ -72,7 +72,7 @@ class Line:
         assert content_type == "application/merge-patch+json"
         (namespace, name), patch = _place(path), msgspec.json.decode(body)
         assert {"uid", "resourceVersion"} == patch["metadata"].keys()
-        return await self._ask("patch", lambda: self.server.patch("leases", name, patch, namespace=namespace))
+        return await self._request("patch", lambda: self.server.patch("leases", name, patch, namespace=namespace))
 
     async def put(self, path: str, body: bytes, **_: Any) -> bytes:
         raise NotImplementedError
@@ -91,12 +91,12 @@ class Line:
     async def close(self) -> None:
         raise NotImplementedError
 
-    async def _ask(self, verb: str, act: Callable[[], Any]) -> bytes:
-        self.asked.append((verb, self.clock.now()))
+    async def _request(self, verb: str, act: Callable[[], Any]) -> bytes:
+        self.recorded.append((verb, self.clock.now()))
         trouble = self._strike(verb)
         if trouble.refusal is not None and not trouble.is_done:
             raise trouble.refusal
-        # As on a real server: it is carried out though the client has long turned away.
+        # As on a real server, the request is carried out after the client has given up.
         done = asyncio.ensure_future(self._carry_out(verb, act, trouble.there_s))
         done.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.wait({done})
@@ -129,7 +129,7 @@ def _place(path: str) -> tuple[str, str]:
 
 
 class StallingClock:
-    """Shares the time of another clock; whoever sleeps on it wakes no earlier than the end of the latest stall."""
+    """Shares the time of another clock; sleepers wake no earlier than the end of the latest stall."""
 
     def __init__(self, clock: VirtualClock) -> None:
         self._clock = clock
@@ -205,7 +205,7 @@ class Member:
 
 
 class World:
-    """A server and those who want its lease."""
+    """A server and the candidates for its lease."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -213,7 +213,7 @@ class World:
         self.members: list[Member] = []
 
     async def end(self) -> None:
-        """Nobody is left."""
+        """End all members."""
         for member in self.members:
             member.task.cancel()
         await asyncio.gather(*(member.task for member in self.members), return_exceptions=True)
@@ -230,7 +230,7 @@ class World:
         return spec
 
     def put(self, holder: str, **more: Any) -> None:
-        """As somebody else writes it: create it or change it."""
+        """Create or change the lease as another client."""
         spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": micros(self.clock.wall()), **more}
         spec = {name: value for name, value in spec.items() if value is not None}
         if self.server.list("leases"):

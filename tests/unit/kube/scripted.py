@@ -1,4 +1,4 @@
-"""A transport that answers from a script and remembers what it was asked, and a clock on which waiting costs nothing."""
+"""A transport that answers from a script and records requests, and a clock on which sleeping takes no time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class LeapingClock:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RecordedRequest:
     method: str
     path: str
     query: dict[str, str]
@@ -66,19 +66,21 @@ class ScriptedTransport:
 
     answers: list[Answer] = field(default_factory=list)
     streams: list[list[Step]] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    recorded: list[RecordedRequest] = field(default_factory=list)
     by_path: dict[str, Answer] = field(default_factory=dict)
     on_the_way: Callable[[], None] = as_it_is
-    """Called for each write before it is asked whether it may leave."""
+    """Called for each write before the fence is checked."""
 
     def paths(self, method: str) -> list[str]:
-        return [asked.path for asked in self.asked if asked.method == method]
+        return [recorded.path for recorded in self.recorded if recorded.method == method]
 
     def watches(self) -> list[dict[str, str]]:
-        return [asked.query for asked in self.asked if asked.method == "WATCH"]
+        return [recorded.query for recorded in self.recorded if recorded.method == "WATCH"]
 
     async def get(self, path: str, *, query: Query | None = None, timeout_s: float = 30, accept: str = JSON) -> bytes:
-        return await self._answer(Asked("GET", path, dict(query or {}), content_type="" if accept == JSON else accept))
+        return await self._answer(
+            RecordedRequest("GET", path, dict(query or {}), content_type="" if accept == JSON else accept)
+        )
 
     async def put(
         self,
@@ -90,16 +92,16 @@ class ScriptedTransport:
         before_sending: Callable[[], None] = as_it_is,
     ) -> bytes:
         self._leave(before_sending)
-        return await self._answer(Asked("PUT", path, dict(query or {}), body, content_type))
+        return await self._answer(RecordedRequest("PUT", path, dict(query or {}), body, content_type))
 
     async def list(self, path: str, query: Query) -> bytes:
-        return await self._answer(Asked("LIST", path, dict(query)))
+        return await self._answer(RecordedRequest("LIST", path, dict(query)))
 
     async def post(
         self, path: str, body: bytes, *, query: Query | None = None, before_sending: Callable[[], None] = as_it_is
     ) -> bytes:
         self._leave(before_sending)
-        return await self._answer(Asked("POST", path, dict(query or {}), msgspec.json.decode(body)))
+        return await self._answer(RecordedRequest("POST", path, dict(query or {}), msgspec.json.decode(body)))
 
     async def patch(
         self,
@@ -111,11 +113,13 @@ class ScriptedTransport:
         before_sending: Callable[[], None] = as_it_is,
     ) -> bytes:
         self._leave(before_sending)
-        return await self._answer(Asked("PATCH", path, dict(query or {}), msgspec.json.decode(body), content_type))
+        return await self._answer(
+            RecordedRequest("PATCH", path, dict(query or {}), msgspec.json.decode(body), content_type)
+        )
 
     async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
         self._leave(before_sending)
-        return await self._answer(Asked("DELETE", path, {}, msgspec.json.decode(body)))
+        return await self._answer(RecordedRequest("DELETE", path, {}, msgspec.json.decode(body)))
 
     async def close(self) -> None:
         pass
@@ -124,7 +128,7 @@ class ScriptedTransport:
     async def watch(
         self, path: str, query: Query, *, inactivity_timeout_s: float
     ) -> AsyncIterator[AsyncIterator[bytes]]:
-        self.asked.append(Asked("WATCH", path, dict(query)))
+        self.recorded.append(RecordedRequest("WATCH", path, dict(query)))
         script = self.streams.pop(0) if self.streams else [Hang()]
         if script and isinstance(script[0], ApiError):
             raise script[0]
@@ -148,10 +152,10 @@ class ScriptedTransport:
         self.on_the_way()
         before_sending()
 
-    async def _answer(self, asked: Asked) -> bytes:
-        self.asked.append(asked)
+    async def _answer(self, recorded: RecordedRequest) -> bytes:
+        self.recorded.append(recorded)
         await asyncio.sleep(0)
-        answer = self.by_path.get(asked.path) or (self.answers.pop(0) if self.answers else b"{}")
+        answer = self.by_path.get(recorded.path) or (self.answers.pop(0) if self.answers else b"{}")
         if isinstance(answer, ApiError):
             raise answer
         return answer
@@ -219,5 +223,5 @@ class WriteBench:
         self.leases = LeaseWriter(self.transport, "ns", "l")
 
     @property
-    def asked(self) -> list[Asked]:
-        return self.transport.asked
+    def recorded(self) -> list[RecordedRequest]:
+        return self.transport.recorded

@@ -26,7 +26,7 @@ from scheduler.kube.writes.api_writer import (
     RbacRule,
 )
 from tests.support.clock import VirtualClock
-from tests.unit.kube.scripted import Asked, ScriptedTransport, until
+from tests.unit.kube.scripted import RecordedRequest, ScriptedTransport, until
 from tests.unit.kube.test_kinds import serves
 
 BIND = RbacRule("", "pods/binding", "create")
@@ -47,10 +47,10 @@ class Reviewer(ScriptedTransport):
     under_way: int = 0
     most_under_way: int = 0
 
-    async def _answer(self, asked: Asked) -> bytes:
-        if asked.path != REVIEWS:
-            return await super()._answer(asked)
-        self.asked.append(asked)
+    async def _answer(self, recorded: RecordedRequest) -> bytes:
+        if recorded.path != REVIEWS:
+            return await super()._answer(recorded)
+        self.recorded.append(recorded)
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         await asyncio.sleep(0)
@@ -59,17 +59,17 @@ class Reviewer(ScriptedTransport):
             raise self.trouble
         if self.trouble is not None:
             return self.trouble
-        wanted = asked.body["spec"]["resourceAttributes"]
+        wanted = recorded.body["spec"]["resourceAttributes"]
         resource = "/".join(wanted[part] for part in ("resource", "subresource") if part in wanted)
         return msgspec.json.encode({"status": {"allowed": (wanted["verb"], resource) not in self.forbidden}})
 
     def reviewed(self) -> list[Any]:
-        return [asked.body for asked in self.asked if asked.path == REVIEWS]
+        return [recorded.body for recorded in self.recorded if recorded.path == REVIEWS]
 
 
 @dataclass
 class Bench:
-    """A self-check on a server that serves what it is told."""
+    """A self-check, and the server that it runs on."""
 
     server: Reviewer
     clock: VirtualClock
@@ -77,8 +77,8 @@ class Bench:
     log: CapturingLogger
     running: asyncio.Task[None]
 
-    async def asked(self) -> None:
-        """Everything has been asked."""
+    async def completed(self) -> None:
+        """Wait until all reviews are done."""
         await until(lambda: self.check.kinds_served() != "not checked yet")
 
     def problems(self) -> list[str]:
@@ -127,8 +127,7 @@ async def bench(
         await asyncio.gather(finding_kinds, world.running, return_exceptions=True)
 
 
-async def test_every_right_is_asked_for_and_then_it_is_over(log: CapturingLogger) -> None:
-    """List and watch of each kind, get of pods, each write; in all namespaces, subresources apart, no empty field."""
+async def test_every_permission_is_reviewed_once(log: CapturingLogger) -> None:
     async with bench(log, writes=[BIND, EVENT]) as world:
         await asyncio.wait_for(world.running, 60)
 
@@ -146,8 +145,8 @@ async def test_every_right_is_asked_for_and_then_it_is_over(log: CapturingLogger
         assert world.said() == []
 
 
-async def test_the_rights_on_the_lease_are_asked_for_where_they_are_given(log: CapturingLogger) -> None:
-    """In its namespace, and by name where RBAC can tell: a role as docs/spec/core.md §8.2 has it is enough."""
+async def test_permissions_on_the_lease_are_reviewed_in_its_namespace(log: CapturingLogger) -> None:
+    """In its namespace, and by name where RBAC supports names: a role as docs/spec/core.md §8.2 has it is enough."""
     async with bench(log, writes=[], lease=LEASE) as world:
         await asyncio.wait_for(world.running, 60)
 
@@ -159,8 +158,7 @@ async def test_the_rights_on_the_lease_are_asked_for_where_they_are_given(log: C
         ]
 
 
-async def test_questions_are_asked_side_by_side_but_not_all_at_once(log: CapturingLogger) -> None:
-    """A server that starts is not met with forty requests at a time."""
+async def test_few_reviews_run_at_the_same_time(log: CapturingLogger) -> None:
     many = [RbacRule("", f"things{i}", "patch") for i in range(40)]
     async with bench(log, writes=many) as world:
         await asyncio.wait_for(world.running, 60)
@@ -179,7 +177,7 @@ async def test_questions_are_asked_side_by_side_but_not_all_at_once(log: Capturi
             ("patch", "leases"),
             "patch leases in group coordination.k8s.io in namespace kube-system",
             False,
-            id="nobody would lead",
+            id="no replica can lead",
         ),
         pytest.param(
             ("get", "pods"),
@@ -194,9 +192,8 @@ async def test_questions_are_asked_side_by_side_but_not_all_at_once(log: Capturi
 async def test_a_missing_permission_is_named_once(
     log: CapturingLogger, forbidden: tuple[str, str], problem: str, is_ready: bool
 ) -> None:
-    """Verb, resource and group, in the log once however often it is asked, in /readyz if nothing works without it."""
     async with bench(log, writes=[BIND, CONDITION, EVENT], lease=LEASE, forbidden={forbidden}) as world:
-        await world.asked()
+        await world.completed()
         first = len(world.server.reviewed())
         await world.clock.advance(300)
 
@@ -204,7 +201,7 @@ async def test_a_missing_permission_is_named_once(
         assert world.problems() == [text]
         assert world.check.permissions() == (None if is_ready else text)
         assert world.said() == [("warning" if is_ready else "error", text)]
-        assert len(world.server.reviewed()) == first + 5, "only what is missing is asked again"
+        assert len(world.server.reviewed()) == first + 5, "only missing permissions are reviewed again"
 
 
 _BUDGETS = {"kinds": (POD, NODE, BUDGET), "policy": serves("poddisruptionbudgets"), "writes": [BIND, EVICT]}
@@ -230,7 +227,7 @@ async def test_a_permission_that_only_some_pods_need_is_named_with_what_suffers(
 ) -> None:
     """The scheduler is ready, and pods without such needs are bound all the same; B-21 for events of claims."""
     async with bench(log, forbidden={(rule.verb, rule.resource)}, **server) as world:
-        await world.asked()
+        await world.completed()
 
         group = f" in group {rule.group}" if rule.group else ""
         problem = f"missing permission: {rule.verb} {rule.resource}{group}: {suffers}"
@@ -239,21 +236,20 @@ async def test_a_permission_that_only_some_pods_need_is_named_with_what_suffers(
         assert world.said() == [("warning", problem)]
 
 
-async def test_nobody_asks_to_write_claims_that_are_not_served(log: CapturingLogger) -> None:
-    """A role may leave out what such a server does not have."""
+async def test_writes_of_kinds_that_are_not_served_are_not_reviewed(log: CapturingLogger) -> None:
     missing = {(rule.verb, rule.resource) for rule in DEVICE_RULES}
     async with bench(log, kinds=(POD, NODE, RESOURCE_CLAIM), writes=[BIND, *DEVICE_RULES], forbidden=missing) as world:
-        await world.asked()
+        await world.completed()
 
         problem = "not served: resourceclaims (resource.k8s.io/v1): pods that need devices stay pending"
         assert world.problems() == [problem]
 
 
-async def test_what_the_endpoints_ask_is_asked_for_where_it_is_given(log: CapturingLogger) -> None:
-    """The client CA is the one object of its kind that is read, by name, and none of it keeps anybody from being ready."""
+async def test_permissions_of_the_endpoints_are_optional(log: CapturingLogger) -> None:
+    """The ConfigMap of the client CA is reviewed by name, and the daemon is ready without these permissions."""
     rules = [*SERVING_RULES, *CLIENT_CA_RULES]
     async with bench(log, writes=rules, forbidden={(rule.verb, rule.resource) for rule in rules}) as world:
-        await world.asked()
+        await world.completed()
 
         name = {"namespace": "kube-system", "name": "extension-apiserver-authentication"}
         assert [body["spec"]["resourceAttributes"] for body in world.server.reviewed()][1:4] == [
@@ -270,9 +266,9 @@ async def test_what_the_endpoints_ask_is_asked_for_where_it_is_given(log: Captur
 
 
 async def test_capacity_that_is_not_served_is_said_once(log: CapturingLogger) -> None:
-    """D5: one warning, and nobody is unready."""
+    """D5: one warning, and the daemon is ready."""
     async with bench(log, kinds=(POD, NODE, CAPACITY)) as world:
-        await world.asked()
+        await world.completed()
 
         suffers = "volumes are placed without a check of the capacity"
         problem = f"not served: csistoragecapacities (storage.k8s.io/v1): {suffers}"
@@ -286,58 +282,15 @@ async def test_capacity_that_may_not_be_read_is_waited_for(log: CapturingLogger)
     forbidden = {("list", "csistoragecapacities")}
     storage = serves("csistoragecapacities")
     async with bench(log, kinds=(POD, NODE, CAPACITY), storage=storage, forbidden=forbidden) as world:
-        await world.asked()
+        await world.completed()
 
         problem = "missing permission: list csistoragecapacities in group storage.k8s.io"
         assert world.check.permissions() == problem
 
 
-async def test_nobody_asks_to_delete_pods_who_will_not(log: CapturingLogger) -> None:
-    """Without a plugin that evicts, the permission is not even a question."""
-    async with bench(log, forbidden={("delete", "pods")}) as world:
-        await asyncio.wait_for(world.running, 60)
-
-        assert world.problems() == []
-
-
-async def test_budgets_that_are_not_served_keep_nobody_from_being_ready(log: CapturingLogger) -> None:
-    """Named with what suffers."""
-    async with bench(log, kinds=(POD, NODE, BUDGET)) as world:
-        await world.asked()
-
-        problem = "not served: poddisruptionbudgets (policy/v1): preemption goes on without budgets"
-        assert (world.check.kinds_served(), world.check.minor(KINDS_SERVED)) == (None, problem)
-        assert world.said() == [("warning", problem)]
-
-
-async def test_everything_missing_is_named(log: CapturingLogger) -> None:
-    """One line each, all of them in /readyz."""
-    async with bench(log, forbidden={("list", "pods"), ("create", "pods/binding")}) as world:
-        await world.asked()
-
-        assert world.check.permissions() == "missing permission: list pods; missing permission: create pods/binding"
-        assert len(world.said()) == 2
-
-
-async def test_a_permission_given_later_clears_its_finding(log: CapturingLogger) -> None:
-    """Within a minute; the check ends when nothing is missing."""
+async def test_a_missing_permission_stays_missing_while_the_server_is_away(log: CapturingLogger) -> None:
     async with bench(log, forbidden={("create", "pods/binding")}) as world:
-        await world.asked()
-        world.server.forbidden.clear()
-        await world.clock.advance(59)
-        assert world.check.permissions() is not None
-
-        await world.clock.advance(1)
-        await asyncio.wait_for(world.running, 60)
-
-        assert (world.check.findings, world.check.permissions()) == ((), None)
-        assert [level for level, _ in world.said()] == ["error", "info"]
-
-
-async def test_a_missing_permission_stays_missing_while_nobody_answers(log: CapturingLogger) -> None:
-    """A server that is away for a moment has not granted anything."""
-    async with bench(log, forbidden={("create", "pods/binding")}) as world:
-        await world.asked()
+        await world.completed()
         world.server.trouble = Unavailable("away")
         await world.clock.advance(60)
 
@@ -346,7 +299,6 @@ async def test_a_missing_permission_stays_missing_while_nobody_answers(log: Capt
 
 
 async def test_a_server_that_cannot_be_reached_is_logged_by_discovery_alone(log: CapturingLogger) -> None:
-    """Until it has answered once; reviews that fail after that are news."""
     away = Unavailable("cannot connect to 10.0.0.1:6443: Connection refused")
     async with bench(log, core=away, trouble=away) as world:
         await until(lambda: bool(world.problems()))
@@ -370,12 +322,11 @@ async def test_a_server_that_cannot_be_reached_is_logged_by_discovery_alone(log:
         pytest.param(b"<html>", "JSON is malformed", id="a proxy's page"),
     ],
 )
-async def test_what_cannot_be_asked_is_one_finding_and_stops_nobody(
+async def test_failed_reviews_are_one_finding_and_the_daemon_is_ready(
     log: CapturingLogger, trouble: bytes | ApiError, said: str
 ) -> None:
-    """Ready all the same; asked again until there is an answer."""
     async with bench(log, trouble=trouble) as world:
-        await world.asked()
+        await world.completed()
 
         (problem,) = world.problems()
         assert problem.startswith(f"permissions could not be checked: {said}")
@@ -389,9 +340,8 @@ async def test_what_cannot_be_asked_is_one_finding_and_stops_nobody(
 
 
 async def test_a_kind_that_is_not_served_is_named_and_needs_no_permission(log: CapturingLogger) -> None:
-    """Without pods or nodes nothing is bound; without any other kind only what needs it suffers."""
     async with bench(log, kinds=[POD, NODE, SET], core=serves("pods")) as world:
-        await world.asked()
+        await world.completed()
 
         assert world.problems() == ["not served: nodes (v1)", "not served: replicasets (apps/v1)"]
         assert world.check.kinds_served() == "not served: nodes (v1)"
@@ -400,10 +350,9 @@ async def test_a_kind_that_is_not_served_is_named_and_needs_no_permission(log: C
         assert {body["spec"]["resourceAttributes"]["resource"] for body in world.server.reviewed()} == {"pods"}
 
 
-async def test_a_kind_that_appears_is_asked_for_then(log: CapturingLogger) -> None:
-    """An upgrade brings it, without the permission."""
+async def test_a_kind_that_appears_is_reviewed_then(log: CapturingLogger) -> None:
     async with bench(log, kinds=[POD, NODE, SET], forbidden={("watch", "replicasets")}) as world:
-        await world.asked()
+        await world.completed()
         world.server.by_path["/apis/apps/v1"] = serves("replicasets")
         await world.clock.advance(120)
 
@@ -411,7 +360,6 @@ async def test_a_kind_that_appears_is_asked_for_then(log: CapturingLogger) -> No
 
 
 async def test_until_discovery_has_answered_nothing_is_known(log: CapturingLogger) -> None:
-    """Its own error is what is shown; what we want to write and get can be asked all the same."""
     async with bench(log, core=Unavailable("connection refused")) as world:
         await world.clock.advance(5)
 
@@ -420,10 +368,10 @@ async def test_until_discovery_has_answered_nothing_is_known(log: CapturingLogge
         assert len(world.server.reviewed()) == 2
 
 
-async def test_a_standby_that_mirrors_nothing_yet_is_told_of_the_lease(log: CapturingLogger) -> None:
+async def test_a_standby_without_informers_reports_the_lease(log: CapturingLogger) -> None:
     """Discovery waits for the lead, and the lead for a permission: that must not be a riddle. Given, it is noticed."""
     forbidden = {("create", "leases")}
-    async with bench(log, core=Unavailable("not asked"), lease=LEASE, forbidden=forbidden) as world:
+    async with bench(log, core=Unavailable("not called"), lease=LEASE, forbidden=forbidden) as world:
         await until(lambda: world.check.findings)
 
         text = "missing permission: create leases in group coordination.k8s.io in namespace kube-system"

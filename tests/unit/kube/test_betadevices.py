@@ -65,7 +65,6 @@ FULL_SLICE = (
     ],
 )
 def test_every_version_is_read_alike(spec: KindSpec, manifest: Manifest) -> None:
-    """As a server of each version shows the very same object."""
     decoder = spec.decoder()
     newest = decoder.decode(msgspec.json.encode(manifest), "v1")
 
@@ -90,7 +89,6 @@ def test_every_version_is_read_alike(spec: KindSpec, manifest: Manifest) -> None
     ids=str,
 )
 def test_what_makes_a_request_an_exact_one(request_: Manifest, is_exact: bool) -> None:
-    """Any of the fields that it had itself."""
     manifest = a_claim("c").set({"spec": {"devices": {"requests": [{"name": "r"} | request_]}}}).obj()
     claim = RESOURCE_CLAIM.decoder().decode(msgspec.json.encode(manifest), "v1beta1")
     assert isinstance(claim, ResourceClaim)
@@ -101,7 +99,6 @@ def test_what_makes_a_request_an_exact_one(request_: Manifest, is_exact: bool) -
 
 
 def test_an_empty_node_name_says_nothing() -> None:
-    """Nor does `allNodes: false`: in v1 they are not there."""
     manifest = a_slice("n1", "drv").where("zone", "a").set({"spec": {"nodeName": "", "allNodes": False}}).obj()
     each = RESOURCE_SLICE.decoder().decode(msgspec.json.encode(manifest), "v1beta1")
 
@@ -165,7 +162,7 @@ def test_rules_that_select_by_class_or_cel_are_unreadable(selector: Manifest | N
 
 
 def test_rules_are_watched_where_devices_and_their_gate_are() -> None:
-    """§4.11: few servers have them; whether or not somebody names them."""
+    """§4.11: few servers have them; a plugin need not name the kind."""
     devices = watched(spec.name for spec in DEVICES)
     named = watched([*(spec.name for spec in DEVICES), TAINT_RULE.name])
     on = DEVICE_GATES_ON | {TAINT_RULES}

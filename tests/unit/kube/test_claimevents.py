@@ -37,7 +37,7 @@ def failed(minute: int, message: str = "m", **rest: str) -> dict[str, Any]:
     return classic("ProvisioningFailed", minute, message, type_="Warning", **rest)
 
 
-def told(*events: dict[str, Any], besides: tuple[str, ...] = ("kubestow",), provisioner: str = P) -> str | None:
+def quoted(*events: dict[str, Any], besides: tuple[str, ...] = ("kubestow",), provisioner: str = P) -> str | None:
     raw = msgspec.json.encode({"kind": "EventList", "metadata": {}, "items": list(events)})
     return last_reported(raw, provisioner=provisioner, besides=besides)
 
@@ -66,7 +66,7 @@ def told(*events: dict[str, Any], besides: tuple[str, ...] = ("kubestow",), prov
         pytest.param(
             [failed(1, by="persistentvolume-controller")],
             f"ProvisioningFailed at {at(1)}: m",
-            id="a warning by anyone is",
+            id="a warning of another component is quoted",
         ),
         pytest.param([failed(1, by="kubestow")], None, id="but not our own"),
         pytest.param([classic("Resized", 1, by=f"{P}er")], None, id="nor a longer name's news"),
@@ -84,9 +84,8 @@ def told(*events: dict[str, Any], besides: tuple[str, ...] = ("kubestow",), prov
     ],
 )  # fmt: skip
 def test_what_is_quoted(events: list[dict[str, Any]], said: str | None) -> None:
-    """The newest that matters, whatever the order of the list."""
-    assert said == told(*events)
-    assert said == told(*reversed(events))
+    assert said == quoted(*events)
+    assert said == quoted(*reversed(events))
 
 
 @pytest.mark.parametrize(
@@ -105,36 +104,32 @@ def test_what_is_quoted(events: list[dict[str, Any]], said: str | None) -> None:
     ],
 )  # fmt: skip
 def test_when_it_happened(times: dict[str, Any], when: str) -> None:
-    """It is newer than one of the minute before, and older than one of the minute after."""
     event = {"type": "Warning", "reason": "r", "message": "m"} | times
 
-    assert f"r at {when}: m" == told(event, failed(4))
-    assert f"ProvisioningFailed at {at(6)}: m" == told(event, failed(6))
+    assert f"r at {when}: m" == quoted(event, failed(4))
+    assert f"ProvisioningFailed at {at(6)}: m" == quoted(event, failed(6))
 
 
 def test_within_one_second() -> None:
     """Times are compared as times: as texts, a fraction would come before none."""
     later = {"type": "Warning", "reason": "later", "eventTime": "2026-01-02T03:01:00.500000Z"}
 
-    assert f"later at {at(1)}: " == told(failed(1), later)
+    assert f"later at {at(1)}: " == quoted(failed(1), later)
 
 
 def test_one_without_any_time() -> None:
-    """Older than all others."""
     timeless = {"type": "Warning", "reason": "r", "message": "m"}
 
-    assert "r: m" == told(timeless)
-    assert f"ProvisioningFailed at {at(0)}: m" == told(timeless, failed(0))
+    assert "r: m" == quoted(timeless)
+    assert f"ProvisioningFailed at {at(0)}: m" == quoted(timeless, failed(0))
 
 
-def test_without_a_name_nobody_is_the_provisioner() -> None:
-    """An event without a reporter is not its."""
-    assert told(classic("Odd", 1, by=""), provisioner="") is None
+def test_an_event_without_a_reporter_is_not_the_provisioners() -> None:
+    assert quoted(classic("Odd", 1, by=""), provisioner="") is None
 
 
 @pytest.mark.parametrize("raw", [b"{", b"[]", b'{"items":[{"type":3}]}', b'{"items":[{"lastTimestamp":"soon"}]}'])
 def test_what_is_no_list_of_events(raw: bytes) -> None:
-    """As from a proxy in between: a failure like any other."""
     with pytest.raises(Unavailable, match="no list of Events"):
         last_reported(raw, provisioner=P, besides=())
 

@@ -27,47 +27,17 @@ def serves(*plurals: str) -> bytes:
 
 
 def test_the_table_is_consistent():
-    """Names and plurals are unique; what is watched can be decoded."""
     assert len({spec.plural for spec in KINDS.values()}) == len(KINDS)
     assert all(spec.typ is not None for spec in WATCHED_NOW)
     assert ("", "storage.k8s.io") == (POD.group, CAPACITY.group)
 
 
-@pytest.mark.parametrize(
-    ("groups", "expected"),
-    [
-        pytest.param(
-            {"v1": serves("csistoragecapacities"), "v1beta1": serves("csistoragecapacities")},
-            ServedKind("/apis/storage.k8s.io/v1/csistoragecapacities", "v1"),
-            id="the better version wins",
-        ),
-        pytest.param(
-            {"v1": serves("storageclasses"), "v1beta1": serves("csistoragecapacities")},
-            ServedKind("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1"),
-            id="the group version exists without the kind",
-        ),
-        pytest.param(
-            {"v1": ABSENT, "v1beta1": serves("csistoragecapacities")},
-            ServedKind("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1"),
-            id="only the lesser group version exists",
-        ),
-        pytest.param({"v1": ABSENT, "v1beta1": ABSENT}, None, id="neither"),
-    ],
-)
-async def test_versions_are_tried_in_order_of_preference(groups, expected):
-    """A kind is where its best served version is, or absent."""
-    transport = ScriptedTransport(by_path={f"/apis/storage.k8s.io/{name}": answer for name, answer in groups.items()})
-
-    assert {"CSIStorageCapacity": expected} == await discover(transport, [CAPACITY])
-
-
-def test_pods_and_nodes_are_watched_always_and_others_when_a_plugin_reads_them():
+def test_pods_nodes_and_the_kinds_that_plugins_read_are_watched():
     assert [spec.name for spec in watched(())] == ["Pod", "Node"]
     assert [spec.name for spec in watched(["Service", "Namespace"])] == ["Pod", "Node", "Namespace", "Service"]
 
 
-async def test_a_group_version_is_asked_once_for_all_its_kinds():
-    """Core kinds live under /api."""
+async def test_a_group_version_is_requested_once_for_all_its_kinds():
     transport = ScriptedTransport(by_path={"/api/v1": serves("pods", "nodes")})
 
     found = await discover(transport, [KINDS["Pod"], KINDS["Node"]])
@@ -76,8 +46,7 @@ async def test_a_group_version_is_asked_once_for_all_its_kinds():
     assert ["/api/v1"] == transport.paths("GET")
 
 
-async def test_a_failing_group_leaves_the_others_alone_and_pins_nothing_to_a_lesser_version():
-    """Its kinds stay open until it answers."""
+async def test_a_failing_group_does_not_affect_other_groups_or_choose_an_older_version():
     transport = ScriptedTransport(
         by_path={
             "/api/v1": serves("pods"),
@@ -94,8 +63,7 @@ async def test_a_failing_group_leaves_the_others_alone_and_pins_nothing_to_a_les
     assert {"resource.k8s.io/v1", "resource.k8s.io/v1beta1"} == set(caught.value.failed)
 
 
-async def test_missing_kinds_are_asked_for_again():
-    """Absent ones once a minute, unanswered ones sooner; a found one is reported once."""
+async def test_discovery_of_missing_kinds_is_repeated():
     clock = LeapingClock()
     transport = ScriptedTransport(
         answers=[Unavailable("starting", status=503), ABSENT, ABSENT, ABSENT, serves("resourceclaims"), ABSENT, ABSENT]
@@ -122,7 +90,6 @@ PARTLY = "resource.k8s.io/v1: overloaded; resource.k8s.io/v1beta1, resource.k8s.
 
 
 async def test_an_unreachable_server_is_logged_once_a_minute(monkeypatch):
-    """The line names the URL and the cause, however many group versions were asked; a new cause is logged at once."""
     refused, overloaded = Unavailable("connection refused"), Unavailable("overloaded", status=503)
     answers: list[bytes | ApiError] = [*[refused] * 36, *[overloaded] * 4, refused, refused]  # three in each round
     transport = ScriptedTransport(answers=[*answers, serves("resourceclaims"), ABSENT, ABSENT])
@@ -143,7 +110,6 @@ async def test_an_unreachable_server_is_logged_once_a_minute(monkeypatch):
 
 
 async def test_a_server_that_is_away_for_long_is_found_soon_after_it_is_back():
-    """As reflectors do; a minute is for what the server says it does not have."""
     clock, transport = LeapingClock(), ScriptedTransport(answers=[*[Unavailable("away")] * 8, serves("pods")])
     await Discovery(transport, clock, kinds=[POD]).run(lambda spec, served: None)
 
@@ -159,7 +125,7 @@ async def test_a_server_that_is_away_for_long_is_found_soon_after_it_is_back():
     ],
 )
 def test_failed_pods_are_watched_by_profile(profile, selector):
-    """Where pods are served, each row with a name of its own."""
+    """Where pods are served, each row with its own name."""
     spec = failed_pods(profile)
 
     assert (selector, "pods", ("v1",)) == (spec.field_selector, spec.plural, spec.group_versions)

@@ -49,7 +49,7 @@ STEPS = st.builds(
 
 
 class History:
-    """Two members at a time; whoever ends is followed by another process with another name."""
+    """Two members at a time; a member that ends is followed by another process with another name."""
 
     def __init__(self, timing: LeaseTiming) -> None:
         self.world = World()
@@ -73,7 +73,7 @@ class History:
         return member
 
     def look(self) -> None:
-        """The law. Also of those who crashed: a process that is cut off does not know it."""
+        """Check the law. Crashed members count too, because a process that is cut off does not know it."""
         leaders = [member.name for member in self.world.members if member.leads()]
         assert len(leaders) <= 1, f"{leaders} lead at {self.world.clock.now()}"
 

@@ -80,7 +80,6 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 async def test_what_is_no_other_scheduler_costs_one_list(leases: list[Any]) -> None:
-    """Nothing is waited for."""
     check = Check(lambda _: leases)
 
     assert await check.lasts_s() == 0.0
@@ -89,7 +88,6 @@ async def test_what_is_no_other_scheduler_costs_one_list(leases: list[Any]) -> N
 
 @pytest.mark.parametrize("skew_s", [-86400, 0, 86400], ids=["a day behind", "clocks agree", "a day ahead"])
 async def test_a_lease_that_is_renewed_has_a_live_holder(skew_s: float) -> None:
-    """Whatever time its holder writes. The message names Lease, holder, scheduler name, and what to do."""
     check = Check(lambda clock: [lease(clock.now() // 2 * 2 + skew_s, names="kubestow,third")])
 
     with pytest.raises(AnotherScheduler) as raised:
@@ -109,14 +107,13 @@ async def test_a_lease_that_is_renewed_has_a_live_holder(skew_s: float) -> None:
         pytest.param(lambda _: [lease(9e8)], 15, 17, id="not renewed, though its time is in the future"),
         pytest.param(lambda _: [lease(duration_s=3600)], 60, 62, id="a minute at most"),
         pytest.param(lambda _: [lease(duration_s=-5)], 0, 2, id="a duration that is none"),
-        pytest.param(lambda clock: [lease(holder="" if clock.now() > 3 else "pod_1")], 4, 5, id="given back meanwhile"),
-        pytest.param(lambda clock: [] if clock.now() > 3 else [lease()], 4, 5, id="deleted meanwhile"),
+        pytest.param(lambda clock: [lease(holder="" if clock.now() > 3 else "pod_1")], 4, 5, id="released later"),
+        pytest.param(lambda clock: [] if clock.now() > 3 else [lease()], 4, 5, id="deleted later"),
     ],
 )
 async def test_a_lease_whose_holder_is_dead_stops_nothing(
     leases: Callable[[VirtualClock], list[Any]], at_least_s: float, at_most_s: float
 ) -> None:
-    """It is looked at for as long as it lasts."""
     assert at_least_s <= await Check(leases).lasts_s() <= at_most_s
 
 
@@ -125,7 +122,7 @@ async def test_a_lease_whose_holder_is_dead_stops_nothing(
     [
         pytest.param("tenant", OWN, False, id="a tenant's namespace: only reported"),
         pytest.param("kube-system", ("stow", "kubestow"), True, id="kube-system"),
-        pytest.param("stow", ("stow", "another"), True, id="beside our own"),
+        pytest.param("stow", ("stow", "another"), True, id="the namespace of our own"),
         pytest.param("tenant", None, False, id="a tenant's, without election"),
         pytest.param("kube-system", None, True, id="kube-system, without election"),
     ],
@@ -133,7 +130,7 @@ async def test_a_lease_whose_holder_is_dead_stops_nothing(
 async def test_in_a_pod_only_leases_that_no_tenant_writes_are_believed(
     monkeypatch: pytest.MonkeyPatch, namespace: str, own: tuple[str, str] | None, is_believed: bool
 ) -> None:
-    """Else a user who may write Leases in one namespace could keep the scheduler from starting."""
+    """Else a user with write access to Leases in one namespace could keep the scheduler from starting."""
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
     check = Check(lambda clock: [lease(clock.now() // 2, namespace=namespace)], own=own)
 
@@ -145,8 +142,7 @@ async def test_in_a_pod_only_leases_that_no_tenant_writes_are_believed(
     assert check.others.remark == ("" if is_believed else "Leases that name our scheduler names: tenant/kubestow")
 
 
-async def test_force_goes_on_beside_a_live_holder() -> None:
-    """It is logged."""
+async def test_force_continues_although_the_holder_is_alive() -> None:
     check = Check(lambda clock: [lease(clock.now() // 2)], is_forced=True)
 
     assert await check.lasts_s() <= 4.0
@@ -166,7 +162,6 @@ async def test_force_goes_on_beside_a_live_holder() -> None:
 async def test_leases_that_cannot_be_listed_stop_nothing(
     errors: list[ApiError | None], lasts_s: float | None, is_found: bool
 ) -> None:
-    """The check is a help, not a condition."""
     check = Check(lambda clock: [lease(clock.now() // 2)])
     check.transport.errors = list(errors)
 

@@ -87,8 +87,7 @@ def scripted(*streams: list[Step], answers: list[Answer] | None = None, spec: Ki
     return Mirror(ScriptedTransport(streams=list(streams), answers=answers or []), spec)
 
 
-async def test_the_first_picture_arrives_as_one_batch():
-    """WatchList: initial objects are collected, and shown once the end mark has come."""
+async def test_the_first_list_arrives_as_one_batch():
     seen: list[int] = []
     mirror = scripted([line("ADDED", pod("a")), Later(lambda: seen.append(len(mirror.batches))),
                        line("ADDED", pod("b", version="2")), bookmark("10", ends_picture=True), Hang()])  # fmt: skip
@@ -109,7 +108,6 @@ async def test_the_first_picture_arrives_as_one_batch():
 
 
 async def test_a_quiet_stream_is_a_stream():
-    """None is open from the start until a watch is answered, and from its end on."""
     seen: list[bool] = []
     mirror = scripted([picture(), Later(lambda: seen.append(mirror.stats.is_watching)), Unavailable("cut")],
                       [Unavailable("away")], [Unavailable("away")], [Hang()])  # fmt: skip
@@ -123,8 +121,7 @@ async def test_a_quiet_stream_is_a_stream():
     assert lost_s > 0.0
 
 
-async def test_an_object_deleted_within_the_first_picture_is_never_shown():
-    """The picture is what holds at its end."""
+async def test_an_object_deleted_within_the_first_list_is_never_shown():
     mirror = await scripted(
         [line("ADDED", pod("a")), line("DELETED", pod("a", version="2")), picture(), Hang()]
     ).run_through(1)
@@ -134,7 +131,6 @@ async def test_an_object_deleted_within_the_first_picture_is_never_shown():
 
 
 async def test_changes_are_one_batch_per_chunk():
-    """However many lines a chunk has, the subscriber is called once."""
     chunk = (
         line("ADDED", pod("b", version="11"))
         + line("MODIFIED", pod("a", version="12"))
@@ -148,7 +144,6 @@ async def test_changes_are_one_batch_per_chunk():
 
 
 async def test_a_stream_that_ends_is_resumed_where_it_was():
-    """A server may end a watch at any moment; the last version seen counts, bookmarks included."""
     mirror = await scripted(
         [picture(pod("a"))], [line("MODIFIED", pod("a", version="11"))], [bookmark("20")], [Hang()]
     ).run_through(4)
@@ -158,8 +153,7 @@ async def test_a_stream_that_ends_is_resumed_where_it_was():
     assert {"start": 1} == mirror.stats.relists
 
 
-async def test_a_server_that_ends_every_stream_at_once_is_asked_ever_more_slowly():
-    """No hot loop against a server or proxy that closes what it accepts."""
+async def test_a_server_that_ends_every_stream_at_once_is_requested_ever_more_slowly():
     mirror = await scripted([picture(pod("a"))], *([] for _ in range(8)), [Hang()]).run_through(10)
 
     assert 9 == len(mirror.clock.slept)
@@ -175,8 +169,7 @@ async def test_a_server_that_ends_every_stream_at_once_is_asked_ever_more_slowly
         pytest.param(error_line(504, "Timeout: Too large resource version: 99"), id="a server restored from a backup"),
     ],
 )
-async def test_after_compaction_a_fresh_picture_reports_what_vanished(end):
-    """The old picture stands until the new one is complete; then the difference is told, deletions first."""
+async def test_after_compaction_a_new_list_reports_what_vanished(end):
     shown: list[dict[str, str]] = []
     broken = [end] if isinstance(end, ApiError) else [end, Hang()]
     mirror = scripted(
@@ -210,7 +203,6 @@ CUT = {
 
 @pytest.mark.parametrize("cut", CUT.values(), ids=CUT.keys())
 async def test_a_watch_list_that_is_cut_is_followed_by_a_list_at_once(cut: Step):
-    """The first list is complete or not shown: nothing of the WatchList is, and nothing is waited for."""
     mirror = await scripted([line("ADDED", pod("a")), cut], [Hang()], answers=[page(pod("b"))]).run_through(2)
 
     assert [(None, "b@1")] == mirror.said()
@@ -226,7 +218,6 @@ async def test_a_watch_list_that_is_cut_is_followed_by_a_list_at_once(cut: Step)
     ],
 )
 async def test_a_watch_list_that_cannot_be_answered_is_followed_by_a_list_at_once(refusal: ApiError):
-    """These two answers say that a WatchList cannot be had, not that the server is away."""
     mirror = await scripted([refusal], [Hang()], answers=[page(pod("b"))]).run_through(2)
 
     assert [(None, "b@1")] == mirror.said()
@@ -237,7 +228,6 @@ async def test_a_watch_list_that_cannot_be_answered_is_followed_by_a_list_at_onc
     ("later_s", "lists"), [pytest.param(200.0, 2, id="200 s later"), pytest.param(301.0, 1, id="301 s later")]
 )
 async def test_a_kind_whose_watch_list_was_cut_is_listed_for_minutes(later_s: float, lists: int):
-    """After five minutes a WatchList is tried again."""
     mirror = scripted(
         [line("ADDED", pod("a")), Unavailable("connection lost")],
         [Later(lambda: _pass(mirror, later_s)), error_line(410)],
@@ -263,7 +253,6 @@ async def test_where_lists_fail_too_a_watch_list_is_tried_again():
 
 
 async def test_newer_objects_of_an_incomplete_list_are_shown_at_once():
-    """New ones, newer ones and deletions; not older ones, and nothing has vanished before the end."""
     shown: list[dict[str, str]] = []
     mirror = scripted(
         [picture(pod("a", version="5"), pod("b", version="6"), pod("c"), pod("gone")), error_line(410)],
@@ -284,7 +273,7 @@ async def test_newer_objects_of_an_incomplete_list_are_shown_at_once():
 
 
 async def test_claims_of_an_incomplete_list_wait_for_its_end():
-    """Which of two claims got a device first is told by their order alone, and that is known at the end."""
+    """Only the order of two claims shows which got a device first, and it is known at the end."""
     shown: list[dict[str, str]] = []
     mirror = scripted(
         [picture(pod("a")), error_line(410)],
@@ -317,7 +306,6 @@ async def test_a_stream_that_is_silent_for_as_long_as_can_be_is_followed_by_a_li
 
 
 async def test_a_stream_that_brought_something_before_it_was_silent_is_resumed():
-    """It follows the history that the server has."""
     silent: list[Step] = [bookmark("20"), Later(lambda: _pass(mirror, INACTIVITY_S)), Unavailable("timeout")]
     mirror = scripted([picture(pod("a"))], silent, [Hang()])
     await mirror.run_through(3)
@@ -333,7 +321,7 @@ async def test_a_stream_that_brought_something_before_it_was_silent_is_resumed()
     ],
 )
 async def test_after_an_outage_a_list_follows(status: int, relists: dict[str, int]):
-    """An etcd that was restored meanwhile may have come as far again, with another history. Short outages are resumed."""
+    """An etcd that was restored may have reached the same version again, with another history. Short outages are resumed."""
     away: list[list[Step]] = [[Unavailable("no way", status=status)] for _ in range(9)]
     mirror = await scripted([picture(pod("a"))], *away, [picture(pod("a")), Hang()]).run_through(11)
 
@@ -350,7 +338,6 @@ LESS_THAN_A_LIST = {
 
 @pytest.mark.parametrize("answer", LESS_THAN_A_LIST.values(), ids=LESS_THAN_A_LIST.keys())
 async def test_an_answer_that_is_no_list_does_not_say_that_there_are_no_objects(answer: bytes):
-    """The mirror stands, and the list is asked for again after a back-off."""
     mirror = await scripted(
         [REFUSES_WATCH_LIST],
         [error_line(410)],
@@ -380,7 +367,6 @@ async def test_a_kind_that_stays_down_is_reported_each_minute_with_its_failures(
 
 
 async def test_a_kind_is_down_from_its_last_list_or_watch_on():
-    """A watch that is open, silent or not, is none that is missing; one that brings an incomplete list is."""
     down: list[float] = []
     mirror = scripted(
         [Later(lambda: _pass(mirror, 7.0)), Later(lambda: down.append(mirror.stats.down_s)), picture(pod("a")),
@@ -395,7 +381,6 @@ async def test_a_kind_is_down_from_its_last_list_or_watch_on():
 
 
 async def test_a_server_without_watch_list_is_listed_page_by_page_and_that_is_remembered():
-    """Refused once, never asked again: also the next relist is a LIST."""
     mirror = await scripted(
         [REFUSES_WATCH_LIST],
         [error_line(410)],
@@ -403,7 +388,7 @@ async def test_a_server_without_watch_list_is_listed_page_by_page_and_that_is_re
         answers=[page(pod("a"), version="9", more="token"), page(pod("b"), version="9"), page(pod("b"), version="20")],
     ).run_through(3)
 
-    lists = [asked.query for asked in mirror.transport.asked if asked.method == "LIST"]
+    lists = [recorded.query for recorded in mirror.transport.recorded if recorded.method == "LIST"]
     assert [None, "token", None] == [query.get("continue") for query in lists]
     assert all("500" == query["limit"] and "resourceVersion" not in query for query in lists)
     assert ["9", "20"] == [query["resourceVersion"] for query in mirror.transport.watches()[1:]]
@@ -421,8 +406,7 @@ async def test_an_expired_page_token_starts_the_list_again():
     assert [(None, "b@1")] == mirror.said()
 
 
-async def test_a_server_that_ignores_watch_list_is_not_asked_for_one_again():
-    """It sends objects but no end mark. After two such streams LIST it is, however much later."""
+async def test_a_server_that_ignores_watch_list_is_listed_from_then_on():
     ignored: list[Step] = [line("ADDED", pod("a"))]
     later: list[Step] = [Later(lambda: _pass(mirror, 1000.0)), error_line(410)]
     mirror = scripted(ignored, later, ignored, later, [Hang()], answers=[page(pod("a"))] * 3)
@@ -439,12 +423,11 @@ async def test_a_server_that_ignores_watch_list_is_not_asked_for_one_again():
             Forbidden("pods is forbidden", status=403), 5.0, "cannot watch pods: pods is forbidden", id="forbidden"
         ),
         pytest.param(NotFound("no such kind", status=404), 30.0, "", id="not served"),
-        pytest.param(TooManyRequests("busy", retry_after_s=7.0), 7.0, "", id="told to wait"),
+        pytest.param(TooManyRequests("busy", retry_after_s=7.0), 7.0, "", id="too many requests"),
         pytest.param(Unavailable("no way", status=503), 0.1, "", id="unavailable"),
     ],
 )
 async def test_refusals_are_waited_out(refusal, least_s, denied):
-    """Each refusal has its pace; while it lasts the stats say so, afterwards they do not."""
     seen: list[str] = []
     mirror = scripted([refusal], [Later(lambda: None), picture(pod("a")), Hang()])
     sleep = mirror.clock.sleep
@@ -463,7 +446,6 @@ async def test_refusals_are_waited_out(refusal, least_s, denied):
 
 
 async def test_an_error_in_the_stream_does_not_lose_what_came_before_it():
-    """Lines of the same chunk are applied and told, then the stream is resumed after them."""
     mirror = await scripted(
         [picture(pod("a"))], [line("ADDED", pod("b", version="11")) + error_line(500, "etcd is away")], [Hang()]
     ).run_through(3)
@@ -472,8 +454,8 @@ async def test_an_error_in_the_stream_does_not_lose_what_came_before_it():
     assert "11" == mirror.transport.watches()[2]["resourceVersion"]
 
 
-async def test_a_stream_that_cannot_go_on_from_where_we_are_is_begun_anew():
-    """An event that the server cannot bring out would be in the way for ever."""
+async def test_a_stream_that_cannot_go_on_from_where_we_are_is_followed_by_a_list():
+    """An event that the server cannot send would block the watch permanently."""
     stuck: list[Step] = [error_line(500, "unable to transform key")]
     mirror = await scripted([picture(pod("a"))], stuck, stuck, stuck, [picture(pod("b")), Hang()]).run_through(5)
 
@@ -481,8 +463,7 @@ async def test_a_stream_that_cannot_go_on_from_where_we_are_is_begun_anew():
     assert {"start": 1, "error": 1} == mirror.stats.relists
 
 
-async def test_errors_between_events_are_no_reason_to_begin_anew():
-    """Each time the stream has come further."""
+async def test_errors_between_events_cause_no_list():
     streams: list[list[Step]] = [
         [line("ADDED", pod("b", version=str(n))), error_line(500, "etcd is away")] for n in range(11, 17)
     ]
@@ -492,19 +473,16 @@ async def test_errors_between_events_are_no_reason_to_begin_anew():
     assert "16" == mirror.transport.watches()[7]["resourceVersion"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "told"), [(RESOURCE_CLAIM, "cba"), (POD, "abc")], ids=["claims", "what is not asked so"]
-)
-async def test_a_fresh_list_is_told_in_the_order_of_writing(spec, told):
-    """Who was first among claims that got one device is told by nothing else."""
+@pytest.mark.parametrize(("spec", "order"), [(RESOURCE_CLAIM, "cba"), (POD, "abc")], ids=["claims", "pods"])
+async def test_a_new_list_of_claims_is_in_the_order_of_writes(spec, order):
+    """Nothing else shows which of several claims got one device first."""
     mirror = scripted([picture(pod("a", version="10"), pod("b", version="9"), pod("c", version="")), Hang()], spec=spec)
     await mirror.run_through(1)
 
-    assert list(told) == [obj.metadata.name for obj in mirror.reflector.store]
+    assert list(order) == [obj.metadata.name for obj in mirror.reflector.store]
 
 
 async def test_unreadable_things_are_counted_and_stop_nothing():
-    """A line that is no JSON, an unknown type, an object that does not decode, one without a name."""
     bad = pod("bad", version="12", nodeName="n1")
     bad["spec"]["containers"] = [{"resources": {"requests": {"cpu": "lots"}}}]
     mirror = await scripted(
@@ -524,7 +502,6 @@ async def test_unreadable_things_are_counted_and_stop_nothing():
 
 
 async def test_a_repaired_object_replaces_its_broken_outline():
-    """The subscriber sees the outline as the old state."""
     bad = pod("p", version="11")
     bad["spec"]["priority"] = "high"
     mirror = await scripted(
@@ -537,7 +514,6 @@ async def test_a_repaired_object_replaces_its_broken_outline():
 
 
 async def test_silence_is_measured_from_the_last_byte():
-    """Bookmarks count."""
     mirror = scripted([picture(pod("a")), Later(lambda: _pass(mirror, 50.0)), bookmark("11"),
                        Later(lambda: _pass(mirror, 3.0)), Hang()])  # fmt: skip
     await mirror.run_through(1)
@@ -564,7 +540,6 @@ HISTORY = (
 @given(cuts=st.lists(st.integers(0, len(HISTORY)), max_size=30))
 @settings(max_examples=examples(60), deadline=None)
 def test_chunk_boundaries_mean_nothing(cuts):
-    """Wherever the network cuts the stream, store and deltas are the same."""
     edges = [0, *sorted(cuts), len(HISTORY)]
     chunks = [HISTORY[a:b] for a, b in itertools.pairwise(edges)]
 

@@ -1,4 +1,4 @@
-"""Asking the API server who somebody is and what they may: once for many, remembered for seconds, given up in time."""
+"""TokenReviews and SubjectAccessReviews: shared by callers, cached for seconds, with a time limit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Forbidden, NotFound, TooM
 from scheduler.kube import authz as reviews
 from scheduler.kube.authz import ACCESS_REVIEWS, CLIENT_CA, TOKEN_REVIEWS, Lifetimes, Permission, Reviews, User
 from tests.support.clock import VirtualClock
-from tests.unit.kube.scripted import Answer, Asked, ScriptedTransport, until
+from tests.unit.kube.scripted import Answer, RecordedRequest, ScriptedTransport, until
 
 ANN = User("ann", "u1", ("dev", "ops"), (("k", ("v", "w")),))
 
@@ -34,9 +34,9 @@ class Gated(ScriptedTransport):
     open: asyncio.Event = field(default_factory=asyncio.Event)
     under_way: int = 0
     most_under_way: int = 0
-    answer: Callable[[Asked], Answer] | None = None
+    answer: Callable[[RecordedRequest], Answer] | None = None
 
-    async def _answer(self, asked: Asked) -> bytes:
+    async def _answer(self, recorded: RecordedRequest) -> bytes:
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
         try:
@@ -44,9 +44,9 @@ class Gated(ScriptedTransport):
         finally:
             self.under_way -= 1
         if self.answer is None:
-            return await super()._answer(asked)
-        self.asked.append(asked)
-        answer = self.answer(asked)
+            return await super()._answer(recorded)
+        self.recorded.append(recorded)
+        answer = self.answer(recorded)
         if isinstance(answer, ApiError):
             raise answer
         return answer
@@ -66,26 +66,29 @@ def bench(*answers: Answer, transport: ScriptedTransport | None = None, **lifeti
 
 
 async def test_a_token_becomes_a_user() -> None:
-    """All that the API server says of somebody is kept, for it goes into the next question."""
+    """All fields of the user are kept, because they are part of the next review."""
     world = bench(token_of("ann", uid="u1", groups=["dev", "ops"], extra={"k": ["v", "w"]}))
 
     assert await world.reviews.user_of("secret") == ANN
-    (asked,) = world.transport.asked
-    assert (asked.method, asked.path) == ("POST", TOKEN_REVIEWS)
-    assert asked.body == {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": "secret"}}
+    (recorded,) = world.transport.recorded
+    assert (recorded.method, recorded.path) == ("POST", TOKEN_REVIEWS)
+    assert recorded.body == {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenReview",
+        "spec": {"token": "secret"},
+    }
 
 
-async def test_what_is_asked_about_a_permission() -> None:
-    """Everything that is known of the user, and the path as one that is no resource."""
+async def test_the_body_of_a_subject_access_review() -> None:
     world = bench(access(allowed=True), access(allowed=False, reason="no"))
 
     assert await world.reviews.may(ANN, verb="get", path="/metrics") == Permission(True)
     assert await world.reviews.may(User("bob"), verb="get", path="/metrics") == Permission(False, "no")
-    first, second = (asked.body["spec"] for asked in world.transport.asked)
+    first, second = (recorded.body["spec"] for recorded in world.transport.recorded)
     path = {"nonResourceAttributes": {"path": "/metrics", "verb": "get"}}
     assert first == path | {"user": "ann", "uid": "u1", "groups": ["dev", "ops"], "extra": {"k": ["v", "w"]}}
     assert second == path | {"user": "bob"}
-    assert {asked.path for asked in world.transport.asked} == {ACCESS_REVIEWS}
+    assert {recorded.path for recorded in world.transport.recorded} == {ACCESS_REVIEWS}
 
 
 @pytest.mark.parametrize(
@@ -97,22 +100,21 @@ async def test_what_is_asked_about_a_permission() -> None:
     ],
 )
 async def test_how_long_a_token_counts(answer: bytes, counts_s: float) -> None:
-    """As in kube-scheduler: ten seconds, and an error only for those who asked."""
+    """As in kube-scheduler: ten seconds, and an error is not cached."""
     world = bench(answer, answer, answer)
     await world.reviews.user_of("t")
     await world.clock.advance(max(0.0, counts_s - 0.1))
     await world.reviews.user_of("t")
-    assert len(world.transport.asked) == (1 if counts_s else 2)
+    assert len(world.transport.recorded) == (1 if counts_s else 2)
     await world.clock.advance(0.1)
     await world.reviews.user_of("t")
 
-    assert len(world.transport.asked) == (2 if counts_s else 3)
+    assert len(world.transport.recorded) == (2 if counts_s else 3)
 
 
 async def test_how_long_a_permission_counts() -> None:
-    """Yes and no have times of their own; other verbs, paths and users are other questions."""
     world = bench(*[access(allowed=True), access(allowed=False)] * 3, allowed_s=5, denied_s=2)
-    ann, count = User("ann"), lambda: len(world.transport.asked)
+    ann, count = User("ann"), lambda: len(world.transport.recorded)
     yes, no = {"verb": "get", "path": "/yes"}, {"verb": "get", "path": "/no"}
     for _ in range(2):
         assert (await world.reviews.may(ann, **yes)).allowed
@@ -129,16 +131,14 @@ async def test_how_long_a_permission_counts() -> None:
 
 
 async def test_no_lifetime_no_memory() -> None:
-    """A duration of 0 is what it says."""
     world = bench(token_of("a"), token_of("a"), token_s=0)
     await world.reviews.user_of("t")
     await world.reviews.user_of("t")
 
-    assert len(world.transport.asked) == 2
+    assert len(world.transport.recorded) == 2
 
 
 async def test_equal_questions_at_one_time_are_one() -> None:
-    """Many ask, one question is sent; whoever stops waiting takes nothing from the others."""
     transport = Gated(answer=lambda _: token_of("ann"))
     world = bench(transport=transport)
     waiting = [asyncio.create_task(world.reviews.user_of("t")) for _ in range(20)]
@@ -148,11 +148,10 @@ async def test_equal_questions_at_one_time_are_one() -> None:
     transport.open.set()
 
     assert {user and user.name for user in await asyncio.gather(*waiting[1:])} == {"ann"}
-    assert len(transport.asked) == 1
+    assert len(transport.recorded) == 1
 
 
-async def test_a_question_that_nobody_waits_for_any_more_ends() -> None:
-    """It gives its place to others; who asks the same afterwards asks anew."""
+async def test_a_review_ends_when_all_callers_are_cancelled() -> None:
     transport = Gated(answer=lambda _: token_of("ann"))
     world = bench(transport=transport)
     waiting = [asyncio.create_task(world.reviews.user_of("t")) for _ in range(2)]
@@ -166,29 +165,28 @@ async def test_a_question_that_nobody_waits_for_any_more_ends() -> None:
     transport.open.set()
 
     assert await again == User("ann")
-    assert len(transport.asked) == 1
+    assert len(transport.recorded) == 1
     assert not world.reviews._tokens._running
 
 
 async def test_questions_have_a_pace() -> None:
-    """However many made-up tokens come: the API server has others to answer. Permissions have a pace of their own."""
-    transport = Gated(answer=lambda asked: token_of("x") if asked.path == TOKEN_REVIEWS else access(allowed=True))
+    """However many made-up tokens come: the API server has other clients. Permissions have their own rate limit."""
+    transport = Gated(answer=lambda recorded: token_of("x") if recorded.path == TOKEN_REVIEWS else access(allowed=True))
     transport.open.set()
     world = bench(transport=transport)
     tokens = [asyncio.create_task(world.reviews.user_of(f"t{i}")) for i in range(400)]
     await world.clock.settle()
-    assert len(transport.asked) == reviews._BURST
+    assert len(transport.recorded) == reviews._BURST
     assert (await world.reviews.may(User("a"), verb="get", path="/p")).allowed
     await world.clock.advance(1)
-    assert len(transport.asked) == pytest.approx(reviews._BURST + 1 + reviews._PER_S, abs=1)
+    assert len(transport.recorded) == pytest.approx(reviews._BURST + 1 + reviews._PER_S, abs=1)
     await world.clock.advance(2)
 
     assert all(task.result() == User("x") for task in tokens)
 
 
 async def test_few_questions_are_under_way_at_once() -> None:
-    """A flood of made-up tokens is not a flood of reviews, and does not keep permissions from being asked."""
-    transport = Gated(answer=lambda asked: token_of("x") if asked.path == TOKEN_REVIEWS else access(allowed=True))
+    transport = Gated(answer=lambda recorded: token_of("x") if recorded.path == TOKEN_REVIEWS else access(allowed=True))
     world = bench(transport=transport)
     tokens = [asyncio.create_task(world.reviews.user_of(f"t{i}")) for i in range(50)]
     permission = asyncio.create_task(world.reviews.may(User("a"), verb="get", path="/p"))
@@ -201,15 +199,14 @@ async def test_few_questions_are_under_way_at_once() -> None:
 
 
 async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that were used least lately are forgotten; no token is kept as it is."""
     monkeypatch.setattr(reviews, "_REMEMBERED", 3)
-    transport = Gated(answer=lambda asked: token_of(asked.body["spec"]["token"]))
+    transport = Gated(answer=lambda recorded: token_of(recorded.body["spec"]["token"]))
     transport.open.set()
     world = bench(transport=transport)
     for token in ("a", "b", "c", "a", "d", "a", "b"):
         await world.reviews.user_of(token)
 
-    assert [asked.body["spec"]["token"] for asked in transport.asked] == ["a", "b", "c", "d", "b"]
+    assert [recorded.body["spec"]["token"] for recorded in transport.recorded] == ["a", "b", "c", "d", "b"]
     kept = world.reviews._tokens._known
     assert len(kept) == 3
     assert all(isinstance(key[0], bytes) and len(key[0]) == 32 for key in kept)
@@ -225,9 +222,9 @@ async def test_what_may_pass_is_tried_again(passing: ApiError) -> None:
     world = bench(passing, passing, token_of("ann"))
     asking = asyncio.create_task(world.reviews.user_of("t"))
     await world.clock.advance(0.4)
-    assert len(world.transport.asked) == 1
+    assert len(world.transport.recorded) == 1
     await world.clock.advance(0.1)
-    assert len(world.transport.asked) == 2
+    assert len(world.transport.recorded) == 2
     await world.clock.advance(0.75)
 
     assert (await asking) == User("ann")
@@ -240,23 +237,21 @@ async def test_what_may_pass_is_tried_again(passing: ApiError) -> None:
         (Forbidden("you may not", status=403), 1),
         (Unavailable("confused", status=500), 5),
     ],
-    ids=["nobody there", "not permitted", "confused for ever"],
+    ids=["unreachable", "not permitted", "confused permanently"],
 )
 async def test_what_does_not_pass_is_raised_and_not_remembered(error: ApiError, tries: int) -> None:
-    """To everybody who asked; the next one asks anew."""
     world = bench(*[error] * tries, token_of("ann"))
     asking = [asyncio.create_task(world.reviews.user_of("t")) for _ in range(2)]
     await world.clock.advance(5)
     for task in asking:
         with pytest.raises(type(error), match=error.message):
             await task
-    assert len(world.transport.asked) == tries
+    assert len(world.transport.recorded) == tries
 
     assert await world.reviews.user_of("t") == User("ann")
 
 
 async def test_a_silent_server_is_given_up() -> None:
-    """After ten seconds, wait for a turn included; what hangs is cancelled and gives its place back."""
     transport = Gated()
     world = bench(transport=transport)
     asking = [asyncio.create_task(world.reviews.user_of(f"t{i}")) for i in range(9)]
@@ -276,13 +271,11 @@ async def test_a_silent_server_is_given_up() -> None:
 
 @pytest.mark.parametrize("answer", [b"[]", b"not JSON", b'{"status": {"authenticated": "yes"}}'])
 async def test_an_answer_that_makes_no_sense(answer: bytes) -> None:
-    """Is no yes."""
     with pytest.raises(Unavailable, match="makes no sense"):
         await bench(answer).reviews.user_of("t")
 
 
 async def test_yes_and_no_in_one() -> None:
-    """Is no yes either."""
     with pytest.raises(ApiError, match="both allow and deny"):
         await bench(access(allowed=True, denied=True)).reviews.may(ANN, verb="get", path="/")
 
@@ -298,7 +291,6 @@ async def test_yes_and_no_in_one() -> None:
     ids=["named", "not named", "empty", "no such ConfigMap"],
 )
 async def test_the_clusters_client_ca(answer: Answer, found: str) -> None:
-    """From the ConfigMap that every cluster keeps for this."""
     world = bench(answer)
 
     assert await world.reviews.client_ca() == found
@@ -306,13 +298,11 @@ async def test_the_clusters_client_ca(answer: Answer, found: str) -> None:
 
 
 async def test_a_client_ca_that_may_not_be_read() -> None:
-    """Is not the same as none."""
     with pytest.raises(Forbidden):
         await bench(Forbidden("no", status=403)).reviews.client_ca()
 
 
 async def test_closing_ends_what_is_under_way() -> None:
-    """Nobody waits for ever, and no task is left."""
     transport = Gated()
     world = bench(transport=transport)
     asking = asyncio.create_task(world.reviews.user_of("t"))

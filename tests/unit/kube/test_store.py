@@ -16,11 +16,11 @@ def pod(name: str, version: str, uid: str = "u", **spec: Any) -> Pod:
     return made
 
 
-def told(deltas) -> list[tuple[str | None, str | None]]:
-    def version(obj):
+def versions(deltas) -> list[tuple[str | None, str | None]]:
+    def version_of(obj):
         return obj.metadata.resource_version if obj else None
 
-    return [(version(delta.old), version(delta.new)) for delta in deltas]
+    return [(version_of(delta.old), version_of(delta.new)) for delta in deltas]
 
 
 def after(*objects: Pod) -> Store[Pod]:
@@ -49,11 +49,10 @@ def after(*objects: Pod) -> Store[Pod]:
     ],
 )
 def test_set(new, expected):
-    """An object is told apart by name and uid, its states by version and content."""
     deltas: list[Delta[Pod]] = []
     after(pod("a", "1")).set(new, deltas)
 
-    assert expected == told(deltas)
+    assert expected == versions(deltas)
 
 
 @pytest.mark.parametrize(
@@ -65,24 +64,22 @@ def test_set(new, expected):
     ],
 )
 def test_remove(gone, expected, left):
-    """The delta carries the object as it was known."""
     store = after(pod("a", "1"))
     deltas: list[Delta[Pod]] = []
     store.remove(gone, deltas)
 
-    assert expected == told(deltas)
+    assert expected == versions(deltas)
     assert left == len(store)
 
 
-def test_replace_tells_what_vanished_first():
-    """Unchanged objects are not mentioned; a reused name counts as vanished."""
+def test_replace_reports_vanished_objects_first():
     store = after(pod("same", "1"), pod("gone", "2"), pod("reused", "3"), pod("newer", "4"))
 
     deltas, vanished = store.replace(
         [pod("same", "1"), pod("reused", "5", uid="v"), pod("newer", "6"), pod("new", "7")]
     )
 
-    assert [("2", None), ("3", None), (None, "5"), ("4", "6"), (None, "7")] == told(deltas)
+    assert [("2", None), ("3", None), (None, "5"), ("4", "6"), (None, "7")] == versions(deltas)
     assert 2 == vanished
     assert {"same", "reused", "newer", "new"} == {obj.metadata.name for obj in store}
 
@@ -93,7 +90,7 @@ def test_replace_compares_content():
 
     deltas, vanished = store.replace([pod("same", "1"), pod("other", "2", nodeName="n")])
 
-    assert [("2", None), (None, "2")] == told(deltas)
+    assert [("2", None), (None, "2")] == versions(deltas)
     assert 1 == vanished
 
 
@@ -111,7 +108,6 @@ def test_replace_compares_content():
     ],
 )
 def test_held(new, believes_version, is_held):
-    """What is the same is not kept twice."""
     held = pod("a", "1")
 
     assert (after(held).held(new, believes_version=believes_version) is held) == is_held
@@ -129,5 +125,4 @@ def test_held(new, believes_version, is_held):
     ],
 )
 def test_is_news(new, is_news):
-    """Versions are compared as numbers, where they are numbers."""
     assert after(pod("a", "9")).is_news(new) == is_news

@@ -1,6 +1,9 @@
-"""Patches of volumes and claims: what they say, on which condition, and what is made of the answer."""
+"""Writes of volumes, claims and profile status: bodies, preconditions and answers."""
+
+from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import msgspec
 import pytest
@@ -8,15 +11,20 @@ import pytest
 from scheduler.api.decode import Broken, from_manifest
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
 from scheduler.core.errors import (
+    Ambiguous,
+    ApiError,
     Conflict,
+    Fenced,
     Forbidden,
     NotFound,
+    TooManyRequests,
     Unavailable,
 )
 from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, VOLUME_RULES, ApiWriter, RbacRule
+from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, PROFILE_RULES, VOLUME_RULES, ApiWriter, RbacRule
+from scheduler.kube.writes.profiles import PROFILES, ProfileWriter
 from tests.support.clock import VirtualClock
-from tests.unit.kube.scripted import ScriptedTransport, WriteBench as Bench
+from tests.unit.kube.scripted import Answer, LeapingClock, ScriptedTransport, WriteBench as Bench
 
 VOLUME_PATH = "/api/v1/persistentvolumes/v"
 CLAIM_PATH = "/api/v1/namespaces/ns/persistentvolumeclaims/c"
@@ -60,15 +68,18 @@ WRITES = [
     ],
 )
 async def test_prebinding(marks, annotations):
-    """The claimRef whole, the annotation when asked for, both preconditions, and nothing else."""
+    """The claimRef whole, the annotation if requested, both preconditions, and nothing else."""
     bench = Bench(raw(VOLUME | {"metadata": VOLUME["metadata"] | {"resourceVersion": "6"}}))
     written = await bench.writer.prebind_volume(volume(), claim(), marks=marks)
 
-    (asked,) = bench.transport.asked
+    (recorded,) = bench.transport.recorded
     assert ("PATCH", VOLUME_PATH, {"fieldManager": "kubestow"}, "application/merge-patch+json") == (
-        asked.method, asked.path, asked.query, asked.content_type
+        recorded.method, recorded.path, recorded.query, recorded.content_type
     )  # fmt: skip
-    assert {"metadata": {"uid": "u-v", "resourceVersion": "5"} | annotations, "spec": {"claimRef": REF}} == asked.body
+    assert {
+        "metadata": {"uid": "u-v", "resourceVersion": "5"} | annotations,
+        "spec": {"claimRef": REF},
+    } == recorded.body
     assert isinstance(written, PersistentVolume)
     assert "6" == written.metadata.resource_version
 
@@ -85,11 +96,11 @@ async def test_selecting(write, node):
     bench = Bench(raw(CLAIM | {"metadata": CLAIM["metadata"] | {"resourceVersion": "8"}}))
     written = await write(bench.writer)
 
-    (asked,) = bench.transport.asked
+    (recorded,) = bench.transport.recorded
     assert ("PATCH", CLAIM_PATH, {"fieldManager": "kubestow"}, "application/merge-patch+json") == (
-        asked.method, asked.path, asked.query, asked.content_type
+        recorded.method, recorded.path, recorded.query, recorded.content_type
     )  # fmt: skip
-    assert {"metadata": {"uid": "u-c", "resourceVersion": "7", "annotations": {SELECTED: node}}} == asked.body
+    assert {"metadata": {"uid": "u-c", "resourceVersion": "7", "annotations": {SELECTED: node}}} == recorded.body
     assert isinstance(written, PersistentVolumeClaim)
     assert "8" == written.metadata.resource_version
 
@@ -103,17 +114,15 @@ async def test_selecting(write, node):
 )
 @pytest.mark.parametrize("lacks", [{"resourceVersion": ""}, {"uid": ""}])
 async def test_without_a_precondition_nothing_is_sent(write, lacks):
-    """An empty version in a patch means any version."""
     bench = Bench(raw({}))
     with pytest.raises(Conflict, match="no uid or no resourceVersion"):
         await write(bench.writer, lacks)
 
-    assert [] == bench.transport.asked
+    assert [] == bench.transport.recorded
 
 
 @pytest.mark.parametrize("write", WRITES)
 async def test_an_answer_that_cannot_be_read(write):
-    """The write was carried out: it is no error, and the object is named."""
     bench = Bench(raw({"metadata": {"name": "x", "namespace": "ns", "resourceVersion": "9"}, "spec": 3}))
     written = await write(bench.writer)
 
@@ -123,7 +132,6 @@ async def test_an_answer_that_cannot_be_read(write):
 
 
 async def test_reading():
-    """The object, None for one that is gone, an outline for one that cannot be read."""
     unreadable = raw({"metadata": {"name": "x"}, "spec": 3})
     gone = NotFound("gone", status=404)
     bench = Bench(raw(VOLUME), gone, unreadable, raw(CLAIM), gone, unreadable)
@@ -136,7 +144,7 @@ async def test_reading():
 
 
 def owned(*managers: str, field: str = SELECTED, annotations: object = None) -> bytes:
-    """A claim as a server shows it, with others who own other fields around."""
+    """A claim as a server shows it, with other managers of other fields."""
     entries = [
         {"manager": "kubectl", "fieldsV1": {"f:spec": {"f:resources": {}}}},
         {"manager": "labeller", "fieldsV1": {"f:metadata": {"f:labels": {f"f:{SELECTED}": {}}}}},
@@ -156,7 +164,7 @@ def owned(*managers: str, field: str = SELECTED, annotations: object = None) -> 
     [
         pytest.param(owned("kubestow"), "kubestow", id="ours"),
         pytest.param(owned("kube-scheduler"), "kube-scheduler", id="theirs"),
-        pytest.param(owned("kubestow", "kubectl-annotate"), "kubectl-annotate", id="ours and somebody's"),
+        pytest.param(owned("kubestow", "kubectl-annotate"), "kubectl-annotate", id="our manager and another one"),
         pytest.param(owned("kubestow", field="other"), None, id="another annotation of ours"),
         pytest.param(owned("kubestow", annotations={}), None, id="no annotation any more"),
         pytest.param(raw(CLAIM), None, id="a server that keeps no books"),
@@ -165,7 +173,7 @@ def owned(*managers: str, field: str = SELECTED, annotations: object = None) -> 
     ],
 )
 async def test_whose_the_selected_node_is(answer, owner):
-    """Ours only if nobody else's."""
+    """It is ours only if no other manager owns it."""
     bench = Bench(answer)
 
     assert owner == await bench.writer.claim_written_by("ns", "c")
@@ -177,21 +185,21 @@ async def test_whose_the_selected_node_is(answer, owner):
 SAID = {
     "type": "Warning",
     "reason": "ProvisioningFailed",
-    "message": "no room",
+    "message": "disk full",
     "lastTimestamp": "2026-01-02T03:04:05Z",
 }
 
 
 async def test_the_last_event_of_a_claim():
-    """B-21 Selected by the claim's uid on the server, and only so many; a list has a permission of its own."""
+    """B-21 Selected by the claim's uid on the server, with a limit; listing events is a separate permission."""
     bench = Bench(raw({"items": [SAID]}))
     said = await bench.writer.last_event(claim(), provisioner="p", besides=())
 
-    (asked,) = bench.transport.asked
-    assert "ProvisioningFailed at 2026-01-02T03:04:05Z: no room" == said
-    assert ("GET", "/api/v1/namespaces/ns/events") == (asked.method, asked.path)
-    assert {"fieldSelector": "involvedObject.uid=u-c", "limit": "500"} == asked.query
-    assert (RbacRule("", asked.path.split("/")[-1], "list"),) == CLAIM_EVENT_RULES
+    (recorded,) = bench.transport.recorded
+    assert "ProvisioningFailed at 2026-01-02T03:04:05Z: disk full" == said
+    assert ("GET", "/api/v1/namespaces/ns/events") == (recorded.method, recorded.path)
+    assert {"fieldSelector": "involvedObject.uid=u-c", "limit": "500"} == recorded.query
+    assert (RbacRule("", recorded.path.split("/")[-1], "list"),) == CLAIM_EVENT_RULES
 
 
 async def test_a_claim_without_a_uid_has_no_events():
@@ -199,18 +207,16 @@ async def test_a_claim_without_a_uid_has_no_events():
     bench = Bench(raw({"items": [SAID]}))
 
     assert await bench.writer.last_event(claim(uid=""), provisioner="p", besides=()) is None
-    assert [] == bench.transport.asked
+    assert [] == bench.transport.recorded
 
 
 @pytest.mark.parametrize("error", [Forbidden("no", status=403), NotFound("no", status=404), Unavailable("down")])
 async def test_events_that_cannot_be_read(error):
-    """The caller decides what that means: nothing."""
     with pytest.raises(type(error)):
         await Bench(error).writer.last_event(claim(), provisioner="p", besides=())
 
 
 async def test_a_question_for_events_waits_behind_bindings():
-    """And gives up its place when it is cancelled."""
     clock = VirtualClock()
     throttle = Throttle(clock, qps=1.0, burst=1)
     transport = ScriptedTransport(answers=[raw({"items": [SAID]}), raw(CLAIM)])
@@ -223,14 +229,13 @@ async def test_a_question_for_events_waits_behind_bindings():
     asking[0].cancel()
     await clock.advance(1.0)
 
-    assert ["PATCH"] == [asked.method for asked in transport.asked]
+    assert ["PATCH"] == [recorded.method for recorded in transport.recorded]
     await clock.advance(1.0)
     await asyncio.gather(asking[1], written)
-    assert ["PATCH", "GET"] == [asked.method for asked in transport.asked]
+    assert ["PATCH", "GET"] == [recorded.method for recorded in transport.recorded]
 
 
 async def test_every_request_has_its_permission():
-    """What the methods ask for is what the table grants; asked for only with VolumeBinding."""
     bench = Bench(*[raw(VOLUME)] * 6)
     await bench.writer.prebind_volume(volume(), claim(), marks=True)
     await bench.writer.select_node(claim(), "n1")
@@ -239,5 +244,75 @@ async def test_every_request_has_its_permission():
     await bench.writer.read_claim("ns", "c")
     await bench.writer.claim_written_by("ns", "c")
 
-    used = {RbacRule("", asked.path.split("/")[-2], asked.method.lower()) for asked in bench.transport.asked}
+    used = {
+        RbacRule("", recorded.path.split("/")[-2], recorded.method.lower()) for recorded in bench.transport.recorded
+    }
     assert sorted(VOLUME_RULES) == sorted(used)
+
+
+SEEN: dict[str, Any] = {"metadata": {"name": "kubestow", "uid": "u1", "resourceVersion": "7", "labels": {"a": "b"}}}
+STATUS = {"observedGeneration": 3, "inForceGeneration": None}
+
+
+def writer(*answers: Answer, leads: bool = True) -> tuple[ProfileWriter, ScriptedTransport]:
+    transport, clock = ScriptedTransport(answers=list(answers)), LeapingClock()
+    throttle = Throttle(clock, qps=-1, burst=1)
+    return ProfileWriter(transport, throttle, clock, may_write=lambda: leads), transport
+
+
+async def test_only_the_status_is_changed_and_only_of_this_very_state() -> None:
+    now = SEEN | {"status": STATUS}
+    write, transport = writer(msgspec.json.encode(now))
+
+    assert await write.write_profile_status(SEEN, STATUS) == now
+
+    (recorded,) = transport.recorded
+    assert (
+        recorded.path
+        == f"{PROFILES}/kubestow/status"
+        == "/apis/kubestow.dev/v1alpha1/schedulerprofiles/kubestow/status"
+    )
+    assert (recorded.method, recorded.content_type) == ("PATCH", "application/merge-patch+json")
+    before = {"uid": "u1", "resourceVersion": "7"}
+    assert recorded.body == {"metadata": before, "status": STATUS}
+    assert [(rule.group, rule.resource, rule.verb) for rule in PROFILE_RULES] == [
+        ("kubestow.dev", "schedulerprofiles/status", "patch")
+    ]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(Conflict("modified", status=409), id="another client wrote"),
+        pytest.param(NotFound("gone", status=404), id="gone"),
+        pytest.param(Ambiguous("cut"), id="a lost answer"),
+        pytest.param(TooManyRequests("busy", status=429, retry_after_s=1.0), id="a busy server"),
+    ],
+)
+async def test_it_is_sent_once(error: ApiError) -> None:
+    write, transport = writer(error)
+
+    with pytest.raises(type(error)):
+        await write.write_profile_status(SEEN, STATUS)
+
+    assert len(transport.recorded) == 1
+
+
+async def test_a_standby_sends_nothing() -> None:
+    """The leader writes the same status."""
+    write, transport = writer(leads=False)
+
+    with pytest.raises(Fenced):
+        await write.write_profile_status(SEEN, STATUS)
+
+    assert (transport.recorded, write.may_write()) == ([], False)
+
+
+@pytest.mark.parametrize("lacking", ["uid", "resourceVersion"])
+async def test_without_anything_to_compare_nothing_is_sent(lacking: str) -> None:
+    write, transport = writer()
+
+    with pytest.raises(Conflict):
+        await write.write_profile_status({"metadata": SEEN["metadata"] | {lacking: ""}}, STATUS)
+
+    assert transport.recorded == []

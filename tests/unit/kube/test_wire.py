@@ -27,7 +27,6 @@ STATUS = b'{"kind":"Status","code":409,"reason":"AlreadyExists","message":"it ex
     ],
 )  # fmt: skip
 def test_a_status_becomes_the_type_that_says_what_to_do(status, expected):
-    """For a read, nothing is ambiguous."""
     assert expected is type(failure(status, b"{}"))
 
 
@@ -42,12 +41,10 @@ def test_a_status_becomes_the_type_that_says_what_to_do(status, expected):
     ],
 )
 def test_a_write_may_have_been_carried_out(status, body, expected):
-    """Then only reading helps."""
     assert expected is type(failure(status, body, is_write=True))
 
 
 def test_the_status_object_is_read():
-    """Message, reason and HTTP status are kept."""
     error = failure(409, STATUS)
 
     assert ("it exists", 409, "AlreadyExists") == (error.message, error.status, error.reason)
@@ -79,7 +76,7 @@ def test_the_wish_to_wait_is_kept(status, body, header, expected):
 
 @pytest.mark.parametrize(("header", "said"), [("60", []), ("3600", [(3600, 60.0)])], ids=["a minute", "an hour"])
 def test_a_wait_that_is_shortened_is_logged(header, said):
-    """The operator sees what the server or the proxy asked for."""
+    """The operator sees the wait that the server or the proxy requested."""
     with structlog.testing.capture_logs() as log:
         failure(429, b"{}", retry_after=header)
 
@@ -87,6 +84,5 @@ def test_a_wait_that_is_shortened_is_logged(header, said):
 
 
 def test_a_body_that_is_no_status_is_the_message():
-    """A proxy's page helps more than nothing."""
     assert "<html>nope" == failure(503, b"<html>nope").message
     assert "HTTP status 503" == failure(503, b"").message

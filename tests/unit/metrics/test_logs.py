@@ -1,4 +1,4 @@
-"""Log lines: one shape for ours and for libraries', levels as -v asks."""
+"""Log lines: one form for our lines and those of libraries, with the levels of -v."""
 
 from __future__ import annotations
 
@@ -32,7 +32,6 @@ def lines(out: io.BytesIO) -> list[dict[str, Any]]:
 
 
 def test_ours_and_foreign_lines_have_one_shape() -> None:
-    """A library's line differs by the name of its logger only."""
     out = io.BytesIO()
     logs.setup("json", file=out, cache_loggers=False)
 
@@ -56,7 +55,6 @@ def test_ours_and_foreign_lines_have_one_shape() -> None:
     ],
 )
 def test_verbosity(verbosity: int, seen: list[str]) -> None:
-    """-v opens our debug lines first, libraries' last."""
     out = io.BytesIO()
     logs.setup("json", verbosity, file=out, cache_loggers=False)
     ours, theirs = structlog.get_logger(), logging.getLogger("kopf.x")
@@ -72,7 +70,6 @@ def test_verbosity(verbosity: int, seen: list[str]) -> None:
 
 @pytest.mark.parametrize("log_format", ["json", "text"])
 def test_exceptions_are_rendered_without_local_variables(log_format: logs.LogFormat) -> None:
-    """A traceback names the error and keeps what was in the variables."""
     out = io.BytesIO()
     logs.setup(log_format, file=out, cache_loggers=False)
     token = "hunter2" * 2
@@ -88,7 +85,6 @@ def test_exceptions_are_rendered_without_local_variables(log_format: logs.LogFor
 
 
 def test_what_json_cannot_hold_is_printed() -> None:
-    """A line is never lost to a value."""
     out = io.BytesIO()
     logs.setup("json", file=out, cache_loggers=False)
 
@@ -98,7 +94,6 @@ def test_what_json_cannot_hold_is_printed() -> None:
 
 
 def test_text_is_for_reading() -> None:
-    """Text lines carry the same keys, without colours unless on a terminal."""
     out = io.BytesIO()
     logs.setup("text", file=out, cache_loggers=False)
 

@@ -1,8 +1,9 @@
-"""Instruments: names, labels and buckets are an interface that dashboards of kube-scheduler rely on."""
+"""Names, labels and buckets of instruments, which are kube-scheduler's; docs/metrics.md describes them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from prometheus_client import generate_latest
@@ -10,8 +11,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.core.feature_gates import defaults
 from scheduler.kube.self_check import Finding
-from scheduler.metrics.instruments import exponential
+from scheduler.metrics.instruments import Description, exponential
 from scheduler.metrics.metrics import MOST_HINTS, Metrics
+from tools.metrics_page import reference
 
 
 @dataclass
@@ -143,7 +145,6 @@ def test_buckets(name: str, first: float, last: float, count: int) -> None:
 
 @pytest.mark.parametrize(("attempts", "label"), [(1, "1"), (14, "14"), (15, "15+"), (400, "15+")])
 def test_many_attempts_share_a_label(attempts: int, label: str) -> None:
-    """The label of the service level indicator stays bounded."""
     metrics = Metrics(process=False)
     metrics.scheduled(attempts, 1.0)
 
@@ -153,7 +154,6 @@ def test_many_attempts_share_a_label(attempts: int, label: str) -> None:
 
 
 def test_gauges_are_read_at_each_scrape() -> None:
-    """A scrape shows what the callbacks say now; a render after a sample asks nobody again."""
     metrics, sizes = Metrics(process=False), {"active": 1}
     metrics.sources.pending = lambda: dict(sizes)
     key = ("scheduler_pending_pods", frozenset({("queue", "active")}))
@@ -167,7 +167,6 @@ def test_gauges_are_read_at_each_scrape() -> None:
 
 
 def test_no_created_series_and_two_daemons_do_not_meet() -> None:
-    """A registry belongs to its owner; creation times are not exported."""
     used()
     names = {name for name, _ in samples(Metrics())}
 
@@ -177,12 +176,11 @@ def test_no_created_series_and_two_daemons_do_not_meet() -> None:
 
 
 def test_exponential() -> None:
-    """Rounded to what a decimal number can say."""
     assert exponential(0.1, 2, 3) == [0.1, 0.2, 0.4]
 
 
 @pytest.mark.parametrize("lease", ["", "kubestow"], ids=["no election", "an election"])
-def test_who_leads(lease: str) -> None:
+def test_the_gauges_of_leader_election(lease: str) -> None:
     """client-go's gauge where there is an election, and ours in any case; both follow the lease."""
     metrics, leads = Metrics(process=False), [False]
     assert not [name for name, _ in samples(metrics) if "lead" in name]
@@ -198,7 +196,6 @@ def test_who_leads(lease: str) -> None:
 
 
 def test_a_kind_that_is_not_served_is_not_silent() -> None:
-    """Nothing is awaited from the server; what was counted before stays."""
     shown = samples(used())
 
     assert ("kubestow_watch_silent_seconds", frozenset({("kind", "DeviceTaintRule")})) not in shown
@@ -207,7 +204,6 @@ def test_a_kind_that_is_not_served_is_not_silent() -> None:
 
 
 def test_what_was_not_checked_is_not_said_to_be_fine() -> None:
-    """No findings are zeros; no check is no series."""
     metrics = Metrics(process=False)
     assert not [name for name, _ in samples(metrics) if name == "kubestow_self_check_findings"]
     metrics.sources.missing = tuple
@@ -216,7 +212,6 @@ def test_what_was_not_checked_is_not_said_to_be_fine() -> None:
 
 
 def test_zeros_from_the_start() -> None:
-    """The first conflict, the first error and the first refusal are increments, not appearances."""
     metrics = Metrics(process=False)
     metrics.expect(["kubestow", "other"])
     shown = samples(metrics)
@@ -230,7 +225,6 @@ def test_zeros_from_the_start() -> None:
 
 
 def test_requests_have_the_names_of_client_go() -> None:
-    """One that was never answered counts, and has no duration; nor has a watch."""
     shown = samples(used())
     host = ("host", "api:6443")
 
@@ -261,7 +255,6 @@ def test_the_version_of_capacity_is_not_shown_before_it_is_known() -> None:
 
 
 def test_rendering_in_pieces_changes_nothing() -> None:
-    """Each family has one help and one type, however many series it has; and all of them are there."""
     metrics = Metrics(process=False)
     for at in range(250):
         metrics.event_handled(f"Event{at}", 0.001)
@@ -275,7 +268,6 @@ def test_rendering_in_pieces_changes_nothing() -> None:
 
 
 def test_many_hints_share_a_histogram() -> None:
-    """Plugins, events and answers make hundreds of combinations: after the first ones the rest is one."""
     metrics = Metrics(process=False)
     for at in range(MOST_HINTS + 50):
         metrics.hint("NodePorts", f"Event{at}", "Queue", 0.00001)
@@ -354,3 +346,50 @@ def test_metrics_of_entities_are_those_of_1_37(version: str, shown: list[str]) -
 
     assert [line for line in ENTITIES if line in text] == shown
     assert 'scheduler_pending_pods{queue="active"} 3.0' in text
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
+ALL = Metrics(process=False).described()
+OURS = [each for each in ALL if each.name.startswith("kubestow_")]
+COUNTED = ("_steps", "_victims", "_attempts")
+"""Histograms of numbers, which have no unit."""
+
+
+def test_the_page_is_what_the_code_says() -> None:
+    """Else: python -m tools.metrics_page > docs/metrics.md"""
+    head, _, process = reference().partition("\n## The process\n")
+    assert head == PAGE.read_text().partition("\n## The process\n")[0]
+    assert "process_resident_memory_bytes" in process
+
+
+def test_nothing_is_shown_that_is_not_described() -> None:
+    described = {each.name: each for each in ALL}
+    for family in text_string_to_metric_families(used().render().decode()):
+        name = f"{family.name}_total" if family.type == "counter" else family.name
+        each = described[name]
+        assert (each.kind, each.text) == (family.type, family.documentation)
+        for sample in family.samples:
+            assert set(sample.labels) - {"le"} == set(each.labels), name
+
+
+def test_names_are_unique() -> None:
+    assert len({each.name for each in ALL}) == len(ALL)
+
+
+@pytest.mark.parametrize("each", ALL, ids=lambda each: each.name)
+def test_text_and_unit(each: Description) -> None:
+    assert each.text.endswith(".")
+    assert each.text[0].isupper() or each.text[0].isdigit()
+    assert each.name.endswith("_total") == (each.kind == "counter")
+    if each.kind == "histogram":
+        assert each.name.endswith(("_seconds", *COUNTED))
+        assert list(each.buckets) == sorted(each.buckets)
+    assert not each.name.endswith(("_ms", "_minutes", "_gib", "_milliseconds"))
+    assert not {"pod", "node", "namespace", "claim", "name"} & set(each.labels) or each.name.startswith(
+        "leader_election"
+    )
+
+
+@pytest.mark.parametrize("each", OURS, ids=lambda each: each.name)
+def test_ours_do_not_say_what_they_are_twice(each: Description) -> None:
+    assert not {"gauge", "counter", "histogram"} & set(each.name.split("_"))

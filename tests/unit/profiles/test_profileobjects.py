@@ -61,7 +61,7 @@ class Bench:
         return await self.objects._write_statuses()
 
     def written(self) -> list[Object]:
-        return [asked.body["status"] for asked in self.transport.asked if asked.method == "PATCH"]
+        return [recorded.body["status"] for recorded in self.transport.recorded if recorded.method == "PATCH"]
 
     def judge(self, obj: Object, reason: str = IN_FORCE, message: str = "as said", in_force: int = 1) -> None:
         metadata = obj["metadata"]

@@ -22,7 +22,7 @@ class Issued:
 
 
 class Authority:
-    """Signs for whom it is told; `pem` is its own certificate."""
+    """A certificate authority; `pem` is its own certificate."""
 
     def __init__(self, name: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())

@@ -1,4 +1,4 @@
-"""Who is let in: kube-scheduler's order of claims, its codes and its words."""
+"""Authentication and authorization of requests: kube-scheduler's order, codes and texts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ GONE = Unavailable("cannot connect to 127.0.0.1:1: refused <here>")
 
 
 class Server:
-    """Knows tokens that are names, and permits what it is told."""
+    """Accepts tokens that are names, and permits the users of a list."""
 
     def __init__(self, *, known: Any = ("ann",), permits: Any = ("ann",), reason: str = "") -> None:
         self.known, self.permits, self.reason = known, permits, reason
@@ -39,7 +39,7 @@ class Server:
         return Permission(user.name in self.permits, self.reason)
 
 
-def asked(path: str = "/metrics", *, token: str = "", certificate: User | None = None) -> RequestAttributes:
+def attributes(path: str = "/metrics", *, token: str = "", certificate: User | None = None) -> RequestAttributes:
     return RequestAttributes("get", path, f"Bearer {token}" if token else "", certificate)
 
 
@@ -66,37 +66,37 @@ UNAUTHORIZED = (401, "Unauthorized", "Unauthorized")
 @pytest.mark.parametrize(
     "path", ["/livez", "/readyz", "/healthz", "/livez/ping", "/readyz/informer-sync-pods", "/healthz/ping"]
 )
-async def test_paths_for_everybody(path: str) -> None:
-    """Nobody is asked, so that probes do not hang on the API server; a token that comes along is not looked at."""
+async def test_paths_without_authorization(path: str) -> None:
+    """No review is sent, so that probes do not depend on the API server; a token is ignored."""
     server = Server(known=GONE, permits=GONE)
 
-    assert await RequestGate(server, ALWAYS_ALLOWED).refuses(asked(path, token="zoe")) is None
+    assert await RequestGate(server, ALWAYS_ALLOWED).refuses(attributes(path, token="zoe")) is None
     assert (server.reviewed, server.asked) == ([], [])
 
 
 @pytest.mark.parametrize("path", ["/", "/livezx", "/livez-x/ping", "/metrics", "/debug/cache", "/configz", "/readyzz"])
 async def test_all_other_paths_are_closed(path: str) -> None:
-    """Also those that only begin like an open one, and those that there are not."""
-    assert status(await RequestGate(Server(), ALWAYS_ALLOWED).refuses(asked(path))) == forbidden(
+    assert status(await RequestGate(Server(), ALWAYS_ALLOWED).refuses(attributes(path))) == forbidden(
         "system:anonymous", path
     )
 
 
-async def test_no_path_need_be_for_everybody() -> None:
-    """An empty list closes them all; a star opens what is below."""
-    assert status(await RequestGate(Server(), ()).refuses(asked("/livez"))) == forbidden("system:anonymous", "/livez")
+async def test_the_list_of_open_paths_may_be_empty() -> None:
+    assert status(await RequestGate(Server(), ()).refuses(attributes("/livez"))) == forbidden(
+        "system:anonymous", "/livez"
+    )
     gate = RequestGate(Server(), ("/debug/*",))
-    assert await gate.refuses(asked("/debug/pod/a/b")) is None
-    assert status(await gate.refuses(asked("/debug"))) == forbidden("system:anonymous", "/debug")
+    assert await gate.refuses(attributes("/debug/pod/a/b")) is None
+    assert status(await gate.refuses(attributes("/debug"))) == forbidden("system:anonymous", "/debug")
 
 
 @pytest.mark.parametrize(
-    ("request_", "who"),
+    ("request_", "user"),
     [
-        pytest.param(asked(), User("system:anonymous", groups=("system:unauthenticated",)), id="nobody"),
-        pytest.param(asked(token="ann"), User("ann", groups=("dev", "system:authenticated")), id="by a token"),
+        pytest.param(attributes(), User("system:anonymous", groups=("system:unauthenticated",)), id="no credentials"),
+        pytest.param(attributes(token="ann"), User("ann", groups=("dev", "system:authenticated")), id="by a token"),
         pytest.param(
-            asked(token="ann", certificate=User("cert", groups=("o",))),
+            attributes(token="ann", certificate=User("cert", groups=("o",))),
             User("cert", groups=("o", "system:authenticated")),
             id="a certificate comes first",
         ),
@@ -107,40 +107,40 @@ async def test_no_path_need_be_for_everybody() -> None:
         ),
     ],
 )
-async def test_who_is_asked_about(request_: RequestAttributes, who: User) -> None:
-    """One claim counts, and a group tells who was authenticated."""
-    server = Server(permits=(who.name,))
+async def test_the_user_of_a_review(request_: RequestAttributes, user: User) -> None:
+    server = Server(permits=(user.name,))
 
     assert await RequestGate(server, ALWAYS_ALLOWED).refuses(request_) is None
-    assert server.asked == [(who, "get", "/metrics")]
+    assert server.asked == [(user, "get", "/metrics")]
 
 
-async def test_masters_are_let_in_without_a_question() -> None:
+async def test_system_masters_need_no_review() -> None:
     """So that an administrator can look when the API server is gone."""
     server = Server(permits=GONE)
     master = User("admin", groups=("system:masters",))
 
-    assert await RequestGate(server, ALWAYS_ALLOWED).refuses(asked(certificate=master)) is None
+    assert await RequestGate(server, ALWAYS_ALLOWED).refuses(attributes(certificate=master)) is None
     assert server.asked == []
 
 
 @pytest.mark.parametrize("token", ["zoe", "é", "a\udcff"])
 async def test_a_wrong_token(token: str) -> None:
-    """Is not the same as none, even where anonymous callers may come in."""
     server = Server(permits=("system:anonymous",))
 
-    assert status(await RequestGate(server, ALWAYS_ALLOWED).refuses(asked(token=token))) == UNAUTHORIZED
+    assert status(await RequestGate(server, ALWAYS_ALLOWED).refuses(attributes(token=token))) == UNAUTHORIZED
     assert server.asked == []
 
 
-async def test_a_token_that_nobody_can_review() -> None:
-    """401 as upstream: who it is is not known. Never in."""
-    assert status(await RequestGate(Server(known=GONE), ALWAYS_ALLOWED).refuses(asked(token="ann"))) == UNAUTHORIZED
+async def test_a_token_that_cannot_be_reviewed() -> None:
+    """401 as upstream, because the user is unknown."""
+    assert (
+        status(await RequestGate(Server(known=GONE), ALWAYS_ALLOWED).refuses(attributes(token="ann"))) == UNAUTHORIZED
+    )
 
 
-async def test_a_permission_that_nobody_can_tell() -> None:
+async def test_a_permission_that_cannot_be_reviewed() -> None:
     """500 as upstream, in its words, and nothing that a browser would take for HTML."""
-    refusal = await RequestGate(Server(permits=GONE), ALWAYS_ALLOWED).refuses(asked(token="ann"))
+    refusal = await RequestGate(Server(permits=GONE), ALWAYS_ALLOWED).refuses(attributes(token="ann"))
 
     said = 'Internal Server Error: "/metrics": cannot connect to 127.0.0.1:1: refused &lt;here&gt;\n'
     assert refusal == Refusal(500, said, is_json=False)
@@ -148,7 +148,7 @@ async def test_a_permission_that_nobody_can_tell() -> None:
 
 async def test_the_authorizers_reason_is_passed_on() -> None:
     """As upstream does; names are made harmless."""
-    refusal = await RequestGate(Server(known=('<"ann">',), reason="RBAC: no"), ()).refuses(asked(token='<"ann">'))
+    refusal = await RequestGate(Server(known=('<"ann">',), reason="RBAC: no"), ()).refuses(attributes(token='<"ann">'))
 
     assert status(refusal) == forbidden(r"&lt;\"ann\"&gt;", reason=": RBAC: no")
 
@@ -191,7 +191,7 @@ class Shown:
 
 
 @pytest.mark.parametrize(
-    ("names", "who"),
+    ("names", "user"),
     [
         ([("organizationName", "o1"), ("organizationName", "o2"), ("commonName", "ann")], ("ann", "", ("o1", "o2"))),
         ([("commonName", "first"), ("commonName", "last")], ("last", "", ())),
@@ -203,11 +203,10 @@ class Shown:
     ],
     ids=["name and groups", "the last name", "a uid", "two uids", "no name", "an empty name", "not verified"],
 )
-def test_whom_a_certificate_names(names: list[tuple[str, str]], who: tuple[str, str, tuple[str, ...]] | None) -> None:
-    """CN is the user, O the groups; without a name it names nobody, whatever its groups."""
+def test_the_user_of_a_certificate(names: list[tuple[str, str]], user: tuple[str, str, tuple[str, ...]] | None) -> None:
     found = certified(Shown(*names), NOON_S)  # type: ignore[arg-type]
 
-    assert who == (found and (found.name, found.uid, found.groups))
+    assert user == (found and (found.name, found.uid, found.groups))
     if found is not None:
         fingerprint = "X509SHA256=ad5e7ab8acd2e3cc0eccb4ce63e86fc0ae26aae7cf8ffeb1d2fd4f3c65b0bc7c"
         assert [key for key, _ in found.extra] == ["authentication.kubernetes.io/credential-id"]
@@ -215,27 +214,25 @@ def test_whom_a_certificate_names(names: list[tuple[str, str]], who: tuple[str, 
 
 
 def test_no_tls_no_certificate() -> None:
-    """Plain HTTP."""
     assert certified(None, NOON_S) is None
 
 
 async def test_a_certificate_that_expires_while_its_connection_lasts() -> None:
-    """Names nobody from then on: that is a 401, unless a token says more. What is for everybody stays so."""
+    """It names no user from then on: the answer is 401, unless a token is valid. Open paths stay open."""
     ann = Shown(("commonName", "ann"))
     assert (certified(ann, NOON_S) or EXPIRED).name == "ann"  # type: ignore[arg-type]
     late = certified(ann, NOON_S + 0.5)  # type: ignore[arg-type]
     assert late == EXPIRED
 
     gate = RequestGate(Server(known={"zoe"}, permits={"zoe"}), ALWAYS_ALLOWED)
-    assert status(await gate.refuses(asked(certificate=late))) == UNAUTHORIZED
-    assert await gate.refuses(asked(certificate=late, token="zoe")) is None
-    assert await gate.refuses(asked("/livez", certificate=late)) is None
+    assert status(await gate.refuses(attributes(certificate=late))) == UNAUTHORIZED
+    assert await gate.refuses(attributes(certificate=late, token="zoe")) is None
+    assert await gate.refuses(attributes("/livez", certificate=late)) is None
 
 
 @pytest.mark.parametrize("groups", [(), ("dev",)])
-async def test_a_certificate_of_nobody(groups: tuple[str, ...]) -> None:
-    """Who is called as those are who do not say who they are does not get the rights of those who do."""
+async def test_a_certificate_for_the_anonymous_user(groups: tuple[str, ...]) -> None:
     server = Server(known=set(), permits=set())
-    await RequestGate(server, ()).refuses(asked(certificate=User("system:anonymous", groups=groups)))
+    await RequestGate(server, ()).refuses(attributes(certificate=User("system:anonymous", groups=groups)))
 
     assert [user.groups for user, _, _ in server.asked] == [groups]

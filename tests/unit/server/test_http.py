@@ -24,7 +24,7 @@ class Server:
     wrong: dict[str, str | None]
 
     async def raw(self, path: str, *head: str, method: str = "GET", body: bytes = b"") -> tuple[int, str]:
-        """Status and body of a request whose path nobody tidies up."""
+        """Status and body of a request whose path is not normalized."""
         reader, writer = await asyncio.open_connection("127.0.0.1", int(self.url.rpartition(":")[2]))
         try:
             lines = (f"{method} {path} HTTP/1.1", "Host: x", "Connection: close", *head)
@@ -117,7 +117,6 @@ async def listening(endpoints: Endpoints) -> AsyncIterator[int]:
     ],
 )
 async def test_pages(server: Server, path: str, status: int, body: str | None) -> None:
-    """Each page when all is well; a path that could be read in two ways is none."""
     answered, said = await server.raw(path)
 
     assert answered == status
@@ -125,7 +124,6 @@ async def test_pages(server: Server, path: str, status: int, body: str | None) -
 
 
 async def test_a_failing_check_is_named_with_its_reason(server: Server) -> None:
-    """Readiness fails as a whole and at the check; liveness and the other check do not."""
     server.wrong["synced"] = "Node: no list yet"
 
     assert await server.get("/readyz") == (
@@ -138,8 +136,7 @@ async def test_a_failing_check_is_named_with_its_reason(server: Server) -> None:
     assert await server.get("/readyz?exclude=synced") == (200, "ok")
 
 
-async def test_a_remark_is_told_and_fails_nothing(server: Server) -> None:
-    """Shown when asked for, and beside what fails."""
+async def test_a_remark_is_shown_and_fails_nothing(server: Server) -> None:
     server.wrong["synced"] = Remark("without budgets")
 
     assert await server.get("/readyz") == (200, "ok")
@@ -168,7 +165,6 @@ async def test_only_reading_is_allowed(server: Server, path: str) -> None:
     ids=["of a length", "in chunks"],
 )
 async def test_a_body_is_not_read(server: Server, head: tuple[str, ...], body: bytes) -> None:
-    """Whoever brings one is told so, and the connection ends."""
     status, _ = await server.raw("/metrics", *head, body=body)
 
     assert status == 413
@@ -190,7 +186,6 @@ async def test_a_body_is_not_read(server: Server, head: tuple[str, ...], body: b
 async def test_nonsense_is_refused_without_a_word_in_the_log(
     server: Server, caplog: pytest.LogCaptureFixture, request_: bytes
 ) -> None:
-    """Anybody can send it as often as he likes."""
     caplog.set_level("INFO")
     reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
     writer.write(request_)
@@ -202,9 +197,7 @@ async def test_nonsense_is_refused_without_a_word_in_the_log(
     assert await server.get("/livez") == (200, "ok")
 
 
-async def test_a_page_that_fails_is_told_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """And not to whoever asked."""
-
+async def test_a_page_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     def broken() -> object:
         raise ValueError("a secret")
 
@@ -220,7 +213,6 @@ async def test_a_page_that_fails_is_told_in_the_log(caplog: pytest.LogCaptureFix
 
 
 async def test_answers_are_not_for_caches_and_say_what_they_are(server: Server) -> None:
-    """No page may be taken for another kind, and no header tells which libraries are here."""
     async with aiohttp.ClientSession() as session:
         for path in ("/livez", "/metrics", "/configz", "/debug/cache", "/nowhere"):
             async with session.get(server.url + path) as answer:
@@ -245,8 +237,8 @@ class Doorman:
         return Permission(allowed=path == "/metrics" and user.name == "ann")
 
 
-async def test_the_gate_is_asked_before_the_router() -> None:
-    """Who is not let in does not learn which pages there are; HEAD is a verb of its own, as in kube-scheduler."""
+async def test_authorization_comes_before_routing() -> None:
+    """Unauthorized callers do not learn which pages exist; HEAD is a separate verb, as in kube-scheduler."""
     doorman = Doorman()
     sources = EndpointSources(
         dict, dict, lambda: b"m", configz=dict, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None

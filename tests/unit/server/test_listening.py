@@ -1,4 +1,4 @@
-"""Connections that are slow, silent, greedy or too many: they cost little, and others are served."""
+"""Connections that are slow, silent, greedy or too many cost little, and other connections are served."""
 
 from __future__ import annotations
 
@@ -48,10 +48,10 @@ class Crowd:
         self.streams.append(stream)
         return stream
 
-    async def ask(self, stream: Stream, request: bytes = REQUEST) -> bytes:
+    async def request(self, stream: Stream, text: bytes = REQUEST) -> bytes:
         """The status line, with the rest read."""
         reader, writer = stream
-        writer.write(request)
+        writer.write(text)
         head = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), DEADLINE_S)
         length = next(
             int(line.split()[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length")
@@ -67,7 +67,7 @@ class Crowd:
 
 
 def secured() -> tuple[Tls, ssl.SSLContext]:
-    """Return a server's TLS with a certificate of its own, and a client that trusts it."""
+    """Return a server's TLS with its own certificate, and a client that trusts it."""
     source, served = SelfSigned(["localhost"]), Tls("VersionTLS12")
     served.serve(source.newest(time.time()))
     return served, ssl.create_default_context(cadata=source.newest(time.time()).certificate.decode())
@@ -114,11 +114,10 @@ async def listening(
 
 
 async def test_one_connection_serves_many_requests() -> None:
-    """And is counted as one, until it goes."""
     async with listening() as crowd:
         stream = await crowd.connect()
         for _ in range(3):
-            assert await crowd.ask(stream) == b"HTTP/1.1 200 OK"
+            assert await crowd.request(stream) == b"HTTP/1.1 200 OK"
         assert len(crowd.listener) == 1
         stream[1].close()
         await crowd.until(lambda: len(crowd.listener) == 0)
@@ -126,10 +125,9 @@ async def test_one_connection_serves_many_requests() -> None:
 
 @pytest.mark.parametrize("drip", [b"", b"GET /livez HTTP/1.1\r\nHost: "], ids=["silent", "stuck in the headers"])
 async def test_a_request_that_does_not_come_ends_the_connection(drip: bytes) -> None:
-    """However it is spread over time; the first one, and a later one."""
     async with listening(limits(request_s=1.0)) as crowd:
         first, second = await crowd.connect(), await crowd.connect()
-        assert await crowd.ask(second) == b"HTTP/1.1 200 OK"
+        assert await crowd.request(second) == b"HTTP/1.1 200 OK"
         first[1].write(drip)
         second[1].write(drip or b"G")
         assert await ended(first)
@@ -138,7 +136,6 @@ async def test_a_request_that_does_not_come_ends_the_connection(drip: bytes) -> 
 
 
 async def test_dripping_does_not_buy_time() -> None:
-    """A byte now and then is not a request."""
     async with listening(limits(request_s=0.3)) as crowd:
         _, writer = stream = await crowd.connect()
 
@@ -154,16 +151,14 @@ async def test_dripping_does_not_buy_time() -> None:
 
 
 async def test_idle_connections_end() -> None:
-    """After their own, longer time."""
     async with listening(limits(idle_s=0.2)) as crowd:
         stream = await crowd.connect()
-        await crowd.ask(stream)
+        await crowd.request(stream)
 
         assert await ended(stream)
 
 
-async def test_an_answer_that_nobody_takes_ends_the_connection() -> None:
-    """What it holds in memory is given back."""
+async def test_an_answer_that_is_not_read_ends_the_connection() -> None:
     async with listening(limits(answer_s=0.3), metrics=lambda: b"x" * 50_000_000) as crowd:
         _, writer = await crowd.connect()
         writer.write(REQUEST.replace(b"livez", b"metrics"))
@@ -174,7 +169,6 @@ async def test_an_answer_that_nobody_takes_ends_the_connection() -> None:
 
 
 async def test_headers_without_end_are_cut_off() -> None:
-    """Before they are read."""
     async with listening(limits(request_bytes=10_000)) as crowd:
         stream = await crowd.connect()
         with contextlib.suppress(ConnectionError):
@@ -186,23 +180,21 @@ async def test_headers_without_end_are_cut_off() -> None:
         assert await ended(stream)
 
 
-async def test_a_newcomer_takes_the_place_of_who_has_been_there_longest() -> None:
-    """So neither a crowd of silent ones nor one of busy ones keeps a probe out."""
+async def test_a_new_connection_replaces_the_oldest() -> None:
     async with listening(limits(connections=3)) as crowd:
         first, second, third = [await crowd.connect() for _ in range(3)]
         await crowd.until(lambda: len(crowd.listener) == 3)
-        await crowd.ask(first)
+        await crowd.request(first)
         probe = await crowd.connect()
 
-        assert await crowd.ask(probe) == b"HTTP/1.1 200 OK"
+        assert await crowd.request(probe) == b"HTTP/1.1 200 OK"
         assert await ended(first)
-        assert await crowd.ask(second) == b"HTTP/1.1 200 OK"
-        assert await crowd.ask(third) == b"HTTP/1.1 200 OK"
+        assert await crowd.request(second) == b"HTTP/1.1 200 OK"
+        assert await crowd.request(third) == b"HTTP/1.1 200 OK"
         assert len(crowd.listener) == 3
 
 
-async def test_who_is_being_answered_is_not_cut_off() -> None:
-    """Then it is the newcomer that has to come again."""
+async def test_a_connection_that_is_being_answered_is_not_cut_off() -> None:
     loop, may_go = asyncio.get_running_loop(), asyncio.Event()
 
     def slow() -> bytes:
@@ -211,7 +203,7 @@ async def test_who_is_being_answered_is_not_cut_off() -> None:
 
     async with listening(limits(connections=1), metrics=slow) as crowd:
         busy = await crowd.connect()
-        asking = asyncio.create_task(crowd.ask(busy, REQUEST.replace(b"livez", b"metrics")))
+        asking = asyncio.create_task(crowd.request(busy, REQUEST.replace(b"livez", b"metrics")))
         await crowd.until(lambda: not any(each.may_be_cut for each in crowd.listener._open))
         assert await ended(await crowd.connect())
         may_go.set()
@@ -237,8 +229,8 @@ class Thoughtful:
         raise AssertionError(verb, path)
 
 
-async def test_a_crowd_with_tokens_that_nobody_knows() -> None:
-    """Keeps no probe out while the API server thinks; and who has gone is not asked about any more."""
+async def test_many_requests_with_unknown_tokens() -> None:
+    """Probes are answered while reviews are pending; the review of a closed connection is cancelled."""
     server = Thoughtful()
     async with listening(limits(connections=3), gate=RequestGate(server, ("/livez",))) as crowd:
         token = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\n\r\n"
@@ -247,32 +239,30 @@ async def test_a_crowd_with_tokens_that_nobody_knows() -> None:
             writer.write(token)
         await crowd.until(lambda: server.asked == 3)
 
-        assert await crowd.ask(await crowd.connect()) == b"HTTP/1.1 200 OK"
+        assert await crowd.request(await crowd.connect()) == b"HTTP/1.1 200 OK"
         assert await ended(crowd.streams[0])
         await crowd.until(lambda: server.asked == 2)
 
 
 async def test_requests_have_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Once what was saved up is spent, in order of arrival; who gives up waiting costs the others nothing."""
     monkeypatch.setattr(listening_module, "_REQUESTS_PACE_S", 0.02)
     with bound("127.0.0.1", 0) as listening_on:
         listener, order, began_s = Listener(listening_on, asyncio.Protocol), list[int](), time.monotonic()
 
-        async def ask(number: int) -> None:
+        async def request(number: int) -> None:
             await listener.turn()
             order.append(number)
 
-        asking = [asyncio.create_task(ask(number)) for number in range(30)]
+        asking = [asyncio.create_task(request(number)) for number in range(30)]
         await asyncio.sleep(0)
         asking[25].cancel()
         await asyncio.gather(*asking, return_exceptions=True)
 
     assert order == [number for number in range(30) if number != 25]
-    assert time.monotonic() - began_s >= 0.02 * 8  # 29, of which 20 were saved up, and the first waits for nobody
+    assert time.monotonic() - began_s >= 0.02 * 8  # 29, of which 20 were saved up, and the first one does not wait
 
 
 async def test_starting_over() -> None:
-    """Who waits is cut off, who is being answered is told that it was the last time."""
     loop, may_go = asyncio.get_running_loop(), asyncio.Event()
 
     def slow() -> bytes:
@@ -281,8 +271,8 @@ async def test_starting_over() -> None:
 
     async with listening(metrics=slow) as crowd:
         idle, busy = await crowd.connect(), await crowd.connect()
-        await crowd.ask(idle)
-        asking = asyncio.create_task(crowd.ask(busy, REQUEST.replace(b"livez", b"metrics")))
+        await crowd.request(idle)
+        asking = asyncio.create_task(crowd.request(busy, REQUEST.replace(b"livez", b"metrics")))
         await crowd.until(lambda: not all(each.may_be_cut for each in crowd.listener._open))
         crowd.listener.start_over()
         assert await ended(idle)
@@ -290,15 +280,14 @@ async def test_starting_over() -> None:
 
         assert await asking == b"HTTP/1.1 200 OK"
         assert await ended(busy)
-        assert await crowd.ask(await crowd.connect()) == b"HTTP/1.1 200 OK"
+        assert await crowd.request(await crowd.connect()) == b"HTTP/1.1 200 OK"
 
 
 @pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "TLS"])
-def test_who_hangs_up_is_no_news(
+def test_a_client_that_hangs_up_is_not_logged(
     loop: Callable[[], asyncio.AbstractEventLoop], is_secure: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At whatever moment: before the answer, or in the middle of one that is too long for buffers."""
     served, client = secured()
 
     async def hang_up() -> None:
@@ -330,12 +319,11 @@ def test_who_hangs_up_is_no_news(
 
 
 async def test_a_handshake_that_does_not_come() -> None:
-    """Is not waited for for ever, counts as a connection meanwhile, and keeps nobody out."""
     served, client = secured()
     async with listening(limits(connections=2), tls=served.front) as crowd:
         silent = [await crowd.connect() for _ in range(2)]
         await crowd.until(lambda: len(crowd.listener) == 2)
-        assert await crowd.ask(await crowd.connect(client)) == b"HTTP/1.1 200 OK"
+        assert await crowd.request(await crowd.connect(client)) == b"HTTP/1.1 200 OK"
         assert await ended(silent[0])
     async with listening(limits(handshake_s=0.2), tls=served.front) as crowd:
         silent = [await crowd.connect()]
@@ -344,26 +332,23 @@ async def test_a_handshake_that_does_not_come() -> None:
 
 
 async def test_plain_http_on_the_tls_port() -> None:
-    """Ends with the connection; the next one is served."""
     served, client = secured()
     async with listening(tls=served.front) as crowd:
         lost = await crowd.connect()
         lost[1].write(REQUEST)
         assert await ended(lost)
-        assert await crowd.ask(await crowd.connect(client)) == b"HTTP/1.1 200 OK"
+        assert await crowd.request(await crowd.connect(client)) == b"HTTP/1.1 200 OK"
 
 
-async def test_stopping_ends_everybody() -> None:
-    """Idle, in the middle of a request, in a handshake."""
-    await everybody_leaves()
+async def test_stopping_ends_all_connections() -> None:
+    await check_stopping()
 
 
 def test_uvloop() -> None:
-    """Whose transports are none of asyncio's: everything that changes hands here, with TLS and without."""
-    uvloop.run(everybody_leaves())
+    uvloop.run(check_stopping())
 
 
-async def everybody_leaves() -> None:
+async def check_stopping() -> None:
     served, client = secured()
     for tls in (None, served.front):
         async with listening(tls=tls) as crowd:
@@ -372,14 +357,13 @@ async def everybody_leaves() -> None:
             await crowd.until(lambda: len(crowd.listener) == 3)
             asking = await crowd.connect(client if tls else None)
             for _ in range(2):
-                assert await crowd.ask(asking) == b"HTTP/1.1 200 OK"
+                assert await crowd.request(asking) == b"HTTP/1.1 200 OK"
             streams.append(asking)
         assert all([await ended(stream) for stream in streams])
 
 
 @pytest.mark.parametrize(("host", "named"), [("127.0.0.1", r"127\.0\.0\.1"), ("::1", r"\[::1\]")])
 def test_a_port_that_is_taken(host: str, named: str) -> None:
-    """The text names the address, as one writes it with a port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     if family == socket.AF_INET6 and not socket.has_dualstack_ipv6():
         pytest.skip("no IPv6 here")
@@ -406,6 +390,5 @@ async def test_all_addresses(host: str) -> None:
 
 
 def test_a_connection_without_a_transport_can_be_cut() -> None:
-    """In between everything."""
     with bound("127.0.0.1", 0) as listening_on:
         Connection(asyncio.Protocol(), PATIENT, Listener(listening_on, asyncio.Protocol)).cut()

@@ -52,7 +52,7 @@ def client(*, trusts: bytes, shows: Issued | None = None, path: Path | None = No
 
 
 def self_served(minimum: str = "VersionTLS12", *suites: str) -> tuple[Tls, bytes]:
-    """Return TLS that serves a certificate of its own, and that certificate."""
+    """Return TLS that serves a self-signed certificate, and that certificate."""
     served, pair = Tls(minimum, suites), SelfSigned(["localhost"]).newest(dt.datetime.now(dt.UTC).timestamp())
     served.serve(pair)
     return served, pair.certificate
@@ -72,7 +72,6 @@ class Files:
 
 
 def test_self_signed_certificates() -> None:
-    """For our names and addresses, valid for a year from an hour ago; the key is not the same twice."""
     first = self_signed(["localhost", "me", "127.0.0.1", "::1", "localhost"], NOW_S)
     seen = x509.load_pem_x509_certificate(first.certificate)
 
@@ -87,7 +86,6 @@ def test_self_signed_certificates() -> None:
 
 
 def test_a_self_signed_certificate_is_renewed_in_time() -> None:
-    """After two thirds of its year, or when the clock was set back; not before."""
     source = SelfSigned(["localhost"])
     first = source.newest(NOW_S)
     assert source.newest(NOW_S + 240 * DAY_S) is first
@@ -97,7 +95,6 @@ def test_a_self_signed_certificate_is_renewed_in_time() -> None:
 
 
 def test_a_client_that_trusts_us_gets_through() -> None:
-    """With the certificate as its own authority, by name."""
     served, ours = self_served()
     _, other = shaken(served.front, client(trusts=ours))
 
@@ -133,7 +130,6 @@ def test_cipher_suites_of_tls_1_2(suites: tuple[str, ...], agreed: str | None) -
 
 
 def test_openssl_knows_every_cipher_suite() -> None:
-    """Each name is one of `openssl ciphers`."""
     known = {each["name"] for each in ssl.create_default_context().get_ciphers()}
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.set_ciphers("ALL")
@@ -144,7 +140,6 @@ def test_openssl_knows_every_cipher_suite() -> None:
 
 @pytest.mark.parametrize("minimum", ["VersionTLS12", "VersionTLS13"])
 def test_old_versions_are_not_spoken(minimum: str) -> None:
-    """1.2 is where it begins; a flag begins later."""
     served, ours = self_served(minimum)
     old = client(trusts=ours)
     old.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -153,22 +148,6 @@ def test_old_versions_are_not_spoken(minimum: str) -> None:
             shaken(served.front, old)
     else:
         assert shaken(served.front, old)[0].version() == "TLSv1.2"
-
-
-def test_files_that_change_are_taken(tmp_path: Path) -> None:
-    """For new connections; the same content is not news."""
-    authority, other = Authority("one"), Authority("two")
-    files = Files(tmp_path, authority.issues("localhost"))
-    served = Tls("VersionTLS12")
-    assert served.serve(files.source.newest(NOW_S))
-    shaken(served.front, client(trusts=authority.pem))
-    assert not served.serve(files.source.newest(NOW_S))
-    files.write(other.issues("localhost"))
-    assert served.serve(files.source.newest(NOW_S))
-
-    shaken(served.front, client(trusts=other.pem))
-    with pytest.raises(ssl.SSLError):
-        shaken(served.front, client(trusts=authority.pem))
 
 
 def _key_of_another(files: Files) -> None:
@@ -193,7 +172,6 @@ def _locked(files: Files) -> None:
 
 @pytest.mark.parametrize("spoil", [_key_of_another, _gone, _empty, _garbage, _locked], ids=lambda f: f.__name__)
 def test_a_broken_pair_changes_nothing(tmp_path: Path, spoil: Callable[[Files], None]) -> None:
-    """The text names the file, the last good one is served, and a good one after it is taken."""
     authority = Authority("one")
     files = Files(tmp_path, authority.issues("localhost"))
     served = Tls("VersionTLS12")
@@ -210,7 +188,6 @@ def test_a_broken_pair_changes_nothing(tmp_path: Path, spoil: Callable[[Files], 
 
 
 def test_whose_client_certificates_count(tmp_path: Path) -> None:
-    """Nobody's, then one authority's, then another's alone: what was trusted once is not trusted for ever."""
     served, ours = self_served()
     one, two = Authority("one"), Authority("two")
     ann = client(trusts=ours, shows=one.issues("ann", groups=("dev",)), path=tmp_path)
@@ -228,7 +205,6 @@ def test_whose_client_certificates_count(tmp_path: Path) -> None:
 
 
 def test_certificates_that_are_not_for_clients_or_not_valid_any_more(tmp_path: Path) -> None:
-    """Are refused in the handshake, whoever signed them."""
     authority = Authority("one")
     served, ours = self_served()
     served.trust(authority.pem.decode())
@@ -238,7 +214,6 @@ def test_certificates_that_are_not_for_clients_or_not_valid_any_more(tmp_path: P
 
 
 def test_an_authority_with_words_of_any_language(tmp_path: Path) -> None:
-    """Bundles have comments; what they say does not matter."""
     authority = Authority("one")
     served, ours = self_served()
     assert served.trust(f"# Főtanúsítvány \ufffd\n{authority.pem.decode()}")
@@ -248,7 +223,6 @@ def test_an_authority_with_words_of_any_language(tmp_path: Path) -> None:
 
 
 def test_an_authority_that_cannot_be_read() -> None:
-    """Changes nothing."""
     served = Tls("VersionTLS12")
     served.serve(SelfSigned(["localhost"]).newest(NOW_S))
     before = served.front.newest

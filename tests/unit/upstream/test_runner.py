@@ -11,7 +11,7 @@ import pytest
 
 from tests.upstream import selection
 from tests.upstream.ginkgo import exactly
-from tests.upstream.report import Spec, judge, judge_excluded, read, table
+from tests.upstream.report import Spec, judge, judge_excluded, read
 from tests.upstream.selection import EXCLUDED, SUITES, mistakes
 
 SECOND_NS = 10**9
@@ -97,20 +97,6 @@ def test_the_problems_of_a_run_of_the_excluded_tests(specs: list[Spec], problems
     assert judge_excluded(["A b"], specs) == problems
 
 
-def test_the_table_counts_by_suite() -> None:
-    """A state that is neither passed nor skipped counts as failed, and a set-up belongs to no suite."""
-    specs = [
-        Spec(SCHEDULING, "timedout", 9),
-        Spec(DRA, "passed", 1),
-        Spec(DRA, "skipped", 2),
-        Spec("SynchronizedBeforeSuite", "failed", 3),
-    ]
-    lines = list(table(specs))
-
-    assert [line.split()[0] for line in lines[:4]] == ["1.0", "2.0", "3.0", "9.0"]
-    assert [line.split()[-3:] for line in lines[-3:]] == [["0", "1", "0"], ["1", "0", "1"], ["0", "1", "0"]]
-
-
 # -- what is selected --------------------------------------------------------------------------------------------------
 
 
@@ -138,7 +124,6 @@ def test_an_excluded_test_that_does_not_exist_is_a_mistake() -> None:
 
 
 def test_another_number_of_tests_is_a_mistake() -> None:
-    """A new version has tests that nobody has looked at."""
     assert list(mistakes([*full_set(), SCHEDULING])) == [
         "[sig-scheduling] has 31 tests instead of 30: see what is new, and adapt the number"
     ]

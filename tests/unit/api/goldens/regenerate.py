@@ -60,7 +60,7 @@ _RANDOM: Final = 300
 
 
 def main() -> None:
-    """Ask and write `quantities.jsonl`."""
+    """Run the Go program and write `quantities.jsonl`."""
     texts = [*_EDGES, *_EXPONENTS, *_REFUSED, *_BARE, *map("".join, itertools.product(_NUMBERS, _SUFFIXES))]
     texts += _random_texts(random.Random(19))
     asked: list[dict[str, Any]] = [{"head": text} for text in dict.fromkeys(texts)]

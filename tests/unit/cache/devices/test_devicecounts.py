@@ -85,7 +85,6 @@ def test_what_counts(device_class: Any, slices: list[SliceBuilder], expected: di
 
 
 def test_what_is_in_use() -> None:
-    """Whole devices and shared ones, each once; what admins look at is not in use."""
     world = World(HERE, a_slice("n1", "a", large("d0").shared().cap("m", "8")))
     world.take("a/n0/d0")
     assert {"n0": (2, 1), "n1": (1, 0)} == world.counted(LARGE)
@@ -113,7 +112,6 @@ _STEPS = st.lists(
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(_STEPS, max_size=5))
 def test_what_is_kept_is_what_a_new_count_finds(rounds: list[list[tuple[str, int, int]]]) -> None:
-    """After any history, however much or little changed since the last count."""
     world = World(nodes=31)
     devices = world.cluster.devices
     for steps in rounds:

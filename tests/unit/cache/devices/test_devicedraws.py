@@ -15,7 +15,7 @@ NANO = 10**9
 KEY = PoolKey("d", "n1")
 CARD = a_slice("n1", "d").named("card").counters("card", {"units": "4"}).of(2)
 HALF = a_device("half").consumes("card", {"units": "2"})
-PARTS = a_slice("n1", "d", HALF, a_device("m").shared().cap("room", "8"), a_device("plain").cap("room", "8")).of(2)
+PARTS = a_slice("n1", "d", HALF, a_device("m").shared().cap("memory", "8"), a_device("plain").cap("memory", "8")).of(2)
 
 
 def of(*slices: SliceBuilder, partitionable: bool = True) -> DeviceNodes:
@@ -27,12 +27,11 @@ def of(*slices: SliceBuilder, partitionable: bool = True) -> DeviceNodes:
 
 
 def test_what_a_pool_has_to_share() -> None:
-    """Devices of which there is nothing to be said are not named."""
     draws = of(CARD, PARTS).draws(KEY)
 
     assert draws is not None
     half, shared = DeviceId("d", "n1", "half"), DeviceId("d", "n1", "m")
-    assert {shared: {"room": 8 * NANO}} == draws.capacities
+    assert {shared: {"memory": 8 * NANO}} == draws.capacities
     assert {"card": {"units": 4 * NANO}} == draws.counters
     assert ({half: {"card": {"units": 2 * NANO}}}, {"card": (half,)}) == (draws.drawn, draws.drawers)
 
@@ -61,12 +60,10 @@ def test_without_the_rules_of_partitions_nothing_draws() -> None:
     ],
 )
 def test_nothing_can_be_said(slices: tuple[SliceBuilder, ...]) -> None:
-    """The pool is being updated, or contradicts itself."""
     assert of(*slices).draws(KEY) is None
 
 
 def test_plain_devices_may_contradict_each_other() -> None:
-    """Nothing of them is shared."""
     draws = of(a_slice("n1", "d", a_device("plain"), a_device("plain"))).draws(KEY)
 
     assert draws is not None
@@ -74,7 +71,6 @@ def test_plain_devices_may_contradict_each_other() -> None:
 
 
 def test_it_is_followed_as_slices_come_and_go() -> None:
-    """And is not made anew while nothing changes."""
     nodes = of(CARD, PARTS)
     first = nodes.draws(KEY)
     assert first is nodes.draws(KEY)

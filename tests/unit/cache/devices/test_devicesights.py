@@ -1,4 +1,4 @@
-"""Who sees what of shared pools: followed step by step it is what the rules say, and who is not concerned keeps what he had."""
+"""Visibility of shared pools: after any history it is what the node selectors say, and other nodes are not affected."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from scheduler.api.resource_v1 import (
 )
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.node_kinds import DeviceNodes, usable
-from scheduler.cache.devices.pools import PoolKey
 from scheduler.cache.devices.shared_pools import PoolVisibility
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
 from tests.examples import examples
+from tests.unit.cache.leftovers import leftovers
 
 NAMES = ("n1", "n2", "n3", "n4", "n5")
 POOLS = ("p1", "p2", "p3")
@@ -156,7 +156,7 @@ class World:
         return out
 
     def seen(self, slot: int) -> dict[str, set[str]]:
-        """As the caches have it: of good pools only, for others show no devices."""
+        """Return the devices by pool as the caches have them; pools with a problem have none."""
         kind = self.on_nodes.kind(slot)
         assert kind is not None
         views = kind.visible_pools.views
@@ -179,7 +179,6 @@ def as_the_rules_say(world: World) -> None:
 @settings(max_examples=examples(200))
 @given(st.integers(0, 2**64), st.integers(1, 60), st.booleans())
 def test_every_node_sees_what_the_rules_say(seed: int, length: int, partitionable: bool) -> None:
-    """And a slice that cannot be parsed is named: of several always the same, the first by pool and name."""
     world = World(random.Random(seed), partitionable=partitionable)
     for _ in range(length):
         world.step()
@@ -234,10 +233,7 @@ def whole(world: World, on_nodes: DeviceNodes, nodes: Nodes) -> dict[object, obj
 
 @settings(max_examples=examples(300))
 @given(st.integers(0, 2**64), st.integers(1, 60), st.booleans())
-def test_who_has_followed_everything_knows_what_somebody_sees_who_comes_now(
-    seed: int, length: int, partitionable: bool
-) -> None:
-    """Also of pools whose slices are of several generations, or too few."""
+def test_after_any_history_the_caches_equal_new_ones(seed: int, length: int, partitionable: bool) -> None:
     world = World(random.Random(seed), partitionable=partitionable, generations=(1, 2, 3))
     for _ in range(length):
         world.step()
@@ -259,8 +255,7 @@ def test_who_has_followed_everything_knows_what_somebody_sees_who_comes_now(
 
 @settings(max_examples=examples(200))
 @given(st.integers(0, 2**64), st.integers(1, 40))
-def test_a_node_that_changes_costs_nobody_else_what_is_known(seed: int, length: int) -> None:
-    """Its event leaves every other node of the kind that it was of, and no stamp moves."""
+def test_a_changed_node_does_not_affect_other_nodes(seed: int, length: int) -> None:
     world = World(random.Random(seed), partitionable=True)
     for _ in range(length):
         world.step()
@@ -286,7 +281,6 @@ def test_a_node_that_changes_costs_nobody_else_what_is_known(seed: int, length: 
 @settings(max_examples=examples(100))
 @given(st.integers(0, 2**64), st.integers(1, 40))
 def test_nothing_is_kept_of_pools_that_are_gone(seed: int, length: int) -> None:
-    """Nodes that stay see nothing of them any more."""
     world = World(random.Random(seed), partitionable=True)
     for _ in range(length):
         world.step()
@@ -296,45 +290,14 @@ def test_nothing_is_kept_of_pools_that_are_gone(seed: int, length: int) -> None:
     world.slices.clear()
     world.on_nodes.catch_up()
 
-    sights = world.on_nodes._shared
+    shared = world.on_nodes._shared
     assert not world.on_nodes.has_shared
     assert all(world.seen(slot) == {} for slot in nodeset.each(world.nodes.present))
-    kept = (
-        sights._parts_of,
-        sights._held,
-        sights._users,
-        sights._named,
-        sights._by_fields,
-        sights._at,
-        sights._by_parts,
-    )
-    assert [{}] * 8 == [*kept, sights._of_pool]
-    assert (0, "") == (len(sights._groups), sights.problem)
+    assert leftovers(shared, spared=frozenset({"_names"})) == leftovers(shared._groups) == {}
+    assert shared.problem == ""
 
 
-def test_whoever_sees_a_device_is_told_that_it_was_taken() -> None:
-    """And nobody else."""
-    world = World(random.Random(0), partitionable=True)
-    for name, zone in (("n1", "a"), ("n2", "b"), ("n3", "a")):
-        world.nodes.set_node(Node(metadata=AnnotatedMetadata(name=name, labels={"zone": zone})))
-    for pool, rule in (("p1", RULES[0]), ("p2", RULES[1])):
-        spec = ResourceSliceSpec("drv", ResourcePool(pool, 1, 1), devices=(Device(name="d0"),), node_selector=rule)
-        world.on_nodes.set_slice(ResourceSlice(Metadata(name=pool), spec))
-    world.on_nodes.catch_up()
-    slots = [world.nodes.present_slot(name) for name in ("n1", "n2", "n3")]
-    stamps = [world.on_nodes.kind(slot).visible_pools.stamp for slot in slots]  # type: ignore[arg-type,union-attr]
-
-    result = DeviceRequestAllocationResult("r", "drv", "p1", "d0")
-    world.use.hold("c", AllocationResult(DeviceAllocationResult((result,))))
-    world.on_nodes.catch_up()
-
-    now = [world.on_nodes.kind(slot).visible_pools.stamp for slot in slots]  # type: ignore[arg-type,union-attr]
-    assert [1, 0, 1] == [after - before for after, before in zip(now, stamps, strict=True)]
-    assert PoolKey("drv", "p1") in world.on_nodes._shared
-
-
-def test_devices_that_nobody_sees_any_more_are_forgotten() -> None:
-    """However often a large pool is published anew: whoever saw it keeps all its devices, and so do trials of nodes."""
+def test_devices_that_no_node_sees_are_released() -> None:
     world = World(random.Random(0), partitionable=True)
     for name in NAMES:
         world.nodes.set_node(Node(metadata=AnnotatedMetadata(name=name)))

@@ -32,7 +32,7 @@ def take(nodes: Nodes, step: Step) -> None:
 
 
 def where(nodes: Nodes, admits: Callable[[Mapping[str, str]], bool]) -> NodeSet:
-    """The nodes that it admits, asked one by one."""
+    """Return the nodes that the rule admits, evaluated one by one."""
     found = []
     for name in nodes.known_names():
         slot = nodes.slot(name)

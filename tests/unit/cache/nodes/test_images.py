@@ -15,7 +15,6 @@ from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
 from scheduler.core.caching import Interner
 from tests.examples import examples
-from tests.unit.objects import info
 
 APP = {"names": ["app@sha256:1", "app:1"], "sizeBytes": 7}
 
@@ -30,7 +29,6 @@ def seen(index: ImageIndex) -> dict[str, tuple[int, int]]:
 
 
 def test_87_one_node_fewer() -> None:
-    """Nodes are counted by name; an image that no node has is forgotten."""
     nodes = Nodes()
     for name in ("n1", "n2"):
         nodes.set_node(having(name, APP))
@@ -47,7 +45,6 @@ def test_87_one_node_fewer() -> None:
 
 
 def test_only_what_changed_is_news() -> None:
-    """A state is the same object until that very image changes: memos are keyed by it."""
     nodes = Nodes()
     nodes.set_node(having("n1", APP))
     nodes.set_node(having("n2", APP))
@@ -63,20 +60,6 @@ def test_only_what_changed_is_news() -> None:
     assert state is not nodes.images.get("app:1")
 
 
-def test_a_ghost_has_no_images() -> None:
-    """A node that is gone counts for nothing, though pods keep its slot."""
-    nodes = Nodes()
-    nodes.set_node(having("n1", APP))
-    nodes.add_pod("n1", info("p", on="n1"))
-    nodes.remove_node("n1")
-
-    assert seen(nodes.images) == {}
-
-    nodes.set_node(having("n1", APP))
-
-    assert set(seen(nodes.images)) == {"app@sha256:1", "app:1"}
-
-
 @pytest.mark.parametrize(
     ("images", "names"),
     [
@@ -87,7 +70,6 @@ def test_a_ghost_has_no_images() -> None:
     ],
 )
 def test_what_nodes_report(images: bytes, names: set[str]) -> None:
-    """Images without a name are nothing that a pod can ask for."""
     nodes = Nodes()
     node = ObjectDecoder("Node", Node).decode(b'{"metadata": {"name": "n"}, "status": {"images": ' + images + b"}}")
     assert isinstance(node, Node)
@@ -100,15 +82,7 @@ def test_what_nodes_report(images: bytes, names: set[str]) -> None:
     assert seen(nodes.images) == {}
 
 
-def test_a_broken_image_is_named() -> None:
-    """The field is in the error, as everywhere."""
-    node = ObjectDecoder("Node", Node).decode(b'{"metadata": {"name": "n"}, "status": {"images": [{"names": [1]}]}}')
-
-    assert "$.status.images[0].names" in getattr(node, "why", "")
-
-
 def test_nodes_share_equal_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One object for all nodes; when too many were seen, sharing begins anew with what is decoded then."""
     monkeypatch.setattr(node_module, "_images", Interner(2))
     first, second = having("n1", APP), having("n2", APP)
     having("n3", {"names": ["x"]}, {"names": ["y"]})
@@ -173,7 +147,6 @@ steps = st.tuples(
 def test_the_index_equals_upstreams_after_every_heartbeat(
     history: list[tuple[str, int, tuple[ContainerImage, ...]]],
 ) -> None:
-    """After any history of nodes, with few and with many of them, a rebuild gives the same nodes; sizes too."""
     index, upstream = ImageIndex(), Upstream()
     for what, node, having_ in history:
         everywhere = what.endswith("where")

@@ -5,23 +5,11 @@ from __future__ import annotations
 import pytest
 
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.core import nodeset
 from tests.unit.objects import asking, info, node, ports
 
 
-def test_columns_of_a_node() -> None:
-    """Allocatable in milli-CPU and units; pods apart."""
-    nodes = Nodes()
-    slot = nodes.set_node(node("n1", cpu="1500m", memory="1Gi", pods="5", **{"example.com/x": "2"}))
-    seen = nodes.view(slot)
-
-    assert tuple(seen.allocatable(r) for r in ("cpu", "memory", "example.com/x", "none")) == (1500, 2**30, 2, 0)
-    assert (seen.allowed_pods, seen.pod_count) == (5, 0)
-    assert "n1" == seen.name == seen.node.metadata.name
-
-
-def test_names_that_nobody_offers_cost_no_rows() -> None:
-    """A pod on a node of its own choice may name thousands of resources, and a row is as long as there are nodes."""
+def test_resources_that_no_node_offers_have_no_rows() -> None:
+    """A pod with spec.nodeName may request thousands of resources, and a row is as long as there are nodes."""
     nodes = Nodes()
     nodes.set_node(node("n1"))
     before = nodes.requested.shape, nodes.allocatable.shape
@@ -33,7 +21,7 @@ def test_names_that_nobody_offers_cost_no_rows() -> None:
 
 
 def test_what_was_requested_counts_once_a_node_offers_it() -> None:
-    """And while the last one that did is away; a row that nobody needs any more is another resource's."""
+    """The request also counts while the last node that offered the resource is absent; an unused row is reused for another resource."""
     nodes, name = Nodes(), "example.com/x"
     first, second = nodes.set_node(node("n1")), nodes.set_node(node("n2"))
     shape = nodes.requested.shape
@@ -61,7 +49,7 @@ def test_what_was_requested_counts_once_a_node_offers_it() -> None:
 
 
 def test_more_is_requested_than_a_column_can_hold() -> None:
-    """By pods on a node that is not there, and nobody stops them: a node that offers it can be taken in all the same."""
+    """Pods may request it on a node that does not exist. A node that offers the resource is added all the same."""
     nodes, name = Nodes(), "example.com/x"
     pods = [asking(f"p{i}", **{name: str(2**53)}) for i in range(1025)]
     nodes.set_node(node("n1", **{name: "1"}))
@@ -79,7 +67,6 @@ def test_more_is_requested_than_a_column_can_hold() -> None:
 
 
 def test_76_pods_before_their_node() -> None:
-    """The slot holds them, unseen, until the node appears."""
     nodes = Nodes()
     slot = nodes.add_pod("n1", asking("a", cpu="1"))
 
@@ -94,7 +81,6 @@ def test_76_pods_before_their_node() -> None:
 
 
 def test_77_78_ghosts() -> None:
-    """A deleted node with pods stays as a ghost; the last pod frees the slot; a node that returns finds its pods."""
     nodes = Nodes()
     slot = nodes.set_node(node("n1"))
     for name in ("a", "b"):
@@ -111,33 +97,6 @@ def test_77_78_ghosts() -> None:
     assert back == (1, 2000, 4000)
     assert nodes.slot("n1") is None
     assert nodes.name(slot) == ""
-
-
-def test_growing_keeps_everything() -> None:
-    """More nodes and more resources than at first: columns and sets are the same."""
-    nodes = Nodes(capacity=2)
-    for at in range(9):
-        nodes.set_node(node(f"n{at}", cpu=str(at + 1), **{f"example.com/r{at}": "7"}))
-        nodes.add_pod(f"n{at}", asking(f"p{at}", cpu=f"{at}m"))
-
-    assert (nodes.capacity, len(nodes)) == (16, 9)
-    for at in range(9):
-        seen = nodes.view(nodes.slot(f"n{at}") or 0)
-        assert ((at + 1) * 1000, 7, at) == (
-            seen.allocatable("cpu"),
-            seen.allocatable(f"example.com/r{at}"),
-            seen.requested("cpu"),
-        )
-
-
-def test_slots_are_used_again() -> None:
-    """Nodes that come and go do not use up capacity."""
-    nodes = Nodes(capacity=2)
-    for at in range(10):
-        nodes.set_node(node(f"n{at}"))
-        nodes.remove_node(f"n{at}")
-
-    assert (nodes.capacity, len(nodes)) == (2, 0)
 
 
 @pytest.mark.parametrize(
@@ -162,7 +121,6 @@ def test_what_a_change_invalidates(changed: object, generation_moves: bool, colu
 
 
 def test_replacing_without_touching_columns() -> None:
-    """A newer object of equal weight takes its place silently; one of other weight does not."""
     nodes = Nodes()
     slot = nodes.set_node(node("n1"))
     nodes.add_pod("n1", asking("a", cpu="1"))
@@ -176,12 +134,3 @@ def test_replacing_without_touching_columns() -> None:
     assert not nodes.replace_pod("n1", info("a", containers=ports("TCP/80")))
     assert not nodes.replace_pod("n1", asking("b", cpu="1"))
     assert not nodes.replace_pod("n9", asking("a", cpu="1"))
-
-
-def test_by_name_knows_present_nodes_only() -> None:
-    """Unknown names and ghosts are left out."""
-    nodes = Nodes()
-    slot = nodes.set_node(node("n1"))
-    nodes.add_pod("ghost", asking("a"))
-
-    assert nodeset.of([slot]) == nodes.by_name(["n1", "ghost", "unknown"])

@@ -22,7 +22,6 @@ def everything_but(name: str) -> Selection:
 def test_selections_that_find_pods_on_all_nodes_are_let_go_beyond_a_number_of_entries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Those asked for least recently; what is asked for again is counted again, and follows pods as before."""
     monkeypatch.setattr(population, "_ENTRIES_MAX", 1_000)
     monkeypatch.setattr(population, "_TALLIES_MIN", 5)
     seen = cluster(*(node(f"n{at}", labels={"host": f"n{at}"}) for at in range(NODES)))
@@ -44,7 +43,6 @@ def test_selections_that_find_pods_on_all_nodes_are_let_go_beyond_a_number_of_en
 
 
 def test_a_few_selections_are_kept_whatever_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One decision uses several at once."""
     monkeypatch.setattr(population, "_ENTRIES_MAX", 1)
     monkeypatch.setattr(population, "_TALLIES_MIN", 3)
     seen = cluster(node("n1"), info("p", on="n1"))

@@ -178,7 +178,6 @@ def check_object_indexes(seen: Cluster) -> None:
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(steps, max_size=40))
 def test_columns_equal_a_recount(history: list[tuple[str, str, str, int, int]]) -> None:
-    """After every step of any history."""
     seen = Cluster()
     for step in history:
         apply(seen, step)
@@ -189,7 +188,6 @@ def test_columns_equal_a_recount(history: list[tuple[str, str, str, int, int]]) 
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(steps, max_size=25))
 def test_the_log_names_every_change(history: list[tuple[str, str, str, int, int]]) -> None:
-    """A slot whose columns differ from an earlier look is in the log since then."""
     seen = Cluster()
     for step in history:
         nodes = seen.nodes

@@ -41,7 +41,6 @@ terms = st.builds(
 
 @given(st.lists(terms, max_size=3).map(tuple))
 def test_selectors(parts: tuple[NodeSelectorTerm, ...]) -> None:
-    """Every operator, broken terms and fields included."""
     nodes = cluster(*NODES).nodes
     selector = NodeSelector(parts)
     expected = nodeset.of(
@@ -55,7 +54,6 @@ def test_selectors(parts: tuple[NodeSelectorTerm, ...]) -> None:
 
 
 def test_only_present_nodes_match() -> None:
-    """A node that is gone is in no answer, not even a negative one."""
     seen = cluster(*NODES)
     seen.remove_node("n4")
     without_zone = NodeSelectorTerm(match_expressions=(NodeSelectorRequirement("zone", "DoesNotExist"),))

@@ -95,9 +95,9 @@ claims = st.builds(
         volume_attributes_class_name=_ATTRIBUTES,
     ),
 )
-"""Two claims with all kinds of wishes."""
+"""Two claims with all kinds of requirements."""
 
-_ROOM = st.sampled_from(["5Gi", "3Gi", "5Gi", "1Gi", "9Ei", None, "0", "5Gi"])
+_CAPACITIES = st.sampled_from(["5Gi", "3Gi", "5Gi", "1Gi", "9Ei", None, "0", "5Gi"])
 _SERVED = st.one_of(
     st.just(LabelSelector()),
     st.builds(lambda zone: LabelSelector({"zone": zone}), st.sampled_from("ab")),
@@ -109,10 +109,10 @@ capacities = st.builds(
     st.builds(AnnotatedMetadata, name=st.sampled_from(["o0", "o1", "o2"]), namespace=mostly("default", "other")),
     CLASSES,
     _SERVED,
-    _ROOM.map(lambda room: None if room is None else parse(room)),
+    _CAPACITIES.map(lambda capacity: None if capacity is None else parse(capacity)),
     mostly(None, parse("2Gi"), parse("0")),
 )
-"""Room of two classes, told in all the ways there are."""
+"""Capacity objects of two classes in all forms of the API."""
 
 
 def at_version(obj: Any, version: object, *, uid: str | None = None) -> Any:
@@ -128,8 +128,10 @@ def taken_by(volume: PersistentVolume, claim: str) -> PersistentVolume:
     )
 
 
-def told(claim: PersistentVolumeClaim, node_name: str | None, *, is_known: bool = True) -> PersistentVolumeClaim:
-    """With that node selected, or none; `is_known`: the controller has told who provisions it."""
+def with_selected_node(
+    claim: PersistentVolumeClaim, node_name: str | None, *, is_known: bool = True
+) -> PersistentVolumeClaim:
+    """Return the claim with that selected node or none; `is_known`: the controller has named the provisioner."""
     annotations = {} if node_name is None else {SELECTED_NODE: node_name}
     if is_known:
         annotations[STORAGE_PROVISIONERS[0]] = "p"

@@ -1,4 +1,4 @@
-"""How much room a class has on each node: docs/spec/volumes.md §3.4, §11.6, §12.1 B-1."""
+"""The capacity of a class on each node: docs/spec/volumes.md §3.4, §11.6, §12.1 B-1."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.api.quantity import parse
 from scheduler.api.storage_v1 import CSIStorageCapacity
 from scheduler.cache.nodes.node_groups import NodeGroups, where_selector
 from scheduler.cache.nodes.nodes import Nodes
@@ -25,12 +24,12 @@ from tests.unit.cache.storage.storage_objects import at_version, capacities
 from tests.unit.wakeups.literal_volumes import selector_admits
 
 GI = 2**30
-ROOM_LIMIT = 2**62
-"""What a pool that does not tell its room is taken to have."""
+CAPACITY_LIMIT = 2**62
+"""The capacity of a pool that does not report one."""
 
 
 class World:
-    """Nodes and capacity objects; every question is asked of each node and object as well."""
+    """Nodes and capacity objects; each answer is compared with one for each node and object."""
 
     def __init__(self, *names: str) -> None:
         self.nodes = Nodes(capacity=1)
@@ -90,12 +89,12 @@ class World:
                 drawn[obj.key] += sizes[earlier]
             taking = [obj for obj in here if _takes(obj, size, drawn[obj.key], together=together)]
             if taking:
-                placed[at] = max(taking, key=lambda obj: _room(obj) - drawn[obj.key])
+                placed[at] = max(taking, key=lambda obj: _capacity_of(obj) - drawn[obj.key])
             elif together:
-                placed = self._placed_anew(here, sizes, [*placed, at]) or placed
+                placed = self._placed_again(here, sizes, [*placed, at]) or placed
         return [placed[at].key if at in placed else None for at in range(len(sizes))]
 
-    def _placed_anew(
+    def _placed_again(
         self, here: Sequence[CSIStorageCapacity], sizes: Sequence[int], wanted: Sequence[int]
     ) -> dict[int, CSIStorageCapacity] | None:
         """Every way to place them, the largest first."""
@@ -111,7 +110,7 @@ class World:
         return None
 
     def compare(self, storage_class: str, wanted: Sequence[tuple[int, int]], *, together: bool) -> None:
-        """`wanted`: sizes, and for each a set of nodes that are asked."""
+        """`wanted`: sizes, and for each a set of nodes."""
         pools = self.seen.of(storage_class)
         if pools is None:
             assert not any(obj.storage_class_name == storage_class for obj in self.objects.values())
@@ -148,14 +147,14 @@ class World:
         assert {} == self.seen._classes
 
 
-def _room(obj: CSIStorageCapacity) -> int:
-    return ROOM_LIMIT if obj.capacity is None else min(obj.capacity.value, ROOM_LIMIT)
+def _capacity_of(obj: CSIStorageCapacity) -> int:
+    return CAPACITY_LIMIT if obj.capacity is None else min(obj.capacity.value, CAPACITY_LIMIT)
 
 
 def _takes(obj: CSIStorageCapacity, size: int, drawn: int, *, together: bool) -> bool:
     """Whether one more volume fits behind what is drawn."""
     limit = obj.limit
-    is_free = not together or drawn == 0 or size <= _room(obj) - drawn
+    is_free = not together or drawn == 0 or size <= _capacity_of(obj) - drawn
     return limit is not None and size <= limit.value and is_free
 
 
@@ -172,70 +171,17 @@ def taking(pools: ClassPools, sizes: Sequence[int], nodes: NodeSet, *, together:
 
 
 @pytest.mark.parametrize(
-    ("objects", "request_", "takes"),
-    [
-        pytest.param([at("1Gi")], "1Gi", True, id="K1 everywhere, exactly enough"),
-        pytest.param([a_capacity("o", "D", "1Gi").where("host", "n1")], "1Gi", True, id="K2 for this node"),
-        pytest.param([], "1Gi", False, id="K3 no object"),
-        pytest.param([a_capacity("o", "D", "1Gi").where("host", "n2")], "1Gi", False, id="K4 for another node"),
-        pytest.param([at("1Gi", storage_class="E")], "1Gi", False, id="K5 of another class"),
-        pytest.param([at("1Mi")], "1Gi", False, id="K6 too little"),
-        pytest.param([at("1Gi").maximum("1Mi")], "1Gi", False, id="K7 enough, but no volume is so large"),
-        pytest.param([at("1Mi").maximum("1Gi")], "1Gi", True, id="K8 the maximum decides"),
-        pytest.param([at("0")], "1Gi", False, id="K9 no room"),
-        pytest.param([at(None).maximum("0")], "1Gi", False, id="K9 a maximum of nothing"),
-        pytest.param([at(None)], "1Gi", False, id="K9 tells nothing"),
-        pytest.param([at(None)], "0", False, id="not even nothing fits where nothing is told"),
-        pytest.param([at(None).maximum("1Gi")], "1Gi", True, id="only a maximum"),
-        pytest.param([a_capacity("o", "D", "1Gi")], "1Gi", False, id="K10 no topology is nowhere"),
-        pytest.param(
-            [
-                a_capacity("a", "D", "1Gi").set(
-                    {"nodeTopology": {"matchExpressions": [{"key": "a", "operator": "NotIn", "values": ["wrong!"]}]}}
-                ),
-                at("1Gi"),
-            ],
-            "1Gi",
-            True,
-            id="K11 a wrong selector and a good object",
-        ),
-        pytest.param([at("1Gi", ns="elsewhere")], "1Gi", True, id="K14 in any namespace"),
-        pytest.param([at("1Mi", name="a"), at("1Gi", name="b")], "1Gi", True, id="one of two has enough"),
-        pytest.param([at("1Mi", name="a"), at("1Mi", name="b")], "1.5Mi", False, id="two do not add up"),
-        pytest.param([at("1536Mi")], "1.5Gi", True, id="K16 a fraction"),
-        pytest.param([at("1000000001")], "1000000000500m", True, id="K16 rounded up"),
-        pytest.param([at("1000000000")], "1000000000500m", False, id="K16 to more than there is"),
-        pytest.param([at("9Ei")], "9Ei", True, id="as much as can be told"),
-        pytest.param([at("1E")], "9Ei", False, id="more than there is"),
-    ],
-)  # fmt: skip
-def test_one_claim(objects: list[Any], request_: str, takes: bool) -> None:
-    """Alone and as the first of several it is the same: what nothing is drawn from is judged by its limit."""
-    world = World("n1")
-    for obj in objects:
-        world.put(obj.typed())
-    pools, size = world.seen.of("D"), parse(request_).value
-    for together in (False, True):
-        found = taking(pools, [size], world.nodes.present, together=together)[0] if pools is not None else 0
-
-        assert takes is bool(found)
-    world.compare("D", [(size, world.nodes.present)], together=True)
-
-
-@pytest.mark.parametrize(
     ("objects", "in_flight", "sizes", "alone", "together"),
     [
-        pytest.param([at("1Gi")], {}, [1, 1], "yy", "yn", id="K15 two claims and room for one"),
-        pytest.param([at("2Gi")], {}, [1, 1], "yy", "yy", id="room for both"),
+        pytest.param([at("1Gi")], {}, [1, 1], "yy", "yn", id="K15 two claims and capacity for one"),
+        pytest.param([at("2Gi")], {}, [1, 1], "yy", "yy", id="capacity for both"),
         pytest.param([at("2Gi")], {"o": 1}, [1, 1], "yy", "yn", id="what is in flight is gone"),
         pytest.param([at("2Gi")], {"o": 9}, [1], "y", "n", id="more in flight than there is"),
         pytest.param([at("2Gi")], {"o": 2}, [0], "y", "y", id="nothing fits even where nothing is left"),
-        pytest.param([at("1Mi").maximum("1Gi")], {}, [1, 1], "yy", "yn", id="a maximum beyond the room, once"),
+        pytest.param([at("1Mi").maximum("1Gi")], {}, [1, 1], "yy", "yn", id="a maximum above the capacity, once"),
         pytest.param([at("8Gi").maximum("2Gi")], {"o": 5}, [2, 2, 1], "yyy", "yny", id="the maximum stays what it was"),
         pytest.param([at("8Gi")], {}, [9, 8], "ny", "ny", id="what does not fit takes nothing"),
-        pytest.param(
-            [at(None).maximum("1Gi")], {"o": 99}, [1, 1], "yy", "yy", id="room that is not told is not used up"
-        ),
+        pytest.param([at(None).maximum("1Gi")], {"o": 99}, [1, 1], "yy", "yy", id="an unknown capacity is not used up"),
         pytest.param([at("1Gi"), at("1Gi", name="p")], {}, [1, 1, 1], "yyy", "yyn", id="one from each of two pools"),
         pytest.param([at("3Gi"), at("2Gi", name="p")], {}, [2, 2], "yy", "yy", id="the one with most left comes first"),
         pytest.param(
@@ -263,7 +209,6 @@ def test_several_claims(
 
 @pytest.mark.parametrize("nodes", [1, 40])
 def test_absurd_sizes_do_not_overflow(nodes: int) -> None:
-    """Anybody may ask for 9Ei and name a node: such pools are full, and nothing breaks."""
     world = World(*(f"n{at}" for at in range(nodes)))
     world.put(at("9Ei", storage_class="x").typed())
     world.put(at(None, storage_class="y").maximum("9Ei").typed())
@@ -305,7 +250,6 @@ _history = st.lists(
 def test_pools_are_as_good_as_looking_at_every_object(
     first: list[CSIStorageCapacity], history: list[tuple[str, Any]], always: list[int], *, log_max: int, few: int
 ) -> None:
-    """Whatever objects came, were written, drawn from, and went, on whatever nodes; also if the logs were overrun."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ChangeLog, "log_max", log_max)
         patched.setattr(capacities_module, "_FEW", few)

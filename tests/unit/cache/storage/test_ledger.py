@@ -1,20 +1,22 @@
-"""What is in flight from capacity objects: docs/spec/volumes.md §12.1 B-1."""
+"""Capacity reservations: docs/spec/volumes.md §12.1 B-1."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
+import itertools
 from typing import Any
 
 import pytest
 
-from scheduler.api.storage_v1 import STORAGE_PROVISIONERS
+from scheduler.api.storage_v1 import PROVISIONED_BY, STORAGE_PROVISIONERS
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.capacity_reservations import GRACE_S, HOLD_S, SETTLE_S
 from scheduler.cache.storage.volumes import Volumes
 from simulator.builders.core import node
 from tests.support.clock import VirtualClock
-from tests.support.volumebuilders import a_capacity, a_claim, a_pv
+from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 
 GI = 2**30
 
@@ -32,7 +34,7 @@ class World:
         if with_objects:
             for zone in "ab":
                 self.write(zone)
-        self.told()
+        self.freed()
 
     def write(self, zone: str, room: str = "10Gi", *, version: str = "1", storage_class: str = "D") -> None:
         """The driver has written the object of a zone."""
@@ -64,8 +66,8 @@ class World:
         assert sum(entry.size for entry in counted) == sum(self.reservations.bytes_in_flight().values())
         return {zone: pool.in_flight // GI for zone, pool in pools.items() if pool is not None and pool.in_flight}
 
-    def told(self) -> set[str]:
-        """The classes whose room grew since the last look."""
+    def freed(self) -> set[str]:
+        """Return the classes whose free capacity grew since the last call."""
         freed = set(self.reservations.freed)
         self.reservations.freed.clear()
         return freed
@@ -88,19 +90,19 @@ def v(name: str, zone: str, claim: str) -> Any:
     [
         pytest.param([c()], {}, id="nothing is selected"),
         pytest.param([c().selected("")], {}, id="an empty node is none"),
-        pytest.param([c().selected("n1")], {"a": 3}, id="selected, by whomever"),
+        pytest.param([c().selected("n1")], {"a": 3}, id="selected"),
         pytest.param([c().selected("n1"), c("d", "2Gi").selected("n1")], {"a": 5}, id="two on one"),
         pytest.param([c().selected("n1"), c("d").selected("n2")], {"a": 3, "b": 3}, id="one on each"),
         pytest.param([c(size="30Gi").selected("n1")], {"a": 30}, id="more than there is"),
-        pytest.param([c().request(None).selected("n1")], {}, id="nothing asked for"),
-        pytest.param([c().selected("n9")], {}, id="a node that nobody knows"),
+        pytest.param([c().request(None).selected("n1")], {}, id="no request"),
+        pytest.param([c().selected("n9")], {}, id="an unknown node"),
         pytest.param([a_claim("c", "3Gi", "E").uid("c").selected("n1")], {}, id="a class without objects"),
         pytest.param([c().bound_to("v").selected("n1")], {}, id="bound before we looked"),
         pytest.param([c().wants("v").selected("n1")], {}, id="it has a volume already, if not for good"),
-        pytest.param([c().selected("n1"), c().selected("n2")], {"b": 3}, id="selected anew elsewhere"),
+        pytest.param([c().selected("n1"), c().selected("n2")], {"b": 3}, id="another node is selected"),
         pytest.param([c().selected("n1"), c()], {}, id="the annotation was removed"),
-        pytest.param([c().selected("n1"), c(size="5Gi").selected("n1")], {"a": 5}, id="it asks for more now"),
-        pytest.param([c().selected("n1"), c().selected("n1").deleting()], {}, id="nobody makes one for it any more"),
+        pytest.param([c().selected("n1"), c(size="5Gi").selected("n1")], {"a": 5}, id="it requests more now"),
+        pytest.param([c().selected("n1"), c().selected("n1").deleting()], {}, id="the claim is being deleted"),
         pytest.param(
             [c().selected("n1"), c().uid("other").selected("n2")], {"b": 3}, id="another claim of that name"
         ),
@@ -119,29 +121,28 @@ def test_what_is_selected_is_in_flight(claims: list[Any], taken: dict[str, int])
 
 
 def test_our_own_selection_counts_from_the_moment_it_is_assumed() -> None:
-    """And is given back if it is undone; waiting pods hear of that."""
     world = World()
     world.claim(c())
     world.volumes.claims.assume(c().selected("n1").typed())
 
-    assert ({"a": 3}, set()) == (world.taken(), world.told())
+    assert ({"a": 3}, set()) == (world.taken(), world.freed())
 
     world.volumes.claims.restore(c().selected("n1").typed())
 
-    assert ({}, {"D"}) == (world.taken(), world.told())
+    assert ({}, {"D"}) == (world.taken(), world.freed())
 
     world.volumes.claims.assume(c().selected("n1").typed())
     world.claim(c().selected("n1").resource_version("2"))
 
-    assert ({"a": 3}, set()) == (world.taken(), world.told())
+    assert ({"a": 3}, set()) == (world.taken(), world.freed())
 
     world.gone("c")
 
-    assert ({}, {"D"}) == (world.taken(), world.told())
+    assert ({}, {"D"}) == (world.taken(), world.freed())
 
 
 @pytest.mark.parametrize(
-    ("rooms", "sizes", "taken"),
+    ("capacities", "sizes", "taken"),
     [
         pytest.param({"a": "10Gi", "c": "9Gi"}, ["3Gi"], {"a": 3}, id="from the one with most left"),
         pytest.param({"a": "10Gi", "c": "9Gi"}, ["3Gi", "3Gi"], {"a": 3, "c": 3}, id="then from the other"),
@@ -152,9 +153,9 @@ def test_our_own_selection_counts_from_the_moment_it_is_assumed() -> None:
         pytest.param({"a": "4Gi", "c": "3Gi"}, ["5Gi"], {"a": 5}, id="from the largest, if it fits nowhere"),
     ],
 )
-def test_two_objects_for_one_node(rooms: dict[str, str], sizes: list[str], taken: dict[str, int]) -> None:
+def test_two_objects_for_one_node(capacities: dict[str, str], sizes: list[str], taken: dict[str, int]) -> None:
     world = World(with_objects=False)
-    for name, told in rooms.items():
+    for name, told in capacities.items():
         room, _, largest = told.partition(" of ")
         obj = a_capacity(name, "D", room).where("zone", "a")
         world.put(obj.maximum(largest) if largest else obj)
@@ -175,12 +176,11 @@ def bound(world: World, at: float = 0) -> None:
 
 
 def test_a_new_volume_counts_until_its_object_is_written() -> None:
-    """The driver measures after it has made the volume; then it is in what the object says."""
     world = World()
     bound(world)
     world.pass_(GRACE_S)
 
-    assert ({"a": 3}, set()) == (world.taken(), world.told())
+    assert ({"a": 3}, set()) == (world.taken(), world.freed())
 
     world.write("b", version="2")
 
@@ -188,7 +188,7 @@ def test_a_new_volume_counts_until_its_object_is_written() -> None:
 
     world.write("a", "7Gi", version="2")
 
-    assert ({}, {"D"}) == (world.taken(), world.told())
+    assert ({}, {"D"}) == (world.taken(), world.freed())
 
 
 def test_an_object_written_at_that_very_moment_may_be_older_than_the_volume() -> None:
@@ -213,7 +213,7 @@ def test_an_object_that_shrank_by_the_volume_was_measured_after_it_however_soon(
     world.pass_(GRACE_S / 2)
     world.write("a", "7Gi", version="2")
 
-    assert ({}, {"D"}) == (world.taken(), world.told())
+    assert ({}, {"D"}) == (world.taken(), world.freed())
 
 
 def test_the_same_version_again_is_no_write() -> None:
@@ -241,11 +241,11 @@ def test_an_object_that_is_never_written_again() -> None:
     bound(world)
     world.pass_(SETTLE_S - 1)
 
-    assert ({"a": 3}, set()) == (world.taken(), world.told())
+    assert ({"a": 3}, set()) == (world.taken(), world.freed())
 
     world.pass_(1)
 
-    assert ({}, {"D"}) == (world.taken(), world.told())
+    assert ({}, {"D"}) == (world.taken(), world.freed())
 
 
 def test_a_volume_that_is_gone_at_once() -> None:
@@ -253,11 +253,11 @@ def test_a_volume_that_is_gone_at_once() -> None:
     bound(world)
     world.gone("c")
 
-    assert ({}, {"D"}) == (world.taken(), world.told())
+    assert ({}, {"D"}) == (world.taken(), world.freed())
 
 
 def test_a_new_volume_whose_object_is_replaced() -> None:
-    """Who serves its node now has the charge, for as long as it would have lasted."""
+    """The pool that serves its node now is charged for the remaining time."""
     world = World()
     bound(world)
     world.remove("a")
@@ -286,12 +286,12 @@ def pair() -> World:
     world.write("a", "7Gi", version="2")
     assert {"a": 3} == world.taken()
     world.claim(c().resource_version("2"))
-    world.told()
+    world.freed()
     return world
 
 
-def test_a_claim_that_cannot_go_elsewhere_keeps_its_room() -> None:
-    """Its sibling's volume is in zone a: whoever takes that room leaves the pod with half of its volumes."""
+def test_a_claim_that_cannot_go_elsewhere_keeps_its_reservation() -> None:
+    """Its sibling's volume is in zone a: another use of that capacity leaves the pod with half of its volumes."""
     world = pair()
 
     assert {"a": 3} == world.taken()
@@ -315,12 +315,11 @@ def test_a_claim_that_cannot_go_elsewhere_keeps_its_room() -> None:
         pytest.param(lambda world: world.claim(a_claim("c", "3Gi", "D").uid("new")), id="a namesake, never tried"),
     ],
 )
-def test_until(ends: Any) -> None:
-    """And whoever waits for room hears of it."""
+def test_the_reservation_ends(ends: Any) -> None:
     world = pair()
     ends(world)
 
-    assert ({}, {"D"}) == (world.taken(), world.told())
+    assert ({}, {"D"}) == (world.taken(), world.freed())
 
 
 @pytest.mark.parametrize(
@@ -334,8 +333,8 @@ def test_until(ends: Any) -> None:
         ),
     ],
 )
-def test_it_is_not_looked_at_for_ever_because_it_lost_its_node(ends: Any) -> None:
-    """Where nodes never change nobody else would clear that up."""
+def test_a_claim_that_lost_its_node_is_forgotten_in_the_end(ends: Any) -> None:
+    """Where nodes never change, no other event would remove it."""
     world = pair()
     before = set(world.reservations._lost)
     ends(world)
@@ -344,7 +343,6 @@ def test_it_is_not_looked_at_for_ever_because_it_lost_its_node(ends: Any) -> Non
 
 
 def test_what_was_given_up_stays_so_until_it_is_bound() -> None:
-    """A node that is selected again begins no other ten minutes."""
     world = pair()
     world.pass_(HOLD_S)
     assert {} == world.taken()
@@ -363,7 +361,6 @@ def test_what_was_given_up_stays_so_until_it_is_bound() -> None:
 
 
 def test_where_it_could_still_go_to_several_objects_nothing_is_held() -> None:
-    """And as soon as only one is left, that one."""
     world = pair()
     world.put(a_capacity("c", "D", "10Gi").where("zone", "a"))
     world.remove("a")
@@ -384,7 +381,6 @@ def test_where_it_could_still_go_to_several_objects_nothing_is_held() -> None:
 
 
 def test_nodes_that_come_to_a_siblings_volume() -> None:
-    """The volume's zone had no node when the claim was stranded."""
     world = pair()
     world.nodes.remove_node("n1")
     world.claim(c().label("x", "y").resource_version("3"))
@@ -399,7 +395,6 @@ def test_nodes_that_come_to_a_siblings_volume() -> None:
 
 
 def test_a_pod_is_not_in_its_own_way() -> None:
-    """While it is judged, what it has in flight is not there; nobody is told, and an error changes nothing."""
     world = World()
     world.claim(c().selected("n1"))
     world.claim(c("d", "2Gi").selected("n1"))
@@ -409,4 +404,192 @@ def test_a_pod_is_not_in_its_own_way() -> None:
         assert {} == world.taken()
         raise ZeroDivisionError
 
-    assert ({"a": 5}, set()) == (world.taken(), world.told())
+    assert ({"a": 5}, set()) == (world.taken(), world.freed())
+
+
+def test_how_long_by_state() -> None:
+    world = World()
+    assert world.reservations.oldest_s() == {"flying": 0, "settling": 0, "stranded": 0}
+    world.claim(c().selected("n1"))
+    world.pass_(100)
+    world.claim(c("d").selected("n1"))
+    world.pass_(10)
+    assert world.reservations.oldest_s() == {"flying": 110, "settling": 0, "stranded": 0}
+
+    world.volumes.set_volume(v("pv", "a", "c").typed())
+    world.claim(c().selected("n1").bound_to("pv").resource_version("2"))
+    world.pass_(5)
+    assert world.reservations.oldest_s() == {"flying": 15, "settling": 5, "stranded": 0}
+
+
+def test_what_took_too_long_is_counted() -> None:
+    world = World()
+    for name, zone, name_of_node in (("c", "a", "n1"), ("d", "b", "n2")):
+        world.claim(c(name).selected(name_of_node))
+        world.volumes.set_volume(v(f"pv-{name}", zone, name).typed())
+        world.claim(c(name).selected(name_of_node).bound_to(f"pv-{name}").resource_version("2"))
+    world.pass_(10)
+    world.write("b", "7Gi", version="2")
+    assert world.taken() == {"a": 3}
+    world.pass_(SETTLE_S)
+
+    assert world.taken() == {}
+    assert world.reservations.expired == {"flying": 0, "settling": 1, "stranded": 0}
+
+
+def test_drift_shows_wrong_sums() -> None:
+    world = World()
+    world.claim(c().selected("n1"))
+    world.claim(c("d", "2Gi").selected("n2"))
+    assert (world.taken(), world.reservations.drift_bytes()) == ({"a": 3, "b": 2}, 0)
+
+    for zone, amount in (("a", 4), ("b", -2)):
+        pool = world.volumes.capacities.pool(f"default/{zone}")
+        assert pool is not None
+        pool.in_flight += amount * GI
+    assert world.reservations.drift_bytes() == 6 * GI
+
+
+def test_classes_of_which_nothing_is_in_flight_are_shown() -> None:
+    """A gauge that comes and goes looks like one that is not scraped; static classes have nothing in flight."""
+    world = World()
+    for each in (a_class("D", "p"), a_class("E", "p"), a_class("local")):
+        world.volumes.set_class(each.typed())
+    world.claim(c().selected("n1"))
+
+    assert world.volumes.bytes_in_flight() == {"D": 3 * GI, "E": 0}
+
+
+YOUNG_S = 30.0
+
+
+def started(world: World, age_s: float = YOUNG_S) -> str:
+    """Return the timestamp of `age_s` before now."""
+    return dt.datetime.fromtimestamp(world.clock.wall() - age_s, dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def made(world: World, age_s: float = YOUNG_S, *, version: str = "20", zone: str = "a") -> Any:
+    """The volume of claim c, made by a provisioner `age_s` before now."""
+    made = v("vc", zone, "c").phase("Bound").annotation(PROVISIONED_BY, "p").resource_version(version)
+    return made.set({"metadata": {"creationTimestamp": started(world, age_s)}})
+
+
+def bound_claim() -> Any:
+    return c().selected("n1").bound_to("vc").resource_version("21")
+
+
+def capacity(version: str = "10") -> Any:
+    return a_capacity("a", "D", "10Gi").where("zone", "a").resource_version(version)
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("claim", "volume", "capacity"))))
+def test_it_is_charged_in_whatever_order_the_objects_are_listed(order: tuple[str, ...]) -> None:
+    world = World(with_objects=False)
+    for what in order:
+        if what == "claim":
+            world.claim(bound_claim())
+        elif what == "volume":
+            world.volumes.set_volume(made(world).typed())
+        else:
+            world.put(capacity())
+
+    assert {"a": 3} == world.taken()
+
+
+@pytest.mark.parametrize(
+    ("change", "taken"),
+    [
+        pytest.param({}, {"a": 3}, id="the volume is younger than what the object says"),
+        pytest.param({"capacity": capacity("30")}, {}, id="the object was written since"),
+        pytest.param({"age_s": SETTLE_S}, {}, id="the volume is old"),
+        pytest.param({"age_s": -5.0}, {"a": 3}, id="the clock of the server is ahead"),
+        pytest.param({"claim": c().bound_to("vc")}, {}, id="no node was selected: it was not made for a pod"),
+        pytest.param({"claim": c().uid("new").selected("n1").bound_to("vc")}, {}, id="another claim of that name"),
+        pytest.param({"volume": v("vc", "a", "c")}, {}, id="a volume made by hand"),
+        pytest.param({"capacity": capacity("not a number")}, {"a": 3}, id="versions that cannot be compared"),
+    ],
+)
+def test_which_volumes_are_charged(change: dict[str, Any], taken: dict[str, int]) -> None:
+    world = World(with_objects=False)
+    world.put(change.get("capacity", capacity()))
+    world.claim(change.get("claim", bound_claim()))
+    world.volumes.set_volume(change.get("volume", made(world, change.get("age_s", YOUNG_S))).typed())
+
+    assert taken == world.taken()
+
+
+def restarted(world: World | None = None) -> World:
+    """A process that has just listed everything."""
+    world = world or World(with_objects=False)
+    world.put(capacity())
+    world.claim(bound_claim())
+    world.volumes.set_volume(made(world).typed())
+    assert {"a": 3} == world.taken()
+    return world
+
+
+def test_it_is_charged_until_the_volume_is_two_minutes_old() -> None:
+    world = restarted()
+    world.pass_(SETTLE_S - YOUNG_S - 1)
+
+    assert {"a": 3} == world.taken()
+
+    world.pass_(1)
+
+    assert ({}, {"D"}) == (world.taken(), world.freed())
+
+
+def test_it_is_charged_until_its_object_is_written_and_then_never_again() -> None:
+    world = restarted()
+    world.pass_(GRACE_S)
+    world.put(capacity("30"))
+
+    assert {} == world.taken()
+
+    world.claim(bound_claim().label("x", "y").resource_version("40"))
+    world.volumes.set_volume(made(world, version="41").typed())
+
+    assert {} == world.taken()
+
+
+@pytest.mark.parametrize(
+    "now",
+    [
+        pytest.param(node("n1").label("zone", "b"), id="its node is in another zone by now"),
+        pytest.param(None, id="its node is gone"),
+    ],
+)
+def test_it_is_charged_where_the_volume_is(now: Any) -> None:
+    world = World(with_objects=False)
+    world.nodes.remove_node("n1")
+    for each in (now, node("n3").label("zone", "a")):
+        if each is not None:
+            world.nodes.set_node(each.typed())
+    world.write("b")
+
+    assert {"a": 3} == restarted(world).taken()
+
+
+@pytest.mark.parametrize(
+    ("version", "taken"),
+    [
+        pytest.param("30", {}, id="an object written after the volume counts it"),
+        pytest.param("10", {"a": 3}, id="an object written before the volume does not count it"),
+    ],
+)
+def test_a_daemon_that_runs_takes_an_object_that_is_made_again_as_one_that_starts(
+    version: str, taken: dict[str, int]
+) -> None:
+    """Charged twice, the volume would keep pods that fit waiting for up to two minutes."""
+    world = World(with_objects=False)
+    world.put(capacity("5"))
+    world.claim(c().selected("n1"))
+    world.volumes.set_volume(made(world).typed())
+    world.claim(bound_claim())
+
+    assert {"a": 3} == world.taken()
+
+    world.remove("a")
+    world.put(capacity(version))
+
+    assert taken == world.taken()

@@ -30,8 +30,9 @@ from scheduler.cache.storage.volumes import Volumes
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import NodeSet
 from tests.support.clock import VirtualClock
+from tests.unit.cache.leftovers import leftovers
 from tests.unit.cache.nodes.labelled_nodes import NAMES, Step, affinities, node_steps, take, where
-from tests.unit.cache.storage.storage_objects import at_version, capacities, mostly, told
+from tests.unit.cache.storage.storage_objects import at_version, capacities, mostly, with_selected_node
 from tests.unit.wakeups.literal_volumes import affinity_admits, selector_admits
 
 KEYS = [f"default/c{at}" for at in range(4)]
@@ -130,13 +131,13 @@ class World:
         key = more if isinstance(more, str) else more[0] if isinstance(more[0], str) else more[0].key
         stored = claims.get_api(key)
         if what == "claim":
-            claims.set(at_version(told(*more), self.at))
+            claims.set(at_version(with_selected_node(*more), self.at))
         elif stored is None:
             return
         elif what == "pick":
-            claims.set(at_version(told(bind(stored, ""), more[1]), self.at))
+            claims.set(at_version(with_selected_node(bind(stored, ""), more[1]), self.at))
         elif what == "assume":
-            claims.assume(told(stored, more[1]))
+            claims.assume(with_selected_node(stored, more[1]))
         elif what == "restore":
             claims.restore(stored)
         elif what == "bind":
@@ -165,7 +166,7 @@ class World:
 
     def serving(self, storage_class: str, nodes: NodeSet) -> set[str]:
         """Keys of objects that some of these nodes can draw from."""
-        objects = [pool.obj for pool in self.volumes.capacities._objects.values()]
+        objects = [pool.obj for pool in self.volumes.capacities]
         return {
             obj.key
             for obj in objects
@@ -205,7 +206,7 @@ class World:
                 assert self.volumes.capacities.pool(entry.pool.key) is entry.pool
                 assert entry.claim.storage_class == entry.pool.obj.storage_class_name
                 charged[entry.pool.key] += entry.size
-        in_flight = {key: pool.in_flight for key, pool in self.volumes.capacities._objects.items()}
+        in_flight = {pool.key: pool.in_flight for pool in self.volumes.capacities}
         assert not any(amount < 0 for amount in in_flight.values())
         assert {key: charged[key] for key in in_flight} == in_flight
         assert self.reservations.drift_bytes() == 0
@@ -215,8 +216,8 @@ class World:
         self.reservations.catch_up()
         self.check_sums()
         by_state: dict[str, dict[str, Reservation]] = {"flying": {}, "settling": {}, "stranded": {}}
-        for uid, entry in self.reservations._entries.items():
-            by_state[entry.state][uid] = entry
+        for entry in self.reservations:
+            by_state[entry.state][entry.claim.metadata.uid] = entry
         now = self.clock.now()
         flying = self.flying()
         assert set(flying) == set(by_state["flying"])
@@ -238,7 +239,7 @@ class World:
             assert entry.pool is None or entry.pool.key == entry.wanted
 
     def check_restart(self, turn: random.Random) -> None:
-        """Who knows nothing but the objects, in any order, charges all that flies and all that is held."""
+        """Check that a new cache charges the same reservations, in whatever order it gets the objects."""
         fresh = World(self.clock)
         steps: list[tuple[str, Any]] = [("plan", plan) for plan in self.plans]
         for name in NAMES:
@@ -248,12 +249,12 @@ class World:
                 step: Step = (name, dict(node.metadata.labels))
                 steps.append(("node", step))
         objects: list[Any] = [*self.volumes.claims, *self.volumes.volumes]
-        objects += [pool.obj for pool in self.volumes.capacities._objects.values()]
+        objects += [pool.obj for pool in self.volumes.capacities]
         for step_or_object in turn.sample([*steps, *objects], len(steps) + len(objects)):
             fresh.feed(step_or_object)
         fresh.check_entries()
         for claim in fresh.volumes.claims:
-            entry = fresh.reservations._entries.get(claim.metadata.uid)
+            entry = next((e for e in fresh.reservations if e.claim.metadata.uid == claim.metadata.uid), None)
             if claim.spec.volume_name or claim.selected_node:
                 continue
             tied = fresh.tied(claim)
@@ -283,10 +284,7 @@ class World:
         assert set() == self.reservations._lost
         take(self.nodes, (NAMES[0], {"zone": "c"}))
         self.check_entries()
-        reservations = self.reservations
-        assert ({}, {}, {}) == (reservations._entries, reservations._by_class, reservations._by_pool)
-        assert ({}, {}, {}) == (reservations._waiting, reservations._began, reservations._promised)
-        assert (set(), {}) == (reservations._lost, reservations._plans)
+        assert leftovers(self.reservations, spared=frozenset({"expired", "freed"})) == {}
 
 
 def bind(claim: PersistentVolumeClaim, volume_name: str) -> PersistentVolumeClaim:
@@ -315,18 +313,17 @@ def test_every_byte_is_charged_once_and_given_back(
     turn: random.Random,
     eager: bool,
 ) -> None:
-    """And whoever waits for room of a class is told when some of it is given back."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ChangeLog, "log_max", log_max)
         world = World()
         for what, more in _start[:some] + [("object", obj) for obj in first] + history:
-            before = {key: pool.in_flight for key, pool in world.volumes.capacities._objects.items()}
+            before = {pool.key: pool.in_flight for pool in world.volumes.capacities}
             world.reservations.freed.clear()
             world.take(what, more)
             world.check_sums()
             if what not in _OBJECTS_MOVE:
-                for key, pool in world.volumes.capacities._objects.items():
-                    assert pool.in_flight >= before[key] or pool.obj.storage_class_name in world.reservations.freed
+                for pool in world.volumes.capacities:
+                    assert pool.in_flight >= before[pool.key] or pool.obj.storage_class_name in world.reservations.freed
             if eager:
                 world.check_entries()
         world.check_entries()

@@ -1,4 +1,4 @@
-"""How long, and for which of several claims, room is taken for volumes that do not come (docs/spec/volumes.md §12.1 B-1)."""
+"""Time limits and rivals of reservations for volumes that do not come (docs/spec/volumes.md §12.1 B-1)."""
 
 from __future__ import annotations
 
@@ -26,10 +26,9 @@ def with_sibling() -> World:
 
 @pytest.mark.parametrize("flight_s", [3.0, 60.0, HOLD_S + 60.0])
 @pytest.mark.parametrize("has_sibling", [True, False])
-def test_a_claim_that_is_selected_again_and_again_takes_room_for_ten_minutes_in_all(
+def test_a_claim_that_is_selected_again_and_again_reserves_capacity_for_ten_minutes_in_all(
     flight_s: float, has_sibling: bool
 ) -> None:
-    """Its provisioner refuses it each time."""
     world = with_sibling() if has_sibling else World()
     taken = {}
     while world.clock.now() < 2 * HOLD_S:
@@ -55,17 +54,17 @@ def test_what_was_never_written_begins_no_time() -> None:
         assert {} == world.taken()
 
 
-def test_a_selected_node_whose_volume_never_comes_takes_room_for_ten_minutes() -> None:
-    """Some provisioners try for ever and leave the node selected. The entry stays, so that it can be seen and cleared."""
+def test_a_selected_node_whose_volume_never_comes_reserves_capacity_for_ten_minutes() -> None:
+    """Some provisioners retry permanently and leave the node selected. The entry stays, so that it can be seen and cleared."""
     world = World()
     world.claim(c().selected("n1"))
     world.pass_(HOLD_S - 1)
 
-    assert ({"a": 3}, set()) == (world.taken(), world.told())
+    assert ({"a": 3}, set()) == (world.taken(), world.freed())
 
     world.pass_(1)
 
-    assert ({}, {"D"}, 1) == (world.taken(), world.told(), world.reservations.expired["flying"])
+    assert ({}, {"D"}, 1) == (world.taken(), world.freed(), world.reservations.expired["flying"])
     assert [("flying", None)] == [(entry.state, entry.pool) for entry in world.reservations]
     assert HOLD_S == world.reservations.oldest_s()["flying"]
 
@@ -74,7 +73,7 @@ def test_a_selected_node_whose_volume_never_comes_takes_room_for_ten_minutes() -
     ("then", "taken"),
     [
         pytest.param(c().selected("n1").label("x", "y"), {}, id="something else is written to the claim"),
-        pytest.param(c(size="4Gi").selected("n1"), {}, id="it asks for more"),
+        pytest.param(c(size="4Gi").selected("n1"), {}, id="it requests more"),
         pytest.param(c().selected("n2"), {}, id="another node is selected"),
         pytest.param(c(), {}, id="no node is selected any more"),
         pytest.param(
@@ -84,7 +83,6 @@ def test_a_selected_node_whose_volume_never_comes_takes_room_for_ten_minutes() -
     ],
 )
 def test_after_ten_minutes(then: Any, taken: dict[str, int]) -> None:
-    """The time begins again only with another claim."""
     world = World()
     world.claim(c().selected("n1"))
     world.pass_(HOLD_S)
@@ -108,8 +106,8 @@ def test_nodes_that_change_do_not_begin_another_ten_minutes() -> None:
 # -- two pods that exclude each other ----------------------------------------------------------------------------------
 
 
-def rivals(room: str, *pods: tuple[str, ...]) -> World:
-    """Pods whose first claim is bound in zone a, and whose others have lost their nodes, one second after the other."""
+def rivals(capacity: str, *pods: tuple[str, ...]) -> World:
+    """Pods whose first claim is bound in zone a, and whose other claims have lost their nodes, one second after the other."""
     world = World()
     world.write("a", "90Gi", version="2")
     for claims in pods:
@@ -119,8 +117,8 @@ def rivals(room: str, *pods: tuple[str, ...]) -> World:
         world.claim(c(claims[0]).bound_to(f"v{claims[0]}"))
         world.reservations.plan([f"default/{name}" for name in claims])
         world.pass_(1)
-    world.write("a", room, version="3")
-    world.told()
+    world.write("a", capacity, version="3")
+    world.freed()
     return world
 
 
@@ -130,22 +128,22 @@ def holding(world: World) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("room", "pods", "held"),
+    ("capacity", "pods", "held"),
     [
-        pytest.param("6Gi", [("c", "d"), ("e", "f")], {"d", "f"}, id="room for both"),
-        pytest.param("5Gi", [("c", "d"), ("e", "f")], {"d"}, id="room for one: the first pod"),
-        pytest.param("2Gi", [("c", "d"), ("e", "f")], set(), id="room for none"),
+        pytest.param("6Gi", [("c", "d"), ("e", "f")], {"d", "f"}, id="capacity for both pods"),
+        pytest.param("5Gi", [("c", "d"), ("e", "f")], {"d"}, id="capacity for one: the first pod"),
+        pytest.param("2Gi", [("c", "d"), ("e", "f")], set(), id="capacity for no pod"),
         pytest.param("7Gi", [("c", "d", "d2"), ("e", "f", "f2")], {"d", "d2"}, id="a pod has all that it needs"),
         pytest.param("4Gi", [("c", "d", "d2"), ("e", "f")], {"f"}, id="half of what a pod needs is for another pod"),
         pytest.param("3Gi", [("c", "d"), ("e", "d")], {"d"}, id="pods that share the claim"),
     ],
 )
-def test_only_pods_that_can_be_served_hold_room(room: str, pods: list[tuple[str, ...]], held: set[str]) -> None:
-    assert held == holding(rivals(room, *pods))
+def test_only_pods_that_can_be_served_hold_capacity(capacity: str, pods: list[tuple[str, ...]], held: set[str]) -> None:
+    assert held == holding(rivals(capacity, *pods))
 
 
 def test_pools_of_two_classes_are_given_to_one_pod() -> None:
-    """Each pod needs 3 Gi of both classes, and there is room for one pod: each having one class helps neither."""
+    """Each pod needs 3 Gi of both classes, and there is capacity for one pod: one class for each pod would help neither."""
     world = World()
     for name, storage_class in (("a", "D"), ("c", "E")):
         world.put(a_capacity(name, storage_class, "3Gi").where("zone", "a").resource_version("2"))
@@ -167,7 +165,7 @@ def test_pools_of_two_classes_are_given_to_one_pod() -> None:
         pytest.param(lambda world: world.gone("d"), id="the claim that held it is gone"),
         pytest.param(lambda world: world.reservations.end_plan(["default/c", "default/d"]), id="its pod is gone"),
         pytest.param(lambda world: world.pass_(HOLD_S - 2), id="its time has passed"),
-        pytest.param(lambda world: world.write("a", "6Gi", version="4"), id="there is room for both"),
+        pytest.param(lambda world: world.write("a", "6Gi", version="4"), id="there is capacity for both"),
         pytest.param(lambda world: world.claim(c("d", "2Gi").resource_version("9")), id="it needs less"),
     ],
 )
@@ -179,17 +177,15 @@ def test_then_the_other_pod_holds_it(happens: Any) -> None:
     assert "f" in holding(world)
 
 
-def test_room_that_shrinks_is_held_for_one_pod_only() -> None:
-    """The pod that does not hold it any more is told."""
+def test_capacity_that_shrinks_is_held_for_one_pod_only() -> None:
     world = rivals("6Gi", ("c", "d"), ("e", "f"))
-    assert ({"d", "f"}, set()) == (holding(world), world.told())
+    assert ({"d", "f"}, set()) == (holding(world), world.freed())
     world.write("a", "5Gi", version="4")
 
-    assert ({"d"}, {"D"}) == (holding(world), world.told())
+    assert ({"d"}, {"D"}) == (holding(world), world.freed())
 
 
 def test_what_is_selected_goes_before_what_is_held() -> None:
-    """Another scheduler has selected a node: that volume is made whatever waits."""
     world = rivals("5Gi", ("c", "d"))
     world.claim(c("x", "4Gi").selected("n1"))
 
@@ -204,7 +200,6 @@ def test_what_is_selected_goes_before_what_is_held() -> None:
 
 
 def test_a_volume_that_is_made_stays_where_it_is() -> None:
-    """Its node moves, and its pool does not."""
     world = World()
     world.claim(c().selected("n1"))
     world.claim(c().selected("n1").bound_to("v").resource_version("2"))
@@ -219,7 +214,6 @@ def test_a_volume_that_is_made_stays_where_it_is() -> None:
 
 
 def test_the_plan_of_a_pod_that_uses_a_claim_twice() -> None:
-    """It is the plan of its different claims, and ends with the pod."""
     world = pair()
     world.reservations.plan(["default/c", "default/c", "default/d"])
     for claims in (["default/c", "default/d"], ["default/c", "default/c", "default/d"]):

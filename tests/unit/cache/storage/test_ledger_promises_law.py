@@ -1,6 +1,6 @@
 """What the ledger promises to pods that wait, over random histories of two zones (docs/spec/volumes.md §12.1 B-1).
 
-A pod that would fit if nothing were booked fits within ten minutes; of pods that exclude each other one holds room; a
+A pod that would fit if nothing were booked fits within ten minutes; of pods that exclude each other one holds capacity; a
 restart changes nothing; and no more is promised than there is. Provisioners succeed, refuse for good, never answer, or
 answer late; nodes go and come back elsewhere; two classes may draw from one pool.
 """
@@ -75,7 +75,7 @@ class History:
         for name, zone in self.zones.items():
             self.nodes.set_node(node(name).label("zone", zone).typed())
         for obj in self.objects.values():
-            self.show_room(obj)
+            self.show_capacity(obj)
         for _, _, volume in self.volumes.values():
             self.cache.set_volume(volume)
         for claim in self.claims.values():
@@ -119,7 +119,7 @@ class History:
             built = built.selected(claim.node)
         self.cache.claims.set((built.bound_to(claim.volume) if claim.volume else built).typed())
 
-    def show_room(self, obj: Any) -> None:
+    def show_capacity(self, obj: Any) -> None:
         old = self.cache.capacities.pool(obj.key)
         self.reservations.pool_changed(old, self.cache.capacities.put(obj))
 
@@ -136,11 +136,11 @@ class History:
         return built.resource_version(self.newer()).typed()
 
     def publish(self) -> None:
-        """Of both classes; an object is written if its room has changed."""
+        """Of both classes; an object is written if its capacity has changed."""
         for key, old in self.objects.items():
             if old.capacity.value != self.free(key[1]) * GI:
                 self.objects[key] = self.capacity(*key)
-                self.show_room(self.objects[key])
+                self.show_capacity(self.objects[key])
 
     # -- steps ---------------------------------------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class History:
         self.check_holds()
         now = self.clock.now()
         known = {entry.claim.metadata.uid for entry in self.reservations}
-        if known - self.promised:  # a rival that took room for the first time: its ten minutes begin
+        if known - self.promised:  # a rival with its first reservation: its ten minutes begin
             self.unfit_since.clear()
             self.promised |= known
         for zone in ZONES:
@@ -248,7 +248,7 @@ class History:
                 assert now - self.unfit_since.setdefault(zone, now) < HOLD_S
 
     def check_holds(self) -> None:
-        """A pod holds room for all its stranded claims or for none, and all that hold some can have it together."""
+        """A pod holds capacity for all its stranded claims or for none. All holders fit together."""
         for claims in self.pods:
             found = [e for e in self.reservations if e.wanted and e.claim.metadata.uid in {c.name for c in claims}]
             assert len({entry.pool is None for entry in found}) <= 1

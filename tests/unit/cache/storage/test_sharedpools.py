@@ -1,4 +1,4 @@
-"""Storage classes of one driver that draw from one room (docs/spec/volumes.md §12.1 B-1)."""
+"""Storage classes of one driver that share one pool (docs/spec/volumes.md §12.1 B-1)."""
 
 from __future__ import annotations
 
@@ -23,12 +23,14 @@ class Classes:
         for name in names:
             self.world.volumes.set_class(a_class(name, "q" if name == other_driver else "p").typed())
             self.publish(name, 10)
-        self.world.told()
+        self.world.freed()
 
-    def publish(self, storage_class: str, room: int) -> None:
-        """The driver has measured its room."""
+    def publish(self, storage_class: str, capacity: int) -> None:
+        """Publish a capacity that the driver has measured."""
         self._versions += 1
-        obj = a_capacity(storage_class.lower(), storage_class, f"{room}Gi").where("zone", self._zones[storage_class])
+        obj = a_capacity(storage_class.lower(), storage_class, f"{capacity}Gi").where(
+            "zone", self._zones[storage_class]
+        )
         self.world.put(obj.resource_version(f"{self._versions}"))
 
     def select(self, name: str, storage_class: str, size: int) -> None:
@@ -80,7 +82,9 @@ def learned(classes: Classes) -> Classes:
         pytest.param(learned(Classes("D", "E", other_zone="E")), {"D": 4, "E": 0}, id="not from other nodes"),
     ],
 )
-def test_a_volume_of_one_class_takes_room_of_those_that_share_it(classes: Classes, in_flight: dict[str, int]) -> None:
+def test_a_volume_of_one_class_reduces_the_capacity_of_classes_that_share_the_pool(
+    classes: Classes, in_flight: dict[str, int]
+) -> None:
     classes.select("c", "D", 4)
 
     assert in_flight == classes.in_flight()
@@ -100,7 +104,7 @@ def test_a_volume_of_one_class_takes_room_of_those_that_share_it(classes: Classe
         pytest.param({"D": 7}, False, id="it was not measured again"),
     ],
 )
-def test_what_the_room_of_another_class_says(published: dict[str, int], shares: bool) -> None:
+def test_sharing_is_learned_from_the_capacity_of_another_class(published: dict[str, int], shares: bool) -> None:
     classes = Classes("D", "E")
     classes.make("first", "D", 3)
     classes.pass_(GRACE_S)
@@ -110,7 +114,7 @@ def test_what_the_room_of_another_class_says(published: dict[str, int], shares: 
     assert shares is classes.world.volumes.capacities.sharing.shares("D", "E")
 
 
-def test_volumes_of_its_own_explain_a_smaller_room() -> None:
+def test_volumes_of_the_class_explain_a_smaller_capacity() -> None:
     classes = Classes("D", "E")
     classes.make("first", "D", 3)
     classes.make("second", "E", 3)
@@ -129,34 +133,33 @@ def test_volumes_of_its_own_explain_a_smaller_room() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wait_s", "room"),
+    ("wait_s", "capacity"),
     [
         pytest.param(GRACE_S / 2, 10, id="the object may have been measured before"),
         pytest.param(601.0, 10, id="the volume was made long ago"),
         pytest.param(GRACE_S, 9, id="the write before may have been measured before, or after"),
     ],
 )
-def test_nothing_is_learned_from_a_volume_that_says_nothing(wait_s: float, room: int) -> None:
+def test_nothing_is_learned_from_a_volume_that_says_nothing(wait_s: float, capacity: int) -> None:
     classes = Classes("D", "E")
     classes.make("first", "D", 3)
-    if room < 10:
-        classes.publish("E", room)
+    if capacity < 10:
+        classes.publish("E", capacity)
     classes.pass_(wait_s)
-    classes.publish("E", room - 3)
+    classes.publish("E", capacity - 3)
 
     assert not classes.world.volumes.capacities.sharing.shares("D", "E")
 
 
 def test_classes_share_until_it_is_seen_otherwise() -> None:
-    """The room of E does not fall by the next volume of D."""
     classes = learned(Classes("D", "E"))
     classes.make("second", "D", 3)
     assert {"D": 3, "E": 3} == classes.in_flight()
     classes.pass_(GRACE_S)
-    classes.world.told()
+    classes.world.freed()
     classes.publish("E", 7)
 
-    assert ({"D": 3, "E": 0}, {"E"}) == (classes.in_flight(), classes.world.told())
+    assert ({"D": 3, "E": 0}, {"E"}) == (classes.in_flight(), classes.world.freed())
 
 
 def test_of_three_classes_two_share() -> None:
@@ -171,17 +174,17 @@ def test_of_three_classes_two_share() -> None:
 
 
 @pytest.mark.parametrize("ends", [SETTLE_S, GRACE_S])
-def test_pods_that_wait_for_either_class_are_told_when_room_comes_free(ends: float) -> None:
+def test_pods_that_wait_for_either_class_are_woken_when_capacity_is_freed(ends: float) -> None:
     classes = Classes("D", "E", mode="all")
     classes.make("c", "D", 3)
     classes.pass_(ends)
     if ends == GRACE_S:
         classes.publish("D", 7)
 
-    assert ({"D": 0, "E": 0}, {"D", "E"}) == (classes.in_flight(), classes.world.told())
+    assert ({"D": 0, "E": 0}, {"D", "E"}) == (classes.in_flight(), classes.world.freed())
 
 
-def test_an_object_that_goes_takes_its_bookings_from_the_classes_that_share_its_room() -> None:
+def test_an_object_that_goes_takes_its_bookings_from_the_classes_that_share_its_pool() -> None:
     classes = Classes("D", "E", mode="all")
     classes.select("c", "D", 3)
     classes.world.remove("d")

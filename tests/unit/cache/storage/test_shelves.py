@@ -17,13 +17,14 @@ from scheduler.core import nodeset
 from scheduler.core.changes import ChangeLog
 from simulator.builders.core import node
 from tests.support.volumebuilders import a_claim, a_pv
+from tests.unit.cache.leftovers import leftovers
 from tests.unit.cache.nodes.labelled_nodes import NAMES, node_steps, take
 from tests.unit.cache.storage.storage_objects import at_version, claims, taken_by, volumes
 from tests.unit.wakeups.literal_volumes import matching_volume
 
 
 class World:
-    """Nodes and volumes; and every question asked of the index, asked of each node and volume as well."""
+    """Nodes and volumes; each answer of the index is compared with one for each node and volume."""
 
     def __init__(self) -> None:
         self.nodes = Nodes(capacity=1)
@@ -39,7 +40,7 @@ class World:
                 yield slot, node.metadata.labels
 
     def free(self) -> list[PersistentVolume]:
-        """Those that are meant for nobody: the others are asked for by name."""
+        """Return the volumes without a claimRef; volumes with one are found by name."""
         seen = [self.volumes.need(volume.key) for volume in self.volumes]
         return [volume for volume in seen if volume.spec.claim_ref is None]
 
@@ -73,20 +74,14 @@ class World:
         for volume in list(self.volumes):
             self.volumes.remove(volume.key)
         assert 0 == len(self.groups)
-        assert ({}, {}, {}) == (self.volumes._places, self.volumes._where, self.volumes._meant_for)
-        assert {} == self.volumes._classes
+        assert leftovers(self.volumes) == {}
 
 
 def local(capacity: str = "100Gi", *, name: str = "a", on: str = "n1") -> Any:
     return a_pv(name, capacity, "W").on(on)
 
 
-A, B = local(), local("150Gi", name="b")
-C = local("200Gi", name="c", on="n3")
-EVERYWHERE = a_pv("e", "120Gi", "W")
-
-
-def asked(request: str | None = "100Gi") -> Any:
+def requesting(request: str | None = "100Gi") -> Any:
     return a_claim("c", "1Gi", "W").uid("u").request(request)
 
 
@@ -103,71 +98,20 @@ def chosen(known: list[Any], claim: PersistentVolumeClaim, *, on: str = "n1", be
     return class_volumes.smallest(slot, claim, wish_of(claim), besides=besides) if class_volumes is not None else None
 
 
-RWO, RWX, ROX = "ReadWriteOnce", "ReadWriteMany", "ReadOnlyMany"
-
-
-@pytest.mark.parametrize(
-    ("known", "claim", "more", "expected"),
-    [
-        pytest.param([A, B, C], asked(), {}, "a", id="M1 the smallest that is large enough"),
-        pytest.param([A, B, C], asked(), {"besides": "a"}, "b", id="M2 but for one"),
-        pytest.param([A, B, C], asked(), {"besides": "ab"}, None, id="M3 but for all of this node"),
-        pytest.param([A, B, C], asked().modes(RWX), {}, None, id="M4 an access mode that none has"),
-        pytest.param([A, B, C], asked(), {"on": "n2"}, None, id="M5 none on this node"),
-        pytest.param([A, B, C], asked(), {"on": "n3"}, "c", id="M6 another node's"),
-        pytest.param([C.phase("Released")], asked(), {"on": "n3"}, None, id="M7 not available"),
-        pytest.param([A, B, EVERYWHERE], asked("110Gi"), {}, "e", id="one that can be used everywhere"),
-        pytest.param([A.claimed_by("x"), B], asked(), {}, "b", id="M11 meant for another claim"),
-        pytest.param([A.claimed_by("c"), B], asked(), {}, "b", id="M8 meant for this one: found by name, not here"),
-        pytest.param([A.deleting(), B], asked(), {}, "b", id="M20 on its way out"),
-        pytest.param([local("1G")], asked("1Gi"), {}, None, id="M21 a decimal gigabyte is too small"),
-        pytest.param([local("1Gi")], asked("1G"), {}, "a", id="M21 a binary one is not"),
-        pytest.param([local("200E"), local("800E", name="b")], asked("1E"), {}, "a", id="M22 beyond int64"),
-        pytest.param([local("200E"), local("800E", name="b")], asked("800E"), {}, "b", id="M22 exactly"),
-        pytest.param([local("200E"), local("800E", name="b")], asked("950E"), {}, None, id="M22 too much"),
-        pytest.param([local("9Ei")], asked("9Ei"), {}, "a", id="M23 capped alike"),
-        pytest.param([A, B], asked(None), {}, "a", id="M24 no request takes the smallest"),
-        pytest.param([A.volume_mode(None)], asked(), {}, "a", id="M16 no mode is Filesystem"),
-        pytest.param([A], asked().volume_mode(None), {}, "a", id="M16 for a claim, too"),
-        pytest.param([A.volume_mode("Block")], asked(), {}, None, id="M16 Block for Filesystem"),
-        pytest.param([A.volume_mode("Block")], asked().volume_mode(None), {}, None, id="M16 Block for nothing said"),
-        pytest.param([A], asked().volume_mode("Block"), {}, None, id="M16 Filesystem for Block"),
-        pytest.param([A.volume_mode("Block")], asked().volume_mode("Block"), {}, "a", id="M16 Block for Block"),
-        pytest.param([A.attributes_class("g")], asked().attributes_class("g"), {}, "a", id="M14 the same VAC"),
-        pytest.param([A.attributes_class("s")], asked().attributes_class("g"), {}, None, id="M14 another VAC"),
-        pytest.param([A.attributes_class("")], asked(), {}, "a", id="M14 none and an empty one"),
-        pytest.param([A], asked().attributes_class("g"), {}, None, id="M14 a claim with one, a volume without"),
-        pytest.param([A.modes(RWO, RWX)], asked().modes(RWX), {}, "a", id="M17 one of its modes"),
-        pytest.param([A.modes(RWO, RWX)], asked().modes(RWX, RWO), {}, "a", id="M17 both"),
-        pytest.param([A.modes(RWO, RWX)], asked().modes(ROX), {}, None, id="M17 another"),
-        pytest.param([A.modes(RWO, RWX)], asked().modes(RWX, ROX), {}, None, id="M17 one of two"),
-        pytest.param([A, B.label("t", "x")], asked().matching({"t": "x"}), {}, "b", id="M18 its label"),
-        pytest.param(
-            [A.label("t", "y"), B.label("t", "x")],
-            asked().matching_expression("t", "NotIn", "y"),
-            {},
-            "b",
-            id="M18 an expression",
-        ),
-        pytest.param([A], asked().set({"spec": {"selector": {}}}), {}, "a", id="M18 an empty selector takes all"),
-    ],
-)  # fmt: skip
-def test_which_volume(known: list[Any], claim: Any, more: dict[str, str], expected: str | None) -> None:
-    assert expected == chosen(known, claim.typed(), **more)
-
-
 def test_m26_of_equal_volumes_a_claim_always_gets_the_same() -> None:
-    """Also if they came in another order; and other claims get others, so that two schedulers seldom meet."""
+    """Also if they came in another order; other claims get other volumes, so that two schedulers seldom choose the same."""
     equal = [local(name=name) for name in "abcdefgh"] + [a_pv("z", "100Gi", "W")]
-    first = chosen(equal, asked().typed())
+    first = chosen(equal, requesting().typed())
 
-    assert {first} == {chosen(equal, asked().typed()) for _ in range(50)} | {chosen(equal[::-1], asked().typed())}
-    assert 4 <= len({chosen(equal, asked().uid(f"u{at}").typed()) for at in range(50)})
+    assert {first} == {chosen(equal, requesting().typed()) for _ in range(50)} | {
+        chosen(equal[::-1], requesting().typed())
+    }
+    assert 4 <= len({chosen(equal, requesting().uid(f"u{at}").typed()) for at in range(50)})
 
 
 def test_m19_a_selector_that_cannot_be_used() -> None:
     with pytest.raises(ValueError, match="'Near' is not a label selector operator"):
-        selector_of(wish_of(asked().matching_expression("t", "Near", "x").typed()))
+        selector_of(wish_of(requesting().matching_expression("t", "Near", "x").typed()))
 
 
 _history = st.lists(
@@ -224,7 +168,6 @@ def test_counts_are_as_good_as_looking_at_every_volume(
     shapes: int,
     is_cramped: bool,
 ) -> None:
-    """Whatever came, was taken, freed, changed and went, on whatever nodes; also where nothing can be remembered."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(ClassVolumes, "log_max", log_max)
         patched.setattr(ChangeLog, "log_max", log_max)

@@ -1,4 +1,4 @@
-"""The expressions that the real compiler is asked about. questions.json has them by theme.
+"""The expressions that the real compiler evaluates. questions.json has them by theme.
 
 `$A` and `$C` stand for `A` and `C`, the attributes and the capacities of the driver's own domain. `RESULTS` has values that
 are no bool, and operations on values of the wrong type.
@@ -27,7 +27,7 @@ OPTIONALS, KUBERNETES, REFUSED, COSTS = (
 LIST_ATTRIBUTES, RESULTS = (_own(*_THEMES[theme]) for theme in ("LIST_ATTRIBUTES", "RESULTS"))
 
 BROKEN = ("true", "device.driver == 'x'", "1 / 0 == 1")
-"""Asked of the devices that cannot be converted."""
+"""For the devices that cannot be converted."""
 
 LONG = _own(
     " && ".join(f"$A.model != 'm{number}'" for number in range(150)),

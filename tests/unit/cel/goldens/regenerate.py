@@ -1,4 +1,4 @@
-"""Asks the compiler that kube-scheduler v1.36.3 uses, and writes down its answers. Needs Go.
+"""Run the compiler that kube-scheduler v1.36.3 uses, and write its answers. Needs Go.
 
 python -m tests.unit.cel.goldens.regenerate
 """

@@ -1,4 +1,4 @@
-"""Asking an expression for its value, written so that values of different types are never alike."""
+"""Values of expressions as text, in which values of different types always differ."""
 
 import json
 from collections.abc import Mapping

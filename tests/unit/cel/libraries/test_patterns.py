@@ -56,8 +56,7 @@ _TOLD_APART: Final = st.lists(
 
 
 @given(_TOLD_APART, st.text("0123456789ab:", max_size=9))
-def test_digits_that_a_pattern_cannot_tell_apart_are_one(pattern, text):
-    """Where it matches one of them it matches all of them."""
+def test_digits_that_a_pattern_does_not_distinguish_are_folded(pattern, text):
     try:
         theirs = re2.compile(pattern, _QUIET)
     except re2.error:
@@ -111,7 +110,6 @@ def test_it_matches_what_re2_matches(pattern, text, limit):
     ],
 )
 def test_what_is_not_simple_is_re2s(pattern):
-    """Where the two libraries read a pattern differently, or Python's could go on for long."""
     assert simple(pattern) is None
 
 
@@ -123,7 +121,6 @@ def test_what_is_not_simple_is_re2s(pattern):
     ],
 )
 def test_long_texts_are_left_to_re2_if_they_could_be_gone_over_again_and_again(pattern, is_linear):
-    """`a+b` or `a?a?a?b` in a text of nothing but a."""
     found = simple(pattern)
 
     assert found is not None
@@ -139,7 +136,6 @@ class Wrapper:
 
 @pytest.mark.parametrize("pattern", ["(a|b)+", "x*", r"\bb", "^a|b$", "(z)", "ä?"])
 def test_the_documented_functions_of_re2_do_as_well(monkeypatch, pattern):
-    """Should those that we call one day not be there."""
     text = "abä b\nxa b"
     usual = Pattern(pattern)
     documented = Wrapper(re2.compile(pattern))
@@ -179,7 +175,6 @@ def test_finding_all_ends_where_each_part_takes_a_look_at_all_that_follows():
 
 @given(st.text("ab", min_size=1, max_size=3), st.text("abc", max_size=8), st.integers(-1, 3))
 def test_what_has_no_special_character_is_looked_for_as_it_is(pattern, text, limit):
-    """With RE2's answers."""
     ours, theirs = pattern_of(pattern), Pattern(pattern)
 
     assert type(ours) is not type(theirs)

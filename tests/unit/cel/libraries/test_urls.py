@@ -18,7 +18,6 @@ _ASKED = compile_expression("isURL(s)", KUBERNETES.extended({"s": STRING}))
 
 @given(st.lists(st.sampled_from(_PARTS), max_size=7).map("".join) | st.from_regex("[a-z]+://[a-z.]+(:[0-9]*)?/[a-z/]*"))
 def test_what_most_urls_are_like_is_read_as_all_are(text):
-    """Though it takes a short way."""
     assert _answer(text) == _answer_at_length(text)
     assert _ASKED.evaluate({"s": text}) or "error" in str(_answer(text))
 

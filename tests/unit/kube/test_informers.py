@@ -1,0 +1,301 @@
+"""Kinds that move to another version, go, and come back; what the informers report (docs/spec/volumes.md §8)."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler.api.decode import Broken, Delta, ObjectDecoder
+from scheduler.api.storage_v1 import CSIStorageCapacity
+from scheduler.core.errors import Forbidden, NotFound, Unavailable
+from scheduler.kube.informers import MirrorLag, Mirrors
+from scheduler.kube.reflector import Reflector
+from scheduler.kube.resources import (
+    CAPACITY,
+    DEVICES,
+    KINDS,
+    NODE,
+    TAINT_RULE,
+    Discovery,
+    KindSpec,
+    ServedKind,
+    Unanswered,
+    with_capacity,
+)
+from tests.unit.kube.scripted import Answer, Hang, LeapingClock, ScriptedTransport, Step, picture
+from tests.unit.kube.test_reflector import Mirror
+
+BETA = ServedKind("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1")
+GA = ServedKind("/apis/storage.k8s.io/v1/csistoragecapacities", "v1")
+ABSENT = NotFound("the server could not find the requested resource", status=404)
+
+
+def capacity(name: str, version: str, room: str = "1Gi") -> dict[str, object]:
+    metadata = {"name": name, "namespace": "ns", "uid": f"u-{name}", "resourceVersion": version}
+    return {"metadata": metadata, "storageClassName": "s", "capacity": room}
+
+
+class Moving(Mirror):
+    """A mirror of capacity objects that starts in v1beta1, and its callbacks."""
+
+    def __init__(self, *streams: list[Step], places: list[ServedKind | Exception | None]) -> None:
+        self.places, self.told = places, list[tuple[str, str] | bool]()
+        super().__init__(
+            ScriptedTransport(streams=list(streams)),
+            CAPACITY,
+            served=BETA,
+            decoder=ObjectDecoder("CSIStorageCapacity", CSIStorageCapacity),
+            on_batch=self.batch,
+            locate=self.locate,
+            on_served=self.told.append,
+        )
+
+    def batch(self, deltas: list[Delta[CSIStorageCapacity]]) -> None:
+        for delta in deltas:
+            what = "add" if delta.old is None else "gone" if delta.new is None else "change"
+            shown = delta.new or delta.old
+            assert shown is not None
+            self.told.append((what, shown.key))
+
+    async def locate(self) -> ServedKind | None:
+        place = self.places.pop(0)
+        if isinstance(place, Exception):
+            raise place
+        return place
+
+    def paths(self) -> list[str]:
+        return [recorded.path.split("/")[3] for recorded in self.transport.recorded]
+
+
+async def test_a_failed_discovery_does_not_mean_that_the_kind_is_gone() -> None:
+    """D2: a discovery that fails says nothing about what is served; it is repeated soon."""
+    unanswered = Unanswered({"storage.k8s.io/v1": "apiservice down"}, {})
+    mirror = Moving([picture(capacity("a", "1"))], [ABSENT], [ABSENT], [Hang()], places=[unanswered, BETA])
+    await mirror.run_through(4)
+
+    assert mirror.told == [("add", "ns/a"), True]
+    assert mirror.paths() == ["v1beta1"] * 4
+    assert "sendInitialEvents" not in mirror.transport.watches()[-1], "it is resumed, there was no new place"
+    assert max(mirror.clock.slept) < 10
+
+
+async def test_forbidden_is_not_absent() -> None:
+    """D8: no discovery and no callback; the request is retried."""
+    forbidden = Forbidden("csistoragecapacities is forbidden", status=403)
+    mirror = Moving([forbidden], [forbidden], [picture(capacity("a", "1")), Hang()], places=[])
+    await mirror.run_through(3)
+
+    assert mirror.told == [("add", "ns/a"), True]
+    assert mirror.paths() == ["v1beta1"] * 3
+
+
+def serves(*plurals: str) -> bytes:
+    return msgspec.json.encode({"kind": "APIResourceList", "resources": [{"name": name} for name in plurals]})
+
+
+@pytest.mark.parametrize(
+    ("ga", "beta", "place"),
+    [
+        pytest.param(serves("csistoragecapacities"), ABSENT, GA, id="the better one"),
+        pytest.param(serves("csistoragecapacities"), Unavailable("down"), GA, id="the better one; the lesser is away"),
+        pytest.param(serves("storageclasses"), serves("csistoragecapacities"), BETA, id="the lesser one"),
+        pytest.param(ABSENT, ABSENT, None, id="nowhere"),
+        pytest.param(Unavailable("down"), serves("csistoragecapacities"), Unanswered, id="the better one is away"),
+        pytest.param(Forbidden("no", status=403), ABSENT, Unanswered, id="one is forbidden"),
+    ],
+)
+async def test_where_a_kind_is_by_now(ga: Answer, beta: Answer, place: object) -> None:
+    transport = ScriptedTransport(by_path={"/apis/storage.k8s.io/v1": ga, "/apis/storage.k8s.io/v1beta1": beta})
+    discovery = Discovery(transport, LeapingClock(), kinds=[CAPACITY])
+
+    if place is Unanswered:
+        with pytest.raises(Unanswered):
+            await discovery.locate(CAPACITY)
+    else:
+        assert await discovery.locate(CAPACITY) == place
+        assert discovery.served == ({} if place is None else {"CSIStorageCapacity": place})
+
+
+@pytest.mark.parametrize(
+    ("version", "versions"),
+    [
+        ("auto", [("storage.k8s.io/v1", "storage.k8s.io/v1beta1")]),
+        ("v1", [("storage.k8s.io/v1",)]),
+        ("v1beta1", [("storage.k8s.io/v1beta1",)]),
+        ("none", []),
+    ],
+)
+def test_the_version_can_be_set(version: str, versions: list[tuple[str, ...]]) -> None:
+    """D1: only capacity objects are meant."""
+    node, *found = with_capacity([NODE, CAPACITY], version)
+
+    assert node == NODE
+    assert [spec.group_versions for spec in found] == versions
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "PersistentVolume": ({"spec": {"capacity": {"storage": "x"}}}, "$.spec.capacity"),
+    "PersistentVolumeClaim": ({"spec": {"volumeName": 3}}, "$.spec.volumeName"),
+    "StorageClass": ({"allowedTopologies": [{"matchLabelExpressions": 3}]}, "$.allowedTopologies[0]"),
+    "CSINode": ({"spec": {"drivers": [{"allocatable": {"count": "3"}}]}}, "$.spec.drivers[0].allocatable.count"),
+    "CSIDriver": ({"spec": {"storageCapacity": "yes"}}, "$.spec.storageCapacity"),
+    "CSIStorageCapacity": ({"maximumVolumeSize": "1Gi!"}, "$.maximumVolumeSize"),
+    "VolumeAttachment": ({"spec": {"source": {"persistentVolumeName": []}}}, "$.spec.source.persistentVolumeName"),
+}
+
+
+@pytest.mark.parametrize("kind", BAD)
+async def test_one_that_cannot_be_read_stands_in_its_place(kind: str) -> None:
+    spec = KINDS[kind]
+    assert spec.typ is not None
+    manifest, field = BAD[kind]
+    names: list[dict[str, Any]] = [
+        {"metadata": {"name": name, "uid": f"u-{name}", "resourceVersion": "1"}} for name in "abc"
+    ]
+    names[1] |= manifest
+    transport = ScriptedTransport(streams=[[picture(*names), Hang()]])
+    mirror = await Mirror(transport, spec, served=GA, decoder=ObjectDecoder(kind, spec.typ)).run_through(1)
+
+    assert [obj.key for obj in mirror.reflector.store] == ["a", "b", "c"]
+    (broken,) = [obj for obj in mirror.reflector.store if isinstance(obj, Broken)]
+    assert (broken.kind, broken.key) == (kind, "b")
+    assert field in broken.why
+
+
+class Rows:
+    """Mirrors of nodes, pods and capacity objects, not running."""
+
+    def __init__(self, *found: str) -> None:
+        clock = LeapingClock()
+        self.discovery = Discovery(ScriptedTransport(), clock, kinds=[])
+        self.mirrors = Mirrors([KINDS["Pod"], NODE, CAPACITY], self.discovery, clock)
+        for name in found:
+            self.mirrors.add(self.made(KINDS[name]))
+
+    def made(self, spec: KindSpec) -> Reflector[Any]:
+        decoder = ObjectDecoder(spec.name, CSIStorageCapacity)
+        return Mirror(ScriptedTransport(), spec, served=BETA, decoder=decoder).reflector
+
+
+def test_which_version_is_mirrored() -> None:
+    """D9: nothing is said before it is known."""
+    rows = Rows("Pod", "Node")
+    assert rows.mirrors.capacity_version() is None
+    rows.discovery.answered.set()
+    assert rows.mirrors.capacity_version() == "none"
+    rows.mirrors.add(rows.made(CAPACITY))
+    assert rows.mirrors.capacity_version() == "v1beta1"
+    rows.mirrors.reflectors[CAPACITY.name].stats.absent = True
+    assert rows.mirrors.capacity_version() == "none"
+
+
+def test_which_kinds_of_devices_are_served() -> None:
+    """Of those that decisions go by; nothing is said before it is known (docs/spec/dra.md §6)."""
+    rows = Rows("Pod", "Node")
+    rows.mirrors.kinds = (*rows.mirrors.kinds, *DEVICES)
+    assert rows.mirrors.device_kinds() == {}
+    rows.mirrors.add(rows.made(KINDS["ResourceSlice"]))
+    assert rows.mirrors.device_kinds() == {"ResourceSlice": 1}
+    rows.discovery.answered.set()
+    assert rows.mirrors.device_kinds() == {"ResourceClaim": 0, "ResourceSlice": 1, "DeviceClass": 0}
+    rows.mirrors.reflectors["ResourceSlice"].stats.absent = True
+    rows.mirrors.kinds = (*rows.mirrors.kinds, TAINT_RULE)
+    assert rows.mirrors.device_kinds() == dict.fromkeys(
+        ("ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"), 0
+    )
+
+
+def test_the_lag_where_devices_are_not_served() -> None:
+    rows = Rows("Pod", "Node")
+    rows.discovery.answered.set()
+    for spec in DEVICES:
+        assert rows.mirrors.lag(spec.name) == MirrorLag("pods that need devices stay pending", False)
+    assert rows.mirrors.lag(TAINT_RULE.name) == MirrorLag("devices are allocated as if no rule tainted them", False)
+
+
+LACKS = "volumes are placed without a check of the capacity"
+
+
+def test_what_is_waited_for() -> None:
+    """D5, D8: decisions do not wait for capacity that is not served. They wait if it may not be read."""
+    rows = Rows("Pod", "Node")
+    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag("discovery has not found CSIStorageCapacity", True)
+    rows.discovery.answered.set()
+    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag(LACKS, False)
+    rows.mirrors.add(rows.made(CAPACITY))
+    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag("not synced", True)
+    stats = rows.mirrors.reflectors[CAPACITY.name].stats
+    stats.denied = "cannot list csistoragecapacities: no"
+    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag(stats.denied, True)
+    stats.denied, stats.absent, stats.last_error = "", True, "not found"
+    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag(f"{LACKS}: not found", False)
+    stats.absent = False
+    rows.mirrors.reflectors[CAPACITY.name].synced.set()
+    assert rows.mirrors.lag(CAPACITY.name) is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "matters"),
+    [
+        pytest.param("Pod", True, id="a kind that decisions go by"),
+        pytest.param("PodDisruptionBudget", False, id="a kind that can be spared"),
+    ],
+)
+def test_a_kind_without_a_list_and_a_watch_for_15_seconds_is_reported(kind: str, matters: bool) -> None:
+    rows = Rows(kind)
+    reflector = rows.mirrors.reflectors[kind]
+    stats, clock = reflector.stats, reflector.stats.clock
+    assert isinstance(clock, LeapingClock)
+    reflector.synced.set()
+    stats.completed(is_watching=True)
+    clock.time_s += 100
+    stats.watch_ended()
+    clock.time_s += 14
+    assert rows.mirrors.lag(kind) is None
+    clock.time_s += 1
+    stats.failed()
+    stats.last_error = "list: unreadable list"
+    why = "no complete list and no watch for 15 s; failures: 1, last: list: unreadable list"
+    assert rows.mirrors.lag(kind) == MirrorLag(why, matters)
+    stats.completed(is_watching=True)
+    assert rows.mirrors.lag(kind) is None
+
+
+@pytest.mark.parametrize("way_out", ["absent", "synced"])
+async def test_decisions_wait_for_every_kind_that_is_served(way_out: str) -> None:
+    """§1.2: until the picture is there, or it turns out that there will be none."""
+    rows = Rows("Pod", "Node", "CSIStorageCapacity")
+    waiting = asyncio.create_task(rows.mirrors.complete())
+    rows.discovery.answered.set()
+    for name in ("Pod", "Node"):
+        rows.mirrors.reflectors[name].synced.set()
+    capacity = rows.mirrors.reflectors[CAPACITY.name]
+    capacity.stats.denied = "cannot list"
+    for _ in range(50):
+        await asyncio.sleep(0)
+    assert not waiting.done()
+    if way_out == "absent":
+        capacity.stats.absent = True
+    else:
+        capacity.synced.set()
+    await asyncio.wait_for(waiting, 60)
+
+
+def test_a_kind_is_synced_from_its_first_list_while_it_is_watched() -> None:
+    rows = Rows("Pod")
+    assert rows.mirrors.synced() == {"Pod": 0, "Node": 0, "CSIStorageCapacity": 0}
+    rows.discovery.answered.set()
+    assert rows.mirrors.synced() == {"Pod": 0, "Node": 0}
+
+    rows.mirrors.add(rows.made(CAPACITY))
+    pods, capacities = rows.mirrors.reflectors["Pod"], rows.mirrors.reflectors[CAPACITY.name]
+    pods.synced.set()
+    assert rows.mirrors.synced() == {"Pod": 1, "Node": 0, "CSIStorageCapacity": 0}
+    pods.stats.denied = "cannot list pods"
+    capacities.synced.set()
+    assert rows.mirrors.synced() == {"Pod": 0, "Node": 0, "CSIStorageCapacity": 1}
+    capacities.stats.absent = True
+    assert rows.mirrors.synced() == {"Pod": 0, "Node": 0}

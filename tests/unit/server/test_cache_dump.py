@@ -1,0 +1,272 @@
+"""/debug/cache: state that the cluster does not show, written in pieces."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import msgspec
+import pytest
+from hypothesis import given, strategies as st
+
+from scheduler.api.decode import Delta, ObjectDecoder, from_manifest
+from scheduler.api.podinfo import pod_info
+from scheduler.api.storage_v1 import (
+    SELECTED_NODE,
+    CSIStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from scheduler.cache.cluster import Cluster
+from scheduler.core.clock import SystemClock
+from scheduler.core.cluster_events import ClusterEvent
+from scheduler.eventhandlers.devices import DeviceHandlers
+from scheduler.eventhandlers.storage import CAPACITY_FREED, StorageHandlers
+from scheduler.framework.preemption_state import Preempting
+from scheduler.server import cache_dump as cachedump
+from scheduler.server.cache_dump import PAUSE, ROWS, DumpSections, cache_page, indented, pieces
+from simulator.builders.claims import a_claim, a_result
+from simulator.builders.core import node, pod
+from simulator.builders.devices import a_device, a_slice
+
+
+class World:
+    """A cluster with node n1, and the deltas that bring the rest; `moved` are the events that wake pods."""
+
+    def __init__(self) -> None:
+        self.cluster = Cluster(SystemClock())
+        self.cluster.set_node(node("n1").label("zone", "a").typed())
+        self.moved: list[tuple[ClusterEvent, object]] = []
+        self.storage = StorageHandlers(self.cluster, self._move)
+        self.devices = DeviceHandlers(self.cluster, self._move, Preempting())
+
+    def _move(self, event: ClusterEvent, old: object, new: object) -> None:
+        self.moved.append((event, new))
+
+    def checks_capacity(self) -> bool:
+        return self.cluster.volumes.capacities.is_served
+
+    def seen(self, kind: str, obj: object) -> None:
+        handlers = {**self.storage.handlers(), **self.devices.handlers()}
+        handlers[kind](Delta(None, obj))
+
+    def shown(self, part: str = "volumes") -> dict[str, object]:
+        """As the endpoint prints it."""
+        shown: dict[str, object] = json.loads(b"".join(pieces({"shown": cache_page(self.cluster)[part]})))["shown"]
+        return shown
+
+
+def claim(name: str, **annotations: str) -> PersistentVolumeClaim:
+    metadata = {"name": name, "namespace": "ns", "uid": f"u-{name}", "resourceVersion": "1", "annotations": annotations}
+    spec = {"storageClassName": "s", "resources": {"requests": {"storage": "1Gi"}}}
+    return from_manifest(PersistentVolumeClaim, {"metadata": metadata, "spec": spec})
+
+
+def volume(name: str) -> PersistentVolume:
+    metadata = {"name": name, "uid": f"u-{name}", "resourceVersion": "1"}
+    return from_manifest(PersistentVolume, {"metadata": metadata, "spec": {"storageClassName": "s"}})
+
+
+def test_what_pods_hold_of_resources_that_no_node_offers_any_more() -> None:
+    world, gpu = World(), "example.com/gpu"
+    world.cluster.set_node(node("n1").resource(gpu, "2").typed())
+    world.cluster.add_pod(pod_info(pod("p").bound_to("n1").req(gpu, "1").typed()))
+    world.cluster.set_node(node("n1").typed())
+
+    (shown,) = json.loads(b"".join(pieces({"shown": cache_page(world.cluster)["nodes"]})))["shown"]
+    assert (shown["requested"][gpu], gpu in shown["allocatable"]) == (1, False)
+
+
+def test_nothing_in_particular() -> None:
+    world = World()
+    world.seen("PersistentVolumeClaim", claim("c"))
+    world.seen("PersistentVolume", volume("v"))
+
+    assert world.shown() == {"assumedVolumes": [], "assumedClaims": [], "inFlight": [], "unreadable": []}
+
+
+def test_what_is_ours_alone() -> None:
+    world = World()
+    pool = {
+        "metadata": {"name": "a", "namespace": "csi", "uid": "u-a", "resourceVersion": "1"},
+        "storageClassName": "s",
+        "capacity": "10Gi",
+        "nodeTopology": {"matchLabels": {"zone": "a"}},
+    }
+    world.seen("CSIStorageCapacity", from_manifest(CSIStorageCapacity, pool))
+    for name in ("c", "d"):
+        world.seen("PersistentVolumeClaim", claim(name))
+        world.cluster.volumes.claims.assume(claim(name, **{SELECTED_NODE: "n1"}))
+    for name in ("v", "w"):
+        world.seen("PersistentVolume", volume(name))
+        world.cluster.volumes.volumes.assume(volume(name))
+    world.seen("PersistentVolume", msgspec.structs.replace(volume("w"), metadata=_newer(volume("w"))))
+    world.seen("CSINode", ObjectDecoder("CSINode", PersistentVolume).decode(b'{"metadata":{"name":"n1"},"spec":3}'))
+
+    shown = world.shown()
+    unreadable = shown.pop("unreadable")
+    assert shown == {
+        "assumedVolumes": ["v"],
+        "assumedClaims": [{"claim": "ns/c", "node": "n1"}, {"claim": "ns/d", "node": "n1"}],
+        "inFlight": [
+            {"claim": key, "class": "s", "node": "n1", "bytes": 2**30, "state": "flying", "pool": "csi/a"}
+            for key in ("ns/c", "ns/d")
+        ],
+    }
+    assert isinstance(unreadable, list)
+    assert [(row["kind"], row["object"], "$.spec" in row["why"]) for row in unreadable] == [("CSINode", "n1", True)]
+
+
+def _newer(volume: PersistentVolume) -> object:
+    return msgspec.structs.replace(volume.metadata, resource_version="2")
+
+
+def test_without_capacity_objects_no_pod_waits_for_capacity() -> None:
+    """Waiting pods are woken class by class; the return of the objects wakes no pod (docs/spec/volumes.md §8 D5)."""
+    world = World()
+    for name in ("fast", "slow"):
+        world.seen("StorageClass", from_manifest(StorageClass, {"metadata": {"name": name}}))
+    world.moved.clear()
+    world.storage.capacity_served(False)
+
+    assert not world.checks_capacity()
+    assert world.moved == [(CAPACITY_FREED, "fast"), (CAPACITY_FREED, "slow")]
+
+    world.moved.clear()
+    world.storage.capacity_served(True)
+
+    assert world.checks_capacity()
+    assert world.moved == []
+
+
+NO_DEVICES = {"assumedClaims": [], "inFlight": [], "heldTwice": [], "pools": [], "nodeSelection": "", "unreadable": []}
+
+
+def test_nothing_in_particular_of_devices() -> None:
+    world = World()
+    world.seen("ResourceClaim", a_claim("c").uid("c").allocated(a_result("r", "drv/n1/d0")).typed())
+    world.seen("ResourceSlice", a_slice("n1", "drv", a_device("d0")).typed())
+    world.cluster.devices.on_nodes.catch_up()
+
+    assert NO_DEVICES == world.shown("devices")
+
+
+def test_devices_that_are_ours_alone() -> None:
+    world = World()
+    for name in ("a", "b", "c", "d"):
+        world.seen("ResourceClaim", a_claim(name).uid(name).resource_version("1").typed())
+    claims = world.cluster.devices.claims
+    for name, version in (("a", "2"), ("b", "3")):
+        written = a_claim(name).uid(name).allocated(a_result("r", "drv/n1/d0"))
+        claims.assume(written.resource_version(version).typed())
+    for name in ("d", "c"):
+        results = [a_result("r", f"drv/n1/{name}"), a_result("s", f"drv/n1/{name}{name}")]
+        claims.signal(name, a_claim(name).uid(name).allocated(*results).typed())
+    claims.set(a_claim("b").uid("b").resource_version("3").allocated(a_result("r", "drv/n1/d0")).typed())
+
+    assert world.shown("devices") == NO_DEVICES | {
+        "assumedClaims": ["default/a"],
+        "inFlight": [
+            {"claim": f"default/{name}", "devices": [f"drv/n1/{name}", f"drv/n1/{name}{name}"]} for name in ("c", "d")
+        ],
+        "heldTwice": [{"device": "drv/n1/d0", "claims": ["default/a", "default/b"]}],
+    }
+
+
+def test_many_devices_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cachedump, "_LOOKED_AT", 3)
+    world = World()
+    for number in range(20):
+        written = a_claim(f"c{number}").uid(f"u{number}").allocated(a_result("r", f"drv/n1/d{number // 2 * 2}"))
+        world.seen("ResourceClaim", written.resource_version("1").typed())
+    world.cluster.devices.claims.assume(a_claim("c7").uid("u7").resource_version("2").typed())
+
+    assert world.shown("devices") == NO_DEVICES | {
+        "assumedClaims": ["default/c7"],
+        "heldTwice": [
+            {"device": f"drv/n1/d{number}", "claims": [f"default/c{number}", f"default/c{number + 1}"]}
+            for number in (0, 10, 12, 14, 16, 18, 2, 4, 8)
+        ],
+    }
+    said = list(pieces({"devices": cache_page(world.cluster)["devices"]}))
+    assert said.count(b"") == 20 // 3 + 10 // 3
+
+
+def test_what_is_wrong_with_what_was_published() -> None:
+    world = World()
+    world.seen("ResourceSlice", a_slice("n1", "halved", a_device("d0")).of(2).typed())
+    world.seen("ResourceSlice", a_slice("n1", "twice", a_device("d0"), a_device("d0")).typed())
+    world.seen("ResourceSlice", a_slice("n1", "far").named("far").selecting(("zone", "Near", "a")).typed())
+    world.seen(
+        "ResourceSlice", ObjectDecoder("ResourceSlice", PersistentVolume).decode(b'{"metadata":{"name":"s"},"spec":3}')
+    )
+    world.cluster.devices.on_nodes.catch_up()
+
+    shown = world.shown("devices")
+    unreadable = shown.pop("unreadable")
+    selection = shown.pop("nodeSelection")
+    assert shown == {
+        "assumedClaims": [],
+        "inFlight": [],
+        "heldTwice": [],
+        "pools": [
+            {"driver": "halved", "pool": "n1", "state": "incomplete", "why": ""},
+            {"driver": "twice", "pool": "n1", "state": "invalid", "why": "duplicate device name d0"},
+        ],
+    }
+    assert "slice far" in str(selection)
+    assert isinstance(unreadable, list)
+    assert [(row["kind"], row["object"], "$.spec" in row["why"]) for row in unreadable] == [
+        ("ResourceSlice", "s", True)
+    ]
+
+
+plain = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(st.text(max_size=4), plain | st.lists(plain, max_size=3 * ROWS), min_size=1, max_size=4))
+def test_pieces_make_the_whole(page: dict[str, object]) -> None:
+    """Whether a list is given at once or row by row."""
+    whole = {name: (lambda value=value: value) for name, value in page.items()}
+    by_rows = {
+        name: (lambda value=value: iter(value) if isinstance(value, list) else value) for name, value in page.items()
+    }
+
+    assert b"".join(pieces(whole)) == indented(page) + b"\n"
+    assert b"".join(pieces(by_rows)) == indented(page) + b"\n"
+    inner = {"a": lambda: DumpSections(by_rows), "b": lambda: 1}
+    assert b"".join(pieces(inner)) == indented({"a": page, "b": 1}) + b"\n"
+
+
+@given(st.lists(st.none() | st.integers(0, 9), max_size=3 * ROWS))
+def test_pauses_are_no_rows(rows: list[int | None]) -> None:
+    """Each ends a piece, and nothing else."""
+    said = list(pieces({"a": lambda: (PAUSE if row is None else row for row in rows)}))
+
+    assert b"".join(said) == indented({"a": [row for row in rows if row is not None]}) + b"\n"
+    assert len(said) >= 4 + rows.count(None)
+
+
+def test_rows_are_made_when_their_turn_comes() -> None:
+    made: list[int] = []
+
+    def rows() -> Iterator[int]:
+        for number in range(10 * ROWS):
+            made.append(number)
+            yield number
+
+    looked_at = 0
+    for piece in pieces({"rows": rows, "end": lambda: len(made)}):
+        assert len(made) - looked_at <= ROWS, piece
+        looked_at = len(made)
+    assert looked_at == 10 * ROWS
+
+
+@pytest.mark.parametrize("value", [{1, 2}, object(), {"a": frozenset({"x"})}])
+def test_what_json_has_no_word_for(value: object) -> None:
+    assert msgspec.json.decode(b"".join(pieces({"a": lambda: value})))["a"] is not None
