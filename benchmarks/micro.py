@@ -9,7 +9,7 @@ grows with the cluster. The parts are the daemon's own, put together by `schedul
 import argparse
 import asyncio
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -21,8 +21,9 @@ from benchmarks.in_process import PODS, SHAPES, Figure, InProcess, compare, micr
 from benchmarks.micro_queue import LARGE_QUEUE, SMALL_QUEUE, queue_figures
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import Delta, ObjectDecoder
-from scheduler.api.podinfo import placed, pod_info
+from scheduler.api.podinfo import PodInfo, placed, pod_info
 from scheduler.cycle import Scheduled, run
+from scheduler.framework.extender import Consultation, FilterResult, MetaVictims, Unanswered, Victims
 
 SMALL_NODES = 1000
 
@@ -41,6 +42,54 @@ def decision(nodes: int, *, shapes: int) -> float:
         for info in pods:
             outcome = run(cycle.attempt(info, 1))
             assert isinstance(outcome, Scheduled), outcome
+        return len(pods)
+
+    return microseconds(work)
+
+
+class _Extender:
+    """Accepts and scores all nodes at once, without HTTP."""
+
+    name, weight = "extender", 1
+    is_filter = is_prioritizer = True
+    is_ignorable = is_binder = supports_preemption = False
+
+    def is_interested(self, _: PodInfo) -> bool:
+        return True
+
+    async def filter(self, _: PodInfo, nodes: Sequence[str]) -> FilterResult:
+        return FilterResult(frozenset(nodes), {}, {})
+
+    async def prioritize(self, _: PodInfo, nodes: Sequence[str]) -> list[tuple[str, int]]:
+        return [(name, at % 10) for at, name in enumerate(nodes)]
+
+    async def process_preemption(self, _: PodInfo, victims: Mapping[str, Victims]) -> dict[str, MetaVictims]:
+        return {}
+
+    async def bind(self, _: PodInfo, node_name: str) -> None:
+        return
+
+
+def decision_with_extender(nodes: int) -> float:
+    """The attempt until the extender is called, and again with its answer."""
+    house = House(nodes, 1)
+    cycle, pods = house.cycle(), house.pods("p", PODS)
+    extender = _Extender()
+
+    async def decide(info: PodInfo) -> None:
+        consultation = Consultation(info, [extender], 0.0)
+        try:
+            run(cycle.attempt(info, 1, consultation))
+        except Unanswered as needed:
+            await needed.call()
+        assert isinstance(run(cycle.attempt(info, 1, consultation)), Scheduled)
+
+    async def decide_all() -> None:
+        for info in pods:
+            await decide(info)
+
+    def work() -> int:
+        asyncio.run(decide_all())
         return len(pods)
 
     return microseconds(work)
@@ -75,6 +124,7 @@ def whole_pod(nodes: int, *, shapes: int) -> float:
 def cycle_figures(nodes: int) -> Iterator[Figure]:
     yield compare("decision, equal pods", partial(decision, shapes=1), SMALL_NODES, nodes)
     yield compare(f"decision, {SHAPES} shapes", partial(decision, shapes=SHAPES), SMALL_NODES, nodes)
+    yield compare("decision, with an extender", decision_with_extender, SMALL_NODES, nodes)
     yield compare("whole pod, equal pods", partial(whole_pod, shapes=1), SMALL_NODES, nodes)
     yield compare(f"whole pod, {SHAPES} shapes", partial(whole_pod, shapes=SHAPES), SMALL_NODES, nodes)
 
