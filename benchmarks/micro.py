@@ -72,8 +72,8 @@ class _Extender:
 
 def decision_with_extender(nodes: int) -> float:
     """The attempt until the extender is called, and again with its answer."""
-    house = House(nodes, 1)
-    cycle, pods = house.cycle(), house.pods("p", PODS)
+    decider = InProcess(nodes, 1)
+    cycle, pods = decider.cycle(), decider.pods("p", PODS)
     extender = _Extender()
 
     async def decide(info: PodInfo) -> None:
