@@ -12,7 +12,7 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -188,7 +188,7 @@ class _Reader:
         self.unread.append(f"{why[:_LONGEST_WHY_OF_FIELD]} in `{path[:_LONGEST_WHY_OF_FIELD]}`")
 
 
-@cache
+@lru_cache(maxsize=1024)
 def _fields(struct: Any) -> tuple[FieldInfo, ...]:
     return msgspec.structs.fields(struct)
 

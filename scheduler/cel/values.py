@@ -136,8 +136,8 @@ _LISTS: Final = frozenset({list, tuple})
 _HOLDERS: Final = (list, tuple, Mapping)
 _EXACTLY_COMPARED: Final[frozenset[type]] = frozenset({int, UInt, str, bytes, bool, type(None), Duration, TypeValue})
 """Classes for which Python's equality of lists is CEL's."""
-_compared_by_python: Final[set[type]] = {*_EXACTLY_COMPARED, float, Timestamp}
-"""Classes, as far as seen, whose values Python compares as CEL does; no containers."""
+_COMPARED_BY_PYTHON: Final[frozenset[type]] = _EXACTLY_COMPARED | {float, Timestamp}
+"""Classes whose values Python compares as CEL does, and which are common; no containers."""
 _ORDERED_BY_PYTHON: Final = frozenset({str, bytes, bool})
 _OF_KUBERNETES: Final = ("kubernetes.", "net.")
 
@@ -150,7 +150,7 @@ def equal(left: Value, right: Value) -> bool:
     """
     one = type(left)
     if one is type(right):
-        if one in _compared_by_python:
+        if one in _COMPARED_BY_PYTHON:
             is_equal: bool = left == right
             return is_equal
         return same(left, right)
@@ -174,7 +174,7 @@ def same(left: Value, right: Value, alike: _Pairs | None = None) -> bool:
     """
     one, other = type(left), type(right)
     if one is other:
-        if one in _compared_by_python:
+        if one in _COMPARED_BY_PYTHON:
             return bool(left == right)
         if one is Optional:
             if left.present is not right.present:
@@ -192,7 +192,6 @@ def same(left: Value, right: Value, alike: _Pairs | None = None) -> bool:
         return True
     if one is not other:
         return False
-    _compared_by_python.add(one)
     return bool(left == right)
 
 
@@ -219,9 +218,9 @@ def _same_elements(left: Sequence[Value], right: Sequence[Value], alike: _Pairs)
     if len(kinds) == 1 and kinds == {*map(type, right)}:
         if kinds <= _EXACTLY_COMPARED:
             return list(left) == list(right) if type(left) is not type(right) else bool(left == right)
-        if kinds <= _compared_by_python:
+        if kinds <= _COMPARED_BY_PYTHON:
             return all(map(eq, left, right))
-    elif kinds <= _compared_by_python and [*map(type, left)] == [*map(type, right)]:
+    elif kinds <= _COMPARED_BY_PYTHON and [*map(type, left)] == [*map(type, right)]:
         return all(map(eq, left, right))
     return all(map(same, left, right, repeat(alike)))
 
@@ -245,7 +244,7 @@ def contains(values: Sequence[Value], value: Value) -> bool:
         return value in values and any(map(is_, values, repeat(value)))
     if class_ is Timestamp:
         return value.nanos in [each.nanos for each in values if type(each) is Timestamp]
-    if class_ in _compared_by_python:
+    if class_ in _COMPARED_BY_PYTHON:
         return value in values
     return any(map(same, repeat(value), values))
 

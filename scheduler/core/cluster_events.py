@@ -151,7 +151,7 @@ PROFILE_CHANGED: Final = ClusterEvent(Resource.WILDCARD, ALL, "ProfileChanged")
 """Not upstream's: the plugins of a profile were replaced, so registrations of the old plugins are void."""
 
 
-@functools.cache
+@functools.lru_cache(maxsize=1024)
 def label_in_1_36(label: str) -> str:
     """Return the label that kube-scheduler 1.36 has for an event: one kind of pods without a node, and no scale-up."""
     for pods in (Resource.TARGET_POD, Resource.UNSCHEDULED_POD):

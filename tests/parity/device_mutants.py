@@ -121,7 +121,7 @@ def _gathered(slices: Any, into: Any) -> str:
 def _only(*, of_class: bool) -> Callable[..., Any]:
     def evaluate(selectors: Selectors, kind: Any) -> Any:
         kept = tuple(row for row in selectors._expressions if row[0] is of_class)
-        return _evaluating(Selectors(kept, selectors._holding, selectors._known), kind)
+        return _evaluating(Selectors(kept, selectors._holding), kind)
 
     return evaluate
 

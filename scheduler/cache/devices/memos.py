@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from typing import Any, Final
+from weakref import WeakSet
 
 _NOTHING: Final[object] = object()
 
 
 class Limit:
-    """The limit of any number of memos: at most twice `size` entries in total.
+    """The limit of any number of memos: at most twice `size` entries in total. It keeps no memo alive.
 
     The last `size` used entries are not evicted.
     """
@@ -21,24 +22,24 @@ class Limit:
     def __init__(self, size: int) -> None:
         self._size = size
         self._count = 0
-        self._young: list[Memo] = []
-        self._old: list[Memo] = []
+        self._young: WeakSet[Memo] = WeakSet()
+        self._old: WeakSet[Memo] = WeakSet()
 
     def __len__(self) -> int:
         """Return the number of entries. O(memos with entries)."""
-        return sum(map(len, {id(memo): memo for memo in (*self._young, *self._old)}.values()))
+        return sum(map(len, self._young | self._old))
 
     def noted(self, memo: Memo, *, is_first: bool) -> None:
         """Count a new entry; `is_first` if it is the first one of this memo in the current generation."""
         if is_first:
-            self._young.append(memo)
+            self._young.add(memo)
         self._count += 1
         if self._count >= self._size:
             for each in self._old:
                 each.forget_old()
             for each in self._young:
                 each.grow_old()
-            self._young, self._old, self._count = [], self._young, 0
+            self._young, self._old, self._count = WeakSet(), self._young, 0
 
 
 class Memo:

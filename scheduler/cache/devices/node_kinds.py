@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from scheduler.cache.nodes.nodes import Nodes
 
 _EMPTY_KINDS_MAX: Final = 4096
+_REPLACED_MAX: Final = 64
+"""A kind of devices that no node has any more is kept by at most this number of replaced nodes, and one in eight."""
 _BACKLOG_MAX: Final = 8192
 _ANSWERS_MAX: Final = 131_072
 """The total number of cached results about kinds of nodes; with twice as many, about 100 MB (`memos`).
@@ -85,6 +87,8 @@ class DeviceNodes(ChangeLog[int]):
         self._position = nodes.relabelled.position
         self._stale: set[str] = set()
         self._is_new = True
+        self._replaced = 0
+        """The number of nodes whose devices have changed since the kinds without nodes were dropped."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
@@ -238,6 +242,10 @@ class DeviceNodes(ChangeLog[int]):
                 for key, kind in self._kinds.items()
                 if kind.visible_pools.count or kind.visible_pools is NO_SHARED_POOLS
             }
+        if self._replaced > _REPLACED_MAX + len(self._kind_at) // 8:
+            self._replaced = 0
+            contents = {id(kind.key[0]) for kind in self._kind_at.values()}
+            self._kinds = {key: kind for key, kind in self._kinds.items() if id(key[0]) in contents}
         if len(self._kinds) > _EMPTY_KINDS_MAX + 2 * len(self._kind_at):
             self._kinds = {key: kind for key, kind in self._kinds.items() if kind.nodes}
 
@@ -304,6 +312,7 @@ class DeviceNodes(ChangeLog[int]):
             or before.visible_pools is not now.visible_pools
         ):
             self.visibility.note(slot)
+            self._replaced += 1
 
     def _kind_of(self, here: _OwnPools, visible_pools: PoolVisibility, use: DeviceUse) -> NodeKind:
         used, shares = _use_of(here, use)

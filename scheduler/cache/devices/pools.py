@@ -32,14 +32,16 @@ from scheduler.core.nodeset import NodeSet
 class DeviceKind:
     """A kind of devices, compared by identity. `device` is one of them, as its driver published it.
 
-    `number` is unique and never reused, so a cache keyed by it does not keep the kind alive.
+    `memo` caches results about the kind, keyed by the caller. They are dropped with the kind. `number` is unique and
+    never reused.
     """
 
-    __slots__ = ("__weakref__", "device", "driver", "number")
+    __slots__ = ("__weakref__", "device", "driver", "memo", "number")
 
     def __init__(self, driver: str, device: Device) -> None:
         self.driver = driver
         self.device = device
+        self.memo = Memo(_kind_answers)
         self.number = next(_numbers)
 
 
@@ -50,6 +52,9 @@ def _amount(value: object) -> tuple[int, int, int, bool]:
 
 
 _numbers: Final = itertools.count()
+_KIND_ANSWERS_MAX: Final = 524_288
+"""Limit of the cached results about all kinds together: kinds can be as many as devices."""
+_kind_answers: Final = Limit(_KIND_ANSWERS_MAX)
 _encode = msgspec.json.Encoder(enc_hook=_amount, order="deterministic").encode
 _known: Final[WeakValueDictionary[bytes, DeviceKind]] = WeakValueDictionary()
 

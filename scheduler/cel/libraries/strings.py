@@ -9,7 +9,7 @@ import math
 import re
 import string
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Final
 
 from scheduler.cel.check.types import BOOL, DYN, INT, STRING, Overload, list_of
@@ -237,7 +237,7 @@ def _endless(number: float) -> str:
     return "NaN" if math.isnan(number) else "∞" if number > 0 else "-∞"
 
 
-@cache
+@lru_cache(maxsize=_KEPT)
 def _fixed(digits: int) -> _Clause:
     written = f",.{digits}f"
 
@@ -257,7 +257,7 @@ def _fixed_at_length(number: float, written: str) -> str:
     return format(number, written) if number else format(0.0, written)
 
 
-@cache
+@lru_cache(maxsize=_KEPT)
 def _scientific(width: int) -> _Clause:
     """Return the clause. Upstream uses the precision as a width; there are always six digits after the decimal point."""
 
@@ -271,7 +271,7 @@ def _scientific(width: int) -> _Clause:
     return clause
 
 
-@cache
+@lru_cache(maxsize=_KEPT)
 def _raised(exponent: str) -> str:
     return exponent.removeprefix("+").translate(_SUPERSCRIPT)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable, Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from scheduler.cache.devices.memos import Limit, Memo
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.cache.devices.selectors import CompileProblem, MissingKey
 from scheduler.core.cooperative import Work, finish
@@ -21,8 +20,6 @@ Holding: TypeAlias = Callable[[str, DeviceKind], Work["bool | str"]]
 _SETS_MAX: Final = 4096
 _CHARACTERS_MAX: Final = 2**24
 """Limit of the characters in the expressions of all sets: a claim may have a thousand selectors of 10 KiB."""
-_ANSWERS_MAX: Final = 262_144
-"""Limit of cached results of expressions, and of sets: kinds can be as many as devices (`memos`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,27 +36,26 @@ class SelectorFault:
 
 
 class Selectors:
-    """The selectors of one class and one request, in order. Equal ones are one object."""
+    """The selectors of one class and one request, in order. Equal ones are one object. Results are kept by the kind."""
 
-    __slots__ = ("_expressions", "_holding", "_known")
+    __slots__ = ("_expressions", "_holding")
 
-    def __init__(self, expressions: tuple[tuple[bool, int, str], ...], holding: Holding, known: Memo) -> None:
+    def __init__(self, expressions: tuple[tuple[bool, int, str], ...], holding: Holding) -> None:
         self._expressions = expressions
         self._holding = holding
-        self._known = known
 
     def of(self, kind: DeviceKind) -> bool | SelectorFault:
         """Return whether all selectors hold; the first one that does not hold, or fails, decides."""
-        known: bool | SelectorFault | None = self._known.get(kind.number)
+        known: bool | SelectorFault | None = kind.memo.get(self)
         if known is None:
-            known = self._known[kind.number] = finish(self._evaluating(kind))
+            known = kind.memo[self] = finish(self._evaluating(kind))
         return known
 
     def evaluating(self, kinds: Iterable[DeviceKind]) -> Work[None]:
         """Evaluate these kinds in steps, so that `of` is fast for them: compiling and evaluating can take long."""
         for kind in kinds:
-            if self._known.get(kind.number) is None:
-                self._known[kind.number] = yield from self._evaluating(kind)
+            if kind.memo.get(self) is None:
+                kind.memo[self] = yield from self._evaluating(kind)
                 yield
 
     def _evaluating(self, kind: DeviceKind) -> Work[bool | SelectorFault]:
@@ -86,8 +82,6 @@ class SelectorSets:
         self._evaluated = evaluated
         self._sets: dict[Hashable, Selectors] = {}
         self._characters = 0
-        self._answers = Memo(Limit(_ANSWERS_MAX))
-        self._limit = Limit(_ANSWERS_MAX)
 
     def of(self, expressions: tuple[tuple[bool, int, str], ...]) -> Selectors:
         """Return the one object for these expressions (is of the class, index, expression)."""
@@ -97,7 +91,7 @@ class SelectorSets:
             if len(self._sets) >= _SETS_MAX or self._characters > _CHARACTERS_MAX:
                 self._sets.clear()
                 self._characters = 0
-            found = self._sets[expressions] = Selectors(expressions, self._answering, Memo(self._limit))
+            found = self._sets[expressions] = Selectors(expressions, self._answering)
         return found
 
     def _answering(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
@@ -105,9 +99,9 @@ class SelectorSets:
 
         Sets share expressions, mostly those of classes.
         """
-        known: bool | str | None = self._answers.get((expression, kind.number))
+        known: bool | str | None = kind.memo.get((self._holding, expression))
         if self._evaluated is not None:
             self._evaluated(known is not None)
         if known is None:
-            known = self._answers[expression, kind.number] = yield from self._holding(expression, kind)
+            known = kind.memo[self._holding, expression] = yield from self._holding(expression, kind)
         return known

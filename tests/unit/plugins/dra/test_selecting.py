@@ -9,13 +9,15 @@ from unittest import mock
 import pytest
 
 from scheduler.api.resource_v1 import Device
+from scheduler.cache.devices import pools
+from scheduler.cache.devices.memos import Limit
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.core.cooperative import Work, finish
-from scheduler.plugins.dra.structured import selectors as selecting
 from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors, SelectorSets
+from simulator.builders.devices import a_device, a_slice
+from tests.unit.plugins.dra.world import World
 
 SIZE = 50
-KINDS = tuple(DeviceKind("drv", Device(name=f"{number}")) for number in range(30))
 
 
 class Asked:
@@ -23,6 +25,7 @@ class Asked:
 
     def __init__(self) -> None:
         self.count = 0
+        self.kinds = tuple(DeviceKind("drv", Device(name=f"{number}")) for number in range(30))
         self.sets = SelectorSets(self)
 
     def __call__(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
@@ -38,7 +41,7 @@ class Asked:
 
 @pytest.fixture
 def asked() -> Asked:
-    with mock.patch.object(selecting, "_ANSWERS_MAX", SIZE):
+    with mock.patch.object(pools, "_kind_answers", Limit(SIZE)):
         return Asked()
 
 
@@ -54,8 +57,8 @@ def by_the_letter(expressions: tuple[int, ...], kind: DeviceKind) -> bool | Sele
 def test_nothing_is_asked_twice_as_long_as_there_is_room(asked: Asked) -> None:
     """Nor of another set with the same expression."""
     for each in (asked.of(2, 3), asked.of(2, 3), asked.of(2, 5)):
-        finish(each.evaluating(KINDS[1:2]))
-        each.of(KINDS[1])
+        finish(each.evaluating(asked.kinds[1:2]))
+        each.of(asked.kinds[1])
 
     assert asked.count == 1
 
@@ -65,11 +68,10 @@ def test_however_many_ask_about_however_many_so_much_is_remembered(asked: Asked)
     every = [expressions for a in range(1, 12) for expressions in ((a,), (1, a), (a, 7))]
     for _ in range(2):
         for expressions in every:
-            for kind in KINDS:
+            for kind in asked.kinds:
                 assert asked.of(*expressions).of(kind) == by_the_letter(expressions, kind)
 
-    memos = [asked.sets._answers, *(each._known for each in asked.sets._sets.values())]
-    assert sum(map(len, memos)) <= 2 * 2 * SIZE
+    assert sum(len(kind.memo) for kind in asked.kinds) <= 2 * SIZE
 
 
 def test_an_answer_does_not_keep_the_kind_of_a_device_that_is_gone(asked: Asked) -> None:
@@ -82,3 +84,16 @@ def test_an_answer_does_not_keep_the_kind_of_a_device_that_is_gone(asked: Asked)
     gc.collect()
 
     assert alive() is None
+
+
+def test_devices_that_were_published_again_are_dropped() -> None:
+    """A node's kind without any node keeps its devices only until some more nodes have changed."""
+    world = World()
+    alive = weakref.WeakSet[DeviceKind]()
+    for serial in range(300):
+        world.show(a_slice("n1", "a", a_device("d").attr("a/serial", serial)))
+        world.devices.on_nodes.catch_up()
+        alive.update(device.kind for view in world.devices.on_nodes.pools(world.slot()) for device in view.devices)
+    gc.collect()
+
+    assert 1 <= len(alive) <= 70
