@@ -30,9 +30,9 @@ from scheduler.core.cooperative import Work, finish, paced
 from scheduler.core.decision_record import DecisionRecord, GroupRecord, NodeScore
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.extender import EXTENDER_NAME, Consultation, Unanswered, consult, consultation_of
-from scheduler.framework.interface import CycleState
+from scheduler.framework.interface import CycleState, Scored
 from scheduler.framework.profile import Profile
-from scheduler.framework.runtime import PreFiltered, Runner, Scored, narrowed_away
+from scheduler.framework.runtime import PreFiltered, Runner, narrowed_away
 from scheduler.framework.status import (
     NO_NODES,
     AttemptError,

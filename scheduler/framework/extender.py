@@ -23,8 +23,7 @@ from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
 from scheduler.core.errors import shortened
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, Scores, StateKey
-from scheduler.framework.runtime import Scored
+from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, Scored, Scores, StateKey
 from scheduler.framework.status import Code, Groups, Rejection
 
 _log = structlog.get_logger(__name__)

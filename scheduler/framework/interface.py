@@ -27,7 +27,7 @@ from scheduler.api.selectors import probes
 from scheduler.cache.nodes.nodes import NodeView
 from scheduler.core.cluster_events import ClusterEvent
 from scheduler.core.cooperative import Work
-from scheduler.core.nodeset import NodeSet
+from scheduler.core.nodeset import NodeSet, Slots
 from scheduler.framework.status import Groups, Narrow, Nominate, Rejection, Skip, Wait
 
 NODE_CAME: Final = "a node came"
@@ -195,6 +195,16 @@ Scores: TypeAlias = npt.NDArray[np.int64]
 """One value per slot (length `nodes.capacity`); slots that are not candidates are ignored."""
 
 MAX_NODE_SCORE = 100
+
+
+@dataclass(slots=True)
+class Scored:
+    """The total score as a full-length column, the candidates' slots, and each plugin's weighted part for the record."""
+
+    total: Scores
+    slots: Slots
+    parts: dict[str, Scores]
+
 
 PostFiltered: TypeAlias = Nominate | Rejection
 """A rejection does not change the pod's nomination."""

@@ -22,7 +22,7 @@ from scheduler.core.cooperative import Work, answered
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.core.nodeset import EMPTY, NodeSet, Slots
 from scheduler.framework.dry_run import NominatedPods, Nominations, Simulation
-from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, PrepareReservePlugin, Scores
+from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, PrepareReservePlugin, Scored, Scores
 from scheduler.framework.profile import BoundFilter, BoundScore, Profile
 from scheduler.framework.status import AttemptError, Code, Groups, Narrow, Rejection, Skip
 from scheduler.metrics.metrics import Metrics
@@ -39,15 +39,6 @@ class PreFiltered:
     absent: Rejection | None = None
     restricting: tuple[str, ...] = ()
     """Plugins that narrowed the nodes: they count as having rejected the pod."""
-
-
-@dataclass(slots=True)
-class Scored:
-    """The total score as a full-length column, the candidates' slots, and each plugin's weighted part for the record."""
-
-    total: Scores
-    slots: Slots
-    parts: dict[str, Scores]
 
 
 class Runner:

@@ -3,8 +3,8 @@
 from scheduler.api.podinfo import PodInfo
 from scheduler.cycle import Cycle
 from scheduler.daemon.app import Daemon
-from scheduler.framework.interface import CycleState
-from scheduler.framework.runtime import Runner, Scored
+from scheduler.framework.interface import CycleState, Scored
+from scheduler.framework.runtime import Runner
 from scheduler.queueing.types import QueuedPodInfo
 from tests.parity.verdict import Scores
 
