@@ -28,8 +28,10 @@ from scheduler.framework.extender import ExtenderError, FilterResult, MetaVictim
 from scheduler.kube.client_config import proxy_for
 from scheduler.kube.transport import through
 
-_ANSWER_BYTES: Final = 16 * 1024 * 1024
-"""An answer may be this much larger than twice its request, which it may repeat."""
+_ANSWER_BYTES: Final = 4 * 1024 * 1024
+"""An answer may be this much larger than twice its request, which it may repeat. Reading it blocks the event loop for
+at most a third of a second.
+"""
 _HEADERS: Final = {"Content-Type": "application/json", "User-Agent": "kubestow", "Accept-Encoding": "identity"}
 """A compressed answer could expand to gigabytes."""
 

@@ -34,8 +34,8 @@ MAX_EXTENDER_PRIORITY: Final = 10
 _SCALE: Final = MAX_NODE_SCORE // MAX_EXTENDER_PRIORITY
 _MOST: Final = 2**62
 """A larger sum of scores would overflow a column."""
-LEFT_OUT: Final = Rejection(EXTENDER_NAME, Code.UNRESOLVABLE, ())
-"""The rejection of a node that an extender left out without a reason."""
+_MOST_REASONS: Final = 500
+"""A condition must not grow beyond what the API server accepts."""
 
 
 class ExtenderError(Exception):
@@ -187,7 +187,9 @@ class Consultation:
                 groups[other] &= ~bit
                 if not groups[other]:
                     del groups[other]
-            groups[rejection] = groups.get(rejection, EMPTY) | bit
+            is_one_too_many = rejection not in groups and len(groups) >= _MOST_REASONS
+            shown = _rejection(rejection.code, "rejected by an extender") if is_one_too_many else rejection
+            groups[shown] = groups.get(shown, EMPTY) | bit
         return left_out
 
     async def _call_for_nominated(self, name: str) -> None:

@@ -192,6 +192,20 @@ async def test_reasons_are_those_of_the_newest_state() -> None:
     assert scheduler.refusal("a1") == "0/2 nodes are available: 1 Insufficient cpu, 1 no licence."
 
 
+async def test_a_condition_has_a_limited_number_of_reasons() -> None:
+    names = [f"n{at}" for at in range(1, 601)]
+    liar = FakeExtender("a", passes=frozenset(), failed={name: f"no licence for {name}" for name in names})
+    scheduler = harness(liar)
+    for name in names:
+        scheduler.node(name)
+    scheduler.pod("a1")
+    await scheduler.settle()
+
+    message = scheduler.refusal("a1")
+    assert message.count("no licence") == 500
+    assert "100 rejected by an extender" in message
+
+
 async def test_scores_of_extenders_are_added() -> None:
     one, two = FakeExtender("a", is_prioritizer=True), FakeExtender("a", is_prioritizer=True, is_filter=False)
     scheduler = harness(one, two)
