@@ -21,7 +21,7 @@ ON = DEVICE_GATES_ON
 FOLLOWS = KubestowArgs(device_scoring="firstFit", bind_poll="events")
 POLLS = KubestowArgs(device_scoring="firstFit", bind_poll="upstream")
 WAITED_FOR = "waiting for binding conditions for device on node n1"
-FAILED = 'device binding failed: claim=c, reason=Told, message="no power"'
+FAILED = 'device binding failed: claim=c, reason=Reported, message="no power"'
 
 
 def waiting(name: str = "c", *devices: str, failure: str = "Broken") -> ClaimBuilder:
