@@ -15,6 +15,7 @@ from simulator.apiserver.resources import (
     LIKE_1_36,
     LIKE_1_36_WITH_BETAS,
     LIKE_1_36_WITH_OURS,
+    LIKE_1_37,
 )
 from simulator.apiserver.server import ApiServer
 from simulator.apiserver.status import Refused
@@ -27,6 +28,7 @@ __all__ = [
     "LIKE_1_36",
     "LIKE_1_36_WITH_BETAS",
     "LIKE_1_36_WITH_OURS",
+    "LIKE_1_37",
     "ApiServer",
     "Fault",
     "Faults",

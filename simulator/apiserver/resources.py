@@ -162,7 +162,7 @@ ALL: Final = (
         deviceclasses=("DeviceClass", False, "g"),
         resourceclaimtemplates=("ResourceClaimTemplate", True, ""),
     ),
-    *_several(DEVICES, ["v1beta2", "v1alpha3"], devicetaintrules=("DeviceTaintRule", False, "sg")),
+    *_several(DEVICES, ["v1beta2", "v1alpha3", "v1"], devicetaintrules=("DeviceTaintRule", False, "sg")),
     *_several("coordination.k8s.io", ["v1"], leases=("Lease", True, "cp")),
     *_several("events.k8s.io", ["v1"], events=("Event", True, "p")),
     *_several("scheduling.k8s.io", ["v1"], priorityclasses=("PriorityClass", False, "g")),
@@ -170,13 +170,15 @@ ALL: Final = (
 )
 """Everything that can be served. What *is* served is the constructor's `served`."""
 
+_DEVICE_KINDS: Final = ("resourceclaims", "resourceslices", "deviceclasses", "resourceclaimtemplates")
+
 LIKE_1_36: Final = (
     "v1",
     "apps/v1",
     "batch/v1",
     "policy/v1",
     "storage.k8s.io/v1",
-    "resource.k8s.io/v1",
+    *(f"{DEVICES}/v1/{name}" for name in _DEVICE_KINDS),
     "coordination.k8s.io/v1",
     "events.k8s.io/v1",
     "scheduling.k8s.io/v1",
@@ -185,6 +187,9 @@ LIKE_1_36: Final = (
 )
 """The groups and versions a kube-apiserver 1.36 serves with its defaults, as far as the server knows them."""
 
+
+LIKE_1_37: Final = (*LIKE_1_36, f"{DEVICES}/v1/devicetaintrules")
+"""With the rules that taint devices, which 1.37 serves under v1 by default."""
 
 LIKE_1_36_WITH_OURS: Final = (*LIKE_1_36, f"{OURS}/v1alpha1")
 """With our own API objects."""
@@ -200,10 +205,7 @@ LIKE_1_32: Final = (*_BEFORE_DEVICES, f"{DEVICES}/v1beta1")
 """Devices under v1beta1 alone."""
 LIKE_1_33: Final = (
     *_BEFORE_DEVICES,
-    *(
-        f"{DEVICES}/v1beta2/{name}"
-        for name in ("resourceclaims", "resourceslices", "deviceclasses", "resourceclaimtemplates")
-    ),
+    *(f"{DEVICES}/v1beta2/{name}" for name in _DEVICE_KINDS),
     f"{DEVICES}/v1beta1",
 )
 """Devices under v1beta2 and v1beta1, and no rules that taint them."""

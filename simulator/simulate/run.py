@@ -10,7 +10,7 @@ from typing import Final, Protocol, TypeAlias
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock
-from simulator.apiserver import ApiServer
+from simulator.apiserver import LIKE_1_37, ApiServer
 from simulator.controllers.kubelet import Kubelet
 from simulator.simulate.budgets import Budgets
 from simulator.simulate.input.complete import Completed, controllers, device_controllers
@@ -62,7 +62,11 @@ async def simulate(
 
     Raises the daemon's errors.
     """
-    async with ApiServer(clock=clock) as server, Kubelet(server, clock=clock) as kubelet, AsyncExitStack() as running:
+    async with (
+        ApiServer(clock=clock, served=LIKE_1_37) as server,
+        Kubelet(server, clock=clock) as kubelet,
+        AsyncExitStack() as running,
+    ):
         world = World(server, cluster, rules)
         dump = Dump(world.former, world.finished)
         workloads = WorkloadControllers(server, clock=clock, dump=dump, prepare=world.admit)

@@ -16,7 +16,7 @@ from scheduler.daemon.app import Daemon
 from scheduler.kube.resources import KINDS
 from scheduler.kube.self_check import KINDS_SERVED
 from simulator.apiserver import ApiServer
-from simulator.apiserver.resources import LIKE_1_25, LIKE_1_32, LIKE_1_33, LIKE_1_36, LIKE_1_36_WITH_BETAS
+from simulator.apiserver.resources import LIKE_1_25, LIKE_1_32, LIKE_1_33, LIKE_1_36, LIKE_1_36_WITH_BETAS, LIKE_1_37
 from simulator.builders.claims import a_claim
 from simulator.builders.devices import a_device, a_device_class, a_slice, a_taint_rule
 from tests.integration.clocks import HastyClock
@@ -87,12 +87,19 @@ async def shows(cluster: Rig, wanted: Mapping[str, str], *counts: int) -> None:
         pytest.param(LIKE_1_33, GATES_ON, all_in("v1beta2"), (1, 1, 1, 0), id="1.33: v1beta2 before v1beta1"),
         pytest.param(LIKE_1_36, GATES_ON, all_in("v1"), (1, 1, 1, 0), id="1.36"),
         pytest.param(
-            LIKE_1_36_WITH_BETAS, GATES_ON, all_in("v1"), (1, 1, 1, 0), id="1.36 with all betas: v1, no rules"
+            LIKE_1_36_WITH_BETAS,
+            GATES_ON,
+            all_in("v1"),
+            (1, 1, 1, 0),
+            id="1.36 with all betas: v1, no rules",
         ),
         pytest.param(
             OLD_RULES, WITH_RULES, all_in("v1") | {"DeviceTaintRule": "v1alpha3"}, (1, 1, 1, 1), id="1.35 with rules"
         ),
         pytest.param(LIKE_1_36, WITH_RULES, all_in("v1"), (1, 1, 1, 0), id="rules are wanted and not there"),
+        pytest.param(
+            LIKE_1_37, WITH_RULES, all_in("v1") | {"DeviceTaintRule": "v1"}, (1, 1, 1, 1), id="1.37: rules in v1"
+        ),
         pytest.param(BEFORE_DEVICES, GATES_ON, {}, (0, 0, 0, 0), id="no devices at all"),
     ],
 )
