@@ -1,12 +1,17 @@
 """What admission makes of a new pod: matchLabelKeys and mismatchLabelKeys become requirements, a class a priority.
 
+From 1.37 on, pod-level requests also name what only containers request.
+
 The real API server does this itself; recording checks that it does exactly this.
 """
 
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from simulator.apiserver.kinds.defaults import with_pod_defaults
+from simulator.apiserver.kinds.pods import with_pod_level
 from tests.parity.priorities import of_class
+from tests.parity.recordings import FIRST
 from tests.parity.words import TOPOLOGY, Json
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -14,8 +19,8 @@ _COPIED: Final = (TOPOLOGY["zone"], TOPOLOGY["region"])
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 
-def admitted(manifest: Json) -> Json:
-    """The pod as it is stored."""
+def admitted(manifest: Json, version: str = FIRST) -> Json:
+    """The pod as an API server of this version stores it."""
     spec, labels = manifest["spec"], manifest["metadata"].get("labels") or {}
     priority, policy = of_class(spec.get("priorityClassName", ""))
     changed: Json = {"priority": priority, "preemptionPolicy": policy}
@@ -23,6 +28,8 @@ def admitted(manifest: Json) -> Json:
         changed["affinity"] = {kind: _rules(rules, labels) for kind, rules in spec["affinity"].items()}
     if "topologySpreadConstraints" in spec:
         changed["topologySpreadConstraints"] = [_merged(c, labels) for c in spec["topologySpreadConstraints"]]
+    if spec.get("resources") and version != FIRST:
+        changed["resources"] = with_pod_level(with_pod_defaults(spec), without_limits=True)
     return manifest | {"spec": spec | changed}
 
 

@@ -43,7 +43,7 @@ async def _asked(
     found: dict[Place, Verdict],
 ) -> None:
     async with ApiServer(served=SERVED) as server:
-        api = InProcess(server)
+        api = InProcess(server, version)
         await make_lasting(api)
         running = ours.running(
             api,

@@ -14,6 +14,7 @@ from simulator.apiserver.patches import merge
 from tests.e2e.cluster import each
 from tests.parity.admission import admitted, labelled
 from tests.parity.priorities import priority_classes
+from tests.parity.recordings import FIRST
 from tests.parity.scenario import Scenario, named
 from tests.parity.suite import NAMESPACES
 from tests.parity.words import Json
@@ -78,11 +79,13 @@ class Api(Protocol):
 class InProcess:
     """Plain function calls; adds the one piece of admission that this server lacks."""
 
-    def __init__(self, server: ApiServer) -> None:
+    def __init__(self, server: ApiServer, version: str = FIRST) -> None:
         self._server = server
+        self._version = version
 
     async def create(self, manifest: Json) -> Json:
-        return self._server.create(manifest["kind"], admitted(manifest) if manifest["kind"] == "Pod" else manifest)
+        is_pod = manifest["kind"] == "Pod"
+        return self._server.create(manifest["kind"], admitted(manifest, self._version) if is_pod else manifest)
 
     async def first(self, pod: Json, tell: Callable[[Json], T | None]) -> T:
         versions = asyncio.Queue[Json]()

@@ -69,7 +69,7 @@ async def confirm(
             raise ValueError(f"{scenario.key}: the oracle knows of no devices")
         by_gates.setdefault(scenario.feature_gates, []).append(scenario)
     async with ApiServer(served=LIKE_1_36) as server:
-        api = InProcess(server)
+        api = InProcess(server, MINOR)
         await make_lasting(api)
         for gates, alike in by_gates.items():
             async with process.running(program, gates) as oracle:

@@ -70,7 +70,7 @@ async def fuzz(program: Path, scenarios: Iterable[Scenario]) -> Counter[str]:
     """How many there were of what; says what differs as soon as it does."""
     told = Counter[str]()
     async with ApiServer(served=LIKE_1_36) as server, process.running(program) as oracle:
-        api = InProcess(server)
+        api = InProcess(server, MINOR)
         await make_lasting(api)
         async with ours.running(api, version=MINOR, pause_s=_PAUSE_S, master=server.url) as we:
             for one in scenarios:

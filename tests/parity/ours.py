@@ -50,8 +50,11 @@ _KUBESTOW_ARGS: Final[Json] = {"apiVersion": "kubestow.dev/v1alpha1", "kind": "K
 class Ours(Side):
     """A running daemon. `see` before `judge`: that one looks at the daemon's cache and asks no API server."""
 
-    def __init__(self, api: Api, daemon: Daemon, hooks: Hooks, *, pause_s: float, mode: Mode = Mode.PARITY) -> None:
+    def __init__(
+        self, api: Api, daemon: Daemon, hooks: Hooks, *, version: str, pause_s: float, mode: Mode = Mode.PARITY
+    ) -> None:
         super().__init__(api, PREFIXES[mode], pause_s=pause_s)
+        self.version = version
         self.mode = mode
         self._daemon = daemon
         self._hooks = hooks
@@ -60,7 +63,7 @@ class Ours(Side):
 
     def by_default(self) -> "Ours":
         """The same daemon, asked with pods of the profiles that leave every switch at its default."""
-        return Ours(self.api, self._daemon, self._hooks, pause_s=self._pause_s, mode=Mode.DEFAULT)
+        return Ours(self.api, self._daemon, self._hooks, version=self.version, pause_s=self._pause_s, mode=Mode.DEFAULT)
 
     async def begin(self) -> None:
         """The first pictures are complete."""
@@ -145,7 +148,7 @@ class Ours(Side):
         """
         decisions = self._daemon.decisions
         used = _without(self._profile(profile), without)
-        manifest = named(admitted(pod), used.name)
+        manifest = named(admitted(pod, self.version), used.name)
         manifest |= {"spec": with_pod_defaults(manifest["spec"])}
         metadata = manifest["metadata"] | {"uid": uid_to_come(manifest["metadata"]["name"])}
         info = pod_info(from_manifest(Pod, manifest | {"metadata": metadata}))
@@ -236,7 +239,7 @@ async def running(
     daemon = Daemon(dataclasses.replace(options, emulated_version=version))
     try:
         await daemon.start()
-        we = Ours(api, daemon, Hooks(daemon), pause_s=pause_s, mode=modes[0])
+        we = Ours(api, daemon, Hooks(daemon), version=version, pause_s=pause_s, mode=modes[0])
         await we.begin()
         yield we
     finally:

@@ -134,7 +134,7 @@ async def _replay_alike(
 @asynccontextmanager
 async def _daemon(version: str, gates: Iterable[str] = ()) -> AsyncIterator[Ours]:
     async with ApiServer(served=SERVED) as server:
-        api = InProcess(server)
+        api = InProcess(server, version)
         await make_lasting(api)
         async with ours.running(api, version=version, pause_s=PAUSE_S, master=server.url, gates=gates) as we:
             yield we

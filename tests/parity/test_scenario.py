@@ -152,3 +152,21 @@ def test_crowds_are_rich() -> None:
     assert sum("conditions" in pod["status"] for pod in bound) > 10
     for field, pods in (("affinity", bound), ("affinity", asked), ("topologySpreadConstraints", asked)):
         assert sum(field in pod["spec"] for pod in pods) > 30, field
+
+
+@pytest.mark.parametrize(
+    ("version", "resources", "requests"),
+    [
+        pytest.param("1.36", {"requests": {"memory": "1Gi"}}, {"memory": "1Gi"}, id="1.36 keeps the requests"),
+        pytest.param(
+            "1.37", {"requests": {"memory": "1Gi"}}, {"cpu": "300m", "memory": "1Gi"}, id="1.37 completes them"
+        ),
+        pytest.param("1.37", {}, None, id="without pod-level resources there is nothing to complete"),
+    ],
+)
+def test_pod_level_requests_of_a_version(version: str, resources: Json, requests: Json | None) -> None:
+    """PodLevelResourcesFixDefaulting is on in API servers of 1.37 (docs/spec/changes-1.37.md §4.2)."""
+    containers = [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "300m", "memory": "1"}}}]
+    pod = {"metadata": {"name": "p"}, "spec": {"containers": containers, "resources": resources}}
+
+    assert (admitted(pod, version)["spec"]["resources"] or {}).get("requests") == requests

@@ -139,10 +139,11 @@ _NANO: Final = 10**9
 _NANO_PER_MILLI: Final = 10**6
 
 
-def with_pod_level(spec: Mapping[str, Any]) -> dict[str, Any]:
+def with_pod_level(spec: Mapping[str, Any], *, without_limits: bool = False) -> dict[str, Any]:
     """Set defaults of the pod's `resources`: limits of huge pages, and requests wherever there is a limit.
 
     The sum of the containers precedes the limit. The defaults of the containers must be set before.
+    `without_limits`: requests are completed without limits as well, as from 1.37 on (PodLevelResourcesFixDefaulting).
     """
     given = spec.get("resources") or {}
     requests, limits = dict(given.get("requests") or {}), dict(given.get("limits") or {})
@@ -151,7 +152,7 @@ def with_pod_level(spec: Mapping[str, Any]) -> dict[str, Any]:
     for name, amount in _together(spec, "limits").items():
         if name.startswith(_HUGE) and name not in requests:
             limits.setdefault(name, amount)
-    if limits:
+    if limits or without_limits:
         asked = {name: amount for name, amount in _together(spec, "requests").items() if name in {CPU, MEMORY}}
         whole = {name: amount for name, amount in limits.items() if name in {CPU, MEMORY} or name.startswith(_HUGE)}
         requests = whole | asked | requests

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"time"
 	_ "unsafe" // for go:linkname
 
 	v1 "k8s.io/api/core/v1"
@@ -74,7 +73,7 @@ func attempt(ctx context.Context, sched *scheduler.Scheduler, fw framework.Frame
 		return verdict{Reason: unschedulable, Message: scheduler.ErrNoNodesAvailable.Error()}
 	}
 	state := framework.NewCycleState()
-	queued := &framework.QueuedPodInfo{PodInfo: pod, Timestamp: time.Now()}
+	queued := &framework.QueuedPodInfo{PodInfo: pod}
 	feasible, diagnosis, _, err := findNodesThatFitPod(sched, ctx, fw, state, queued)
 	switch {
 	case err != nil:

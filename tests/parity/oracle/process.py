@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from simulator.apiserver.kinds.defaults import with_pod_defaults
-from tests.e2e.controlplane.build import program
+from tests.e2e.controlplane.build import MINOR, program
 from tests.parity.admission import admitted
 from tests.parity.api import DEVICES, KINDS, Api
 from tests.parity.scenario import Scenario, named
@@ -82,6 +82,6 @@ def _counts(pod: Json) -> bool:
 
 def _stored(pod: Json, scheduler_name: str) -> Json:
     """The asked pod as an API server would have it."""
-    whole = named(admitted(pod), scheduler_name)
+    whole = named(admitted(pod, MINOR), scheduler_name)
     metadata = whole["metadata"] | {"uid": uid_to_come(whole["metadata"]["name"])}
     return whole | {"metadata": metadata, "spec": with_pod_defaults(whole["spec"])}
