@@ -14,7 +14,7 @@ from typing import NamedTuple
 from scheduler.metrics import logs
 from tests.parity import pins, recordings
 from tests.parity.bydefault import changes
-from tests.parity.known import REASONS, Place, Reason
+from tests.parity.known import Place, Reason, reasons
 from tests.parity.modes import Asked, Mode
 from tests.parity.pins import Pin
 from tests.parity.recordings import RECORDED
@@ -33,7 +33,7 @@ class Outcome(NamedTuple):
 def pin(
     old: Mapping[Place, Pin],
     asked: Mapping[Place, tuple[Pin, list[str]]],
-    reasons: Mapping[Place, Reason],
+    known: Mapping[Place, Reason],
     *,
     places: Collection[Place],
 ) -> Outcome:
@@ -41,17 +41,17 @@ def pin(
 
     `asked` is what was replayed: the recorded verdict and ours, and how they differ. `places` are all that the suite has.
     """
-    kept = {place: one for place, one in old.items() if place not in asked and place in reasons and place in places}
+    kept = {place: one for place, one in old.items() if place not in asked and place in known and place in places}
     problems = [
-        f"{key}: {name}: no such asked pod, in differences.yaml" for key, name in reasons if (key, name) not in places
+        f"{key}: {name}: no such asked pod, in differences.yaml" for key, name in known if (key, name) not in places
     ]
     for place, (one, found) in asked.items():
         where = f"{place[0]}: {place[1]}"
-        if found and place in reasons:
+        if found and place in known:
             kept[place] = one
         elif found:
             problems.append("\n    ".join([f"{where}: no reason in differences.yaml", *found]))
-        elif place in reasons:
+        elif place in known:
             problems.append(f"{where}: no longer a difference, take it out of differences.yaml")
     return Outcome(kept, problems)
 
@@ -66,7 +66,7 @@ def steady(scenario: Scenario, old: Pin | None, new: Pin) -> Pin:
 def pin_all(version: str, only: str) -> bool:
     """Write the pins of the version and say what changed. Return whether nothing has to be done about `differences.yaml`."""
     recorded = recordings.read(version)
-    suite = {one.key: one for one in scenarios()}
+    suite = {one.key: one for one in scenarios(version)}
     places = {(key, name) for key, one in suite.items() for name in one.asked}
     replayed = asyncio.run(replay(version, [one for one in suite.values() if only in one.key], recorded))
     failed = False
@@ -80,7 +80,7 @@ def pin_all(version: str, only: str) -> bool:
             )
             for (key, name), told in replayed.told(mode).items()
         }
-        new, problems = pin(old, asked, REASONS[at], places=places)
+        new, problems = pin(old, asked, reasons(at, suite.values()), places=places)
         changed = [place for place in sorted(old.keys() | new.keys()) if old.get(place) != new.get(place)]
         for key, name in changed:
             state = "new" if (key, name) not in old else "gone" if (key, name) not in new else "changed"

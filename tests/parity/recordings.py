@@ -19,7 +19,7 @@ from scheduler.core.feature_gates import VERSIONS
 from tests.parity.verdict import Scores, Verdict, heard, verdict
 
 HERE: Final = Path(__file__).parent / "recordings"
-RECORDED: Final = VERSIONS[:1]
+RECORDED: Final = VERSIONS
 """The versions of kube-scheduler whose verdicts are recorded."""
 FIRST: Final = VERSIONS[0]
 AS_BEFORE: Final = f"as in {FIRST}"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.parity.known import REASONS, pinned
+from tests.parity.known import REASONS, pinned, reasons
 from tests.parity.modes import Asked, Mode
 from tests.parity.recordings import RECORDED, Recording
 from tests.parity.replay import Replay
@@ -12,12 +12,11 @@ from tests.parity.scenario import Scenario
 from tests.parity.suite import recordable, scenarios
 
 ALL = [Asked(version, mode) for version in RECORDED for mode in Mode]
-PLACES = [(scenario, name) for scenario in scenarios() for name in scenario.asked]
-IDS = [f"{scenario.key}: {name}" for scenario, name in PLACES]
+PLACES = [(asked, one, name) for asked in ALL for one in scenarios(asked.version) for name in one.asked]
+IDS = [f"{asked}: {one.key}: {name}" for asked, one, name in PLACES]
 
 
-@pytest.mark.parametrize("asked", ALL, ids=str)
-@pytest.mark.parametrize(("scenario", "name"), PLACES, ids=IDS)
+@pytest.mark.parametrize(("asked", "scenario", "name"), PLACES, ids=IDS)
 def test_the_verdict_is_kube_schedulers(
     replayed: Mapping[str, Replay], asked: Asked, scenario: Scenario, name: str
 ) -> None:
@@ -54,13 +53,13 @@ def test_nothing_else_is_recorded(recorded: Mapping[str, dict[str, Recording]], 
 @pytest.mark.parametrize("asked", ALL, ids=str)
 def test_a_reason_is_of_an_asked_pod(asked: Asked) -> None:
     """No line of differences.yaml outlives its scenario."""
-    assert REASONS[asked].keys() <= {(scenario.key, name) for scenario, name in PLACES}
+    assert REASONS[asked].keys() <= {(one.key, name) for one in recordable() for name in one.asked}
 
 
 @pytest.mark.parametrize("asked", ALL, ids=str)
 def test_reasons_and_pins_are_of_the_same_pods(asked: Asked) -> None:
     """A reason without a pin would excuse any verdict, and a pin without a reason explains nothing."""
-    assert REASONS[asked].keys() == pinned(asked).keys(), "python -m tests.parity.pin"
+    assert reasons(asked, scenarios(asked.version)).keys() == pinned(asked).keys(), "python -m tests.parity.pin"
 
 
 @pytest.mark.parametrize("asked", ALL, ids=str)
