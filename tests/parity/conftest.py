@@ -34,7 +34,7 @@ class Replays(dict[str, Replay]):
 
     def __missing__(self, version: str) -> Replay:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            one = replay(version, scenarios(version), self._recorded[version], tries_mutants=self._tries_mutants)
+            one = replay(version, scenarios(), self._recorded[version], tries_mutants=self._tries_mutants)
             self[version] = runner.run(one)
         return self[version]
 
@@ -55,7 +55,7 @@ def caught(
 
     def tried(version: str, mutant: str) -> tuple[str, str] | None:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            runner.run(catch(mutant, scenarios(version), recorded[version], replayed[version]))
+            runner.run(catch(mutant, scenarios(), recorded[version], replayed[version]))
         return replayed[version].caught[mutant]
 
     return tried

@@ -5,7 +5,7 @@ writes. A verdict that is not the pinned one is a surprise, and so is a differen
 """
 
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -59,12 +59,6 @@ REASONS: Final[Mapping[Asked, Mapping[Place, Reason]]] = read(FILE.read_text())
 def pinned(asked: Asked) -> Mapping[Place, Pin]:
     """The pins of a version and mode, as they are on the disk when this is called first."""
     return pins.read(asked)
-
-
-def reasons(asked: Asked, scenarios: Iterable[Scenario]) -> Mapping[Place, Reason]:
-    """Return the reasons of a version and mode at pods of these scenarios."""
-    keys = {one.key for one in scenarios}
-    return {place: reason for place, reason in REASONS[asked].items() if place[0] in keys}
 
 
 def differing(mode: Mode, scenario: Scenario, recorded: Verdict, ours: Verdict) -> list[str]:

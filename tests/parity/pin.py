@@ -14,7 +14,7 @@ from typing import NamedTuple
 from scheduler.metrics import logs
 from tests.parity import pins, recordings
 from tests.parity.bydefault import changes
-from tests.parity.known import Place, Reason, reasons
+from tests.parity.known import REASONS, Place, Reason
 from tests.parity.modes import Asked, Mode
 from tests.parity.pins import Pin
 from tests.parity.recordings import RECORDED
@@ -66,7 +66,7 @@ def steady(scenario: Scenario, old: Pin | None, new: Pin) -> Pin:
 def pin_all(version: str, only: str) -> bool:
     """Write the pins of the version and say what changed. Return whether nothing has to be done about `differences.yaml`."""
     recorded = recordings.read(version)
-    suite = {one.key: one for one in scenarios(version)}
+    suite = {one.key: one for one in scenarios()}
     places = {(key, name) for key, one in suite.items() for name in one.asked}
     replayed = asyncio.run(replay(version, [one for one in suite.values() if only in one.key], recorded))
     failed = False
@@ -80,7 +80,7 @@ def pin_all(version: str, only: str) -> bool:
             )
             for (key, name), told in replayed.told(mode).items()
         }
-        new, problems = pin(old, asked, reasons(at, suite.values()), places=places)
+        new, problems = pin(old, asked, REASONS[at], places=places)
         changed = [place for place in sorted(old.keys() | new.keys()) if old.get(place) != new.get(place)]
         for key, name in changed:
             state = "new" if (key, name) not in old else "gone" if (key, name) not in new else "changed"

@@ -114,6 +114,18 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
             "claim …, request …: asks for all devices, but resource pool … is currently invalid",
             "claim …, request …: cannot add device … because a claim constraint would not be satisfied",
             "claim …: number of requested devices … exceeds the claim limit of 32",
+            "claim …, request …: adding … devices exceeds the claim limit of 32, with … already accounted for",
+            *(
+                f"{of} …: selector #… on device …: CEL runtime error: no such key: …. consider using CEL optional chaining "
+                "(.? followed by orValue()) or guarding the check with has() for optional fields"
+                for of in ("claim", "class")
+            ),
+            "claim …: selector #… on device …: CEL runtime error: got 'types.Int', expected iterable type",
+            "claim …: selector #… on device …: CEL runtime error: no such overload",
+            (
+                "claim …: selector #… on device …: CEL runtime error: CEL result of type int could not be converted to bool: "
+                "unsupported type conversion from 'int' to bool"
+            ),
             "node …: timed out trying to allocate devices",
         ),
         *_of_the_writer(
@@ -125,6 +137,10 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
             (
                 'add reservation to claim …: ResourceClaim.resource.k8s.io "…" is invalid: status.allocation: '
                 "Invalid value: …: field is immutable"
+            ),
+            (
+                'add reservation to claim …: ResourceClaim.resource.k8s.io "…" is invalid: status.allocation: '
+                "Invalid value: null: field cannot be modified once set"
             ),
             'device binding failed: claim=…, reason=Told, message="…"',
             "device binding timeout: context deadline exceeded",
@@ -160,6 +176,8 @@ _NAMES: Final = (
     (re.compile(r"\b(class|request|add device|resource pool) (?!mappings)[a-z0-9][a-z0-9./-]*"), r"\1 …"),
     (re.compile(r"\bnode [a-z0-9.-]+(?=: timed out)"), "node …"),
     (re.compile(r"(selector #|no such key: |claim=|requested devices )\w+"), r"\1…"),
+    (re.compile(r"\bon device [^ :]+"), "on device …"),
+    (re.compile(r"adding \d+ devices( exceeds .*, with )\d+"), r"adding … devices\1…"),
     (re.compile(r"(Invalid value: ).*(: field is immutable)"), r"\1…\2"),
 )
 

@@ -13,7 +13,6 @@ from tests.parity.generate import SEEDS, generate
 from tests.parity.mixed import MIXED, mixed
 from tests.parity.random_devices import DEVICE_SEEDS, device_seed
 from tests.parity.random_volumes import VOLUME_SEEDS, volume_seed
-from tests.parity.recordings import FIRST
 from tests.parity.scenario import Scenario, scenario
 from tests.parity.varied_places import SCORING, SHAPED
 from tests.parity.varied_volumes import VARIED_SEEDS, varied_volume_seed
@@ -61,13 +60,9 @@ def recordable() -> tuple[Scenario, ...]:
     return tuple(found)
 
 
-def scenarios(version: str = FIRST) -> tuple[Scenario, ...]:
-    """Those on which ours is asked, in the same order.
-
-    With the gates of 1.37 these are the scenarios without devices. The others are recorded, and their differences are work
-    (docs/spec/changes-1.37.md §9).
-    """
-    return tuple(one for one in recordable() if version == FIRST or not one.devices)
+def scenarios() -> tuple[Scenario, ...]:
+    """Those on which ours is asked, in the same order."""
+    return tuple(recordable())
 
 
 def written() -> list[Scenario]:

@@ -61,9 +61,9 @@ def _modes(replayed: Replay) -> list[str]:
 
 
 async def _replay(version: str, recorded: Mapping[str, Recording]) -> Replay:
-    result = await replay(version, scenarios(version), recorded)
+    result = await replay(version, scenarios(), recorded)
     for mutant in MUTANTS_OF_CACHES:
-        await catch(mutant, scenarios(version), recorded, result)
+        await catch(mutant, scenarios(), recorded, result)
     return result
 
 

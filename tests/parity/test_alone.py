@@ -7,7 +7,7 @@ import pytest
 
 from tests.parity.alone import asked
 from tests.parity.bydefault import changes, differences_by_default
-from tests.parity.known import REASONS, Place, Reason, pinned, reasons
+from tests.parity.known import REASONS, Place, Reason, pinned
 from tests.parity.modes import Asked, Mode
 from tests.parity.recordings import RECORDED, Recording
 from tests.parity.suite import scenarios
@@ -17,7 +17,7 @@ SUITE = {one.key: one for one in scenarios()}
 BY_DEFAULT = {
     version: {
         place: one
-        for place, one in reasons(Asked(version, Mode.DEFAULT), scenarios(version)).items()
+        for place, one in REASONS[Asked(version, Mode.DEFAULT)].items()
         if place not in REASONS[Asked(version, Mode.PARITY)]
     }
     for version in RECORDED

@@ -13,7 +13,7 @@ from scheduler.plugins import BUILT_IN
 from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices
 from tests.parity.mutants import MUTANTS, mutated
 from tests.parity.reasons import UNASKED
-from tests.parity.recordings import FIRST, RECORDED, Recording
+from tests.parity.recordings import RECORDED, Recording
 from tests.parity.replay import Replay
 from tests.parity.scenario import Scenario
 from tests.parity.suite import crowds, random_ones, scenarios, volume_ones, written
@@ -21,8 +21,7 @@ from tests.parity.volume_mutants import VOLUME_MUTANTS, mutated_volumes
 
 _ELSEWHERE = {"PrioritySort", "DefaultBinder"}  # order in the queue, the binding
 JUDGING = [ref.name for ref in DEFAULT_PLUGINS if ref.name in BUILT_IN and ref.name not in _ELSEWHERE]
-OWN = [(version, one) for version in RECORDED for one in scenarios(version) if one.group in JUDGING]
-DEVICES = "DynamicResources"
+OWN = [(version, one) for version in RECORDED for one in scenarios() if one.group in JUDGING]
 
 
 PLANTED = {mutated: MUTANTS, mutated_volumes: VOLUME_MUTANTS, mutated_devices: DEVICE_MUTANTS}
@@ -35,16 +34,9 @@ def test_what_a_mutant_replaces_exists(plant: Callable[[str], AbstractContextMan
         pass
 
 
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
-@pytest.mark.parametrize(
-    ("version", "plugin"),
-    [
-        (version, name)
-        for version in RECORDED
-        for name in JUDGING
-        if name not in UNASKED and (name != DEVICES or any(one.devices for one in scenarios(version)))
-    ],
-)
+@pytest.mark.parametrize("plugin", [name for name in JUDGING if name not in UNASKED])
 def test_a_plugin_that_is_switched_off_is_missed(replayed: Mapping[str, Replay], version: str, plugin: str) -> None:
     """At least one recorded verdict cannot be reached without it."""
     assert replayed[version].needing(plugin)
@@ -66,11 +58,12 @@ def test_a_mutant_of_volumes_is_caught(caught: Callable[[str, str], object], ver
     assert caught(version, mutant)
 
 
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
 @pytest.mark.parametrize("mutant", DEVICE_MUTANTS)
-def test_a_mutant_of_devices_is_caught(caught: Callable[[str, str], object], mutant: str) -> None:
+def test_a_mutant_of_devices_is_caught(caught: Callable[[str, str], object], version: str, mutant: str) -> None:
     """Some claim would get a device that kube-scheduler did not give it, or be refused, or not be refused."""
-    assert caught(FIRST, mutant)
+    assert caught(version, mutant)
 
 
 @pytest.mark.nightly

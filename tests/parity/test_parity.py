@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from tests.parity.known import REASONS, pinned, reasons
+from tests.parity.known import REASONS, pinned
 from tests.parity.modes import Asked, Mode
 from tests.parity.recordings import RECORDED, Recording
 from tests.parity.replay import Replay
@@ -12,7 +12,7 @@ from tests.parity.scenario import Scenario
 from tests.parity.suite import recordable, scenarios
 
 ALL = [Asked(version, mode) for version in RECORDED for mode in Mode]
-PLACES = [(asked, one, name) for asked in ALL for one in scenarios(asked.version) for name in one.asked]
+PLACES = [(asked, one, name) for asked in ALL for one in scenarios() for name in one.asked]
 IDS = [f"{asked}: {one.key}: {name}" for asked, one, name in PLACES]
 
 
@@ -59,7 +59,7 @@ def test_a_reason_is_of_an_asked_pod(asked: Asked) -> None:
 @pytest.mark.parametrize("asked", ALL, ids=str)
 def test_reasons_and_pins_are_of_the_same_pods(asked: Asked) -> None:
     """A reason without a pin would excuse any verdict, and a pin without a reason explains nothing."""
-    assert reasons(asked, scenarios(asked.version)).keys() == pinned(asked).keys(), "python -m tests.parity.pin"
+    assert REASONS[asked].keys() == pinned(asked).keys(), "python -m tests.parity.pin"
 
 
 @pytest.mark.parametrize("asked", ALL, ids=str)

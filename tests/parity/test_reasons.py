@@ -6,7 +6,6 @@ import pytest
 
 from tests.parity.reasons import REASONS, known, refusers, texts, verdicts
 from tests.parity.recordings import RECORDED, Recording
-from tests.parity.suite import scenarios
 from tests.parity.verdict import GATED, Verdict
 
 KNOWN = [(plugin, text) for plugin, said in REASONS.items() for text in said]
@@ -27,8 +26,9 @@ def test_gates_were_recorded(recorded: Mapping[str, dict[str, Recording]], versi
 @pytest.mark.parametrize("version", RECORDED)
 def test_no_reason_is_unknown(recorded: Mapping[str, dict[str, Recording]], version: str) -> None:
     """A text that kube-scheduler says and REASONS lacks would go unnoticed in the table."""
-    judged = {one.key: recorded[version][one.key] for one in scenarios(version)}
-    said = {text for verdict in verdicts(judged) if verdict.reason != GATED for text in texts(verdict.message)}
+    said = {
+        text for verdict in verdicts(recorded[version]) if verdict.reason != GATED for text in texts(verdict.message)
+    }
 
     assert [text for text in said if text and not known(text)] == []
 
