@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from tests.e2e.controlplane.build import MINOR
 from tests.e2e.controlplane.gate import built_or_skip
 from tests.parity import recordings
 from tests.parity.confirm import Confirmation, can_confirm, confirm
@@ -35,7 +36,7 @@ def drawn(seed: int) -> list[Scenario]:
 
 def test_kube_scheduler_says_again_what_was_recorded(control_plane_binaries: Path, seed: int) -> None:
     """The same verdict, and the same number of ways to preempt."""
-    recorded, chosen = recordings.read(), drawn(seed)
+    recorded, chosen = recordings.read(MINOR), drawn(seed)
 
     again = asyncio.run(record(chosen, recorded, alone=True))
 
@@ -63,7 +64,7 @@ def confirmed(scenarios: list[Scenario], recorded: Mapping[str, Recording]) -> C
 
 
 def test_every_recording_without_devices_is_confirmed() -> None:
-    recorded = recordings.read()
+    recorded = recordings.read(MINOR)
     chosen = [scenario for scenario in recordable() if can_confirm(scenario)]
 
     found = confirmed(chosen, recorded)
@@ -108,7 +109,7 @@ ALTERED: Final[dict[str, tuple[Callable[[Verdict], bool], Callable[[Verdict], Ve
 @pytest.mark.parametrize("alteration", ALTERED)
 def test_an_altered_recording_is_contradicted(alteration: str) -> None:
     fits, altered = ALTERED[alteration]
-    recorded = recordings.read()
+    recorded = recordings.read(MINOR)
     scenario, name = next(
         (scenario, name)
         for scenario in recordable()
@@ -129,4 +130,4 @@ def test_what_has_devices_is_refused() -> None:
     scenario = next(one for one in recordable() if one.devices)
 
     with pytest.raises(ValueError, match="knows of no devices"):
-        confirmed([scenario], recordings.read())
+        confirmed([scenario], recordings.read(MINOR))

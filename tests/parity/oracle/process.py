@@ -9,7 +9,7 @@ import json
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from simulator.apiserver.kinds.defaults import with_pod_defaults
 from tests.e2e.controlplane.build import MINOR, program
@@ -24,6 +24,7 @@ from tests.parity.words import Json
 _PREFIX: Final = "oracle"
 _KINDS: Final = tuple(kind for kind in KINDS if kind not in DEVICES)
 """It knows of no devices: upstream keeps those in caches that only a running informer fills."""
+_LEFT_OUT: Final = frozenset({"allocatedResources", "requests", "limits"})
 _DONE: Final = frozenset({"Succeeded", "Failed"})
 _PATIENCE_S: Final = 60.0
 _MOST_BYTES: Final = 1 << 26
@@ -50,7 +51,12 @@ class Oracle:
         profiles = [one for one in self._configuration["profiles"] if one["schedulerName"] == name]
         question = {
             "Config": self._configuration | {"profiles": profiles},
-            "Objects": [item for kind in _KINDS for item in await api.items(kind) if kind != "Pod" or _counts(item)],
+            "Objects": [
+                _without_empty_maps(item)
+                for kind in _KINDS
+                for item in await api.items(kind)
+                if kind != "Pod" or _counts(item)
+            ],
             "Asked": {asked: _stored(scenario.asked[asked], name) for asked in names},
         }
         self._given.write(json.dumps(question).encode() + b"\n")
@@ -78,6 +84,16 @@ def _counts(pod: Json) -> bool:
     """For a scheduler: it is on a node, or is to be."""
     is_there = pod["spec"].get("nodeName") or pod["status"].get("nominatedNodeName")
     return bool(is_there) and pod["status"].get("phase") not in _DONE
+
+
+def _without_empty_maps(item: Any) -> Any:
+    """Return the object as an API server writes it: without empty lists of resources, which Go would tell from absent ones."""
+    if isinstance(item, list):
+        return [_without_empty_maps(each) for each in item]
+    if not isinstance(item, dict):
+        return item
+    kept = {key: value for key, value in item.items() if value != {} or key not in _LEFT_OUT}
+    return {key: _without_empty_maps(value) for key, value in kept.items()}
 
 
 def _stored(pod: Json, scheduler_name: str) -> Json:
