@@ -29,6 +29,12 @@ from tests.parity.verdict import GATED, Verdict, differences
 from tests.parity.volumes import put_volumes
 
 _WRITING: Final = 'running PreBind plugin "'
+_TIMES: Final = 9
+"""How often a contradicted pod is tried alone.
+
+A nomination that was taken from another pod stays taken within one question. From 1.37 on, VolumeBinding scores the first of
+several capacity objects in the order of a Go map.
+"""
 Place = tuple[str, str]
 """The key of a scenario, and the name of an asked pod."""
 
@@ -93,7 +99,9 @@ async def _confirm(
     for name, said in (await oracle.ask(api, scenario, recording.verdicts)).items():
         recorded = recording.verdicts[name]
         contradicted = contradictions(recorded, said)
-        if contradicted:  # a nomination that was taken from another pod stays taken within one question
+        for _ in range(_TIMES):
+            if not contradicted:
+                break
             contradicted = contradictions(recorded, (await oracle.ask(api, scenario, [name]))[name])
         if contradicted:
             found.contradicted[scenario.key, name] = contradicted
