@@ -59,7 +59,7 @@ class Replica:
         return self.daemon is not None and isinstance(self.daemon.failure, LeaseLost)
 
     def leads(self) -> bool:
-        leadership = getattr(self.daemon, "_leadership", None)  # made while a daemon starts
+        leadership = getattr(self.daemon, "leadership", None)  # made while a daemon starts
         return leadership is not None and leadership.may_write()
 
     async def start(self, url: str, port: int | None = None) -> None:
