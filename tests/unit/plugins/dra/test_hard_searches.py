@@ -130,6 +130,13 @@ def admin_between(seed: int, amount: int) -> Case:
 
 PROGRAMS_MAX = 60
 
+
+@pytest.fixture(autouse=True)
+def patient_solver(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine must not end a program: the work is counted instead."""
+    monkeypatch.setattr("scheduler.plugins.dra.structured.feasibility.SOLVER_LIMIT_S", 600.0)
+
+
 ROWS = [
     *[pytest.param(lambda seed=seed: unlike_groups(seed, 200, 10), False, 400,
         id=f"ten of unlike groups, {seed}") for seed in (1, 2, 3)],
