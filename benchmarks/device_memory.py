@@ -38,7 +38,7 @@ def resident_mb() -> float:
 
 
 def show(sched: SchedulerHarness, nodes: int, round_: int) -> None:
-    """Publish the slices of all nodes; every device has a serial number of its own in each round."""
+    """Publish the slices of all nodes; every device has a new serial number in each round."""
     intake = sched.parts.intake
     for at in range(nodes):
         name = f"n{at}"

@@ -34,7 +34,7 @@ from scheduler.config.args import (
 )
 from scheduler.config.document import format_duration
 from scheduler.config.plugins import MULTI_POINT, POINTS, Resolved
-from scheduler.config.types import Configuration, Extender, KubeSchedulerProfile, PluginRef, PluginSet
+from scheduler.config.types import Configuration, ExtenderConfig, KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
 
 
@@ -195,7 +195,7 @@ def without_keys(configuration: Configuration) -> Configuration:
     return replace(configuration, extenders=tuple(extenders))
 
 
-def _extender(extender: Extender) -> dict[str, Any]:
+def _extender(extender: ExtenderConfig) -> dict[str, Any]:
     document: dict[str, Any] = {
         "urlPrefix": extender.url_prefix,
         "filterVerb": extender.filter_verb,

@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 from scheduler.api.meta import dns_label, subdomain
 from scheduler.config.document import format_duration
 from scheduler.config.fields import INT32_MAX, INT64_MAX, Fields, extended_resource
-from scheduler.config.types import ClientConnection, Extender, ExtenderTls, LeaderElection, ManagedResource
+from scheduler.config.types import ClientConnection, ExtenderConfig, ExtenderTls, LeaderElection, ManagedResource
 
 _JITTER: Final = 1.2
 """Upstream's leader election waits up to this much longer than the retry period."""
@@ -74,7 +74,7 @@ def _check_election(election: LeaderElection, fields: Fields) -> None:
         fields.invalid("renewDeadline", renewal, f"must be greater than {_JITTER} times retryPeriod")
 
 
-def read_extenders(fields: Fields) -> tuple[Extender, ...]:
+def read_extenders(fields: Fields) -> tuple[ExtenderConfig, ...]:
     """Read extenders in the order of the file. They are shared by all profiles.
 
     Upstream: pkg/scheduler/apis/config/validation/validation.go validateExtenders
@@ -98,7 +98,7 @@ def read_extenders(fields: Fields) -> tuple[Extender, ...]:
     return tuple(extenders)
 
 
-def _extender(fields: Fields) -> Extender:
+def _extender(fields: Fields) -> ExtenderConfig:
     resources = []
     for item in fields.children("managedResources"):
         with item:
@@ -111,7 +111,7 @@ def _extender(fields: Fields) -> Extender:
     url_prefix = fields.text("urlPrefix")
     if not _is_http(url_prefix):
         fields.invalid("urlPrefix", url_prefix, "must be a URL with the scheme http or https and a host")
-    return Extender(
+    return ExtenderConfig(
         url_prefix=url_prefix,
         filter_verb=fields.text("filterVerb"),
         preempt_verb=fields.text("preemptVerb"),
@@ -120,7 +120,7 @@ def _extender(fields: Fields) -> Extender:
         bind_verb=fields.text("bindVerb"),
         enable_https=fields.boolean("enableHTTPS", False),
         tls=_tls(fields),
-        http_timeout_s=timeout_s or Extender().http_timeout_s,
+        http_timeout_s=timeout_s or ExtenderConfig().http_timeout_s,
         node_cache_capable=fields.boolean("nodeCacheCapable", False),
         managed_resources=tuple(resources),
         ignorable=fields.boolean("ignorable", False),

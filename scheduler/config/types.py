@@ -107,7 +107,7 @@ class ExtenderTls:
 
 
 @dataclass(frozen=True, slots=True)
-class Extender:
+class ExtenderConfig:
     """A scheduler extender's address and verbs; an empty verb means that it does not have that one.
 
     Upstream: pkg/scheduler/apis/config/types.go Extender
@@ -144,7 +144,7 @@ class Configuration:
     pod_initial_backoff_s: float = 1.0
     pod_max_backoff_s: float = 10.0
     profiles: tuple[KubeSchedulerProfile, ...] = field(default_factory=lambda: (KubeSchedulerProfile(OUR_NAME),))
-    extenders: tuple[Extender, ...] = ()
+    extenders: tuple[ExtenderConfig, ...] = ()
     delay_cache_until_active: bool = False
     enable_profiling: bool = True
     feature_gates: frozenset[str] = GATES_ON

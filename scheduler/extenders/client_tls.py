@@ -8,11 +8,11 @@ from __future__ import annotations
 import pathlib
 import ssl
 
-from scheduler.config.types import Extender, ExtenderTls
+from scheduler.config.types import ExtenderConfig, ExtenderTls
 from scheduler.kube.client_config import as_file
 
 
-def client_tls(extender: Extender) -> ssl.SSLContext | None:
+def client_tls(extender: ExtenderConfig) -> ssl.SSLContext | None:
     """Return the TLS context; None if the defaults are enough. Reads files. Raises OSError or ValueError.
 
     With `enableHTTPS` and without an authority, the server's certificate is not verified, as upstream. A certificate

@@ -19,7 +19,7 @@ from yarl import URL
 from scheduler.api.core_v1 import Container, Pod
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.errors import ConfigError, ConfigErrors
-from scheduler.config.types import Configuration, Extender as ExtenderConfig
+from scheduler.config.types import Configuration, ExtenderConfig
 from scheduler.core.errors import Fenced
 from scheduler.extenders import messages
 from scheduler.extenders.client_tls import client_tls

@@ -23,9 +23,9 @@ from scheduler.kube.resources import (
     SPARED,
     TAINT_RULE,
     Discovery,
+    DiscoveryFailed,
     KindSpec,
     ServedKind,
-    Unanswered,
 )
 
 _log = structlog.get_logger(__name__)
@@ -75,7 +75,7 @@ class Mirrors:
             try:
                 served = await self._discovery.locate(spec)
                 break
-            except Unanswered:
+            except DiscoveryFailed:
                 yield False
                 await self._clock.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LATE_S)

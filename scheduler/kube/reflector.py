@@ -26,7 +26,7 @@ from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unauthorized
 from scheduler.core.retry import Backoff
-from scheduler.kube.resources import KindSpec, ServedKind, Unanswered
+from scheduler.kube.resources import DiscoveryFailed, KindSpec, ServedKind
 from scheduler.kube.store import Store, Stored, age
 from scheduler.kube.wire import LINES, MARKS, Transport, WatchLine, in_stream, page_of
 
@@ -150,7 +150,7 @@ def _ignore(_is_served: bool) -> None:
 class Reflector(Generic[T]):
     """The informer of one kind. `on_batch` is called synchronously and must not raise.
 
-    If a collection is not found, `locate` returns the kind's new place, or None, or raises Unanswered. `on_served` is
+    If a collection is not found, `locate` returns the kind's new place, or None, or raises DiscoveryFailed. `on_served` is
     called like `on_batch`: with False once the server lacks the kind, with True at each complete list.
 
     Upstream: staging/src/k8s.io/client-go/tools/cache/reflector.go Reflector
@@ -259,7 +259,7 @@ class Reflector(Generic[T]):
         """
         try:
             served = await self._locate()
-        except Unanswered as why:
+        except DiscoveryFailed as why:
             self.stats.last_error = str(why)
             await self._backoff.next()
             return

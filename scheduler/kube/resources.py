@@ -369,7 +369,7 @@ _RESOURCES: Final = msgspec.json.Decoder(_ResourceList)
 _VERSION: Final = msgspec.json.Decoder(_Version)
 
 
-class Unanswered(Exception):
+class DiscoveryFailed(Exception):
     """Some group versions did not answer; whether their kinds are served is unknown."""
 
     def __init__(
@@ -392,7 +392,7 @@ class Unanswered(Exception):
 async def discover(transport: Transport, kinds: Iterable[KindSpec] = WATCHED_NOW) -> Mapping[str, ServedKind | None]:
     """Return the place of each kind by name, None if it is not served. Sends one request per group version.
 
-    Raises `Unanswered` if a group version failed; the error has the known places. A kind whose preferred version did
+    Raises `DiscoveryFailed` if a group version failed; the error has the known places. A kind whose preferred version did
     not answer stays unknown.
     """
     kinds = tuple(kinds)
@@ -412,7 +412,7 @@ async def discover(transport: Transport, kinds: Iterable[KindSpec] = WATCHED_NOW
             served[spec.name] = None
     failed = {group_version: found for group_version, found in plurals.items() if isinstance(found, str)}
     if failed:
-        raise Unanswered(failed, served, is_total=len(failed) == len(wanted))
+        raise DiscoveryFailed(failed, served, is_total=len(failed) == len(wanted))
     return served
 
 
@@ -463,10 +463,10 @@ class Discovery:
         self._missing[spec.name] = spec
 
     async def locate(self, spec: KindSpec) -> ServedKind | None:
-        """Return the current place of a kind. Raises Unanswered if it is unknown."""
+        """Return the current place of a kind. Raises DiscoveryFailed if it is unknown."""
         try:
             found = await discover(self._transport, [spec])
-        except Unanswered as why:
+        except DiscoveryFailed as why:
             if spec.name not in why.served:
                 raise
             found = why.served
@@ -506,7 +506,7 @@ class Discovery:
             if self._logged:
                 _log.info("the API server answers again", server=self._server)
             self.last_error = self._logged = ""
-        except Unanswered as why:
+        except DiscoveryFailed as why:
             found = why.served
             self.last_error = str(why)
             self._log_failure(why)
@@ -516,7 +516,7 @@ class Discovery:
                 on_served(self._missing.pop(name), served)
         return not self.last_error
 
-    def _log_failure(self, why: Unanswered) -> None:
+    def _log_failure(self, why: DiscoveryFailed) -> None:
         """Log a new cause at once, and the same one once a minute."""
         now_s = self._clock.now()
         if self._logged == str(why) and now_s - self._logged_at_s < _LOG_AGAIN_S:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from scheduler.core.clock import Clock
-from scheduler.kube.resources import SCHEDULER_PROFILE, Unanswered, discover
+from scheduler.kube.resources import SCHEDULER_PROFILE, DiscoveryFailed, discover
 from scheduler.kube.transport import SharedSession
 from scheduler.kube.wire import Transport
 from scheduler.metrics.instruments import ShellInstruments
@@ -114,7 +114,7 @@ class Shell:
         """Return whether the server has the kind; None without an answer."""
         try:
             found = await discover(self._transport, [SCHEDULER_PROFILE])
-        except Unanswered:
+        except DiscoveryFailed:
             return None
         except Exception:  # noqa: BLE001 (whatever it is, scheduling goes on without)
             _log.exception("API discovery for SchedulerProfile objects failed")

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import AllocationResult, DeviceId, ResourceClaim
-from scheduler.cache.devices.claim_tracker import ClaimChange
+from scheduler.cache.devices.allocation_state import AllocationState
+from scheduler.cache.devices.claim_tracker import ClaimChange, ClaimTracker
+from scheduler.cache.devices.node_kinds import DeviceNodes
 from scheduler.cache.devices.pools import PoolKey
-
-if TYPE_CHECKING:
-    from scheduler.cache.devices.manager import SharedDRAManager
-    from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.nodes.nodes import Nodes
 
 
 class DeviceHold(NamedTuple):
@@ -51,12 +50,21 @@ class DeviceHold(NamedTuple):
 class DeviceHolds:
     """The holds, by the uid of the nominated pod. Only the scheduling loop uses it."""
 
-    def __init__(self, devices: SharedDRAManager, nodes: Nodes) -> None:
-        self._claims = devices.claims
-        self._classes = devices.classes
-        self._use = devices.use
-        self._on_nodes = devices.on_nodes
+    def __init__(
+        self,
+        nodes: Nodes,
+        *,
+        claims: ClaimTracker,
+        use: AllocationState,
+        on_nodes: DeviceNodes,
+        class_generation: Callable[[], int],
+    ) -> None:
+        """Hold no devices yet. `class_generation` returns a number that grows with every change of a device class."""
         self._nodes = nodes
+        self._claims = claims
+        self._use = use
+        self._on_nodes = on_nodes
+        self._class_generation = class_generation
         self._holds: dict[str, DeviceHold] = {}
 
     def __iter__(self) -> Iterator[DeviceHold]:
@@ -127,7 +135,7 @@ class DeviceHolds:
         seen = self._on_nodes.own_pools(hold.slot), kind.visible_pools if kind is not None else None
         node = self._nodes.node(hold.slot)
         amounts = [node.status.allocatable.get(name) for name in pod.requests if "/" in name] if node else []
-        return pod.pod.status.resource_claim_statuses, states, seen, amounts, self._classes.generation
+        return pod.pod.status.resource_claim_statuses, states, seen, amounts, self._class_generation()
 
 
 def _pools(hold: DeviceHold) -> set[PoolKey]:

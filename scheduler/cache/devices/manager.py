@@ -137,7 +137,13 @@ class SharedDRAManager:
         self.on_nodes = DeviceNodes(
             nodes, self.use, partitionable=PARTITIONABLE in gates, groups=COMPATIBILITY_GROUPS in gates
         )
-        self.device_holds = DeviceHolds(self, nodes)
+        self.device_holds = DeviceHolds(
+            nodes,
+            claims=self.claims,
+            use=self.use,
+            on_nodes=self.on_nodes,
+            class_generation=lambda: self.classes.generation,
+        )
         self.broken: dict[tuple[str, str], Broken] = {}
         """Kind and key → objects that could not be decoded. They count as absent, but can be named."""
         self._gates = gates

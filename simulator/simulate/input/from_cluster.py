@@ -18,7 +18,7 @@ from scheduler.core import api_json
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, Forbidden, Gone, TooManyRequests, Unauthorized, Unavailable
 from scheduler.kube.client_config import Settings, SettingsError, load_settings
-from scheduler.kube.resources import CAPACITY, KINDS, KindSpec as Spec, ServedKind, Unanswered, discover
+from scheduler.kube.resources import CAPACITY, KINDS, KindSpec as Spec, ServedKind, DiscoveryFailed, discover
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Transport, page_of
 from simulator.simulate.input.manifests import Found, InputError, Manifest, cleaned
@@ -241,7 +241,7 @@ class Reader:
         """Return the place of each kind. Raises ApiError if it cannot be found out."""
         try:
             places = await discover(self.transport, (kind.spec for kind in KINDS_READ))
-        except Unanswered as why:
+        except DiscoveryFailed as why:
             raise ApiError(f"API discovery failed: {why}") from why
         served = {}
         for kind in KINDS_READ:

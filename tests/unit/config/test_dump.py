@@ -10,7 +10,7 @@ from scheduler.config.document import write_document
 from scheduler.config.dump import to_document, without_keys
 from scheduler.config.load import default, parse
 from scheduler.config.plugins import resolve
-from scheduler.config.types import Configuration, Extender, ExtenderTls, ManagedResource
+from scheduler.config.types import Configuration, ExtenderConfig, ExtenderTls, ManagedResource
 from scheduler.core.feature_gates import BINDING_CONDITIONS, DEVICE_GATES_ON, FILTER_TIMEOUT
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.config.documents import HEAD, read
@@ -195,7 +195,7 @@ def test_resolved_lists_written_out_resolve_to_themselves() -> None:
 
 def test_private_keys_of_extenders_are_for_no_page() -> None:
     tls = ExtenderTls(cert_data=b"public", key_data=b"private")
-    configuration = Configuration(extenders=(Extender("http://x", tls=tls), Extender("http://y")))
+    configuration = Configuration(extenders=(ExtenderConfig("http://x", tls=tls), ExtenderConfig("http://y")))
     [written, _] = to_document(without_keys(configuration))["extenders"]
 
     assert written["tlsConfig"]["certData"]
@@ -204,7 +204,7 @@ def test_private_keys_of_extenders_are_for_no_page() -> None:
 
 def test_extenders_are_written_too() -> None:
     tls = ExtenderTls(server_name="s", ca_data=b"ca")
-    extender = Extender("http://x", "f", weight=2, tls=tls, managed_resources=(ManagedResource("a.b/c", True),))
+    extender = ExtenderConfig("http://x", "f", weight=2, tls=tls, managed_resources=(ManagedResource("a.b/c", True),))
     [written] = to_document(Configuration(extenders=(extender,)))["extenders"]
 
     assert written["urlPrefix"] == "http://x"

@@ -7,7 +7,7 @@ import pytest
 from scheduler.api.meta import NAME_RULE
 from scheduler.config.errors import ConfigErrors
 from scheduler.config.load import default
-from scheduler.config.types import Extender, ExtenderTls, ManagedResource
+from scheduler.config.types import ExtenderConfig, ExtenderTls, ManagedResource
 from tests.unit.config.documents import mistakes, read, table
 
 AT = {"urlPrefix": "http://127.0.0.1:8888"}
@@ -205,7 +205,7 @@ def test_an_extender_is_read() -> None:
         }
     ).extenders
 
-    assert given == Extender(
+    assert given == ExtenderConfig(
         "http://127.0.0.1:8888",
         filter_verb="f",
         preempt_verb="e",
@@ -219,7 +219,7 @@ def test_an_extender_is_read() -> None:
         managed_resources=(ManagedResource("a.b/c", True),),
         ignorable=True,
     )
-    assert bare == Extender("http://127.0.0.1:8888", http_timeout_s=5.0)
+    assert bare == ExtenderConfig("http://127.0.0.1:8888", http_timeout_s=5.0)
 
 
 def test_client_limits_may_be_off() -> None:

@@ -16,7 +16,7 @@ from aiohttp import web
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.config.errors import ConfigErrors
-from scheduler.config.types import Configuration, Extender, ExtenderTls, ManagedResource
+from scheduler.config.types import Configuration, ExtenderConfig, ExtenderTls, ManagedResource
 from scheduler.core.errors import Fenced
 from scheduler.extenders import http_extender
 from scheduler.extenders.http_extender import HTTPExtender, build_extenders
@@ -30,7 +30,7 @@ POD = b'{"metadata":{"name":"p","namespace":"default","uid":"p"},"spec":{"schedu
 
 
 @contextlib.asynccontextmanager
-async def calling(config: Extender, *, may_write: bool = True) -> AsyncIterator[HTTPExtender]:
+async def calling(config: ExtenderConfig, *, may_write: bool = True) -> AsyncIterator[HTTPExtender]:
     """Build the extender, and show its informer the pod `p`."""
     [made], whole = await build_extenders(Configuration(extenders=(config,)), may_write=lambda: may_write)
     assert whole is not None
@@ -45,7 +45,7 @@ async def calling(config: Extender, *, may_write: bool = True) -> AsyncIterator[
 async def answering(behaviour: Behaviour, **fields: Any) -> AsyncIterator[tuple[HTTPExtender, TestExtender]]:
     """Serve one filter verb, and call it by names of nodes."""
     async with extender({"filter": behaviour}) as server:
-        config = Extender(server.url, filter_verb="filter", node_cache_capable=True, **fields)
+        config = ExtenderConfig(server.url, filter_verb="filter", node_cache_capable=True, **fields)
         async with calling(config) as made:
             yield made, server
 
@@ -66,7 +66,7 @@ async def test_a_call() -> None:
 @pytest.mark.parametrize("end", ["", "/", "//"])
 async def test_one_slash_is_between_prefix_and_verb(end: str) -> None:
     async with extender({"filter": filtering("n1")}) as server:
-        config = Extender(server.url + end, filter_verb="filter", node_cache_capable=True)
+        config = ExtenderConfig(server.url + end, filter_verb="filter", node_cache_capable=True)
         async with calling(config) as made:
             assert (await made.filter(info("p"), ["n1"])).passed == {"n1"}
 
@@ -108,7 +108,7 @@ async def test_a_compressed_answer_is_not_expanded() -> None:
 
 async def test_only_a_leader_binds() -> None:
     async with extender({"bind": lambda _: {}}) as server:
-        config = Extender(server.url, bind_verb="bind")
+        config = ExtenderConfig(server.url, bind_verb="bind")
         async with calling(config, may_write=False) as made:
             with pytest.raises(Fenced):
                 await made.bind(info("p"), "n1")
@@ -137,7 +137,7 @@ async def test_a_pod_that_is_gone_is_not_sent() -> None:
     ],
 )
 async def test_interest(managed: tuple[str, ...], spec: dict[str, Any], is_interested: bool) -> None:
-    config = Extender("http://127.0.0.1:9", managed_resources=tuple(map(ManagedResource, managed)))
+    config = ExtenderConfig("http://127.0.0.1:9", managed_resources=tuple(map(ManagedResource, managed)))
     async with calling(config) as made:
         assert made.is_interested(info("p", **spec)) is is_interested
 
@@ -176,7 +176,7 @@ async def test_trust(tmp_path: Path, more: dict[str, Any], is_trusted: bool) -> 
         if isinstance(more.get("tls"), str):
             name = "" if "without" in more["tls"] else "extender"
             more = more | {"tls": ExtenderTls(ca_data=authority, server_name=name)}
-        async with calling(Extender(url, filter_verb="filter", node_cache_capable=True, **more)) as made:
+        async with calling(ExtenderConfig(url, filter_verb="filter", node_cache_capable=True, **more)) as made:
             if is_trusted:
                 assert (await made.filter(info("p"), ["n1"])).passed == {"n1"}
             else:
@@ -191,7 +191,7 @@ async def test_a_client_certificate(tmp_path: Path, is_in_files: bool) -> None:
             (tmp_path / "crt").write_bytes(pair.certificate)
             (tmp_path / "key").write_bytes(pair.key)
             tls = ExtenderTls(insecure=True, cert_file=str(tmp_path / "crt"), key_file=str(tmp_path / "key"))
-        async with calling(Extender(url, filter_verb="filter", node_cache_capable=True, tls=tls)) as made:
+        async with calling(ExtenderConfig(url, filter_verb="filter", node_cache_capable=True, tls=tls)) as made:
             assert (await made.filter(info("p"), ["n1"])).passed == {"n1"}
 
 
@@ -205,7 +205,7 @@ async def test_a_client_certificate(tmp_path: Path, is_in_files: bool) -> None:
     ids=["no file", "no authority", "no key"],
 )
 async def test_files_that_cannot_be_used_are_mistakes(tls: ExtenderTls) -> None:
-    config = Configuration(extenders=(Extender("http://a"), Extender("https://b", tls=tls)))
+    config = Configuration(extenders=(ExtenderConfig("http://a"), ExtenderConfig("https://b", tls=tls)))
     with pytest.raises(ConfigErrors) as wrong:
         await build_extenders(config, may_write=lambda: True)
 

@@ -20,9 +20,9 @@ from scheduler.kube.resources import (
     NODE,
     TAINT_RULE,
     Discovery,
+    DiscoveryFailed,
     KindSpec,
     ServedKind,
-    Unanswered,
     with_capacity,
 )
 from tests.unit.kube.scripted import Answer, Hang, LeapingClock, ScriptedTransport, Step, picture
@@ -72,7 +72,7 @@ class Moving(Mirror):
 
 async def test_a_failed_discovery_does_not_mean_that_the_kind_is_gone() -> None:
     """D2: a discovery that fails says nothing about what is served; it is repeated soon."""
-    unanswered = Unanswered({"storage.k8s.io/v1": "apiservice down"}, {})
+    unanswered = DiscoveryFailed({"storage.k8s.io/v1": "apiservice down"}, {})
     mirror = Moving([picture(capacity("a", "1"))], [ABSENT], [ABSENT], [Hang()], places=[unanswered, BETA])
     await mirror.run_through(4)
 
@@ -103,16 +103,16 @@ def serves(*plurals: str) -> bytes:
         pytest.param(serves("csistoragecapacities"), Unavailable("down"), GA, id="the better one; the lesser is away"),
         pytest.param(serves("storageclasses"), serves("csistoragecapacities"), BETA, id="the lesser one"),
         pytest.param(ABSENT, ABSENT, None, id="nowhere"),
-        pytest.param(Unavailable("down"), serves("csistoragecapacities"), Unanswered, id="the better one is away"),
-        pytest.param(Forbidden("no", status=403), ABSENT, Unanswered, id="one is forbidden"),
+        pytest.param(Unavailable("down"), serves("csistoragecapacities"), DiscoveryFailed, id="the better one is away"),
+        pytest.param(Forbidden("no", status=403), ABSENT, DiscoveryFailed, id="one is forbidden"),
     ],
 )
 async def test_where_a_kind_is_by_now(ga: Answer, beta: Answer, place: object) -> None:
     transport = ScriptedTransport(by_path={"/apis/storage.k8s.io/v1": ga, "/apis/storage.k8s.io/v1beta1": beta})
     discovery = Discovery(transport, LeapingClock(), kinds=[CAPACITY])
 
-    if place is Unanswered:
-        with pytest.raises(Unanswered):
+    if place is DiscoveryFailed:
+        with pytest.raises(DiscoveryFailed):
             await discovery.locate(CAPACITY)
     else:
         assert await discovery.locate(CAPACITY) == place

@@ -10,8 +10,8 @@ from scheduler.kube.resources import (
     KINDS,
     WATCHED_NOW,
     Discovery,
+    DiscoveryFailed,
     ServedKind,
-    Unanswered,
     discover,
     failed_pods,
     watched,
@@ -56,7 +56,7 @@ async def test_a_failing_group_does_not_affect_other_groups_or_choose_an_older_v
         }
     )
 
-    with pytest.raises(Unanswered) as caught:
+    with pytest.raises(DiscoveryFailed) as caught:
         await discover(transport, [POD, CLAIM])
 
     assert {"Pod": ServedKind("/api/v1/pods", "v1")} == caught.value.served

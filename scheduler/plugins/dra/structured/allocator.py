@@ -21,8 +21,7 @@ from typing import Final, NamedTuple, TypeAlias
 from scheduler.api.resource_v1 import RESULTS_MAX
 from scheduler.core.cooperative import Work, finish
 from scheduler.plugins.dra.structured.bounds import Bounds
-from scheduler.plugins.dra.structured.compatibility import MembersOf, admits, with_device
-from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN, Known
+from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN, Known, MembersOf, admits, with_device
 from scheduler.plugins.dra.structured.error_nodes import (
     NO_RISK,
     AllocationError,

@@ -28,7 +28,7 @@ from scheduler.core.feature_gates import (
     TAINTS,
 )
 from scheduler.plugins.dra.structured.capacities import NotRepresentable, consumption
-from scheduler.plugins.dra.structured.compatibility import NO_MEMBERS, MembersOf, with_device
+from scheduler.plugins.dra.structured.constraints import NO_MEMBERS, MembersOf, with_device
 from scheduler.plugins.dra.structured.requests import RequestData
 from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
 
