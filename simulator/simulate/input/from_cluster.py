@@ -18,7 +18,7 @@ from scheduler.core import api_json
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, Forbidden, Gone, TooManyRequests, Unauthorized, Unavailable
 from scheduler.kube.client_config import Settings, SettingsError, load_settings
-from scheduler.kube.resources import CAPACITY, KINDS, KindSpec as Spec, ServedKind, DiscoveryFailed, discover
+from scheduler.kube.resources import CAPACITY, KINDS, DiscoveryFailed, KindSpec as Spec, ServedKind, discover
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Transport, page_of
 from simulator.simulate.input.manifests import Found, InputError, Manifest, cleaned
