@@ -20,10 +20,11 @@ import aiohttp
 from aiohttp import web
 from yarl import URL
 
-from simulator.apiserver import LIKE_1_36, Fault, Faults, Refused, Request
+from simulator.apiserver import LIKE_1_36, LIKE_1_37, Fault, Faults, Refused, Request
 from simulator.apiserver.faults import refusal
 from simulator.apiserver.requests import target
 from simulator.apiserver.resources import Served
+from tests.e2e.controlplane.build import MINOR
 from tests.e2e.controlplane.harness import ControlPlane
 
 _PASSED_ON: Final = ("Authorization", "Accept", "Content-Type", "User-Agent")
@@ -48,7 +49,9 @@ class FaultProxy:
         self.meanwhile: Callable[[Request], Awaitable[None]] | None = None
         """What happens while a request that a rule strikes is on its way; it goes on, or not, when that is done."""
         self._plane = plane
-        self._served = Served(LIKE_1_36)
+        self._served = Served(
+            LIKE_1_37 if MINOR == "1.37" else LIKE_1_36
+        )  # a watch of another kind would not be streamed
         self._streams: set[asyncio.Event] = set()
         self._cuts = 0
 
