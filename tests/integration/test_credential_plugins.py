@@ -170,5 +170,5 @@ async def test_a_plugin_that_is_not_installed_is_named(tmp_path, hint, advice, c
     with pytest.raises(SettingsError) as raised:
         await load_settings(path)
 
-    assert str(raised.value) == f"kubeconfig {path}: user \"u\": exec: cannot run 'cloud-auth-plugin': {advice}"
+    assert str(raised.value) == f"kubeconfig {path}: user \"k\": exec: cannot run 'cloud-auth-plugin': {advice}"
     assert caplog.records == []
