@@ -494,7 +494,7 @@ class Binder:
         A busy server is waited for, a refusal is read, and a lost answer is read and repeated on the same node. With `retries`
         a failed server is tried again as well: if it had carried out the Binding, it answers with a Conflict.
 
-        Upstream: pkg/scheduler/util/utils.go BindPod
+        Upstream: pkg/scheduler/framework/plugins/defaultbinder/default_binder.go Bind
         """
         lost = 0
         busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
