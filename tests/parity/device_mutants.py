@@ -224,8 +224,8 @@ def _without(**fields: Any) -> Callable[..., Any]:
 
 
 def _configured(*sources: str) -> Callable[..., Any]:
-    def configuration(*given: Any, clears_lists: bool) -> Any:
-        return tuple(each for each in _configuration(*given, clears_lists=clears_lists) if each.source in sources)
+    def configuration(*given: Any, merges: bool) -> Any:
+        return tuple(each for each in _configuration(*given, merges=merges) if each.source in sources)
 
     return configuration
 

@@ -45,7 +45,7 @@ def results(
     for c, claim in enumerate(demand.claims):
         mine = [each for each in picked if each.claim == c]
         devices = tuple(_result(each, node_devices, chance) for each in mine)
-        config = configuration(claim, mine, clears_lists=node_devices.rules.config_for_all)
+        config = configuration(claim, mine, merges=node_devices.rules.config_for_all)
         try:
             selector = node_selector(
                 [node_devices.devices[each.number] for each in mine],
@@ -79,11 +79,12 @@ def _result(picked: Picked, node_devices: NodeDevices, chance: random.Random) ->
 
 
 def configuration(
-    claim: ClaimToAllocate, picked: Iterable[Picked], *, clears_lists: bool
+    claim: ClaimToAllocate, picked: Iterable[Picked], *, merges: bool
 ) -> tuple[AllocatedConfiguration, ...]:
     """Return each class's configuration once, then the claim's own for the chosen requests (§4.12).
 
-    `clears_lists`: a configuration for all requests of the claim names none of them, which means the same.
+    A configuration that names several requests comes once for each of them. With `merges` it comes once, and names no
+    request if it is for all of them.
     """
     alternative = {each.request: each.request_data for each in picked}
     chosen = [alternative.get(r, request.alternatives[0]) for r, request in enumerate(claim.requests)]
@@ -98,10 +99,10 @@ def configuration(
     from_claim = (
         AllocatedConfiguration(FROM_CLAIM, config.requests, config.opaque)
         for config in claim.spec.config
-        if not config.requests or any(_concerns(config.requests, request_data) for request_data in chosen)
+        for _ in range(_times(config.requests, chosen, merges=merges))
     )
     found = (*from_classes, *from_claim)
-    if not clears_lists:
+    if not merges:
         return found
     return tuple(
         msgspec.structs.replace(each, requests=())
@@ -109,6 +110,12 @@ def configuration(
         else each
         for each in found
     )
+
+
+def _times(requests: Sequence[str], chosen: Iterable[RequestData], *, merges: bool) -> int:
+    """Return how often a configuration for these requests comes; one without requests is for all of them."""
+    count = sum(_concerns(requests, request_data) for request_data in chosen) if requests else 1
+    return min(count, 1) if merges else count
 
 
 def _concerns(requests: Iterable[str], request_data: RequestData) -> bool:
