@@ -35,12 +35,12 @@ def _taint(text: str) -> dict[str, str]:
 
 
 def container(name: str = "c", **requests: str) -> dict[str, Any]:
-    """A container that requests these resources."""
+    """Return a container that requests these resources."""
     return {"name": name, "resources": {"requests": requests}}
 
 
 def pod(name: str = "p", *, on: str = "", status: dict[str, Any] | None = None, **spec: Any) -> Pod:
-    """A pod with these spec fields, in the API's spelling; the uid is the name."""
+    """Return a pod with these spec fields, in the API's spelling; the uid is the name."""
     return from_manifest(
         Pod,
         {
@@ -52,17 +52,17 @@ def pod(name: str = "p", *, on: str = "", status: dict[str, Any] | None = None, 
 
 
 def info(name: str = "p", **more: Any) -> PodInfo:
-    """As `pod`, with what scheduling derives from it."""
+    """Return the pod of `pod` with the values that scheduling derives from it."""
     return pod_info(pod(name, **more))
 
 
 def asking(name: str = "p", *, on: str = "", **requests: str) -> PodInfo:
-    """A pod of one container with these requests."""
+    """Return a pod of one container with these requests."""
     return info(name, on=on, containers=[container(**requests)])
 
 
 def ports(*wanted: str) -> list[dict[str, Any]]:
-    """Containers for host ports given as `TCP/80` or `UDP/53/127.0.0.1`."""
+    """Return containers for host ports given as `TCP/80` or `UDP/53/127.0.0.1`."""
     out = []
     for text in wanted:
         protocol, port, *ip = text.split("/")
@@ -71,7 +71,7 @@ def ports(*wanted: str) -> list[dict[str, Any]]:
 
 
 def cluster(*things: Node | PodInfo) -> Cluster:
-    """Nodes, and pods on them."""
+    """Return a cluster of these nodes and the pods on them."""
     out = Cluster()
     for thing in things:
         if isinstance(thing, Node):
@@ -82,6 +82,6 @@ def cluster(*things: Node | PodInfo) -> Cluster:
 
 
 def handle(on: Cluster, *, writer: object = None, feature_gates: frozenset[str] = frozenset()) -> Handle:
-    """For a plugin that writes at most with `writer` and records nothing."""
+    """Return the handle of a plugin that writes only with `writer` and records no events."""
     ports = cast("Writer", writer or Unplugged()), Unplugged(), SystemClock()
     return Handle(on, *ports, "kubestow", feature_gates=feature_gates)

@@ -1,8 +1,8 @@
-"""The allocator, written down as it is specified: one node, every candidate tried, nothing skipped and nothing kept.
+"""A reference allocator that follows the specification: it tries every candidate of one node and caches nothing.
 
-For laws: what `search` finds with bounds, memory and order must be what this finds (docs/spec/dra.md §4.2–§4.10). It
-gathers pools, books counters and judges constraints with code of its own, and shares only the decoded objects with what
-it judges. It counts its steps as upstream does (§4.1).
+The laws compare it with the real search, which uses bounds, memos and another order (docs/spec/dra.md §4.2–§4.10).
+It has separate code for pools, counters and constraints, and shares only the decoded objects with the real search.
+It counts its steps as upstream does (§4.1).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ GUARD = (
 
 
 class Refused(Exception):
-    """The input is wrong; `on_node` if only this node is out."""
+    """The input is wrong. `on_node` means that the error rejects only this node."""
 
     def __init__(self, text: str, *, on_node: bool = False) -> None:
         super().__init__(text)
@@ -53,15 +53,15 @@ class Refused(Exception):
 
 
 class TooSlow(Exception):
-    """More steps than the caller has time for."""
+    """The search exceeded the number of steps that the caller allows."""
 
 
 class _TooMany(Exception):
-    """More results than one claim may have."""
+    """The search found more results than one claim may have."""
 
 
 class Pick(NamedTuple):
-    """One result."""
+    """One device that is allocated for a request."""
 
     claim: int
     request: int
@@ -75,7 +75,7 @@ class Pick(NamedTuple):
 # -- the search --------------------------------------------------------------------------------------------------------
 
 
-class Ask(NamedTuple):
+class Need(NamedTuple):
     """A request or one of its alternatives."""
 
     full: str
@@ -86,7 +86,7 @@ class Ask(NamedTuple):
 
 
 class Literal:
-    """One call."""
+    """One run of the allocator on one node."""
 
     def __init__(self, world: World, node: str, claims: Sequence[ResourceClaim], *, steps_max: int) -> None:
         self.world = world
@@ -96,10 +96,10 @@ class Literal:
         self.picks: list[Pick] = []
         self.pools = pools(world, node)
         self._steps_max = steps_max
-        self._asks: dict[tuple[int, int], list[Ask]] = {}
+        self._needs: dict[tuple[int, int], list[Need]] = {}
 
     def run(self) -> list[Pick] | None:
-        """The results in order. Raises Refused, TooSlow."""
+        """Return the results in order. Raises Refused and TooSlow."""
         for c in range(len(self.claims)):
             self._check(c)
         if self._step((0, 0, -1, 0), 0):
@@ -128,12 +128,12 @@ class Literal:
                         f"claim {claim.key}, {what}: has capacity requests, "
                         "but the DRAConsumableCapacity feature is disabled"
                     )
-            asks = self._asks[c, r] = []
+            needs = self._needs[c, r] = []
             for spec in specs:
                 own = spec.name if request.first_available else request.name
                 full = f"{request.name}/{own}" if request.first_available else own
-                asks.append(self._ask(c, full, own, spec))
-            more = min(ask.needed for ask in asks)
+                needs.append(self._need(c, full, own, spec))
+            more = min(need.needed for need in needs)
             if least + more > RESULTS and LIMIT_NAMES_REQUEST in self.world.gates:
                 raise Refused(
                     f"claim {claim.key}, request {request.name}: adding {more} devices exceeds the claim limit of "
@@ -148,7 +148,7 @@ class Literal:
             if constraint.match_attribute is None and constraint.distinct_attribute is None:
                 raise Refused(f"claim {claim.key}, constraint #{at}: empty constraint (unsupported constraint type?)")
 
-    def _ask(self, c: int, full: str, own: str, spec: ExactDeviceRequest) -> Ask:
+    def _need(self, c: int, full: str, own: str, spec: ExactDeviceRequest) -> Need:
         about = f"claim {self.claims[c].key}, request {own}"
         for at, selector in enumerate(spec.selectors):
             if selector.cel is None:
@@ -162,7 +162,7 @@ class Literal:
             cause = f'deviceclass.resource.k8s.io "{name}" not found'
             raise Refused(f"{about}: could not retrieve device class {name}: {cause}")
         if spec.allocation_mode == "ExactCount":
-            return Ask(full, own, spec, None, spec.count)
+            return Need(full, own, spec, None, spec.count)
         if spec.allocation_mode != "All":
             raise Refused(f"{about}: unsupported count mode {spec.allocation_mode}")
         found = []
@@ -174,7 +174,7 @@ class Literal:
             for each in candidates(pool):
                 if self._selectable(c, spec, each) and self._offers(about, spec, each):
                     found.append(each)  # noqa: PERF401 (what raises must raise here)
-        return Ask(full, own, spec, found, len(found))
+        return Need(full, own, spec, found, len(found))
 
     # .. one step ......................................................................................................
 
@@ -193,20 +193,20 @@ class Literal:
                 return False
         if requests[r].first_available and s < 0:
             return self._first_alternative(c, r)
-        ask = self._asks[c, r][max(s, 0)]
-        if ask.everything == []:
+        need = self._needs[c, r][max(s, 0)]
+        if need.everything == []:
             return False
-        if taken == ask.needed:
+        if taken == need.needed:
             return self._step((c, r + 1, -1, 0), 0)
-        if sum(pick.claim == c for pick in self.picks) + ask.needed - taken > RESULTS:
+        if sum(pick.claim == c for pick in self.picks) + need.needed - taken > RESULTS:
             raise _TooMany
-        if ask.everything is not None:
-            return self._try_and_go_on(position, ask, ask.everything[taken], start=0, must=True)
-        return self._one_of_all(position, ask, start)
+        if need.everything is not None:
+            return self._try_and_go_on(position, need, need.everything[taken], start=0, must=True)
+        return self._one_of_all(position, need, start)
 
     def _first_alternative(self, c: int, r: int) -> bool:
         all_too_many = True
-        for alternative in range(len(self._asks[c, r])):
+        for alternative in range(len(self._needs[c, r])):
             try:
                 if self._step((c, r, alternative, 0), 0):
                     return True
@@ -217,7 +217,7 @@ class Literal:
             raise _TooMany
         return False
 
-    def _one_of_all(self, position: tuple[int, int, int, int], ask: Ask, start: int) -> bool:
+    def _one_of_all(self, position: tuple[int, int, int, int], need: Need, start: int) -> bool:
         c = position[0]
         place = -1
         for pool in self.pools:
@@ -227,22 +227,22 @@ class Literal:
                 place += 1
                 if place < start:
                     continue
-                if ask.spec.admin_access:
+                if need.spec.admin_access:
                     if self._allocating(each.id, c):
                         continue
                 elif self._in_use(each.id):
                     continue
-                if not self._selectable(c, ask.spec, each) or not self._has_capacity(c, ask, each):
+                if not self._selectable(c, need.spec, each) or not self._has_capacity(c, need, each):
                     continue
-                if self._try_and_go_on(position, ask, each, start=place + 1, must=False):
+                if self._try_and_go_on(position, need, each, start=place + 1, must=False):
                     return True
         return False
 
     def _try_and_go_on(
-        self, position: tuple[int, int, int, int], ask: Ask, each: Candidate, *, start: int, must: bool
+        self, position: tuple[int, int, int, int], need: Need, each: Candidate, *, start: int, must: bool
     ) -> bool:
         c, r, s, taken = position
-        pick = self._tried(c, r, s, ask, each, must=must)
+        pick = self._tried(c, r, s, need, each, must=must)
         if pick is None:
             return False
         self.picks.append(pick)
@@ -278,7 +278,7 @@ class Literal:
         return node_matches(self.world, self.node, each.device)
 
     def _offers(self, about: str, spec: ExactDeviceRequest, each: Candidate) -> bool:
-        """While nothing of it is in use."""
+        """Return whether the device offers the requested capacity while no part of it is in use."""
         if CONSUMABLE not in self.world.gates:
             return True
         try:
@@ -289,13 +289,13 @@ class Literal:
             amount <= each.device.capacity[name].value.nano for name, amount in wanted.items()
         )
 
-    def _has_capacity(self, c: int, ask: Ask, each: Candidate) -> bool:
+    def _has_capacity(self, c: int, need: Need, each: Candidate) -> bool:
         if CONSUMABLE not in self.world.gates:
             return True
         try:
-            wanted = amounts(self.world, ask.spec, each.device)
+            wanted = amounts(self.world, need.spec, each.device)
         except NoAmount as wrong:
-            about = f"claim {self.claims[c].key}, request {ask.own}"
+            about = f"claim {self.claims[c].key}, request {need.own}"
             raise Refused(f"{about}: checking capacity for device {each.id}: {wrong}") from wrong
         if wanted is None:
             return False
@@ -315,10 +315,10 @@ class Literal:
     def _in_use(self, device: DeviceId) -> bool:
         return device in self.world.exclusive or self._allocating(device)
 
-    def _tried(self, c: int, r: int, s: int, ask: Ask, each: Candidate, *, must: bool) -> Pick | None:
+    def _tried(self, c: int, r: int, s: int, need: Need, each: Candidate, *, must: bool) -> Pick | None:
         world = self.world
         is_shared = shared(world, each.device)
-        if ask.spec.admin_access:
+        if need.spec.admin_access:
             if not is_shared and self._allocating(each.id, c):
                 return None
         elif self._in_use(each.id):
@@ -328,11 +328,11 @@ class Literal:
         draws = bool(each.device.consumes_counters) and not self._is_held_in_parts(each)
         if draws and not self._counters_last(each):
             return None
-        if TAINTS in world.gates and not tolerated(ask.spec, each.device):
+        if TAINTS in world.gates and not tolerated(need.spec, each.device):
             return None
         request = self.claims[c].spec.devices.requests[r].name
         for constraint in self.claims[c].spec.devices.constraints:
-            if not concerns(constraint, request, ask.full):
+            if not concerns(constraint, request, need.full):
                 continue
             devices = [
                 (pick.candidate.id.driver, pick.candidate.device)
@@ -343,14 +343,14 @@ class Literal:
             if not agree(constraint, [*devices, (each.id.driver, each.device)], lists=LIST_TYPES in world.gates):
                 if must:
                     raise Refused(
-                        f"claim {self.claims[c].key}, request {ask.own}: cannot add device {each.id} "
+                        f"claim {self.claims[c].key}, request {need.own}: cannot add device {each.id} "
                         "because a claim constraint would not be satisfied"
                     )
                 return None
-        if not self._has_capacity(c, ask, each):
+        if not self._has_capacity(c, need, each):
             return None
-        consumed = amounts(self.world, ask.spec, each.device) if is_shared else None
-        return Pick(c, r, s, ask.full, each, ask.spec, consumed)
+        consumed = amounts(self.world, need.spec, each.device) if is_shared else None
+        return Pick(c, r, s, need.full, each, need.spec, consumed)
 
     def _is_held_in_parts(self, each: Candidate) -> bool:
         if not shared(self.world, each.device):
@@ -373,11 +373,11 @@ class Literal:
         return all(amount >= 0 for amount in left.values())
 
 
-# -- judging what somebody else found ----------------------------------------------------------------------------------
+# -- checking the results of another search ----------------------------------------------------------------------------
 
 
 def broken_rules(literal: Literal, picks: Sequence[Pick]) -> list[str]:
-    """What a full solution, however it was found, does not satisfy. `literal` has been run for the same call."""
+    """Return the rules that a full solution breaks. `literal` has been run for the same claims and node."""
     world, out = literal.world, []
     for c, claim in enumerate(literal.claims):
         mine = [pick for pick in picks if pick.claim == c]
@@ -400,28 +400,28 @@ def broken_rules(literal: Literal, picks: Sequence[Pick]) -> list[str]:
 
 
 def _broken_request(literal: Literal, c: int, r: int, got: Sequence[Pick]) -> list[str]:
-    asks, world = literal._asks[c, r], literal.world
-    ask = asks[max(got[0].alternative, 0)] if got else None
-    if ask is None:
-        return [] if any(each.needed == 0 and each.everything is None for each in asks) else [f"{c}/{r}: nothing"]
-    out = [] if len(got) == ask.needed else [f"{ask.full}: {len(got)} devices"]
+    needs, world = literal._needs[c, r], literal.world
+    need = needs[max(got[0].alternative, 0)] if got else None
+    if need is None:
+        return [] if any(each.needed == 0 and each.everything is None for each in needs) else [f"{c}/{r}: nothing"]
+    out = [] if len(got) == need.needed else [f"{need.full}: {len(got)} devices"]
     if len({pick.candidate.id for pick in got}) != len(got):
-        out.append(f"{ask.full}: one device twice")
-    if ask.everything is not None and {each.id for each in ask.everything} != {pick.candidate.id for pick in got}:
-        out.append(f"{ask.full}: not all")
+        out.append(f"{need.full}: one device twice")
+    if need.everything is not None and {each.id for each in need.everything} != {pick.candidate.id for pick in got}:
+        out.append(f"{need.full}: not all")
     for pick in got:
         each = pick.candidate
-        if not literal._selectable(c, ask.spec, each):
+        if not literal._selectable(c, need.spec, each):
             out.append(f"{each.id}: not selectable")
-        if not ask.spec.admin_access and each.id in world.exclusive:
+        if not need.spec.admin_access and each.id in world.exclusive:
             out.append(f"{each.id}: in use")
-        if TAINTS in world.gates and not tolerated(ask.spec, each.device):
+        if TAINTS in world.gates and not tolerated(need.spec, each.device):
             out.append(f"{each.id}: tainted")
         if each.device.consumes_counters and PARTITIONABLE not in world.gates:
             out.append(f"{each.id}: partitioned")
         if (pick.consumed is not None) != shared(world, each.device):
             out.append(f"{each.id}: shared or not")
-        if pick.consumed is not None and pick.consumed != amounts(world, ask.spec, each.device):
+        if pick.consumed is not None and pick.consumed != amounts(world, need.spec, each.device):
             out.append(f"{each.id}: amounts")
     return out
 
@@ -431,7 +431,7 @@ def _broken_capacity(world: World, each: Candidate, users: Sequence[Pick]) -> li
     for pick in users:
         wanted = amounts(world, pick.spec, each.device)
         if wanted is None:
-            out.append(f"{each.id}: does not offer what is asked")
+            out.append(f"{each.id}: does not offer the requested capacity")
         for name, amount in (wanted or {}).items():
             together = amount if pick.consumed is None else sum((one.consumed or {})[name] for one in users)
             if world.consumed(each.id, name) + together > each.device.capacity[name].value.nano:

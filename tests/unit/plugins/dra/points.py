@@ -1,4 +1,4 @@
-"""What the tests of DynamicResources at its extension points share: claims in all states, and verdicts in short."""
+"""Shared values of the extension point tests of DynamicResources: claims in all states, and short verdicts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def gates(*without: str) -> frozenset[str]:
 
 
 def said(no: Rejection | Skip | None) -> Any:
-    """(code, text), Skip or None."""
+    """Return `(code, text)`, Skip or None."""
     return (no.code, no.message) if isinstance(no, Rejection) else no
 
 

@@ -1,6 +1,6 @@
-"""Small clusters with devices, and claims for them, in which every rule of the allocator matters often: for laws.
+"""Generate small clusters with devices and claims, in which every rule of the allocator matters often.
 
-Selectors are words with a meaning of their own (`holds`), so that no expression has to be evaluated.
+The laws use them. Selectors are words that `holds` interprets, so no expression has to be evaluated.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _T = TypeVar("_T")
 
 
 def holds(expression: str, driver: str, device: Device) -> bool | str:
-    """`any`; `of DRIVER`; `fast`: the device says so, `slow`: it does not; `broken`: fails on devices that are."""
+    """Evaluate a selector: `any`, `of DRIVER`, `fast` or `slow` by attribute; `broken` fails on broken devices."""
     if expression == "broken":
         return "CEL runtime error: it is broken" if "broken" in device.attributes else True
     if expression.startswith("of "):
@@ -88,9 +88,9 @@ class Case:
 
 
 class Maker:
-    """Draws cases. Everything comes from one source of chance.
+    """Generate random cases from one random number generator.
 
-    `is_rich`: devices of more kinds, and fewer of each.
+    With `is_rich`, the devices are of more kinds, and each kind has fewer devices.
     """
 
     def __init__(self, chance: random.Random, *, is_rich: bool = False) -> None:
@@ -99,7 +99,7 @@ class Maker:
         self._is_plain = False
 
     def case(self) -> Case:
-        """One more."""
+        """Return another case."""
         gates = set(DEVICE_GATES_ON)
         if self._in(6):
             gates.discard(self._one(_GATES))
@@ -111,7 +111,7 @@ class Maker:
         return Case(world, [self._claim(f"c{at}") for at in range(self._often(1, 1, 1, 2, 2, 3))])
 
     def slice_named(self, name: str) -> ResourceSlice:
-        """One slice on its own: whether it makes a pool with others is left to chance."""
+        """Return one slice, which shares a pool with another slice at random."""
         self._is_plain = self._in(2)
         driver, home = self._often("a", "a", "b"), self._often("n1", "n2", "n3")
         where = self._often(*["node"] * 5, "zone", "all", "all", "devices", "devices", "nothing")
@@ -129,34 +129,34 @@ class Maker:
         return ResourceSlice(Metadata(name=name), ResourceSliceSpec(driver=driver, pool=about, **placed))
 
     def shared_slice_named(self, name: str) -> ResourceSlice:
-        """A whole pool of one plain device for all nodes, or for those of a zone."""
+        """Return a complete pool of one plain device for all nodes, or for the nodes of a zone."""
         placed = self._place(self._often("all", "zone"), 0)
         spec = ResourceSliceSpec(driver="a", pool=ResourcePool(name, 1, 1), devices=(Device(name="d0"),), **placed)
         return ResourceSlice(Metadata(name=name), spec)
 
     def claim_named(self, name: str) -> ResourceClaim:
-        """One claim."""
+        """Return a random claim."""
         self._is_plain = self._in(2)
         return self._claim(name)
 
     def easy_claim_named(self, name: str) -> ResourceClaim:
-        """One that a free device or two satisfy."""
+        """Return a claim that one or two free devices satisfy."""
         exactly = ExactDeviceRequest("", "Any", allocation_mode="ExactCount", count=self._often(1, 1, 2))
         spec = DeviceClaim((DeviceRequest("r0", exactly=exactly),))
         return ResourceClaim(ClaimMetadata(name=name, namespace="default", uid=name), ResourceClaimSpec(spec))
 
     def classes(self) -> dict[str, DeviceClass]:
-        """Those that claims may name."""
+        """Return the classes that claims may name."""
         return self._classes()
 
-    # -- chance --------------------------------------------------------------------------------------------------------
+    # -- random choices ------------------------------------------------------------------------------------------------
 
     def _in(self, times: int) -> bool:
-        """Once in so many times."""
+        """Return True once in `times` calls, on average."""
         return self._chance.randrange(times) == times - 1
 
     def _rarely(self, times: int) -> bool:
-        """The same among devices of more kinds, else never."""
+        """Return the result of `_in` if the case is rich, else False."""
         return self._is_rich and self._in(times)
 
     def _one(self, of: Sequence[_T]) -> _T:
@@ -165,7 +165,7 @@ class Maker:
     def _often(self, *of: _T) -> _T:
         return self._one(of)
 
-    # -- what there is -------------------------------------------------------------------------------------------------
+    # -- the cluster ---------------------------------------------------------------------------------------------------
 
     def _slices(self) -> list[ResourceSlice]:
         out = []
@@ -327,7 +327,7 @@ class Maker:
                 elif CONSUMABLE in world.gates and self._in(6):
                     world.shares[name] = [{"mem": parse("1").nano}]
 
-    # -- what is wanted ------------------------------------------------------------------------------------------------
+    # -- the claims ----------------------------------------------------------------------------------------------------
 
     def _claim(self, name: str) -> ResourceClaim:
         requests = tuple(self._request(f"r{at}") for at in range(self._often(1, 1, 1, 2, 2, 3)))
@@ -352,11 +352,11 @@ class Maker:
     def _request(self, name: str) -> DeviceRequest:
         if self._in(4):
             return DeviceRequest(
-                name, first_available=tuple(self._ask(f"s{at}") for at in range(self._often(1, 2, 2, 3)))
+                name, first_available=tuple(self._exact_request(f"s{at}") for at in range(self._often(1, 2, 2, 3)))
             )
-        return DeviceRequest(name, exactly=self._ask(""))
+        return DeviceRequest(name, exactly=self._exact_request(""))
 
-    def _ask(self, name: str) -> ExactDeviceRequest:
+    def _exact_request(self, name: str) -> ExactDeviceRequest:
         more: dict[str, Any] = {}
         if self._in(8):
             more = {"allocation_mode": "All"}

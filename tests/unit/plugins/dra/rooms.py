@@ -1,4 +1,4 @@
-"""A random or worst case, brought before the search as the plugin brings it: through the caches, seats and demands."""
+"""Builds the caches and parsed claims of a random or worst case, so that the search runs on it as in the plugin."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from tests.unit.plugins.dra.random_devices import NODES, Case
 
 
 class Room:
-    """The same case, in front of the search."""
+    """Holds the caches and parsed claims of one case."""
 
     def __init__(self, case: Case) -> None:
         self.case = case

@@ -1,7 +1,8 @@
-"""The notation of docs/spec/dra.md §9.0: slices and claims in few words, and what the real plugin makes of them in one line.
+"""The notation of docs/spec/dra.md §9.0 describes slices, claims and the outcome of the real plugin in one line each.
 
 `on("n1", "p1", "d1 d2")` is a slice, `asks("A*2", ["B", "A*all"])` a claim with the requests r0 and r1, `given(…)` a
-scenario. `outcome(scenario)` is one line: of each claim `request→pool/device` in order, then whatever is not as usual:
+scenario. `outcome(scenario)` is one line: it lists `request→pool/device` per claim, then all
+values that differ from the defaults:
 
 * `b/p1/d1`: another driver than a; `(admin)`; `{cap=2}`: a share, and what it takes; `!ready ?broken`: binding (failure)
   conditions; `~key`: a toleration that was handed on;
@@ -42,11 +43,14 @@ Options = list[Any]
 """Alternatives, each a `Want`."""
 
 
-# -- what there is -----------------------------------------------------------------------------------------------------
+# -- slices and claims -------------------------------------------------------------------------------------------------
 
 
 def dev(name: str, *, takes: str = "", **says: Any) -> DeviceBuilder:
-    """A device with attributes; `mem` is a capacity, and `takes` what it takes of the counter `set`/`mem`, and has."""
+    """Return a device with attributes and the capacity `mem`.
+
+    `takes` is its consumption of the counter `set`/`mem`, and the default of `mem`.
+    """
     device = a_device(name)
     mem = says.pop("mem", takes)
     if mem:
@@ -59,12 +63,12 @@ def dev(name: str, *, takes: str = "", **says: Any) -> DeviceBuilder:
 
 
 def devs(names: str) -> list[DeviceBuilder]:
-    """Devices that say nothing of themselves."""
+    """Return devices without attributes and capacities."""
     return [a_device(name) for name in names.split()]
 
 
 def on(node_name: str, pool: str, *devices: str | DeviceBuilder, of: int = 0) -> SliceBuilder:
-    """A slice of a pool, of driver a unless it is `driver/pool`. Without `of` a pool has as many slices as are shown."""
+    """Return a slice of `pool` (driver a) or `driver/pool`. Without `of` the pool has all shown slices."""
     driver, _, name = pool.rpartition("/")
     listed = [each for some in devices for each in (devs(some) if isinstance(some, str) else [some])]
     built = a_slice(node_name, driver or "a", *listed).named("").pool(name).of(of)
@@ -72,12 +76,12 @@ def on(node_name: str, pool: str, *devices: str | DeviceBuilder, of: int = 0) ->
 
 
 def counters(pool: str, amount: str = "8Gi") -> SliceBuilder:
-    """The slice with the counters of a pool."""
+    """Return the slice with the counters of a pool."""
     return on("n1", pool).counters("set", {"mem": amount})
 
 
 def want(device_class: str = "A", *, mem: str = "", **asked: Unpack[RequestOptions]) -> tuple[str, RequestOptions]:
-    """A request; `mem`: for devices with so much memory."""
+    """Return a request; `mem` is the least memory of its devices."""
     return device_class, asked | ({"cel": at_least(mem)} if mem else {})
 
 
@@ -90,29 +94,29 @@ def says(attribute: str, value: str) -> str:
 
 
 def asks(*requests: Want | Options) -> ClaimBuilder:
-    """A claim with the requests r0, r1…; a list is a request with the alternatives s0, s1…"""
+    """Return a claim with the requests r0, r1…; a list is a request with the alternatives s0, s1…"""
     claim = a_claim("")
     for number, request in enumerate(requests):
         if isinstance(request, list):
             claim = claim.first_available(f"r{number}", *(_option(f"s{at}", each) for at, each in enumerate(request)))
         else:
-            device_class, asked = _asked(request)
+            device_class, asked = _class_and_options(request)
             claim = claim.request(f"r{number}", device_class, **asked)
     return claim
 
 
 def exactly(**fields: Any) -> ClaimBuilder:
-    """A claim with the request r0 for class A, in the words of the API."""
+    """Return a claim with the request r0 for class A; `fields` are fields of the API."""
     request = {"name": "r0", "exactly": {"deviceClassName": "A", **fields}}
     return a_claim("").set({"spec": {"devices": {"requests": [request]}}})
 
 
 def _option(name: str, wanted: Want) -> Manifest:
-    device_class, asked = _asked(wanted)
+    device_class, asked = _class_and_options(wanted)
     return an_option(name, device_class, **asked)
 
 
-def _asked(wanted: Want) -> tuple[str, RequestOptions]:
+def _class_and_options(wanted: Want) -> tuple[str, RequestOptions]:
     name, asked = wanted if isinstance(wanted, tuple) else (wanted, RequestOptions())
     device_class, _, count = name.partition("*")
     if count == "all":
@@ -125,7 +129,7 @@ def _asked(wanted: Want) -> tuple[str, RequestOptions]:
 
 @dataclass(frozen=True)
 class Given:
-    """`f` names feature gates by their letters; all others are off. `used` are devices that somebody has."""
+    """`f` names feature gates by their letters; other gates are off. `used` names devices of another claim."""
 
     slices: Sequence[SliceBuilder]
     claims: Sequence[ClaimBuilder]
@@ -133,20 +137,20 @@ class Given:
     at: str = "n1"
     used: str = ""
     shares: Sequence[tuple[str, dict[str, str]]] = ()
-    """(device, amounts) that others have of devices."""
+    """The (device, amounts) that other claims hold of shared devices."""
     also: Sequence[Builder[Any]] = ()
-    """Classes, in place of the usual ones, and other objects."""
+    """Device classes that replace the default ones, and further objects."""
 
     @property
     def gates(self) -> frozenset[str]:
         return frozenset({gate.DYNAMIC_RESOURCE_ALLOCATION}.union(*(GATES[each] for each in self.f.split())))
 
     def world(self, *, backwards: bool = False, ours: KubestowArgs = FIRST_FIT) -> World:
-        """In front of the plugin. `backwards`: slices have come last first, while somebody asked for them."""
+        """Return a world with these objects. `backwards` reverses the slices and runs Filter after each."""
         world = World(gates=self.gates, ours=ours)
         for name in ("n1", "n2"):
             world.cluster.set_node(node(name).label("region", f"r{name[1:]}").label("planet", "earth").typed())
-        world.show(*self.also, *self._others(), *self.named_claims())
+        world.show(*self.also, *self._claims_in_use(), *self.named_claims())
         shown = published(self.slices)
         for each in reversed(shown) if backwards else shown:
             world.show(each)
@@ -160,7 +164,7 @@ class Given:
     def pod(self, world: World) -> Any:
         return world.pod(*(f"c{at}" for at in range(len(self.claims))))
 
-    def _others(self) -> Iterable[ClaimBuilder]:
+    def _claims_in_use(self) -> Iterable[ClaimBuilder]:
         for at, device in enumerate(self.used.split()):
             yield a_claim(f"used{at}").allocated(a_result("r", _full(device)))
         for at, (device, amounts) in enumerate(self.shares):
@@ -171,14 +175,14 @@ class Given:
 def given(
     slices: Sequence[SliceBuilder], claims: Sequence[ClaimBuilder] | ClaimBuilder | Want = "A", **more: Any
 ) -> Given:
-    """Claims may be one claim, or its one request."""
+    """Return a scenario. `claims` is a list of claims, one claim, or the only request of one claim."""
     if isinstance(claims, str | tuple):
         claims = asks(claims)
     return Given(slices, [claims] if isinstance(claims, ClaimBuilder) else claims, **more)
 
 
 def published(slices: Sequence[SliceBuilder]) -> list[SliceBuilder]:
-    """With names by number, and pools of as many slices as there are, unless told."""
+    """Return the slices with default names (s1, s2…) and the number of shown slices as default pool size."""
     pools = [(each.obj()["spec"]["driver"], each.obj()["spec"]["pool"]["name"]) for each in slices]
     out = []
     for at, (each, pool) in enumerate(zip(slices, pools, strict=True), 1):
@@ -192,11 +196,11 @@ def _full(device: str) -> str:
     return device if device.count("/") > 1 else f"a/{device}"
 
 
-# -- what comes of it --------------------------------------------------------------------------------------------------
+# -- outcomes ----------------------------------------------------------------------------------------------------------
 
 
 def outcome(case: Given) -> str:
-    """What the plugin says; also when slices came in another order, and what is refused however devices are chosen."""
+    """Return the outcome of the plugin. It must not depend on the order of slices, and refusals not on the scoring."""
     said = _outcome(case, case.world())
     assert said == _outcome(case, case.world(backwards=True))
     packed = _outcome(case, case.world(ours=PACKED))
@@ -205,7 +209,7 @@ def outcome(case: Given) -> str:
 
 
 def outcome_under(case: Given, ours: KubestowArgs) -> str:
-    """What the plugin says with these arguments."""
+    """Return the outcome of the plugin with these arguments."""
     return _outcome(case, case.world(ours=ours))
 
 
@@ -214,7 +218,7 @@ def _is_refused(said: str) -> bool:
 
 
 def is_as(expected: str, said: str) -> bool:
-    """Whether it is that; `…` stands for anything."""
+    """Return whether the two texts are equal; `…` matches any text."""
     first, *rest = expected.split("…")
     if not rest:
         return said == expected
@@ -251,7 +255,7 @@ def refusal(code: Code, said: str) -> str:
 
 
 def allocation(each: AllocationResult, node_name: str) -> str:
-    """One claim's, see above."""
+    """Return the allocation of one claim in the notation of this module."""
     shares = [result.share_id for result in each.devices.results if result.share_id is not None]
     assert len(shares) == len(set(shares))
     parts = [_device(result) for result in each.devices.results]

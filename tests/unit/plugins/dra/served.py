@@ -1,5 +1,6 @@
-"""A world with devices and a server that is written to: what is written shows there at once, and in the cache when a test
-relays it. For the tests of what DynamicResources does, as `world` is for what it decides.
+"""A world with devices and an API server. The server shows a write at once; the cache shows it when a test relays it.
+
+The tests of the writes of DynamicResources use this module. The tests of its decisions use `world`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ LOST = Ambiguous("connection lost")
 
 @dataclass
 class Counted(Uncounted):
-    """Keeps what is counted."""
+    """Metrics that keep every observation."""
 
     conflicts: int = 0
     collisions: int = 0
@@ -65,7 +66,7 @@ class Counted(Uncounted):
 
 
 class Slow:
-    """A clock on which every look takes two seconds."""
+    """A clock that advances by two seconds whenever it is read."""
 
     def __init__(self, inner: Any) -> None:
         self._inner = inner
@@ -80,14 +81,14 @@ class Slow:
 
 
 class Under(NamedTuple):
-    """A pod that has its devices reserved."""
+    """A pod whose devices are reserved."""
 
     info: PodInfo
     state: CycleState
 
 
 class Served(World):
-    """Two devices of class A on each node, and what else is shown."""
+    """Two devices of class A on each node, and the objects passed to `show`."""
 
     def __init__(
         self,
@@ -97,7 +98,7 @@ class Served(World):
         gates: frozenset[str] = DEVICE_GATES_ON,
         bare: bool = False,
     ) -> None:
-        """`bare`: no slices but those shown."""
+        """Create the world. With `bare` it has only the slices in `things`."""
         self.moves: list[tuple[ClusterEvent, Any, Any]] = []
         self.intake: DeviceHandlers | None = None
         self._seen: dict[str, ResourceClaim | Broken] = {}
@@ -113,7 +114,7 @@ class Served(World):
     # -- what the watch shows ------------------------------------------------------------------------------------------
 
     def show(self, *builders: Builder[Any]) -> None:
-        """Claims are on the server, too; with a uid that is their name unless they say one."""
+        """Put the objects into the caches, and claims on the server too. The default uid of a claim is its name."""
         for builder in builders:
             if isinstance(builder, ClaimBuilder):
                 claim = builder.typed()
@@ -126,11 +127,11 @@ class Served(World):
                 super().show(builder)
 
     def put(self, claim: ResourceClaim | Broken) -> None:
-        """Somebody else has written it: on the server, not yet in the cache."""
+        """Write the claim as another client: to the server, not yet to the cache."""
         self.writer.resource_claims[claim.key] = claim
 
     def rewrite(self, name: str, **status: Any) -> ResourceClaim:
-        """Somebody else writes its status on the server."""
+        """Write the status of the claim as another client."""
         now = self.server(name)
         metadata = replace(now.metadata, resource_version=self.writer.next_version(now.metadata))
         written = replace(now, metadata=metadata, status=replace(now.status, **status))
@@ -138,7 +139,7 @@ class Served(World):
         return written
 
     def relay(self, *keys: str) -> None:
-        """The watch shows what is on the server, in the order in which it was written; of these claims, or of all."""
+        """Relay claims from the server to the cache, in the order of their writes. Without keys, relay all claims."""
         assert self.intake is not None
         there = {key: claim for key, claim in self.writer.resource_claims.items() if not keys or key in keys}
         for key in [key for key in self._seen if key not in self.writer.resource_claims and (not keys or key in keys)]:
@@ -150,50 +151,50 @@ class Served(World):
                 self.intake.handlers()["ResourceClaim"](Delta(old, claim))
 
     def withdraw(self, name: str) -> None:
-        """The claim is gone, and the watch says so."""
+        """Delete the claim on the server and relay the deletion."""
         del self.writer.resource_claims[f"default/{name}"]
         self.relay()
 
-    # -- looking -------------------------------------------------------------------------------------------------------
+    # -- reading -------------------------------------------------------------------------------------------------------
 
     def server(self, name: str) -> ResourceClaim:
-        """As the server has it."""
+        """Return the claim on the server."""
         claim = self.writer.resource_claims[f"default/{name}"]
         assert isinstance(claim, ResourceClaim)
         return claim
 
     def cached(self, name: str) -> ResourceClaim:
-        """As decisions see it."""
+        """Return the claim that decisions read."""
         return self.cluster.devices.claims.need(f"default/{name}")
 
     @property
     def writes(self) -> list[str]:
-        """What was asked of the server, as `allocate c`."""
+        """Return the writes that the server received, as `allocate c`."""
         return [f"{what} {key.partition('/')[2]}" for what, key in self.writer.claim_writes]
 
     @property
     def in_flight(self) -> list[str]:
-        """Names of claims whose allocation may not be written yet."""
+        """Return the names of claims whose allocation may not be written yet."""
         return [claim.metadata.name for claim in self.cluster.devices.claims.in_flight()]
 
     @property
     def used(self) -> list[str]:
-        """Devices in use, as `pool/device`."""
+        """Return the devices in use, as `pool/device`."""
         return sorted(f"{device.pool}/{device.device}" for device in self.cluster.devices.use.devices())
 
     def users(self, name: str) -> list[str]:
-        """Whom the claim is reserved for, on the server."""
+        """Return the names in `reservedFor` of the claim on the server."""
         return [user.name for user in self.server(name).status.reserved_for]
 
     def devices_of(self, name: str) -> list[str]:
-        """What the server says that it has, as `pool/device`."""
+        """Return the devices of the claim on the server, as `pool/device`."""
         allocation = self.server(name).status.allocation
         return [f"{r.pool}/{r.device}" for r in allocation.devices.results] if allocation is not None else []
 
-    # -- doing ---------------------------------------------------------------------------------------------------------
+    # -- acting --------------------------------------------------------------------------------------------------------
 
     def reserved(self, info: PodInfo, node_name: str = "n1") -> Under:
-        """The pod through PreFilter, Filter, Verify and Reserve, assumed on the node."""
+        """Run PreFilter, Filter, Verify and Reserve for the pod, and assume it on the node."""
         state, said = self.filter(info)
         assert isinstance(said, dict), said
         slot = self.slot(node_name)
@@ -204,7 +205,7 @@ class Served(World):
         return Under(assumed, state)
 
     def unreserve(self, under: Under) -> None:
-        """As the binding does it when it has failed."""
+        """Run Unreserve and forget the pod, as a failed binding does."""
         self.plugin.unreserve(under.state, under.info, under.info.node_name)
         if self.cluster.is_assumed(under.info.uid):
             self.cluster.forget(under.info)
@@ -212,17 +213,17 @@ class Served(World):
         self.intake.tick()
 
     async def undo(self, under: Under) -> None:
-        """The binding has failed, and everything that Unreserve writes is written."""
+        """Run Unreserve after a failed binding and finish its writes."""
         self.unreserve(under)
         await self.background()
 
     def tried(self, *claims: str, name: str = "p") -> tuple[PodInfo, CycleState]:
-        """A pod with these claims, after Filter."""
+        """Return a pod with these claims, and its state after Filter."""
         info = using(*claims, name=name)
         return info, self.filter(info)[0]
 
     def post_filter(self, state: CycleState, info: PodInfo, refused: Groups | None = None) -> Rejection:
-        """For a pod that is nominated nowhere, and is refused like this; as Filter refuses it, if that is not said."""
+        """Run PostFilter for a pod without a nominated node. The default of `refused` is the result of Filter."""
         what_if: Any = SimpleNamespace(nominated_to="")
         if refused is None:
             present = self.cluster.nodes.present
@@ -232,43 +233,43 @@ class Served(World):
         return answer
 
     def pre_bind(self, under: Under) -> Coroutine[Any, Any, Rejection | None]:
-        """Not begun yet."""
+        """Return the coroutine of PreBind, which has not started."""
         return self.plugin.pre_bind(under.state, under.info, under.info.node_name)
 
     async def bound(self, under: Under, *, relays: bool = True, within_s: float = 700.0) -> str:
-        """Why PreBind said no, "" if it did not. The watch shows every write after a tenth of a second unless told."""
+        """Return the message of a failed PreBind, else "". With `relays` the watch shows a write after 0.1 s."""
         task = asyncio.ensure_future(self.pre_bind(under))
         await self.passes(task, relays=relays, within_s=within_s)
         no = task.result()
         return "" if no is None else no.message
 
     async def passes(self, task: asyncio.Future[Any], *, relays: bool = True, within_s: float = 700.0) -> None:
-        """Until it has ended, on a clock that goes on by tenths of a second."""
+        """Advance the clock by tenths of a second until the task has ended."""
         until = self.clock.now() + within_s
         await self.clock.settle()
         while not task.done() and self.clock.now() < until:
             if relays:
                 self.relay()
             await self.clock.advance(0.1)
-        assert task.done(), "it never ends"
+        assert task.done(), "the task never ends"
 
     async def background(self) -> None:
-        """Until nothing is done in the background any more; the watch shows what it came to."""
-        task = asyncio.ensure_future(self._no_errands())
+        """Finish the background tasks and relay their writes."""
+        task = asyncio.ensure_future(self._background_ends())
         await self.passes(task)
         self.relay()
 
-    async def _no_errands(self) -> None:
+    async def _background_ends(self) -> None:
         while len(self.plugin._binder._background):
             await self.clock.sleep(0.1)
 
 
 Step: TypeAlias = Callable[[Served], None]
-"""What happens on the server before a write is carried out, or behind it; nothing: it is carried out."""
+"""A change on the server before or after a write. The step `nothing` changes nothing, so that the write succeeds."""
 
 
 def using(*claims: str, name: str = "p") -> PodInfo:
-    """A pod with these claims, by name; its uid is its name."""
+    """Return a pod that uses the claims with these names. Its uid is its name."""
     builder = pod(name).uid(name)
     for at, claim in enumerate(claims):
         builder = builder.claim(f"e{at}", claim=claim)
@@ -276,7 +277,7 @@ def using(*claims: str, name: str = "p") -> PodInfo:
 
 
 def steps(world: Served, *before: Step, only: str = "") -> None:
-    """One for each write (of this kind, if one is named), then as usual."""
+    """Run one step before each write. `only` limits the steps to one kind of write; later writes succeed."""
     left = list(before)
 
     def next_step(what: str, _: ResourceClaim) -> None:
@@ -287,7 +288,7 @@ def steps(world: Served, *before: Step, only: str = "") -> None:
 
 
 def loses_answers(world: Served, *lost: ApiError | None, only: str = "") -> None:
-    """The server carries writes out and these answers get lost; None: one arrives."""
+    """Apply the writes on the server and lose these answers. None stands for an answer that arrives."""
     left = list(lost)
 
     def next_answer(what: str, _: ResourceClaim) -> None:
@@ -300,7 +301,7 @@ def loses_answers(world: Served, *lost: ApiError | None, only: str = "") -> None
 
 
 def fails_first(world: Served, write: str, *errors: ApiError) -> None:
-    """This method of the port fails like this, one after the other, and then works."""
+    """Make this method of the port raise these errors in order, and then succeed."""
     works, left = getattr(world.writer.device_claims, write), list(errors)
 
     async def sometimes(*what: Any) -> Any:
@@ -312,7 +313,7 @@ def fails_first(world: Served, write: str, *errors: ApiError) -> None:
 
 
 def fails(error: ApiError) -> Step:
-    """The server refuses."""
+    """Return a step in which the server raises the error."""
 
     def step(_: Served) -> None:
         raise error
@@ -321,4 +322,4 @@ def fails(error: ApiError) -> Step:
 
 
 def nothing(_: Served) -> None:
-    """As usual."""
+    """Change nothing."""

@@ -1,4 +1,4 @@
-"""What the tests of the claim for extended resources share: devices that serve example.com/gpu, and who asks for it."""
+"""Build devices that serve example.com/gpu, and pods that request it, for the tests of extended resources."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ def gpus(count: int = 1, *, claim: str = "", name: str = "p") -> PodInfo:
 
 
 def a_world(*things: Any, **more: Any) -> Served:
-    """Two devices on each node, which serve example.com/gpu."""
+    """Return a world with two devices on each node, which serve example.com/gpu."""
     return Served(SERVES, *things, **more)
 
 
 def made(world: Served) -> list[ResourceClaim]:
-    """Claims for extended resources that are on the server."""
+    """Return the claims for extended resources that are on the server."""
     claims = world.writer.resource_claims.values()
     return [each for each in claims if each.metadata.name.startswith(PREFIX)]
 
 
 def the_one(world: Served) -> str:
-    """The name of the only one."""
+    """Return the name of the only claim for extended resources."""
     (claim,) = made(world)
     return claim.metadata.name
 
@@ -42,6 +42,6 @@ def creates(world: Served) -> int:
 
 
 async def undone(world: Served, under: Under) -> tuple[list[ResourceClaim], list[str], list[str]]:
-    """The claims that are left of the pod, the devices in use and the claims in flight, once its binding is undone."""
+    """Undo the binding; return the claims that remain, the devices in use and the claims in flight."""
     await world.undo(under)
     return made(world), world.used, world.in_flight

@@ -1,4 +1,4 @@
-"""What DynamicResources takes and gives back: docs/spec/dra.md §3.5, §3.7, §3.8, rows 272, 275, 286–290, 297, 298, 311."""
+"""DynamicResources reserves and frees devices: docs/spec/dra.md §3.5, §3.7, §3.8, rows 272, 275, 286–290, 297, 298, 311."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ OTHER = a_claim("d").request("r", "A").allocated(a_result("r", "a/n9/d1"), on="n
 
 
 @pytest.mark.parametrize(("things", "claims", "ours", "expected", "writes"), [
-    pytest.param([HELD_ON_N9], ("c",), None, FREED, ["deallocate c"], id="286 nobody's"),
-    pytest.param([HELD_ON_N9.reserved_for("x")], ("c",), None, NOT_HELPED, [], id="287 another pod's"),
-    pytest.param([HELD_ON_N9.reserved_for("p", "p")], ("c",), None, FREED, ["deallocate c"], id="288 this pod's alone"),
+    pytest.param([HELD_ON_N9], ("c",), None, FREED, ["deallocate c"], id="286 no pod has reserved it"),
+    pytest.param([HELD_ON_N9.reserved_for("x")], ("c",), None, NOT_HELPED, [], id="287 another pod has reserved it"),
+    pytest.param([HELD_ON_N9.reserved_for("p", "p")], ("c",), None, FREED, ["deallocate c"], id="288 only this pod has reserved it"),
     pytest.param([HELD_ON_N9.reserved_for("p", "p").reserved_for("x")], ("c",), PARITY, NOT_HELPED, [],
-        id="288 this pod's and another's, as upstream"),
+        id="288 both pods have reserved it, as upstream"),
     pytest.param([HELD_ON_N9.reserved_for("p", "p").reserved_for("x")], ("c",), None, NOT_HELPED, ["unreserve c"],
-        id="this pod's and another's: it leaves, so that the other can give the devices back"),
+        id="both pods have reserved it: this pod leaves, so that the other can free the devices"),
     pytest.param([HELD_ON_N9, HELD.reserved_for("p", "p").set({"metadata": {"name": "e"}})], ("c", "e"), None, FREED,
         ["deallocate c", "unreserve e"], id="one that is useless, and one that is reserved for it"),
     pytest.param([HELD_ON_N9, OTHER], ("c", "d"), PARITY, FREED, ["deallocate c"],
@@ -41,18 +41,18 @@ OTHER = a_claim("d").request("r", "A").allocated(a_result("r", "a/n9/d1"), on="n
     pytest.param([HELD_ON_N9, OTHER], ("c", "d"), None, FREED, ["deallocate c", "deallocate d"],
         id="§10.3 two at once"),
     pytest.param([HELD_ON_N9.reserved_for("x"), OTHER], ("c", "d"), None, FREED, ["deallocate d"],
-        id="§10.3 one that is another's: the first that is not"),
+        id="§10.3 another pod has reserved the first: the second is freed"),
     pytest.param([HELD_ON_N9.reserved_for("x"), OTHER, a_claim("e").allocated(a_result("r", "a/n9/d2"), on="n9")],
         ("c", "d", "e"), None, FREED, ["deallocate d"],
-        id="§10.3 one that is another's, and two that are not: one of these, as upstream"),
-    pytest.param([HELD], ("c",), None, NOT_HELPED, [], id="the claim is in nobody's way"),
+        id="§10.3 another pod has reserved the first: one of the other two is freed, as upstream"),
+    pytest.param([HELD], ("c",), None, NOT_HELPED, [], id="the claim blocks no pod"),
     pytest.param([HELD_ON_N9, a_claim("d").request("r", "A", count=9)], ("c", "d"), None, NOT_HELPED, [],
         id="§3.4 the allocator fails everywhere: freeing would not help"),
 ])  # fmt: skip
 async def test_post_filter(
     things: list[Builder[Any]], claims: tuple[str, ...], ours: Any, expected: object, writes: list[str]
 ) -> None:
-    """What is given back so that the pod can run, and what is said of it."""
+    """PostFilter frees claims so that the pod can run, and reports it in its status."""
     world = Served(*things, **({"ours": ours} if ours else {}))
     info, state = world.tried(*claims)
 
@@ -61,8 +61,8 @@ async def test_post_filter(
     assert writes == world.writes
 
 
-async def test_where_others_refuse_every_node_no_claim_is_given_back() -> None:
-    """Asked about it all the same, as a trial does that asks all filters: a claim was in the way of nothing."""
+async def test_no_claim_is_freed_if_another_plugin_rejects_every_node() -> None:
+    """Filter still runs, as in a trial that runs all filters. The claim blocks no node that the other plugin accepts."""
     world = Served(HELD_ON_N9)
     info = using("c")
     state, groups = world.filter(info)
@@ -73,8 +73,8 @@ async def test_where_others_refuse_every_node_no_claim_is_given_back() -> None:
     assert [] == world.writes
 
 
-async def test_all_who_share_a_useless_claim_leave_it_and_the_last_gives_the_devices_back() -> None:
-    """In whatever order they are tried; a daemon that died had reserved it for them."""
+async def test_all_pods_that_share_a_useless_claim_leave_it_and_the_last_frees_the_devices() -> None:
+    """The order of the attempts does not matter. A daemon that died had reserved the claim for these pods."""
     world = Served(HELD_ON_N9.reserved_for("p", "p").reserved_for("q", "q"))
     for name in ("p", "q", "p"):
         info, state = world.tried("c", name=name)
@@ -85,8 +85,8 @@ async def test_all_who_share_a_useless_claim_leave_it_and_the_last_gives_the_dev
     assert "" == await world.bound(world.reserved(using("c")))
 
 
-def test_where_searching_takes_long_freeing_is_thought_over_first() -> None:
-    """§3.4: a node that was not looked at is no node on which the claim is all that is in the way."""
+def test_a_node_that_was_not_searched_does_not_free_a_claim() -> None:
+    """§3.4: the claim is not the only obstacle on a node that was not searched."""
     world = Served(HELD_ON_N9, a_claim("d").request("r", "A", count=9))
     world.plugin._verdicts._clock = Slow(world.clock)
     info, state = world.tried("c", "d")
@@ -95,7 +95,7 @@ def test_where_searching_takes_long_freeing_is_thought_over_first() -> None:
 
 
 async def test_a_freed_claim_can_be_allocated_elsewhere() -> None:
-    """286: in the next attempt, with its finalizer still there."""
+    """286: the next attempt allocates it. Its finalizer stays."""
     world = Served(HELD_ON_N9.reserved_for("p", "p"))
     info, state = world.tried("c")
     world.post_filter(state, info)
@@ -107,8 +107,8 @@ async def test_a_freed_claim_can_be_allocated_elsewhere() -> None:
     assert (["n1/d0"], ["allocate c"]) == (world.devices_of("c"), world.writes[1:])
 
 
-async def test_freeing_what_somebody_wrote_meanwhile_does_not_happen() -> None:
-    """290: the write fails, and what is written stays."""
+async def test_a_claim_that_another_component_changed_is_not_freed() -> None:
+    """290: the write fails, and the other component's change stays."""
     world = Served(HELD_ON_N9)
     info, state = world.tried("c")
     world.rewrite("c", reserved_for=())
@@ -147,8 +147,8 @@ def test_reserve_takes_devices_and_writes_nothing() -> None:
     assert (["c"], ["n1/d0"], []) == (world.in_flight, world.used, world.writes)
 
 
-async def test_pods_that_have_the_name_after_each_other_are_given_back_each() -> None:
-    """The first is gone, and what takes its reservation away is still under way when the second fails, too."""
+async def test_the_reservations_of_two_successive_pods_of_one_name_are_both_removed() -> None:
+    """The first pod is gone. The write that removes its reservation still runs when the second pod fails, too."""
     world = Served(HELD.reserved_for("p", "first").reserved_for("p", "second"))
     steps(world, fails(Unavailable("busy")))
     for uid in ("first", "second"):
@@ -169,7 +169,7 @@ def test_reserve_where_a_claim_needs_nothing() -> None:
 
 
 def test_reserve_on_a_node_without_devices() -> None:
-    """311: it was not verified, or somebody was faster."""
+    """311: the node was not verified, or another pod reserved the devices first."""
     world = Served(asking_two(), asking_two("d"))
     info, state = world.tried("c", name="late")
     world.reserved(using("d", name="early"))
@@ -179,7 +179,7 @@ def test_reserve_on_a_node_without_devices() -> None:
 
 
 def test_reserve_after_the_claim_is_gone() -> None:
-    """§3.7 step 4: and nothing of the attempt stays."""
+    """§3.7 step 4: no state of the attempt stays."""
     world = Served(ASKING, a_claim("d").request("r", "A"))
     info, state = world.tried("c", "d")
     world.withdraw("d")
@@ -192,7 +192,7 @@ def test_reserve_after_the_claim_is_gone() -> None:
 
 
 async def test_unreserve_before_anything_is_written() -> None:
-    """275, 298: twice is as good as once, and who waits for the devices hears of it."""
+    """275, 298: a second call changes nothing, and pods that wait for the devices are notified."""
     world = Served(ASKING)
     under = world.reserved(using("c"))
     before = world.server("c")
@@ -233,8 +233,8 @@ async def test_unreserve_leaves_other_users_alone() -> None:
     assert ["x"] == world.users("c")
 
 
-async def test_unreserve_of_a_pod_that_somebody_else_has_bound_meanwhile() -> None:
-    """Its reservation is what it runs with."""
+async def test_unreserve_of_a_pod_that_another_scheduler_has_bound() -> None:
+    """The pod runs with its reservation, so the reservation stays."""
     world = Served(ASKING)
     under = world.reserved(using("c"))
     await world.bound(under)
@@ -246,8 +246,8 @@ async def test_unreserve_of_a_pod_that_somebody_else_has_bound_meanwhile() -> No
     assert ["p"] == world.users("c")
 
 
-def test_unreserve_of_what_was_never_reserved() -> None:
-    """Idempotent, and harmless."""
+def test_unreserve_without_a_reservation() -> None:
+    """Unreserve is idempotent and writes nothing."""
     world = Served(ASKING)
 
     world.plugin.unreserve(CycleState(), using("c"), "n1")

@@ -1,4 +1,4 @@
-"""Whatever the search leaves out, it finds what trying everything in order finds; packing finds something as good."""
+"""The search finds the same results as the literal allocator; packing fits exactly where first fit does."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ cases = st.builds(
     lambda seed, is_rich: Maker(random.Random(seed), is_rich=is_rich).case(), st.integers(0, 2**64), st.booleans()
 )
 ALONE = Maker(random.Random(2667661509)).case()
-"""Its second claim alone comes to an error that it never gets to beside the first."""
+"""The second claim alone meets an error. With the first claim, the search ends before that error."""
 _CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 laws = settings(max_examples=examples(400), suppress_health_check=_CHECKS)
 slow_laws = settings(max_examples=examples(400, share=SLOW_SHARE), suppress_health_check=_CHECKS)
 
 
 def _expected(case: Case, node: str) -> tuple[Literal, Any]:
-    """What the literal allocator finds: results, None, or a text; TooSlow is nothing to compare with."""
+    """Return results, None or an error text of the literal allocator; a case that is TooSlow is discarded."""
     try:
         literal = Literal(case.world, node, case.claims, steps_max=STEPS_MAX)
         picks = literal.run()
@@ -45,7 +45,7 @@ def _expected(case: Case, node: str) -> tuple[Literal, Any]:
 
 
 def _found(room: Room, node: str, expected: Any, *, packed: bool = False) -> Any:
-    """What the search finds. An error that hides deep it may overlook, and nothing else."""
+    """Return the outcome of the search, which may miss an error only after CAREFUL_STEPS steps."""
     search = room.search(node, packed=packed)
     try:
         picked = search.run()
@@ -55,14 +55,14 @@ def _found(room: Room, node: str, expected: Any, *, packed: bool = False) -> Any
         return f"failed: {error}"
     if search.steps >= CAREFUL_STEPS and isinstance(expected, str):
         return expected
-    return picked if picked is None else [_told(search, each) for each in picked]
+    return picked if picked is None else [_comparable(search, each) for each in picked]
 
 
 def _shown(pick: Pick) -> tuple[object, ...]:
     return pick.claim, pick.request, pick.name, pick.candidate.id, pick.consumed
 
 
-def _told(search: Allocator, picked: Picked) -> tuple[object, ...]:
+def _comparable(search: Allocator, picked: Picked) -> tuple[object, ...]:
     device = search._node_devices.devices[picked.number].id
     return picked.claim, picked.request, picked.request_data.full_name, device, picked.amounts
 
@@ -112,7 +112,7 @@ def test_packing_finds_something_exactly_where_first_fit_does_and_breaks_no_rule
 @slow_laws
 @given(cases)
 def test_looking_closely_from_the_start_on_finds_the_same(case: Case) -> None:
-    """Small cases are seldom hard."""
+    """Small cases are rarely hard, so the test treats every search as hard from its start."""
     room = Room(case)
     for node in NODES:
         _, expected = _expected(case, node)
@@ -146,7 +146,7 @@ def _state(search: Allocator) -> tuple[object, ...]:
 
 
 def test_the_literal_allocator_breaks_no_rule_and_meets_every_one() -> None:
-    """Guards the laws: a rule that no case reaches would hold of anything."""
+    """The test guards the laws: a rule that no case reaches would always hold."""
     met: Counter[str] = Counter()
     for seed in range(3000):
         case = Maker(random.Random(seed), is_rich=seed % 2 == 1).case()
@@ -180,7 +180,7 @@ _EVERYTHING = frozenset(_ERRORS.pattern.split("|")) - {"too slow"} | {
 
 
 def _features(case: Case, literal: Literal, picks: Sequence[Pick]) -> set[str]:
-    """What the result had to do with."""
+    """Return the features that the result depends on."""
     world = case.world
     constraints = [each for claim in case.claims for each in claim.spec.devices.constraints]
     devices = [pick.candidate for pick in picks]

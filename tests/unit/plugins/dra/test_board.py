@@ -1,4 +1,4 @@
-"""How much a board looks at in one attempt, and what it says of pools that are like others but for their names."""
+"""`NodeVerdicts` limits the searches of one attempt, and names the right pool when pools differ only by name."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ NODES = tuple(f"n{at}" for at in range(1, 41))
 
 
 class Slow(VirtualClock):
-    """Whatever is done takes a second."""
+    """A clock that advances by one second on every reading."""
 
     def now(self) -> float:
         self._passed = getattr(self, "_passed", 0.0) + 1.0
         return super().now() + self._passed
 
 
-def asking(**asked: Any) -> list[Any]:
-    """The claims of a pod that requests devices of class A."""
-    return [a_claim("c").request("r", "A", **asked).typed()]
+def claims_for(**more: Any) -> list[Any]:
+    """Return the claims of a pod that requests devices of class A."""
+    return [a_claim("c").request("r", "A", **more).typed()]
 
 
 class Looking:
-    """Boards over a world in which every node has a device of a kind of its own."""
+    """The verdicts over a world in which every node has a device of a different kind."""
 
     def __init__(self, clock: Clock) -> None:
-        self.asked: set[DeviceKind] = set()
+        self.evaluated: set[DeviceKind] = set()
         self.world = World(nodes=NODES)
         for at, name in enumerate(NODES):
             self.world.show(a_slice(name, "a", a_device("d").attr("uuid", f"uuid-{at}")))
         devices = self.world.devices
         self.boards = NodeVerdicts(devices.on_nodes, devices.use, clock, AllocatorFeatures())
-        self.demand = ClaimParser(devices.classes, SelectorSets(self._holding), DEVICE_GATES_ON).of(asking())
+        self.demand = ClaimParser(devices.classes, SelectorSets(self._holding), DEVICE_GATES_ON).of(claims_for())
 
     def look(self, nodes: NodeSet, *, everything: bool = False) -> NodeSet:
         if everything:
@@ -58,31 +58,31 @@ class Looking:
 
     def _holding(self, _expression: str, kind: DeviceKind) -> Work[bool | str]:
         yield from ()
-        self.asked.add(kind)
+        self.evaluated.add(kind)
         return True
 
 
 @pytest.mark.parametrize("attempts", [1, 3])
-def test_no_more_is_looked_at_than_can_be_afforded(attempts):
-    """Selectors are evaluated for what is searched, not for all kinds of nodes there are."""
+def test_an_attempt_searches_no_more_than_its_time_allows(attempts):
+    """Selectors are evaluated only for the node kinds that are searched."""
     looking = Looking(Slow())
     everywhere = looking.world.cluster.nodes.present
 
     for _ in range(attempts):
         looking.look(everywhere)
 
-    assert attempts == len(looking.asked)
+    assert attempts == len(looking.evaluated)
 
 
 @pytest.mark.parametrize("everything", [True, False])
-def test_with_time_enough_everything_is_looked_at(everything):
+def test_an_attempt_with_enough_time_searches_all_nodes(everything):
     looking = Looking(VirtualClock())
     everywhere = looking.world.cluster.nodes.present
 
     assert everywhere == looking.look(everywhere, everything=everything)
 
 
-def test_nodes_that_were_left_out_are_looked_at_when_they_are_asked_about():
+def test_nodes_outside_the_first_look_are_searched_in_the_next_look():
     looking = Looking(VirtualClock())
     everywhere = looking.world.cluster.nodes.present
     some = everywhere & 0b1111
@@ -91,7 +91,7 @@ def test_nodes_that_were_left_out_are_looked_at_when_they_are_asked_about():
     assert everywhere == looking.look(everywhere)
 
 
-def test_a_node_that_went_and_came_back_is_looked_at_again():
+def test_a_node_that_lost_its_slice_is_searched_again():
     looking = Looking(VirtualClock())
     world = looking.world
     looking.look(world.cluster.nodes.present)
@@ -103,8 +103,8 @@ def test_a_node_that_went_and_came_back_is_looked_at_again():
     )
 
 
-def test_what_is_remembered_of_a_kind_has_an_end(monkeypatch):
-    """Demands that differ in nothing but how they say it are not searched for, and take room all the same."""
+def test_the_memo_of_a_node_kind_is_limited(monkeypatch):
+    """Demands that differ only in the text of their selectors need no search, but each takes a memo entry."""
     monkeypatch.setattr(searching, "_MEMO_MAX", 8)
     world, searches = World(nodes=("n1",)), list[int]()
     world.show(a_slice("n1", "a", a_device("d")))
@@ -113,14 +113,14 @@ def test_what_is_remembered_of_a_kind_has_an_end(monkeypatch):
     demands = ClaimParser(devices.classes, SelectorSets(devices.selectors.holding), DEVICE_GATES_ON)
 
     for at in range(40):
-        assert boards.look(demands.of(asking(cel=f"{at} == {at}")), 1).fit
+        assert boards.look(demands.of(claims_for(cel=f"{at} == {at}")), 1).fit
 
     assert len(searches) < 40
     assert len(devices.on_nodes.kind(0).memo) <= 8
 
 
 class Puzzle:
-    """One node, whose devices draw on counters in such a way that a search has to try many of them."""
+    """One node whose devices consume counters in amounts that make a search try many devices."""
 
     def __init__(self, clock: Clock) -> None:
         chance = random.Random(2)
@@ -133,7 +133,7 @@ class Puzzle:
         on_nodes = world.devices.on_nodes
         self.boards = NodeVerdicts(on_nodes, world.devices.use, clock, AllocatorFeatures(), searched=self.steps.append)
         sets = SelectorSets(world.devices.selectors.holding)
-        self.demand = ClaimParser(world.devices.classes, sets, DEVICE_GATES_ON).of(asking(count=6))
+        self.demand = ClaimParser(world.devices.classes, sets, DEVICE_GATES_ON).of(claims_for(count=6))
         on_nodes.catch_up()
         for _, _, ask in self.demand.request_data:
             assert ask.selectors is not None
@@ -141,7 +141,7 @@ class Puzzle:
 
 
 def test_a_long_search_is_put_off_until_the_node_is_chosen():
-    """It is cut short, is not begun again by the next attempt, and what Verify finds out is remembered."""
+    """The search is cut short, the next attempt does not repeat it, and the result of Verify is cached."""
     puzzle = Puzzle(Slow())
 
     looks = [puzzle.boards.look(puzzle.demand, 1) for _ in range(2)]
@@ -154,7 +154,7 @@ def test_a_long_search_is_put_off_until_the_node_is_chosen():
     assert puzzle.steps[1] > puzzle.steps[0]
 
 
-def test_a_long_search_is_not_put_off_when_everything_has_to_be_known():
+def test_a_long_search_is_not_put_off_when_all_verdicts_are_needed():
     puzzle = Puzzle(Slow())
     puzzle.boards.look(puzzle.demand, 1)
 
@@ -164,8 +164,8 @@ def test_a_long_search_is_not_put_off_when_everything_has_to_be_known():
     assert known.fit or known.refused
 
 
-def test_a_pool_that_is_being_updated_is_called_by_its_own_name():
-    """Nodes with such pools are alike but for that name, which the text holds."""
+def test_the_message_names_the_pool_that_is_being_updated():
+    """The two nodes differ only in the name of their pool, which the message contains."""
     world = World()
     for name in ("n1", "n2"):
         world.show(a_slice(name, "a", a_device("d")).of(2))
@@ -183,11 +183,11 @@ def test_a_pool_that_is_being_updated_is_called_by_its_own_name():
 
 
 def test_the_error_of_a_node_that_is_gone_is_forgotten() -> None:
-    """Each such node has a text of its own, because the text names its pool."""
+    """Each removed node has a different error text, because the text names its pool."""
     world = World(nodes=())
     devices = world.devices
     boards = NodeVerdicts(devices.on_nodes, devices.use, VirtualClock(), AllocatorFeatures())
-    demand = ClaimParser(devices.classes, SelectorSets(devices.holding), DEVICE_GATES_ON).of(asking(every=True))
+    demand = ClaimParser(devices.classes, SelectorSets(devices.holding), DEVICE_GATES_ON).of(claims_for(every=True))
     texts = []
     for name in ("n1", "n2"):
         world.cluster.set_node(node(name).typed())

@@ -1,4 +1,7 @@
-"""What a search gives away the second look lets pass while nobody else writes: or its pod would never run (§4.8, §4.9, §10.5)."""
+"""The conflict check accepts the result of a search while no other scheduler writes (§4.8, §4.9, §10.5).
+
+Otherwise the pod would never run.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +33,7 @@ RUNNING = a_claim("x").reserved_for("x").typed()
 )
 @given(cases, st.sampled_from(sorted(NODES)))
 def test_a_search_gives_away_what_the_second_look_lets_pass(case: Case, node: str) -> None:
-    """Whatever is overdrawn, half published or contradictory. Whole devices are not asked for here."""
+    """Counters may be overdrawn, pools incomplete, objects contradictory. Conflicts over whole devices are ignored."""
     room = Room(case)
     search = room.search(node)
     try:

@@ -25,7 +25,7 @@ FAILED = 'device binding failed: claim=c, reason=Reported, message="no power"'
 
 
 def waiting(name: str = "c", *devices: str, failure: str = "Broken") -> ClaimBuilder:
-    """Allocated, with devices that have to become Ready."""
+    """Return an allocated claim whose devices must become Ready."""
     results = [a_result("r", each, binding=("Ready",), binding_failure=(failure,)) for each in devices or (D0,)]
     return a_claim(name).request("r", "A").allocated(*results)
 
@@ -42,27 +42,27 @@ def broken(claim: ClaimBuilder, device: str = D0) -> ClaimBuilder:
 
 
 @pytest.mark.parametrize(("claim", "expected"), [
-    pytest.param(a_claim("c"), (True, False), id="not allocated"),
-    pytest.param(a_claim("c").allocated(a_result("r", D0)), (True, False), id="no conditions"),
-    pytest.param(ready(waiting()), (True, False), id="304 ready"),
-    pytest.param(waiting(), (False, False), id="307 no device status yet"),
-    pytest.param(waiting().condition(D0, "Ready", "False"), (False, False), id="304 not ready"),
-    pytest.param(waiting().condition(D0, "Ready", "Unknown"), (False, False), id="304 nobody knows"),
-    pytest.param(broken(waiting()), (False, True), id="304 failed"),
-    pytest.param(broken(ready(waiting())), (False, True), id="304 ready and failed: failed"),
-    pytest.param(waiting().condition(D0, "Broken", "False"), (False, False), id="304 a failure that is not"),
+    pytest.param(a_claim("c"), (True, False), id="the claim is not allocated"),
+    pytest.param(a_claim("c").allocated(a_result("r", D0)), (True, False), id="the devices have no conditions"),
+    pytest.param(ready(waiting()), (True, False), id="304 the device is ready"),
+    pytest.param(waiting(), (False, False), id="307 the device has no status yet"),
+    pytest.param(waiting().condition(D0, "Ready", "False"), (False, False), id="304 the device is not ready"),
+    pytest.param(waiting().condition(D0, "Ready", "Unknown"), (False, False), id="304 the condition is unknown"),
+    pytest.param(broken(waiting()), (False, True), id="304 the device has failed"),
+    pytest.param(broken(ready(waiting())), (False, True), id="304 a ready device that has failed counts as failed"),
+    pytest.param(waiting().condition(D0, "Broken", "False"), (False, False), id="304 the failure condition is False"),
     pytest.param(broken(a_claim("c").allocated(a_result("r", D0, binding_failure=("Broken",)))), (True, False),
         id="306 failure conditions alone are not waited for"),
-    pytest.param(ready(waiting("c", D0, D1)), (False, False), id="308 one of two devices"),
-    pytest.param(ready(ready(waiting("c", D0, D1)), D1), (True, False), id="308 two devices"),
-    pytest.param(broken(waiting("c", D0, D1), D1), (False, True), id="a late device hides none that has failed"),
+    pytest.param(ready(waiting("c", D0, D1)), (False, False), id="308 one of two devices is ready"),
+    pytest.param(ready(ready(waiting("c", D0, D1)), D1), (True, False), id="308 two devices are ready"),
+    pytest.param(broken(waiting("c", D0, D1), D1), (False, True), id="a late device does not hide a failed device"),
     pytest.param(a_claim("c").allocated(a_result("r", D0, share="s", binding=("Ready",))).condition(D0, "Ready",
-        share="other"), (False, False), id="the status of another share says nothing"),
+        share="other"), (False, False), id="the status of another share does not count"),
     pytest.param(a_claim("c").allocated(a_result("r", D0, share="s", binding=("Ready",))).condition(D0, "Ready",
-        share="s"), (True, False), id="the status of its own share does"),
+        share="s"), (True, False), id="the status of the same share counts"),
 ])  # fmt: skip
 def test_readiness(claim: ClaimBuilder, expected: tuple[bool, bool]) -> None:
-    """Whether all devices are ready, and whether one will never be."""
+    """The result says whether all devices are ready, and whether one has failed."""
     found = readiness(claim.typed())
 
     assert expected == (found.is_ready, found.failure is not None)
@@ -72,15 +72,16 @@ NOW_S = 1_767_225_600.0
 
 
 @pytest.mark.parametrize(("claim", "since_s", "expected"), [
-    pytest.param(waiting(), 599.0, False, id="305 it may still come"),
-    pytest.param(waiting(), 601.0, True, id="305 it has taken too long"),
-    pytest.param(ready(waiting()), 9999.0, False, id="305 ready, long ago"),
-    pytest.param(broken(waiting()), 1.0, True, id="305 failed"),
-    pytest.param(waiting(), None, False, id="305 nobody wrote when it was allocated"),
-    pytest.param(a_claim("c").allocated(a_result("r", D0)), 9999.0, False, id="305 nothing to wait for"),
+    pytest.param(waiting(), 599.0, False, id="305 the device may still become ready"),
+    pytest.param(waiting(), 601.0, True, id="305 the device has taken too long"),
+    pytest.param(ready(waiting()), 9999.0, False, id="305 the device became ready long ago"),
+    pytest.param(broken(waiting()), 1.0, True, id="305 the device has failed"),
+    pytest.param(waiting(), None, False, id="305 the allocation has no time"),
+    pytest.param(a_claim("c").allocated(a_result("r", D0)), 9999.0, False,
+        id="305 the claim has no conditions to wait for"),
 ])  # fmt: skip
 def test_worn_out(claim: ClaimBuilder, since_s: float | None, *, expected: bool) -> None:
-    """Whether the next attempt had better do without these devices."""
+    """The result says whether the next attempt must use other devices."""
     if since_s is not None:
         claim = claim.allocated_at(seconds(NOW_S - since_s))
 
@@ -98,16 +99,16 @@ def begun(*things: Builder[Any], ours: KubestowArgs = FOLLOWS, gates: frozenset[
 
 @pytest.mark.parametrize(("claim", "gates", "expected"), [
     pytest.param(a_claim("c").request("r", "A"), ON, "2026-01-01T00:00:00Z",
-        id="303 set, though nothing is waited for"),
+        id="303 the time is set even if no condition is waited for"),
     pytest.param(a_claim("c").request("r", "A"), ON - {BINDING_CONDITIONS}, None, id="303 a gate is off"),
     pytest.param(a_claim("c").request("r", "A"), ON - {CLAIM_DEVICE_STATUS}, None, id="303 the other gate is off"),
     pytest.param(a_claim("c").request("r", "A").allocated(a_result("r", D0)).allocated_at("2020-01-01T00:00:00Z"), ON,
-        "2020-01-01T00:00:00Z", id="303 it was there"),
+        "2020-01-01T00:00:00Z", id="303 the time was already set"),
     pytest.param(a_claim("c").request("r", "A").allocated(a_result("r", D0)), ON, None,
         id="303 an allocation that stands is left alone: the server refuses to change it"),
 ])  # fmt: skip
 async def test_when_it_was_allocated(claim: ClaimBuilder, gates: frozenset[str], expected: str | None) -> None:
-    """The allocation's time."""
+    """PreBind sets the time of a new allocation."""
     world, under = begun(claim, gates=gates)
 
     assert "" == await world.bound(under)
@@ -118,20 +119,20 @@ async def test_when_it_was_allocated(claim: ClaimBuilder, gates: frozenset[str],
 
 
 @pytest.mark.parametrize(("claims", "expected"), [
-    pytest.param([ready(waiting())], "", id="304 ready"),
-    pytest.param([broken(waiting())], FAILED, id="304 failed"),
+    pytest.param([ready(waiting())], "", id="304 the device is ready"),
+    pytest.param([broken(waiting())], FAILED, id="304 the device has failed"),
     pytest.param([waiting().allocated_at(seconds(NOW_S - 601.0))], "device binding timeout: claim=c",
-        id="304 timed out long ago"),
-    pytest.param([ready(waiting()), ready(waiting("d", D1), D1)], "", id="308 two claims, both ready"),
+        id="304 the claim timed out long ago"),
+    pytest.param([ready(waiting()), ready(waiting("d", D1), D1)], "", id="308 both claims are ready"),
     pytest.param([waiting("d", D1), broken(waiting())], FAILED,
-        id="308 two claims, one has failed behind one that is late"),
+        id="308 the second claim has failed and the first is late"),
 ])  # fmt: skip
 async def test_what_is_seen_at_once(claims: list[ClaimBuilder], expected: str) -> None:
-    """No time passes; the user hears that something is waited for all the same."""
+    """PreBind returns at once. The pod still gets the event that the plugin waits."""
     world, under = begun(
         *(waiting(name, *_devices(claim)) for claim in claims if (name := claim.typed().metadata.name))
     )
-    world.show(*claims)  # what has failed by then, Filter would have refused
+    world.show(*claims)  # Filter would have refused a claim that had already failed
 
     assert expected == await world.bound(under)
 
@@ -145,11 +146,11 @@ def _devices(claim: ClaimBuilder) -> list[str]:
 
 
 @pytest.mark.parametrize(("ours", "took_s"), [
-    pytest.param(FOLLOWS, 12.0, id="304 as soon as it is ready"),
-    pytest.param(POLLS, 15.0, id="304 at the next look"),
+    pytest.param(FOLLOWS, 12.0, id="304 the wait ends as soon as the device is ready"),
+    pytest.param(POLLS, 15.0, id="304 the wait ends at the next poll"),
 ])  # fmt: skip
 async def test_waiting_until_it_is_ready(ours: KubestowArgs, took_s: float) -> None:
-    """Then the pod goes on; it is counted per device."""
+    """The binding continues when the device is ready. The metrics count each device."""
     world, under = begun(waiting(), ours=ours)
     task = asyncio.ensure_future(world.pre_bind(under))
     await world.clock.advance(12.0)
@@ -169,9 +170,10 @@ JUST_NOW = waiting().allocated_at(seconds(NOW_S - 1.0))
 
 
 @pytest.mark.parametrize(("claim", "ours", "expected", "after_s"), [
-    pytest.param(waiting(), FOLLOWS, LATE, 600.0, id="304 from the beginning of the wait, if no time was written"),
+    pytest.param(waiting(), FOLLOWS, LATE, 600.0,
+        id="304 the limit counts from the start of the wait if no time was written"),
     pytest.param(JUST_NOW, FOLLOWS, LATE, 600.0, id="304 the written time, in whole seconds, is over a little earlier"),
-    pytest.param(JUST_NOW, POLLS, LATE, 600.0, id="304 the same where the claim is polled"),
+    pytest.param(JUST_NOW, POLLS, LATE, 600.0, id="304 polling has the same limit"),
     pytest.param(waiting().allocated_at(seconds(NOW_S - 500.0)), FOLLOWS, "device binding timeout: claim=c", 100.0,
         id="304 time that passed before this attempt counts"),
 ])  # fmt: skip
@@ -195,10 +197,10 @@ def deallocated(world: Served) -> None:
 
 @pytest.mark.parametrize(("ends", "expected"), [
     pytest.param(lambda world: world.withdraw("c"), 'could not find ResourceClaim "default/c"', id="the claim is gone"),
-    pytest.param(deallocated, "claim default/c got deallocated elsewhere in the meantime", id="its devices are"),
+    pytest.param(deallocated, "claim default/c got deallocated elsewhere in the meantime", id="its devices are gone"),
 ])  # fmt: skip
 async def test_what_ends_the_wait(ends: Step, expected: str) -> None:
-    """At once."""
+    """The wait ends at once."""
     world, under = begun(waiting())
     task = asyncio.ensure_future(world.pre_bind(under))
     await world.clock.advance(7.0)
@@ -212,7 +214,7 @@ async def test_what_ends_the_wait(ends: Step, expected: str) -> None:
 
 
 async def test_drivers_are_counted_apart() -> None:
-    """308: the wait for every device of the pod, the allocation for those that were waited for."""
+    """308: the wait counts every device of the pod, the allocation only devices with conditions."""
     mixed = a_claim("c").allocated(a_result("r", D0, binding=("Ready",)), a_result("q", DRIVER_B))
     world, under = begun(ready(mixed))
 
@@ -224,15 +226,15 @@ async def test_drivers_are_counted_apart() -> None:
 
 @pytest.mark.parametrize("gate", [BINDING_CONDITIONS, CLAIM_DEVICE_STATUS])
 async def test_without_a_gate_nothing_is_waited_for(gate: str) -> None:
-    """§3.11."""
+    """§3.11: PreBind returns at once and writes no event."""
     world, under = begun(waiting(), gates=ON - {gate})
 
     assert "" == await world.bound(under)
     assert [] == world.recorder.events
 
 
-async def test_nobody_listens_after_the_wait() -> None:
-    """Cancelled or not."""
+async def test_no_watcher_is_left_after_the_wait() -> None:
+    """A cancelled wait removes its watcher too."""
     world, under = begun(waiting())
     task = asyncio.ensure_future(world.pre_bind(under))
     await world.clock.advance(1.0)
@@ -247,12 +249,12 @@ async def test_nobody_listens_after_the_wait() -> None:
 
 
 @pytest.mark.parametrize(("claim", "is_out"), [
-    pytest.param(broken(waiting()), True, id="305 failed"),
-    pytest.param(waiting().allocated_at(seconds(NOW_S - 601.0)), True, id="305 timed out"),
-    pytest.param(waiting().allocated_at(seconds(NOW_S - 1.0)), False, id="305 still on its way"),
+    pytest.param(broken(waiting()), True, id="305 the device has failed"),
+    pytest.param(waiting().allocated_at(seconds(NOW_S - 601.0)), True, id="305 the claim has timed out"),
+    pytest.param(waiting().allocated_at(seconds(NOW_S - 1.0)), False, id="305 the device may still become ready"),
 ])  # fmt: skip
 async def test_devices_that_did_not_come_are_given_back(claim: ClaimBuilder, *, is_out: bool) -> None:
-    """Filter refuses them everywhere, PostFilter frees them, and others are found."""
+    """Filter refuses these devices on every node, PostFilter frees them, and the next attempt finds new devices."""
     world = Served(claim.reserved_for("p", "p"), ours=FOLLOWS, args=DynamicResourcesArgs())
     info = using("c")
     state, groups = world.filter(info)

@@ -1,4 +1,4 @@
-"""Demands are shared by claims that ask alike, and outlive changes of classes that they do not use."""
+"""Equal claims share one demand, which stays cached when a class changes that the demand does not use."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def gone(name: str) -> Change:
 
 
 @pytest.mark.parametrize(("changes", "is_kept"), [
-    pytest.param([], True, id="nothing has changed"),
-    pytest.param([put(a_device_class("other")), gone("other")], True, id="another class came and went"),
-    pytest.param([put(GPU.label("a", "b"))], True, id="a label of the class"),
-    pytest.param([gone("gpu"), put(GPU)], True, id="the class was made anew as it was"),
-    pytest.param([put(a_device_class("gpu", "false"))], False, id="its selectors"),
-    pytest.param([put(a_device_class("gpu", "true").config("d.x", {"a": 2}))], False, id="its parameters"),
-    pytest.param([gone("gpu")], False, id="the class went"),
-    pytest.param([gone("nic")], False, id="the class of an alternative went"),
-    pytest.param([put(a_device_class("missing"))], False, id="a class that was missing came"),
+    pytest.param([], True, id="nothing changes"),
+    pytest.param([put(a_device_class("other")), gone("other")], True, id="another class is added and removed"),
+    pytest.param([put(GPU.label("a", "b"))], True, id="a label of the class changes"),
+    pytest.param([gone("gpu"), put(GPU)], True, id="the class is created again without a change"),
+    pytest.param([put(a_device_class("gpu", "false"))], False, id="the selectors of the class change"),
+    pytest.param([put(a_device_class("gpu", "true").config("d.x", {"a": 2}))], False, id="the parameters of the class change"),
+    pytest.param([gone("gpu")], False, id="the class is removed"),
+    pytest.param([gone("nic")], False, id="the class of an alternative is removed"),
+    pytest.param([put(a_device_class("missing"))], False, id="a class that was missing is added"),
 ])  # fmt: skip
 def test_which_changes_of_classes_discard_a_demand(changes: list[Change], is_kept: bool) -> None:
-    """Only those of a class that it uses; what it says of the class then is new."""
+    """Only a change of a class that the demand uses discards it; the new demand has the new class."""
     classes = DeviceClasses()
     for each in (GPU, a_device_class("nic")):
         put(each)(classes)

@@ -1,4 +1,4 @@
-"""Writes that nobody waits for: tried until they are answered, and known to whoever relies on what they are about."""
+"""Background writes are retried until the server answers. A caller can wait for the writes of a claim."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ABOUT = "default/c"
 
 
 class World:
-    """Writes in the background: when each was tried, and which claims were given up."""
+    """Runs background writes; records the times of the tries and the claims that were given up."""
 
     def __init__(self) -> None:
         self.clock, self.given_up = VirtualClock(), list[str]()
@@ -34,7 +34,7 @@ class World:
         return tries
 
     def waits(self, *about: str) -> asyncio.Future[None]:
-        """The end of all that is under way about these claims."""
+        """Return a future that ends with the running writes of these claims."""
         return asyncio.ensure_future(self.background.done(key for key in about))
 
 
@@ -44,7 +44,7 @@ class World:
     pytest.param([Ambiguous("lost"), Ambiguous("lost")], [0.0, 0.5, 1.5], False,
         id="so is a lost answer, more and more slowly"),
     pytest.param([TooManyRequests("busy", retry_after_s=7.0)], [0.0, 7.0], False, id="a busy server says when"),
-    pytest.param([Conflict("changed")], [0.0], True, id="somebody was faster: left to the next attempt"),
+    pytest.param([Conflict("changed")], [0.0], True, id="another writer was faster: left to the next attempt"),
     pytest.param([Forbidden("may not")], [0.0], True, id="forbidden"),
     pytest.param([NotFound("gone")], [0.0], False, id="nothing to give back any more"),
     pytest.param([Unavailable("500")] * 20, [0.0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5, 121.5], True,
@@ -56,7 +56,7 @@ class World:
         id="a mistake that stays is given up after two minutes"),
 ])  # fmt: skip
 async def test_how_often_it_is_tried(errors: list[Exception], expected: list[float], *, is_given_up: bool) -> None:
-    """Then it is over; if nothing came of it, whoever waits for the claim is asked again."""
+    """The write ends after these tries. If it failed, the claim is reported as given up."""
     world = World()
 
     tries = world.run(*errors)
@@ -65,23 +65,23 @@ async def test_how_often_it_is_tried(errors: list[Exception], expected: list[flo
     assert (expected, 0, [ABOUT] if is_given_up else []) == (tries, len(world.background), world.given_up)
 
 
-async def test_a_mistake_is_told_once_with_the_claim_and_costs_nobody_else() -> None:
-    """Another one, too; what is done beside it goes on."""
+async def test_a_mistake_is_logged_once_with_the_claim_and_delays_no_other_write() -> None:
+    """A different mistake is logged, too. Writes of another claim continue."""
     world = World()
     with structlog.testing.capture_logs() as log:
         tries = world.run(KeyError("oops"), KeyError("oops"), TypeError("and this"), KeyError("oops"))
-        others = world.run(Unavailable("500"), what="free", about="default/d")
+        second_tries = world.run(Unavailable("500"), what="free", about="default/d")
         await world.clock.advance(300.0)
 
-    assert ([0.0, 0.5, 1.5, 3.5, 7.5], [0.0, 0.5], []) == (tries, others, world.given_up)
+    assert ([0.0, 0.5, 1.5, 3.5, 7.5], [0.0, 0.5], []) == (tries, second_tries, world.given_up)
     errors = [line for line in log if line["log_level"] == "error"]
-    told = [(line["what"], line["claim"], line["error"]) for line in errors]
-    assert [("release", ABOUT, "KeyError('oops')"), ("release", ABOUT, "TypeError('and this')")] == told
+    logged = [(line["what"], line["claim"], line["error"]) for line in errors]
+    assert [("release", ABOUT, "KeyError('oops')"), ("release", ABOUT, "TypeError('and this')")] == logged
     assert all(line["exc_info"] for line in errors)
 
 
-async def test_who_is_told_may_fail_too() -> None:
-    """It is logged, and the errand is over."""
+async def test_the_callback_for_a_given_up_write_may_fail_too() -> None:
+    """The failure is logged, and the write ends."""
     world = World()
 
     def fail(_: str) -> None:
@@ -100,7 +100,7 @@ async def test_who_is_told_may_fail_too() -> None:
 
 
 async def test_the_same_is_not_done_twice_at_once() -> None:
-    """But again when it is over."""
+    """After the first write ended, the same write runs again."""
     world = World()
     first, second = world.run(Unavailable("500")), world.run()
     await world.clock.advance(1.0)
@@ -110,8 +110,8 @@ async def test_the_same_is_not_done_twice_at_once() -> None:
     assert ([0.0, 0.5], [], [1.0]) == (first, second, third)
 
 
-async def test_who_relies_on_a_claim_waits_for_what_is_under_way_about_it() -> None:
-    """And for nothing else; being cancelled cancels no errand."""
+async def test_a_caller_that_needs_a_claim_waits_for_its_running_writes() -> None:
+    """It waits for no other write. Cancelling the wait cancels no write."""
     world = World()
     tries = world.run(Unavailable("500"))
     waits, stopped, other = world.waits(ABOUT), world.waits(ABOUT), world.waits("default/d")
@@ -124,8 +124,8 @@ async def test_who_relies_on_a_claim_waits_for_what_is_under_way_about_it() -> N
     assert (True, [0.0, 0.5]) == (waits.done(), tries)
 
 
-async def test_what_is_begun_while_somebody_waits_is_waited_for_too() -> None:
-    """Until nothing is under way any more."""
+async def test_a_write_that_begins_during_a_wait_is_waited_for_too() -> None:
+    """The wait ends when no write of the claim is running."""
     world = World()
     world.run(Unavailable("500"))
     waits = world.waits(ABOUT)
@@ -138,8 +138,8 @@ async def test_what_is_begun_while_somebody_waits_is_waited_for_too() -> None:
     assert waits.done()
 
 
-async def test_whoever_stops_waits_for_all_of_them() -> None:
-    """Also for those that are begun meanwhile; with nothing under way not at all."""
+async def test_drain_waits_for_all_writes() -> None:
+    """It includes writes that begin during the wait. Without running writes it returns at once."""
     world = World()
     await world.background.drain()
     world.run(Unavailable("500"))
@@ -153,7 +153,7 @@ async def test_whoever_stops_waits_for_all_of_them() -> None:
     assert (len(world.background), stops.done()) == (0, True)
 
 
-async def test_a_claim_that_was_created_again_under_its_name_gets_a_write_of_its_own() -> None:
+async def test_a_claim_that_was_created_again_under_its_name_gets_a_separate_write() -> None:
     """The first write still waits for a busy server when the second claim is to be deallocated."""
     world = World()
     tries = world.run(Unavailable("503"), NotFound("gone"), uid="1")

@@ -53,10 +53,10 @@ OF_CLAIM, OF_CLASS = error(f"claim default/c: {NO_KEY}"), error(f"class C: {NO_K
 
 
 ERRORS = [
-    pytest.param([N1, N2, ASKS], OF_CLAIM, id="one node has a good device, the other one without the attribute"),
+    pytest.param([N1, N2, ASKS], OF_CLAIM, id="one node has a good device, the other device has no attribute"),
     pytest.param([N1, a_slice("n2", "a", GOOD).of(2), a_claim("c").request("r", "A", every=True)],
         error("claim default/c, request r: asks for all devices, but resource pool a/n2 is currently being updated"),
-        id="all devices are asked for, and the other node's pool is being updated"),
+        id="the claim requests all devices, and the other node's pool is being updated"),
     pytest.param([N1, N2, a_claim("h").request("r", "A").allocated(a_result("r", "a/n1/x"), on="n1"), ASKS], OF_CLAIM,
         id="the pod has another claim that keeps it off the node"),
 ]  # fmt: skip
@@ -67,7 +67,7 @@ ERRORS = [
 def test_what_ends_an_attempt(
     things: Sequence[Builder[Any]], expected: str, ours: KubestowArgs, request: pytest.FixtureRequest
 ) -> None:
-    """Whichever node chance would choose: five seeds, three attempts with each."""
+    """The result does not depend on the random choice of a node: five seeds, three attempts with each."""
     claims = ("h", "c") if "another claim" in request.node.name else ("c",)
     for seed in range(5):
         world = Trying(*things, nodes=("n1", "n2"), ours=ours, seed=seed)
@@ -87,7 +87,7 @@ def _refusal(world: Trying) -> str:
 
 
 def test_of_several_errors_the_first_nodes_is_raised() -> None:
-    """In the order in which the cache holds the nodes, whatever was looked at before."""
+    """The order of nodes is that of the cache; earlier searches do not change it."""
     nodes = [f"n{at}" for at in range(1, 41)]
     fails = [a_slice(name, "a", a_device("d").attr(f"x{at}", 1)) for at, name in enumerate(nodes, start=1)]
     cel = " || ".join(f'(has(device.attributes["a"].x{at}) && device.attributes["a"].y{at})' for at in range(1, 21))
@@ -116,7 +116,7 @@ def test_it_is_followed_when_slices_change() -> None:
 
 
 def test_a_nominated_pod_looks_at_its_node_alone() -> None:
-    """As upstream: the error of another node is not met."""
+    """As upstream, the attempt does not meet the error of another node."""
     world = Trying(N1, N2, ASKS, nodes=("n1", "n2"))
 
     outcome = run(world.attempt("c", nominated="n1"))
@@ -127,7 +127,7 @@ def test_a_nominated_pod_looks_at_its_node_alone() -> None:
 
 @dataclass
 class _Refuses:
-    """A plugin in front that refuses n2, in Filter or only when asked for the exact answer."""
+    """A plugin that runs before DynamicResources and rejects n2, in Filter or only in Verify."""
 
     is_deferred: bool
     name: str = "Before"
@@ -160,7 +160,7 @@ class _Deferred:
 @pytest.mark.parametrize("is_deferred", [False, True], ids=["in Filter", "in Verify"])
 @pytest.mark.parametrize("ours", [PACK, PARITY], ids=["defaults", "parity"])
 def test_a_node_that_a_plugin_in_front_refuses_is_no_candidate(*, is_deferred: bool, ours: KubestowArgs) -> None:
-    """Upstream does not ask the allocator there."""
+    """Upstream does not call the allocator for that node."""
     world = Trying(N1, N2, ASKS, nodes=("n1", "n2"), ours=ours, before=_Refuses(is_deferred))
 
     outcome = run(world.attempt("c"))
@@ -169,7 +169,7 @@ def test_a_node_that_a_plugin_in_front_refuses_is_no_candidate(*, is_deferred: b
     assert outcome.assumed.node_name == "n1"
 
 
-def test_with_no_other_candidate_the_refusal_in_front_is_told() -> None:
+def test_with_no_other_candidate_the_refusal_in_front_is_reported() -> None:
     """The reasons are those that upstream would give."""
     world = Trying(
         a_slice("n1", "a", a_device("d").attr("exists", value=False)),
@@ -185,7 +185,7 @@ def test_with_no_other_candidate_the_refusal_in_front_is_told() -> None:
 
 
 def test_devices_kept_for_a_nominated_pod_make_no_error() -> None:
-    """Upstream does not know that they are kept. The node is no place for the pod, and the attempt goes on."""
+    """Upstream does not know that the devices are kept. The node is rejected, and the attempt continues."""
     good = a_slice("n1", "a", GOOD, a_device("z-broken"))
     world = Trying(good, a_slice("n2", "a", GOOD), ASKS, a_claim("k").request("r", "A"), nodes=("n1", "n2"), ours=PACK)
     other = pod_info(
@@ -204,7 +204,7 @@ def test_devices_kept_for_a_nominated_pod_make_no_error() -> None:
 
 
 def test_a_demand_without_faults_costs_no_search_of_all_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each kind of device is asked about once; nodes are searched as far as an attempt can afford it."""
+    """The selector is evaluated once per kind of device, and the demand is tracked once for all pods."""
     nodes = [f"n{at}" for at in range(1, 101)]
     evaluated: list[object] = []
     evaluating = Selectors._evaluating
@@ -247,7 +247,7 @@ STEPS_MAX = 30_000
 )
 @given(cases, st.data())
 def test_the_error_of_the_first_node_on_which_the_literal_allocator_has_one_is_found(case: Case, data: Any) -> None:
-    """Among any nodes; and no other node's search is needed for that."""
+    """The law holds for any set of nodes, and no search of another node is needed."""
     room = Room(case)
     names = [claim.key for claim in case.claims]
     slots = {name: slot for name in NODES if (slot := room.nodes.present_slot(name)) is not None}
@@ -281,7 +281,7 @@ def _literal_error(case: Case, node: str) -> str:
 
 
 def _is_deep(room: Room, node: str) -> bool:
-    """An error that hides behind very many devices may be overlooked."""
+    """Return whether the search may miss an error, because it lies behind very many devices."""
     search = room.search(node)
     try:
         search.run()

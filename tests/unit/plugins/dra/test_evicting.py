@@ -1,4 +1,4 @@
-"""Which refusals of devices an eviction may help with: said by a field, whatever text upstream has for the refusal (docs/spec/dra.md §10)."""
+"""A field of a device refusal says whether an eviction may help, whatever its text is (docs/spec/dra.md §10)."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ TWICE = (a_device("nic"), a_device("nic"))
     pytest.param([a_slice("n1", "b", a_device("nic")).of(2)], "cannot allocate all claims", True,
         id="another driver's pool is being updated"),
     pytest.param([a_slice("n1", "b", *TWICE), ASKS.request("s", "B")], "invalid resource pools were encountered", False,
-        id="a device of the invalid pool is asked for, too"),
+        id="the claim also requests a device of the invalid pool"),
 ])  # fmt: skip
 def test_a_pod_is_evicted_for_its_device(things: Sequence[Builder[Any]], says: str, *, helps: bool) -> None:
-    """If that device is all that is missing."""
+    """An eviction helps only if no other device is missing."""
     world = Trying(a_slice("n1", "a", a_device("d")), HELD, ASKS, *things)
     world.cluster.add_pod(placed(pod_info(pod("lesser").uid("lesser").claim("e", claim="h").typed()), "n1"))
 

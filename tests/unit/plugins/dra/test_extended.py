@@ -1,4 +1,4 @@
-"""Extended resources that devices serve, decided: docs/spec/dra.md §3.12, rows 315–322 and 329 of §9.15."""
+"""The plugin decides extended resources that devices serve: docs/spec/dra.md §3.12, rows 315–322 and 329 of §9.15."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GPUS = a_slice("n1", "a", a_device("d0"), a_device("d1"))
 
 
 def a_world(*things: Any, gates: frozenset[str] = DEVICE_GATES_ON) -> World:
-    """Class gpu serves example.com/gpu with devices of driver a; fpga, of driver b, serves its own name alone."""
+    """Return a world where class gpu (driver a) serves example.com/gpu and fpga (driver b) only its implicit name."""
     world = World(gates=gates)
     world.show(a_device_class("gpu", 'device.driver == "a"').extended_resource(GPU))
     world.show(a_device_class("fpga", 'device.driver == "b"'))
@@ -39,7 +39,7 @@ def a_world(*things: Any, gates: frozenset[str] = DEVICE_GATES_ON) -> World:
     return world
 
 
-def asking(*, claim: str = "", **more: str) -> PodBuilder:
+def pod_with(*, claim: str = "", **more: str) -> PodBuilder:
     built = pod("p").uid("uid-p")
     for name, amount in more.items():
         built = built.extended(name, amount)
@@ -47,11 +47,11 @@ def asking(*, claim: str = "", **more: str) -> PodBuilder:
 
 
 def gpus(count: int = 1, **more: str) -> PodInfo:
-    return pod_info(asking(**{GPU: str(count)}, **more).typed())
+    return pod_info(pod_with(**{GPU: str(count)}, **more).typed())
 
 
-def asked_on(world: World, info: PodInfo, node_name: str) -> dict[str, tuple[str, int]]:
-    """Request → class and count, of the claim that the pod would get on this node."""
+def requests_on(world: World, info: PodInfo, node_name: str) -> dict[str, tuple[str, int]]:
+    """Return class and count by request, of the claim that the pod would get on this node."""
     state, said = world.pre_filter(info)
     assert said is None, said
     slot = world.cluster.nodes.present_slot(node_name)
@@ -61,35 +61,35 @@ def asked_on(world: World, info: PodInfo, node_name: str) -> dict[str, tuple[str
 
 
 @pytest.mark.parametrize(("things", "requests", "on_n1"), [
-    pytest.param([node("n1").resource(GPU, "1")], {GPU: "1"}, {}, id="315 no claim where the node has it"),
-    pytest.param([], {GPU: "2"}, {"container-0-request-0": ("gpu", 2)}, id="321 one where it has not"),
+    pytest.param([node("n1").resource(GPU, "1")], {GPU: "1"}, {}, id="315 the pod gets no claim where the node has the resource"),
+    pytest.param([], {GPU: "2"}, {"container-0-request-0": ("gpu", 2)}, id="321 the pod gets a claim where the node lacks it"),
     pytest.param([node("n1").resource(GPU, "1")], {GPU: "1", FPGA: "1"}, {"container-0-request-0": ("fpga", 1)},
-        id="316 for that alone which it has not"),
+        id="316 the claim is only for the resource that the node lacks"),
     pytest.param([], {GPU: "1", FPGA: "1"}, {"container-0-request-0": ("fpga", 1), "container-0-request-1": ("gpu", 1)},
-        id="316 for both where it has neither"),
+        id="316 the claim is for both where the node lacks both"),
 ])  # fmt: skip
-def test_each_node_its_own_claim(
+def test_the_claim_depends_on_the_node(
     things: list[Any], requests: dict[str, str], on_n1: dict[str, tuple[str, int]]
 ) -> None:
-    assert on_n1 == asked_on(a_world(*things), pod_info(asking(**requests).typed()), "n1")
+    assert on_n1 == requests_on(a_world(*things), pod_info(pod_with(**requests).typed()), "n1")
 
 
 @pytest.mark.parametrize(("requests", "gates"), [
-    pytest.param({FOO: "1"}, DEVICE_GATES_ON, id="318 no class for it"),
-    pytest.param({GPU: "0"}, DEVICE_GATES_ON, id="none of it is wanted"),
-    pytest.param({"cpu": "1"}, DEVICE_GATES_ON, id="no extended resource"),
+    pytest.param({FOO: "1"}, DEVICE_GATES_ON, id="318 no class serves the resource"),
+    pytest.param({GPU: "0"}, DEVICE_GATES_ON, id="the requested amount is zero"),
+    pytest.param({"cpu": "1"}, DEVICE_GATES_ON, id="the pod requests no extended resource"),
     pytest.param({GPU: "1"}, DEVICE_GATES_ON - {EXTENDED_RESOURCE}, id="263 the gate is off"),
-    pytest.param({GPU: "1"}, DEVICE_GATES_ON - {DYNAMIC_RESOURCE_ALLOCATION}, id="299 no devices at all"),
+    pytest.param({GPU: "1"}, DEVICE_GATES_ON - {DYNAMIC_RESOURCE_ALLOCATION}, id="299 the gate of all device allocation is off"),
 ])  # fmt: skip
-def test_not_ours(requests: dict[str, str], gates: frozenset[str]) -> None:
-    """PreFilter skips; a class that goes leaves it to whoever checks room on nodes."""
-    _, said = a_world(GPUS, gates=gates).pre_filter(pod_info(asking(**requests).typed()))
+def test_pre_filter_skips_other_pods(requests: dict[str, str], gates: frozenset[str]) -> None:
+    """PreFilter returns Skip, and NodeResourcesFit then checks the resource."""
+    _, said = a_world(GPUS, gates=gates).pre_filter(pod_info(pod_with(**requests).typed()))
 
     assert said is SKIP
 
 
-def test_classes_are_looked_at_anew_for_each_pod() -> None:
-    """332: what serves a resource may change between two attempts."""
+def test_classes_are_read_again_in_each_attempt() -> None:
+    """332: the class that serves a resource may change between two attempts."""
     world = a_world(GPUS)
     assert {"n2": CANNOT_ALLOCATE} == world.refusals(gpus())
 
@@ -100,10 +100,10 @@ def test_classes_are_looked_at_anew_for_each_pod() -> None:
     assert world.pre_filter(gpus())[1] is SKIP
 
 
-def test_a_node_may_get_it_itself_later() -> None:
-    """Also one that names what no class serves: nothing is kept of a node that has changed."""
+def test_a_node_may_get_the_resource_later() -> None:
+    """A resource that no class serves counts too: the cached result of a changed node is discarded."""
     world = a_world(GPUS)
-    both = pod_info(asking(**{GPU: "1", FOO: "1"}).typed())
+    both = pod_info(pod_with(**{GPU: "1", FOO: "1"}).typed())
     assert {"n1": CANNOT_FIT, "n2": CANNOT_FIT} == world.refusals(both)
 
     world.cluster.set_node(node("n1").resource(FOO, "1").typed())
@@ -116,13 +116,13 @@ def test_a_node_may_get_it_itself_later() -> None:
     assert {"n1": CANNOT_FIT, "n2": CANNOT_FIT} == world.refusals(both)
 
 
-def test_few_groups_however_many_nodes() -> None:
-    """Nodes are told apart by what of it they have themselves, and by nothing else."""
+def test_the_number_of_groups_does_not_grow_with_the_nodes() -> None:
+    """Nodes are grouped only by which of the requested resources they have."""
     world = a_world()
     for at in range(200):
         built = node(f"m{at}").label("host", str(at))
         world.cluster.set_node((built.resource(GPU, str(at)) if at % 3 else built).typed())
-    state, _ = world.pre_filter(pod_info(asking(**{GPU: "1", FPGA: "1"}).typed()))
+    state, _ = world.pre_filter(pod_info(pod_with(**{GPU: "1", FPGA: "1"}).typed()))
 
     variants = world.known(state).variants
     assert [(2 + 67, ["fpga", "gpu"]), (133, ["fpga"])] == sorted(
@@ -131,7 +131,7 @@ def test_few_groups_however_many_nodes() -> None:
     )
 
 
-def test_315_no_searching_where_nodes_have_it_themselves() -> None:
+def test_315_no_devices_are_searched_where_nodes_have_the_resource() -> None:
     world = a_world(node("n1").resource(GPU, "1"), node("n2").resource(GPU, "1"))
     state, said = world.pre_filter(gpus())
 
@@ -141,17 +141,17 @@ def test_315_no_searching_where_nodes_have_it_themselves() -> None:
     assert () == world.known(state).signalled
 
 
-# -- beside claims of the pod's own ------------------------------------------------------------------------------------
+# -- together with the pod's claims ------------------------------------------------------------------------------------
 
 
-def beside(things: list[Any], *, count: int = 1) -> tuple[World, PodInfo]:
+def world_with_claim(things: list[Any], *, count: int = 1) -> tuple[World, PodInfo]:
     world = a_world(*things)
-    return world, pod_info(asking(claim="c", **{GPU: str(count)}).typed())
+    return world, pod_info(pod_with(claim="c", **{GPU: str(count)}).typed())
 
 
 def test_both_are_allocated_together() -> None:
-    """Two devices: one for the claim, one for the container; not two and two."""
-    world, info = beside([GPUS, a_claim("c").request("r", "A")])
+    """Of two devices, the claim gets one and the container the other one."""
+    world, info = world_with_claim([GPUS, a_claim("c").request("r", "A")])
     assert {"n2": CANNOT_ALLOCATE} == world.refusals(info)
 
     state, no = world.reserve(info, "n1")
@@ -160,13 +160,13 @@ def test_both_are_allocated_together() -> None:
     picked = [r.device for each in world.known(state).allocations.values() for r in each.devices.results]
     assert ["d0", "d1"] == sorted(picked)
 
-    world, info = beside([GPUS, a_claim("c").request("r", "A")], count=2)
+    world, info = world_with_claim([GPUS, a_claim("c").request("r", "A")], count=2)
     assert {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE} == world.refusals(info)
 
 
-def test_only_the_claim_where_the_node_has_the_resource() -> None:
-    """Upstream makes a claim that asks for nothing there, and then fails."""
-    world, info = beside([GPUS, a_claim("c").request("r", "A"), node("n1").resource(GPU, "1")])
+def test_only_the_claim_is_allocated_where_the_node_has_the_resource() -> None:
+    """Upstream creates a claim without requests there, and then fails."""
+    world, info = world_with_claim([GPUS, a_claim("c").request("r", "A"), node("n1").resource(GPU, "1")])
     state, no = world.reserve(info, "n1")
 
     assert no is None
@@ -174,18 +174,18 @@ def test_only_the_claim_where_the_node_has_the_resource() -> None:
     assert world.known(state).special is None
 
 
-def test_an_allocated_claim_ties_the_pod_down() -> None:
-    """It can be used on n2, the resource is to be had on n1: the claim is to blame only where the rest fits."""
+def test_an_allocated_claim_restricts_the_nodes() -> None:
+    """The claim is usable on n2 and the resource is on n1. The claim is the reason only where the rest fits."""
     held = a_claim("c").request("r", "B").allocated(a_result("r", "b/n2/d0"), on="n2")
-    world, info = beside([GPUS, held])
+    world, info = world_with_claim([GPUS, held])
 
     assert {"n1": (UNRESOLVABLE, "resourceclaim not available on the node"), "n2": CANNOT_ALLOCATE} == world.refusals(
         info
     )
 
 
-def test_the_pods_own_claims_are_looked_at_first() -> None:
-    world, info = beside([GPUS])
+def test_the_claims_of_the_pod_are_checked_first() -> None:
+    world, info = world_with_claim([GPUS])
     _, said = world.pre_filter(info)
 
     assert not isinstance(said, dict)
@@ -193,7 +193,7 @@ def test_the_pods_own_claims_are_looked_at_first() -> None:
     assert 'could not find ResourceClaim "default/c"' in getattr(said, "message", "")
 
 
-# -- what an earlier attempt has left ----------------------------------------------------------------------------------
+# -- claims of an earlier attempt --------------------------------------------------------------------------------------
 
 
 def left(name: str = "left", owner: str = "p") -> ClaimBuilder:
@@ -201,20 +201,20 @@ def left(name: str = "left", owner: str = "p") -> ClaimBuilder:
     return claim.request("container-0-request-0", "gpu")
 
 
-def test_329_another_pods_claim_is_not() -> None:
+def test_329_the_claim_of_another_pod_is_ignored() -> None:
     assert {"n2": CANNOT_ALLOCATE} == a_world(GPUS, left(owner="q")).refusals(gpus())
 
 
-def test_329_not_where_no_class_serves_the_resource_any_more() -> None:
-    """The pod is none of ours then."""
+def test_329_the_pod_is_skipped_when_no_class_serves_the_resource() -> None:
+    """PreFilter returns Skip when the class is removed."""
     world = a_world(GPUS, left())
     world.devices.classes.put("gpu", None)
 
     assert world.pre_filter(gpus())[1] is SKIP
 
 
-def test_nothing_to_remove_before_it_is_made() -> None:
-    """The claim in memory is no claim of an earlier attempt."""
+def test_post_filter_does_not_remove_a_claim_in_memory() -> None:
+    """The claim in memory is not a claim of an earlier attempt."""
     world = a_world()
     state, _ = world.filter(gpus())
     what_if: Any = SimpleNamespace(nominated_to="")
@@ -226,7 +226,7 @@ def test_nothing_to_remove_before_it_is_made() -> None:
 # -- the claim in memory -----------------------------------------------------------------------------------------------
 
 
-def test_the_claim_in_memory() -> None:
+def test_the_claim_in_memory_has_the_metadata_of_upstream() -> None:
     world = a_world(GPUS)
     state, _ = world.pre_filter(gpus())
     (claim,) = world.known(state).claims
@@ -241,15 +241,15 @@ def test_the_claim_in_memory() -> None:
 
 
 def test_no_two_attempts_share_a_uid() -> None:
-    """What one drops must not be the other's."""
+    """A claim that one attempt drops must not be the claim of another attempt."""
     world = a_world(GPUS)
     uids = {world.known(world.pre_filter(gpus())[0]).claims[0].uid for _ in range(8)}
 
     assert 8 == len(uids)
 
 
-def test_more_than_a_claim_may_have() -> None:
-    """The attempt fails, with the claim's name as upstream has it."""
+def test_more_devices_than_a_claim_may_have_are_an_error() -> None:
+    """The attempt fails, and the message names the claim as upstream does."""
     state, said = a_world(GPUS).filter(gpus(33))
     assert isinstance(said, dict)
     (no,) = said
@@ -258,8 +258,8 @@ def test_more_than_a_claim_may_have() -> None:
     assert isinstance(state, CycleState)
 
 
-def test_a_node_that_came_after_pre_filter_is_nobodys() -> None:
-    """One attempt sees one state; whoever asks of other nodes hears nothing."""
+def test_a_node_that_is_added_after_pre_filter_is_not_rejected() -> None:
+    """An attempt sees one state of the cluster, so the plugin returns no result for a later node."""
     world = a_world(GPUS)
     state, _ = world.pre_filter(gpus())
     world.cluster.set_node(node("n9").typed())

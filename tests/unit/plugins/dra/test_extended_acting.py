@@ -1,4 +1,4 @@
-"""The claim for extended resources is made, and unmade: docs/spec/dra.md §3.12, rows 321, 331 of §9.15."""
+"""The plugin creates and deletes the claim for extended resources: docs/spec/dra.md §3.12, rows 321, 331 of §9.15."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from tests.unit.plugins.dra.served import ASKING, PARITY, fails, steps
 from tests.unit.plugins.dra.standins import GPU, a_world, gpus, made, the_one, undone
 
 
-async def test_321_it_is_made_allocated_and_told_of() -> None:
-    """One write for each, the finalizer comes with the first."""
+async def test_321_it_is_created_allocated_and_reported() -> None:
+    """Each step is one write. The first write adds the finalizer."""
     world = a_world()
     under = world.reserved(gpus(2))
     assert (["<extended-resources>"], ["n1/d0", "n1/d1"]) == (world.in_flight, world.used)
@@ -46,7 +46,7 @@ async def test_321_it_is_made_allocated_and_told_of() -> None:
 
 
 async def test_its_devices_are_in_use_at_every_moment() -> None:
-    """Seen at each write, before and after, and at each tenth of a second until the watch has shown everything."""
+    """They are checked before and after each write, and every tenth of a second until the watch is complete."""
     world = a_world()
     seen: list[list[str]] = []
     world.writer.on_claim = lambda *_: seen.append(world.used)
@@ -67,7 +67,7 @@ async def test_its_devices_are_in_use_at_every_moment() -> None:
 
 
 async def test_the_watch_shows_the_claim_before_its_devices() -> None:
-    """What it shows of the claim as it was made does not free them."""
+    """The created claim without an allocation does not free the devices."""
     world = a_world()
     world.writer.on_claim_written = lambda what, _: world.relay() if what == "create" else None
     task = asyncio.ensure_future(world.pre_bind(world.reserved(gpus())))
@@ -79,7 +79,7 @@ async def test_the_watch_shows_the_claim_before_its_devices() -> None:
 
 
 async def test_the_watch_does_not_show_it() -> None:
-    """Given up after two minutes, and removed: two schedulers might have taken the same devices."""
+    """The claim is removed after two minutes, because two schedulers might have taken the same devices."""
     world = a_world()
     under = world.reserved(gpus())
     said = await world.bound(under, relays=False)
@@ -100,7 +100,7 @@ async def test_upstream_goes_on_without_the_watch() -> None:
 
 
 async def test_315_a_node_that_has_it_itself() -> None:
-    """Nothing is written."""
+    """The plugin writes nothing."""
     world = a_world()
     world.cluster.set_node(node("n1").resource(GPU, "1").typed())
     under = world.reserved(gpus())
@@ -112,8 +112,8 @@ async def test_315_a_node_that_has_it_itself() -> None:
     assert [] == world.writes
 
 
-async def test_316_beside_a_claim_of_the_pods_own() -> None:
-    """That one first; a failure of the other gives both back."""
+async def test_316_with_a_claim_of_the_pod() -> None:
+    """The pod's claim is written first. If the other claim fails, both are undone."""
     world = a_world(ASKING)
     under = world.reserved(gpus(claim="c"))
     assert ["n1/d0", "n1/d1"] == world.used
@@ -128,8 +128,8 @@ async def test_316_beside_a_claim_of_the_pods_own() -> None:
     assert ["p"] == world.users("c") == world.users(the_one(world))
 
 
-async def test_nobody_but_the_overhead_asks_for_it() -> None:
-    """Upstream makes a claim that asks for nothing, and fails then; we fail before."""
+async def test_only_the_overhead_requests_it() -> None:
+    """Upstream creates a claim without requests and fails after that. Kubestow fails before the first write."""
     world = a_world()
     info = pod_info(pod("p").uid("p").overhead(**{GPU: "1"}).typed())
     said = await world.bound(world.reserved(info))
@@ -139,7 +139,7 @@ async def test_nobody_but_the_overhead_asks_for_it() -> None:
 
 
 async def test_331_another_plugin_fails() -> None:
-    """Everything was written: the claim goes, and its devices with it."""
+    """All writes were done, so the claim is deleted and its devices are freed."""
     world = a_world()
     under = world.reserved(gpus())
     assert "" == await world.bound(under)
@@ -150,8 +150,8 @@ async def test_331_another_plugin_fails() -> None:
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-async def test_somebody_else_binds_the_pod(*, is_named: bool) -> None:
-    """It runs with the claim that its status names by then, and with no other."""
+async def test_another_scheduler_binds_the_pod(*, is_named: bool) -> None:
+    """The pod runs with the claim that its status names at that time, and with no other."""
     world = a_world()
     under = world.reserved(gpus())
     assert "" == await world.bound(under)
@@ -166,7 +166,7 @@ async def test_somebody_else_binds_the_pod(*, is_named: bool) -> None:
 
 
 async def test_331_before_anything_is_written() -> None:
-    """Only memory is to be given back."""
+    """Only the cache changes."""
     world = a_world()
     under = world.reserved(gpus(2))
     await world.undo(under)
@@ -193,7 +193,7 @@ async def test_cancelled_while_it_is_on_the_wire() -> None:
 
 
 async def test_an_answer_that_cannot_be_read() -> None:
-    """It is there all the same, and goes."""
+    """The claim exists, so it is deleted."""
     world = a_world()
     create = world.writer.device_claims.create_claim
 
@@ -211,7 +211,7 @@ async def test_an_answer_that_cannot_be_read() -> None:
     assert ([], [], []) == await undone(world, under)
 
 
-async def test_somebody_removes_it_meanwhile() -> None:
+async def test_the_claim_is_removed_during_the_attempt() -> None:
     """The attempt fails at once, before the pod is bound, and nothing is left in use."""
     world = a_world()
 
@@ -228,8 +228,8 @@ async def test_somebody_removes_it_meanwhile() -> None:
     assert ([], []) == (await undone(world, under))[1:]
 
 
-async def test_a_second_look_at_the_node_finds_no_fault_with_its_own_devices() -> None:
-    """After Reserve, after PreBind, for as long as the attempt lasts."""
+async def test_a_second_check_of_the_node_accepts_the_attempts_devices() -> None:
+    """Filter and Verify accept the node after Reserve and after PreBind."""
     world = a_world()
     under = world.reserved(gpus(2))
     slot = world.slot()
@@ -241,8 +241,8 @@ async def test_a_second_look_at_the_node_finds_no_fault_with_its_own_devices() -
         assert world.plugin.verify(under.state, under.info, slot) is None
 
 
-async def test_two_pods_beside_each_other() -> None:
-    """Each its own claim and devices; a third finds none left on that node."""
+async def test_two_pods_at_the_same_time() -> None:
+    """Each pod gets a separate claim and devices. A third pod finds no device left on that node."""
     world = a_world()
     first, second = world.reserved(gpus()), world.reserved(gpus(name="q"))
     third = world.refusals(gpus(name="r"))

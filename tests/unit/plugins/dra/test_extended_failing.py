@@ -36,7 +36,7 @@ async def test_328_the_pods_status_cannot_be_written(error: ApiError) -> None:
     "lost", [LOST, Unavailable("not now"), TooManyRequests("busy", retry_after_s=7)], ids=["lost", "down", "busy"]
 )
 async def test_328_the_pods_status_is_written_again(lost: ApiError) -> None:
-    """It says the same each time."""
+    """Each retry writes the same status."""
     world = a_world()
     fails_first(world, "set_extended_resource_status", lost, lost)
 
@@ -46,7 +46,7 @@ async def test_328_the_pods_status_is_written_again(lost: ApiError) -> None:
 
 
 async def test_329_what_an_attempt_before_has_left_goes_first() -> None:
-    """Refused everywhere, removed, and then there is room."""
+    """All nodes reject the pod, the old claim is deleted, and the next attempt binds the pod."""
     result = a_result("container-0-request-0", "a/n1/d0")
     left = a_claim("left").for_extended_resources().owned_by("p", "p").request("container-0-request-0", "gpu")
     world = a_world(left.allocated(result, on="n1"))
@@ -76,8 +76,8 @@ async def test_330_it_cannot_be_made(error: ApiError) -> None:
     assert ([], [], creates(world)) == (made(world), world.used, len(world.writes))
 
 
-async def test_330_a_busy_server_is_asked_again() -> None:
-    """Nothing was made by those that it refused."""
+async def test_330_a_request_to_a_busy_server_is_retried() -> None:
+    """The rejected requests have created no claim."""
     world = a_world()
     steps(world, fails(TooManyRequests("busy", retry_after_s=9)), fails(Unavailable("down")), only="create")
 
@@ -87,11 +87,11 @@ async def test_330_a_busy_server_is_asked_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "lost", [LOST, Unavailable("down")], ids=["lost", "a server that says it could not, and could"]
+    "lost", [LOST, Unavailable("down")], ids=["lost", "the server returns an error but has created the claim"]
 )
 @pytest.mark.parametrize("times", [1, 3])
 async def test_a_lost_answer_is_read(lost: ApiError, times: int) -> None:
-    """At once, whether the watch shows anything or not: the claim has the name that it was asked for by."""
+    """The claim is read immediately by its requested name, even if the watch is silent."""
     world = a_world()
     loses_answers(world, lost, only="create")
     fails_first(world, "read_resource_claim", *[LOST] * (times - 1))
@@ -106,7 +106,7 @@ async def test_a_lost_answer_is_read(lost: ApiError, times: int) -> None:
 
 
 async def test_a_lost_request_is_sent_again() -> None:
-    """Under the same name: should the first come after all, it is refused."""
+    """The retry has the same name, so that the server rejects the first request if it arrives late."""
     world = a_world()
     asked: list[str] = []
     create = world.writer.device_claims.create_claim
@@ -127,7 +127,7 @@ async def test_a_lost_request_is_sent_again() -> None:
 
 
 async def test_nothing_can_be_read_of_what_was_lost() -> None:
-    """The attempt fails within seconds; what turns up after all is removed."""
+    """The attempt fails within seconds; a claim that appears later is deleted."""
     world = a_world()
     loses_answers(world, LOST, only="create")
     fails_first(world, "read_resource_claim", *[Ambiguous("connection lost again")] * 99)
@@ -140,8 +140,8 @@ async def test_nothing_can_be_read_of_what_was_lost() -> None:
     assert ([], [], []) == await undone(world, under)
 
 
-async def test_somebody_elses_claim_has_the_name() -> None:
-    """It is let alone, and another name is tried."""
+async def test_a_claim_of_another_pod_has_the_name() -> None:
+    """The other claim is not changed, and the binder tries another name."""
     world = a_world()
     taken: list[str] = []
 
@@ -160,7 +160,7 @@ async def test_somebody_elses_claim_has_the_name() -> None:
 
 
 async def test_its_name_is_one_that_a_server_would_make_up() -> None:
-    """However long the pod's is."""
+    """The name of the pod is cut if it is too long."""
     long = "a" * 200
     world = a_world()
 
@@ -170,7 +170,7 @@ async def test_its_name_is_one_that_a_server_would_make_up() -> None:
 
 
 async def test_one_is_left_of_several() -> None:
-    """What an older scheduler has left unheard goes when the watch has shown it."""
+    """A claim that an older scheduler has left is deleted after the watch has shown it."""
     world = a_world()
     under = world.reserved(gpus())
     left = a_claim(f"{PREFIX}older").for_extended_resources().owned_by("p", "p").request("container-0-request-0", "gpu")
@@ -181,7 +181,7 @@ async def test_one_is_left_of_several() -> None:
 
 
 async def test_what_cannot_be_removed_keeps_no_pod_back() -> None:
-    """It has no devices, and goes when its pod goes."""
+    """The claim has no devices, and is deleted together with its pod."""
     world = a_world()
     under = world.reserved(gpus())
     world.show(a_claim(f"{PREFIX}older").for_extended_resources().owned_by("p", "p").request("r", "gpu"))

@@ -1,4 +1,4 @@
-"""What the claim for extended resources asks for: docs/spec/dra.md §3.12, rows 323–327 of §9.15."""
+"""The requests of the claim for extended resources: docs/spec/dra.md §3.12, rows 323–327 of §9.15."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CLASSES = {GPU: "gpu"}
 
 
 def a(name: str, count: int | str, **more: str) -> dict[str, Any]:
-    """A container that wants so many."""
+    """Return a container that requests `count` GPUs."""
     return container(name, **{GPU: str(count), **more})
 
 
@@ -24,7 +24,7 @@ def sidecar(name: str, count: int) -> dict[str, Any]:
 
 
 def wanted(*containers: dict[str, Any], first: tuple[dict[str, Any], ...] = ()) -> tuple[dict[str, int], str]:
-    """Request → count, and `container.request` in order; `container-1-request-0` is called `1.0`."""
+    """Return the count of each request, and `container.request` in order. `1.0` stands for `container-1-request-0`."""
     found = mapped_requests(pod(containers=list(containers), initContainers=list(first)), CLASSES)
     requests = {short(request.name): request.exactly.count for request in found.requests if request.exactly is not None}
     return requests, " ".join(f"{mapped.container_name}{short(mapped.request_name)}" for mapped in found.mappings)
@@ -35,38 +35,42 @@ def short(request: str) -> str:
 
 
 @pytest.mark.parametrize(("first", "containers", "requests", "mappings"), [
-    pytest.param((), [a("x", 2)], {"0.0": 2}, "x0.0", id="321 one"),
-    pytest.param((), [a("x", 1), a("y", 2)], {"0.0": 1, "1.0": 2}, "x0.0 y1.0", id="323 two containers"),
-    pytest.param((), [container("x", cpu="1"), a("y", 1)], {"1.0": 1}, "y1.0", id="323 one of two wants it"),
+    pytest.param((), [a("x", 2)], {"0.0": 2}, "x0.0", id="321 one container requests devices"),
+    pytest.param((), [a("x", 1), a("y", 2)], {"0.0": 1, "1.0": 2}, "x0.0 y1.0",
+        id="323 two containers request devices"),
+    pytest.param((), [container("x", cpu="1"), a("y", 1)], {"1.0": 1}, "y1.0",
+        id="323 one of two containers requests devices"),
     pytest.param((), [a("x", 1, cpu="1", memory="1Gi", **{"a.com/b": "1"})], {"0.2": 1}, "x0.2",
-        id="324 its number is that among all names in order: a.com/b, cpu, example.com/gpu, memory"),
+        id="324 the number is the index among all sorted names: a.com/b, cpu, example.com/gpu, memory"),
     pytest.param((), [a("x", 0), a("y", 1, cpu="0")], {"1.1": 1}, "y1.1",
-        id="324 zeros are no requests, but have their number"),
+        id="324 a zero is no request but takes a number"),
     pytest.param((a("i", 2),), [a("m", 1)], {"0.0": 1, "1.0": 1}, "m1.0 i1.0 i0.0",
-        id="325 init 2, main 1: the main one's and one more"),
-    pytest.param((a("i", 1),), [a("m", 2)], {"1.0": 2}, "m1.0 i1.0", id="325 enough is there for what runs first"),
+        id="325 init 2, main 1: init uses the main device and one more"),
+    pytest.param((a("i", 1),), [a("m", 2)], {"1.0": 2}, "m1.0 i1.0",
+        id="325 the main devices are enough for the init container"),
     pytest.param((a("i", 2),), [a("m", 1), a("n", 1), a("o", 1)], {"1.0": 1, "2.0": 1, "3.0": 1},
-        "m1.0 n2.0 o3.0 i1.0 i2.0", id="325 of several it uses as many as it needs, in order"),
+        "m1.0 n2.0 o3.0 i1.0 i2.0", id="325 init uses as many main requests as it needs, in order"),
     pytest.param((a("i", 3), a("j", 2)), [a("m", 1)], {"0.0": 2, "2.0": 1}, "m2.0 i2.0 i0.0 j2.0 j0.0",
-        id="326 inits 3 and 2, main 1: two more, which both use"),
+        id="326 inits 3 and 2, main 1: both inits use two more devices"),
     pytest.param((a("i", 2), a("j", 3)), [a("m", 1)], {"1.0": 2, "2.0": 1}, "m2.0 i2.0 i1.0 j2.0 j1.0",
-        id="326 the largest comes second"),
-    pytest.param((a("i", 2), a("j", 2)), [container("m")], {"0.0": 2}, "i0.0 j0.0", id="326 of equals the first"),
-    pytest.param((a("i", 2),), [container("m")], {"0.0": 2}, "i0.0", id="326 only what runs first wants any"),
+        id="326 the largest init container comes second"),
+    pytest.param((a("i", 2), a("j", 2)), [container("m")], {"0.0": 2}, "i0.0 j0.0",
+        id="326 the first of equal init containers gets the request"),
+    pytest.param((a("i", 2),), [container("m")], {"0.0": 2}, "i0.0", id="326 only the init container requests devices"),
     pytest.param((sidecar("s", 1), a("i", 2)), [a("m", 1)], {"0.0": 1, "1.0": 1, "2.0": 1}, "s0.0 m2.0 i2.0 i1.0",
-        id="327 a sidecar that runs already keeps its own"),
+        id="327 a running sidecar keeps its devices"),
     pytest.param((a("i", 2), sidecar("s", 1)), [a("m", 1)], {"1.0": 1, "2.0": 1}, "s1.0 m2.0 i1.0 i2.0",
         id="327 a sidecar that starts later lends its devices"),
     pytest.param((), [container("x", cpu="1")], {}, "", id="no container requests the resource"),
     pytest.param((), [a("x", "1500m")], {}, "", id="an amount that is no whole number counts as none"),
-    pytest.param((), [a("x", "2k")], {"0.0": 2000}, "x0.0", id="a whole number"),
+    pytest.param((), [a("x", "2k")], {"0.0": 2000}, "x0.0", id="an amount with a suffix is a whole number"),
 ])  # fmt: skip
 def test_one_resource(first: tuple[Any, ...], containers: list[Any], requests: dict[str, int], mappings: str) -> None:
     assert (requests, mappings) == wanted(*containers, first=first)
 
 
 def test_324_several_resources() -> None:
-    """Resources by name; requests by name in all; what lasts before what comes first, resource by resource."""
+    """Resources and requests are sorted by name. For each resource, main containers come before init containers."""
     both = container("m", **{TPU: "1", GPU: "2", "cpu": "1"})
     found = mapped_requests(pod(containers=[both], initContainers=[container("i", **{TPU: "3"})]), {TPU: "t", GPU: "g"})
 
@@ -86,7 +90,7 @@ def test_324_several_resources() -> None:
 
 
 def test_requests_are_ordered_by_name_as_text() -> None:
-    """The eleventh container stands before the third."""
+    """The eleventh container comes before the third."""
     requests, mappings = wanted(*(a(f"c{at}", 1) for at in range(11)))
 
     assert sorted(requests) == list(requests)
@@ -94,8 +98,8 @@ def test_requests_are_ordered_by_name_as_text() -> None:
     assert mappings == " ".join(f"c{at}{at}.0" for at in range(11))
 
 
-def test_only_what_is_served_by_devices_counts() -> None:
-    """Of two resources the node has one itself."""
+def test_only_resources_that_devices_serve_count() -> None:
+    """The node itself has one of the two resources."""
     both = container("m", **{TPU: "1", GPU: "2"})
     found = mapped_requests(pod(containers=[both]), {TPU: "t"})
 
@@ -103,8 +107,8 @@ def test_only_what_is_served_by_devices_counts() -> None:
     assert [TPU] == [mapped.resource_name for mapped in found.mappings]
 
 
-def test_as_many_as_the_pod_counts_for() -> None:
-    """However containers are mixed, the requests sum up to what the pod asks of a node."""
+def test_the_requests_add_up_to_the_requests_of_the_pod() -> None:
+    """The sum of the requests is the amount that the pod requests, for each mix of containers."""
     for first in ((), (a("i", 2),), (a("i", 3), a("j", 2)), (a("i", 1), sidecar("s", 2))):
         for containers in ([a("m", 1)], [a("m", 2), a("n", 1)], [container("m")]):
             requests, _ = wanted(*containers, first=first)

@@ -21,7 +21,7 @@ from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
 from tests.unit.plugins.dra.random_devices import Case
 from tests.unit.plugins.dra.rooms import Room
-from tests.unit.plugins.dra.test_worst_cases import STEPS, _ask, _case, _claim
+from tests.unit.plugins.dra.test_worst_cases import STEPS, _case, _claim, _request
 
 COUNTERS = "abcdef"
 STEPS_MAX = 30_000
@@ -30,7 +30,7 @@ STEPS_MAX = 30_000
 def partitions(
     chance: random.Random, count: int, counters: str, *, least: int = 50, most: int = 150
 ) -> list[api.Device]:
-    """Each draws on one to three of the counters, and is of one of three sizes that have nothing to do with it."""
+    """Return devices that consume one to three of the counters, with an unrelated size from 0 to 2."""
     out = []
     for at in range(count):
         drawn = chance.sample(counters, chance.randint(1, min(3, len(counters))))
@@ -47,18 +47,18 @@ def counter_set(counters: str, amount: int) -> tuple[api.CounterSet, ...]:
 
 def a_case(seed: int, amount: int, *, wanted: int = 10) -> Case:
     devices = partitions(random.Random(seed), 60, COUNTERS)
-    return _case(devices, _claim(_ask(count=wanted)), counters=counter_set(COUNTERS, amount))
+    return _case(devices, _claim(_request(count=wanted)), counters=counter_set(COUNTERS, amount))
 
 
 @st.composite
 def small_cases(draw: st.DrawFn) -> Case:
-    """As the large ones, but so small that everything can be tried."""
+    """Generate cases that are so small that every allocation can be tried."""
     chance = random.Random(draw(st.integers(0, 2**64)))
     counters = COUNTERS[: chance.randint(1, 3)]
     coarse = chance.random() < 0.5
     devices = partitions(chance, chance.randint(4, 9), counters, least=1 if coarse else 50, most=4 if coarse else 150)
     wheres = ["any", "any", "size == 0", "size < 2", "u > 2"]
-    asks = [_ask(count=chance.randint(1, 3), where=chance.choice(wheres)) for _ in range(chance.randint(1, 3))]
+    asks = [_request(count=chance.randint(1, 3), where=chance.choice(wheres)) for _ in range(chance.randint(1, 3))]
     used = [each.name for each in devices if chance.random() < 0.15]
     amount = chance.randint(2, 12) if coarse else chance.randint(100, 500)
     split = chance.randint(1, len(asks))
@@ -68,7 +68,7 @@ def small_cases(draw: st.DrawFn) -> Case:
 
 @st.composite
 def cases_with_admins(draw: st.DrawFn) -> Case:
-    """The same with shared devices among them, parts, and administrators."""
+    """Generate small cases with shared devices, requests for capacity, and requests with admin access."""
     chance = random.Random(draw(st.integers(0, 2**64)))
     counters, devices = COUNTERS[: chance.randint(1, 2)], []
     names = ("mem", "cores")[: chance.randint(1, 2)]
@@ -85,7 +85,7 @@ def cases_with_admins(draw: st.DrawFn) -> Case:
 
 
 def _anything(chance: random.Random, names: Sequence[str]) -> api.ExactDeviceRequest:
-    exactly: api.ExactDeviceRequest = _ask(
+    exactly: api.ExactDeviceRequest = _request(
         count=chance.choice((1, 1, 2, 3)), where=chance.choice(("any", "any", "size < 2"))
     )
     amounts = {name: parse(str(chance.randint(1, 5))) for name in names}
@@ -102,18 +102,18 @@ ADMIN_WITH_ALL_OF_ANOTHER = _case(
         api.Device(name=name, consumes_counters=(api.DeviceCounterConsumption("c", {"a": api.Counter(parse(amount))}),))
         for name, amount in (("d0", "60"), ("d1", "47"), ("d2", "53"))
     ],
-    _claim(_ask(count=2)),
-    _claim(msgspec.structs.replace(_ask(count=2), admin_access=True)),
+    _claim(_request(count=2)),
+    _claim(msgspec.structs.replace(_request(count=2), admin_access=True)),
     counters=counter_set("a", 261),
 )
-"""Both devices are drawn twice: more than all devices draw together."""
+"""Both devices are picked twice, so they consume more than all devices consume once."""
 
 
 @settings(max_examples=examples(300, share=SLOW_SHARE))
 @given(small_cases() | cases_with_admins(), st.booleans())
 @example(ADMIN_WITH_ALL_OF_ANOTHER, False)
 def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, packed: bool) -> None:
-    """The first fit is still the one that trying everything in order finds."""
+    """The first fit is still the allocation that a full search in order finds."""
     try:
         picks = Literal(case.world, "n1", case.claims, steps_max=STEPS_MAX).run()
     except TooSlow:
@@ -132,7 +132,7 @@ def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, p
 
 
 def _root(case: Case) -> object:
-    """Solve the state before any device is taken; None if counting and matching already reject it."""
+    """Solve the state before any device is picked; None if counting and matching already reject it."""
     room = Room(case)
     node_devices = room.node_devices("n1")
     bounds = Bounds(room.demand, node_devices, {})
@@ -159,7 +159,7 @@ def test_the_program_has_a_solution_exactly_where_an_allocation_exists(case: Cas
 @pytest.mark.parametrize("amount", [100, 120, 140, 150])
 @pytest.mark.parametrize("seed", range(4))
 def test_ten_of_sixty_partitions_that_do_not_fit(seed: int, amount: int, *, packed: bool) -> None:
-    """Trying them takes millions of steps. That they do not fit: of the draws on each counter no two do, or hardly any."""
+    """A full search takes millions of steps. No two devices, or hardly any, fit into one counter."""
     search = Room(a_case(seed, amount)).search("n1", packed=packed)
 
     assert search.run() is None
@@ -170,7 +170,7 @@ def test_ten_of_sixty_partitions_that_do_not_fit(seed: int, amount: int, *, pack
 @pytest.mark.parametrize("amount", [200, 220, 260])
 @pytest.mark.parametrize("seed", range(4))
 def test_ten_of_sixty_partitions_that_hardly_fit(seed: int, amount: int, *, packed: bool) -> None:
-    """They are found, and stay within the counters."""
+    """The search finds the devices, and they stay within the counters."""
     search = Room(a_case(seed, amount)).search("n1", packed=packed)
     found = search.run()
 
@@ -182,7 +182,7 @@ def test_ten_of_sixty_partitions_that_hardly_fit(seed: int, amount: int, *, pack
 
 @pytest.mark.parametrize(("unit", "expected"), [
     pytest.param("1", SolverAnswer.INFEASIBLE, id="amounts that can be scaled"),
-    pytest.param("1000000000000000000", SolverAnswer.UNKNOWN, id="amounts that floating-point numbers cannot tell apart"),
+    pytest.param("1000000000000000000", SolverAnswer.UNKNOWN, id="amounts that floating-point numbers cannot distinguish"),
 ])  # fmt: skip
 def test_the_program_is_not_solved_where_its_amounts_are_too_large(unit: str, expected: SolverAnswer) -> None:
     devices = [
@@ -196,14 +196,16 @@ def test_the_program_is_not_solved_where_its_amounts_are_too_large(unit: str, ex
         for at in range(3)
     ]
 
-    assert _root(_case(devices, _claim(_ask(count=2)), counters=counter_set("a", int(unit)))) is expected
+    assert _root(_case(devices, _claim(_request(count=2)), counters=counter_set("a", int(unit)))) is expected
 
 
 @pytest.mark.parametrize("limit", ["_COLUMNS_MAX", "_TERMS_MAX"])
 def test_a_program_that_would_be_too_large_is_not_built(limit: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A node may see any number of pools, so the size of the program needs a limit."""
     devices = partitions(random.Random(1), 120, COUNTERS)
-    case = _case(devices, _claim(*(_ask(where=f"u > {at}") for at in range(2))), counters=counter_set(COUNTERS, 200))
+    case = _case(
+        devices, _claim(*(_request(where=f"u > {at}") for at in range(2))), counters=counter_set(COUNTERS, 200)
+    )
     assert not isinstance(_root(case), SolverAnswer)
     monkeypatch.setattr(feasibility, limit, 200)
 
@@ -211,9 +213,9 @@ def test_a_program_that_would_be_too_large_is_not_built(limit: str, monkeypatch:
 
 
 def test_a_search_goes_on_without_the_solver_where_it_cannot_help(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It asks once, and tries devices from then on."""
+    """The search calls the solver once, and only tries devices after that."""
     devices = partitions(random.Random(1), 12, COUNTERS)
-    case = _case(devices, _claim(_ask(count=3)), counters=counter_set(COUNTERS, 100))
+    case = _case(devices, _claim(_request(count=3)), counters=counter_set(COUNTERS, 100))
     with_solver = Room(case).search("n1")
     found = with_solver.run()
     monkeypatch.setattr(feasibility, "_TERMS_MAX", 0)

@@ -1,4 +1,4 @@
-"""DynamicResources' Filter: docs/spec/dra.md §3.4, §4; how long it may search. Scenarios of the allocator are in `test_scenarios`."""
+"""Filter of DynamicResources follows docs/spec/dra.md §3.4, §4 and its time limits. Scenarios of the allocator are in `test_scenarios`."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from tests.unit.plugins.dra.world import FIRST_FIT
 @pytest.mark.parametrize(("things", "claims", "expected"), [
     pytest.param([ASKING], ("c",), {}, id="devices on both nodes"),
     pytest.param([a_claim("g").allocated(a_result("r", "a/n1/d0"), on="n2"), asking_two()], ("g", "c"),
-        {"n1": NO_DEVICES}, id="§3.4 where both are wrong, the allocator is told"),
+        {"n1": NO_DEVICES}, id="§3.4 where both are wrong, the allocator's reason is reported"),
 ])  # fmt: skip
 def test_filter(things: list[Builder[Any]], claims: tuple[str, ...], expected: dict[str, Any]) -> None:
-    """Which nodes are out, and why."""
+    """Filter rejects these nodes for these reasons."""
     assert expected == Served(*things).refusals(using(*claims))
 
 
@@ -55,7 +55,7 @@ def test_devices_in_flight_are_taken() -> None:
     pytest.param(True, {"n1": NO_DEVICES, "n2": NO_DEVICES}, id="278 gate on"),
 ])  # fmt: skip
 def test_a_tainted_device(*, is_on: bool, expected: dict[str, Any]) -> None:
-    """A hard taint that nobody tolerates."""
+    """The device has a hard taint that no request tolerates."""
     tainted = a_slice("n1", "a", a_device("d0").taint("k"))
 
     world = Served(tainted, ASKING, bare=True, gates=gates() if is_on else gates(TAINTS))
@@ -84,7 +84,7 @@ HEALTHY = a_slice("n2", "a", a_device("d0").attr("x", "1"), a_device("d1").attr(
         "class C: selector #0: CEL runtime error: no such key: x", id="281 the class's selector"),
 ])  # fmt: skip
 def test_a_selector_that_breaks(things: list[Builder[Any]], text: str) -> None:
-    """282: an error, of those nodes where it is met; the user is told once which device it is."""
+    """282: each node with such a device is in error. One event names the device."""
     world = Served(SLICES[0], HEALTHY, *things, bare=True)
 
     refusals = world.refusals(using("c"))
@@ -98,7 +98,7 @@ def test_a_selector_that_breaks(things: list[Builder[Any]], text: str) -> None:
     assert "breaks on device a/n1/d0: CEL runtime error: no such key: x" in event.note
 
 
-def test_a_selector_that_does_not_compile_is_no_news_of_a_device() -> None:
+def test_a_selector_that_does_not_compile_records_no_event() -> None:
     """281: no device is to blame."""
     world = Served(a_claim("c").request("r", "A", cel="device.driver =="))
 
@@ -108,8 +108,8 @@ def test_a_selector_that_does_not_compile_is_no_news_of_a_device() -> None:
     assert [] == world.recorder.events
 
 
-def test_after_reserve_the_pods_own_devices_are_not_taken_for_somebody_elses() -> None:
-    """D7: a second look before Bind."""
+def test_after_reserve_the_pods_own_devices_do_not_count_as_another_pods() -> None:
+    """D7: the node is checked again before Bind."""
     world = Served(asking_two())
     info, state = world.reserved(using("c"))
     slot = world.slot()
@@ -123,8 +123,8 @@ def test_after_reserve_the_pods_own_devices_are_not_taken_for_somebody_elses() -
     pytest.param([ASKING], ("c",), False, id="something to allocate"),
     pytest.param([], ("c",), True, id="PreFilter has refused"),
 ])  # fmt: skip
-def test_what_filter_vouches_for(things: list[Builder[Any]], claims: tuple[str, ...], *, expected: bool) -> None:
-    """Its law: where it does, Verify never says no."""
+def test_filter_is_exact(things: list[Builder[Any]], claims: tuple[str, ...], *, expected: bool) -> None:
+    """Where Filter is exact, Verify never rejects the node."""
     world = Served(*things)
     info = using(*claims)
     state, _ = world.pre_filter(info)
@@ -133,7 +133,7 @@ def test_what_filter_vouches_for(things: list[Builder[Any]], claims: tuple[str, 
     assert not expected or world.plugin.verify(state, info, 0) is None
 
 
-def test_without_a_state_filter_is_in_error_and_verify_has_nothing_to_say() -> None:
+def test_without_a_state_filter_is_in_error_and_verify_accepts() -> None:
     """§3.4 step 1."""
     world = Served()
     info, nodes = using("c"), world.cluster.nodes.present
@@ -149,10 +149,10 @@ def test_without_a_state_filter_is_in_error_and_verify_has_nothing_to_say() -> N
     pytest.param(1.0, (), PARITY, True, id="301 it takes longer, parity"),
     pytest.param(0.0, (), PARITY, False, id="302 no limit"),
     pytest.param(1.0, (FILTER_TIMEOUT,), PARITY, False, id="302 gate off"),
-    pytest.param(0.0, (), FIRST_FIT, True, id="no limit, but nobody else has a turn"),
+    pytest.param(0.0, (), FIRST_FIT, True, id="no limit, but the event loop does not run"),
 ])  # fmt: skip
 def test_filter_timeout(timeout_s: float, without: tuple[str, ...], ours: KubestowArgs, *, is_late: bool) -> None:
-    """An error that names the node."""
+    """The error names the node."""
     many = a_slice("n1", "a", *(a_device(f"d{at}") for at in range(100)))
     claims = [a_claim(name).request("r", "A", count=30) for name in ("c", "d", "e")]
     args = DynamicResourcesArgs(filter_timeout_s=timeout_s)
@@ -166,13 +166,13 @@ def test_filter_timeout(timeout_s: float, without: tuple[str, ...], ours: Kubest
 
 
 @pytest.mark.parametrize(("timeout_s", "parity", "limits"), [
-    pytest.param(10.0, False, (10.0, LONGEST_HOLD_S), id="upstream's default, but not where nobody else has a turn"),
+    pytest.param(10.0, False, (10.0, LONGEST_HOLD_S), id="upstream's default, but less where the event loop does not run"),
     pytest.param(0.5, False, (0.5, 0.5), id="less is less"),
     pytest.param(10.0, True, (10.0, 10.0), id="parity waits"),
-    pytest.param(0.0, True, (0.0, 0.0), id="parity waits for ever"),
+    pytest.param(0.0, True, (0.0, 0.0), id="parity waits without a limit"),
     pytest.param(0.0, False, (LONGEST_ATTEMPT_S, LONGEST_HOLD_S), id="no limit of upstream's"),
-    pytest.param(600.0, False, (LONGEST_ATTEMPT_S, LONGEST_HOLD_S), id="one pod may not stop all others"),
+    pytest.param(600.0, False, (LONGEST_ATTEMPT_S, LONGEST_HOLD_S), id="one pod may not block all other pods"),
 ])  # fmt: skip
 def test_how_long_a_search_may_take(timeout_s: float, limits: tuple[float, float], *, parity: bool) -> None:
-    """With turns for others, and without."""
+    """The first limit is for searches that yield to the event loop, the second for the other searches."""
     assert limits_of(timeout_s, parity=parity) == limits

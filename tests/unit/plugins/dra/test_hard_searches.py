@@ -1,7 +1,7 @@
-"""What makes searches hard when one bound alone sees nothing: the answer comes after little work all the same.
+"""Some searches are hard because no single bound prunes them: the answer comes after little work nevertheless.
 
-Work is counted, never time: devices that were tried, and rests that were offered on the way. Whether there is an answer was
-found out by longer searches; that what is found breaks no rule is looked at by the literal allocator.
+The tests count work instead of time: devices that were tried, and programs that were solved. Longer searches have shown
+whether a solution exists. The literal allocator checks that a solution breaks no rule.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from tests.unit.plugins.dra.literal_devices import candidates
 from tests.unit.plugins.dra.random_devices import Case
 from tests.unit.plugins.dra.rooms import Room
 from tests.unit.plugins.dra.test_feasibility import COUNTERS, counter_set, partitions
-from tests.unit.plugins.dra.test_worst_cases import _ask, _case, _claim, _gpu_counters, _partitions, _parts
+from tests.unit.plugins.dra.test_worst_cases import _case, _claim, _gpu_counters, _partitions, _parts, _request
 
 
 def _in_groups(chance: random.Random, groups: int) -> list[api.Device]:
-    """Sixty partitions, each of one of so many groups."""
+    """Return sixty partitions; each belongs to one of `groups` groups."""
     return [
         api.Device(
             name=each.name,
@@ -38,52 +38,52 @@ def _in_groups(chance: random.Random, groups: int) -> list[api.Device]:
 
 def unlike_groups(seed: int, amount: int, wanted: int) -> Case:
     devices = _in_groups(random.Random(seed), 12)
-    return _case(devices, _claim(_ask(count=wanted), distinct=["group"]), counters=counter_set(COUNTERS, amount))
+    return _case(devices, _claim(_request(count=wanted), distinct=["group"]), counters=counter_set(COUNTERS, amount))
 
 
 def many_of_many(seed: int, amount: int) -> Case:
-    """Twenty of 120 partitions."""
+    """Return a claim for twenty of 120 partitions."""
     devices = partitions(random.Random(seed), 120, COUNTERS)
-    return _case(devices, _claim(_ask(count=20)), counters=counter_set(COUNTERS, amount))
+    return _case(devices, _claim(_request(count=20)), counters=counter_set(COUNTERS, amount))
 
 
 def all_sizes(seed: int, share: float) -> Case:
-    """Partitions of eight GPUs in all sizes, of so much of the slices there are."""
+    """Return requests for GPU partitions of all sizes; together they take `share` of the slices of eight GPUs."""
     chance, slices = random.Random(seed), 0
     asks: list[api.ExactDeviceRequest] = []
     while slices < 56 * share and len(asks) < 32:
         size = chance.choice((1, 1, 2, 2, 3, 3, 4, 7))
-        asks.append(_ask(where=f"size == {size}"))
+        asks.append(_request(where=f"size == {size}"))
         slices += size
     chance.shuffle(asks)
     return _case(_partitions(8), _claim(*asks), counters=_gpu_counters(8))
 
 
 def full_devices(seed: int, count: int, *, more: int = 0) -> Case:
-    """Three parts for each shared device, that fill it exactly; with more, the largest is larger."""
+    """Return three parts per shared device that fill it exactly; `more` is added to the largest part."""
     chance, parts = random.Random(seed), []
     for _ in range(count):
         first, second = chance.randint(20, 45), chance.randint(20, 45)
         parts += [first, second, 100 - first - second]
     parts.sort(reverse=bool(seed % 2))
     parts[0 if seed % 2 else -1] += more
-    return _case(_parts(count, "100"), _claim(*[_ask(mem=str(each)) for each in parts]))
+    return _case(_parts(count, "100"), _claim(*[_request(mem=str(each)) for each in parts]))
 
 
 def disjoint_lists(seed: int, count: int) -> Case:
-    """Six devices with three of eighteen values each, and none twice."""
+    """Return a claim for six devices without a common value; each device has three of eighteen values."""
     chance = random.Random(seed)
     devices = [
         api.Device(name=f"d{at:02}", attributes={"net": api.DeviceAttribute(ints=tuple(chance.sample(range(18), 3)))})
         for at in range(count)
     ]
-    case = _case(devices, _claim(_ask(count=6), distinct=["net"]))
+    case = _case(devices, _claim(_request(count=6), distinct=["net"]))
     case.world.gates |= {LIST_TYPES}
     return case
 
 
 def _cut(chance: random.Random, count: int) -> list[int]:
-    """A hundred in so many parts that do not differ much."""
+    """Split 100 into `count` parts of similar size."""
     parts = [chance.randint(60 // count, 135 // count) for _ in range(count - 1)]
     rest = 100 - sum(parts)
     return [*parts, rest] if 30 // count <= rest <= 270 // count else _cut(chance, count)
@@ -100,7 +100,7 @@ def _shared(at: int, *names: str, draws: tuple[api.DeviceCounterConsumption, ...
 
 
 def two_capacities(seed: int, count: int, each: int, *, moved: int = 0) -> Case:
-    """So many parts for each shared device, that fill both of its capacities; but of some a unit is moved to others."""
+    """Return `each` parts per shared device that fill both capacities; then `moved` units move between two parts."""
     chance = random.Random(seed)
     wanted = [list(part) for _ in range(count) for part in zip(_cut(chance, each), _cut(chance, each), strict=True)]
     for _ in range(moved):
@@ -112,7 +112,7 @@ def two_capacities(seed: int, count: int, each: int, *, moved: int = 0) -> Case:
 
 
 def drawing_devices(seed: int, amount: int) -> Case:
-    """Twelve parts on sixteen shared devices that draw on counters."""
+    """Return twelve parts for sixteen shared devices that consume counters."""
     chance = random.Random(seed)
     draws = partitions(chance, 16, COUNTERS[:4])
     devices = [_shared(at, "mem", draws=each.consumes_counters) for at, each in enumerate(draws)]
@@ -121,10 +121,10 @@ def drawing_devices(seed: int, amount: int) -> Case:
 
 
 def admin_between(seed: int, amount: int) -> Case:
-    """Five partitions, three for an administrator, and four: in three claims."""
+    """Return three claims: for five partitions, for three with admin access, and for four."""
     devices = partitions(random.Random(seed), 60, COUNTERS)
     admin = api.ExactDeviceRequest("", "any", (), "ExactCount", 3, admin_access=True)
-    claims = [_claim(_ask(count=5)), _claim(admin), _claim(_ask(count=4))]
+    claims = [_claim(_request(count=5)), _claim(admin), _claim(_request(count=4))]
     return _case(devices, *claims, counters=counter_set(COUNTERS, amount))
 
 
@@ -133,7 +133,7 @@ PROGRAMS_MAX = 60
 
 @pytest.fixture(autouse=True)
 def patient_solver(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine must not end a program: the work is counted instead."""
+    """Raise the time limit of the solver: a busy machine must not end a program, because the test counts work."""
     monkeypatch.setattr("scheduler.plugins.dra.structured.feasibility.SOLVER_LIMIT_S", 600.0)
 
 
@@ -161,7 +161,7 @@ ROWS = [
 def _broken(case: Case, search: Allocator, found: Sequence[Picked]) -> list[str]:
     literal = Literal(case.world, "n1", case.claims, steps_max=0)
     with contextlib.suppress(TooSlow):
-        literal.run()  # works out what is asked, and tries nothing
+        literal.run()  # resolves the requests, and tries no device
     there = {each.id: each for pool in literal.pools for each in candidates(pool)}
     devices = [there[search._node_devices.devices[each.number].id] for each in found]
     return broken_rules(

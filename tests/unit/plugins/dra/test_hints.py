@@ -1,6 +1,6 @@
-"""Which events help a pod that waits for devices: docs/spec/dra.md §7 and scenarios 333–345.
+"""Queueing hints of a pod that waits for devices: docs/spec/dra.md §7 and scenarios 333–345.
 
-Where upstream wakes every pod, ours asks whether the event has to do with the pod's claims.
+Upstream wakes every pod. Our hints check whether the event concerns the claims of the pod.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ SPECIAL = a_claim("p-x").uid("p-x").for_extended_resources().owned_by("p", "uid-
 
 
 def using(*claims: str, **requests: str) -> PodInfo:
-    """The pod `p` with these claims, and what its container asks for."""
-    return pod_info(_asking(*claims, **requests).typed())
+    """Return the pod `p` with these claims and the requests of its container."""
+    return pod_info(_pod_with(*claims, **requests).typed())
 
 
-def _asking(*claims: str, **requests: str) -> PodBuilder:
+def _pod_with(*claims: str, **requests: str) -> PodBuilder:
     builder = pod("p").uid("uid-p")
     for at, name in enumerate(claims):
         builder = builder.claim(f"e{at}", claim=name)
@@ -51,7 +51,7 @@ def _asking(*claims: str, **requests: str) -> PodBuilder:
 
 
 def from_template(claim: str | None = None, uid: str = "uid-p") -> PodInfo:
-    """The pod `p` with a claim of its own, if it has been made."""
+    """Return the pod `p` with a claim template. `claim` names the claim, if it exists."""
     builder = pod("p").uid(uid).claim("e", template="t")
     return pod_info((builder.claim_made("e", claim) if claim else builder).typed())
 
@@ -59,7 +59,7 @@ def from_template(claim: str | None = None, uid: str = "uid-p") -> PodInfo:
 def answer(
     kind: str, info: PodInfo, old: Any, new: Any, *, things: Any = (), gates: frozenset[str] = DEVICE_GATES_ON
 ) -> Hint | None:
-    """What a pod that waits among these things is told, once the event shows in the caches."""
+    """Return the hint for a pod that waits among `things`, after the caches show the event."""
     world = World(gates=gates)
     world.show(*things)
     if new is not None:
@@ -77,47 +77,52 @@ def answer(
 
 
 @pytest.mark.parametrize(("info", "old", "new", "expected"), [
-    pytest.param(using("c", "missing"), None, MINE, S, id="334 another claim of the pod is not there"),
-    pytest.param(using("c", "missing"), OTHER_HELD, OTHER, S, id="334 and devices are given back"),
+    pytest.param(using("c", "missing"), None, MINE, S, id="334 another claim of the pod is missing"),
+    pytest.param(using("c", "missing"), OTHER_HELD, OTHER, S,
+        id="334 a claim is missing and another claim frees its devices"),
     pytest.param(using("c"), OTHER, OTHER_HELD, S, id="335 a claim of another pod is allocated"),
-    pytest.param(using("c"), None, OTHER, S, id="335 a claim of another pod comes"),
-    pytest.param(using("c"), OTHER_HELD, OTHER, Q, id="336 another claim gives its devices back"),
-    pytest.param(using("c"), OTHER_HELD, None, Q, id="another claim goes with its devices"),
-    pytest.param(using("c"), OTHER, None, S, id="another claim goes that had none"),
+    pytest.param(using("c"), None, OTHER, S, id="335 a claim of another pod is added"),
+    pytest.param(using("c"), OTHER_HELD, OTHER, Q, id="336 another claim frees its devices"),
+    pytest.param(using("c"), OTHER_HELD, None, Q, id="another claim with devices is deleted"),
+    pytest.param(using("c"), OTHER, None, S, id="another claim without devices is deleted"),
     pytest.param(using("c"), OTHER_HELD, OTHER.allocated(a_result("r", "a/n1/d2")), Q,
-        id="another claim has another device than we had thought"),
+        id="another claim has a different device than the cache had"),
     pytest.param(using("c"), OTHER_HELD, OTHER_HELD.allocated_at("2026-01-01T00:00:00Z"), S,
-        id="it has the same, written"),
-    pytest.param(using("c"), None, MINE, Q, id="337 its own comes"),
-    pytest.param(using("c"), MINE.uid("before"), MINE, Q, id="its own is another one by that name"),
-    pytest.param(using("c"), MINE, MINE.label("a", "b").finalizer("x"), S, id="338 its own: labels, finalizers"),
-    pytest.param(using("c"), MINE, MINE_HELD, Q, id="339 its own is allocated"),
-    pytest.param(using("c"), MINE_HELD, MINE_HELD.reserved_for("q"), Q, id="339 its own has another user"),
-    pytest.param(using("c"), MINE_HELD, MINE, Q, id="its own gives its devices back"),
-    pytest.param(using("c"), MINE, MINE.deleting(), S, id="its own is going"),
-    pytest.param(using("c"), MINE, None, S, id="its own goes"),
-    pytest.param(from_template("p-e"), None, MADE, Q, id="337 one that was made for it"),
-    pytest.param(from_template("p-e"), NOT_MINE, MADE, Q, id="it turns out to be made for it"),
-    pytest.param(from_template("p-e", uid="later"), None, MADE, S, id="one that was made for its namesake"),
-    pytest.param(from_template(), None, MADE, S, id="nobody has told it of one yet"),
-    pytest.param(using("c", **{GPU: "1"}), SPECIAL, None, Q, id="what is left of its own goes"),
-    pytest.param(using("c", **{GPU: "1"}), None, SPECIAL, Q, id="what is left of its own is still there"),
-    pytest.param(using("c"), SPECIAL, None, S, id="it goes, and it wants no such resource"),
-    pytest.param(using(**{GPU: "1"}), OTHER_HELD, OTHER, Q, id="336 of a pod without claims, whose resource is served"),
+        id="another claim is written with the same device"),
+    pytest.param(using("c"), None, MINE, Q, id="337 its own claim is added"),
+    pytest.param(using("c"), MINE.uid("before"), MINE, Q, id="its own claim is replaced by one with the same name"),
+    pytest.param(using("c"), MINE, MINE.label("a", "b").finalizer("x"), S,
+        id="338 its own claim gets labels and finalizers"),
+    pytest.param(using("c"), MINE, MINE_HELD, Q, id="339 its own claim is allocated"),
+    pytest.param(using("c"), MINE_HELD, MINE_HELD.reserved_for("q"), Q, id="339 its own claim has another user"),
+    pytest.param(using("c"), MINE_HELD, MINE, Q, id="its own claim frees its devices"),
+    pytest.param(using("c"), MINE, MINE.deleting(), S, id="its own claim is being deleted"),
+    pytest.param(using("c"), MINE, None, S, id="its own claim is deleted"),
+    pytest.param(from_template("p-e"), None, MADE, Q, id="337 a claim is created for the pod"),
+    pytest.param(from_template("p-e"), NOT_MINE, MADE, Q, id="a claim gets the pod as its owner"),
+    pytest.param(from_template("p-e", uid="later"), None, MADE, S,
+        id="a claim is created for an older pod with the same name"),
+    pytest.param(from_template(), None, MADE, S, id="the pod status has no claim name yet"),
+    pytest.param(using("c", **{GPU: "1"}), SPECIAL, None, Q, id="the remaining special claim of the pod is deleted"),
+    pytest.param(using("c", **{GPU: "1"}), None, SPECIAL, Q, id="the special claim of the pod is added"),
+    pytest.param(using("c"), SPECIAL, None, S,
+        id="the special claim is deleted and the pod requests no extended resource"),
+    pytest.param(using(**{GPU: "1"}), OTHER_HELD, OTHER, Q,
+        id="336 another claim frees devices for an extended resource"),
 ])  # fmt: skip
 def test_claims(info: PodInfo, old: ClaimBuilder | None, new: ClaimBuilder | None, expected: Hint) -> None:
-    """§7.2."""
+    """§7.2: events of claims."""
     assert expected is answer("claim", info, old, new, things=(MINE, *([old] if old is not None else [])))
 
 
-def test_whoever_has_devices_waits_for_no_others() -> None:
-    """Upstream wakes it when others give theirs back."""
+def test_a_pod_with_devices_waits_for_no_other_claim() -> None:
+    """Upstream wakes the pod when another claim frees its devices."""
     assert S is answer("claim", using("c"), OTHER_HELD, OTHER, things=(MINE_HELD,))
 
 
 @pytest.mark.parametrize("event", [ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER), OWN], ids=["333", "340"])
-def test_something_else_than_the_event_says(event: ClusterEvent) -> None:
-    """333, 340: an error, which the queue takes for a yes."""
+def test_an_object_of_another_type_than_the_event(event: ClusterEvent) -> None:
+    """333, 340: the hint raises an error, which the queue treats as QUEUE."""
     world = World()
     world.show(MINE)
 
@@ -129,21 +134,21 @@ def test_something_else_than_the_event_says(event: ClusterEvent) -> None:
 
 
 @pytest.mark.parametrize(("new", "expected"), [
-    pytest.param(from_template("p-e", uid="another"), S, id="340 another pod"),
-    pytest.param(from_template(), S, id="340 still not told"),
-    pytest.param(from_template("p-f"), S, id="340 told of one that is not there"),
-    pytest.param(from_template("p-e"), Q, id="340 complete"),
+    pytest.param(from_template("p-e", uid="another"), S, id="340 the event is of another pod"),
+    pytest.param(from_template(), S, id="340 the pod status still has no claim name"),
+    pytest.param(from_template("p-f"), S, id="340 the pod status names a missing claim"),
+    pytest.param(from_template("p-e"), Q, id="340 the pod status names its claim"),
 ])  # fmt: skip
-def test_340_the_pod_is_told_what_its_claims_are_called(new: PodInfo, expected: Hint) -> None:
-    """§7.3."""
+def test_340_the_pod_status_names_its_claims(new: PodInfo, expected: Hint) -> None:
+    """§7.3: the update of the pod itself."""
     world = World()
     world.show(MADE)
 
     assert expected is hinted(world.plugin, OWN, from_template(), old=from_template(), new=new)
 
 
-def test_341_the_same_in_another_order() -> None:
-    """The event fires."""
+def test_341_the_same_claim_names_in_another_order() -> None:
+    """The change of the order fires the event."""
     both = pod("p").claim("e", template="t").claim("f", template="t")
     old = pod_info(both.claim_made("e", "1").claim_made("f", "2").typed())
     new = pod_info(both.claim_made("f", "2").claim_made("e", "1").typed())
@@ -159,32 +164,32 @@ SERVES = A.extended_resource(GPU)
 
 
 @pytest.mark.parametrize(("info", "old", "new", "expected"), [
-    pytest.param(using("c"), None, A, Q, id="its class comes"),
-    pytest.param(using("c"), A, a_device_class("A", "true"), Q, id="its class takes other devices"),
+    pytest.param(using("c"), None, A, Q, id="its class is added"),
+    pytest.param(using("c"), A, a_device_class("A", "true"), Q, id="the selector of its class changes"),
     pytest.param(using("c"), A, A.label("a", "b"), S, id="its class is labelled"),
-    pytest.param(using("c"), A, None, S, id="its class goes"),
-    pytest.param(using("c"), None, a_device_class("B"), S, id="another class comes"),
-    pytest.param(using("missing"), None, A, S, id="its claim is not there"),
-    pytest.param(using(**{GPU: "1"}), None, SERVES, Q, id="one comes that serves its resource"),
-    pytest.param(using(**{GPU: "1"}), SERVES, A, Q, id="one does not serve it any more"),
-    pytest.param(using(**{GPU: "1"}), SERVES, None, Q, id="one goes that served it"),
-    pytest.param(using(**{GPU: "1"}), None, A, S, id="one comes that serves none"),
+    pytest.param(using("c"), A, None, S, id="its class is deleted"),
+    pytest.param(using("c"), None, a_device_class("B"), S, id="another class is added"),
+    pytest.param(using("missing"), None, A, S, id="its claim is missing"),
+    pytest.param(using(**{GPU: "1"}), None, SERVES, Q, id="a class that serves its resource is added"),
+    pytest.param(using(**{GPU: "1"}), SERVES, A, Q, id="a class stops serving its resource"),
+    pytest.param(using(**{GPU: "1"}), SERVES, None, Q, id="a class that served its resource is deleted"),
+    pytest.param(using(**{GPU: "1"}), None, A, S, id="a class that serves no resource is added"),
     pytest.param(using(**{"deviceclass.resource.kubernetes.io/A": "1"}), None, A, Q,
-        id="one comes that it asks for by name"),
+        id="a class that the pod requests by name is added"),
 ])  # fmt: skip
 def test_classes(info: PodInfo, old: Any, new: Any, expected: Hint) -> None:
-    """Those that a claim without devices, or a resource, asks for."""
+    """Only classes that an unallocated claim or an extended resource requests can help."""
     assert expected is answer("class", info, old, new, things=(MINE,))
 
 
 def test_a_claim_that_has_devices_needs_no_class() -> None:
-    """Whatever becomes of it."""
+    """No event of the class wakes the pod."""
     assert S is answer("class", using("c"), None, A, things=(MINE_HELD,))
 
 
 @pytest.mark.parametrize("name", ["B", "C"])
 def test_classes_of_alternatives(name: str) -> None:
-    """All must be there, so any may be the one that was missing."""
+    """All classes must exist, so any class may be the missing one."""
     first = a_claim("c").uid("c").first_available("r", *({"name": n, "deviceClassName": n} for n in "BC"))
 
     assert Q is answer("class", using("c"), None, a_device_class(name), things=(first,))
@@ -202,29 +207,30 @@ NEXT = a_slice("n1", "a", D1).generation(2).of(2).named("next")
 
 
 @pytest.mark.parametrize(("old", "new", "there", "expected"), [
-    pytest.param(None, ONE, (), Q, id="devices come"),
-    pytest.param(None, HALF, (), S, id="the first half of a pool comes"),
-    pytest.param(None, OTHER_HALF, (HALF,), Q, id="the second half comes"),
-    pytest.param(None, NEXT, (ONE,), S, id="half of the pool's next generation comes"),
-    pytest.param(ONE, ONE.label("a", "b"), (), S, id="it is labelled"),
+    pytest.param(None, ONE, (), Q, id="devices are added"),
+    pytest.param(None, HALF, (), S, id="the first half of a pool is added"),
+    pytest.param(None, OTHER_HALF, (HALF,), Q, id="the second half is added"),
+    pytest.param(None, NEXT, (ONE,), S, id="half of the next generation of the pool is added"),
+    pytest.param(ONE, ONE.label("a", "b"), (), S, id="the slice is labelled"),
     pytest.param(ONE, TAINTED, (), S, id="a device is tainted"),
     pytest.param(TAINTED, a_slice("n1", "a", D0.taint("x").taint("y")), (), S, id="a device is tainted once more"),
-    pytest.param(TAINTED, a_slice("n1", "a", D0.taint("y")), (), Q, id="it has another taint instead"),
-    pytest.param(TAINTED, ONE, (), Q, id="a taint goes"),
-    pytest.param(ONE, ONE.device(D1), (), Q, id="one more device"),
-    pytest.param(ONE.device(D1), ONE, (), Q, id="one less, which may have been one too many"),
+    pytest.param(TAINTED, a_slice("n1", "a", D0.taint("y")), (), Q, id="a device has another taint instead"),
+    pytest.param(TAINTED, ONE, (), Q, id="a taint is removed"),
+    pytest.param(ONE, ONE.device(D1), (), Q, id="one device is added"),
+    pytest.param(ONE.device(D1), ONE, (), Q, id="one device is removed, which may have made the pool invalid"),
     pytest.param(ONE, a_slice("n1", "a", D0.attr("x", 1)), (), Q, id="a device is different"),
-    pytest.param(ONE, RENEWED, (), Q, id="the pool is published anew"),
-    pytest.param(HALF, ONE, (), Q, id="the pool is smaller than had been said"),
-    pytest.param(ONE, HALF, (), S, id="the pool is larger than had been said"),
-    pytest.param(RENEWED, HALF, (), Q, id="it went back, and hides no other any more"),
-    pytest.param(HALF, HALF.where("region", "r1"), (), Q, id="it is on other nodes, and may have hidden others"),
-    pytest.param(HALF, HALF.pool("another"), (), Q, id="it is part of another pool"),
-    pytest.param(ONE, None, (), S, id="the last slice of a pool goes"),
-    pytest.param(NEXT, None, (ONE,), Q, id="what hid the generation before goes"),
+    pytest.param(ONE, RENEWED, (), Q, id="the pool is published again"),
+    pytest.param(HALF, ONE, (), Q, id="the slice count of the pool decreases"),
+    pytest.param(ONE, HALF, (), S, id="the slice count of the pool increases"),
+    pytest.param(RENEWED, HALF, (), Q, id="the generation decreases, so the slice hides no other slice"),
+    pytest.param(HALF, HALF.where("region", "r1"), (), Q,
+        id="the slice moves to other nodes and may have hidden other slices"),
+    pytest.param(HALF, HALF.pool("another"), (), Q, id="the slice is part of another pool"),
+    pytest.param(ONE, None, (), S, id="the last slice of a pool is deleted"),
+    pytest.param(NEXT, None, (ONE,), Q, id="a slice that hid the previous generation is deleted"),
 ])  # fmt: skip
 def test_slices(old: Any, new: Any, there: Any, expected: Hint) -> None:
-    """Only those that are not worse than before can help; whoever wants all devices hears of every change."""
+    """Only a slice that is not worse than before can help. Every change wakes a pod that requests all devices."""
     is_change = old is None or new is None or old.typed().spec != new.typed().spec
 
     assert expected is answer("slice", using("c"), old, new, things=(MINE, *there))
@@ -234,7 +240,7 @@ def test_slices(old: Any, new: Any, there: Any, expected: Hint) -> None:
 
 
 def test_slices_for_a_pod_without_claims() -> None:
-    """Devices may stand in for what no node has."""
+    """Devices may serve an extended resource that no node has."""
     assert Q is answer("slice", using(**{GPU: "1"}), None, ONE)
     assert S is answer("slice", using(**{GPU: "1"}), None, ONE, gates=DEVICE_GATES_ON - {EXTENDED_RESOURCE})
 
@@ -242,8 +248,8 @@ def test_slices_for_a_pod_without_claims() -> None:
 # -- nodes -------------------------------------------------------------------------------------------------------------
 
 
-def test_no_devices_at_all() -> None:
-    """While the gate is off nobody is refused, and nobody waits."""
+def test_without_the_gate_no_events_are_registered() -> None:
+    """While the gate is off, the plugin refuses no pod and no pod waits."""
     assert () == DynamicResourcesHints(World(gates=DEVICE_GATES_ON - {DYNAMIC_RESOURCE_ALLOCATION}).handle).events()
 
 
@@ -251,16 +257,19 @@ def test_no_devices_at_all() -> None:
 
 
 @pytest.mark.parametrize(("one", "other", "is_equal"), [
-    pytest.param(using("c"), pod_info(pod("q").claim("x", claim="c").typed()), True, id="the same claims"),
-    pytest.param(using("c"), using("c", "o"), False, id="one claim more"),
-    pytest.param(using("c"), pod_info(pod("q", "else").claim("e0", claim="c").typed()), False, id="elsewhere"),
-    pytest.param(from_template("c"), from_template("c", uid="another"), False, id="claims that were made for each"),
-    pytest.param(using("c"), from_template("c"), False, id="one must own it"),
-    pytest.param(using("c"), using("c", **{GPU: "1"}), False, id="a resource more"),
-    pytest.param(using("c", **{GPU: "1"}), using("c", **{GPU: "2"}), True, id="more of the resource"),
+    pytest.param(using("c"), pod_info(pod("q").claim("x", claim="c").typed()), True,
+        id="both pods have the same claims"),
+    pytest.param(using("c"), using("c", "o"), False, id="one pod has one more claim"),
+    pytest.param(using("c"), pod_info(pod("q", "else").claim("e0", claim="c").typed()), False,
+        id="the pods are in different namespaces"),
+    pytest.param(from_template("c"), from_template("c", uid="another"), False,
+        id="each pod has a claim from a template"),
+    pytest.param(using("c"), from_template("c"), False, id="one of the pods must own the claim"),
+    pytest.param(using("c"), using("c", **{GPU: "1"}), False, id="one pod also requests a resource"),
+    pytest.param(using("c", **{GPU: "1"}), using("c", **{GPU: "2"}), True, id="one pod requests more of the resource"),
 ])  # fmt: skip
 def test_shapes(one: PodInfo, other: PodInfo, is_equal: bool) -> None:
-    """Pods of one shape get one answer: whose claims they are counts where the answer depends on it."""
+    """Pods of one shape get the same hint. The owner of the claims counts where the hint depends on it."""
     shapes = {
         registration.shape for registration in DynamicResourcesHints(World().handle).events() if registration.shape
     }
@@ -273,14 +282,14 @@ def test_shapes(one: PodInfo, other: PodInfo, is_equal: bool) -> None:
 
 
 @pytest.mark.parametrize(("requests", "applies"), [
-    pytest.param((), True, id="345 for all"),
-    pytest.param(("r/s",), True, id="345 for the very alternative"),
-    pytest.param(("r",), True, id="345 for the request of the alternative"),
-    pytest.param(("r/t",), False, id="345 for another alternative"),
-    pytest.param(("q",), False, id="345 for another request"),
+    pytest.param((), True, id="345 the configuration is for all requests"),
+    pytest.param(("r/s",), True, id="345 the configuration is for the chosen alternative"),
+    pytest.param(("r",), True, id="345 the configuration is for the request of the alternative"),
+    pytest.param(("r/t",), False, id="345 the configuration is for another alternative"),
+    pytest.param(("q",), False, id="345 the configuration is for another request"),
 ])  # fmt: skip
 def test_345_which_configuration_goes_with_a_device(requests: tuple[str, ...], applies: bool) -> None:
-    """§2.3."""
+    """§2.3: the configurations of an allocation."""
     world = World()
     claim = a_claim("c").first_available("r", an_option("s", "A"), an_option("t", "A"))
     world.show(ONE, claim.config("a", {"x": 1}, *requests))

@@ -1,4 +1,4 @@
-"""A pod whose status comes to name another claim than the one that was decided on is not bound with that one."""
+"""A pod is not bound with a claim if its status has changed to name another claim since the decision."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FIRST = a_claim("first").owned_by("p", "p").request("r", "A")
 SECOND = a_claim("second").owned_by("p", "p").request("r", "A")
 
 
-def told(*names: str | None) -> PodInfo:
-    """A pod with an entry for each of these, of one template; None is an entry that needs no claim."""
+def pod_naming(*names: str | None) -> PodInfo:
+    """Return a pod with one templated entry per name; the entry of None needs no claim."""
     built = pod("p").uid("p")
     for at, name in enumerate(names):
         built = built.claim(f"e{at}", template="t").claim_made(f"e{at}", name)
@@ -26,20 +26,20 @@ def told(*names: str | None) -> PodInfo:
 
 
 def again(world: Served, under: Under) -> list[Rejection]:
-    """What the second look says of its node."""
+    """Return the rejections of the second Filter call for the pod's node."""
     slot = world.slot(under.info.node_name)
     return list(finish(answered(world.plugin.filter(under.state, under.info, 1 << slot))))
 
 
 def seen_again(world: Served, *names: str | None) -> None:
-    """As the intake does it when an assumed pod's status changed."""
-    world.cluster.name_claims(told(*names))
+    """Update the cluster as the intake does when the status of an assumed pod changes."""
+    world.cluster.name_claims(pod_naming(*names))
 
 
-async def test_before_anything_is_written() -> None:
-    """Nothing is."""
+async def test_the_status_changes_before_the_first_write() -> None:
+    """The plugin then writes nothing."""
     world = Served(FIRST, SECOND)
-    under = world.reserved(told("first"))
+    under = world.reserved(pod_naming("first"))
     seen_again(world, "second")
 
     assert SAID == await world.bound(under)
@@ -47,10 +47,10 @@ async def test_before_anything_is_written() -> None:
     assert ([], [], []) == (world.writes, world.used, world.in_flight)
 
 
-async def test_while_it_is_written() -> None:
-    """Noticed at the end; the devices go back, for nobody will ever use that claim."""
+async def test_the_status_changes_during_a_write() -> None:
+    """The plugin notices it after the write and frees the devices, because no pod will use that claim."""
     world = Served(FIRST, SECOND)
-    under = world.reserved(told("first"))
+    under = world.reserved(pod_naming("first"))
     world.writer.on_claim_written = lambda what, _: seen_again(world, "second") if what == "allocate" else None
 
     assert SAID == await world.bound(under)
@@ -58,13 +58,13 @@ async def test_while_it_is_written() -> None:
     await world.undo(under)
     assert ["protect first", "allocate first", "deallocate first"] == world.writes
     assert ([], [], []) == (world.users("first"), world.devices_of("first"), world.used)
-    assert "" == await world.bound(world.reserved(told("second")))
+    assert "" == await world.bound(world.reserved(pod_naming("second")))
 
 
-async def test_after_it_was_written() -> None:
-    """The second look before the Binding refuses the node, whichever it is."""
+async def test_the_status_changes_after_the_writes() -> None:
+    """The second Filter call, before the Binding, rejects the node."""
     world = Served(FIRST, SECOND)
-    under = world.reserved(told("first"))
+    under = world.reserved(pod_naming("first"))
     assert "" == await world.bound(under)
     assert [] == again(world, under)
     before = world.cluster.outlook(under.info)
@@ -75,24 +75,24 @@ async def test_after_it_was_written() -> None:
 
 
 @pytest.mark.parametrize(("names", "expected"), [
-    pytest.param(("first", "second"), "", id="the same"),
-    pytest.param(("second", "first"), "", id="in another order"),
-    pytest.param(("first",), SAID, id="one less"),
-    pytest.param(("first", None), SAID, id="one of them is not needed any more"),
-    pytest.param(("first", "third"), SAID, id="another"),
+    pytest.param(("first", "second"), "", id="the same claims"),
+    pytest.param(("second", "first"), "", id="the claims are in another order"),
+    pytest.param(("first",), SAID, id="one entry is missing"),
+    pytest.param(("first", None), SAID, id="one entry needs no claim any more"),
+    pytest.param(("first", "third"), SAID, id="one entry names another claim"),
 ])  # fmt: skip
-async def test_of_several_claims(names: tuple[str | None, ...], expected: str) -> None:
+async def test_every_entry_is_compared(names: tuple[str | None, ...], expected: str) -> None:
     world = Served(FIRST, SECOND)
-    under = world.reserved(told("first", "second"))
+    under = world.reserved(pod_naming("first", "second"))
     seen_again(world, *names)
 
     assert expected == await world.bound(under)
 
 
-async def test_what_is_still_named_is_only_released() -> None:
-    """And what others use, and what nobody made for the pod."""
+async def test_a_claim_that_is_still_named_is_only_released() -> None:
+    """The plugin deallocates only the claim that the status does not name any more."""
     world = Served(FIRST, SECOND)
-    under = world.reserved(told("first", "second"))
+    under = world.reserved(pod_naming("first", "second"))
     assert "" == await world.bound(under)
     seen_again(world, "third", "second")
 
@@ -101,8 +101,8 @@ async def test_what_is_still_named_is_only_released() -> None:
     assert ([], 1) == (world.devices_of("first"), len(world.devices_of("second")))
 
 
-async def test_the_claim_for_extended_resources_is_no_entry_of_the_pods() -> None:
-    """It is in nobody's status before it is written."""
+async def test_the_claim_for_extended_resources_is_not_compared() -> None:
+    """The pod's status does not name that claim before the claim is written."""
     world = Served(SERVES, FIRST, SECOND)
 
     def both(claim: str) -> PodInfo:
@@ -120,8 +120,8 @@ async def test_the_claim_for_extended_resources_is_no_entry_of_the_pods() -> Non
     assert [] == world.used
 
 
-async def test_a_claim_that_the_pod_names_itself_stays_as_it_is() -> None:
-    """There is nothing that a controller could name."""
+async def test_a_claim_that_the_pod_spec_names_stays_valid() -> None:
+    """No controller names a claim for that entry."""
     world = Served(ASKING)
     under = world.reserved(using("c"))
     world.cluster.name_claims(using("c"))
@@ -130,10 +130,10 @@ async def test_a_claim_that_the_pod_names_itself_stays_as_it_is() -> None:
     assert [] == again(world, under)
 
 
-def test_a_pod_that_is_bound_is_not_looked_at() -> None:
-    """Its own update tells of it; and one that nobody knows is none."""
+def test_the_status_of_a_bound_pod_is_ignored() -> None:
+    """The update of the bound pod covers it; the status of an unknown pod is ignored too."""
     world = Served(FIRST)
-    under = world.reserved(told("first"))
+    under = world.reserved(pod_naming("first"))
     world.cluster.add_pod(under.info)
     before = world.cluster.version("n1")
     seen_again(world, "second")

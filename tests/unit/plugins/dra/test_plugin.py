@@ -1,4 +1,4 @@
-"""DynamicResources at its extension points but Filter: docs/spec/dra.md §3, rows 262–302, 311–314. What acts is in `test_acting` and `test_writing`."""
+"""The extension points of DynamicResources except Filter follow docs/spec/dra.md §3, rows 262–302, 311–314. `test_acting` and `test_writing` have the writes."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, using
     ),
 ])  # fmt: skip
 def test_pre_filter(things: list[Builder[Any]], claims: tuple[str, ...], expected: object) -> None:
-    """What is wrong whatever the node; nothing is restricted."""
+    """PreFilter reports errors that do not depend on the node, and it restricts no nodes."""
     _, no = Served(*things).pre_filter(using(*claims))
 
     assert expected == said(no)
@@ -82,7 +82,7 @@ def test_alternatives_without_their_gate() -> None:
 
 
 def test_a_claim_in_flight_for_another_pod_is_waited_for() -> None:
-    """277: and after it is written both use it."""
+    """277: the second pod waits until the first attempt ends."""
     world = Served(ASKING)
     under = world.reserved(using("c", name="first"))
 
@@ -96,7 +96,7 @@ def test_a_claim_in_flight_for_another_pod_is_waited_for() -> None:
 
 
 def test_a_failed_pre_filter_leaves_no_claims_behind() -> None:
-    """§3.3 step 8: what PostFilter says then."""
+    """§3.3 step 8: PostFilter finds no claim to deallocate."""
     world = Served(ASKING, a_claim("d").request("r", "C"))
     info = using("c", "d")
     state, no = world.pre_filter(info)
@@ -107,7 +107,7 @@ def test_a_failed_pre_filter_leaves_no_claims_behind() -> None:
 
 @pytest.mark.parametrize("what", ["ResourceClaim", "DeviceClass"])
 def test_what_cannot_be_read_is_named(what: str) -> None:
-    """Bad input: object and field, behind upstream's text."""
+    """The message adds object and field to upstream's text."""
     world = Served(a_claim("c").request("r", "C")) if what == "DeviceClass" else Served()
     key = "C" if what == "DeviceClass" else "default/c"
     metadata = Metadata(name="C") if what == "DeviceClass" else Metadata(name="c", namespace="default")
@@ -130,11 +130,11 @@ def full() -> ClaimBuilder:
 
 
 @pytest.mark.parametrize(("ours", "expected"), [
-    pytest.param(None, (UU, "resource claim default/c has 256 users, the most it can have"), id="§10.3 told at once"),
+    pytest.param(None, (UU, "resource claim default/c has 256 users, the most it can have"), id="§10.3 reported at once"),
     pytest.param(PARITY, None, id="§10.3 parity: the server says so, in PreBind"),
 ])  # fmt: skip
-def test_a_claim_that_has_all_the_users_it_can_have(ours: Any, expected: object) -> None:
-    """No use trying."""
+def test_a_claim_with_the_maximum_of_users(ours: Any, expected: object) -> None:
+    """The claim accepts no further pod, so PreFilter rejects the pod."""
     world = Served(full(), **({"ours": ours} if ours else {}))
 
     assert expected == said(world.pre_filter(using("c"))[1])
@@ -158,7 +158,7 @@ def test_pre_enqueue(things: list[Builder[Any]], info: Any, expected: object) ->
     [pytest.param([], (), SKIP, id="313 no claims"), pytest.param([ASKING], ("c",), None, id="313 claims")],
 )
 def test_pre_bind_pre_flight(things: list[Builder[Any]], claims: tuple[str, ...], expected: object) -> None:
-    """And PreBind may run beside that of others."""
+    """PreBind may run in parallel with the PreBind of other plugins."""
     world = Served(*things)
     info = using(*claims)
     state, _ = world.pre_filter(info)
@@ -191,7 +191,7 @@ def test_everything_is_off() -> None:
 
 
 def test_the_fuller_of_equal_nodes_is_preferred() -> None:
-    """§10: what asks for many devices finds them together."""
+    """§10: a later request for many devices finds them on one node."""
     taken = a_claim("h").allocated(a_result("r", "a/n2/d0"))
     world = Served(taken, ASKING, ours=KubestowArgs(device_scoring="pack"))
     info, state = world.tried("c")
@@ -202,7 +202,7 @@ def test_the_fuller_of_equal_nodes_is_preferred() -> None:
 
 
 def test_two_pods_of_one_attempt_each_keep_their_states_apart() -> None:
-    """§1.5: nothing of an attempt survives in the plugin."""
+    """§1.5: the plugin keeps no state of an attempt."""
     world = Served(ASKING, a_claim("d").request("r", "A"))
     first, _ = world.pre_filter(using("c", name="first"))
     second, _ = world.pre_filter(using("d", name="second"))

@@ -1,4 +1,4 @@
-"""Which of two claims was allocated first, and what counts where that cannot be found out (docs/spec/dra.md §10.5)."""
+"""Precedence decides which of two claims was allocated first, or yields if that is unknown (docs/spec/dra.md §10.5)."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ def at(version: int, claim: ClaimBuilder, *, stamp: str = "", has: bool = True) 
     pytest.param([at(0, THEIRS), at(7, OURS)], 7, True, 0, id="its version is no number"),
     pytest.param([at(9, THEIRS), at(0, OURS)], UNKNOWN, True, 0, id="our version is no number"),
 ])  # fmt: skip
-async def test_who_was_first(writes: list[ResourceClaim], allocated_at: int, *, was_first: bool, reads: int) -> None:
-    """By what the claims were at each other's versions."""
+async def test_the_claim_that_was_allocated_first(
+    writes: list[ResourceClaim], allocated_at: int, *, was_first: bool, reads: int
+) -> None:
+    """The result follows from the state of each claim at the resource version of the other claim."""
     writer, asked = ScriptedWriter(), list[None]()
     for each in (at(1, OURS, has=False), at(2, THEIRS, has=False), *writes):
         writer.resource_claims[each.key] = each
@@ -56,8 +58,10 @@ async def test_who_was_first(writes: list[ResourceClaim], allocated_at: int, *, 
     assert (was_first, reads) == (found, len(asked))
 
 
-@pytest.mark.parametrize("error", [Gone("compacted"), Forbidden("no")], ids=["it is forgotten", "it is not told"])
-async def test_where_it_cannot_be_found_out_giving_way_is_safe(error: ApiError) -> None:
+@pytest.mark.parametrize(
+    "error", [Gone("compacted"), Forbidden("no")], ids=["the version is compacted", "the read is forbidden"]
+)
+async def test_giving_way_is_safe_where_the_order_is_unknown(error: ApiError) -> None:
     writer = ScriptedWriter()
 
     def refuse() -> None:
@@ -68,7 +72,7 @@ async def test_where_it_cannot_be_found_out_giving_way_is_safe(error: ApiError) 
     assert await Precedence(writer, VirtualClock()).was_first(at(9, THEIRS), at(7, OURS), allocated_at=7)
 
 
-async def test_a_server_that_is_busy_is_asked_again() -> None:
+async def test_a_read_from_a_busy_server_is_retried() -> None:
     writer, clock, left = ScriptedWriter(), VirtualClock(), [Unavailable("busy"), Unavailable("busy")]
 
     def busy() -> None:
@@ -93,7 +97,7 @@ def _seen_before_the_look(world: Served, then: Callable[[], None]) -> None:
 
 
 async def test_the_other_one_came_later_and_is_seen_before_we_look() -> None:
-    """Our watch is quicker than the answer to our write."""
+    """The watch shows the written claim before the response to the write arrives."""
     world, under = begun(a_claim("c").request("r", "A"), OTHER)
 
     def then() -> None:
@@ -107,7 +111,7 @@ async def test_the_other_one_came_later_and_is_seen_before_we_look() -> None:
 
 
 async def test_the_other_one_came_between_two_claims_of_the_pod() -> None:
-    """The first of them was written and shown before; the second has another device."""
+    """The first claim was written and shown before; the second claim has another device."""
     world = Served(a_claim("c").request("r", "A"), a_claim("e").request("r", "A"), OTHER)
     under = world.reserved(using("c", "e"))
 

@@ -1,4 +1,7 @@
-"""Two daemons and a scheduler that never looks, on the same devices: who was first keeps a device, whatever was seen when (docs/spec/dra.md §10.5)."""
+"""Two daemons and a scheduler without a check use the same devices (docs/spec/dra.md §10.5).
+
+The first allocation of a device stays, in whatever order the daemons see the events.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +36,7 @@ def devices(count: int) -> SliceBuilder:
 
 
 class Daemon(Served):
-    """With a watch of its own: events come in the order of their versions, or a list replaces them."""
+    """A daemon with a separate watch. Events come in the order of their versions, or a list replaces them."""
 
     def __init__(self, server: Server, pods: tuple[str, ...]) -> None:
         super().__init__(devices(server.devices), ours=FIRST_FIT, bare=True)
@@ -48,17 +51,17 @@ class Daemon(Served):
         self.list()
 
     def list(self) -> None:
-        """By name, each as it is now: which was first cannot be seen."""
+        """Show every current claim, sorted by name. The order of the writes is lost."""
         for key, claim in sorted(self.source.claims.items()):
-            self._hear(key, claim)
+            self._receive(key, claim)
         self.seen_until = self.source.newest
 
     def watch(self, events: int) -> None:
         for version, key, claim in self.source.since(self.seen_until)[:events]:
-            self._hear(key, claim)
+            self._receive(key, claim)
             self.seen_until = version
 
-    def _hear(self, key: str, claim: Any) -> None:
+    def _receive(self, key: str, claim: Any) -> None:
         old = self._seen.get(key)
         if old is not claim:
             self._seen[key] = claim
@@ -66,7 +69,7 @@ class Daemon(Served):
             self.intake.handlers()["ResourceClaim"](Delta(old, claim))
 
     def begin(self, name: str) -> None:
-        """An attempt, if a node is found, and its binding."""
+        """Run an attempt for the pod, and start its binding if a node fits."""
         info = using(*self.source.pods[name], name=name)
         slot = self.cluster.nodes.present_slot("n1")
         if name in self.tasks or name in self.source.bound or slot is None:
@@ -77,7 +80,7 @@ class Daemon(Served):
             self.tasks[name] = under, asyncio.ensure_future(self.pre_bind(under))
 
     def collect(self) -> None:
-        """What is through is bound, what has failed is undone."""
+        """Record the pods of finished bindings as bound, and undo failed bindings."""
         for name, (under, task) in list(self.tasks.items()):
             if task.done():
                 del self.tasks[name]
@@ -113,16 +116,16 @@ class Server:
         self.claims[made.key] = made
 
     def take(self, name: str, device: int) -> None:
-        """The foreign scheduler, which asks nobody."""
+        """Allocate the device as the foreign scheduler, which checks nothing."""
         given = a_claim(name).uid(name).request("r", "A").allocated(a_result("r", f"a/n1/d{device}"))
         claim = given.resource_version(self.next_version(None)).typed()
         assert isinstance(claim, ResourceClaim)
         self.claims[claim.key] = claim
 
-    # -- what is true --------------------------------------------------------------------------------------------------
+    # -- the allocations -----------------------------------------------------------------------------------------------
 
     def allocations(self) -> list[Allocated]:
-        """Every allocation there ever was, with the versions from which and until which it stood."""
+        """Return every allocation in the history, with its first version and the version that ended it."""
         found: dict[str, Allocated] = {}
         done: list[Allocated] = []
         for version, key, claim in self.claims.events():
@@ -174,7 +177,7 @@ async def _round(seed: int) -> Server:
     for _ in range(2):
         for daemon in daemons:
             await _ends(daemon)
-            for name in daemon.pods:  # what was left by one that died
+            for name in daemon.pods:  # these pods may be left from a daemon that died
                 daemon.begin(name)
     for daemon in daemons:
         await _ends(daemon)
@@ -185,7 +188,7 @@ ANYTHING: Final = ("watch", "watch", "list", "begin", "begin", "write", "write",
 
 
 async def _goes_on(daemon: Daemon, chance: random.Random, whats: Sequence[str] = ANYTHING) -> None:
-    """It hears something, begins something, or its writes get through for a while."""
+    """Let the daemon receive events, begin an attempt, or write for some time."""
     what = chance.choice(whats)
     if what == "watch":
         daemon.watch(chance.randint(1, 4))
@@ -204,7 +207,7 @@ async def _goes_on(daemon: Daemon, chance: random.Random, whats: Sequence[str] =
 
 
 def _touch(server: Server, chance: random.Random) -> None:
-    """Somebody writes to a claim what has nothing to do with its devices: its version says less than before."""
+    """Change only the version of a claim, as a write that does not concern its devices."""
     key = chance.choice(sorted(server.claims))
     claim = server.claims[key]
     assert isinstance(claim, ResourceClaim)
@@ -213,7 +216,7 @@ def _touch(server: Server, chance: random.Random) -> None:
 
 
 async def _died(daemon: Daemon) -> Daemon:
-    """What is on the wire still lands; nothing is undone."""
+    """Restart the daemon. Writes in flight still reach the server, and nothing is undone."""
     tasks = [task for _, task in daemon.tasks.values()]
     for task in tasks:
         task.cancel()
@@ -225,7 +228,7 @@ async def _died(daemon: Daemon) -> Daemon:
 
 
 async def _ends(daemon: Daemon) -> None:
-    """All that was begun, with everything seen."""
+    """Run all bindings of the daemon to their end, with every event shown."""
     assert daemon.writer.claim_hold is not None
     daemon.writer.claim_hold.set()
     until = daemon.clock.now() + 600.0
@@ -233,16 +236,16 @@ async def _ends(daemon: Daemon) -> None:
         daemon.watch(10_000)
         await daemon.clock.advance(0.1)
         daemon.collect()
-    assert not daemon.is_busy, "it never ends"
+    assert not daemon.is_busy, "the daemon never ends"
     daemon.watch(10_000)
 
 
 @settings(max_examples=examples(300, share=SLOW_SHARE), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_ours_gives_way_to_earlier_allocations_only_and_always(seed: int) -> None:
-    """So no device that was wanted ends with nobody, and of the pods of ours at most one runs with it.
+    """No wanted device stays free, and at most one of our pods runs with it.
 
-    Devices of a pod that does not run stay with its claim if its daemon died, until it is tried again.
+    If a daemon dies, the devices of a pod that does not run stay with its claim until the next attempt.
     """
     check(asyncio.run(_round(seed)))
 
@@ -255,13 +258,13 @@ def check(server: Server) -> None:
         before = [a for a in allocations if a is not each and a.devices & each.devices and a.stood_at(each.since)]
         if each.claim not in ours:
             continue
-        assert each.until is None or before, f"{each} gave way to nobody who was first"
+        assert each.until is None or before, f"{each} gave way without an earlier allocation"
         if each.until is None and each.claim in running:
             assert not [a for a in before if a.until is None], f"{each} was not first, and its pod runs"
 
 
 async def _fifty_rounds(seed: int) -> Server:
-    """In each both daemons and the foreign scheduler take devices before they hear of each other."""
+    """Run fifty rounds. In each round all three schedulers allocate before they see each other's writes."""
     chance = random.Random(seed)
     pods = {f"p{at}": (f"c{at}",) for at in range(300)}
     server = Server(devices=200, pods=pods)
@@ -289,7 +292,7 @@ async def _fifty_rounds(seed: int) -> Server:
 
 @pytest.mark.parametrize("seed", range(2))
 def test_fifty_rounds_of_two_daemons_and_a_foreign_scheduler_on_two_hundred_devices(seed: int) -> None:
-    """Each device that was wanted ends with one claim; beside it only a foreign one that came later, and that never looks."""
+    """Each wanted device ends with one claim. Only a later claim of the foreign scheduler may share it."""
     server = asyncio.run(_fifty_rounds(seed))
 
     check(server)
@@ -301,5 +304,5 @@ def test_fifty_rounds_of_two_daemons_and_a_foreign_scheduler_on_two_hundred_devi
         first, *later = sorted((each for each in standing if device in each.devices), key=lambda each: each.since)
         assert [each.claim[0] for each in later] in ([], ["x"]), (device, first, later)
     gave_way = [each for each in allocations if each.until is not None]
-    assert len(gave_way) > 50, "they never met"
+    assert len(gave_way) > 50, "the schedulers never collided"
     assert len(wanted) == 200

@@ -1,4 +1,4 @@
-"""What selectors say of kinds of devices is found out once, as long as there is room to remember it."""
+"""Each selector is evaluated once per kind of device while its result is cached."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from tests.unit.plugins.dra.world import World
 SIZE = 50
 
 
-class Asked:
-    """Selectors hold for devices that their number divides; 7 fails. It counts how often that is found out."""
+class CountedEvaluations:
+    """Evaluates selectors: a number holds for devices whose name it divides, and 7 fails. It counts the evaluations."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -40,9 +40,9 @@ class Asked:
 
 
 @pytest.fixture
-def asked() -> Asked:
+def counted() -> CountedEvaluations:
     with mock.patch.object(pools, "_kind_answers", Limit(SIZE)):
-        return Asked()
+        return CountedEvaluations()
 
 
 def by_the_letter(expressions: tuple[int, ...], kind: DeviceKind) -> bool | SelectorFault:
@@ -54,30 +54,30 @@ def by_the_letter(expressions: tuple[int, ...], kind: DeviceKind) -> bool | Sele
     return True
 
 
-def test_nothing_is_asked_twice_as_long_as_there_is_room(asked: Asked) -> None:
-    """Nor of another set with the same expression."""
-    for each in (asked.of(2, 3), asked.of(2, 3), asked.of(2, 5)):
-        finish(each.evaluating(asked.kinds[1:2]))
-        each.of(asked.kinds[1])
+def test_nothing_is_evaluated_twice_while_the_cache_is_not_full(counted: CountedEvaluations) -> None:
+    """Another set with the same expression uses the cached result."""
+    for each in (counted.of(2, 3), counted.of(2, 3), counted.of(2, 5)):
+        finish(each.evaluating(counted.kinds[1:2]))
+        each.of(counted.kinds[1])
 
-    assert asked.count == 1
+    assert counted.count == 1
 
 
-def test_however_many_ask_about_however_many_so_much_is_remembered(asked: Asked) -> None:
-    """And the answer is the same, forgotten or not."""
+def test_the_number_of_cached_results_is_limited(counted: CountedEvaluations) -> None:
+    """The result is the same with and without a cached one."""
     every = [expressions for a in range(1, 12) for expressions in ((a,), (1, a), (a, 7))]
     for _ in range(2):
         for expressions in every:
-            for kind in asked.kinds:
-                assert asked.of(*expressions).of(kind) == by_the_letter(expressions, kind)
+            for kind in counted.kinds:
+                assert counted.of(*expressions).of(kind) == by_the_letter(expressions, kind)
 
-    assert sum(len(kind.memo) for kind in asked.kinds) <= 2 * SIZE
+    assert sum(len(kind.memo) for kind in counted.kinds) <= 2 * SIZE
 
 
-def test_an_answer_does_not_keep_the_kind_of_a_device_that_is_gone(asked: Asked) -> None:
+def test_an_answer_does_not_keep_the_kind_of_a_device_that_is_gone(counted: CountedEvaluations) -> None:
     """In a cluster whose drivers publish unlike devices again and again, memory is bounded by the devices that exist."""
     kind = DeviceKind("drv", Device(name="6"))
-    assert asked.of(2, 3).of(kind) is True
+    assert counted.of(2, 3).of(kind) is True
     alive = weakref.ref(kind)
 
     del kind

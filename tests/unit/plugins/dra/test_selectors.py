@@ -1,4 +1,4 @@
-"""What a selector says of a device: docs/spec/dra.md §9.11.
+"""A selector accepts a device, rejects it, or fails: docs/spec/dra.md §9.11.
 
 In expressions `D` stands for the driver.
 """
@@ -29,12 +29,12 @@ class Kind:
 
 
 def named(value: Attribute) -> DeviceBuilder:
-    """A device with the attribute `name`."""
+    """Return a device with the attribute `name`."""
     return a_device("d").attr("name", value)
 
 
 def said(expression: str, device: DeviceBuilder, *, selectors: DeviceSelectors, driver: str = DRIVER) -> str:
-    """`true`, `false`, or what is wrong."""
+    """Return `true`, `false`, or the error text."""
     quoted = f'"{DRIVER}"'
     holds = selectors.holds(
         expression.replace("[D]", f"[{quoted}]").replace(" D)", f" {quoted})"), Kind(device.typed(), driver)
@@ -88,7 +88,7 @@ SEVEN_DEEP = "".join(f"{DIGITS}.all(x{at}, " for at in range(7)) + "true" + ")" 
         id="237 an attribute that is no truth"),
     pytest.param("true", a_device("d").version("broken", "1.2"),
         f"{BREAKS}attribute broken: parse semantic version: No Major.Minor.Patch elements found",
-        id="238 a version that is none, which nobody asked for"),
+        id="238 a malformed version in an attribute that the selector does not use"),
 ])  # fmt: skip
 def test_selectors(expression: str, device: DeviceBuilder, expected: str, *, selectors: DeviceSelectors) -> None:
     assert is_as(expected, said(expression, device, selectors=selectors))
@@ -139,7 +139,7 @@ def test_228_a_list_while_the_gate_is_off() -> None:
     pytest.param("!device.allowMultipleAllocations", NOTHING, id="234 sharing"),
 ])  # fmt: skip
 def test_what_a_gate_hides_from_new_objects_is_there_in_stored_ones(expression: str, device: DeviceBuilder) -> None:
-    """An API server keeps such selectors out while their gate is off; a scheduler meets only what is stored (§5.2)."""
+    """An API server rejects these selectors while their gate is off; a scheduler reads only stored objects (§5.2)."""
     assert "true" == said(expression, device, selectors=PLAIN)
 
 
@@ -148,7 +148,7 @@ def test_what_a_gate_hides_from_new_objects_is_there_in_stored_ones(expression: 
     pytest.param("lists.range(3000).all(x, 1 / 0 == 1) || true", id="236 where errors are absorbed"),
 ])  # fmt: skip
 def test_an_evaluation_that_reaches_its_deadline(expression: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends with the error of the cost limit."""
+    """The evaluation ends with the error of the cost limit."""
     monkeypatch.setattr("scheduler.cel.eval.running.processor_nanos", count(step=1_000_000).__next__)
 
     assert said(expression, NOTHING, selectors=PLAIN) == f"{BREAKS}operation cancelled: actual cost limit exceeded"

@@ -1,7 +1,7 @@
-"""What is shared is not overdrawn beside another scheduler either: capacities and counters, by the second look (§4.8, §4.9, §10.5).
+"""The second check keeps another scheduler from overdrawing shared capacities and counters (§4.8, §4.9, §10.5).
 
-A claim of ours `c` asks for 5 of the 8 that device `m` has, or for the partition `whole` or a share of it; what somebody else
-takes meanwhile stands in each row.
+Our claim `c` requests 5 of the 8 units of memory of device `m`, or a share of the partition `whole`. Each row lists
+the devices that another scheduler allocates at the same time.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from tests.unit.plugins.dra.writings import BLIND
 Given: TypeAlias = tuple[Manifest, ...]
 Change: TypeAlias = Callable[[Served], object]
 
-ROOM = a_slice("n1", "a", a_device("m").shared().cap("room", "8").cap("fans", "2"))
-FIVE = a_claim("c").request("r", "A", capacity={"room": "5", "fans": "0"})
-ROOM_GONE = "claim default/c: room of device a/n1/m got allocated to other claims in the meantime"
+MEMORY = a_slice("n1", "a", a_device("m").shared().cap("memory", "8").cap("fans", "2"))
+FIVE = a_claim("c").request("r", "A", capacity={"memory": "5", "fans": "0"})
+MEMORY_GONE = "claim default/c: memory of device a/n1/m got allocated to other claims in the meantime"
 
 SPARE = a_slice("n1", "a").named("n1-set").counters("spare", {"units": "1"})
 SET = SPARE.counters("card", {"units": "4", "lanes": "4"}).of(2)
@@ -42,18 +42,18 @@ def _part(name: str, units: int, lanes: int = 0) -> DeviceBuilder:
 PARTS = a_slice(
     "n1",
     "a",
-    _part("whole", 4).shared().cap("room", "8"),
+    _part("whole", 4).shared().cap("memory", "8"),
     _part("half", 2),
     _part("lane", 0, 4),
     a_device("other").consumes("spare", {"units": "1"}),
     a_device("plain"),
 ).of(2)
-WHOLE = a_claim("c").request("r", "A", capacity={"room": "3"})
+WHOLE = a_claim("c").request("r", "A", capacity={"memory": "3"})
 UNITS_GONE = "claim default/c: counter units of set card in pool a/n1 got allocated to other claims in the meantime"
 
 
-def share(room: str, device: str = "m", at: str = "s1", fans: str = "0") -> Manifest:
-    return a_result("r", f"a/n1/{device}", share=at, consumed={"room": room, "fans": fans})
+def share(memory: str, device: str = "m", at: str = "s1", fans: str = "0") -> Manifest:
+    return a_result("r", f"a/n1/{device}", share=at, consumed={"memory": memory, "fans": fans})
 
 
 def part(name: str, **given: Any) -> Manifest:
@@ -66,8 +66,8 @@ def allocation(results: Given) -> AllocationResult:
     return given
 
 
-def others_take(*results: Manifest, name: str = "o", user: str = "x") -> Step:
-    """Another scheduler gives these to its claim."""
+def other_takes(*results: Manifest, name: str = "o", user: str = "x") -> Step:
+    """Return a step in which another scheduler allocates these devices to its claim."""
 
     def step(world: Served) -> None:
         world.rewrite(name, allocation=allocation(results), reserved_for=(ConsumerReference("", "pods", user, user),))
@@ -76,35 +76,39 @@ def others_take(*results: Manifest, name: str = "o", user: str = "x") -> Step:
 
 
 def stage(*slices: SliceBuilder, ours: ClaimBuilder, more: tuple[Builder[Any], ...] = ()) -> tuple[Served, Under]:
-    """A pod with claim c, reserved; others have claims o and o2."""
-    others = (a_claim(name).request("r", "A") for name in ("o", "o2"))
-    world = Served(*slices, ours, *others, *more, ours=FIRST_FIT, bare=True)
+    """Return a pod that is reserved with claim c. Another scheduler has claims o and o2."""
+    foreign = (a_claim(name).request("r", "A") for name in ("o", "o2"))
+    world = Served(*slices, ours, *foreign, *more, ours=FIRST_FIT, bare=True)
     return world, world.reserved(using("c"))
 
 
 ROWS = [
-    pytest.param((ROOM,), FIVE, (share("4"),), ROOM_GONE, id="more of a capacity than there is"),
-    pytest.param((ROOM,), FIVE, (share("2"), share("2", at="s2")), ROOM_GONE, id="in two shares"),
-    pytest.param((ROOM,), FIVE, (share("3"),), "", id="just enough is left"),
-    pytest.param((ROOM,), FIVE, (share("3", fans="9"),), "", id="of a capacity of which we want nothing"),
-    pytest.param((ROOM,), FIVE, (share("9", "m2"),), "", id="of another device"),
-    pytest.param((ROOM,), FIVE, (part("m"),),
-        "claim default/c: device a/n1/m got allocated to another claim in the meantime", id="all of the device"),
+    pytest.param((MEMORY,), FIVE, (share("4"),), MEMORY_GONE, id="the sum exceeds the capacity"),
+    pytest.param((MEMORY,), FIVE, (share("2"), share("2", at="s2")), MEMORY_GONE,
+        id="the sum of two shares exceeds the capacity"),
+    pytest.param((MEMORY,), FIVE, (share("3"),), "", id="exactly enough is left"),
+    pytest.param((MEMORY,), FIVE, (share("3", fans="9"),), "",
+        id="our claim requests nothing of the exceeded capacity"),
+    pytest.param((MEMORY,), FIVE, (share("9", "m2"),), "", id="the share is of another device"),
+    pytest.param((MEMORY,), FIVE, (part("m"),),
+        "claim default/c: device a/n1/m got allocated to another claim in the meantime",
+        id="the other claim gets the whole device"),
     pytest.param((a_slice("n1", "a", a_device("m")),), a_claim("c").request("r", "A"), (part("m"),),
-        "claim default/c: device a/n1/m got allocated to another claim in the meantime", id="the device that ours has"),
-    pytest.param((a_slice("n1", "a", a_device("m").cap("room", "8")),), a_claim("c").request("r", "A"), (share("2"),),
+        "claim default/c: device a/n1/m got allocated to another claim in the meantime",
+        id="the other claim gets the device that ours has"),
+    pytest.param((a_slice("n1", "a", a_device("m").cap("memory", "8")),), a_claim("c").request("r", "A"), (share("2"),),
         "claim default/c: device a/n1/m got allocated to another claim in the meantime",
         id="a share of the device that ours has whole"),
-    pytest.param((ROOM,), FIVE, (part("m", admin=True),), "", id="an administrator takes nothing of a capacity"),
+    pytest.param((MEMORY,), FIVE, (part("m", admin=True),), "", id="an administrator takes nothing of a capacity"),
     pytest.param((SET, PARTS), WHOLE, (part("half"),), UNITS_GONE, id="a partition that draws on the same counter"),
     pytest.param((SET, PARTS), WHOLE, (part("half", admin=True),), "",
         id="an administrator takes nothing of a counter"),
     pytest.param((SET, PARTS), WHOLE, (part("lane"),), "", id="a partition that draws on another counter"),
     pytest.param((SET, PARTS), WHOLE, (part("other"),), "", id="a partition that draws on another set"),
     pytest.param((SET, PARTS), WHOLE, (part("plain"),), "", id="a device that draws on nothing"),
-    pytest.param((SET, PARTS), WHOLE, (share("3", "whole"),), "", id="a share draws once, with the others"),
+    pytest.param((SET, PARTS), WHOLE, (share("3", "whole"),), "", id="all shares together draw once"),
     pytest.param((SET, PARTS), WHOLE, (share("3", "whole"), part("half")), UNITS_GONE,
-        id="shares, and a partition beside them"),
+        id="a partition overdraws next to shares"),
 ]  # fmt: skip
 
 
@@ -112,9 +116,9 @@ ROWS = [
 async def test_before_the_write(
     slices: tuple[SliceBuilder, ...], ours: ClaimBuilder, theirs: Given, problem: str
 ) -> None:
-    """Not even a finalizer is written of what would be too much."""
+    """PreBind writes not even a finalizer if the sum would be too large."""
     world, under = stage(*slices, ours=ours)
-    others_take(*theirs)(world)
+    other_takes(*theirs)(world)
     world.relay()
 
     assert problem == await world.bound(under)
@@ -126,12 +130,12 @@ async def test_before_the_write(
 
 
 @pytest.mark.parametrize(("slices", "ours", "theirs", "problem"), ROWS)
-async def test_somebody_else_was_first_in_the_watch(
+async def test_the_other_scheduler_was_first_in_the_watch(
     slices: tuple[SliceBuilder, ...], ours: ClaimBuilder, theirs: Given, problem: str
 ) -> None:
-    """We yield if it is too much."""
+    """Our claim yields if the sum is too large."""
     world, under = stage(*slices, ours=ours)
-    steps(world, others_take(*theirs), only="allocate")
+    steps(world, other_takes(*theirs), only="allocate")
 
     assert problem == await world.bound(under)
 
@@ -141,12 +145,12 @@ async def test_somebody_else_was_first_in_the_watch(
 
 
 @pytest.mark.parametrize(("slices", "ours", "theirs", "problem"), ROWS)
-async def test_somebody_else_came_second_in_the_watch(
+async def test_the_other_scheduler_came_second_in_the_watch(
     slices: tuple[SliceBuilder, ...], ours: ClaimBuilder, theirs: Given, problem: str
 ) -> None:
-    """Whoever comes second yields, and that is not us."""
+    """The second claim yields, and our claim is the first."""
     world, under = stage(*slices, ours=ours)
-    late = others_take(*theirs)
+    late = other_takes(*theirs)
     world.writer.on_claim_written = lambda what, _: late(world) if what == "allocate" else None
 
     assert "" == await world.bound(under)
@@ -155,37 +159,39 @@ async def test_somebody_else_came_second_in_the_watch(
 
 
 async def test_an_administrator_of_ours_takes_nothing() -> None:
-    """Whatever others have."""
+    """The allocations of the other scheduler do not matter."""
     world, under = stage(SET, PARTS, ours=a_claim("c").request("r", "A", admin=True))
-    others_take(part("half"), part("lane"), part("whole"))(world)
+    other_takes(part("half"), part("lane"), part("whole"))(world)
     world.relay()
 
     assert "" == await world.bound(under)
 
 
-async def test_two_partitions_of_one_claim_beside_one_of_others() -> None:
-    """What our own claim draws is one sum."""
+async def test_two_partitions_of_our_claim_and_one_of_another_claim() -> None:
+    """The check adds up both partitions of our claim."""
     world, under = stage(SET, HALVES, ours=a_claim("c").request("r", "A", count=2))
-    steps(world, others_take(part("p2")), only="allocate")
+    steps(world, other_takes(part("p2")), only="allocate")
 
     assert UNITS_GONE == await world.bound(under)
 
 
-SMALL = {"room": "3", "fans": "0"}
+SMALL = {"memory": "3", "fans": "0"}
 HALVES = a_slice("n1", "a", *(_part(f"p{at}", 2) for at in range(3))).of(2)
 SEVERAL = [
-    pytest.param((ROOM,), {"capacity": SMALL}, share("5"), ROOM_GONE, id="shares"),
-    pytest.param((SET, HALVES), {}, part("p2"), UNITS_GONE, id="partitions"),
+    pytest.param((MEMORY,), {"capacity": SMALL}, share("5"), MEMORY_GONE, id="the claims have shares"),
+    pytest.param((SET, HALVES), {}, part("p2"), UNITS_GONE, id="the claims have partitions"),
 ]
 
 
-@pytest.mark.parametrize(("slices", "asked", "theirs", "problem"), SEVERAL)
-@pytest.mark.parametrize("is_written", [False, True], ids=["before the last is written", "when both of ours are"])
+@pytest.mark.parametrize(("slices", "options", "theirs", "problem"), SEVERAL)
+@pytest.mark.parametrize(
+    "is_written", [False, True], ids=["our last claim is not written yet", "both of our claims are written"]
+)
 async def test_the_later_of_several_yield_until_what_is_left_fits(
-    slices: tuple[SliceBuilder, ...], asked: Any, theirs: Manifest, problem: str, is_written: bool
+    slices: tuple[SliceBuilder, ...], options: Any, theirs: Manifest, problem: str, is_written: bool
 ) -> None:
-    """Somebody else, then c, then d, of which the last is too much: what comes after it takes nothing from c."""
-    ours, last = (a_claim(name).request("r", "A", **asked) for name in ("c", "d"))
+    """The other claim is first, then c, then d. Only d is too large, so d yields and c keeps its devices."""
+    ours, last = (a_claim(name).request("r", "A", **options) for name in ("c", "d"))
     world, under = stage(*slices, ours=ours, more=(last,))
     other = world.reserved(using("d", name="q"))
     hold = asyncio.Event()
@@ -193,7 +199,7 @@ async def test_the_later_of_several_yield_until_what_is_left_fits(
     second = asyncio.ensure_future(world.pre_bind(other))
     await world.clock.settle()
     world.writer.claim_hold = None
-    steps(world, others_take(theirs), only="allocate")
+    steps(world, other_takes(theirs), only="allocate")
     first = asyncio.ensure_future(world.pre_bind(under))
     await world.clock.settle()
     if not is_written:
@@ -208,78 +214,81 @@ async def test_the_later_of_several_yield_until_what_is_left_fits(
     assert (True, False) == (world.server("c").is_allocated, world.server("d").is_allocated)
 
 
-# -- what cannot be compared -----------------------------------------------------------------------------------------------
+# -- incomplete pools ------------------------------------------------------------------------------------------------------
 
 
 CHANGES: dict[str, Change] = {
     "both slices are gone": lambda world: [world.devices.remove_slice(name) for name in ("n1-a", "n1-set")],
     "the pool is incomplete": lambda world: world.show(PARTS.of(3), SET.of(3)),
-    "half of the pool is renewed": lambda world: world.show(PARTS.generation(2)),
+    "half of the pool has a new generation": lambda world: world.show(PARTS.generation(2)),
     "the device is gone": lambda world: world.show(a_slice("n1", "a", a_device("plain")).of(2)),
-    "a device is there twice": lambda world: world.show(PARTS.device(a_device("plain"))),
+    "a device is published twice": lambda world: world.show(PARTS.device(a_device("plain"))),
     "its counters are gone": lambda world: world.show(SPARE.of(2)),
-    "its counters are there twice": lambda world: world.show(PARTS.of(3), SET.of(3), SET.named("n1-again").of(3)),
+    "its counters are published twice": lambda world: world.show(PARTS.of(3), SET.of(3), SET.named("n1-again").of(3)),
 }
 
 
 @pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
-async def test_what_is_not_published_makes_nobody_yield(change: Change) -> None:
-    """There is nothing to compare with."""
+async def test_no_claim_yields_for_a_device_that_is_not_published(change: Change) -> None:
+    """The check has no capacity to compare with."""
     world, under = stage(SET, PARTS, ours=WHOLE)
 
-    def meanwhile(world: Served) -> None:
-        others_take(part("half"), share("8", "whole"))(world)
+    def at_the_write(world: Served) -> None:
+        other_takes(part("half"), share("8", "whole"))(world)
         change(world)
 
-    steps(world, meanwhile, only="allocate")
+    steps(world, at_the_write, only="allocate")
 
     assert "" == await world.bound(under)
 
 
-async def test_what_is_published_by_now_counts() -> None:
-    """A driver made the device smaller: as a search would see it."""
-    world, under = stage(ROOM, ours=FIVE)
-    others_take(share("2"))(world)
+async def test_the_current_slices_count() -> None:
+    """A driver made the device smaller. The check reads the current capacity, as a search does."""
+    world, under = stage(MEMORY, ours=FIVE)
+    other_takes(share("2"))(world)
     world.relay()
-    world.show(a_slice("n1", "a", a_device("m").shared().cap("room", "6")))
+    world.show(a_slice("n1", "a", a_device("m").shared().cap("memory", "6")))
 
-    assert ROOM_GONE == await world.bound(under)
+    assert MEMORY_GONE == await world.bound(under)
 
 
-# -- who is there already --------------------------------------------------------------------------------------------------
+# -- earlier allocations ---------------------------------------------------------------------------------------------------
 
 
 def running(world: Served, name: str) -> None:
-    """A pod with this uid is bound."""
+    """Bind a pod with this uid."""
     info: PodInfo = using("o", name=name)
     world.cluster.add_pod(placed(info, "n1"))
 
 
 @pytest.mark.parametrize(
     ("runs", "problem"),
-    [pytest.param(True, "", id="a pod runs with it"), pytest.param(False, UNITS_GONE, id="it may be given back")],
+    [
+        pytest.param(True, "", id="a pod runs with the claim"),
+        pytest.param(False, UNITS_GONE, id="no pod runs with the claim"),
+    ],
 )
-async def test_one_more_share_of_what_draws_too_much_already(runs: bool, problem: str) -> None:
-    """It draws nothing more as long as the first share stays; a search gives it away as well."""
+async def test_one_more_share_of_an_overdrawn_partition(runs: bool, problem: str) -> None:
+    """The second share draws nothing while the first share stays. A search allocates it too."""
     world, under = stage(SET, PARTS, ours=WHOLE)
     if runs:
         running(world, "x")
-    others_take(share("3", "whole"))(world)
-    others_take(part("half"), name="o2", user="y")(world)
+    other_takes(share("3", "whole"))(world)
+    other_takes(part("half"), name="o2", user="y")(world)
     world.relay()
 
     assert problem == await world.bound(under)
 
 
 @pytest.mark.parametrize(("first", "runs", "problem"), [
-    pytest.param("o", True, "", id="a pod runs with it"),
-    pytest.param("o", False, ROOM_GONE, id="no pod runs with it, and the other claim was first"),
-    pytest.param("c", False, "", id="no pod runs with it, and it was first"),
+    pytest.param("o", True, "", id="a pod runs with the claim"),
+    pytest.param("o", False, MEMORY_GONE, id="no pod runs with the claim, and the other claim was first"),
+    pytest.param("c", False, "", id="no pod runs with the claim, and it was first"),
 ])  # fmt: skip
-async def test_what_was_allocated_before_we_began_counts_as_unconfirmed(first: str, runs: bool, problem: str) -> None:
-    """The daemon died before it had looked."""
+async def test_an_allocation_from_before_the_start_counts_as_unconfirmed(first: str, runs: bool, problem: str) -> None:
+    """The previous daemon died before its second check."""
     claims = [FIVE.allocated(share("5")), a_claim("o").allocated(share("4", at="s2"))]
-    world = Served(ROOM, *(claims if first == "c" else reversed(claims)), bare=True)
+    world = Served(MEMORY, *(claims if first == "c" else reversed(claims)), bare=True)
     if runs:
         running(world, "q")
         world.show(FIVE.allocated(share("5")).reserved_for("q", "q"))
@@ -289,39 +298,37 @@ async def test_what_was_allocated_before_we_began_counts_as_unconfirmed(first: s
     assert (not problem) == world.server("c").is_allocated
 
 
-async def test_a_claim_that_cannot_be_read_any_more_keeps_what_it_has() -> None:
-    """Bad input is not a way to overdraw."""
-    world, under = stage(ROOM, ours=FIVE)
+async def test_a_claim_that_becomes_unreadable_keeps_its_devices() -> None:
+    """Invalid input must not lead to an overdraft."""
+    world, under = stage(MEMORY, ours=FIVE)
 
-    def meanwhile(world: Served) -> None:
-        others_take(share("4"))(world)
+    def at_the_write(world: Served) -> None:
+        other_takes(share("4"))(world)
         world.relay("default/o")
         metadata = world.server("o").metadata
         world.put(Broken("ResourceClaim", metadata, "status.allocation: expected object"))
 
-    steps(world, meanwhile, only="allocate")
+    steps(world, at_the_write, only="allocate")
 
-    assert ROOM_GONE == await world.bound(under)
+    assert MEMORY_GONE == await world.bound(under)
 
 
-async def test_without_a_second_look_nobody_yields() -> None:
-    """Upstream's way."""
-    world = Served(ROOM, FIVE, a_claim("o"), ours=BLIND, bare=True)
+async def test_without_a_second_check_no_claim_yields() -> None:
+    """Upstream has no second check."""
+    world = Served(MEMORY, FIVE, a_claim("o"), ours=BLIND, bare=True)
     under = world.reserved(using("c"))
-    steps(world, nothing, others_take(share("4")))
+    steps(world, nothing, other_takes(share("4")))
 
     assert "" == await world.bound(under, relays=False)
 
 
 @pytest.mark.parametrize(("ours", "first"), [
-    pytest.param(FIRST_FIT, "n1/d1", id="the other is taken"),
-    pytest.param(KubestowArgs(), "n1/d1", id="also where devices are packed"),
-    pytest.param(KubestowArgs(parity=True), "n1/d0", id="upstream gives it away"),
+    pytest.param(FIRST_FIT, "n1/d1", id="our scheduler takes the other device"),
+    pytest.param(KubestowArgs(), "n1/d1", id="packing takes the other device too"),
+    pytest.param(KubestowArgs(parity=True), "n1/d0", id="upstream takes the device with the old share"),
 ])  # fmt: skip
-def test_a_device_that_is_shared_no_more_is_in_use_while_somebody_has_an_old_share(
-    ours: KubestowArgs, first: str
-) -> None:
-    """The second look would refuse it again and again."""
+def test_a_device_that_is_no_longer_shared_is_in_use_while_an_old_share_exists(ours: KubestowArgs, first: str) -> None:
+    """The second check would refuse the device in every attempt."""
     world = World(ours=ours)
     world.show(a_slice("n1", "a", a_device("d0"), a_device("d1")))
     world.show(a_claim("old").request("r", "A").allocated(a_result("r", "a/n1/d0", share="s1")))
@@ -335,8 +342,8 @@ def test_a_device_that_is_shared_no_more_is_in_use_while_somebody_has_an_old_sha
     assert given.devices == [("r", first)]
 
 
-def test_whoever_gives_the_last_old_share_back_frees_the_device() -> None:
-    """With the claim that had it."""
+def test_the_end_of_the_last_old_share_frees_the_device() -> None:
+    """The share ends when its claim is deleted."""
     world = World()
     world.show(a_slice("n1", "a", a_device("d0")))
     world.show(a_claim("old").request("r", "A").allocated(a_result("r", "a/n1/d0", share="s1")))

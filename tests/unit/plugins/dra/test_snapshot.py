@@ -1,7 +1,7 @@
-"""DynamicResources over a snapshot, as an autoscaler or a simulator runs it: docs/spec/dra.md §1.5.
+"""DynamicResources runs over a snapshot, as an autoscaler or a simulator uses it: docs/spec/dra.md §1.5.
 
-No daemon, no event loop, no server: a cluster is filled from lists, pods are tried one after the other, and what was
-decided is read from what is pending.
+There is no daemon, no event loop and no server. A cluster is filled from lists, and pods are tried in order.
+The tests read each decision from the pending allocations.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from tests.unit.plugins.dra.world import World
 
 
 class Simulator(World):
-    """Nodes, slices and claims as lists; pods in turn."""
+    """A cluster from lists of nodes, slices and claims, which places one pod after the other."""
 
     def __init__(self, nodes: Sequence[str], slices: Sequence[Any], claims: Sequence[ClaimBuilder]) -> None:
         super().__init__(gates=DEVICE_GATES_ON | {TAINT_RULES}, nodes=nodes)
         self.show(*slices, *(claim.uid(claim.typed().metadata.name) for claim in claims))
 
     def place(self, info: PodInfo) -> str:
-        """The first node that takes the pod, by name, with everything reserved there; "" if there is none."""
+        """Reserve the first node, by name, that fits the pod and return its name; "" if no node fits."""
         state, groups = self.filter(info)
         if not isinstance(groups, dict):
             return ""
@@ -38,7 +38,7 @@ class Simulator(World):
         return name
 
     def pending(self, claim: str) -> list[str]:
-        """What the claim would get, as `pool/device`."""
+        """Return the pending devices of the claim, as `pool/device`."""
         found = self.devices.claims.pending(claim)
         return [f"{result.pool}/{result.device}" for result in found.devices.results] if found is not None else []
 
@@ -47,13 +47,13 @@ def slices(*nodes: str, each: int = 2) -> list[Any]:
     return [a_slice(name, "a", *(a_device(f"d{at}") for at in range(each))) for name in nodes]
 
 
-def asking(name: str, count: int = 1) -> ClaimBuilder:
+def claim_for(name: str, count: int = 1) -> ClaimBuilder:
     return a_claim(name).request("r", "A", count=count)
 
 
-def test_pods_in_turn() -> None:
-    """Each sees what those before it were promised; the last finds nothing."""
-    claims = [asking("c0", 2), asking("c1"), asking("c2"), asking("c3")]
+def test_pods_are_placed_in_order() -> None:
+    """Each pod sees the devices promised to earlier pods; the last pod finds no device."""
+    claims = [claim_for("c0", 2), claim_for("c1"), claim_for("c2"), claim_for("c3")]
     simulator = Simulator(["n1", "n2"], slices("n1", "n2"), claims)
 
     placed = [simulator.place(using(f"c{at}", name=f"p{at}")) for at in range(4)]
@@ -63,10 +63,10 @@ def test_pods_in_turn() -> None:
     assert 4 == simulator.devices.use.counts()["whole"]
 
 
-def test_two_snapshots_take_turns() -> None:
-    """§1.5 b: neither knows anything of the other."""
-    first = Simulator(["n1"], slices("n1", each=1), [asking("c"), asking("d")])
-    second = Simulator(["n1"], slices("n1", each=2), [asking("c"), asking("d")])
+def test_two_snapshots_are_independent() -> None:
+    """§1.5 b: a decision in one snapshot does not change the other snapshot."""
+    first = Simulator(["n1"], slices("n1", each=1), [claim_for("c"), claim_for("d")])
+    second = Simulator(["n1"], slices("n1", each=2), [claim_for("c"), claim_for("d")])
 
     assert ["n1", "n1"] == [first.place(using("c")), second.place(using("c"))]
     assert ["", "n1"] == [first.place(using("d", name="q")), second.place(using("d", name="q"))]
@@ -74,7 +74,7 @@ def test_two_snapshots_take_turns() -> None:
 
 def test_taints_of_rules_count() -> None:
     """§1.5 c: a simulator must not use slices as they are published."""
-    tainted = Simulator(["n1"], slices("n1"), [asking("c")])
+    tainted = Simulator(["n1"], slices("n1"), [claim_for("c")])
     tainted.devices.put_rule("t", None, a_taint_rule("t", "k").driver("a").typed())
 
     assert "" == tainted.place(using("c"))

@@ -1,6 +1,6 @@
-"""What a search that tries everything would need ages for: the answer is right, and few devices are tried for it.
+"""Worst cases of an exhaustive search: the result is correct, and the search tries few devices.
 
-Steps are counted, never time. The answers are known beforehand: trying everything takes too long to ask.
+The tests count steps, never time. They state the results, because an exhaustive search would take too long.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tests.unit.plugins.dra.random_devices import NODES, Case
 from tests.unit.plugins.dra.rooms import Room
 
 STEPS = 300
-"""A step costs some microseconds: so many are a few milliseconds."""
+"""A step costs some microseconds, so this limit is a few milliseconds."""
 PARTS = {"1g": (1, range(7)), "2g": (2, range(0, 6, 2)), "3g": (4, (0, 4)), "4g": (4, (0,)), "7g": (8, (0,))}
 """Partitions of a GPU with seven slices and eight parts of memory: parts of memory that each takes, and where it may start."""
 
@@ -30,17 +30,17 @@ def _device(name: str, **more: Any) -> api.Device:
 
 
 def _plain(count: int, **says: Callable[[int], int]) -> list[api.Device]:
-    """Devices whose attributes are worked out from their numbers."""
+    """Return devices whose attributes are computed from their numbers."""
     return [_device(f"d{at:03}", says={key: value(at) for key, value in says.items()}) for at in range(count)]
 
 
 def _ids(count: int) -> list[api.Device]:
-    """Devices with a value of `id` each."""
+    """Return devices that each have a different value of `id`."""
     return _plain(count, id=lambda at: at)
 
 
 def _partitions(gpus: int) -> list[api.Device]:
-    """All partitions of so many GPUs, that draw on slices of computing and of memory."""
+    """Return all partitions of `gpus` GPUs, which consume counters of compute and memory slices."""
     out = []
     for gpu in range(gpus):
         for name, (memory, starts) in PARTS.items():
@@ -71,20 +71,20 @@ def _parts(count: int, capacity: str) -> list[api.Device]:
     ]
 
 
-def _ask(name: str = "", count: int = 1, where: str = "any", *, everything: bool = False, mem: str = "") -> Any:
+def _request(name: str = "", count: int = 1, where: str = "any", *, everything: bool = False, mem: str = "") -> Any:
     selectors = () if where == "any" else (api.DeviceSelector(api.CelSelector(where)),)
     capacity = api.CapacityRequirements({"mem": parse(mem)}) if mem else None
     mode = "All" if everything else "ExactCount"
     return api.ExactDeviceRequest(name, "any", selectors, mode, 0 if everything else count, capacity=capacity)
 
 
-def _claim(*asks: Any, match: Sequence[str] = (), distinct: Sequence[str] = ()) -> api.ResourceClaim:
-    """A list of asks is a request with alternatives."""
+def _claim(*requested: Any, match: Sequence[str] = (), distinct: Sequence[str] = ()) -> api.ResourceClaim:
+    """Return a claim; a list in `requested` becomes a request with alternatives."""
     requests = tuple(
-        api.DeviceRequest(f"r{at}", first_available=tuple(ask))
-        if isinstance(ask, list)
-        else api.DeviceRequest(f"r{at}", ask)
-        for at, ask in enumerate(asks)
+        api.DeviceRequest(f"r{at}", first_available=tuple(each))
+        if isinstance(each, list)
+        else api.DeviceRequest(f"r{at}", each)
+        for at, each in enumerate(requested)
     )
     constraints = tuple(api.DeviceConstraint(match_attribute=f"a/{each}") for each in match)
     constraints += tuple(api.DeviceConstraint(distinct_attribute=f"a/{each}") for each in distinct)
@@ -137,89 +137,89 @@ def _names(count: int) -> list[str]:
 _SIZES = [f"size == {size}" for size in (1, 2, 3, 4, 7)]
 
 IMPOSSIBLE = [
-    pytest.param(lambda: _case(_plain(64), _claim(_ask(count=32)), used=_names(33)), id="32 of 31 free, all equal"),
-    pytest.param(lambda: _case(_ids(64), _claim(_ask(count=32)), used=_names(33)),
-        id="32 of 31 free, each with a value of its own"),
-    pytest.param(lambda: _case(_ids(31), _claim(*[_ask() for _ in range(32)])), id="32 requests for 31 devices"),
-    pytest.param(lambda: _case(_ids(31), *[_claim(*[_ask(count=8)] * 2) for _ in range(2)]),
+    pytest.param(lambda: _case(_plain(64), _claim(_request(count=32)), used=_names(33)), id="32 of 31 free, all equal"),
+    pytest.param(lambda: _case(_ids(64), _claim(_request(count=32)), used=_names(33)),
+        id="32 of 31 free, each with a different value"),
+    pytest.param(lambda: _case(_ids(31), _claim(*[_request() for _ in range(32)])), id="32 requests for 31 devices"),
+    pytest.param(lambda: _case(_ids(31), *[_claim(*[_request(count=8)] * 2) for _ in range(2)]),
         id="four requests of two claims for 32 of 31 devices"),
-    pytest.param(lambda: _case(_ids(128), _claim(_ask(count=2), match=["id"])),
+    pytest.param(lambda: _case(_ids(128), _claim(_request(count=2), match=["id"])),
         id="two of equal value, all values differ"),
-    pytest.param(lambda: _case(_ids(128), _claim(*[_ask()] * 8, match=["id"])),
+    pytest.param(lambda: _case(_ids(128), _claim(*[_request()] * 8, match=["id"])),
         id="eight requests of equal value, all values differ"),
     pytest.param(lambda: _case(_plain(126, group=lambda at: at // 7, id=lambda at: at),
-        _claim(*[_ask()] * 8, match=["group"])), id="eight requests of equal value, seven have each"),
+        _claim(*[_request()] * 8, match=["group"])), id="eight requests of equal value, seven have each"),
     pytest.param(lambda: _case(_plain(126, group=lambda at: at // 7, id=lambda at: at),
-        _claim(*[_ask(where=f"id > {at}") for at in range(8)], match=["group"])),
+        _claim(*[_request(where=f"id > {at}") for at in range(8)], match=["group"])),
         id="eight unlike requests of equal value, seven have each"),
     pytest.param(lambda: _case(_plain(64, group=lambda at: at // 8, other=lambda at: at % 8),
-        _claim(*[_ask()] * 4, match=["group", "other"])), id="equal in two attributes that no two devices share"),
-    pytest.param(lambda: _case(_plain(128, group=lambda at: at % 7), _claim(_ask(count=8), distinct=["group"])),
+        _claim(*[_request()] * 4, match=["group", "other"])), id="equal in two attributes that no two devices share"),
+    pytest.param(lambda: _case(_plain(128, group=lambda at: at % 7), _claim(_request(count=8), distinct=["group"])),
         id="eight different values, there are seven"),
-    pytest.param(lambda: _case(_plain(128, group=lambda at: at % 7), _claim(*[_ask()] * 8, distinct=["group"])),
+    pytest.param(lambda: _case(_plain(128, group=lambda at: at % 7), _claim(*[_request()] * 8, distinct=["group"])),
         id="eight requests of different values, there are seven"),
     pytest.param(lambda: _case(_plain(64, group=lambda at: at % 16, id=lambda at: at),
-        _claim(*[_ask(where="group < 7")] * 4, *[_ask(where="group < 6")] * 4, distinct=["group"])),
+        _claim(*[_request(where="group < 7")] * 4, *[_request(where="group < 6")] * 4, distinct=["group"])),
         id="eight requests of different values, seven are allowed"),
     pytest.param(lambda: _case(_ids(40),
-        _claim(_ask(count=10, where="id < 20"), _ask(count=10, where="id > 10"), _ask(count=12, where="id < 30")),
-        _claim(_ask(count=10, where="id > 5"))), id="four sets that overlap, each large enough"),
-    pytest.param(lambda: _case(_ids(60), *[_claim(*[_ask(where=f"id % {each}") for each in (7, 11,
+        _claim(_request(count=10, where="id < 20"), _request(count=10, where="id > 10"), _request(count=12, where="id < 30")),
+        _claim(_request(count=10, where="id > 5"))), id="four sets that overlap, each large enough"),
+    pytest.param(lambda: _case(_ids(60), *[_claim(*[_request(where=f"id % {each}") for each in (7, 11,
         13)]) for _ in range(6)]), id="eighteen requests for every 7th, 11th and 13th of 60"),
     *[pytest.param(lambda size=size, most=most: _case(_partitions(8),
-        _claim(_ask(count=most + 1, where=f"size == {size}")), counters=_gpu_counters(8)),
+        _claim(_request(count=most + 1, where=f"size == {size}")), counters=_gpu_counters(8)),
         id=f"{most + 1} partitions of size {size}, {most} fit on eight GPUs") for size, most in ((2, 24), (3, 16), (4,
         8), (7, 8))],
-    pytest.param(lambda: _on_eight_gpus(*[_claim(*[_ask(where="size == 3")] * 8) for _ in range(2)],
-        _claim(_ask(where="size == 2"))), id="sixteen partitions that take all memory, and one more"),
-    pytest.param(lambda: _on_eight_gpus(_claim(*[_ask(where="size == 4")] * 8, *[_ask(where="size == 3")] * 9)), id="eight large partitions, and nine where eight fit beside them"),
-    pytest.param(lambda: _on_eight_gpus(_claim(*[_ask(where=_SIZES[at % 4]) for at in range(28)])), id="partitions of all sizes, more than there is"),
-    pytest.param(lambda: _case(_parts(8, "10"), _claim(*[_ask(mem="3")] * 25)),
+    pytest.param(lambda: _on_eight_gpus(*[_claim(*[_request(where="size == 3")] * 8) for _ in range(2)],
+        _claim(_request(where="size == 2"))), id="sixteen partitions that take all memory, and one more"),
+    pytest.param(lambda: _on_eight_gpus(_claim(*[_request(where="size == 4")] * 8, *[_request(where="size == 3")] * 9)), id="eight large partitions, and nine small ones where eight fit"),
+    pytest.param(lambda: _on_eight_gpus(_claim(*[_request(where=_SIZES[at % 4]) for at in range(28)])), id="partitions of all sizes, more than there is"),
+    pytest.param(lambda: _case(_parts(8, "10"), _claim(*[_request(mem="3")] * 25)),
         id="25 requests for 3 of 8 devices with 10"),
-    pytest.param(lambda: _case(_parts(8, "10"), *[_claim(*[_ask(mem="3")] * 5) for _ in range(5)]),
+    pytest.param(lambda: _case(_parts(8, "10"), *[_claim(*[_request(mem="3")] * 5) for _ in range(5)]),
         id="five claims with five requests for 3 of 8 devices with 10"),
-    pytest.param(lambda: _case(_parts(8, "10"), _claim(*[_ask(mem="6")] * 8, *[_ask(mem="4")] * 8, _ask(mem="1"))),
+    pytest.param(lambda: _case(_parts(8, "10"), _claim(*[_request(mem="6")] * 8, *[_request(mem="4")] * 8, _request(mem="1"))),
         id="what fills 8 shared devices to the brim, and one more"),
-    pytest.param(lambda: _case(_parts(4, "10"), _claim(*[_ask(mem="7")] * 4, *[_ask(mem="3")] * 3,
-        *[_ask(mem="2")] * 2)), id="parts whose sum would fit, but not as they are cut"),
+    pytest.param(lambda: _case(_parts(4, "10"), _claim(*[_request(mem="7")] * 4, *[_request(mem="3")] * 3,
+        *[_request(mem="2")] * 2)), id="parts whose sum would fit, but not as they are cut"),
     pytest.param(lambda: _case(_ids(63),
-        _claim(*[[_ask(f"s{s}", 8, where=f"id > {s - 1}") for s in range(4)] for _ in range(4)]),
-        _claim(*[[_ask(f"s{s}", 8, where=f"id > {s - 1}") for s in range(4)] for _ in range(4)])),
+        _claim(*[[_request(f"s{s}", 8, where=f"id > {s - 1}") for s in range(4)] for _ in range(4)]),
+        _claim(*[[_request(f"s{s}", 8, where=f"id > {s - 1}") for s in range(4)] for _ in range(4)])),
         id="eight lists of four alternatives for 64 of 63 devices"),
     pytest.param(lambda: _case(_ids(7),
-        _claim(*[[_ask(f"s{s}", where=f"id < {s + 1}") for s in range(8)] for _ in range(8)])),
+        _claim(*[[_request(f"s{s}", where=f"id < {s + 1}") for s in range(8)] for _ in range(8)])),
         id="eight lists of eight alternatives for seven devices"),
     pytest.param(lambda: _case(_plain(32, id=lambda at: at, group=lambda at: at // 4),
-        _claim(*[[_ask(f"s{s}", 2 + s % 2, where=f"id > {s}") for s in range(8)] for _ in range(8)], match=["group"])),
+        _claim(*[[_request(f"s{s}", 2 + s % 2, where=f"id > {s}") for s in range(8)] for _ in range(8)], match=["group"])),
         id="eight lists of eight alternatives of equal value, four have each"),
-    pytest.param(lambda: _case(_ids(31), _claim(_ask(count=3), _ask(everything=True, where="id < 29"))),
+    pytest.param(lambda: _case(_ids(31), _claim(_request(count=3), _request(everything=True, where="id < 29"))),
         id="all of 29 after three of 31"),
-    pytest.param(lambda: _case(_ids(24), _claim(*[_ask(where="id > 3")] * 5, _ask(everything=True, where="id > 7"))),
+    pytest.param(lambda: _case(_ids(24), _claim(*[_request(where="id > 3")] * 5, _request(everything=True, where="id > 7"))),
         id="five of twenty, then all but three of them"),
-    pytest.param(lambda: _case(_plain(24, id=lambda at: at, group=lambda at: at // 12), _claim(_ask(count=4),
-        _ask(everything=True, where="id < 6"), match=["none"])), id="all with a constraint that nothing satisfies"),
+    pytest.param(lambda: _case(_plain(24, id=lambda at: at, group=lambda at: at // 12), _claim(_request(count=4),
+        _request(everything=True, where="id < 6"), match=["none"])), id="all with a constraint that nothing satisfies"),
 ]  # fmt: skip
 POSSIBLE = [
-    pytest.param(lambda: _case(_ids(32), _claim(_ask(count=4), _ask(everything=True, where="id < 28"))), 32,
+    pytest.param(lambda: _case(_ids(32), _claim(_request(count=4), _request(everything=True, where="id < 28"))), 32,
         id="all of 28 after four of 32"),
-    pytest.param(lambda: _case(_plain(128), _claim(_ask(count=32))), 32, id="32 of 128 equal devices"),
-    pytest.param(lambda: _case(_ids(128), _claim(*[_ask(where=f"id > {100 - at}") for at in range(32)])), 32,
+    pytest.param(lambda: _case(_plain(128), _claim(_request(count=32))), 32, id="32 of 128 equal devices"),
+    pytest.param(lambda: _case(_ids(128), _claim(*[_request(where=f"id > {100 - at}") for at in range(32)])), 32,
         id="32 unlike requests for 128 devices"),
-    pytest.param(lambda: _case(_plain(128, id=lambda at: at // 31), _claim(*[_ask()] * 31, match=["id"])), 31,
+    pytest.param(lambda: _case(_plain(128, id=lambda at: at // 31), _claim(*[_request()] * 31, match=["id"])), 31,
         id="31 requests of equal value"),
-    pytest.param(lambda: _case(_ids(32), _claim(*[_ask(where=f"id < {at + 1}") for at in range(31, -1, -1)])), 32,
+    pytest.param(lambda: _case(_ids(32), _claim(*[_request(where=f"id < {at + 1}") for at in range(31, -1, -1)])), 32,
         id="32 requests, each for fewer devices than the one before"),
-    pytest.param(lambda: _on_eight_gpus(_claim(*[_ask(where="size == 3")] * 8, *[_ask(where="size == 4")] * 8)), 16, id="small partitions first, where they leave room for large ones"),
-    pytest.param(lambda: _case(_parts(8, "10"), _claim(*[_ask(mem="4")] * 8, *[_ask(mem="6")] * 8)), 16,
-        id="small parts first, where they leave room for large ones"),
-    pytest.param(lambda: _case(_ids(62), _claim(*[[_ask("big", 8), _ask("small", 7)] for _ in range(4)]),
-        _claim(*[[_ask("big", 8), _ask("small", 7)] for _ in range(4)])), 62,
+    pytest.param(lambda: _on_eight_gpus(_claim(*[_request(where="size == 3")] * 8, *[_request(where="size == 4")] * 8)), 16, id="small partitions first, where large ones still fit"),
+    pytest.param(lambda: _case(_parts(8, "10"), _claim(*[_request(mem="4")] * 8, *[_request(mem="6")] * 8)), 16,
+        id="small parts first, where large ones still fit"),
+    pytest.param(lambda: _case(_ids(62), _claim(*[[_request("big", 8), _request("small", 7)] for _ in range(4)]),
+        _claim(*[[_request("big", 8), _request("small", 7)] for _ in range(4)])), 62,
         id="eight lists, the last two must do with less"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("case", IMPOSSIBLE)
-def test_what_cannot_be_is_known_after_few_steps(case: Callable[[], Case]) -> None:
+def test_an_impossible_case_fails_after_few_steps(case: Callable[[], Case]) -> None:
     search = Room(case()).search("n1")
 
     assert search.run() is None
@@ -228,7 +228,7 @@ def test_what_cannot_be_is_known_after_few_steps(case: Callable[[], Case]) -> No
 
 @pytest.mark.parametrize(("case", "count"), POSSIBLE)
 @pytest.mark.parametrize("packed", [False, True], ids=["first fit", "packing"])
-def test_what_can_be_is_found_after_few_steps(case: Callable[[], Case], count: int, *, packed: bool) -> None:
+def test_a_possible_case_succeeds_after_few_steps(case: Callable[[], Case], count: int, *, packed: bool) -> None:
     search = Room(case()).search("n1", packed=packed)
     found = search.run()
 

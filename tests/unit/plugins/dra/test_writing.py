@@ -1,4 +1,7 @@
-"""How claims are written, and what becomes of writes that fail: docs/spec/dra.md §3.10, §10.5, rows 264, 272–275, 292–297."""
+"""Claims are written in steps, and failed writes are retried or reported.
+
+Specification: docs/spec/dra.md §3.10, §10.5, rows 264, 272–275, 292–297.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ from simulator.builders.core import Builder
 from tests.unit.plugins.dra.served import ASKING, HELD, LOST, Served, Step, fails, loses_answers, nothing, steps, using
 from tests.unit.plugins.dra.writings import BUSY, CHANGED, DONE, OTHER, PROTECTED, begun, touched
 
-# -- what is written -------------------------------------------------------------------------------------------------------
+# -- writes ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("things", "claims", "writes"), [
@@ -30,7 +33,7 @@ from tests.unit.plugins.dra.writings import BUSY, CHANGED, DONE, OTHER, PROTECTE
     pytest.param((ASKING,), ("c", "c"), ["protect c", "allocate c"], id="§2.2 a claim that is listed twice"),
 ])  # fmt: skip
 async def test_what_is_written(things: tuple[Builder[Any], ...], claims: tuple[str, ...], writes: list[str]) -> None:
-    """And nothing is in flight then, nothing unconfirmed."""
+    """After the writes no claim is in flight or unconfirmed."""
     world = Served(*things)
     under = world.reserved(using(*claims))
 
@@ -42,7 +45,7 @@ async def test_what_is_written(things: tuple[Builder[Any], ...], claims: tuple[s
 
 
 async def test_devices_are_in_use_without_a_gap() -> None:
-    """272: in flight, then as the claim that was answered, then as the watch shows it."""
+    """272: the devices count as in flight, then as in the server's response, then as in the watch."""
     world, under = begun()
     seen: list[tuple[list[str], list[str]]] = []
     world.writer.on_claim_written = lambda *_: seen.append((world.in_flight, world.used))
@@ -54,7 +57,7 @@ async def test_devices_are_in_use_without_a_gap() -> None:
 
 
 async def test_another_pod_of_the_claim_goes_on_as_soon_as_it_is_written() -> None:
-    """§1.4, 277, 295: both reserve, each for itself."""
+    """§1.4, 277, 295: each pod adds a separate reservation."""
     world, under = begun()
     assert "" == await world.bound(under)
     second = world.reserved(using("c", name="q"))
@@ -66,7 +69,7 @@ async def test_another_pod_of_the_claim_goes_on_as_soon_as_it_is_written() -> No
 
 
 async def test_the_second_of_two_pods_reserves_while_the_first_waits_for_its_watch() -> None:
-    """§10.5: it has to look as well, for the devices are not confirmed yet."""
+    """§10.5: the second pod also checks for conflicts, because the devices are not confirmed yet."""
     world, under = begun()
     first = asyncio.ensure_future(world.pre_bind(under))
     await world.clock.settle()
@@ -79,7 +82,7 @@ async def test_the_second_of_two_pods_reserves_while_the_first_waits_for_its_wat
     assert (None, None) == (first.result(), second.result())
 
 
-# -- what fails ------------------------------------------------------------------------------------------------------------
+# -- failing writes ----------------------------------------------------------------------------------------------------
 
 
 def deleting(world: Served) -> None:
@@ -115,11 +118,11 @@ def all_of(*some: Step) -> Step:
 
 
 @pytest.mark.parametrize(("happens", "problem", "writes"), [
-    pytest.param([touched], "", ["protect c", *DONE], id="274 somebody wrote between Reserve and the finalizer"),
+    pytest.param([touched], "", ["protect c", *DONE], id="274 another client wrote between Reserve and the finalizer"),
     pytest.param([nothing, touched], "", [*DONE, "allocate c"], id="274 between finalizer and devices"),
     pytest.param([nothing, all_of(lambda world: world.put(replace(world.rewrite("c"),
         metadata=replace(world.rewrite("c").metadata, finalizers=()))))], "", [*DONE, *DONE],
-        id="274 the finalizer was taken away meanwhile: added again"),
+        id="274 the finalizer was removed before the allocation: added again"),
     pytest.param([fails(BUSY)], "", ["protect c", *DONE], id="429: waited for"),
     pytest.param([nothing, fails(Unavailable("500"))], "", [*DONE, "allocate c"], id="5xx: tried again"),
     pytest.param([fails(CHANGED)] * 5,
@@ -141,7 +144,7 @@ def all_of(*some: Step) -> Step:
     pytest.param([fails(Fenced("does not lead"))], "add finalizer to claim default/c: does not lead", ["protect c"],
         id="not leading"),
     pytest.param([nothing, all_of(allocated_elsewhere)], "claim default/c got allocated elsewhere in the meantime",
-        DONE, id="293 somebody else allocated it"),
+        DONE, id="293 another scheduler allocated it"),
     pytest.param([all_of(deleting, fails(CHANGED))], "claim default/c got deleted in the meantime", ["protect c"],
         id="294 being deleted"),
     pytest.param([all_of(gone, fails(CHANGED))], "claim default/c got deleted in the meantime", ["protect c"],
@@ -152,7 +155,7 @@ def all_of(*some: Step) -> Step:
         "add allocation and reservation to claim default/c: not found", DONE, id="294 not found"),
 ])  # fmt: skip
 async def test_writes_that_fail(happens: list[Step], problem: str, writes: list[str]) -> None:
-    """What is said; the devices are free again after Unreserve unless the claim has them."""
+    """The bind returns `problem`; the devices are free after Unreserve unless the claim has them."""
     world, under = begun()
     steps(world, *happens)
 
@@ -167,7 +170,7 @@ async def test_writes_that_fail(happens: list[Step], problem: str, writes: list[
 
 
 async def test_a_busy_server_is_waited_for_as_long_as_it_says() -> None:
-    """429 with Retry-After."""
+    """The server returned 429 with Retry-After."""
     world, under = begun()
     steps(world, fails(BUSY))
     task = asyncio.ensure_future(world.pre_bind(under))
@@ -179,7 +182,7 @@ async def test_a_busy_server_is_waited_for_as_long_as_it_says() -> None:
 
 
 async def test_conflicts_and_lost_answers_are_counted() -> None:
-    """Each once."""
+    """Each conflict and each lost answer counts once."""
     world, under = begun()
     steps(world, fails(CHANGED), fails(BUSY))
     loses_answers(world, LOST, only="allocate")
@@ -190,7 +193,7 @@ async def test_conflicts_and_lost_answers_are_counted() -> None:
 
 
 async def test_a_claim_that_cannot_be_read_any_more() -> None:
-    """Bad input: object and field."""
+    """The error names the object and the field."""
     world, under = begun()
     broken = Broken("ResourceClaim", Metadata(name="c", namespace="default"), "status.allocation: expected object")
     steps(world, all_of(lambda world: world.put(broken), fails(CHANGED)))
@@ -201,7 +204,7 @@ async def test_a_claim_that_cannot_be_read_any_more() -> None:
 
 
 async def test_a_claim_that_lost_its_devices_between_pre_filter_and_the_write() -> None:
-    """§3.10 f."""
+    """§3.10 f: the write fails with an error about the deallocation."""
     world = Served(HELD)
     under = world.reserved(using("c"))
     steps(world, deallocated)
@@ -209,11 +212,11 @@ async def test_a_claim_that_lost_its_devices_between_pre_filter_and_the_write() 
     assert "claim default/c got deallocated elsewhere in the meantime" == await world.bound(under)
 
 
-# -- a second attempt --------------------------------------------------------------------------------------------------------
+# -- a second attempt --------------------------------------------------------------------------------------------------
 
 
 async def test_a_second_attempt_waits_until_the_first_has_given_back() -> None:
-    """Or the pod would run with a claim whose reservation is taken away behind it."""
+    """Otherwise the pod would run with a claim whose reservation is removed later."""
     world, under = begun()
     assert "" == await world.bound(under)
     hold = world.writer.claim_hold = asyncio.Event()

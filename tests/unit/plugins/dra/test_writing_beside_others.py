@@ -1,4 +1,4 @@
-"""Another scheduler gives the same devices: we yield (docs/spec/dra.md §10.5)."""
+"""Another scheduler allocates the same devices, and our claim yields (docs/spec/dra.md §10.5)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from tests.unit.plugins.dra.writings import DONE, OTHER, begun, taken_by_other, 
 TAKEN = "claim default/c: device a/n1/d0 got allocated to another claim in the meantime"
 
 
-async def test_devices_of_somebody_else_are_given_back_though_the_claim_changed_meanwhile() -> None:
-    """A driver writes its status just then."""
+async def test_devices_of_another_claim_are_given_back_although_our_claim_changed() -> None:
+    """A driver writes the status of the claim at the same time."""
     world, under = begun(ASKING, OTHER)
     steps(world, nothing, taken_by_other, touched)
 
@@ -23,8 +23,8 @@ async def test_devices_of_somebody_else_are_given_back_though_the_claim_changed_
     assert [] == world.devices_of("c")
 
 
-async def test_devices_of_somebody_else_that_another_pod_of_the_claim_uses_by_now() -> None:
-    """The one that is left gives them back."""
+async def test_devices_of_another_claim_that_a_second_pod_of_our_claim_uses() -> None:
+    """The next attempt frees the devices, when no second pod uses the claim."""
     world, under = begun(ASKING, OTHER)
     steps(world, taken_by_other, only="allocate")
     first = asyncio.ensure_future(world.pre_bind(under))
@@ -46,7 +46,7 @@ async def test_devices_of_somebody_else_that_another_pod_of_the_claim_uses_by_no
 
 
 async def test_a_watch_that_does_not_show_what_we_wrote() -> None:
-    """The pod is tried again, the devices stay, and are looked at again then."""
+    """PreBind fails and the claim keeps its devices. The next attempt checks them again."""
     world, under = begun()
 
     said = await world.bound(under, relays=False)
@@ -64,7 +64,7 @@ async def test_a_watch_that_does_not_show_what_we_wrote() -> None:
 
 
 async def test_a_claim_that_is_deleted_before_the_watch_shows_it() -> None:
-    """Nothing to give back."""
+    """PreBind has no devices to free."""
     world, under = begun()
     task = asyncio.ensure_future(world.pre_bind(under))
     await world.clock.settle()
@@ -78,7 +78,7 @@ async def test_a_claim_that_is_deleted_before_the_watch_shows_it() -> None:
 
 
 async def test_an_attempt_that_takes_as_long_as_it_may_is_not_taken_for_a_watch_that_is_behind() -> None:
-    """What the watch shows waits for the attempt's end; its rests come on top of what it may search."""
+    """The watch is applied only after the attempt. The pauses of an attempt add to its search time."""
     world = Served(ASKING)
     binding = asyncio.ensure_future(world.pre_bind(world.reserved(using("c"))))
     await world.clock.settle()

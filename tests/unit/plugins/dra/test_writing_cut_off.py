@@ -1,4 +1,4 @@
-"""Writes of claims whose answer is lost, or that are cancelled on the wire: the two ways in which a device is given twice."""
+"""A device must not be given twice when the answer of a write is lost or the write is cancelled."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from simulator.builders.claims import a_claim
 from tests.unit.plugins.dra.served import ASKING, LOST, Served, fails, loses_answers, nothing, steps, using
 from tests.unit.plugins.dra.writings import DONE, OTHER, begun
 
-# -- lost answers: the first way in which a device is given twice ---------------------------------------------------------
+# -- lost answers ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("lost", "writes"), [
-    pytest.param([LOST], ["protect c", "allocate c"], id="of the finalizer: it is there"),
-    pytest.param([None, LOST], DONE, id="of devices and reservation: they are there"),
+    pytest.param([LOST], ["protect c", "allocate c"], id="the answer of the finalizer is lost"),
+    pytest.param([None, LOST], DONE, id="the answer of the devices and the reservation is lost"),
 ])  # fmt: skip
 async def test_a_lost_answer_of_a_write_that_was_carried_out(lost: list[ApiError | None], writes: list[str]) -> None:
-    """It is read, and nothing is written twice."""
+    """The plugin reads the claim, and writes nothing twice."""
     world, under = begun()
     loses_answers(world, *lost)
 
@@ -31,7 +31,7 @@ async def test_a_lost_answer_of_a_write_that_was_carried_out(lost: list[ApiError
 
 
 async def test_a_lost_answer_of_a_write_that_was_not_carried_out() -> None:
-    """It is read, and written again."""
+    """The plugin reads the claim, and repeats the write."""
     world, under = begun()
     steps(world, nothing, fails(LOST))
 
@@ -41,7 +41,7 @@ async def test_a_lost_answer_of_a_write_that_was_not_carried_out() -> None:
 
 
 async def test_devices_stay_in_use_until_a_lost_answer_is_settled() -> None:
-    """Committed, unanswered, unreadable, and the pod is cancelled: nobody else gets the device meanwhile."""
+    """The write is committed, the claim is unreadable and the pod is cancelled: no other pod gets the device."""
     world, under = begun(ASKING, a_claim("d").request("r", "A", count=2))
     loses_answers(world, LOST, only="allocate")
     is_down = True
@@ -72,8 +72,8 @@ async def test_devices_stay_in_use_until_a_lost_answer_is_settled() -> None:
 
 
 @pytest.mark.parametrize("refusal", [Unauthorized("not yet"), Forbidden("not yet")], ids=["401", "403"])
-async def test_a_server_that_has_just_begun_may_refuse_to_show_what_became_of_a_write(refusal: ApiError) -> None:
-    """The answer was lost because it ended; it knows nobody for some seconds, and then whose devices these are."""
+async def test_a_restarted_server_may_refuse_to_return_a_written_claim(refusal: ApiError) -> None:
+    """A restart lost the answer. The server refuses every caller for some seconds, and then returns the claim."""
     world, under = begun()
     loses_answers(world, LOST, only="allocate")
     in_use: list[list[str]] = []
@@ -94,15 +94,15 @@ def refused(world: Served, info: PodInfo) -> dict[str, str]:
     return {node_name: text for node_name, (_, text) in world.refusals(info).items()}
 
 
-# -- cancelled: the second way ---------------------------------------------------------------------------------------------
+# -- cancelled writes --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("held", "writes", "devices"), [
-    pytest.param("protect", ["protect c"], [], id="while the finalizer is on the wire: no devices are written"),
-    pytest.param("allocate", [*DONE, "unreserve c"], ["n1/d0"], id="while the devices are: they are the claim's"),
+    pytest.param("protect", ["protect c"], [], id="the finalizer is on the wire: no devices are written"),
+    pytest.param("allocate", [*DONE, "unreserve c"], ["n1/d0"], id="the devices are on the wire: the claim keeps them"),
 ])  # fmt: skip
 async def test_cancelled_while_a_write_is_on_the_wire(held: str, writes: list[str], devices: list[str]) -> None:
-    """Another plugin's PreBind has failed: the answer is awaited and taken in before anything is undone."""
+    """The PreBind of another plugin has failed: the answer is awaited and applied before the rollback."""
     world, under = begun()
     world.relay()
     hold = asyncio.Event()
@@ -131,7 +131,7 @@ async def test_cancelled_while_a_write_is_on_the_wire(held: str, writes: list[st
 
 
 async def test_cancelled_between_two_claims() -> None:
-    """The first keeps its devices, the second never gets any."""
+    """The first claim keeps its devices, and the second claim never gets a device."""
     world = Served(ASKING, OTHER)
     under = world.reserved(using("c", "o"))
     hold = asyncio.Event()

@@ -1,4 +1,4 @@
-"""Searches that take long: others have turns meanwhile, nothing else is different, and there is an end to it.
+"""Long searches yield to the event loop, return the same results as short ones, and end.
 
 Time passes with the work, not with looks at the clock: a step of a search, an expression evaluated, a choice of partitions
 weighed take a tenth of a millisecond each.
@@ -44,7 +44,7 @@ SOME = MANY[:40]
 
 @pytest.fixture(autouse=True)
 def _work_takes_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the world that is `slow`."""
+    """Let each step take time in the world of `slow`."""
     for owner, name in ((Allocator, "_take"), (Feasibility, "solve"), (Selectors, "_evaluating")):
         monkeypatch.setattr(owner, name, _slowly(getattr(owner, name)))
 
@@ -62,7 +62,7 @@ def _slowly(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def puzzle(node: str, *, room: int = 180, seed: int = 2) -> list[SliceBuilder]:
-    """Partitions in such amounts that it takes many steps to see which ten fit, if any."""
+    """Return partitions of which many steps are needed to find ten that fit, or that none fit."""
     chance = random.Random(seed)
     devices = []
     for at in range(60):
@@ -73,7 +73,7 @@ def puzzle(node: str, *, room: int = 180, seed: int = 2) -> list[SliceBuilder]:
 
 
 def unlike(nodes: Sequence[str]) -> list[Builder[Any]]:
-    """One device on each, of a kind of its own."""
+    """Return one device per node, each of a different kind."""
     return [a_slice(name, "a", a_device("d").attr("uuid", f"uuid-{name}")) for name in nodes]
 
 
@@ -87,15 +87,15 @@ def _a_hard_node(room: int) -> Trying:
     return Trying(*puzzle("n1", room=room), TEN)
 
 
-def _beside_a_nominated_pod() -> Trying:
-    """It is tried in the cache, as if that pod were there."""
+def _with_a_nominated_pod() -> Trying:
+    """The attempt evaluates the node as if the nominated pod were on it."""
     world = _a_hard_node(200)
     world.nominated.by_node["n1"] = (pod_info(pod("other").uid("other").set({"spec": {"priority": 10}}).typed()),)
     return world
 
 
 def _held_by_lesser_pods(room: int) -> Trying:
-    """Whether the devices would do if they had gone is hard to say, and then with each of them that comes back."""
+    """The search without the lower-priority pods is hard, and so is the search with each one that returns."""
     world = _a_hard_node(room)
     for at in range(3):
         held = a_claim(f"h{at}").request("r", "A").reserved_for(f"lesser{at}", f"lesser{at}")
@@ -106,7 +106,7 @@ def _held_by_lesser_pods(room: int) -> Trying:
 
 
 def _full_of_lesser_pods() -> Trying:
-    """On each node one of them has all devices: would these do if that pod had gone?"""
+    """On each node one lower-priority pod holds all devices, so preemption searches without it."""
     world = Trying(a_claim("c").request("r", "A", count=8), nodes=MANY)
     for name in MANY:
         devices = [a_device(f"d{at}").attr("uuid", f"uuid-{name}") for at in range(8)]
@@ -121,7 +121,7 @@ HARD = [
     pytest.param(partial(_a_hard_node, 180), ("c",), "", id="Verify: ten partitions that do not fit"),
     pytest.param(partial(_a_hard_node, 200), ("c",), "", id="Verify: ten partitions that hardly fit"),
     pytest.param(partial(_a_hard_node, 200), ("c",), "n1", id="the node that the pod is nominated to"),
-    pytest.param(_beside_a_nominated_pod, ("c",), "", id="a node that another pod is nominated to"),
+    pytest.param(_with_a_nominated_pod, ("c",), "", id="a node that another pod is nominated to"),
     pytest.param(partial(_held_by_lesser_pods, 180), ("c",), "", id="preemption that does not help"),
     pytest.param(partial(_held_by_lesser_pods, 200), ("c",), "", id="preemption that may help"),
     pytest.param(lambda: Trying(*puzzle("n1"), *puzzle("n2", room=200), TEN, nodes=("n1", "n2")), ("c",), "",
@@ -130,7 +130,7 @@ HARD = [
         id="devices that several nodes see"),
     pytest.param(lambda: Trying(*unlike(MANY), LISTED, nodes=MANY), ("c",), "", id="lists, no two nodes are alike"),
     pytest.param(lambda: Trying(*unlike(MANY), HELD, ONE, nodes=MANY), ("h", "c"), "",
-        id="beside a claim that is usable on some"),
+        id="with a claim that is usable on some nodes"),
     pytest.param(lambda: Trying(*unlike(MANY), ONE, nodes=MANY, ours=PARITY), ("c",), "",
         id="parity verifies every node"),
 ]  # fmt: skip
@@ -150,7 +150,7 @@ def slow(make: Callable[[], Trying]) -> Trying:
 
 
 @pytest.mark.parametrize(("make", "claims", "nominated"), HARD)
-def test_others_have_a_turn_every_few_milliseconds(
+def test_a_search_yields_every_few_milliseconds(
     make: Callable[[], Trying], claims: Sequence[str], nominated: str
 ) -> None:
     world = slow(make)
@@ -161,7 +161,7 @@ def test_others_have_a_turn_every_few_milliseconds(
         last = world.clock.now()
 
     assert len(gaps) > 1
-    assert max(gaps) < 4 * TURN_S  # one choice is up to sixty tries, and what is looked at ahead has 5 ms of its own
+    assert max(gaps) < 4 * TURN_S  # one choice is up to sixty tries, and the search ahead has a separate limit of 5 ms
 
 
 @pytest.mark.parametrize(("make", "claims", "nominated"), HARD)
@@ -175,7 +175,7 @@ def test_turns_make_no_difference(make: Callable[[], Trying], claims: Sequence[s
 def test_an_attempt_that_is_given_up_in_a_turn_leaves_nothing_behind(
     make: Callable[[], Trying], claims: Sequence[str], nominated: str
 ) -> None:
-    """Wherever that is; and the next one finds what it would have found."""
+    """The turn does not matter, and the next attempt has the same result as without the cancelled one."""
     undisturbed = told(run(make().attempt(*claims, nominated=nominated)))
     turns = sum(1 for _ in slow(make).attempt(*claims, nominated=nominated))
     for turn in {1, turns // 2 or 1, turns}:
@@ -197,11 +197,11 @@ def test_nothing_takes_a_turn_when_nothing_is_hard() -> None:
     assert list(world.attempt("c")) == []
 
 
-# -- what is written meanwhile ---------------------------------------------------------------------------------------------
+# -- writes during an attempt ---------------------------------------------------------------------------------------------
 
 
 def four(node: str) -> SliceBuilder:
-    """Devices of which no two are alike, so that each costs an evaluation."""
+    """Return devices of which no two are alike, so that each costs an evaluation."""
     return a_slice(node, "a", *(a_device(f"d{at}").attr("u", at) for at in range(4)))
 
 
@@ -211,7 +211,7 @@ def all_four(claim: str, node: str) -> ClaimBuilder:
 
 
 def given_back(claim: ResourceClaim) -> ResourceClaim:
-    """As the server answers when an errand of ours has taken the devices away."""
+    """Return the claim as the server returns it after a background write of ours has freed the devices."""
     metadata = msgspec.structs.replace(claim.metadata, resource_version=str(claim.version + 50))
     status = msgspec.structs.replace(claim.status, allocation=None)
     return msgspec.structs.replace(claim, metadata=metadata, status=status)
@@ -219,10 +219,8 @@ def given_back(claim: ResourceClaim) -> ResourceClaim:
 
 @pytest.mark.parametrize("turn", [1, 2, 3])
 @pytest.mark.parametrize("freed", ["n1", "n2"])
-def test_devices_that_are_given_back_during_a_rest_are_not_taken_for_those_of_another_node(
-    freed: str, turn: int
-) -> None:
-    """Both nodes were alike when the search began; what it then finds on one must not be kept for the other."""
+def test_devices_that_are_freed_during_a_turn_do_not_count_as_those_of_another_node(freed: str, turn: int) -> None:
+    """Both nodes were alike when the search began. A later result of one must not be cached for the other."""
     world = slow(
         lambda: Trying(four("n1"), four("n2"), all_four("h1", "n1"), all_four("h2", "n2"), ONE, nodes=("n1", "n2"))
     )
@@ -242,8 +240,8 @@ def test_devices_that_are_given_back_during_a_rest_are_not_taken_for_those_of_an
     assert {each.pool for each in taken} == {freed}
 
 
-def test_what_is_written_during_a_rest_counts_when_the_attempt_is_over() -> None:
-    """Also when it is given up."""
+def test_a_write_during_a_turn_counts_when_the_attempt_is_over() -> None:
+    """A cancelled attempt applies the write, too."""
     world = slow(lambda: Trying(four("n1"), all_four("h", "n1"), ONE, nodes=("n1",)))
     world.slow = TURN_S * 1.2
     attempt = world.attempt("c")
@@ -257,7 +255,7 @@ def test_what_is_written_during_a_rest_counts_when_the_attempt_is_over() -> None
     assert isinstance(run(world.attempt("c")), Scheduled)
 
 
-# -- there is an end to it -------------------------------------------------------------------------------------------------
+# -- time limits -------------------------------------------------------------------------------------------------
 
 
 def timed_out(node: str) -> str:
@@ -265,7 +263,7 @@ def timed_out(node: str) -> str:
 
 
 def test_filter_timeout_ends_the_search_of_a_node() -> None:
-    """With upstream's words; and it is not begun again at once, for it would take as long again."""
+    """The message is upstream's. The search does not start again at once, because it would take as long again."""
     args = DynamicResourcesArgs(filter_timeout_s=1.0)
     world = slow(lambda: Trying(*puzzle("n1"), TEN, args=args))
     world.slow = 0.05
@@ -283,8 +281,8 @@ def test_filter_timeout_ends_the_search_of_a_node() -> None:
     assert 1.0 < took_again_s < 10.0
 
 
-def test_what_took_too_long_beside_devices_that_are_kept_may_be_quick_without_them() -> None:
-    """Where several nodes see them: nothing tells then that they are not kept any more."""
+def test_a_search_that_timed_out_with_kept_devices_may_be_quick_without_them() -> None:
+    """Several nodes see the devices, so no change of a node shows that they are no longer kept."""
     world = slow(lambda: Trying(*[each.everywhere() for each in puzzle("n1", room=200)], TEN))
     world.devices.on_nodes.catch_up()
     boards, devices, slot = world.plugin._verdicts, world.devices, world.cluster.nodes.present.bit_length() - 1
@@ -306,7 +304,7 @@ def test_turns_are_not_counted_against_a_search() -> None:
     args = DynamicResourcesArgs(filter_timeout_s=1.0)
     world = slow(lambda: Trying(*puzzle("n1", room=200), TEN, args=args))
 
-    def others() -> Work[Outcome]:
+    def interrupted() -> Work[Outcome]:
         attempt = world.attempt("c")
         while True:
             try:
@@ -316,12 +314,12 @@ def test_turns_are_not_counted_against_a_search() -> None:
             world.worked(1.0)
             yield
 
-    assert isinstance(run(others()), Scheduled)
+    assert isinstance(run(interrupted()), Scheduled)
 
 
 @pytest.mark.parametrize("ours", [FIRST_FIT, PARITY], ids=["as a rule", "parity"])
-def test_one_pod_keeps_others_waiting_for_so_long_at_most(ours: KubestowArgs) -> None:
-    """Over however many nodes; what was found out is kept, so that an attempt comes to an end after some. Parity waits."""
+def test_one_pod_blocks_other_pods_for_a_limited_time(ours: KubestowArgs) -> None:
+    """The number of nodes does not matter. Results are cached, so a later attempt finishes. Parity waits."""
     world = slow(lambda: Trying(*unlike(SOME), LISTED, nodes=SOME, ours=ours))
     world.slow = 1.0
     outcomes: list[Outcome] = []
@@ -340,7 +338,7 @@ def test_one_pod_keeps_others_waiting_for_so_long_at_most(ours: KubestowArgs) ->
 
 
 def test_an_attempt_comes_to_an_end_also_over_many_nodes_that_all_take_too_long() -> None:
-    """Twelve of no two alike: more than can be looked at within a minute, in which what took too long is not begun again."""
+    """Twelve nodes differ: a minute is too short for all, and a search that timed out does not restart within it."""
     nodes = MANY[:12]
     hard = [each for at, name in enumerate(nodes) for each in puzzle(name, seed=at)]
     options = (an_option("ten", "A", count=10), an_option("nine", "A", count=9))

@@ -1,4 +1,4 @@
-"""A cluster with devices and a cycle over it, for whole attempts of pods that ask for devices."""
+"""A cluster with devices and a scheduling cycle, for whole attempts of pods that request devices."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.unit.plugins.dra.world import World
 
 
 class Trying(World):
-    """With a cycle over it. `slow` says how many seconds a piece of work takes, 0 for none."""
+    """A world with a scheduling cycle. `slow` is the duration of a piece of work in seconds."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Trying(World):
         seed: int = 3,
         **more: Any,
     ) -> None:
-        """`before`: a plugin in front of DynamicResources."""
+        """`before` makes a plugin that runs before DynamicResources."""
         super().__init__(nodes=nodes, **more)
         self.show(*things)
         self.slow = 0.0
@@ -65,16 +65,16 @@ class Trying(World):
         return self.cycle.attempt(pod_info(builder.typed()), 1)
 
     def worked(self, seconds: float) -> None:
-        """Time passes."""
+        """Advance the clock."""
         self.clock._now += seconds
 
     def held(self) -> tuple[object, ...]:
-        """What an attempt leaves behind if it is not undone."""
+        """Return the state that an attempt changes until it is undone."""
         return self.cluster.sizes(), list(self.devices.claims.in_flight()), self.devices.use.counts()
 
 
 def told(outcome: Outcome) -> object:
-    """The node and what was allocated, or why not."""
+    """Return the node and the allocated devices, or the message of the failure."""
     if isinstance(outcome, Scheduled):
         allocations: dict[str, AllocationResult] = outcome.state.get(STATE).allocations
         devices = {uid: [r.id for r in each.devices.results] for uid, each in allocations.items()}

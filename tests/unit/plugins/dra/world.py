@@ -1,4 +1,4 @@
-"""A cluster with devices and DynamicResources over it, driven point by point: for the tests of this room."""
+"""A cluster with devices and the plugin DynamicResources. The tests of this folder call each extension point."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _VERSION = "resourceVersion"
 
 @dataclass
 class Allocated:
-    """What one node gives: request → `pool/device` in order; the whole results beside."""
+    """The allocation on one node.
+
+    `devices` lists request and `pool/device` in order. `results` has the complete results.
+    """
 
     devices: list[tuple[str, str]]
     results: tuple[AllocationResult, ...]
@@ -40,7 +43,7 @@ class Allocated:
 
 @dataclass
 class World:
-    """Nodes n1 (region r1) and n2 (region r2), classes A and B of drivers a and b, and what else is shown (§9.0)."""
+    """Nodes n1 (region r1) and n2 (region r2), classes A and B of drivers a and b, and the shown objects (§9.0)."""
 
     gates: frozenset[str] = DEVICE_GATES_ON
     ours: KubestowArgs = FIRST_FIT
@@ -76,7 +79,7 @@ class World:
         return self.cluster.devices
 
     def show(self, *builders: Builder[Any]) -> None:
-        """What the watch shows."""
+        """Put the objects into the caches, as the watch does."""
         for builder in builders:
             obj = builder.typed()
             match obj:
@@ -98,7 +101,7 @@ class World:
         return slot
 
     def pod(self, *claims: str) -> PodInfo:
-        """A pod that uses these claims, by name."""
+        """Return a pod that uses the claims with these names."""
         builder = pod("p").uid("uid-p")
         for at, name in enumerate(claims):
             builder = builder.claim(f"e{at}", claim=name)
@@ -109,7 +112,7 @@ class World:
         return state, self.plugin.pre_filter(state, info, self.cluster.nodes.present)
 
     def filter(self, info: PodInfo) -> tuple[CycleState, Rejection | Skip | Groups]:
-        """Filter and Verify of every node, or what PreFilter said."""
+        """Run Filter and Verify for every node; return the result of PreFilter if it ends the attempt."""
         state, said = self.pre_filter(info)
         if said is not None:
             return state, said
@@ -125,7 +128,7 @@ class World:
         return state, groups
 
     def refusals(self, info: PodInfo) -> dict[str, tuple[Code, str]]:
-        """Node → code and text, for those refused."""
+        """Return code and text for each refused node."""
         _, said = self.filter(info)
         assert isinstance(said, dict), said
         return {
@@ -135,13 +138,13 @@ class World:
         }
 
     def reserve(self, info: PodInfo, node_name: str) -> tuple[CycleState, Rejection | None]:
-        """From PreFilter to Reserve on this node."""
+        """Run the extension points from PreFilter to Reserve on this node."""
         state, said = self.filter(info)
         assert isinstance(said, dict), said
         return state, self.plugin.reserve(state, info, node_name)
 
     def allocate(self, *claims: str, node_name: str = "n1") -> Allocated | Rejection:
-        """What the claims get there."""
+        """Return the devices that the claims get on this node, or the rejection."""
         info = self.pod(*claims)
         state, no = self.reserve(info, node_name)
         if no is not None:

@@ -1,4 +1,4 @@
-"""What the tests of written claims share: a pod whose devices are reserved, and what others do meanwhile."""
+"""Build a pod with reserved devices, and the writes of other clients, for the tests of written claims."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ BLIND = KubestowArgs(device_scoring="firstFit", device_double_check="none")
 
 
 def begun(*things: Builder[Any], ours: KubestowArgs = FIRST_FIT) -> tuple[Served, Under]:
-    """A pod with claim c, its devices reserved on n1."""
+    """Return a world and a pod with claim c, whose devices are reserved on n1."""
     world = Served(*(things or (ASKING,)), ours=ours)
     return world, world.reserved(using("c"))
 
 
 def taken_by_other(world: Served) -> None:
-    """Another scheduler gives d0 of n1 to claim o."""
+    """Allocate d0 of n1 to claim o, as another scheduler does."""
     world.rewrite("o", allocation=_d0(), reserved_for=(ConsumerReference("", "pods", "x", "x"),))
 
 
@@ -38,5 +38,5 @@ def _d0() -> AllocationResult:
 
 
 def touched(world: Served) -> None:
-    """Somebody writes something into claim c that is none of ours."""
+    """Write claim c as another client does, without a change to its devices."""
     world.rewrite("c")
