@@ -221,21 +221,20 @@ def _without_hidden_errors(case: DeviceCase) -> None:
     """Leave out errors that v1.36.3 meets, or does not meet, because of a defect.
 
     With list attributes it goes other ways, so no attribute is without a value. Of all devices it leaves out those that are used
-    up, so such requests are for no amount if they are an administrator's, and have no constraint where devices are shared.
+    up, so where devices are shared such requests are no administrator's and their claims have no constraint.
     """
     if LIST_TYPES in case.gates:
         for _, device in case.devices():
             for name, value in (device.get("attributes") or {}).items():
                 if not any(bool(one) or one is False or one == 0 for one in value.values()):
                     device["attributes"][name] = {"int": 0}
-    is_shared = any(device.get("allowMultipleAllocations") for _, device in case.devices())
-    for claim in case.claims:
-        every = [request for request in requests_of(claim) if request.get("allocationMode") == "All"]
-        for request in every:
-            if request.get("adminAccess"):
-                request.pop("capacity", None)
-        if every and is_shared:
-            claim["spec"]["devices"].pop("constraints", None)
+    if any(device.get("allowMultipleAllocations") for _, device in case.devices()):
+        for claim in case.claims:
+            every = [request for request in requests_of(claim) if request.get("allocationMode") == "All"]
+            for request in every:
+                request.pop("adminAccess", None)
+            if every:
+                claim["spec"]["devices"].pop("constraints", None)
 
 
 def concerns(constraint: Json, request: Json) -> bool:
