@@ -13,7 +13,7 @@ import pytest
 from tests.e2e.controlplane import build
 from tests.e2e.controlplane.build import Unavailable
 from tests.e2e.controlplane.gate import built_or_skip
-from tests.support.upstream import MAP, Upstream, all_lines, is_defined_in_go, rows
+from tests.support.upstream import MAP, Upstream, all_lines, is_defined_in_go, renamed, rows
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -22,8 +22,15 @@ STAGING = "staging/src/"
 
 
 def named() -> list[Upstream]:
-    """Return what the lines and the map name."""
-    return [*all_lines(), *(row.upstream for row in rows(MAP.read_text()))]
+    """Return what the lines and the map name, one name each, as it is called in the control plane's version."""
+    text = MAP.read_text()
+    names = {} if build.MINOR == "1.36" else renamed(text)
+    return [
+        Upstream(path, (new,), one.at)
+        for one in (*all_lines(), *(row.upstream for row in rows(text)))
+        for name in one.names
+        for path, new in [names.get((one.path, name), (one.path, name))]
+    ]
 
 
 def module_of(path: str) -> tuple[str, str]:
@@ -59,6 +66,13 @@ def problems(one: Upstream, directories: dict[str, Path]) -> list[str]:
         return [f"{one.at}: no file {one.path}"]
     source = file.read_text()
     return [f"{one.at}: {one.path} has no {name}" for name in one.names if not is_defined_in_go(name, source)]
+
+
+def test_what_the_list_of_renamed_names_has_is_named() -> None:
+    text = MAP.read_text()
+    shown = {(row.upstream.path, name) for row in rows(text) for name in row.upstream.names}
+    assert renamed(text)
+    assert set(renamed(text)) <= shown
 
 
 def test_everything_named_is_there(directories: dict[str, Path]) -> None:

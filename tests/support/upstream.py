@@ -15,6 +15,7 @@ WIDTH: Final = 120
 _NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?"
 _FORM = re.compile(rf" *Upstream: ((?:pkg|cmd|staging/src/k8s\.io)/[\w./-]+\.go) ({_NAME}(?:, {_NAME})*)")
 _ROW = re.compile(r"\| (.*?) \| (.*?) \|(?: (.*?))? \|")
+_RENAMED = re.compile(r"\* `(.+?)` `(.+?)` is now `(.+?)` `(.+?)`")
 _TYPED = r"(?:struct|interface|func)\b"
 
 
@@ -69,6 +70,11 @@ def all_lines() -> list[Upstream]:
 def rows(text: str) -> list[Row]:
     """Return the rows of the map. Raises ValueError for a row of another form."""
     return [_row(line) for line in text.splitlines() if line.startswith("| `")]
+
+
+def renamed(text: str) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return path and name in kube-scheduler 1.37 by those in 1.36, from the list of the map."""
+    return {(path, name): (new_path, new) for path, name, new_path, new in _RENAMED.findall(text)}
 
 
 def _row(line: str) -> Row:
