@@ -337,6 +337,10 @@ class SchedulingQueue:
             key, place = queued.info.key, queued.place.value
             yield QueueEntry(key, place, queued.attempts, plugins, deadline, node_name, source)
 
+    def pods(self) -> Iterator[PodInfo]:
+        """Yield every pod, in no order."""
+        return (queued.info for queued in (*self._places, *self._in_flight))
+
     # -- events and pods ---------------------------------------------------------------------------------------------
 
     def _replay(self, queued: QueuedPodInfo) -> QueueingStrategy:

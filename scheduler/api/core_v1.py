@@ -25,9 +25,10 @@ BoundedResourceMap: TypeAlias = Annotated[ResourceMap, msgspec.Meta(max_length=1
 
 
 class ResourceRequirements(Frozen, frozen=True):
-    """Requests. Limits are not read, because the API server has defaulted requests from them."""
+    """Requests and limits. Scheduling needs no limits, because the API server has defaulted requests from them."""
 
     requests: ResourceMap = {}
+    limits: ResourceMap = {}
 
 
 class ContainerPort(Frozen, frozen=True):

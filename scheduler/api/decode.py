@@ -92,16 +92,17 @@ def partly_read(raw: Any, hook: Hook) -> PartlyReadPod | None:
 
 
 def within_limits(pod: Pod) -> Pod:
-    """Return the pod. A bound one with more than 2,000 resource requests keeps only those of `_NATIVE`.
+    """Return the pod. A bound one with more than 2,000 requests and limits of resources keeps only those of `_NATIVE`.
 
     Raises ValueError for a pending one. Costs O(containers).
     """
     spec, status = pod.spec, pod.status
     statuses = (*status.container_statuses, *status.init_container_statuses)
-    maps = [each.resources.requests for each in (*spec.containers, *spec.init_containers)]
-    maps += [each.resources.requests for each in statuses if each.resources is not None]
-    maps += [each.allocated_resources or {} for each in statuses]
-    if sum(map(len, maps)) + len(spec.resources.requests) + len(spec.overhead) <= _MOST_REQUESTS:
+    parts = [each.resources for each in (*spec.containers, *spec.init_containers)]
+    parts += [each.resources for each in statuses if each.resources is not None]
+    maps = [each.allocated_resources or {} for each in statuses]
+    maps += [amounts for each in (*parts, spec.resources) for amounts in (each.requests, each.limits)]
+    if sum(map(len, maps)) + len(spec.overhead) <= _MOST_REQUESTS:
         return pod
     why = f"Expected at most {_MOST_REQUESTS} requests of resources in `$.spec`"
     if not spec.node_name:
@@ -123,7 +124,8 @@ def _with_native(container: Container) -> Container:
 
 
 def _native(resources: ResourceRequirements) -> ResourceRequirements:
-    return ResourceRequirements({name: amount for name, amount in resources.requests.items() if name in _NATIVE})
+    kept = ({n: q for n, q in each.items() if n in _NATIVE} for each in (resources.requests, resources.limits))
+    return ResourceRequirements(*kept)
 
 
 def _without_statuses(status: PodStatus) -> PodStatus:

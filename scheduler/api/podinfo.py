@@ -153,6 +153,27 @@ def requests_of(pod: Pod, *, resize_by_totals: bool = False) -> Requests:
     return _requests(pod, by_totals=resize_by_totals)[0]
 
 
+def spec_requests_of(pod: Pod) -> Requests:
+    """Return the exact requests of the specification in billionths, whatever a resize has allocated."""
+    spec = pod.spec
+    total = _aggregate(spec.containers, spec.init_containers, lambda container: _exact(container.resources.requests))
+    total |= _pod_level(_exact(spec.resources.requests))
+    _add(total, _exact(spec.overhead))
+    return total
+
+
+def limits_of(pod: Pod) -> Requests:
+    """Return the exact limits of the specification in billionths. Overhead counts where there is a limit.
+
+    Upstream: staging/src/k8s.io/component-helpers/resource/helpers.go PodLimits
+    """
+    spec = pod.spec
+    total = _aggregate(spec.containers, spec.init_containers, lambda container: _exact(container.resources.limits))
+    total |= _pod_level(_exact(spec.resources.limits))
+    _add(total, {name: nano for name, nano in _exact(spec.overhead).items() if total.get(name)})
+    return total
+
+
 def containers_alone(info: PodInfo) -> PodInfo:
     """Return the pod without its pod-level requests: those of its containers count. The pod runs nowhere, so no resize."""
     spec = msgspec.structs.replace(info.pod.spec, resources=ResourceRequirements())
@@ -170,9 +191,9 @@ def _requests(pod: Pod, *, by_totals: bool) -> tuple[Requests, int, int]:
     ]
     memo = _encode(
         (
-            [(c.resources, c.name if resized else "") for c in spec.containers],
-            [(c.resources, c.name if resized else "", c.restart_policy) for c in spec.init_containers],
-            spec.resources,
+            [(c.resources.requests, c.name if resized else "") for c in spec.containers],
+            [(c.resources.requests, c.name if resized else "", c.restart_policy) for c in spec.init_containers],
+            spec.resources.requests,
             spec.overhead,
             resized,
             status.resources,

@@ -5,7 +5,7 @@ Only wires things together: paths and formats are those of `server.endpoints`, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -20,6 +20,7 @@ from scheduler.kube.events import EventRecorder
 from scheduler.kube.informers import Mirrors
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.self_check import KINDS_SERVED, PERMISSIONS, SelfCheck
+from scheduler.metrics import pod_resources
 from scheduler.metrics.metrics import Metrics
 from scheduler.profiles.kopf_watch import Shell
 from scheduler.scheduler import Decisions
@@ -89,8 +90,16 @@ class Introspection:
             debug_queue=lambda: {"counts": decisions.pending, "entries": decisions.queue.entries},
             debug_cache=partial(cache_page, decisions.cluster),
             debug_pod=decisions.shown,
+            pod_resources=self._pod_resources,
             on_error=partial(self.errors.record, "endpoint"),
         )
+
+    def _pod_resources(self) -> Iterator[bytes]:
+        """Return the pieces of /metrics/resources; nothing on a replica that does not lead, as upstream."""
+        if not self.leadership.may_write():
+            return iter(())
+        infos = {info.uid: info for info in (*self.decisions.queue.pods(), *self.decisions.cluster.pods())}
+        return pod_resources.pieces([info.pod for info in infos.values()])
 
     def _readyz(self) -> Checks:
         """Return the checks. They are built for each request, because a change of profiles can add kinds."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
@@ -20,6 +20,7 @@ from aiohttp import http_exceptions, web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from scheduler.core.clock import Clock, SystemClock
+from scheduler.metrics.healthchecks import HealthcheckMetrics
 from scheduler.server.authorization import Refusal, RequestAttributes, RequestGate, certified
 from scheduler.server.cache_dump import Page, indented, pieces
 from scheduler.server.listening import Connection
@@ -76,6 +77,10 @@ class EndpointSources:
     debug_cache: Callable[[], Page]
     debug_pod: Callable[[str], object | None]
     sample: Callable[[], None] = field(default=lambda: None)
+    pod_resources: Callable[[], Iterator[bytes]] = field(default=lambda: iter(()))
+    """The pieces of /metrics/resources."""
+    healthchecks: HealthcheckMetrics = field(default_factory=HealthcheckMetrics)
+    """Counts the checks of all pages; /metrics/slis shows it."""
     on_error: Callable[[Exception], None] = field(
         default=lambda error: _log.error("an endpoint failed", exc_info=error)
     )
@@ -194,11 +199,13 @@ class Endpoints:
             ("healthz", self._sources.livez),
             ("readyz", self._sources.readyz),
         ):
-            page = _Health(name, checks, self._sources.on_error)
+            page = _Health(name, checks, self._sources)
             routes += [web.get(f"/{name}", page.all), web.get(f"/{name}/{{check}}", page.one)]
         return [
             *routes,
             web.get("/metrics", self._metrics),
+            web.get("/metrics/resources", self._resources),
+            web.get("/metrics/slis", self._slis),
             web.get("/configz", self._configz),
             web.get("/debug/queue", self._debug_queue),
             web.get("/debug/cache", self._debug_cache),
@@ -211,12 +218,17 @@ class Endpoints:
         rendering.add_done_callback(
             lambda _: self._scrapes.release()
         )  # not when the client has gone: rendering continues
-        body = await asyncio.shield(rendering)
-        return web.Response(body=body, headers=_HEADERS | {"Content-Type": CONTENT_TYPE_LATEST})
+        return _samples(await asyncio.shield(rendering))
 
     async def _render(self) -> bytes:
         self._sources.sample()
         return await asyncio.to_thread(self._sources.metrics)
+
+    async def _resources(self, request: web.Request) -> web.StreamResponse:
+        return await self._streamed(request, self._sources.pod_resources, CONTENT_TYPE_LATEST)
+
+    async def _slis(self, _: web.Request) -> web.StreamResponse:
+        return _samples(self._sources.healthchecks.render())
 
     async def _configz(self, _: web.Request) -> web.StreamResponse:
         return _json(self._sources.configz())
@@ -228,11 +240,16 @@ class Endpoints:
         return await self._in_pieces(request, self._sources.debug_cache)
 
     async def _in_pieces(self, request: web.Request, page: Callable[[], Page]) -> web.StreamResponse:
-        response = web.StreamResponse(headers=_HEADERS | {"Content-Type": "application/json"})
+        return await self._streamed(request, lambda: pieces(page()), "application/json")
+
+    async def _streamed(
+        self, request: web.Request, make: Callable[[], Iterator[bytes]], content_type: str
+    ) -> web.StreamResponse:
+        response = web.StreamResponse(headers=_HEADERS | {"Content-Type": content_type})
         async with self._long:
-            made = page()  # before the status is sent, because it may fail
+            made = make()  # before the status is sent, because it may fail
             await response.prepare(request)
-            for piece in pieces(made) if request.method != "HEAD" else ():
+            for piece in made if request.method != "HEAD" else ():
                 if piece:
                     await response.write(piece)
                 await asyncio.sleep(0)
@@ -253,10 +270,10 @@ class _Health:
     Remarks do not fail a page.
     """
 
-    def __init__(self, name: str, checks: Callable[[], Checks], on_error: Callable[[Exception], None]) -> None:
+    def __init__(self, name: str, checks: Callable[[], Checks], sources: EndpointSources) -> None:
         """Create the page. `checks` may return other checks each time."""
         self._name = name
-        self._on_error = on_error
+        self._sources = sources
         self._of_others = checks
 
     def _checks(self) -> Checks:
@@ -266,6 +283,8 @@ class _Health:
         excluded = set(request.query.getall("exclude", []))
         checks = self._checks()
         answers = {name: self._answer(check) for name, check in checks.items() if name not in excluded}
+        for name, answer in answers.items():
+            self._sources.healthchecks.observe(name, self._name, is_well=not _is_wrong(answer))
         is_well = not any(_is_wrong(answer) for answer in answers.values())
         if is_well and "verbose" not in request.query:
             return _text("ok")
@@ -288,7 +307,7 @@ class _Health:
         try:
             return check()
         except Exception as error:  # noqa: BLE001 (one check must not hide the rest)
-            self._on_error(error)
+            self._sources.on_error(error)
             return f"the check raised {type(error).__name__}"
 
 
@@ -332,6 +351,10 @@ def _last(response: web.Response) -> web.Response:
     """Close the connection after this answer."""
     response.force_close()
     return response
+
+
+def _samples(body: bytes) -> web.Response:
+    return web.Response(body=body, headers=_HEADERS | {"Content-Type": CONTENT_TYPE_LATEST})
 
 
 def _text(text: str, *, status: int = 200) -> web.Response:

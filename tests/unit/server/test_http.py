@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -134,6 +135,31 @@ async def test_a_failing_check_is_named_with_its_reason(server: Server) -> None:
     assert await server.get("/readyz/shutdown") == (200, "ok")
     assert await server.get("/livez") == (200, "ok")
     assert await server.get("/readyz?exclude=synced") == (200, "ok")
+
+
+async def test_service_level_indicators_count_the_checks_of_the_whole_pages(server: Server) -> None:
+    await server.get("/readyz")
+    server.wrong["synced"] = "Node: no list yet"
+    for path in ("/readyz", "/readyz/shutdown", "/readyz?exclude=ping", "/livez"):
+        await server.get(path)
+
+    status, said = await server.get("/metrics/slis")
+
+    assert status == 200
+    assert {line for line in said.splitlines() if re.match(r"kubernetes_healthchecks?(_total)?{", line)} == {
+        'kubernetes_healthcheck{name="ping",type="readyz"} 1.0',
+        'kubernetes_healthcheck{name="synced",type="readyz"} 0.0',
+        'kubernetes_healthcheck{name="shutdown",type="readyz"} 1.0',
+        'kubernetes_healthcheck{name="ping",type="livez"} 1.0',
+        'kubernetes_healthcheck{name="loop",type="livez"} 1.0',
+        'kubernetes_healthchecks_total{name="ping",status="success",type="readyz"} 2.0',
+        'kubernetes_healthchecks_total{name="synced",status="success",type="readyz"} 1.0',
+        'kubernetes_healthchecks_total{name="synced",status="error",type="readyz"} 2.0',
+        'kubernetes_healthchecks_total{name="shutdown",status="success",type="readyz"} 3.0',
+        'kubernetes_healthchecks_total{name="ping",status="success",type="livez"} 1.0',
+        'kubernetes_healthchecks_total{name="loop",status="success",type="livez"} 1.0',
+    }
+    assert "\nprocess_start_time_seconds " in said
 
 
 async def test_a_remark_is_shown_and_fails_nothing(server: Server) -> None:
