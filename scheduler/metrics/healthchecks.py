@@ -15,13 +15,13 @@ class HealthcheckMetrics:
         self._registry = CollectorRegistry()
         self._last = Gauge(
             "kubernetes_healthcheck",
-            "This metric records the result of a single healthcheck.",
+            "[STABLE] This metric records the result of a single healthcheck.",
             ("name", "type"),
             registry=self._registry,
         )
         self._results = Counter(
             "kubernetes_healthchecks",
-            "This metric records the results of all healthcheck.",
+            "[STABLE] This metric records the results of all healthcheck.",
             ("name", "type", "status"),
             registry=self._registry,
         )

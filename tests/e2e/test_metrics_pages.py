@@ -84,7 +84,7 @@ async def test_pages_are_those_of_kube_scheduler(control_plane_binaries: Path) -
         async with http.post("/apis/node.k8s.io/v1/runtimeclasses", json=RUNTIME_CLASS) as answer:
             assert answer.status == 201, await answer.text()
         await cluster.create(*(pod(name, SCHEDULER_NAME, {"containers": PLAIN} | spec) for name, spec in SPECS.items()))
-        with daemon(plane, flags=("--port", str(port))) as server:
+        with daemon(plane, flags=("--plain-port", str(port))) as server:
 
             async def all_are_bound() -> bool:
                 items = (await cluster.get(PODS, fieldSelector="spec.nodeName!="))["items"]
