@@ -56,7 +56,7 @@ def info(name: str = "p", **more: Any) -> PodInfo:
     return pod_info(pod(name, **more))
 
 
-def asking(name: str = "p", *, on: str = "", **requests: str) -> PodInfo:
+def pod_requesting(name: str = "p", *, on: str = "", **requests: str) -> PodInfo:
     """Return a pod of one container with these requests."""
     return info(name, on=on, containers=[container(**requests)])
 

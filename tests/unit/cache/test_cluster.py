@@ -7,7 +7,7 @@ import pytest
 from scheduler.api.decode import Broken
 from scheduler.api.meta import Metadata
 from scheduler.cache.cluster import AssumptionError, Cluster
-from tests.unit.objects import asking, cluster, container, info, node
+from tests.unit.objects import cluster, container, info, node, pod_requesting
 
 
 def cpu(seen: Cluster, name: str) -> int:
@@ -17,9 +17,9 @@ def cpu(seen: Cluster, name: str) -> int:
 
 def test_71_assume_then_add() -> None:
     seen = cluster(node("n1"))
-    seen.assume(asking("a", on="n1", cpu="1"))
+    seen.assume(pod_requesting("a", on="n1", cpu="1"))
     assumed = seen.is_assumed("a")
-    seen.add_pod(asking("a", on="n1", cpu="1"))
+    seen.add_pod(pod_requesting("a", on="n1", cpu="1"))
 
     assert (assumed, seen.is_assumed("a")) == (True, False)
     assert cpu(seen, "n1") == 1000
@@ -29,18 +29,18 @@ def test_71_assume_then_add() -> None:
 
 def test_72_assume_twice() -> None:
     seen = cluster(node("n1"), node("n2"))
-    seen.assume(asking("a", on="n1", cpu="1"))
+    seen.assume(pod_requesting("a", on="n1", cpu="1"))
     with pytest.raises(AssumptionError):
-        seen.assume(asking("a", on="n2", cpu="1"))
+        seen.assume(pod_requesting("a", on="n2", cpu="1"))
 
     assert (cpu(seen, "n1"), cpu(seen, "n2")) == (1000, 0)
 
 
 def test_73_assumed_here_bound_there() -> None:
     seen = cluster(node("n1"), node("n2"))
-    seen.assume(asking("a", on="n1", cpu="1"))
+    seen.assume(pod_requesting("a", on="n1", cpu="1"))
     before = seen.version("n2")
-    seen.add_pod(asking("a", on="n2", cpu="1"))
+    seen.add_pod(pod_requesting("a", on="n2", cpu="1"))
 
     assert (cpu(seen, "n1"), cpu(seen, "n2")) == (0, 1000)
     assert before != seen.version("n2")
@@ -51,18 +51,18 @@ def test_73_assumed_here_bound_there() -> None:
 def test_74_forget_what_was_not_assumed(known: str) -> None:
     seen = cluster(node("n1"), node("n2"))
     if known == "bound":
-        seen.add_pod(asking("a", on="n1", cpu="1"))
+        seen.add_pod(pod_requesting("a", on="n1", cpu="1"))
     if known == "elsewhere":
-        seen.assume(asking("a", on="n2", cpu="1"))
+        seen.assume(pod_requesting("a", on="n2", cpu="1"))
     before = (cpu(seen, "n1"), cpu(seen, "n2"), seen.sizes())
     with pytest.raises(AssumptionError):
-        seen.forget(asking("a", on="n1", cpu="1"))
+        seen.forget(pod_requesting("a", on="n1", cpu="1"))
 
     assert before == (cpu(seen, "n1"), cpu(seen, "n2"), seen.sizes())
 
 
 def test_83_stale_deletion() -> None:
-    seen = cluster(node("n1"), asking("a", on="n1", cpu="1"))
+    seen = cluster(node("n1"), pod_requesting("a", on="n1", cpu="1"))
     gone = seen.remove_pod("a")
 
     assert gone is not None
@@ -77,8 +77,8 @@ def test_84_85_pods_of_other_schedulers_count() -> None:
 
 
 def test_88_resize_is_followed() -> None:
-    seen = cluster(node("n1"), asking("a", on="n1", cpu="1"))
-    seen.update_pod(asking("a", on="n1", cpu="3"))
+    seen = cluster(node("n1"), pod_requesting("a", on="n1", cpu="1"))
+    seen.update_pod(pod_requesting("a", on="n1", cpu="3"))
 
     assert cpu(seen, "n1") == 3000
     assert seen.healed == 0
@@ -96,10 +96,10 @@ def test_contradictions_are_healed_and_counted_once(first: str | None, healed: i
     """Where upstream exits, the newest object wins."""
     seen = cluster(node("n1"), node("n2"))
     if first == "bound to n1":
-        seen.add_pod(asking("a", on="n1", cpu="1"))
+        seen.add_pod(pod_requesting("a", on="n1", cpu="1"))
     if first == "assumed on n1":
-        seen.assume(asking("a", on="n1", cpu="1"))
-    seen.update_pod(asking("a", on="n2", cpu="1"))
+        seen.assume(pod_requesting("a", on="n1", cpu="1"))
+    seen.update_pod(pod_requesting("a", on="n2", cpu="1"))
 
     assert (0, 1000, healed) == (cpu(seen, "n1"), cpu(seen, "n2"), seen.healed)
 

@@ -9,7 +9,7 @@ import pytest
 from scheduler.cache.cluster import Cluster
 from scheduler.core.changes import ChangeLog
 from scheduler.framework.memo import ByObjects, BySlots
-from tests.unit.objects import asking, cluster, node
+from tests.unit.objects import cluster, node, pod_requesting
 
 
 class Slots:
@@ -25,7 +25,7 @@ class Slots:
 @pytest.mark.parametrize(
     ("change", "forgets"),
     [
-        pytest.param(lambda c: c.add_pod(asking("a", on="n1", cpu="1")), False, id="pods do not matter"),
+        pytest.param(lambda c: c.add_pod(pod_requesting("a", on="n1", cpu="1")), False, id="pods do not matter"),
         pytest.param(lambda c: c.set_node(node("n1", cpu="9")), False, id="allocatable does not matter"),
         pytest.param(lambda c: c.set_node(node("n1", labels={"a": "b"})), True, id="labels matter"),
         pytest.param(lambda c: c.set_node(node("n1", taints=("a:NoSchedule",))), True, id="taints matter"),
@@ -47,7 +47,7 @@ def test_columns_that_grew_are_forgotten() -> None:
     memo: ByObjects[object] = ByObjects(seen.nodes)
     first = memo.get("shape", object)
     for at in range(seen.nodes.capacity):
-        seen.add_pod(asking(f"p{at}", on=f"ghost{at}"))
+        seen.add_pod(pod_requesting(f"p{at}", on=f"ghost{at}"))
 
     assert memo.get("shape", object) is not first
 
@@ -69,8 +69,8 @@ def test_by_slots_refreshes_what_changed() -> None:
     memo: BySlots[Slots] = BySlots(seen.nodes)
     kept = memo.get("shape", Slots)
     memo.get("shape", Slots)
-    seen.add_pod(asking("a", on="n2", cpu="1"))
-    seen.add_pod(asking("b", on="n2", cpu="1"))
+    seen.add_pod(pod_requesting("a", on="n2", cpu="1"))
+    seen.add_pod(pod_requesting("b", on="n2", cpu="1"))
 
     assert memo.get("shape", Slots) is kept
     assert kept.refreshed == [{seen.nodes.slot("n2")}]
@@ -85,6 +85,6 @@ def test_by_slots_starts_afresh(why: str, monkeypatch: pytest.MonkeyPatch) -> No
     kept = memo.get("shape", Slots)
     changes = {"too many changes": seen.nodes.capacity // 8 + 1, "log cut": 6, "grown": seen.nodes.capacity}[why]
     for at in range(changes):
-        seen.add_pod(asking(f"p{at}", on=f"ghost{at}" if why == "grown" else "n1"))
+        seen.add_pod(pod_requesting(f"p{at}", on=f"ghost{at}" if why == "grown" else "n1"))
 
     assert memo.get("shape", Slots) is not kept

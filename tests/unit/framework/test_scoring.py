@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from scheduler.framework.scoring import default_normalize, demands
-from tests.unit.objects import asking, cluster, node
+from tests.unit.objects import cluster, node, pod_requesting
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_demands() -> None:
         ("example.com/y", 5),
         ("odd", 6),
     ]
-    pod = asking(cpu="1", **{"example.com/x": "2"})
+    pod = pod_requesting(cpu="1", **{"example.com/x": "2"})
     scored = [(d.resource, d.amount, d.weight) for d in demands(pod, wanted, non_zero=True)]
     balanced = [(d.resource, d.amount, d.weight) for d in demands(pod, wanted, non_zero=False)]
 
@@ -53,7 +53,7 @@ def test_demands() -> None:
 
 def test_a_resource_that_no_node_has() -> None:
     nodes = cluster(node("n1")).nodes
-    (x,) = demands(asking(**{"example.com/x": "1"}), [("example.com/x", 1)], non_zero=True)
+    (x,) = demands(pod_requesting(**{"example.com/x": "1"}), [("example.com/x", 1)], non_zero=True)
 
     assert x.columns(nodes, slice(1)) is None
     assert x.of(nodes, 0) == (0, 0)

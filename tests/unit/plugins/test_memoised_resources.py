@@ -24,7 +24,7 @@ from scheduler.framework.status import Code
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from tests.examples import SLOW_SHARE, examples
-from tests.unit.objects import asking, handle, node
+from tests.unit.objects import handle, node, pod_requesting
 from tests.unit.plugins.ask import Refusals, named
 
 X = "example.com/x"
@@ -40,7 +40,7 @@ AMOUNTS = {
 }
 amounts = st.fixed_dictionaries({}, optional={name: st.sampled_from(texts) for name, texts in AMOUNTS.items()})
 SHAPES = [
-    asking(f"shape{at}", **requests)
+    pod_requesting(f"shape{at}", **requests)
     for at, requests in enumerate(
         (
             {},
@@ -74,14 +74,14 @@ def apply(seen: Cluster, step: tuple[str, int, dict[str, str], int], serial: int
         case "remove_node":
             seen.remove_node(name)
         case "add":
-            seen.add_pod(asking(f"p{serial}", on=name, **requests))
+            seen.add_pod(pod_requesting(f"p{serial}", on=name, **requests))
         case "remove":
             held = [pod.uid for pod in seen.pods() if pod.node_name == name]
             for uid in held[:1]:
                 seen.remove_pod(uid)
         case "many":
             for other in range(10 + at):
-                seen.add_pod(asking(f"p{serial}-{other}", on=f"n{other}", **requests))
+                seen.add_pod(pod_requesting(f"p{serial}-{other}", on=f"n{other}", **requests))
 
 
 class Slow:
@@ -233,7 +233,7 @@ def test_memos_follow_trials(
         apply(checked.seen, step, serial)
     for pod in SHAPES:
         checked.check(pod)
-    coming = [(asking(f"t{at}", **requests), f"n{where}") for at, (where, requests) in enumerate(extra)]
+    coming = [(pod_requesting(f"t{at}", **requests), f"n{where}") for at, (where, requests) in enumerate(extra)]
     with checked.seen.trial(add=coming, remove=list(checked.seen.pods())[:5]):
         for plugin in (*checked.fits.values(), checked.balance):
             for pod in SHAPES:

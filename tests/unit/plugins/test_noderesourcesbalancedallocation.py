@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
-from tests.unit.objects import asking, cluster, handle, info, node
+from tests.unit.objects import cluster, handle, info, node, pod_requesting
 from tests.unit.plugins.ask import scored
 
 X = "example.com/x"
@@ -19,7 +19,9 @@ TEN = {"cpu": "10", "memory": "10Gi"}
 @pytest.mark.parametrize(
     ("args", "things", "pod", "score"),
     [
-        pytest.param(None, [node(**TEN)], asking(cpu="5", memory="5Gi"), 75, id="138 50 % and 50 % on an empty node"),
+        pytest.param(
+            None, [node(**TEN)], pod_requesting(cpu="5", memory="5Gi"), 75, id="138 50 % and 50 % on an empty node"
+        ),
         pytest.param(None, [node(**TEN)], info(), None, id="139 a pod without requests is skipped"),
     ],
 )

@@ -14,7 +14,7 @@ from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.status import Code
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.noderesourcesfit.plugin import curve, percent
-from tests.unit.objects import asking, cluster, container, handle, info, node
+from tests.unit.objects import cluster, container, handle, info, node, pod_requesting
 from tests.unit.plugins.ask import hinted, refused, scored
 
 GREW = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE)
@@ -33,12 +33,12 @@ def full(count: int) -> list[PodInfo]:
 @pytest.mark.parametrize("offered_elsewhere", [False, True], ids=["by no node", "by another node"])
 def test_what_a_node_does_not_offer_is_not_given_back(offered_elsewhere: bool) -> None:
     """A pod on it, which was bound by hand, holds none, so its end frees nothing."""
-    holder = asking("holder", on="n1", **{X: "2"})
+    holder = pod_requesting("holder", on="n1", **{X: "2"})
     more = [node("n2", **{X: "2"})] if offered_elsewhere else []
     world = cluster(node("n1"), holder, *more)
     slot = world.nodes.slot("n1")
     assert slot is not None
-    room = NodeResourcesFit(None, handle(world)).tally(CycleState(), asking(**{X: "2"}), slot)
+    room = NodeResourcesFit(None, handle(world)).tally(CycleState(), pod_requesting(**{X: "2"}), slot)
 
     room.remove(holder)
 
@@ -51,13 +51,20 @@ def test_what_a_node_does_not_offer_is_not_given_back(offered_elsewhere: bool) -
 @pytest.mark.parametrize(
     ("things", "pod", "verdict"),
     [
-        pytest.param([node()], asking(cpu="5"), no("Insufficient cpu", final=True), id="162 larger than the node"),
-        pytest.param([node(pods="2"), *full(2)], info(), no("Too many pods"), id="161 pods 2 of 2"),
-        pytest.param([node()], asking(**{X: "1"}), no(f"Insufficient {X}", final=True), id="163 node without it"),
         pytest.param(
-            [node(), asking("a", on="n1", cpu="5")], info(), None, id="165 zero-request pod on an over-committed node"
+            [node()], pod_requesting(cpu="5"), no("Insufficient cpu", final=True), id="162 larger than the node"
         ),
-        pytest.param([node()], asking(storage="1"), None, id="a name that no node counts is ignored"),
+        pytest.param([node(pods="2"), *full(2)], info(), no("Too many pods"), id="161 pods 2 of 2"),
+        pytest.param(
+            [node()], pod_requesting(**{X: "1"}), no(f"Insufficient {X}", final=True), id="163 node without it"
+        ),
+        pytest.param(
+            [node(), pod_requesting("a", on="n1", cpu="5")],
+            info(),
+            None,
+            id="165 zero-request pod on an over-committed node",
+        ),
+        pytest.param([node()], pod_requesting(storage="1"), None, id="a name that no node counts is ignored"),
     ],
 )
 def test_filter(things: list[Any], pod: PodInfo, verdict: Any, more_nodes: int) -> None:
@@ -81,9 +88,9 @@ def test_ignored(args: NodeResourcesFitArgs, out: bool) -> None:
     """Ignored resources are not checked, neither in Filter nor when a node comes."""
     seen = cluster(*(node(f"n{at}") for at in range(6)))
     plugin = NodeResourcesFit(args, handle(seen))
-    hint = hinted(plugin, NODE_ADD, asking(**{X: "1"}), new=node())
+    hint = hinted(plugin, NODE_ADD, pod_requesting(**{X: "1"}), new=node())
 
-    assert out is bool(refused(plugin, seen, asking(**{X: "1"})))
+    assert out is bool(refused(plugin, seen, pod_requesting(**{X: "1"})))
     assert (Hint.SKIP if out else Hint.QUEUE) is hint
 
 
@@ -92,7 +99,7 @@ def test_native_resources_cannot_be_ignored() -> None:
     seen = cluster(node())
     plugin = NodeResourcesFit(NodeResourcesFitArgs(ignored_resources=("cpu",)), handle(seen))
 
-    assert refused(plugin, seen, asking(cpu="9")) == {"n1": no("Insufficient cpu", final=True)}
+    assert refused(plugin, seen, pod_requesting(cpu="9")) == {"n1": no("Insufficient cpu", final=True)}
 
 
 def strategy(type_: str, *shape: tuple[int, int], **weights: int) -> NodeResourcesFitArgs:
@@ -102,30 +109,30 @@ def strategy(type_: str, *shape: tuple[int, int], **weights: int) -> NodeResourc
 
 
 UP = ((0, 0), (100, 10))
-USED = [node(), asking("a", on="n1", cpu="1", memory="2Gi")]
+USED = [node(), pod_requesting("a", on="n1", cpu="1", memory="2Gi")]
 WHOLE = {"requests": {"cpu": "1", "hugepages-2Mi": "2Mi"}}
 
 
 @pytest.mark.parametrize(
     ("args", "things", "pod", "score"),
     [
-        pytest.param(None, USED, asking(cpu="1", memory="2Gi"), 50, id="133 half is left"),
-        pytest.param(strategy("MostAllocated"), USED, asking(cpu="1", memory="2Gi"), 50, id="135 half is used"),
+        pytest.param(None, USED, pod_requesting(cpu="1", memory="2Gi"), 50, id="133 half is left"),
+        pytest.param(strategy("MostAllocated"), USED, pod_requesting(cpu="1", memory="2Gi"), 50, id="135 half is used"),
         pytest.param(
             None, [node(cpu="1", memory="400Mi")], info(), 70, id="134 a pod without requests weighs something"
         ),
-        pytest.param(strategy("LeastAllocated", odd=1), [node()], asking(cpu="1"), 0, id="nothing to score"),
+        pytest.param(strategy("LeastAllocated", odd=1), [node()], pod_requesting(cpu="1"), 0, id="nothing to score"),
         pytest.param(
             strategy("RequestedToCapacityRatio", *UP),
             [node(cpu="4", memory="4Gi")],
-            asking(cpu="3", memory="1Gi"),
+            pod_requesting(cpu="3", memory="1Gi"),
             50,
             id="136 75 % and 25 %",
         ),
         pytest.param(
             strategy("RequestedToCapacityRatio", (0, 0), (50, 0), (100, 10)),
             [node(cpu="4", memory="4Gi")],
-            asking(cpu="3", memory="1Gi"),
+            pod_requesting(cpu="3", memory="1Gi"),
             50,
             id="137 a resource that scores 0 does not count",
         ),
@@ -180,31 +187,35 @@ def test_percent_is_exact() -> None:
 
 def test_absurd_amounts_do_not_break_scores() -> None:
     """Amounts are bounded before they are counted: such a node looks full, and nothing overflows."""
-    seen = cluster(node(memory="8Ei"), asking("a", on="n1", memory="4Ei"))
+    seen = cluster(node(memory="8Ei"), pod_requesting("a", on="n1", memory="4Ei"))
 
-    assert scored(NodeResourcesFit(None, handle(seen)), seen, asking(memory="1Ei")) == {"n1": 47}
+    assert scored(NodeResourcesFit(None, handle(seen)), seen, pod_requesting(memory="1Ei")) == {"n1": 47}
 
 
-WANTS_CPU = asking("p", cpu="1")
+WANTS_CPU = pod_requesting("p", cpu="1")
 
 
 @pytest.mark.parametrize(
     ("event", "old", "new", "hint"),
     [
-        pytest.param(ASSIGNED_POD_DELETE, asking("q"), None, Hint.SKIP, id="it held no place"),
+        pytest.param(ASSIGNED_POD_DELETE, pod_requesting("q"), None, Hint.SKIP, id="it held no place"),
         pytest.param(
             ASSIGNED_POD_DELETE, info("q", status={"nominatedNodeName": "n1"}), None, Hint.QUEUE, id="it was nominated"
         ),
         pytest.param(
-            ITSELF_SHRANK, asking("q", cpu="2"), asking("q", cpu="1"), Hint.SKIP, id="another waiting pod does"
+            ITSELF_SHRANK,
+            pod_requesting("q", cpu="2"),
+            pod_requesting("q", cpu="1"),
+            Hint.SKIP,
+            id="another waiting pod does",
         ),
         pytest.param(NODE_ADD, None, node(pods="0"), Hint.SKIP, id="a node came that takes no pods"),
         pytest.param(GREW, node(cpu="100m"), node(cpu="500m"), Hint.SKIP, id="grew, still too small"),
         pytest.param(GREW, node(), node(memory="64Gi"), Hint.SKIP, id="167 an unwanted resource grew"),
         pytest.param(
             ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN),
-            asking("q", on="n1", memory="2Gi"),
-            asking("q", on="n1", memory="1Gi"),
+            pod_requesting("q", on="n1", memory="2Gi"),
+            pod_requesting("q", on="n1", memory="1Gi"),
             Hint.SKIP,
             id="168 a neighbour gave up memory only",
         ),

@@ -25,7 +25,7 @@ from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalan
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.devices import DeviceClassBuilder, a_device, a_device_class, a_slice
-from tests.unit.objects import asking, cluster, handle, node
+from tests.unit.objects import cluster, handle, node, pod_requesting
 from tests.unit.plugins.ask import hinted, refused, scored
 
 X, Y = "example.com/x", "example.com/y"
@@ -61,22 +61,22 @@ def short(*names: str, final: bool = True) -> tuple[Code, tuple[str, ...]]:
     ("things", "pod", "classes", "verdict"),
     [
         pytest.param(
-            [node(**{X: "2"}), asking("a", on="n1", **{X: "1"})],
-            asking(**{X: "2"}),
+            [node(**{X: "2"}), pod_requesting("a", on="n1", **{X: "1"})],
+            pod_requesting(**{X: "2"}),
             (SERVES_X,),
             short(X, final=False),
             id="315 also by what is left there",
         ),
         pytest.param(
             [node()],
-            asking(cpu="5", **{X: "1", Y: "1"}),
+            pod_requesting(cpu="5", **{X: "1", Y: "1"}),
             (SERVES_X,),
             short("cpu", Y),
             id="316 the other requests count",
         ),
         pytest.param(
-            [node(), asking("a", on="n1", **{X: "5"})],
-            asking(**{X: "1"}),
+            [node(), pod_requesting("a", on="n1", **{X: "5"})],
+            pod_requesting(**{X: "1"}),
             (SERVES_X,),
             None,
             id="317 other pods there have devices",
@@ -102,15 +102,15 @@ def test_the_gate_is_off() -> None:
     seen = a_cluster(node())
     plugin = a_fit(seen, gates=DEVICE_GATES_ON - {EXTENDED_RESOURCE})
 
-    assert refused(plugin, seen, asking(**{X: "1"})) == {"n1": short(X)}
-    assert hinted(plugin, CLASS_CAME, asking(**{X: "1"}), new=SERVES_X.typed()) is None
+    assert refused(plugin, seen, pod_requesting(**{X: "1"})) == {"n1": short(X)}
+    assert hinted(plugin, CLASS_CAME, pod_requesting(**{X: "1"}), new=SERVES_X.typed()) is None
 
 
 @pytest.mark.parametrize("more_nodes", [0, 8], ids=["one candidate", "many candidates"])
 def test_332_classes_come_and_go(more_nodes: int) -> None:
     """What is remembered of equal requests does not outlive the class."""
     seen = a_cluster(node(), *(node(f"m{at}") for at in range(more_nodes)), classes=())
-    plugin, pod = a_fit(seen), asking(**{X: "1"})
+    plugin, pod = a_fit(seen), pod_requesting(**{X: "1"})
     shapes = [plugin.tally_shape(pod)]
     assert 1 + more_nodes == len(refused(plugin, seen, pod))
 
@@ -133,7 +133,7 @@ def test_kept_verdicts_follow_nodes() -> None:
     for count in (1, 30):
         names = [f"n{at}" for at in range(count)] + [f"m{at}" for at in range(8)]
         seen = a_cluster(*(node(name) for name in names))
-        plugin, pod = a_fit(seen), asking(**{X: "2"})
+        plugin, pod = a_fit(seen), pod_requesting(**{X: "2"})
         assert {} == refused(plugin, seen, pod)
         for name in names[:count]:
             seen.set_node(node(name, **{X: "1"}))
@@ -169,20 +169,20 @@ LEAST, MOST = strategy("LeastAllocated", **{X: 1}), strategy("MostAllocated", **
 @pytest.mark.parametrize(
     ("args", "allocatable", "pod", "score"),
     [
-        pytest.param(MOST, {}, asking(**{X: "2"}), 60, id="most allocated"),
-        pytest.param(MOST, {X: "0"}, asking(**{X: "2"}), 60, id="the node says 0"),
-        pytest.param(MOST, {X: "4"}, asking(**{X: "2"}), 50, id="a node that has some itself counts that"),
+        pytest.param(MOST, {}, pod_requesting(**{X: "2"}), 60, id="most allocated"),
+        pytest.param(MOST, {X: "0"}, pod_requesting(**{X: "2"}), 60, id="the node says 0"),
+        pytest.param(MOST, {X: "4"}, pod_requesting(**{X: "2"}), 50, id="a node that has some itself counts that"),
         pytest.param(
             strategy("MostAllocated", cpu=1, **{X: 3}),
             {"cpu": "10"},
-            asking(cpu="2", **{X: "2"}),
+            pod_requesting(cpu="2", **{X: "2"}),
             50,
             id="weighted with other resources",
         ),
         pytest.param(
             strategy("RequestedToCapacityRatio", (0, 0), (100, 10), **{X: 1}),
             {},
-            asking(**{X: "2"}),
+            pod_requesting(**{X: "2"}),
             60,
             id="by a shape",
         ),
@@ -192,7 +192,7 @@ def test_fit_scores_devices(
     args: NodeResourcesFitArgs, allocatable: dict[str, str], pod: PodInfo, score: int, more_nodes: int
 ) -> None:
     """Ten devices of the class, four of them in use; pods that have requested it do not count there."""
-    held = () if allocatable.get(X, "0") != "0" else (asking("a", on="n1", **{X: "9"}),)
+    held = () if allocatable.get(X, "0") != "0" else (pod_requesting("a", on="n1", **{X: "9"}),)
     seen = a_cluster(node(**allocatable), *held, *(node(f"m{at}") for at in range(more_nodes)))
     with_devices(seen, 10, 4)
     scores = scored(a_fit(seen, args), seen, pod)
@@ -205,7 +205,7 @@ def test_fit_scores_devices(
 def test_scores_follow_devices() -> None:
     """Nodes do not change when a device is taken; the score does."""
     seen = with_devices(a_cluster(node(), node("n2")), 10, 4)
-    plugin, pod = a_fit(seen, MOST), asking(**{X: "1"})
+    plugin, pod = a_fit(seen, MOST), pod_requesting(**{X: "1"})
     assert {"n1": 50, "n2": 0} == scored(plugin, seen, pod)
 
     with_devices(seen, 10, 8)
@@ -225,7 +225,7 @@ def test_balance_counts_devices() -> None:
     seen = a_cluster(node(cpu="10"), node("n2", cpu="10"), node("n3", cpu="10"))
     with_devices(with_devices(seen, 10, 0), 10, 8, on="n2")
     plugin = NodeResourcesBalancedAllocation(args, replace(handle(seen), feature_gates=DEVICE_GATES_ON))
-    pod = asking(cpu="8", **{X: "8"})
+    pod = pod_requesting(cpu="8", **{X: "8"})
 
     even = 50 + (50 + 100 - 100) // 2
     mended = 50 + (50 + 90 - 60) // 2
@@ -253,7 +253,7 @@ def test_after_a_class(
 ) -> None:
     seen = a_cluster(node(), classes=(new,))
     event = CLASS_CAME if old is None else CLASS_CHANGED
-    hint = hinted(a_fit(seen), event, asking(**requests), old=old and old.typed(), new=new.typed())
+    hint = hinted(a_fit(seen), event, pod_requesting(**requests), old=old and old.typed(), new=new.typed())
 
     assert (Hint.QUEUE if woken else Hint.SKIP) is hint
 
@@ -270,6 +270,6 @@ def test_after_a_class(
     ],
 )
 def test_after_a_node(event: ClusterEvent, old: Node | None, new: Node, requests: dict[str, str], woken: bool) -> None:
-    hint = hinted(a_fit(a_cluster(new)), event, asking(**requests), old=old, new=new)
+    hint = hinted(a_fit(a_cluster(new)), event, pod_requesting(**requests), old=old, new=new)
 
     assert (Hint.QUEUE if woken else Hint.SKIP) is hint

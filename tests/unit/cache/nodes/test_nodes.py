@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.cache.nodes.nodes import Nodes
-from tests.unit.objects import asking, info, node, ports
+from tests.unit.objects import info, node, pod_requesting, ports
 
 
 def test_resources_that_no_node_offers_have_no_rows() -> None:
@@ -14,7 +14,7 @@ def test_resources_that_no_node_offers_have_no_rows() -> None:
     nodes.set_node(node("n1"))
     before = nodes.requested.shape, nodes.allocatable.shape
 
-    nodes.add_pod("n1", asking("a", **{f"example.com/x{i}": "1" for i in range(1000)}))
+    nodes.add_pod("n1", pod_requesting("a", **{f"example.com/x{i}": "1" for i in range(1000)}))
 
     assert before == (nodes.requested.shape, nodes.allocatable.shape)
     assert nodes.view(nodes.by_name(["n1"]).bit_length() - 1).requested("example.com/x7") == 1
@@ -29,10 +29,10 @@ def test_what_was_requested_counts_once_a_node_offers_it() -> None:
     def seen() -> tuple[tuple[int, int], ...]:
         return tuple((nodes.view(s).requested(name), nodes.view(s).allocatable(name)) for s in (first, second))
 
-    nodes.add_pod("n1", asking("a", **{name: "2"}))
+    nodes.add_pod("n1", pod_requesting("a", **{name: "2"}))
     assert ((2, 0), (0, 0)) == seen()
     nodes.set_node(node("n2", **{name: "4"}))
-    nodes.add_pod("n2", asking("b", **{name: "3"}))
+    nodes.add_pod("n2", pod_requesting("b", **{name: "3"}))
     assert ((2, 0), (3, 4)) == seen()
     nodes.set_node(node("n1", **{name: "2"}))
     nodes.remove_node("n2")
@@ -51,7 +51,7 @@ def test_what_was_requested_counts_once_a_node_offers_it() -> None:
 def test_more_is_requested_than_a_column_can_hold() -> None:
     """Pods may request it on a node that does not exist. A node that offers the resource is added all the same."""
     nodes, name = Nodes(), "example.com/x"
-    pods = [asking(f"p{i}", **{name: str(2**53)}) for i in range(1025)]
+    pods = [pod_requesting(f"p{i}", **{name: str(2**53)}) for i in range(1025)]
     nodes.set_node(node("n1", **{name: "1"}))
     nodes.remove_node("n1")
     for pod in pods:
@@ -68,7 +68,7 @@ def test_more_is_requested_than_a_column_can_hold() -> None:
 
 def test_76_pods_before_their_node() -> None:
     nodes = Nodes()
-    slot = nodes.add_pod("n1", asking("a", cpu="1"))
+    slot = nodes.add_pod("n1", pod_requesting("a", cpu="1"))
 
     assert 0 == len(nodes) == nodes.present
     assert nodes.node(slot) is None
@@ -84,7 +84,7 @@ def test_77_78_ghosts() -> None:
     nodes = Nodes()
     slot = nodes.set_node(node("n1"))
     for name in ("a", "b"):
-        nodes.add_pod("n1", asking(name, cpu="1"))
+        nodes.add_pod("n1", pod_requesting(name, cpu="1"))
     nodes.remove_node("n1")
     ghost = (len(nodes), nodes.slot("n1"), nodes.view(slot).allocatable("cpu"), nodes.view(slot).allowed_pods)
     nodes.set_node(node("n1"))
@@ -123,14 +123,14 @@ def test_what_a_change_invalidates(changed: object, generation_moves: bool, colu
 def test_replacing_without_touching_columns() -> None:
     nodes = Nodes()
     slot = nodes.set_node(node("n1"))
-    nodes.add_pod("n1", asking("a", cpu="1"))
+    nodes.add_pod("n1", pod_requesting("a", cpu="1"))
     position = nodes.position
-    newer = asking("a", cpu="1")
+    newer = pod_requesting("a", cpu="1")
 
     assert nodes.replace_pod("n1", newer)
     assert newer is nodes.pods(slot)["a"]
     assert position == nodes.position
-    assert not nodes.replace_pod("n1", asking("a", cpu="2"))
+    assert not nodes.replace_pod("n1", pod_requesting("a", cpu="2"))
     assert not nodes.replace_pod("n1", info("a", containers=ports("TCP/80")))
-    assert not nodes.replace_pod("n1", asking("b", cpu="1"))
-    assert not nodes.replace_pod("n9", asking("a", cpu="1"))
+    assert not nodes.replace_pod("n1", pod_requesting("b", cpu="1"))
+    assert not nodes.replace_pod("n9", pod_requesting("a", cpu="1"))

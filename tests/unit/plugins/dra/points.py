@@ -24,5 +24,5 @@ def said(no: Rejection | Skip | None) -> Any:
     return (no.code, no.message) if isinstance(no, Rejection) else no
 
 
-def asking_two(name: str = "c") -> ClaimBuilder:
+def claim_for_two(name: str = "c") -> ClaimBuilder:
     return a_claim(name).request("r", "A", count=2)

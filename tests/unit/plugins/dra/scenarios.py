@@ -93,7 +93,7 @@ def says(attribute: str, value: str) -> str:
     return f'device.attributes["a"].{attribute} == "{value}"'
 
 
-def asks(*requests: Want | Options) -> ClaimBuilder:
+def claim_of(*requests: Want | Options) -> ClaimBuilder:
     """Return a claim with the requests r0, r1…; a list is a request with the alternatives s0, s1…"""
     claim = a_claim("")
     for number, request in enumerate(requests):
@@ -177,7 +177,7 @@ def given(
 ) -> Given:
     """Return a scenario. `claims` is a list of claims, one claim, or the only request of one claim."""
     if isinstance(claims, str | tuple):
-        claims = asks(claims)
+        claims = claim_of(claims)
     return Given(slices, [claims] if isinstance(claims, ClaimBuilder) else claims, **more)
 
 

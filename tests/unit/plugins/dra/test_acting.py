@@ -12,7 +12,7 @@ from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.core import Builder, pod
-from tests.unit.plugins.dra.points import ERR, NO_DEVICES, U, asking_two, said
+from tests.unit.plugins.dra.points import ERR, NO_DEVICES, U, claim_for_two, said
 from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, Slow, fails, steps, using
 
 HELD_ON_N9 = ASKING.allocated(a_result("r", "a/n9/d0"), on="n9")
@@ -170,7 +170,7 @@ def test_reserve_where_a_claim_needs_nothing() -> None:
 
 def test_reserve_on_a_node_without_devices() -> None:
     """311: the node was not verified, or another pod reserved the devices first."""
-    world = Served(asking_two(), asking_two("d"))
+    world = Served(claim_for_two(), claim_for_two("d"))
     info, state = world.tried("c", name="late")
     world.reserved(using("d", name="early"))
 

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, assume, example, given, settings, strategies
 from scheduler.plugins.dra.structured import allocator as searching
 from scheduler.plugins.dra.structured.allocator import CAREFUL_STEPS, AllocationError, Allocator, FailedOnNode, Picked
 from tests.examples import SLOW_SHARE, examples
+from tests.unit.plugins.dra.allocator_setup import AllocatorSetup
 from tests.unit.plugins.dra.literal_allocator import Literal, Pick, Refused, TooSlow, broken_rules
 from tests.unit.plugins.dra.literal_devices import Candidate, candidates, left_of
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
-from tests.unit.plugins.dra.rooms import Room
 
 STEPS_MAX = 30_000
 
@@ -44,9 +44,9 @@ def _expected(case: Case, node: str) -> tuple[Literal, Any]:
     return literal, picks if picks is None else [_shown(pick) for pick in picks]
 
 
-def _found(room: Room, node: str, expected: Any, *, packed: bool = False) -> Any:
+def _found(setup: AllocatorSetup, node: str, expected: Any, *, packed: bool = False) -> Any:
     """Return the outcome of the search, which may miss an error only after CAREFUL_STEPS steps."""
-    search = room.search(node, packed=packed)
+    search = setup.search(node, packed=packed)
     try:
         picked = search.run()
     except FailedOnNode as error:
@@ -86,21 +86,21 @@ def _as_picks(literal: Literal, case: Case, told: Sequence[Any]) -> list[Pick]:
 @given(cases)
 @example(ALONE)
 def test_first_fit_finds_what_trying_everything_in_order_finds(case: Case) -> None:
-    room = Room(case)
+    setup = AllocatorSetup(case)
     for node in NODES:
         _, expected = _expected(case, node)
 
-        assert _found(room, node, expected) == expected
+        assert _found(setup, node, expected) == expected
 
 
 @slow_laws
 @given(cases)
 @example(ALONE)
 def test_packing_finds_something_exactly_where_first_fit_does_and_breaks_no_rule(case: Case) -> None:
-    room = Room(case)
+    setup = AllocatorSetup(case)
     for node in NODES:
         literal, expected = _expected(case, node)
-        found = _found(room, node, expected, packed=True)
+        found = _found(setup, node, expected, packed=True)
 
         if not isinstance(expected, list):
             assert found == expected
@@ -113,28 +113,28 @@ def test_packing_finds_something_exactly_where_first_fit_does_and_breaks_no_rule
 @given(cases)
 def test_looking_closely_from_the_start_on_finds_the_same(case: Case) -> None:
     """Small cases are rarely hard, so the test treats every search as hard from its start."""
-    room = Room(case)
+    setup = AllocatorSetup(case)
     for node in NODES:
         _, expected = _expected(case, node)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(searching, "_HARD", 0)
 
-            assert _found(room, node, expected) == expected
+            assert _found(setup, node, expected) == expected
 
 
 @laws
 @given(cases)
 def test_a_search_that_failed_has_given_everything_back(case: Case) -> None:
-    room = Room(case)
+    setup = AllocatorSetup(case)
     for node in NODES:
-        search, new = room.search(node), room.search(node)
+        search, new = setup.search(node), setup.search(node)
         try:
             found = search.run()
         except (AllocationError, FailedOnNode):
             continue
         if found is None:
             assert _state(search) == _state(new)
-            assert search._left == {pool: room.node_devices(node).left_in(pool) for pool in search._left}
+            assert search._left == {pool: setup.node_devices(node).left_in(pool) for pool in search._left}
         else:
             for undo in reversed([each.undo for each in search._stack if each.undo is not None]):
                 search._give_back(undo)

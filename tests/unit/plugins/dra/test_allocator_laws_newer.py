@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.unit.plugins.dra.allocator_setup import AllocatorSetup
 from tests.unit.plugins.dra.literal_allocator import Literal, Refused, TooSlow, broken_rules
 from tests.unit.plugins.dra.newer_cases import newer_case
 from tests.unit.plugins.dra.random_devices import NODES
-from tests.unit.plugins.dra.rooms import Room
 from tests.unit.plugins.dra.test_allocator_laws import STEPS_MAX, _as_picks, _expected, _found, laws, slow_laws
 
 
@@ -19,21 +19,21 @@ from tests.unit.plugins.dra.test_allocator_laws import STEPS_MAX, _as_picks, _ex
 @given(st.integers(0, 2**64), st.booleans())
 def test_first_fit_finds_what_trying_everything_in_order_finds(seed: int, is_rich: bool) -> None:
     case = newer_case(seed, is_rich=is_rich)
-    room = Room(case)
+    setup = AllocatorSetup(case)
     for node in NODES:
         _, expected = _expected(case, node)
 
-        assert _found(room, node, expected) == expected
+        assert _found(setup, node, expected) == expected
 
 
 @slow_laws
 @given(st.integers(0, 2**64), st.booleans())
 def test_packing_finds_devices_exactly_where_first_fit_does_and_breaks_no_rule(seed: int, is_rich: bool) -> None:
     case = newer_case(seed, is_rich=is_rich)
-    room = Room(case)
+    setup = AllocatorSetup(case)
     for node in NODES:
         literal, expected = _expected(case, node)
-        found = _found(room, node, expected, packed=True)
+        found = _found(setup, node, expected, packed=True)
 
         if not isinstance(expected, list):
             assert found == expected

@@ -18,8 +18,8 @@ from scheduler.plugins.dra.structured.allocation_result import results
 from scheduler.plugins.dra.structured.allocator import AllocationError, FailedOnNode
 from simulator.builders.claims import a_claim
 from tests.examples import SLOW_SHARE, examples
+from tests.unit.plugins.dra.allocator_setup import AllocatorSetup
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
-from tests.unit.plugins.dra.rooms import Room
 
 cases = st.builds(
     lambda seed, is_rich: Maker(random.Random(seed), is_rich=is_rich).case(), st.integers(0, 2**64), st.booleans()
@@ -34,8 +34,8 @@ RUNNING = a_claim("x").reserved_for("x").typed()
 @given(cases, st.sampled_from(sorted(NODES)))
 def test_a_search_gives_away_what_the_second_look_lets_pass(case: Case, node: str) -> None:
     """Counters may be overdrawn, pools incomplete, objects contradictory. Conflicts over whole devices are ignored."""
-    room = Room(case)
-    search = room.search(node)
+    setup = AllocatorSetup(case)
+    search = setup.search(node)
     try:
         picked = search.run()
     except (AllocationError, FailedOnNode):
@@ -43,12 +43,12 @@ def test_a_search_gives_away_what_the_second_look_lets_pass(case: Case, node: st
     assume(picked)
     assert picked is not None
     names = [claim.metadata.name for claim in case.claims]
-    got = results(room.demand, picked, search._node_devices, node_name=node, names=names, chance=random.Random(1))
+    got = results(setup.demand, picked, search._node_devices, node_name=node, names=names, chance=random.Random(1))
     claims = SimpleNamespace(by_uid=lambda uid: RUNNING if uid.startswith("u") else None)
-    devices: Any = SimpleNamespace(use=room.use, on_nodes=room.on_nodes, claims=claims)
+    devices: Any = SimpleNamespace(use=setup.use, on_nodes=setup.on_nodes, claims=claims)
     conflicts = DeviceConflicts(devices, runs=lambda _: True)
     for claim, allocation in zip(case.claims, got, strict=True):
-        room.use.hold(f"ours-{claim.key}", allocation)
+        setup.use.hold(f"ours-{claim.key}", allocation)
 
     for claim, allocation in zip(case.claims, got, strict=True):
         ours = ResourceClaim(metadata=replace(claim.metadata, uid=f"ours-{claim.key}"))

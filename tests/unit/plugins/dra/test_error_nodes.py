@@ -29,9 +29,9 @@ from simulator.builders.core import Builder, pod
 from simulator.builders.devices import a_device, a_slice
 from tests.examples import SLOW_SHARE, examples
 from tests.support.clock import VirtualClock
+from tests.unit.plugins.dra.allocator_setup import AllocatorSetup
 from tests.unit.plugins.dra.literal_allocator import Literal, Refused, TooSlow
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
-from tests.unit.plugins.dra.rooms import Room
 from tests.unit.plugins.dra.served import PARITY
 from tests.unit.plugins.dra.trying import Trying
 from tests.unit.plugins.dra.world import FIRST_FIT
@@ -248,22 +248,22 @@ STEPS_MAX = 30_000
 @given(cases, st.data())
 def test_the_error_of_the_first_node_on_which_the_literal_allocator_has_one_is_found(case: Case, data: Any) -> None:
     """The law holds for any set of nodes, and no search of another node is needed."""
-    room = Room(case)
+    setup = AllocatorSetup(case)
     names = [claim.key for claim in case.claims]
-    slots = {name: slot for name in NODES if (slot := room.nodes.present_slot(name)) is not None}
+    slots = {name: slot for name in NODES if (slot := setup.nodes.present_slot(name)) is not None}
     errors: dict[int, str] = {}
     for name, slot in slots.items():
         text = _literal_error(case, name)
-        if text and not _is_deep(room, name):
+        if text and not _is_deep(setup, name):
             errors[slot] = text
     rules = AllocatorFeatures.of(case.world.gates)
-    error_nodes = ErrorNodes(room.on_nodes, rules)
-    boards = NodeVerdicts(room.on_nodes, room.use, VirtualClock(), rules)
+    error_nodes = ErrorNodes(setup.on_nodes, rules)
+    boards = NodeVerdicts(setup.on_nodes, setup.use, VirtualClock(), rules)
     nodes = data.draw(
         st.sets(st.sampled_from(sorted(slots.values())), min_size=1).map(lambda some: sum(1 << s for s in some))
     )
 
-    found = finish(boards.first_error(room.demand, nodes & finish(error_nodes.of(room.demand))))
+    found = finish(boards.first_error(setup.demand, nodes & finish(error_nodes.of(setup.demand))))
 
     among = [slot for slot in each(nodes) if slot in errors]
     expected = (among[0], errors[among[0]]) if among else None
@@ -280,9 +280,9 @@ def _literal_error(case: Case, node: str) -> str:
     return ""
 
 
-def _is_deep(room: Room, node: str) -> bool:
+def _is_deep(setup: AllocatorSetup, node: str) -> bool:
     """Return whether the search may miss an error, because it lies behind very many devices."""
-    search = room.search(node)
+    search = setup.search(node)
     try:
         search.run()
     except AllocationError:

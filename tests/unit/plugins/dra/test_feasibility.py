@@ -18,9 +18,9 @@ from scheduler.plugins.dra.structured.bounds import Bounds
 from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN
 from scheduler.plugins.dra.structured.feasibility import Position, SearchState, SolverAnswer
 from tests.examples import SLOW_SHARE, examples
+from tests.unit.plugins.dra.allocator_setup import AllocatorSetup
 from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
 from tests.unit.plugins.dra.random_devices import Case
-from tests.unit.plugins.dra.rooms import Room
 from tests.unit.plugins.dra.test_worst_cases import STEPS, _case, _claim, _request
 
 COUNTERS = "abcdef"
@@ -121,7 +121,7 @@ def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, p
         raise
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "_HARD", 0)
-        search = Room(case).search("n1", packed=packed)
+        search = AllocatorSetup(case).search("n1", packed=packed)
         found = search.run()
 
     if packed or picks is None or found is None:
@@ -133,10 +133,10 @@ def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, p
 
 def _root(case: Case) -> object:
     """Solve the state before any device is picked; None if counting and matching already reject it."""
-    room = Room(case)
-    node_devices = room.node_devices("n1")
-    bounds = Bounds(room.demand, node_devices, {})
-    known = (NOTHING_SEEN,) * len(room.demand.claims[0].constraints)
+    setup = AllocatorSetup(case)
+    node_devices = setup.node_devices("n1")
+    bounds = Bounds(setup.demand, node_devices, {})
+    known = (NOTHING_SEEN,) * len(setup.demand.claims[0].constraints)
     now = SearchState(node_devices.used, 0, known, {}, node_devices.left_in)
     rest = (1 << len(node_devices.devices)) - 1
     return finish(bounds.solving(now)) if bounds.viable(Position(), rest, now) else None
@@ -160,7 +160,7 @@ def test_the_program_has_a_solution_exactly_where_an_allocation_exists(case: Cas
 @pytest.mark.parametrize("seed", range(4))
 def test_ten_of_sixty_partitions_that_do_not_fit(seed: int, amount: int, *, packed: bool) -> None:
     """A full search takes millions of steps. No two devices, or hardly any, fit into one counter."""
-    search = Room(a_case(seed, amount)).search("n1", packed=packed)
+    search = AllocatorSetup(a_case(seed, amount)).search("n1", packed=packed)
 
     assert search.run() is None
     assert search.steps <= STEPS
@@ -171,7 +171,7 @@ def test_ten_of_sixty_partitions_that_do_not_fit(seed: int, amount: int, *, pack
 @pytest.mark.parametrize("seed", range(4))
 def test_ten_of_sixty_partitions_that_hardly_fit(seed: int, amount: int, *, packed: bool) -> None:
     """The search finds the devices, and they stay within the counters."""
-    search = Room(a_case(seed, amount)).search("n1", packed=packed)
+    search = AllocatorSetup(a_case(seed, amount)).search("n1", packed=packed)
     found = search.run()
 
     assert found is not None
@@ -216,10 +216,10 @@ def test_a_search_goes_on_without_the_solver_where_it_cannot_help(monkeypatch: p
     """The search calls the solver once, and only tries devices after that."""
     devices = partitions(random.Random(1), 12, COUNTERS)
     case = _case(devices, _claim(_request(count=3)), counters=counter_set(COUNTERS, 100))
-    with_solver = Room(case).search("n1")
+    with_solver = AllocatorSetup(case).search("n1")
     found = with_solver.run()
     monkeypatch.setattr(feasibility, "_TERMS_MAX", 0)
-    without = Room(case).search("n1")
+    without = AllocatorSetup(case).search("n1")
 
     assert (without.run() is None) == (found is None)
     assert (with_solver._solved > 0, without._solved) == (True, 1)

@@ -14,14 +14,14 @@ from scheduler.plugins.dra.structured.node_verdicts import LONGEST_ATTEMPT_S, LO
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.core import Builder
 from simulator.builders.devices import a_device, a_device_class, a_slice
-from tests.unit.plugins.dra.points import ERR, NO_DEVICES, U, asking_two, gates, said
+from tests.unit.plugins.dra.points import ERR, NO_DEVICES, U, claim_for_two, gates, said
 from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, SLICES, Served, Slow, using
 from tests.unit.plugins.dra.world import FIRST_FIT
 
 
 @pytest.mark.parametrize(("things", "claims", "expected"), [
     pytest.param([ASKING], ("c",), {}, id="devices on both nodes"),
-    pytest.param([a_claim("g").allocated(a_result("r", "a/n1/d0"), on="n2"), asking_two()], ("g", "c"),
+    pytest.param([a_claim("g").allocated(a_result("r", "a/n1/d0"), on="n2"), claim_for_two()], ("g", "c"),
         {"n1": NO_DEVICES}, id="§3.4 where both are wrong, the allocator's reason is reported"),
 ])  # fmt: skip
 def test_filter(things: list[Builder[Any]], claims: tuple[str, ...], expected: dict[str, Any]) -> None:
@@ -40,7 +40,7 @@ def test_no_slices() -> None:
 
 def test_devices_in_flight_are_taken() -> None:
     """276: until the attempt is undone."""
-    world = Served(asking_two(), asking_two("d"))
+    world = Served(claim_for_two(), claim_for_two("d"))
     under = world.reserved(using("c", name="first"))
 
     assert {"n1": NO_DEVICES} == world.refusals(using("d"))
@@ -110,7 +110,7 @@ def test_a_selector_that_does_not_compile_records_no_event() -> None:
 
 def test_after_reserve_the_pods_own_devices_do_not_count_as_another_pods() -> None:
     """D7: the node is checked again before Bind."""
-    world = Served(asking_two())
+    world = Served(claim_for_two())
     info, state = world.reserved(using("c"))
     slot = world.slot()
 

@@ -16,10 +16,10 @@ from scheduler.api import resource_v1 as api
 from scheduler.api.quantity import parse
 from scheduler.core.feature_gates import LIST_TYPES
 from scheduler.plugins.dra.structured.allocator import Allocator, Picked
+from tests.unit.plugins.dra.allocator_setup import AllocatorSetup
 from tests.unit.plugins.dra.literal_allocator import Literal, Pick, TooSlow, broken_rules
 from tests.unit.plugins.dra.literal_devices import candidates
 from tests.unit.plugins.dra.random_devices import Case
-from tests.unit.plugins.dra.rooms import Room
 from tests.unit.plugins.dra.test_feasibility import COUNTERS, counter_set, partitions
 from tests.unit.plugins.dra.test_worst_cases import _case, _claim, _gpu_counters, _partitions, _parts, _request
 
@@ -185,7 +185,7 @@ def _broken(case: Case, search: Allocator, found: Sequence[Picked]) -> list[str]
 @pytest.mark.parametrize("packed", [False, True], ids=["first fit", "packing"])
 def test_the_answer_comes_after_little_work(make: Callable[[], Case], most: int, *, fits: bool, packed: bool) -> None:
     case = make()
-    search = Room(case).search("n1", packed=packed)
+    search = AllocatorSetup(case).search("n1", packed=packed)
     found = search.run()
 
     assert (found is not None) == fits

@@ -30,7 +30,7 @@ from simulator.builders.devices import (
 from tests.unit.plugins.dra.scenarios import (
     Given,
     allocation,
-    asks,
+    claim_of,
     counters,
     dev,
     exactly,
@@ -67,16 +67,16 @@ POOLS = [
     pytest.param(given([on("", "p1", "d1")]), "nil", id="31 a slice without any node field is on no node"),
     pytest.param(given([on("", "p1", "d1").selecting(("region", "Likes", "r1")), on("n1", "p2", "d1")]),
         "ERR gather pool information: …Likes…", id="32 a node selector with an unknown operator is an error"),
-    pytest.param(given([ONE, B], [asks("A*all"), asks("B")]), "r0→p1/d1 | r0→b/p1/d1",
+    pytest.param(given([ONE, B], [claim_of("A*all"), claim_of("B")]), "r0→p1/d1 | r0→b/p1/d1",
         id="39 all devices of one driver and one of another"),
-    pytest.param(given([TWO], asks(ADMIN, want("A*all", admin=True)), f="AA"), "nil",
+    pytest.param(given([TWO], claim_of(ADMIN, want("A*all", admin=True)), f="AA"), "nil",
         id="45 a claim gets each device once, also with admin access"),
     pytest.param(given([ONE], want("A*all", cel="noSuchVar")), f"{ABOUT}: selector #0: CEL compile error: …{UNDECLARED}…",
         id="48 a selector for all devices does not compile"),
-    pytest.param(given([B], asks(["A*all", "B"]), f="PL"), "r0/s1→b/p1/d1",
+    pytest.param(given([B], claim_of(["A*all", "B"]), f="PL"), "r0/s1→b/p1/d1",
         id="50 all devices of a class without slices are no alternative"),
     pytest.param(given([on("n1", "p1", dev("d1", gen="v6", selected=False), dev("d2", gen="v5", selected=False),
-        dev("d3", gen="v5", selected=True))], asks([V6, V5]), f="PL", also=[SELECTED]), "r0/s1→p1/d3",
+        dev("d3", gen="v5", selected=True))], claim_of([V6, V5]), f="PL", also=[SELECTED]), "r0/s1→p1/d3",
         id="55 all devices are those that the class selects"),
 ]  # fmt: skip
 
@@ -139,18 +139,18 @@ LISTS = [dev(f"d{at}", x=values) for at, values in enumerate((["1", "2"], ["2"],
 
 
 def matching(devices: list[DeviceBuilder], f: str) -> Given:
-    return given([on("n1", "p1", *devices)], asks("A").match("a/x"), f=f)
+    return given([on("n1", "p1", *devices)], claim_of("A").match("a/x"), f=f)
 
 
 def distinct(count: int, devices: list[DeviceBuilder], f: str) -> Given:
-    return given([on("n1", "p1", *devices)], asks(f"A*{count}").distinct("a/x"), f=f)
+    return given([on("n1", "p1", *devices)], claim_of(f"A*{count}").distinct("a/x"), f=f)
 
 
 CONSTRAINTS = [
-    pytest.param(given([ONE], asks("A").set({"spec": {"devices": {"constraints": [{}]}}})),
+    pytest.param(given([ONE], claim_of("A").set({"spec": {"devices": {"constraints": [{}]}}})),
         f"{ABOUT}, constraint #0: empty constraint (unsupported constraint type?)", id="81 an empty constraint"),
     pytest.param(distinct(1, [NONE_TYPE.shared()], "CC"), UNKNOWN, id="86 an attribute of an unknown type"),
-    pytest.param(given([on("n1", "p1", *TRUE_AND_FALSE)], asks(PREFERS_B, PREFERS_B, PREFERS_B).distinct("a/b", "r0",
+    pytest.param(given([on("n1", "p1", *TRUE_AND_FALSE)], claim_of(PREFERS_B, PREFERS_B, PREFERS_B).distinct("a/b", "r0",
         "r1"), f="CC PL"), "r0/s0→p1/d1{} r1/s1→p1/d2{} r2/s0→p1/d1{}",
         id="87 distinct values of two of three requests with alternatives"),
     pytest.param(matching([NONE_TYPE], "LT"), UNKNOWN, id="99 match of an attribute of an unknown type"),
@@ -176,9 +176,9 @@ def configured(claim: ClaimBuilder, *configs: tuple[str, str], f: str = "", also
 
 
 REQUESTS = [
-    pytest.param(configured(asks("A"), ("x", ""), ("y", "r0"), also=WITH_CONFIG),
+    pytest.param(configured(claim_of("A"), ("x", ""), ("y", "r0"), also=WITH_CONFIG),
         "r0→p1/d1 +FromClass[r0]=A +FromClaim[]=x +FromClaim[r0]=y", id="§4.12 the class has the first configuration"),
-    pytest.param(configured(asks(["B*2", "A"], "B"), ("x", "r0/s1 r1"), f="PL"),
+    pytest.param(configured(claim_of(["B*2", "A"], "B"), ("x", "r0/s1 r1"), f="PL"),
         "r0/s1→p1/d1 r1→b/p1/d1 +FromClaim[r0/s1 r1]=x +FromClaim[r0/s1 r1]=x",
         id="114 a configuration of two requests is written for each of them"),
     pytest.param(given([ONE], exactly(selectors=[{}])),
@@ -196,12 +196,12 @@ REQUESTS = [
         f"{ABOUT}: selector #1: CEL runtime error: no such key: gone", id="§5.5 the second selector fails"),
     pytest.param(given([ONE], want(cel=("false", 'device.attributes["a"].gone'))), "nil",
         id="§5.5 a selector after a false one is not evaluated"),
-    pytest.param(given([ONE], asks(["A", "A"])),
+    pytest.param(given([ONE], claim_of(["A", "A"])),
         "UU resource claim default/c0, request r0: has subrequests, but the DRAPrioritizedList feature is disabled",
         id="128 alternatives while the gate is off"),
-    pytest.param(given([ONE], asks(["A", "unknown"]), f="PL"), "UU request r0/s1: device class unknown does not exist",
+    pytest.param(given([ONE], claim_of(["A", "unknown"]), f="PL"), "UU request r0/s1: device class unknown does not exist",
         id="136 an unknown class of a later alternative"),
-    pytest.param(given([ONE], asks(["B*500", "A"]), f="PL"), "r0/s1→p1/d1",
+    pytest.param(given([ONE], claim_of(["B*500", "A"]), f="PL"), "r0/s1→p1/d1",
         id="122 an alternative for too many devices is passed over"),
     pytest.param(given([on("n1", "p1", "d1 d2 d3 d4")], "A*5"), "nil", id="125 five of four devices"),
 ]  # fmt: skip
@@ -242,15 +242,15 @@ PARTITIONS = [
         id="145 a device without counters is allocated while the gate is off"),
     pytest.param(given(partitions(SIX, dev("d2", takes="6Gi")), want("A*2", admin=True), f="PD AA"), "nil",
         id="§4.8 the counters of devices with admin access must suffice"),
-    pytest.param(given(partitions(dev("d1", takes="4Gi")), [asks("A"), asks(ADMIN)], f="PD AA"),
+    pytest.param(given(partitions(dev("d1", takes="4Gi")), [claim_of("A"), claim_of(ADMIN)], f="PD AA"),
         "r0→p1/d1 | r0→p1/d1(admin)", id="§4.14 admin access to a device of an earlier claim takes its counters again"),
-    pytest.param(given(partitions(SIX), [asks("A"), asks(ADMIN)], f="PD AA"), "nil",
+    pytest.param(given(partitions(SIX), [claim_of("A"), claim_of(ADMIN)], f="PD AA"), "nil",
         id="§4.14 admin access is refused if its counters do not suffice twice"),
     pytest.param(given(partitions(dev("d1", kind="shared", takes="1").shared(), dev("d2", kind="shared"),
-        dev("d3", kind="gate", takes="1"), amount="1"), asks(SHARED, GATE), f="PD CC"), "r0→p1/d2 r1→p1/d3",
+        dev("d3", kind="gate", takes="1"), amount="1"), claim_of(SHARED, GATE), f="PD CC"), "r0→p1/d2 r1→p1/d3",
         id="§4.7 what a share took is given back"),
     pytest.param(given(partitions(*KINDS, amount="1"),
-        [asks(SHARED), asks(SHARED_OR_FALLBACK, GATE, SHARED).match("a/s", "r0", "r1")], f="PD CC"),
+        [claim_of(SHARED), claim_of(SHARED_OR_FALLBACK, GATE, SHARED).match("a/s", "r0", "r1")], f="PD CC"),
         "r0→p1/d1{} | r0→p1/d2 r1→p1/d3 r2→p1/d1{}", id="§4.7 a counter stays taken while a share of its device is left"),
     pytest.param(given([on("n1", "p1", TAINTED)]), "r0→p1/d1", id="163 a taint has no effect while the gate is off"),
     pytest.param(given([on("n1", "p1", binding("d1"))]), "nil",
@@ -284,8 +284,8 @@ CAPACITIES = [
     pytest.param(given([on("n1", "p1", sh("d1", "2", a_policy("1", "1", "2")))], "A*2", f="CC"), "nil",
         id="210 one request does not get two shares of a device"),
     pytest.param(given([on("n1", "p1", sh("d1", "2").attr("s", "cap"), dev("d2", s="other"))],
-        [asks(some("2", cel=says("s", "cap"))),
-        asks([some("2", "A*all", cel=says("s", "cap")), want(cel=says("s", "other"))]).match("a/s")], f="CC PL"),
+        [claim_of(some("2", cel=says("s", "cap"))),
+        claim_of([some("2", "A*all", cel=says("s", "cap")), want(cel=says("s", "other"))]).match("a/s")], f="CC PL"),
         "r0→p1/d1{cap=2} | r0/s1→p1/d2", id="§4.7 a device without capacity left does not fix a constraint"),
 ]  # fmt: skip
 
@@ -376,7 +376,7 @@ def test_33_a_search_that_takes_too_long_ends_the_attempt(monkeypatch: pytest.Mo
     """The same search finds its devices when there is time."""
     devices = [f"d{at}" for at in range(32)]
     slices = [on("n1", f"p{at}", *devices) for at in range(3)]
-    case = given(slices, [asks("A*32") for _ in range(3)], f="TO")
+    case = given(slices, [claim_of("A*32") for _ in range(3)], f="TO")
     world = case.world()
     slow = SimpleNamespace(now=itertools.count(step=1000).__next__)
     monkeypatch.setattr(world.plugin._verdicts._searches, "_clock", slow)
@@ -387,7 +387,7 @@ def test_33_a_search_that_takes_too_long_ends_the_attempt(monkeypatch: pytest.Mo
 
 
 def test_34_a_search_leaves_nothing_for_the_search_of_the_next_node() -> None:
-    case = given([on("n1", "p1", "d1 d2"), on("n2", "p2", "d1 d2")], [asks("A"), asks("A")])
+    case = given([on("n1", "p1", "d1 d2"), on("n2", "p2", "d1 d2")], [claim_of("A"), claim_of("A")])
     world = case.world()
     info, seen = case.pod(world), []
     for name in ("n1", "n2", "n1"):

@@ -11,7 +11,7 @@ from simulator.builders.claims import ClaimBuilder, a_result
 from simulator.builders.core import node
 from simulator.builders.devices import DeviceBuilder, a_device
 from tests.unit.plugins.dra import scenarios
-from tests.unit.plugins.dra.scenarios import Given, asks, counters, dev, exactly, given, is_as, on, outcome, want
+from tests.unit.plugins.dra.scenarios import Given, claim_of, counters, dev, exactly, given, is_as, on, outcome, want
 
 
 @pytest.fixture(autouse=True)
@@ -34,7 +34,7 @@ def shared(amount: str, policy: dict[str, Any] | None = None) -> Any:
 
 
 def takes(amount: str, device_class: str = "A", *, every: bool = False) -> ClaimBuilder:
-    return asks(want(device_class, capacity={"mem": amount}, every=every))
+    return claim_of(want(device_class, capacity={"mem": amount}, every=every))
 
 
 def grouped(name: str, groups: str = "") -> DeviceBuilder:
@@ -55,19 +55,19 @@ def configured(claim: ClaimBuilder, *configs: tuple[str, str], f: str = "37") ->
 
 CASES = [
     # §1.9, §1.10
-    pytest.param(configured(asks("A", "A", "B"), ("x", "r0 r1")),
+    pytest.param(configured(claim_of("A", "A", "B"), ("x", "r0 r1")),
         "r0→p1/d1 r1→p1/d2 r2→b/p1/d1 +FromClaim[r0 r1]=x", id="a configuration of two of three requests names these"),
-    pytest.param(configured(asks("A", "B"), ("x", "r0 r1")),
+    pytest.param(configured(claim_of("A", "B"), ("x", "r0 r1")),
         "r0→p1/d1 r1→b/p1/d1 +FromClaim[]=x", id="a configuration of all requests names none"),
-    pytest.param(configured(asks(["B*2", "A"], "B"), ("x", "r0/s1 r1"), f="37 PL"),
+    pytest.param(configured(claim_of(["B*2", "A"], "B"), ("x", "r0/s1 r1"), f="37 PL"),
         "r0/s1→p1/d1 r1→b/p1/d1 +FromClaim[]=x", id="a configuration of the chosen alternative and all other requests names none"),
-    pytest.param(configured(asks(["B*2", "A"], "B"), ("x", "r0/s0 r1"), f="37 PL"),
+    pytest.param(configured(claim_of(["B*2", "A"], "B"), ("x", "r0/s0 r1"), f="37 PL"),
         "r0/s1→p1/d1 r1→b/p1/d1 +FromClaim[r0/s0 r1]=x", id="a configuration of another alternative keeps its names"),
     # §1.12
-    pytest.param(given([TWO], asks("A*30", "A*5"), f="37"),
+    pytest.param(given([TWO], claim_of("A*30", "A*5"), f="37"),
         f"ERR {ABOUT}, request r1: adding 5 devices exceeds the claim limit of 32, with 30 already accounted for",
         id="the text for too many devices names the request that exceeds the limit"),
-    pytest.param(given([TWO], asks("A*500"), f="37"),
+    pytest.param(given([TWO], claim_of("A*500"), f="37"),
         f"ERR {ABOUT}, request r0: adding 500 devices exceeds the claim limit of 32, with 0 already accounted for",
         id="one request exceeds the limit of devices"),
     # §1.6
@@ -113,18 +113,18 @@ CASES = [
         f'ERR {ABOUT}, request r0: checking capacity for device a/p1/d1: capacity "mem": capacity value is negative',
         id="a negative capacity cannot be consumed"),
     # §2.1 to §2.4
-    pytest.param(given([TWO], asks(want(cel='device.attributes["a"].x')), f="37"),
+    pytest.param(given([TWO], claim_of(want(cel='device.attributes["a"].x')), f="37"),
         f"ERR {ABOUT}: selector #0 on device a/p1/d1: CEL runtime error: no such key: x. consider using CEL optional "
         "chaining (.? followed by orValue()) or guarding the check with has() for optional fields",
         id="a selector that reads a missing key names the device and the remedy"),
-    pytest.param(given([TWO], asks(want(cel="device.driver ==")), f="37"),
+    pytest.param(given([TWO], claim_of(want(cel="device.driver ==")), f="37"),
         f"ERR {ABOUT}: selector #0: CEL compile error: …", id="a selector that does not compile names no device"),
-    pytest.param(given([on("n1", "p1", dev("d1", x=["v1", "v2"]))], asks(want(cel='"v2" in device.attributes["a"].x')), f="37"),
+    pytest.param(given([on("n1", "p1", dev("d1", x=["v1", "v2"]))], claim_of(want(cel='"v2" in device.attributes["a"].x')), f="37"),
         "r0→p1/d1", id="a selector reads a list without the gate for lists"),
-    pytest.param(given([on("n1", "p1", dev("d1", x=["v1", "v2"]))], asks(want(cel='device.driver == "a"'))),
+    pytest.param(given([on("n1", "p1", dev("d1", x=["v1", "v2"]))], claim_of(want(cel='device.driver == "a"'))),
         "ERR class A: selector #0: CEL runtime error: attribute x: unsupported attribute value",
         id="in 1.36 a selector fails on a device with a list"),
-    pytest.param(given([on("n1", "p1", dev("d1", x=["v"]), dev("d2", x=["v"]))], asks("A", "A").match("a/x"), f="37"), "nil",
+    pytest.param(given([on("n1", "p1", dev("d1", x=["v"]), dev("d2", x=["v"]))], claim_of("A", "A").match("a/x"), f="37"), "nil",
         id="without the gate for lists no list satisfies a constraint"),
     # §4.3
     pytest.param(together(grouped("d1", "x"), grouped("d2", "y"), grouped("d3", "x z")), "r0→p1/d1 r0→p1/d3",
@@ -161,7 +161,7 @@ def test_a_row(case: Given, expected: str) -> None:
 def test_a_claim_whose_devices_skip_operations_needs_a_node_that_declares_it() -> None:
     """§3.12: whatever the gate is, because another scheduler may have allocated the claim."""
     result = a_result("r0", "a/p1/d1") | {"skipNodeOperations": ["*"]}
-    case = given([TWO], asks("A").allocated(result))
+    case = given([TWO], claim_of("A").allocated(result))
     world = case.world()
     world.cluster.set_node(node("n2").set({"status": {"declaredFeatures": ["DRAOptionalNodeOperations"]}}).typed())
 

@@ -14,9 +14,9 @@ from scheduler.api import resource_v1 as api
 from scheduler.api.meta import Metadata
 from scheduler.api.quantity import parse
 from scheduler.core.feature_gates import DEVICE_GATES_ON
+from tests.unit.plugins.dra.allocator_setup import AllocatorSetup
 from tests.unit.plugins.dra.literal_devices import World
 from tests.unit.plugins.dra.random_devices import NODES, Case
-from tests.unit.plugins.dra.rooms import Room
 
 STEPS = 300
 """A step costs some microseconds, so this limit is a few milliseconds."""
@@ -220,7 +220,7 @@ POSSIBLE = [
 
 @pytest.mark.parametrize("case", IMPOSSIBLE)
 def test_an_impossible_case_fails_after_few_steps(case: Callable[[], Case]) -> None:
-    search = Room(case()).search("n1")
+    search = AllocatorSetup(case()).search("n1")
 
     assert search.run() is None
     assert search.steps <= STEPS
@@ -229,7 +229,7 @@ def test_an_impossible_case_fails_after_few_steps(case: Callable[[], Case]) -> N
 @pytest.mark.parametrize(("case", "count"), POSSIBLE)
 @pytest.mark.parametrize("packed", [False, True], ids=["first fit", "packing"])
 def test_a_possible_case_succeeds_after_few_steps(case: Callable[[], Case], count: int, *, packed: bool) -> None:
-    search = Room(case()).search("n1", packed=packed)
+    search = AllocatorSetup(case()).search("n1", packed=packed)
     found = search.run()
 
     assert found is not None

@@ -34,7 +34,7 @@ from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
 from simulator.builders.core import Builder, pod
 from simulator.builders.devices import SliceBuilder, a_device, a_slice
 from tests.unit.plugins.dra.served import PARITY
-from tests.unit.plugins.dra.trying import Trying, told
+from tests.unit.plugins.dra.trying import Trying, result_of
 from tests.unit.plugins.dra.world import FIRST_FIT
 
 WORK_S = 0.0001
@@ -166,9 +166,9 @@ def test_a_search_yields_every_few_milliseconds(
 
 @pytest.mark.parametrize(("make", "claims", "nominated"), HARD)
 def test_turns_make_no_difference(make: Callable[[], Trying], claims: Sequence[str], nominated: str) -> None:
-    undisturbed = told(run(make().attempt(*claims, nominated=nominated)))
+    undisturbed = result_of(run(make().attempt(*claims, nominated=nominated)))
 
-    assert told(run(slow(make).attempt(*claims, nominated=nominated))) == undisturbed
+    assert result_of(run(slow(make).attempt(*claims, nominated=nominated))) == undisturbed
 
 
 @pytest.mark.parametrize(("make", "claims", "nominated"), HARD)
@@ -176,7 +176,7 @@ def test_an_attempt_that_is_given_up_in_a_turn_leaves_nothing_behind(
     make: Callable[[], Trying], claims: Sequence[str], nominated: str
 ) -> None:
     """The turn does not matter, and the next attempt has the same result as without the cancelled one."""
-    undisturbed = told(run(make().attempt(*claims, nominated=nominated)))
+    undisturbed = result_of(run(make().attempt(*claims, nominated=nominated)))
     turns = sum(1 for _ in slow(make).attempt(*claims, nominated=nominated))
     for turn in {1, turns // 2 or 1, turns}:
         world = slow(make)
@@ -188,7 +188,7 @@ def test_an_attempt_that_is_given_up_in_a_turn_leaves_nothing_behind(
 
         assert world.held() == before
         world.cycle._chance = random.Random(3)
-        assert told(run(world.attempt(*claims, nominated=nominated))) == undisturbed
+        assert result_of(run(world.attempt(*claims, nominated=nominated))) == undisturbed
 
 
 def test_nothing_takes_a_turn_when_nothing_is_hard() -> None:
@@ -272,7 +272,7 @@ def test_filter_timeout_ends_the_search_of_a_node() -> None:
     outcomes = []
     for wait_s in (0.0, 1.0, LATE_S):
         world.worked(wait_s)
-        outcomes.append((told(run(world.attempt("c"))), round(world.clock.now() - began - wait_s, 1)))
+        outcomes.append((result_of(run(world.attempt("c"))), round(world.clock.now() - began - wait_s, 1)))
         began = world.clock.now()
 
     (first, took_s), second, (third, took_again_s) = outcomes
@@ -345,7 +345,7 @@ def test_an_attempt_comes_to_an_end_also_over_many_nodes_that_all_take_too_long(
     world = slow(lambda: Trying(*hard, a_claim("c").first_available("r", *options), nodes=nodes))
     world.slow = 1.0
     for _ in range(100):
-        message = told(run(world.attempt("c")))
+        message = result_of(run(world.attempt("c")))
         if message in [timed_out(name) for name in nodes]:
             return
         assert message == timed_out("").replace("node : ", "")

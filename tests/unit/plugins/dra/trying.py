@@ -73,7 +73,7 @@ class Trying(World):
         return self.cluster.sizes(), list(self.devices.claims.in_flight()), self.devices.use.counts()
 
 
-def told(outcome: Outcome) -> object:
+def result_of(outcome: Outcome) -> object:
     """Return the node and the allocated devices, or the message of the failure."""
     if isinstance(outcome, Scheduled):
         allocations: dict[str, AllocationResult] = outcome.state.get(STATE).allocations
