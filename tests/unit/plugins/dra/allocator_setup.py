@@ -24,7 +24,7 @@ from tests.unit.plugins.dra.literal_devices import World
 from tests.unit.plugins.dra.random_devices import NODES, Case
 
 
-class Room:
+class AllocatorSetup:
     """Holds the caches and parsed claims of one case."""
 
     def __init__(self, case: Case) -> None:
