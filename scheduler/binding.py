@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -152,7 +151,6 @@ not seen.
 An ordinary reconnect takes less than a second; the back-off of a failing watch reaches 10 s.
 """
 _STREAM_POLL_S: Final = 0.5
-_READ_DELAYS_S: Final = (0.1, 0.5, 2.0, 5.0, 10.0)
 """Pauses between reads of a pod whose Binding lost its answer; the last one repeats."""
 _BIND_TRIES: Final = 3
 _BUSY_TRIES: Final = 10
@@ -547,7 +545,8 @@ class Binder:
         """
         assumed = binding.assumed
         binding.is_sending = False
-        for delay_s in itertools.chain(_READ_DELAYS_S, itertools.repeat(_READ_DELAYS_S[-1])):
+        retry = Retry(self._clock, first_s=0.1, factor=5.0, longest_s=10.0)
+        while True:
             if binding.is_cancelled:
                 raise asyncio.CancelledError
             try:
@@ -555,7 +554,7 @@ class Binder:
                 break
             except ApiError as error:
                 self._unknown.add(binding, error.message)
-                await self._clock.sleep(delay_s)
+                await retry.pause(error)
                 if self._is_shown(binding):
                     return True
         self._unknown.discard(assumed.uid)

@@ -33,7 +33,7 @@ from scheduler.core.errors import (
     TooManyRequests,
     Unavailable,
 )
-from scheduler.core.retry import BusyRetry
+from scheduler.core.retry import BusyRetry, Retry
 from scheduler.failure import FailureHandler
 from scheduler.framework.preemption_state import Preempting
 from scheduler.framework.profile import Profile
@@ -43,7 +43,6 @@ _log = structlog.get_logger(__name__)
 
 PLUGIN: Final = "DefaultPreemption"
 EVICTIONS_IN_FLIGHT: Final = 64
-_RETRIES_S: Final = (0.01, 0.05, 0.25)
 _BUSY_TRIES: Final = 10
 _ANSWER_S: Final = 10.0
 """Time for the answer of a write in flight on shutdown."""
@@ -307,26 +306,23 @@ class PreemptionExecutor:
 
         Returns False if it is already gone. Checks the plan after every wait.
         """
-        lost = failed = 0
-        busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
+        is_lost, busy = False, BusyRetry(self._clock, tries=_BUSY_TRIES)
+        failing = Retry(self._clock, first_s=0.01, factor=5.0, tries=4)
         while True:
             await self._writer.turn()
             if await self._still(plan, victim) is None:
-                return bool(lost)
+                return is_lost
             try:
                 await settle(self._writer.delete_pod(victim.pod))
             except (NotFound, Conflict):
                 if await self._is_there(victim):
                     raise
-                return bool(lost)
+                return is_lost
             except TooManyRequests as error:
                 await busy.wait(error)
             except (Ambiguous, Unavailable) as error:
-                if failed == len(_RETRIES_S):
-                    raise
-                lost += isinstance(error, Ambiguous)
-                await self._clock.sleep(_RETRIES_S[failed])
-                failed += 1
+                is_lost |= isinstance(error, Ambiguous)
+                await failing.pause(error)
             else:
                 return True
 

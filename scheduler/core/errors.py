@@ -89,6 +89,10 @@ class TooManyRequests(Unavailable):
         self.retry_after_s = retry_after_s
 
 
+class ResourceVersionTooLarge(Unavailable):
+    """504: the server has not reached the requested version. It was restored from a backup, or its cache lags."""
+
+
 class Ambiguous(ApiError):
     """The connection was lost, or a time limit passed, after the request was sent.
 

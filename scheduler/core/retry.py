@@ -73,9 +73,14 @@ def requested_pause_s(error: ApiError) -> float | None:
 
 
 class Backoff:
-    """Waits of 0.2 s doubling to 10 s. Each is shortened randomly by up to half, so that kinds and replicas spread."""
+    """Waits of 0.2 s doubling to 10 s.
 
-    def __init__(self, clock: Clock, chance: random.Random, *, first_s: float = 0.2, longest_s: float = 10.0) -> None:
+    With `chance` each is shortened randomly by up to half, so that kinds and replicas spread.
+    """
+
+    def __init__(
+        self, clock: Clock, chance: random.Random | None = None, *, first_s: float = 0.2, longest_s: float = 10.0
+    ) -> None:
         self._clock = clock
         self._chance = chance
         self._first_s = first_s
@@ -86,15 +91,22 @@ class Backoff:
         """Start again with the shortest wait."""
         self._next_s = self._first_s
 
+    def next_s(self) -> float:
+        """Return the next wait for a caller that waits itself, and double the one after it."""
+        wait_s, self._next_s = self._next_s, min(2 * self._next_s, self._longest_s)
+        return self._spread(wait_s)
+
     async def next(self) -> None:
         """Wait, and double the next wait."""
-        wait_s, self._next_s = self._next_s, min(2 * self._next_s, self._longest_s)
-        await self.pause(wait_s)
+        await self._clock.sleep(self.next_s())
 
     async def pause(self, wait_s: float) -> None:
-        """Wait between half of `wait_s` and all of it."""
-        await self._clock.sleep(wait_s * self._chance.uniform(0.5, 1.0))
+        """Wait `wait_s`, shortened as the other waits are."""
+        await self._clock.sleep(self._spread(wait_s))
 
     async def longest(self) -> None:
         """Wait for about the longest time, for conditions that only an operator changes."""
         await self.pause(self._longest_s)
+
+    def _spread(self, wait_s: float) -> float:
+        return wait_s if self._chance is None else wait_s * self._chance.uniform(0.5, 1.0)

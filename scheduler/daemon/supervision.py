@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from scheduler.core.clock import Clock
 from scheduler.core.errors import UnforeseenErrors
+from scheduler.core.retry import Backoff
 
 FAILURES: Final = 10
 WITHIN_S: Final = 60.0
@@ -65,7 +66,7 @@ class Supervisor:
 
     async def _keep(self, part: str, run: Run) -> None:
         failed_at: deque[float] = deque(maxlen=FAILURES)
-        pause_s = _FIRST_PAUSE_S
+        backoff = Backoff(self._clock, self._chance, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
         try:
             while True:
                 try:
@@ -75,16 +76,15 @@ class Supervisor:
                 except Exception as error:
                     now = self._clock.now()
                     if failed_at and now - failed_at[-1] > WITHIN_S:
-                        pause_s = _FIRST_PAUSE_S
+                        backoff.reset()
                     failed_at.append(now)
                     self._errors.record(part, error, "a part of the daemon failed")
                     if len(failed_at) == FAILURES and now - failed_at[0] <= WITHIN_S:
                         raise
-                wait_s = pause_s * self._chance.uniform(0.5, 1.0)
+                wait_s = backoff.next_s()
                 self._errors.went_down(part, again_in_s=wait_s)
                 await self._clock.sleep(wait_s)
                 self._errors.came_up(part)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         finally:
             self._errors.came_up(part)
 

@@ -30,6 +30,7 @@ from scheduler.core.errors import (
     UnforeseenErrors,
     shortened,
 )
+from scheduler.core.retry import Retry
 from scheduler.kube.reflector import RecorderStats
 from scheduler.kube.writes.api_writer import ApiWriter
 
@@ -91,7 +92,6 @@ IDLE_S: Final = 360.0
 """A series without repetition for this time is closed; the next occurrence is a new Event."""
 _TIDY_S: Final = 30.0
 _SERIES: Final = 10_000
-_RETRIES_S: Final = (0.5, 2.0, 8.0)
 
 
 class _Key(NamedTuple):
@@ -283,24 +283,22 @@ class EventRecorder:
 
     async def _is_sent(self, series: _Series) -> bool:
         """Create or write the series, with retries while the server is away; count it as sent or failed."""
-        for wait_s in (*_RETRIES_S, None):
+        retry = Retry(self._clock, first_s=0.5, factor=4.0, tries=4)
+        while True:
             count = series.count
             try:
-                await self._write(series, count)
-            except (Ambiguous, Unavailable) as error:
-                if wait_s is None:
-                    self._failed(series, error)
-                    break
-                await self._clock.sleep(wait_s)
+                try:
+                    await self._write(series, count)
+                except (Ambiguous, Unavailable) as error:
+                    await retry.pause(error)
+                    continue
             except ApiError as error:
                 self._failed(series, error)
-                break
-            else:
-                series.written_count = count
-                series.written_at = self._clock.now()
-                self.stats.sent += 1
-                return True
-        return False
+                return False
+            series.written_count = count
+            series.written_at = self._clock.now()
+            self.stats.sent += 1
+            return True
 
     async def _write(self, series: _Series, count: int) -> None:
         namespace = series.regarding.namespace or "default"

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from scheduler.core.clock import Clock, done_within
+from scheduler.core.retry import Backoff
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.resources import (
     CAPACITY,
@@ -70,15 +71,14 @@ class Mirrors:
 
     async def more(self, spec: KindSpec, reflect: Callable[[KindSpec, ServedKind], None]) -> AsyncIterator[bool]:
         """Start the informer of another kind. Yields True when it is synced or not served, False each minute before."""
-        pause_s = 1.0
+        backoff = Backoff(self._clock, first_s=1.0, longest_s=_LATE_S)
         while True:
             try:
                 served = await self._discovery.locate(spec)
                 break
             except DiscoveryFailed:
                 yield False
-                await self._clock.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LATE_S)
+                await backoff.next()
         if served is None:
             self._discovery.want(spec)
         else:

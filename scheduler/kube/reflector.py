@@ -24,7 +24,16 @@ import structlog
 from scheduler.api.decode import Broken, Delta, ObjectDecoder, PartlyReadPod
 from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
-from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unauthorized
+from scheduler.core.errors import (
+    ApiError,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    ResourceVersionTooLarge,
+    TooManyRequests,
+    Unauthorized,
+)
 from scheduler.core.retry import Backoff
 from scheduler.kube.resources import DiscoveryFailed, KindSpec, ServedKind
 from scheduler.kube.store import Store, Stored, age
@@ -244,7 +253,7 @@ class Reflector(Generic[T]):
         if isinstance(outcome, Ended):
             self._incomplete += 1
             self._can_watch_list = self._incomplete < _INCOMPLETE_PICTURES
-        elif not (self._is_open or isinstance(outcome, Gone) or _is_from_the_future(outcome)):
+        elif not (self._is_open or isinstance(outcome, (Gone, ResourceVersionTooLarge))):
             return False
         self._list_until = self._clock.now() + _LIST_S
         if isinstance(outcome, TooManyRequests):
@@ -326,7 +335,7 @@ class Reflector(Generic[T]):
 
     def _lost_by(self, outcome: ApiError) -> str:
         """Return why a new list is needed; "" if the stream may be resumed. The old objects stay until then."""
-        if isinstance(outcome, Gone) or _is_from_the_future(outcome):  # history compacted, or it is another server
+        if isinstance(outcome, (Gone, ResourceVersionTooLarge)):  # history compacted, or the server has an older one
             return "gone"
         if self._was_silent:
             return "silent"
@@ -536,14 +545,6 @@ class Reflector(Generic[T]):
                 failures=self.stats.failures,
                 error=text,
             )
-
-
-def _is_from_the_future(error: ApiError) -> bool:
-    """Return whether the server has not reached our version: it was restored from a backup, and its list counts.
-
-    For a list, which requests no version: its cache has not reached its storage.
-    """
-    return "Too large resource version" in error.message
 
 
 def _count(counts: dict[str, int], key: str) -> None:

@@ -59,6 +59,7 @@ from scheduler.api.storage_v1 import (
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized
 from scheduler.core.feature_gates import TAINT_RULES
+from scheduler.core.retry import Backoff
 from scheduler.kube.wire import Transport
 
 _ASKS_NOTHING: Final = ExactDeviceRequest()
@@ -484,17 +485,16 @@ class Discovery:
         if self._is_running:
             return
         self._is_running = True
-        failing_s = 1.0
+        backoff = Backoff(self._clock, first_s=1.0, longest_s=_UNANSWERED_S)
         try:
             while self._missing:
                 if await self._pass(on_served):
                     self.answered.set()
-                    failing_s = 1.0
+                    backoff.reset()
                     if self._missing:
                         await self._clock.sleep(self._again_s)
                 else:
-                    await self._clock.sleep(failing_s)
-                    failing_s = min(2 * failing_s, _UNANSWERED_S)
+                    await backoff.next()
         finally:
             self._is_running = False
 

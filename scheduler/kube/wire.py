@@ -25,6 +25,7 @@ from scheduler.core.errors import (
     Gone,
     Invalid,
     NotFound,
+    ResourceVersionTooLarge,
     TooManyRequests,
     Unauthorized,
     Unavailable,
@@ -127,8 +128,13 @@ class Transport(Protocol):
         """Close every connection; open streams end with `Unavailable`."""
 
 
+class _Cause(msgspec.Struct):
+    reason: str | None = None
+
+
 class _Details(msgspec.Struct, rename="camel"):
     retry_after_seconds: int | None = None
+    causes: tuple[_Cause, ...] | None = None
 
 
 class Status(msgspec.Struct, rename="camel"):
@@ -182,6 +188,8 @@ def failure(
         return Ambiguous(message, status=code, reason=reason)
     if code == HTTPStatus.TOO_MANY_REQUESTS or (code == HTTPStatus.SERVICE_UNAVAILABLE and wait_s is not None):
         return TooManyRequests(message, status=code, reason=reason, retry_after_s=wait_s)
+    if seen.details is not None and _Cause("ResourceVersionTooLarge") in (seen.details.causes or ()):
+        return ResourceVersionTooLarge(message, status=code, reason=reason)
     if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Unavailable(message, status=code, reason=reason)
     return _TYPES.get(code, ApiError)(message, status=code, reason=reason)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import structlog
 
 from scheduler.core.clock import Clock
+from scheduler.core.retry import Backoff
 from scheduler.kube.resources import SCHEDULER_PROFILE, DiscoveryFailed, discover
 from scheduler.kube.transport import SharedSession
 from scheduler.kube.wire import Transport
@@ -65,7 +66,7 @@ class Shell:
         self._clock = clock
         self._metrics = metrics
         self._reclaim_signals = reclaim_signals
-        self._pause_s = PAUSE_S
+        self._backoff = Backoff(clock, first_s=PAUSE_S, longest_s=LONGEST_PAUSE_S)
         self._why = ""
         """Why the watch does not run; "" while it does, and if there is nothing to watch."""
 
@@ -85,15 +86,14 @@ class Shell:
     async def run(self) -> None:
         """Watch while the server has the kind."""
         following: asyncio.Task[None] | None = None
-        unanswered_s = PAUSE_S
+        unanswered = Backoff(self._clock, first_s=PAUSE_S, longest_s=UNREAD_S)
         try:
             while True:
                 is_served = await self._is_served()
                 if is_served is None:
-                    await self._clock.sleep(unanswered_s)
-                    unanswered_s = min(2 * unanswered_s, UNREAD_S)
+                    await unanswered.next()
                     continue
-                unanswered_s = PAUSE_S
+                unanswered.reset()
                 if not is_served:
                     self._objects.looked.set()
                     self._why = ""
@@ -126,10 +126,10 @@ class Shell:
         self._why = await self._watch()
         self._metrics.restarted()
         if self._clock.now() - began > LONGEST_PAUSE_S:
-            self._pause_s = PAUSE_S
-        _log.warning("the watch of SchedulerProfile objects ended and restarts", why=self._why, in_s=self._pause_s)
-        await self._clock.sleep(self._pause_s)
-        self._pause_s = min(2 * self._pause_s, LONGEST_PAUSE_S)
+            self._backoff.reset()
+        pause_s = self._backoff.next_s()
+        _log.warning("the watch of SchedulerProfile objects ended and restarts", why=self._why, in_s=pause_s)
+        await self._clock.sleep(pause_s)
 
     async def _watch(self) -> str:
         """Run kopf until one of its parts ends; return the reason."""

@@ -18,6 +18,7 @@ from scheduler.api.meta import seconds
 from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, NotFound, Unavailable
+from scheduler.core.retry import Backoff
 from scheduler.framework.wait import settle
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes.profiles import PROFILES, ProfileWriter
@@ -169,7 +170,7 @@ class ProfileObjects:
 
     async def follow(self) -> None:
         """List the objects and write statuses. Never returns and never raises."""
-        pause_s, look_at = _AGAIN_S, 0.0
+        backoff, look_at = Backoff(self._clock, first_s=2 * _AGAIN_S, longest_s=LOOK_EVERY_S), 0.0
         while True:
             self._news.clear()
             try:
@@ -182,8 +183,9 @@ class ProfileObjects:
                 if self._untold != repr(error):
                     _log.exception("scheduler profiles could not be followed")
                 self._untold = repr(error)
-            pause_s = min(2 * pause_s, LOOK_EVERY_S) if failed else _AGAIN_S
-            wait_s = pause_s if failed else max(0.0, look_at - self._clock.now())
+            if not failed:
+                backoff.reset()
+            wait_s = backoff.next_s() if failed else max(0.0, look_at - self._clock.now())
             is_news = await done_within(self._clock, self._news.wait(), wait_s)
             self._is_due |= failed or not is_news
 

@@ -17,14 +17,55 @@ from collections.abc import Callable
 from typing import ClassVar, Final
 
 from scheduler.cel.errors import CompileError, Issue
-from scheduler.cel.syntax import lexer, lexer as expectations, literals, macros
+from scheduler.cel.syntax import lexer, literals, macros
 from scheduler.cel.syntax.ast import Call, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
 from scheduler.cel.syntax.lexer import AFTER_OPERAND, FIELD, OPERAND, Token
 from scheduler.cel.syntax.parse_stack import OPERATORS, Cursor, Frame, FrameKind, Levels, Operand, Stop, ends
 
+MOST_CODE_POINTS: Final = 100_000
+MOST_NESTED: Final = 250
+_RESERVED: Final = frozenset(
+    {
+        "as",
+        "break",
+        "const",
+        "continue",
+        "else",
+        "false",
+        "for",
+        "function",
+        "if",
+        "import",
+        "in",
+        "let",
+        "loop",
+        "namespace",
+        "null",
+        "package",
+        "return",
+        "true",
+        "var",
+        "void",
+        "while",
+    }
+)
+_NUMBERS: Final = frozenset({lexer.INT, lexer.FLOAT})
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
-class Brackets:
-    """The open frames, outermost first. The parser adds operands and operators to the innermost one."""
+
+def parse(source: str) -> Node:
+    """Return the tree with expanded macros; raise `CompileError` with cel-go's text, up to the first syntax error."""
+    if len(source) > MOST_CODE_POINTS:
+        raise _nowhere(f"expression code point size exceeds limit: size: {len(source)}, limit {MOST_CODE_POINTS}")
+    return _Parser(Cursor(_SURROGATES.sub("\ufffd", source))).run()
+
+
+def _nowhere(text: str) -> CompileError:
+    return CompileError(f"ERROR: <input>:-1:0: {text}")
+
+
+class _Parser:
+    """Keeps the open frames, outermost first, and adds operands and operators to the innermost one."""
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
@@ -105,7 +146,7 @@ class Brackets:
             self.expected = expected
             return True
         if cursor.token.kind not in FIELD:
-            cursor.stop(expectations.no_match(cursor.token, cursor.after(), expected))
+            cursor.stop(lexer.no_match(cursor.token, cursor.after(), expected))
         field = cursor.take()
         if field.kind == lexer.ESCAPED:
             cursor.blame(field.at, "unsupported syntax: '`'")
@@ -120,7 +161,7 @@ class Brackets:
         cursor = self.cursor
         if cursor.token.kind != expected:
             after = OPERAND if expected == ":" else AFTER_OPERAND | ends(self.frames[:-1])
-            cursor.stop(expectations.no_match(cursor.token, cursor.after(), frozenset((expected,)), after=after))
+            cursor.stop(lexer.no_match(cursor.token, cursor.after(), frozenset((expected,)), after=after))
         return cursor.take()
 
     def _close(self, node: Node, depth: int) -> bool:
@@ -189,7 +230,7 @@ class Brackets:
             (FIELD if frame.kind is FrameKind.FIELD else OPERAND),
         )
         if cursor.token.kind not in {end, ","}:
-            cursor.stop(expectations.no_match(cursor.token, cursor.after(), frozenset((end, ","))))
+            cursor.stop(lexer.no_match(cursor.token, cursor.after(), frozenset((end, ","))))
         if cursor.token.kind == "," and (cursor.after().kind in first or cursor.after().kind == "?"):
             cursor.take()
             if frame.kind is FrameKind.VALUE:
@@ -212,63 +253,8 @@ class Brackets:
             node = MapExpr(tuple(zip(items[::2], items[1::2])), optional, at)
         return self._close(node, frame.depth)
 
-    _ENDS: ClassVar[dict[FrameKind, Callable[[Brackets, Frame], bool]]] = {
-        FrameKind.GROUP: _end_group,
-        FrameKind.CALL: _end_argument,
-        FrameKind.MEMBER: _end_argument,
-        FrameKind.INDEX: _end_index,
-        FrameKind.LIST: _end_element,
-        FrameKind.KEY: _end_key,
-        FrameKind.VALUE: _end_element,
-        FrameKind.FIELD: _end_element,
-        FrameKind.THEN: _end_then,
-        FrameKind.ELSE: _end_else,
-    }
+    # --- the expression ----------------------------------------------------------------------------------------------
 
-
-MOST_CODE_POINTS: Final = 100_000
-MOST_NESTED: Final = 250
-_RESERVED: Final = frozenset(
-    {
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "false",
-        "for",
-        "function",
-        "if",
-        "import",
-        "in",
-        "let",
-        "loop",
-        "namespace",
-        "null",
-        "package",
-        "return",
-        "true",
-        "var",
-        "void",
-        "while",
-    }
-)
-_NUMBERS: Final = frozenset({lexer.INT, lexer.FLOAT})
-_SURROGATES: Final = re.compile("[\ud800-\udfff]")
-
-
-def parse(source: str) -> Node:
-    """Return the tree with expanded macros; raise `CompileError` with cel-go's text, up to the first syntax error."""
-    if len(source) > MOST_CODE_POINTS:
-        raise _nowhere(f"expression code point size exceeds limit: size: {len(source)}, limit {MOST_CODE_POINTS}")
-    return _Parser(Cursor(_SURROGATES.sub("\ufffd", source))).run()
-
-
-def _nowhere(text: str) -> CompileError:
-    return CompileError(f"ERROR: <input>:-1:0: {text}")
-
-
-class _Parser(Brackets):
     def run(self) -> Node:
         try:
             root, depth = self._expression()
@@ -299,7 +285,7 @@ class _Parser(Brackets):
                 wants_operand = self.open_branches(frame)
             elif frame.kind is FrameKind.TOP:
                 if token.kind != lexer.END:
-                    cursor.stop(expectations.no_match(token, cursor.after(), frozenset((lexer.END,))))
+                    cursor.stop(lexer.no_match(token, cursor.after(), frozenset((lexer.END,))))
                 return frame.finish()
             else:
                 wants_operand = self.end(frame)
@@ -314,12 +300,12 @@ class _Parser(Brackets):
         before = self._prefixes(frame)
         token = cursor.token
         if token.kind not in OPERAND or token.kind == "!" or (token.kind == "-" and before and before.kind == "-"):
-            cursor.stop(expectations.no_operand((before, token, cursor.after()), cursor.source, expected))
+            cursor.stop(lexer.no_operand((before, token, cursor.after()), cursor.source, expected))
         cursor.take()
         match token.kind:
             case "-":
                 if cursor.token.kind not in _NUMBERS:
-                    cursor.stop(expectations.no_way(token, cursor.token, cursor.source))
+                    cursor.stop(lexer.no_way(token, cursor.token, cursor.source))
                 frame.operands.append((self._literal(cursor.take(), sign=token), 0))
             case "(":
                 return self.open_group(token)
@@ -364,7 +350,7 @@ class _Parser(Brackets):
         if first.kind == ".":
             dot = "."
             if cursor.token.kind != lexer.IDENTIFIER:
-                cursor.stop(expectations.no_way(first, cursor.token, cursor.source))
+                cursor.stop(lexer.no_way(first, cursor.token, cursor.source))
             token = cursor.take()
         if (rest := self._rest_of_type()) is not None:
             return self.open_struct(dot + token.text + rest)
@@ -394,10 +380,10 @@ class _Parser(Brackets):
         if optional:
             cursor.take()
             if cursor.token.kind not in FIELD:
-                cursor.issues.append(expectations.no_match(cursor.token, cursor.after(), FIELD))
+                cursor.issues.append(lexer.no_match(cursor.token, cursor.after(), FIELD))
                 cursor.stop(Issue(cursor.token.at, "unsupported ident kind"))
         elif cursor.token.kind not in FIELD:
-            cursor.stop(expectations.no_way(dot, cursor.token, cursor.source))
+            cursor.stop(lexer.no_way(dot, cursor.token, cursor.source))
         field = cursor.take()
         if not optional and field.kind == lexer.IDENTIFIER and cursor.token.kind == "(":
             return self.open_call(field.text, is_member=True)
@@ -406,3 +392,16 @@ class _Parser(Brackets):
         operand, depth = frame.operands.pop()
         frame.operands.append((Select(operand, field.text, optional=optional, at=dot.at), depth + 1))
         return False
+
+    _ENDS: ClassVar[dict[FrameKind, Callable[[_Parser, Frame], bool]]] = {
+        FrameKind.GROUP: _end_group,
+        FrameKind.CALL: _end_argument,
+        FrameKind.MEMBER: _end_argument,
+        FrameKind.INDEX: _end_index,
+        FrameKind.LIST: _end_element,
+        FrameKind.KEY: _end_key,
+        FrameKind.VALUE: _end_element,
+        FrameKind.FIELD: _end_element,
+        FrameKind.THEN: _end_then,
+        FrameKind.ELSE: _end_else,
+    }

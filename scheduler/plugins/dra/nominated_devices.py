@@ -97,6 +97,8 @@ class NominatedDevices:
         if known.nominated is None:
             self._holds.end_stale(self._preempting.nominated, self._frees)
             known.nominated = self._with_precedence(pod)
+        if not known.nominated:
+            return ()
         for there in known.nominated if on_nodes.has_shared else known.nominated.keys() & {slot}:
             if there not in known.kept:
                 known.kept[there] = kept = yield from self._on(there, known.nominated[there])

@@ -115,7 +115,8 @@ class DevicePreemption:
 
         `freed` are claims that have freed their devices in a dry run.
         """
-        kept = (yield from self._nominated_devices.of(known, pod, slot, freed)) if self._is_on else ()
+        has_none = not self._is_on or (known.nominated is not None and not known.nominated)
+        kept = () if has_none else (yield from self._nominated_devices.of(known, pod, slot, freed))
         return self._nominated_devices.as_if(freed, kept) if freed or kept else None
 
     def _as_if(self, state: CycleState, slot: int) -> HypotheticalNode | None:

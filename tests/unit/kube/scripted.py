@@ -187,6 +187,14 @@ def error_line(code: int, message: str = "", reason: str = "") -> bytes:
     return line("ERROR", {"kind": "Status", "code": code, "message": message, "reason": reason})
 
 
+def too_large(requested: int = 3739) -> bytes:
+    """Return the line of a server that has not reached the version of the watch."""
+    causes = [{"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}]
+    message = f"Timeout: Too large resource version: {requested}, current: 3312"
+    status = {"kind": "Status", "code": 504, "reason": "Timeout", "message": message, "details": {"causes": causes}}
+    return line("ERROR", status)
+
+
 def page(*objects: dict[str, Any], version: str = "10", more: str = "") -> bytes:
     return msgspec.json.encode({"metadata": {"resourceVersion": version, "continue": more}, "items": list(objects)})
 

@@ -11,7 +11,16 @@ from hypothesis import given, settings, strategies as st
 
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken, Delta, ObjectDecoder, PartlyReadPod
-from scheduler.core.errors import ApiError, Forbidden, Gone, Invalid, NotFound, TooManyRequests, Unavailable
+from scheduler.core.errors import (
+    ApiError,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    ResourceVersionTooLarge,
+    TooManyRequests,
+    Unavailable,
+)
 from scheduler.kube.reflector import DOWN_S, INACTIVITY_S, Reflector
 from scheduler.kube.resources import POD, RESOURCE_CLAIM, KindSpec, ServedKind
 from tests.examples import examples
@@ -28,6 +37,7 @@ from tests.unit.kube.scripted import (
     page,
     picture,
     pod,
+    too_large,
     until,
 )
 
@@ -166,7 +176,7 @@ async def test_a_server_that_ends_every_stream_at_once_is_requested_ever_more_sl
     [
         pytest.param(error_line(410, "too old resource version", "Expired"), id="as an error within the stream"),
         pytest.param(Gone("too old resource version", status=410), id="as the answer's status"),
-        pytest.param(error_line(504, "Timeout: Too large resource version: 99"), id="a server restored from a backup"),
+        pytest.param(too_large(), id="a server restored from a backup"),
     ],
 )
 async def test_after_compaction_a_new_list_reports_what_vanished(end):
@@ -195,7 +205,7 @@ CUT = {
     "the connection is lost": Unavailable("connection lost"),
     "an ERROR with 410 ends it": error_line(410, "too old resource version", "Expired"),
     "an ERROR with 500 ends it": error_line(500, "unable to transform key"),
-    "the server's cache lags": error_line(504, "Timeout: Too large resource version: 3739, current: 3312"),
+    "the server's cache lags": too_large(),
     "the server ends it": b"",
     "its end has no version": bookmark("", ends_picture=True),
 }
@@ -214,7 +224,9 @@ async def test_a_watch_list_that_is_cut_is_followed_by_a_list_at_once(cut: Step)
     "refusal",
     [
         pytest.param(Gone("too old resource version", status=410), id="410"),
-        pytest.param(Unavailable("Timeout: Too large resource version: 3739", status=504), id="the cache lags"),
+        pytest.param(
+            ResourceVersionTooLarge("Timeout: Too large resource version: 3739", status=504), id="the cache lags"
+        ),
     ],
 )
 async def test_a_watch_list_that_cannot_be_answered_is_followed_by_a_list_at_once(refusal: ApiError):

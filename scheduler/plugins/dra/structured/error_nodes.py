@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final, TypeAlias
 
-from scheduler.api.resource_v1 import RESULTS_MAX, ExactDeviceRequest
+from scheduler.api.resource_v1 import RESULTS_MAX
 from scheduler.cache.devices.node_kinds import DeviceNodes
 from scheduler.cache.devices.pools import PoolState, PoolView
 from scheduler.core import nodeset
@@ -22,7 +22,7 @@ from scheduler.plugins.dra.structured.node_devices import (
     AllocatorFeatures,
     CapacityFault,
     NodeDevices,
-    capacity_fault,
+    amounts_of,
 )
 from scheduler.plugins.dra.structured.requests import (
     ClaimsToAllocate,
@@ -229,7 +229,7 @@ class ErrorNodes:
             if self._rules.consumable and request_data.spec.capacity is not None:
                 requests = request_data.spec.capacity.requests
                 key = "capacities", tuple(sorted((name, amount.nano) for name, amount in requests.items()))
-                yield self._where(key, partial(_with_a_capacity_fault, request_data.spec, self._rules), above=0)
+                yield self._where(key, partial(_with_a_capacity_fault, request_data, self._rules), above=0)
         for claim in demand.claims:
             least, lists = _least(claim.requests)
             if lists or least > RESULTS_MAX:
@@ -273,12 +273,10 @@ def _with_a_fault(selectors: Selectors, views: Iterable[PoolView]) -> Work[int]:
     return 0
 
 
-def _with_a_capacity_fault(
-    request: ExactDeviceRequest, rules: AllocatorFeatures, views: Iterable[PoolView]
-) -> Work[int]:
+def _with_a_capacity_fault(request_data: RequestData, rules: AllocatorFeatures, views: Iterable[PoolView]) -> Work[int]:
     kinds = dict.fromkeys(each.kind for view in views for each in view.devices if each.device.capacity)
     yield
-    return int(any(capacity_fault(request, kind.device, rules) is not None for kind in kinds))
+    return int(any(isinstance(amounts_of(request_data, kind, rules), CapacityFault) for kind in kinds))
 
 
 def _bad_pools(views: Iterable[PoolView]) -> Work[int]:

@@ -5,13 +5,14 @@ Sets of devices are masks: bit *i* is device *i*. Amounts of capacity are exact,
 
 from __future__ import annotations
 
+import enum
 import re
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, TypeAlias
 
-from scheduler.api.resource_v1 import Device, DeviceId, DeviceTaint, DeviceToleration, ExactDeviceRequest
+from scheduler.api.resource_v1 import Device, DeviceId, DeviceTaint, DeviceToleration
 from scheduler.cache.devices.allocation_state import DeviceUse
 from scheduler.cache.devices.node_kinds import usable
 from scheduler.cache.devices.pools import DeviceKind, PoolState, PoolView, PublishedDevice
@@ -92,13 +93,28 @@ class CapacityFault:
 DeviceFault: TypeAlias = SelectorFault | CapacityFault
 
 
-def capacity_fault(request: ExactDeviceRequest, device: Device, rules: AllocatorFeatures) -> CapacityFault | None:
-    """Return the fault of this request on devices like this one; None if there is none."""
-    try:
-        consumption(request, device, is_fractional=rules.fractional)
-    except NotRepresentable as error:
-        return CapacityFault(str(error))
-    return None
+class NotOffered(enum.Enum):
+    """A device lacks a capacity of the request, or its policy does not allow the amount."""
+
+    NOT_OFFERED = enum.auto()
+
+
+NOT_OFFERED: Final = NotOffered.NOT_OFFERED
+Amounts: TypeAlias = Mapping[str, int] | CapacityFault | NotOffered
+
+
+def amounts_of(request_data: RequestData, kind: DeviceKind, rules: AllocatorFeatures) -> Amounts:
+    """Return the amounts that the request takes of the capacities of such a device; cached with the kind (§4.9)."""
+    key = request_data.amounts_key, rules.fractional
+    found: Amounts | None = kind.memo.get(key)
+    if found is None:
+        try:
+            amounts = consumption(request_data.spec, kind.device, is_fractional=rules.fractional)
+            found = NOT_OFFERED if amounts is None else amounts
+        except NotRepresentable as error:
+            found = CapacityFault(str(error))
+        kind.memo[key] = found
+    return found
 
 
 @dataclass(slots=True)
@@ -136,7 +152,6 @@ class NodeDevices:
             self.devices.extend(view.devices)
             self.pool_of.extend([number] * len(view.devices))
         self._candidates: dict[Selectors, CandidateDevices] = {}
-        self._amounts: dict[tuple[int, int], Mapping[str, int] | None] = {}
         self._faults: dict[int, Mapping[int, DeviceFault]] = {}
 
     @property
@@ -258,15 +273,11 @@ class NodeDevices:
         if not concerned:
             return selected.faults
         faults: dict[int, DeviceFault] = dict(selected.faults)
-        verdicts: dict[DeviceKind, CapacityFault | None] = {}
         for number, each in enumerate(self.devices):
-            if not concerned >> number & 1 or number in faults:
-                continue
-            if each.kind not in verdicts:
-                verdicts[each.kind] = capacity_fault(request_data.spec, each.device, self.rules)
-            fault = verdicts[each.kind]
-            if fault is not None:
-                faults[number] = fault
+            if concerned >> number & 1 and number not in faults:
+                amounts = amounts_of(request_data, each.kind, self.rules)
+                if isinstance(amounts, CapacityFault):
+                    faults[number] = amounts
         return faults
 
     @cached_property
@@ -291,16 +302,8 @@ class NodeDevices:
         """Return the amounts that the request takes of the device's capacities; None if not offered (§4.9)."""
         if request_data.spec.capacity is None and not self.devices[number].device.capacity:
             return _NO_AMOUNTS
-        key = (id(request_data), number)
-        if key not in self._amounts:
-            try:
-                amounts = consumption(
-                    request_data.spec, self.devices[number].device, is_fractional=self.rules.fractional
-                )
-            except NotRepresentable:
-                amounts = None
-            self._amounts[key] = amounts
-        return self._amounts[key]
+        amounts = amounts_of(request_data, self.devices[number].kind, self.rules)
+        return None if isinstance(amounts, (CapacityFault, NotOffered)) else amounts
 
     def offers(self, request_data: RequestData, number: int) -> bool:
         """Return whether the device has the request's amounts while no claim uses it."""

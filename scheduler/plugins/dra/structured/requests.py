@@ -47,6 +47,8 @@ class RequestData:
     spec: ExactDeviceRequest
     device_class: DeviceClass | None
     selectors: Selectors | None
+    amounts_key: bytes
+    """Equal for requests for the same amounts of capacities."""
     problem: str = ""
 
     @property
@@ -191,7 +193,7 @@ class ClaimParser:
             selectors = self._sets.of(
                 (*((True, at, text) for at, text in enumerate(of_class)), *((False, at, t) for at, t in enumerate(own)))
             )
-        return RequestData(request, full_name, own_name, spec, device_class, selectors, problem)
+        return RequestData(request, full_name, own_name, spec, device_class, selectors, _encode(spec.capacity), problem)
 
     def _problem(self, spec: ExactDeviceRequest, device_class: DeviceClass | None) -> str:
         empty = next((at for at, each in enumerate(spec.selectors) if each.cel is None), None)
