@@ -52,7 +52,7 @@ def test_the_cases_have_every_fate_and_every_rule(oracle: DeviceOracle) -> None:
     met: set[str] = set()
     for seed in range(300):
         case = drawn(seed)
-        for answer in oracle.ask(case).values():
+        for answer in oracle.answers(case).values():
             met |= {devicefuzz.fate(answer), *_rules(case, answer)}
 
     assert met >= _EVERYTHING
@@ -329,7 +329,7 @@ KNOWN: Final = [
 
 
 def _pinned(oracle: DeviceOracle, case: DeviceCase) -> tuple[str, tuple[str, ...]]:
-    theirs = said(oracle.ask(case)["n1"])
+    theirs = said(oracle.answers(case)["n1"])
     return theirs, tuple(said(OurDevices(case, parity=parity).answers()["n1"]) for parity in (True, False))
 
 

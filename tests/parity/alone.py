@@ -20,21 +20,21 @@ OF_UPSTREAM: Final[Mapping[str, Any]] = MappingProxyType({SPELLED[name]: value f
 """Field of KubestowArgs → the value with which we do as kube-scheduler."""
 
 
-async def asked(
+async def verdicts_at(
     version: str, scenarios: Iterable[Scenario], places: Collection[Place], switches: Iterable[str] = ()
 ) -> dict[Place, Verdict]:
-    """Ask about the pods at these places, with kube-scheduler's values of these `switches`."""
+    """Return our verdicts on the pods at these places with kube-scheduler's values of these `switches`."""
     groups: dict[tuple[str, ...], list[Scenario]] = {}
     for one in scenarios:
         if any((one.key, name) in places for name in one.asked):
             groups.setdefault(one.feature_gates, []).append(one)
     found: dict[Place, Verdict] = {}
     values = {name: OF_UPSTREAM[name] for name in switches}
-    await asyncio.gather(*(_asked(version, some, places, gates, values, found) for gates, some in groups.items()))
+    await asyncio.gather(*(_verdicts_at(version, some, places, gates, values, found) for gates, some in groups.items()))
     return found
 
 
-async def _asked(
+async def _verdicts_at(
     version: str,
     scenarios: Iterable[Scenario],
     places: Collection[Place],
@@ -60,4 +60,4 @@ async def _asked(
                 stage = Stage(one)
                 for name in one.asked:
                     if (one.key, name) in places:
-                        found[one.key, name] = await stage.ask(we, name)
+                        found[one.key, name] = await stage.try_pod(we, name)

@@ -49,7 +49,7 @@ VOLUMES: Final = ("PersistentVolumeClaim", "PersistentVolume")
 """What a trial changes."""
 _SETTINGS: Final = ("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment")
 DEVICES: Final = ("ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule")
-"""Not wiped with the others: few scenarios have any."""
+"""Wiped separately: few scenarios have any."""
 _WIPED: Final = ("Pod", "Node", "PodDisruptionBudget", *WORKLOADS, *VOLUMES, *_SETTINGS)
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.01
@@ -208,7 +208,7 @@ async def put(api: Api, scenario: Scenario) -> None:
 
 
 async def put_settings(api: Api, scenario: Scenario) -> None:
-    """Classes, drivers, what they say of nodes and of their room, and attachments; and of devices all but claims."""
+    """Classes, drivers, what they report of nodes and of their capacity, and attachments; of devices all but claims."""
     await each((*scenario.storage.settings, *scenario.devices.settings), lambda item: create_whole(api, item))
 
 
@@ -218,7 +218,7 @@ async def put_budgets(api: Api, scenario: Scenario) -> None:
 
 
 async def put_pods(api: Api, scenario: Scenario, *, waiting_for: str) -> None:
-    """Those that are bound, and those that wait for the scheduler of this name; none of those that are asked."""
+    """The bound pods, and those that wait for the scheduler of this name; no tried pod."""
     bound = (labelled(named(pod, "nobody"), scenario.nodes) for pod in scenario.pods)
     waiting = (named(pod, waiting_for) for pod in scenario.waiting)
     await each((*bound, *waiting), lambda pod: create_whole(api, pod))

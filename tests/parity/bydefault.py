@@ -1,7 +1,7 @@
-"""Whether a verdict of a profile with `parity: false` agrees with the recorded one: `differences`, and two narrow rules.
+"""Compares a verdict of a profile with `parity: false` with the recorded one: `differences`, and two narrow rules.
 
-1. With the gates of 1.36 a preemption that was found says so at the end of the message, with its node and the number of its
-   victims (docs/spec/core.md §3.9). A victim is a pod that is evicted, or one on that node that is leaving already. In 1.37
+1. With the gates of 1.36 the message of a preemption ends with its node and the number of its victims
+   (docs/spec/core.md §3.9). A victim is a pod that is evicted, or one on that node that is leaving already. In 1.37
    kube-scheduler says it as well, and `verdict.heard` has made it a part of the way.
 2. With devices the nodes that are scored may be more than those that kube-scheduler found feasible, because only the
    best are verified (docs/adr/0003). Our node must then be one of kube-scheduler's best; the scores are not compared.
@@ -42,7 +42,7 @@ def changes(scenario: Scenario, pinned: Verdict, ours: Verdict) -> list[str]:
 
 
 def _is_true(scenario: Scenario, said: re.Match[str], ours: Verdict) -> bool:
-    """Whether the sentence tells of the node and of the victims that the verdict has."""
+    """Whether the sentence names the node and the number of victims that the verdict has."""
     if len(ours.ways) != 1 or ours.ways[0].nominated != said["node"]:
         return False
     leaving: int = sum(

@@ -22,7 +22,7 @@ def _not_renamed(shares: Any, _extra: object) -> Any:
     return [mapped for share in shares for mapped in share.mappings]
 
 
-def _of_anybody(giver: ClaimReleaser, known: Any, pod: Any, useless: Any, background: Any) -> str:
+def _of_any_pod(giver: ClaimReleaser, known: Any, pod: Any, useless: Any, background: Any) -> str:
     nobodys = [
         msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, reserved_for=()))
         for claim in useless
@@ -32,9 +32,9 @@ def _of_anybody(giver: ClaimReleaser, known: Any, pod: Any, useless: Any, backgr
 
 CLAIM_MUTATIONS: Final[Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]]] = {
     "init containers borrow nothing": ({f"{_REQUESTS}._share": _borrowing_nothing}, ("ExtendedDevices",)),
-    "init containers ask one by one": ({f"{_REQUESTS}._renamed": _not_renamed}, ("ExtendedDevices",)),
+    "init containers request one by one": ({f"{_REQUESTS}._renamed": _not_renamed}, ("ExtendedDevices",)),
     "nodes have nothing of it themselves": ({f"{_EXTENDED}._offering": lambda *_: 0}, ("ExtendedDevices",)),
-    "what nobody has can be had": ({f"{_EXTENDED}._lacking": lambda *_: 0}, ("ExtendedDevices",)),
+    "devices that no node has can be had": ({f"{_EXTENDED}._lacking": lambda *_: 0}, ("ExtendedDevices",)),
     "claims of earlier attempts do no harm": (
         {"scheduler.cache.devices.claim_tracker.ClaimTracker.made_for": lambda *_: None},
         ("ExtendedDevices",),
@@ -43,8 +43,8 @@ CLAIM_MUTATIONS: Final[Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]]] 
         {f"{_DRA}.binding.claim_binder.ClaimReleaser.free": lambda *_: NOT_HELPED},
         ("DeviceClaims",),
     ),
-    "devices of others are given back": (
-        {f"{_DRA}.binding.claim_binder.ClaimReleaser.free": _of_anybody},
+    "devices of other pods are given back": (
+        {f"{_DRA}.binding.claim_binder.ClaimReleaser.free": _of_any_pod},
         ("DeviceClaims",),
     ),
 }

@@ -35,12 +35,12 @@ _TIMES_AMONG_CAPACITIES: Final = 9
 From 1.37 on, VolumeBinding scores the first of several capacity objects in the order of a Go map.
 """
 Place = tuple[str, str]
-"""The key of a scenario, and the name of an asked pod."""
+"""The key of a scenario, and the name of a tried pod."""
 
 
 @dataclass
 class Confirmation:
-    """The asked pods of which the oracle says the same, and what it says of the others."""
+    """The tried pods with an equal answer of the oracle, and its answers on the rest."""
 
     confirmed: set[Place] = field(default_factory=set)
     contradicted: dict[Place, list[str]] = field(default_factory=dict)
@@ -95,14 +95,14 @@ async def _put_all(api: InProcess, scenario: Scenario) -> None:
 async def _confirm(
     api: InProcess, scenario: Scenario, recording: Recording, oracle: Oracle, found: Confirmation
 ) -> None:
-    for name, said in (await oracle.ask(api, scenario, recording.verdicts)).items():
+    for name, said in (await oracle.answers(api, scenario, recording.verdicts)).items():
         recorded = recording.verdicts[name]
         contradicted = contradictions(recorded, said)
         has_capacities = any(each["kind"] == "CSIStorageCapacity" for each in scenario.storage.settings)
         for _ in range(_TIMES_AMONG_CAPACITIES if has_capacities else 1):
             if not contradicted:
                 break  # a nomination that was taken from another pod stays taken within one question
-            contradicted = contradictions(recorded, (await oracle.ask(api, scenario, [name]))[name])
+            contradicted = contradictions(recorded, (await oracle.answers(api, scenario, [name]))[name])
         if contradicted:
             found.contradicted[scenario.key, name] = contradicted
         else:

@@ -1,6 +1,6 @@
-"""A random scenario in which pods must make room for others, from a seed, in the short form of `scenario`.
+"""A random scenario in which pods must be preempted, from a seed, in the short form of `scenario`.
 
-Every bound pod started at a moment of its own, so that upstream's choice is never left to chance: two nodes that are
+No two bound pods started at one time, so that upstream's choice is never left to chance: two nodes that are
 equally dear differ in the oldest of their most important victims, and two pods that are equally important in their age.
 """
 
@@ -38,7 +38,7 @@ def crowd(seed: int) -> Json:
         "budgets": {f"d{i}": _budget(dice, pods) for i in range(dice.number(0, 3))},
         "waiting": {f"w{i}": _waiting(dice, names) for i in range(dice.number(1, 3))} if dice.chance(0.35) else {},
     }
-    return scenario | {"asked": {f"a{i}": asked_pod(dice, names) for i in range(dice.number(2, 3))}}
+    return scenario | {"asked": {f"a{i}": tried_pod(dice, names) for i in range(dice.number(2, 3))}}
 
 
 # -- the cluster -------------------------------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def _bound(dice: Dice, nodes: Mapping[str, Json]) -> dict[str, Json]:
 
 
 def _on(dice: Dice, place: str, free: list[str]) -> Json:
-    """`free` are the ports that nobody holds on the node."""
+    """`free` are the free ports of the node."""
     pod: Json = {
         "at": place,
         "namespace": dice.one(_NAMESPACES),
@@ -149,7 +149,7 @@ def _waiting(dice: Dice, nodes: Sequence[str]) -> Json:
 # -- the pods that are tried -------------------------------------------------------------------------------------------
 
 
-def asked_pod(dice: Dice, nodes: Sequence[str]) -> Json:
+def tried_pod(dice: Dice, nodes: Sequence[str]) -> Json:
     pod: Json = {
         "namespace": dice.one(_NAMESPACES),
         "labels": _labels(dice),

@@ -256,7 +256,7 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     "devices may use unknown counters": Mutation(
         {f"{_POOLS}._unknown_counters": _nothing, f"{_SEARCH}._draw": _draws_what_is_there}, ("DeviceCounters",)
     ),
-    "invalid pools are not told of": Mutation({f"{_SEATS}.has_invalid": property(lambda _: False)}, ("DevicePools",)),
+    "invalid pools are not reported": Mutation({f"{_SEATS}.has_invalid": property(lambda _: False)}, ("DevicePools",)),
     "all of a class does not mind pools that are not good": Mutation(
         {f"{_SEATS}.first_incomplete": property(lambda _: None)}, ("DevicePools",)
     ),
@@ -275,10 +275,10 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     ),
     "devices in use are free": Mutation({f"{_SEATS}.used": 0}, ("DevicePools",)),
     "parts of devices in use are whole devices": Mutation({f"{_USE}._take": _take_whole}, ("DeviceCapacities",)),
-    "admins keep devices from others": Mutation({f"{_USE}._take": _take_for_admins}, ("DeviceRequests",)),
+    "admins keep devices from other pods": Mutation({f"{_USE}._take": _take_for_admins}, ("DeviceRequests",)),
     "all of a class takes what is in use": Mutation({f"{_SEARCH}._is_free": _in_use_is_free}, ("DeviceRequests",)),
     "all of a class is one": Mutation({f"{_DRA}.structured.error_nodes._needed": _one_of_all}, ("DeviceRequests",)),
-    "admins are nobody special": Mutation(
+    "admins have no special rights": Mutation(
         {f"{_DRA}.structured.requests.RequestData.is_admin": property(lambda _: False)}, ("DeviceRequests",)
     ),
     "admins may have a device twice in a claim": Mutation({f"{_SEARCH}._is_free": _admins_twice}, ("DeviceRequests",)),
@@ -316,7 +316,7 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     "counters are endless": Mutation(
         {f"{_SEARCH}._check_available_counters": _counters_are_endless}, ("DeviceCounters",)
     ),
-    "who is allocated takes from no counter": Mutation({f"{_USE}.is_used": lambda *_: False}, ("DeviceCounters",)),
+    "an allocated device takes from no counter": Mutation({f"{_USE}.is_used": lambda *_: False}, ("DeviceCounters",)),
     "what is taken back stays taken from counters": Mutation(
         {f"{_SEARCH}._give_back": _keeps_counters}, ("DeviceCounters",)
     ),
@@ -326,8 +326,8 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
         {f"{_SEATS}.fits": lambda node_devices, ask, number, _: node_devices.amounts(ask, number) is not None},
         ("DeviceCapacities",),
     ),
-    "others consume nothing": Mutation({f"{_USE}.consumed": lambda *_: {}}, ("DeviceCapacities",)),
-    "amounts are as they are asked for": Mutation(
+    "other claims consume nothing": Mutation({f"{_USE}.consumed": lambda *_: {}}, ("DeviceCapacities",)),
+    "amounts are as requested": Mutation(
         {f"{_DRA}.structured.capacities._up_in_range": lambda wanted, *_, **__: wanted.nano}, ("DeviceCapacities",)
     ),
     "any amount will do": Mutation(
@@ -352,10 +352,10 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     "tolerations are not copied": Mutation(
         {f"{_DRA}.structured.allocation_result._result": _without(tolerations=())}, ("DeviceTaints",)
     ),
-    "admins are not told of": Mutation(
+    "admins are not reported": Mutation(
         {f"{_DRA}.structured.allocation_result._result": _without(admin_access=None)}, ("DeviceRequests",)
     ),
-    "amounts are not told of": Mutation(
+    "amounts are not reported": Mutation(
         {f"{_DRA}.structured.allocation_result._result": _without(consumed_capacity=None)}, ("DeviceCapacities",)
     ),
     "configurations of classes are left out": Mutation(
@@ -368,7 +368,7 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
         {f"{_DRA}.structured.allocation_result.node_selector": _no}, ("DeviceResults",)
     ),
     # claims
-    "anybody's claim will do": Mutation({f"{_DRA}.claims.not_owned": _nothing}, ("DevicePods",)),
+    "any pod's claim will do": Mutation({f"{_DRA}.claims.not_owned": _nothing}, ("DevicePods",)),
     "requests are not looked at first": Mutation({f"{_PLUGIN}.request_problem": _no}, ("DevicePods",)),
     "devices never wear out": Mutation({f"{_PLUGIN}.is_worn_out": lambda *_: False}, ("DeviceClaims",)),
     "allocated devices can be used everywhere": Mutation(

@@ -194,13 +194,13 @@ def _quantity(value: Any) -> str:
     return f"{value.nano}n" if rest else str(whole)
 
 
-# -- what can be asked of upstream -------------------------------------------------------------------------------------
+# -- cases that upstream can answer ------------------------------------------------------------------------------------
 
 
 def _speakable(case: DeviceCase) -> DeviceCase:
-    """Devices that must be apart, and of which upstream remembers one per request, are asked for in ways that can be put otherwise.
+    """Write requests for devices that must be apart in a form that `devicedefects` can replace; upstream remembers one per request.
 
-    `devicedefects.apart_one_by_one` has the other way for requests without alternatives that count their devices. For others
+    `devicedefects.apart_one_by_one` has the other way for requests without alternatives that count their devices. For the rest
     the constraint becomes one for equal values; tests/e2e/test_device_oracle.py has cases of those.
     """
     for claim in case.claims:

@@ -155,7 +155,7 @@ def _taint(dice: Dice, slices: _Slices, _: _Claims, claims: _Claims) -> None:
 
 
 def _share(dice: Dice, slices: _Slices, _: _Claims, claims: _Claims) -> None:
-    """Let devices of one slice be shared by capacity, and requests ask for amounts of it."""
+    """Let devices of one slice be shared by capacity, and let requests be for amounts of it."""
     for device in _devices(dice, slices):
         if dice.chance(0.7):
             device |= {"allowMultipleAllocations": True, "capacity": {"cap": dice.one(AMOUNTS)}}
@@ -223,7 +223,7 @@ def _look_in(dice: Dice, _: _Slices, held: _Claims, claims: _Claims) -> None:
 
 
 def _constrain(dice: Dice, slices: _Slices, _: _Claims, claims: _Claims) -> None:
-    """Ask for several devices that are alike, or apart, in an attribute that some device has."""
+    """Request several devices that are alike, or apart, in an attribute that some device has."""
     names = sorted(
         name if "/" in name else f"{one['spec']['driver']}/{name}"
         for one in slices

@@ -20,7 +20,7 @@ _CHANCE: Final = {"shareID": "any"}
 
 
 async def put_device_claims(api: Api, scenario: Scenario) -> None:
-    """With the uids of the bound pods, which are there already; those of asked pods come with `hand_over_devices`."""
+    """With the uids of the bound pods, which exist; those of tried pods come with `hand_over_devices`."""
     kept = scenario.devices
     if not kept.claims:
         return
@@ -62,7 +62,7 @@ async def claims_of_devices(api: Api) -> Mapping[str, Json]:
 def device_changes(before: Mapping[str, Json], after: Mapping[str, Json], pod: Json) -> tuple[str, ...]:
     """What was written between two looks, in words that are the same on every server: without uids, times and chance.
 
-    `pod` is the one that was asked about, as it is now.
+    `pod` is the tried pod as it is now.
     """
     keys = sorted(before.keys() | after.keys())
     lines = [line for key in keys for line in _changed(key, before, after, pod)]
@@ -90,7 +90,7 @@ def _changed(key: str, before: Mapping[str, Json], after: Mapping[str, Json], po
 
 
 def _telling(claim: Json, pod: Json) -> Mapping[str, str]:
-    """What a scheduler may write, under the names by which it is told."""
+    """What a scheduler may write, under the names of the report."""
     metadata, status = claim["metadata"], claim.get("status") or {}
     told: dict[str, object] = {
         "finalizers": metadata.get("finalizers"),
@@ -138,7 +138,7 @@ def _where(selector: Json | None) -> str:
 
 
 def _whose(reference: Json, pod: Json) -> str:
-    """In words; the uid is told by whether it is the asked pod's."""
+    """In words; of the uid only whether it is the tried pod's."""
     is_own = reference.get("uid") == pod["metadata"]["uid"]
     words = [f"{key}={value}" for key, value in sorted(reference.items()) if key != "uid"]
     return " ".join((*words, "its uid" if is_own else "another uid"))
@@ -148,7 +148,7 @@ def _unnumbered(name: str) -> str:
     return _GENERATED.sub(r"\1…", name)
 
 
-# -- who is not known before it is there -------------------------------------------------------------------------------
+# -- owners that do not exist yet --------------------------------------------------------------------------------------
 
 
 def _place(item: Json) -> tuple[str, str]:
@@ -157,7 +157,7 @@ def _place(item: Json) -> tuple[str, str]:
 
 
 def _with_uids(claim: Json, uids: Mapping[tuple[str, str], str]) -> Json:
-    """Who is nowhere has not come yet, or is gone."""
+    """Without the uid of an owner that does not exist yet, or is gone."""
     metadata, namespace = claim["metadata"], _place(claim)[0]
 
     def known(references: list[Json]) -> list[Json]:

@@ -1,6 +1,6 @@
 """Known defects of upstream's device allocator, and for each the same case put so that the defect has no effect.
 
-Where ours differs, upstream is asked again on the case as one of these puts it. A difference is known only if ours then agrees.
+Where ours differs, upstream gets the case again as one of these changes it. A difference is known only if ours then agrees.
 docs/spec/dra.md §4 and §11 and docs/spec/changes-1.37-devices.md have the defects.
 """
 
@@ -123,7 +123,7 @@ def _variant_is_stable(case: DeviceCase, _: str) -> bool:
 
 
 def _counts_agree(case: DeviceCase, node: str) -> bool:
-    """Let all slices of one pool and generation tell one number: that of the first by name which the node sees."""
+    """Let all slices of one pool and generation have one number: that of the first by name which the node sees."""
     (labels,) = (one["metadata"]["labels"] for one in case.nodes if one["metadata"]["name"] == node)
 
     def is_seen(spec: Json) -> bool:
@@ -310,7 +310,7 @@ _ALL: Final[dict[str, Correction]] = {
         is_mended=True,
     ),
     "used up": Correction(
-        "upstream leaves out devices that are used up where all devices are asked for",
+        "upstream leaves out devices that are used up where all devices are requested",
         _used_up_is_whole,
         is_mended=True,
     ),
@@ -325,7 +325,7 @@ _ALL: Final[dict[str, Correction]] = {
         variants=ALL_BUT_STABLE,
     ),
     "slice counts": Correction(
-        "slices of one pool tell different numbers of slices: upstream takes any, ours takes the first by name that the node sees",
+        "slices of one pool state different numbers of slices: upstream takes any, ours takes the first by name that the node sees",
         _counts_agree,
     ),
     "several terms": Correction(
@@ -339,7 +339,7 @@ _ALL: Final[dict[str, Correction]] = {
 }
 
 CORRECTIONS: Final = {name: one for name, one in _ALL.items() if MINOR == "1.36" or not one.is_mended}
-"""Those of the version that is asked."""
+"""Those of the version that is compared."""
 
 
 def corrected(case: DeviceCase, node: str, names: Sequence[str]) -> DeviceCase | None:

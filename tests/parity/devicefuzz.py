@@ -47,7 +47,7 @@ class Differences:
     def of(self, case: DeviceCase) -> Iterator[str]:
         """A sentence for each node and mode that differs and may not."""
         self.told["cases"] += 1
-        theirs = self._oracle.ask(case)
+        theirs = self._oracle.answers(case)
         ours = {mode: OurDevices(case, parity=parity).answers() for mode, parity in MODES.items()}
         for node, answer in theirs.items():
             self.told[fate(answer)] += 1
@@ -76,14 +76,14 @@ class Differences:
     def _not_accepted(
         self, case: DeviceCase, node: str, allocations: Sequence[Json], variants: Sequence[str] = ()
     ) -> list[str]:
-        told = self._oracle.ask(only(case, node, allocations), variants=variants)[node]
+        told = self._oracle.answers(only(case, node, allocations), variants=variants)[node]
         if told.error.endswith(_NOT_UNDERSTOOD):
             self.told["judged by the laws alone"] += 1
             return []
         self.told["accepted by upstream"] += 1
         if told.allocations is not None and _sets(told.allocations) == _sets(allocations):
             return []
-        return [f"upstream does not accept {listed(allocations)}, and {_told(told)}"]
+        return [f"upstream does not accept {listed(allocations)}, and {_described(told)}"]
 
     def excuse(self, case: DeviceCase, node: str, theirs: Answer, ours: Answer, *, parity: bool) -> str:
         """Why ours may differ here; "" if it may not."""
@@ -108,7 +108,7 @@ class Differences:
         put = corrected(case, node, names)
         assert put is not None
         variants = next((CORRECTIONS[name].variants for name in names if CORRECTIONS[name].variants), ())
-        theirs = _read(self._oracle.ask(put, variants=variants)[node], names)
+        theirs = _read(self._oracle.answers(put, variants=variants)[node], names)
         has_config = not any(CORRECTIONS[name].drops_config for name in names)
         found = differences(theirs, ours, is_exact=parity, has_config=has_config)
         if found or parity or ours.allocations is None:
@@ -136,7 +136,7 @@ def differences(theirs: Answer, ours: Answer, *, is_exact: bool, has_config: boo
     if (theirs.allocations is None, theirs.error, theirs.on_node, theirs.timed_out) != (
         *(ours.allocations is None, ours.error, ours.on_node, ours.timed_out),
     ):
-        return [f"upstream {_told(theirs)}, ours {_told(ours)}"]
+        return [f"upstream {_described(theirs)}, ours {_described(ours)}"]
     if not is_exact or theirs.allocations is None or ours.allocations is None:
         return []
     pairs = zip(theirs.allocations, ours.allocations, strict=True)
@@ -177,7 +177,7 @@ def _sets(allocations: Sequence[Json]) -> list[Counter[tuple[str, ...]]]:
     ]
 
 
-def _told(answer: Answer) -> str:
+def _described(answer: Answer) -> str:
     if answer.allocations is not None:
         return f"gives {listed(answer.allocations)}"
     return f"says {answer.error!r}" if answer.error else fate(answer)
@@ -198,8 +198,8 @@ class _Dump:
     """The objects of a case, with the allocations in the pod's claims.
 
     The laws look at the newest slices of a pool, wherever they are. Upstream and ours look at those of a node, and take a pool
-    for whole if these are as many as they tell. So the laws do not judge pools that are being updated: those with slices of two
-    generations, or with another number of slices than they tell.
+    for whole if these are as many as they state. So the laws do not judge pools that are being updated: those with slices of two
+    generations, or with another number of slices than they state.
     """
 
     def __init__(self, case: DeviceCase, allocations: Sequence[Json]) -> None:

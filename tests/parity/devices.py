@@ -1,4 +1,4 @@
-"""What a scenario has of devices, in short, and what its pods ask of them.
+"""What a scenario has of devices, in short, and what its pods request.
 
     devices:
       classes: name: {when: cel or [cel], configs: [driver says] , extended: resource name}   # a and b are there: of these drivers
@@ -19,7 +19,7 @@
 A class `count` is `1`, a number or `all`. `made` is the claim of a template, null if none is needed; an entry that is null
 has a template alone. An attribute is what its value looks like in JSON, a version if it says `v1.2.3`; other values are as
 they are. `here` is bindsToNode. `kept` has the finalizer. Pods that reserve
-may be bound ones, asked ones or strangers; so many strangers if it is a number.
+may be bound or tried pods or strangers; if it is a number, that many strangers.
 The names of claims may be sentences.
 """
 
@@ -101,7 +101,7 @@ def devices(short: Json) -> Devices:
 
 
 def device_class(name: str, short: Json) -> Json:
-    """Of all devices unless told otherwise."""
+    """Of all devices by default."""
     spec: Json = {}
     if conditions := _selectors(short):
         spec["selectors"] = conditions
@@ -114,7 +114,7 @@ def device_class(name: str, short: Json) -> Json:
 
 
 def slice_(name: str, short: Json) -> Json:
-    """The only one of its pool, and of the first generation, unless told otherwise."""
+    """By default the only one of its pool, and of the first generation."""
     driver, _, pool = short.pop("pool").partition("/")
     spec: Json = {
         "driver": driver,
@@ -220,7 +220,7 @@ def _opaque(text: str) -> Json:
     return {"opaque": {"driver": driver, "parameters": {"says": says}}}
 
 
-# -- what is asked of it -----------------------------------------------------------------------------------------------
+# -- what is requested ------------------------------------------------------------------------------------------------
 
 
 def claim(name: str, short: Any) -> Json:

@@ -26,7 +26,7 @@ from tests.parity.deviceoracle import process as device_process
 from tests.parity.generate import Dice
 from tests.parity.known import REASONS
 from tests.parity.mixed import mixed
-from tests.parity.modes import Asked, Mode
+from tests.parity.modes import Mode, Run
 from tests.parity.oracle import process
 from tests.parity.oracle.process import Oracle
 from tests.parity.ours import Ours
@@ -41,7 +41,7 @@ GENERATORS: Final = {"random": generate.generate, "crowd": crowd.crowd, "mixed":
 _DEVICES: Final = "devices"
 _PAUSE_S: Final = 0.001
 _FURTHER: Final = 10**7
-"""What the dice of further asked pods are away from the scenario's."""
+"""Distance of the seed for further tried pods from the scenario's."""
 _EMPTY_SELECTOR: Final = ("PodTopologySpread/where the selector is empty nobody counts", "where two are nominated")
 
 
@@ -49,16 +49,16 @@ _EMPTY_SELECTOR: Final = ("PodTopologySpread/where the selector is empty nobody 
 
 
 def made(generator: str, seed: int) -> Scenario:
-    """The scenario that is recorded for the seed, with more asked pods: what takes its time is the cluster."""
+    """The scenario that is recorded for the seed, with more tried pods: most time goes into the cluster."""
     short, dice = GENERATORS[generator](seed), Dice(_FURTHER + seed)
     nodes, more = tuple(short["nodes"]), []
     if generator == "random":
-        more = [generate.asked_pod(dice, nodes, short["workloads"]) for _ in range(8)]
+        more = [generate.tried_pod(dice, nodes, short["workloads"]) for _ in range(8)]
     elif generator == "crowd":
-        more = [crowd.asked_pod(dice, nodes) for _ in range(6)]
+        more = [crowd.tried_pod(dice, nodes) for _ in range(6)]
     elif generator == "mixed":
         is_tight = dice.chance(0.5)
-        more = [mixedpods.asked_pod(dice, nodes, short["workloads"], is_tight=is_tight) for _ in range(10)]
+        more = [mixedpods.tried_pod(dice, nodes, short["workloads"], is_tight=is_tight) for _ in range(10)]
     asked = short["asked"] | {f"x{i}": pod for i, pod in enumerate(more)}
     return scenario("fuzz", short | {"id": f"{generator} {seed}", "asked": asked})
 
@@ -90,14 +90,14 @@ async def _compare(one: Scenario, oracle: Oracle, we: Ours) -> list[str]:
     await put_budgets(we.api, one)
     await Stage(one).set_for(we)
     told = ["scenarios"]
-    for name, theirs in (await oracle.ask(we.api, one, one.asked)).items():
+    for name, theirs in (await oracle.answers(we.api, one, one.asked)).items():
         told.append("placed" if theirs.node else "with victims" if theirs.ways[0].evicted else "refused")
         judged = dataclasses.replace(we.judge(one.asked[name], one.profile), writes=())
         if not differences(theirs, judged):
             continue
         # Of nodes that are equally good for a preemption upstream takes any, and a nomination that it took from another pod
         # stays taken: what differs on a fresh cluster, too, does differ.
-        again = await oracle.ask(we.api, one, [name])
+        again = await oracle.answers(we.api, one, [name])
         if found := differences(again[name], judged):
             why = excuse(one, name)
             told.append("known" if why else "differences")
@@ -106,14 +106,14 @@ async def _compare(one: Scenario, oracle: Oracle, we: Ours) -> list[str]:
 
 
 def excuse(one: Scenario, name: str) -> str:
-    """Why the asked pod may differ, in the words of `known`; "" if it may not."""
+    """Why the tried pod may differ, in the words of `known`; "" if it may not."""
     metadata, spec = one.asked[name]["metadata"], admitted(one.asked[name])["spec"]
     is_beside_nominated = any(other["metadata"]["namespace"] == metadata["namespace"] for other in one.waiting)
     is_spread_with_all = any(
         constraint["whenUnsatisfiable"] == "DoNotSchedule" and _takes_all(constraint.get("labelSelector"))
         for constraint in spec.get("topologySpreadConstraints", ())
     )
-    known = REASONS[Asked(MINOR, Mode.PARITY)].get(_EMPTY_SELECTOR)
+    known = REASONS[Run(MINOR, Mode.PARITY)].get(_EMPTY_SELECTOR)
     return known.why if known and is_beside_nominated and is_spread_with_all else ""
 
 
@@ -132,7 +132,7 @@ def compare(program: Path, generator: str, seeds: range) -> int:
     told = asyncio.run(fuzz(program, scenarios))
     fates = {fate: told[fate] for fate in ("placed", "with victims", "refused")}
     print(  # noqa: T201
-        f"{told['scenarios']} {generator} scenarios, {sum(fates.values())} asked pods in {time.monotonic() - began:.0f} s:",
+        f"{told['scenarios']} {generator} scenarios, {sum(fates.values())} tried pods in {time.monotonic() - began:.0f} s:",
         ", ".join(f"{count} {fate}" for fate, count in fates.items()),
         f"- differences: {told['differences']}, known ones: {told['known']}",
     )

@@ -81,7 +81,7 @@ def generate(seed: int) -> Json:
     nodes = {f"n{i:02}": _node(dice) for i in range(dice.number(3, 14))}
     workloads = _workloads(dice) if dice.chance(0.4) else {}
     pods = {f"b{i:02}": _bound(dice, tuple(nodes)) for i in range(dice.number(4, 2 + 2 * len(nodes)))}
-    asked = {f"a{i}": asked_pod(dice, tuple(nodes), workloads) for i in range(dice.number(2, 4))}
+    asked = {f"a{i}": tried_pod(dice, tuple(nodes), workloads) for i in range(dice.number(2, 4))}
     return {
         "id": f"seed {seed:03}",
         "profile": dice.one(_PROFILES),
@@ -109,7 +109,7 @@ def _node(dice: Dice) -> Json:
         labels["generation"] = dice.one(("1", "2", "3", "new"))
     if dice.chance(0.06):
         labels["host"] = None
-    node: Json = {"labels": labels, "room": _room(dice)}
+    node: Json = {"labels": labels, "room": _allocatable(dice)}
     if dice.chance(0.3):
         node["taints"] = dice.some(_TAINTS, 2)
     if dice.chance(0.08):
@@ -121,7 +121,7 @@ def _node(dice: Dice) -> Json:
     return node
 
 
-def _room(dice: Dice) -> dict[str, str]:
+def _allocatable(dice: Dice) -> dict[str, str]:
     room = {"cpu": dice.one(("2", "4", "4", "8", "3900m")), "memory": dice.one(("4Gi", "8Gi", "16Gi", "7800Mi"))}
     if dice.chance(0.12):
         room["pods"] = dice.one(("1", "2", "3"))
@@ -176,7 +176,7 @@ def _bound(dice: Dice, nodes: Sequence[str]) -> Json:
 # -- the pods that are tried -------------------------------------------------------------------------------------------
 
 
-def asked_pod(dice: Dice, nodes: Sequence[str], workloads: Mapping[str, Json]) -> Json:
+def tried_pod(dice: Dice, nodes: Sequence[str], workloads: Mapping[str, Json]) -> Json:
     labels = _labels(dice)
     pod: Json = {"namespace": dice.one(("default", "default", "default", "red", "blue")), "labels": labels}
     if owner := workloads.get(f"owner-{labels['app']}"):
@@ -214,7 +214,7 @@ def _requests(dice: Dice, *, small: bool) -> dict[str, str]:
 
 
 def _restarting(dice: Dice) -> Json:
-    """A container that asks for a feature which nodes declare."""
+    """A container that needs a feature which nodes declare."""
     rule = {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [dice.number(1, 99)]}}
     return {"name": "main", "image": "i:1", "restartPolicy": "Never", "restartPolicyRules": [rule]}
 
@@ -298,10 +298,10 @@ def _selector(dice: Dice) -> Json:
 
 def _spread(dice: Dice) -> list[Json]:
     """One to three constraints."""
-    return told_apart(_constraint(dice) for _ in range(dice.number(1, 3)))
+    return distinct(_constraint(dice) for _ in range(dice.number(1, 3)))
 
 
-def told_apart(constraints: Iterable[Json]) -> list[Json]:
+def distinct(constraints: Iterable[Json]) -> list[Json]:
     """The API wants key and whenUnsatisfiable to be unique together: of two the later one."""
     return list({(each["topologyKey"], each["whenUnsatisfiable"]): each for each in constraints}.values())
 

@@ -10,7 +10,7 @@ from tests.parity.verdict import Scores
 
 
 class Hooks:
-    """One per daemon, however many profiles are asked."""
+    """One per daemon, however many profiles are used."""
 
     def __init__(self, daemon: Daemon) -> None:
         self.scores: Scores = {}

@@ -1,4 +1,4 @@
-"""Asked pods on which we are known to differ from kube-scheduler: why, and which verdict of ours is expected.
+"""Tried pods on which we are known to differ from kube-scheduler: why, and which verdict of ours is expected.
 
 The reasons stand in `differences.yaml`, per version and mode. The verdicts stand in `pins/`, which `python -m tests.parity.pin`
 writes. A verdict that is not the pinned one is a surprise, and so is a difference that is gone.
@@ -15,13 +15,13 @@ import yaml
 from scheduler.core.feature_gates import VERSIONS
 from tests.parity import pins
 from tests.parity.bydefault import changes, differences_by_default
-from tests.parity.modes import ALL, Asked, Mode
+from tests.parity.modes import ALL, Mode, Run
 from tests.parity.pins import Pin
 from tests.parity.scenario import Scenario
 from tests.parity.verdict import Verdict, differences
 
 Place: TypeAlias = tuple[str, str]
-"""Scenario key and name of the asked pod."""
+"""Scenario key and name of the tried pod."""
 FILE: Final = Path(__file__).parent / "differences.yaml"
 
 
@@ -36,14 +36,14 @@ class Reason:
     """Fields of KubestowArgs. With kube-scheduler's values of all of them the default mode does not differ."""
 
 
-def read(text: str) -> dict[Asked, dict[Place, Reason]]:
+def read(text: str) -> dict[Run, dict[Place, Reason]]:
     """Return the reasons of each version and mode; an entry without `versions` is of all. Raises ValueError for a place twice."""
-    found: dict[Asked, dict[Place, Reason]] = {asked: {} for asked in ALL}
+    found: dict[Run, dict[Place, Reason]] = {asked: {} for asked in ALL}
     for entry in yaml.safe_load(text):
         reason = Reason(entry["why"], entry["where"], tuple(entry.get("switches", ())))
         places = [(key, name) for key, names in entry["places"].items() for name in names]
         for asked in (
-            Asked(version, Mode(mode)) for version in entry.get("versions", VERSIONS) for mode in entry["modes"]
+            Run(version, Mode(mode)) for version in entry.get("versions", VERSIONS) for mode in entry["modes"]
         ):
             for place in places:
                 if place in found[asked]:
@@ -52,11 +52,11 @@ def read(text: str) -> dict[Asked, dict[Place, Reason]]:
     return found
 
 
-REASONS: Final[Mapping[Asked, Mapping[Place, Reason]]] = read(FILE.read_text())
+REASONS: Final[Mapping[Run, Mapping[Place, Reason]]] = read(FILE.read_text())
 
 
 @functools.cache
-def pinned(asked: Asked) -> Mapping[Place, Pin]:
+def pinned(asked: Run) -> Mapping[Place, Pin]:
     """The pins of a version and mode, as they are on the disk when this is called first."""
     return pins.read(asked)
 
@@ -70,12 +70,12 @@ def differing(mode: Mode, scenario: Scenario, recorded: Verdict, ours: Verdict) 
 
 def expected(version: str, place: Place, recorded: Verdict) -> Verdict:
     """Return what we have to say in the mode `PARITY`: the pinned verdict, or the recorded one."""
-    pin = pinned(Asked(version, Mode.PARITY)).get(place)
+    pin = pinned(Run(version, Mode.PARITY)).get(place)
     return recorded if pin is None else pin.ours
 
 
-def surprises(asked: Asked, scenario: Scenario, name: str, recorded: Verdict, ours: Verdict) -> list[str]:
-    """Return what is wrong at an asked pod; empty if we agree, or differ exactly as it is pinned."""
+def surprises(asked: Run, scenario: Scenario, name: str, recorded: Verdict, ours: Verdict) -> list[str]:
+    """Return what is wrong at a tried pod; empty if we agree, or differ exactly as it is pinned."""
     place = (scenario.key, name)
     found = differing(asked.mode, scenario, recorded, ours)
     return surprise(REASONS[asked].get(place), pinned(asked).get(place), scenario, found, ours)

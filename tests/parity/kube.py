@@ -1,8 +1,8 @@
-"""The real kube-scheduler, told to log every score, and ways to know what it has seen.
+"""The real kube-scheduler with a log of every score, and ways to know what it has seen.
 
-Its watches of different kinds are not ordered, and nothing tells how far they are. So it is asked with pods whose
+Its watches of different kinds are not ordered, and nothing shows how far they are. So it is probed with pods whose
 message or choice gives that away. Pods need no such question: they come in the order in which they were written, and the
-pod that is asked comes last.
+tried pod comes last.
 """
 
 import json
@@ -48,8 +48,8 @@ _SPARED: Final = '"Victim Pod is already being deleted, skipping the API call fo
 _DONE: Final = '"Async Preemption finished completely" preemptor="{}"'
 _HELD: Final = '"Status after running PreEnqueue plugin" pod="{}" plugin="([^"]*)" status="(.*)"'
 _SCORED: Final = re.compile(r'"Plugin scored node for pod" pod="([^"]*)" plugin="([^"]*)" node="([^"]*)" score=(-?\d+)')
-# A pod of this profile meets no filter but these two, in this order: it is refused by the spread constraint if a Service
-# or an owner gives it a selector, and by its affinity to a pod that is not there if nothing does.
+# A pod of this profile meets only these two filters, in this order. It is refused by the spread constraint if a Service
+# or an owner gives it a selector, otherwise by its affinity to a pod that does not exist.
 _PROBING: Final[Json] = {
     "plugins": {
         "multiPoint": {
@@ -108,7 +108,7 @@ class Kube(Side):
         self._log = plane.logs / "kube-scheduler.log"
         self._heard = 0
         self._asked_at = 0
-        """Where the log was when a scenario's pod was last asked about."""
+        """End of the log when a scenario's pod was last tried."""
         self._last = 0
         self._are_workloads_old = False
         """What was seen of them last is of another scenario."""
@@ -128,7 +128,7 @@ class Kube(Side):
     async def serve(self, scenario: Scenario) -> None:
         """Another scheduler if this one has other gates than the scenario wants.
 
-        With devices, a pod that could be tried again at once has to wait: its first verdict is asked for.
+        With devices, a pod that could be tried again at once has to wait, because its first verdict counts.
         """
         patient = ("SchedulerPopFromBackoffQ=false",) if scenario.devices else ()
         gates = (*patient, *(f"{gate}=true" for gate in scenario.feature_gates))
@@ -138,10 +138,10 @@ class Kube(Side):
 
     async def see_nothing(self) -> None:
         """Return when the cluster was seen without nodes."""
-        await self._until_told("no nodes available")
+        await self._until_reported("no nodes available")
 
     async def see(self, scenario: Scenario) -> None:
-        """Claims and PVs. Pods need not be waited for: they come in order, and the asked one comes last."""
+        """Claims and PVs. Pods need not be waited for: they come in order, and the tried one comes last."""
         if scenario.nodes and (scenario.storage.claims or scenario.storage.volumes):
             await self._seen.volumes()
         if scenario.devices.claims:
@@ -163,38 +163,38 @@ class Kube(Side):
         if not scenario.nodes:
             self._are_workloads_old |= bool(scenario.workloads)
             return
-        await self._until_told(f"0/{len(scenario.nodes)} nodes are available: ")
+        await self._until_reported(f"0/{len(scenario.nodes)} nodes are available: ")
         if scenario.workloads or self._are_workloads_old:
             for kind in WORKLOADS:
                 await self._see_workloads(kind)
         self._are_workloads_old = bool(scenario.workloads)
 
-    async def ask(self, pod: Json, profile: str, *, among: Scenario | None = None) -> Verdict:
+    async def try_pod(self, pod: Json, profile: str, *, among: Scenario | None = None) -> Verdict:
         """Fails if what was heard of the scores does not explain the choice."""
         if among is not None:
             self._asked_at = self._log.stat().st_size
-        verdict = await super().ask(pod, profile, among=among)
+        verdict = await super().try_pod(pod, profile, among=among)
         while verdict.message == _MISLED:
             self._asked_at = self._log.stat().st_size
-            verdict = await super().ask(pod, profile, among=among)
+            verdict = await super().try_pod(pod, profile, among=among)
         assert not verdict.node or verdict.node in verdict.best(), f"it chose against its own scores: {verdict}"
         return verdict
 
-    async def _until_told(self, wanted: str, metadata: Json | None = None) -> None:
-        async def is_told() -> bool:
+    async def _until_reported(self, wanted: str, metadata: Json | None = None) -> None:
+        async def is_reported() -> bool:
             return wanted in await self.probe(_PROBES, _ALONE, metadata)
 
-        await self.until(is_told, f'"{wanted}"')
+        await self.until(is_reported, f'"{wanted}"')
 
     async def _see_workloads(self, kind: str) -> None:
-        """One more of the kind, after all others: a scheduler whose pod it gives a selector has seen them."""
+        """One more of the kind, after the rest: a scheduler whose pod gets a selector from it has seen them."""
         self._last += 1
         name = f"last-{self._last}"
         last = workload(name, {"kind": kind, "selector": {"last": name}})
         await self.api.create(last)
         owner = {"apiVersion": last["apiVersion"], "kind": kind, "name": name, "uid": name, "controller": True}
         metadata = {"labels": {"last": name}} if kind == "Service" else {"ownerReferences": [owner]}
-        await self._until_told("topology spread", metadata)
+        await self._until_reported("topology spread", metadata)
         await self.api.delete(kind, name, "default")
 
     # -- budgets -----------------------------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class Kube(Side):
     async def see_budgets(self, scenario: Scenario) -> None:
         """While there are no nodes: those of the scenario, which are there already, and that older ones are gone.
 
-        Of two pods on a node the younger one is the victim, unless a budget protects it: one more, made after all others.
+        Of two pods on a node the younger one is the victim, unless a budget protects it: one more, made after the rest.
         """
         if not (scenario.budgets or self._are_budgets_old):
             return
@@ -219,7 +219,7 @@ class Kube(Side):
         preemptor = scenario_pod("preemptor", {"priority": max(PRIORITIES), "requests": {"cpu": "1"}})
 
         async def is_spared() -> bool:
-            await self.ask(preemptor, DEFAULT_PROFILE)
+            await self.try_pod(preemptor, DEFAULT_PROFILE)
             return [who for who, _ in _picked(self._heard_since())] == [f"{_ASIDE}/older"]
 
         await self.until(is_spared, "the last budget")
@@ -248,7 +248,7 @@ class Kube(Side):
         """Its verdict comes last."""
 
     def _held(self, pod: Json) -> str:
-        """Chance has it which plugin is asked first; who held the pod when its gate was there is not asked again later."""
+        """Which plugin runs first is random; a plugin that held the pod while its gate was there does not run again later."""
         told = re.findall(_HELD.format(re.escape(_key(pod))), self._heard_since(self._asked_at))
         said = [text for plugin, text in told if plugin != _GATES]
         if not said:

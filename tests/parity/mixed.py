@@ -1,15 +1,15 @@
 """A random scenario of what `generate` and `crowd` never draw, from a seed, in the short form of `scenario`.
 
-Containers that start one after the other, sidecars, pod-level requests, overhead, resizes under way, huge pages, nodes that lack a
-resource, ghosts of nodes, pods that are done, selectors of every kind, defaults of workloads; calm clusters, in which scores decide, and
-tight ones, in which pods must make room. Every bound pod started at a moment of its own, as in `crowd`.
+Pods: containers that start one after the other, sidecars, pod-level requests, overhead, resizes under way, huge pages, pods that
+are done, selectors of every kind, defaults of workloads. Nodes: some lack a resource, some exist no more. In some clusters scores
+decide, in some pods must be preempted. No two bound pods started at one time, as in `crowd`.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
 from tests.parity.generate import Dice
-from tests.parity.mixedpods import APPS, TIERS, ZONES, asked_pod, bound_pod, waiting_pod
+from tests.parity.mixedpods import APPS, TIERS, ZONES, bound_pod, tried_pod, waiting_pod
 from tests.parity.words import Json
 
 MIXED: Final = range(120)
@@ -60,7 +60,7 @@ def mixed(seed: int) -> Json:
         else {},
         "waiting": {f"w{i}": waiting_pod(dice, names) for i in range(dice.number(1, 3))} if dice.chance(0.3) else {},
     }
-    asked = {f"a{i}": asked_pod(dice, names, workloads, is_tight=is_tight) for i in range(dice.number(2, 4))}
+    asked = {f"a{i}": tried_pod(dice, names, workloads, is_tight=is_tight) for i in range(dice.number(2, 4))}
     return scenario | {"asked": asked}
 
 
@@ -68,7 +68,7 @@ def mixed(seed: int) -> Json:
 
 
 def _node(dice: Dice, *, is_tight: bool) -> Json:
-    node: Json = {"labels": _node_labels(dice), "room": _room(dice, is_tight=is_tight)}
+    node: Json = {"labels": _node_labels(dice), "room": _allocatable(dice, is_tight=is_tight)}
     if dice.chance(0.25):
         node["taints"] = dice.some(_TAINTS, 3)
     if dice.chance(0.06):
@@ -101,7 +101,7 @@ def _node_labels(dice: Dice) -> dict[str, str | None]:
     return labels
 
 
-def _room(dice: Dice, *, is_tight: bool) -> dict[str, str | None]:
+def _allocatable(dice: Dice, *, is_tight: bool) -> dict[str, str | None]:
     cpus, memories = (
         (("2", "2500m", "3", "4"), ("2Gi", "4Gi", "5Gi"))
         if is_tight

@@ -1,9 +1,9 @@
-"""The pods of `mixed`: what their containers ask for, what they tolerate, and which nodes and pods they want."""
+"""The pods of `mixed`: what their containers request, what they tolerate, and which nodes and pods they want."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from tests.parity.generate import Dice, told_apart
+from tests.parity.generate import Dice, distinct
 from tests.parity.mixedresources import resources
 from tests.parity.scenario import host_port
 from tests.parity.words import Json
@@ -48,7 +48,7 @@ def bound_pod(dice: Dice, place: str, taken: list[str], *, is_tight: bool) -> Js
         _hold(dice, pod, taken[-1:])
     _wish_pods(dice, pod, share=0.4)
     if dice.chance(0.08):
-        # Nobody's victims, and not where they would be spread over: see what is known to differ there.
+        # No pod's victims, and not where they would be spread over: see what is known to differ there.
         pod |= {"leaving": True, "namespace": "bare", "priority": 1000}
     elif dice.chance(0.06):
         pod["status"] = pod.get("status", {}) | {"phase": dice.one(("Succeeded", "Failed", "Running"))}
@@ -69,7 +69,7 @@ def waiting_pod(dice: Dice, nodes: Sequence[str]) -> Json:
     return pod
 
 
-def asked_pod(dice: Dice, nodes: Sequence[str], workloads: Mapping[str, Json], *, is_tight: bool) -> Json:
+def tried_pod(dice: Dice, nodes: Sequence[str], workloads: Mapping[str, Json], *, is_tight: bool) -> Json:
     """One that is tried, of any priority."""
     labels = _labels(dice) if dice.chance(0.92) else {}
     priorities = (0, 1, 5, 10, 100, 100, 500, 1000, "system-cluster-critical") if is_tight else (0, 0, 0, 10)
@@ -175,7 +175,7 @@ def _expression(dice: Dice) -> Json:
 
 
 def _wish_pods(dice: Dice, pod: Json, *, share: float) -> None:
-    """`share` of what a pod that is asked wants."""
+    """`share` of what a tried pod wants."""
     if dice.chance(0.18 * share):
         pod["needs_near"] = [_term(dice) for _ in range(dice.number(1, 2))]
     if dice.chance(0.25 * share):
@@ -240,7 +240,7 @@ def _selector(dice: Dice) -> Json | None:
 
 def _spread(dice: Dice) -> list[Json]:
     """One to four constraints."""
-    return told_apart(_constraint(dice) for _ in range(dice.number(1, 4)))
+    return distinct(_constraint(dice) for _ in range(dice.number(1, 4)))
 
 
 def _constraint(dice: Dice) -> Json:

@@ -1,4 +1,4 @@
-"""What the pods of `mixed` ask for: containers in a row and side by side, pods as a whole, overhead, and resizes under way."""
+"""What the pods of `mixed` request: containers in a row and side by side, pods as a whole, overhead, and resizes under way."""
 
 from typing import Final
 
@@ -17,7 +17,7 @@ _RESTARTING: Final[Json] = {
 
 
 def resources(dice: Dice, *, is_large: bool, is_running: bool = False, image: str = "i:1") -> Json:
-    """The words of the short form: one container, several, or none that asks for anything."""
+    """The words of the short form: one container, several, or none with requests."""
     if dice.chance(0.3):
         return {"requests": _amounts(dice, is_large=is_large), "image": image}
     is_whole = dice.chance(0.25)

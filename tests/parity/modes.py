@@ -7,7 +7,7 @@ from scheduler.core.feature_gates import VERSIONS
 
 
 class Mode(StrEnum):
-    """Which value the asked profiles have."""
+    """The value in the profiles that are compared."""
 
     PARITY = "parity"
     """`parity: true`, but in the profile `OWN_WAYS`."""
@@ -15,8 +15,8 @@ class Mode(StrEnum):
     """`parity: false`, which a profile has that does not name the switch."""
 
 
-class Asked(NamedTuple):
-    """How ours is asked: with the feature gates of this version of kube-scheduler, and in this mode."""
+class Run(NamedTuple):
+    """How ours runs: with the feature gates of this version of kube-scheduler, and in this mode."""
 
     version: str
     mode: Mode
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
         return f"{self.version}, {self.mode}"
 
 
-ALL: Final = tuple(Asked(version, mode) for version in VERSIONS for mode in Mode)
+ALL: Final = tuple(Run(version, mode) for version in VERSIONS for mode in Mode)
 
 PREFIXES: Final = {Mode.PARITY: "kubestow", Mode.DEFAULT: "kubestow-by-default"}
 """The beginning of the scheduler names of a mode's profiles."""

@@ -1,4 +1,4 @@
-"""Our daemon on some API server, watched while it chooses, and asked what it would say without one of its plugins."""
+"""Our daemon on some API server, watched while it chooses, and without one of its plugins."""
 
 import dataclasses
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ _KUBESTOW_ARGS: Final[Json] = {"apiVersion": "kubestow.dev/v1alpha1", "kind": "K
 
 
 class Ours(Side):
-    """A running daemon. `see` before `judge`: that one looks at the daemon's cache and asks no API server."""
+    """A running daemon. `see` before `judge`: that one looks at the daemon's cache and sends no request."""
 
     def __init__(
         self, api: Api, daemon: Daemon, hooks: Hooks, *, version: str, pause_s: float, mode: Mode = Mode.PARITY
@@ -62,7 +62,7 @@ class Ours(Side):
         self._metrics = Metrics(process=False)
 
     def by_default(self) -> "Ours":
-        """The same daemon, asked with pods of the profiles that leave every switch at its default."""
+        """The same daemon, with pods of the profiles that leave every switch at its default."""
         return Ours(self.api, self._daemon, self._hooks, version=self.version, pause_s=self._pause_s, mode=Mode.DEFAULT)
 
     async def begin(self) -> None:
@@ -91,7 +91,7 @@ class Ours(Side):
         there = {
             item["metadata"]["uid"]: item["metadata"]["resourceVersion"]
             for item in await self.api.items(mirror.spec.name)
-            if mirror.spec.name != "Pod" or item["status"].get("phase") not in _DONE  # whom no scheduler watches
+            if mirror.spec.name != "Pod" or item["status"].get("phase") not in _DONE  # no scheduler watches these
         }
         return there == {seen.metadata.uid: seen.metadata.resource_version for seen in mirror.store}
 
@@ -134,7 +134,7 @@ class Ours(Side):
     def _scores(self, pod: Json) -> Scores:
         return self._hooks.scores
 
-    # -- without asking the API server -------------------------------------------------------------------------------
+    # -- without the API server --------------------------------------------------------------------------------------
 
     def plugins(self, profile: str) -> list[str]:
         """Every plugin that may have a say in a verdict of this profile."""
@@ -144,7 +144,7 @@ class Ours(Side):
     def judge(self, pod: Json, profile: str, *, without: str = "") -> Verdict:
         """One attempt on the cluster as the daemon knows it, with one plugin switched off; nothing is held or written.
 
-        Whose nomination an eviction would take is not told: that is seen from writes.
+        Nominations that an eviction would take are not reported: writes show them.
         """
         decisions = self._daemon.decisions
         used = _without(self._profile(profile), without)
@@ -231,7 +231,7 @@ async def running(
 ) -> AsyncIterator[Ours]:
     """A daemon with every profile of the suite, and the version's and further feature gates, on the server of `api`.
 
-    It has the profiles of all `modes`, and is asked in the first of them. For `switches` see `configuration`.
+    It has the profiles of all `modes`, and runs in the first of them. For `switches` see `configuration`.
     """
     text = yaml.safe_dump(configuration(gates, modes, switches))
     config = parse(text, source="parity", feature_gates=defaults(version) | frozenset(gates))

@@ -1,7 +1,7 @@
 """`python -m tests.parity.pin`: pin our verdicts where `differences.yaml` says why they differ from the recorded ones.
 
 Replays all scenarios in both versions and both modes, and writes `pins/`. `--only <text>` replays the scenarios whose key holds the text; the
-pins of all others stay. Says which pins are new, changed or gone. Never writes a reason: a difference without one is not
+all other pins stay. Says which pins are new, changed or gone. Never writes a reason: a difference without one is not
 pinned, and neither is a reason without a difference; both are named, and then the command exits with 1.
 """
 
@@ -15,7 +15,7 @@ from scheduler.metrics import logs
 from tests.parity import pins, recordings
 from tests.parity.bydefault import changes
 from tests.parity.known import REASONS, Place, Reason
-from tests.parity.modes import Asked, Mode
+from tests.parity.modes import Mode, Run
 from tests.parity.pins import Pin
 from tests.parity.recordings import RECORDED
 from tests.parity.replay import replay
@@ -43,7 +43,7 @@ def pin(
     """
     kept = {place: one for place, one in old.items() if place not in asked and place in known and place in places}
     problems = [
-        f"{key}: {name}: no such asked pod, in differences.yaml" for key, name in known if (key, name) not in places
+        f"{key}: {name}: no such tried pod, in differences.yaml" for key, name in known if (key, name) not in places
     ]
     for place, (one, found) in asked.items():
         where = f"{place[0]}: {place[1]}"
@@ -71,14 +71,14 @@ def pin_all(version: str, only: str) -> bool:
     replayed = asyncio.run(replay(version, [one for one in suite.values() if only in one.key], recorded))
     failed = False
     for mode in Mode:
-        at = Asked(version, mode)
+        at = Run(version, mode)
         old = pins.read(at)
         asked = {
             (key, name): (
                 steady(suite[key], old.get((key, name)), Pin(recorded[key].verdicts[name], told.ours)),
                 told.found,
             )
-            for (key, name), told in replayed.told(mode).items()
+            for (key, name), told in replayed.verdicts_of(mode).items()
         }
         new, problems = pin(old, asked, REASONS[at], places=places)
         changed = [place for place in sorted(old.keys() | new.keys()) if old.get(place) != new.get(place)]

@@ -1,4 +1,4 @@
-"""Our verdict, next to the recorded one, where they are known to differ: one file per version and mode, two lines per asked pod.
+"""Our verdict, next to the recorded one, where they are known to differ: one file per version and mode, two lines per tried pod.
 
 A pin of a later version that follows from the first version's by `recordings.in_words_of` is the text `AS_BEFORE`.
 """
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.parity.modes import Asked
+from tests.parity.modes import Run
 from tests.parity.recordings import AS_BEFORE, FIRST, in_words_of
 from tests.parity.verdict import Verdict, verdict
 
@@ -24,8 +24,8 @@ class Pin:
     ours: Verdict
 
 
-def read(asked: Asked, place: Path = HERE) -> dict[tuple[str, str], Pin]:
-    """(Scenario key, asked pod) → pin. Empty if there is no file."""
+def read(asked: Run, place: Path = HERE) -> dict[tuple[str, str], Pin]:
+    """(Scenario key, tried pod) → pin. Empty if there is no file."""
     file = _file(asked, place)
     if not file.exists():
         return {}
@@ -40,8 +40,8 @@ def read(asked: Asked, place: Path = HERE) -> dict[tuple[str, str], Pin]:
     }
 
 
-def write(asked: Asked, pins: Mapping[tuple[str, str], Pin], place: Path = HERE) -> None:
-    """Replace the file of the version and mode. The same pins give the same bytes. Write the first version before others."""
+def write(asked: Run, pins: Mapping[tuple[str, str], Pin], place: Path = HERE) -> None:
+    """Replace the file of the version and mode. The same pins give the same bytes. Write the first version first."""
     first = _of_first(asked, place)
     groups: dict[str, list[str]] = {}
     for (key, name), pin in sorted(pins.items()):
@@ -59,7 +59,7 @@ def write(asked: Asked, pins: Mapping[tuple[str, str], Pin], place: Path = HERE)
     file.write_text("{\n" + ",\n".join(texts) + "\n}\n")
 
 
-def _of_first(asked: Asked, place: Path) -> dict[tuple[str, str], Pin]:
+def _of_first(asked: Run, place: Path) -> dict[tuple[str, str], Pin]:
     """Return the pins of the first version in the words of this one; none for the first."""
     if asked.version == FIRST:
         return {}
@@ -69,5 +69,5 @@ def _of_first(asked: Asked, place: Path) -> dict[tuple[str, str], Pin]:
     }
 
 
-def _file(asked: Asked, place: Path) -> Path:
+def _file(asked: Run, place: Path) -> Path:
     return (place if asked.version == FIRST else place / asked.version) / f"{asked.mode}.json"

@@ -77,7 +77,7 @@ class Claims:
     # -- allocated -------------------------------------------------------------------------------------------------------
 
     def _add_allocated(self, *, kind: str, pod: str = "") -> str | None:
-        """For devices that nobody has yet; a shared one may have several."""
+        """For free devices; a shared one may have several."""
         dice = self._dice
         if dice.chance(0.1):
             got: list[Found] = [Found(_GONE, {}, (dice.one(("n0", "n7")),))]
@@ -222,7 +222,7 @@ class Claims:
 
 
 def _waits(device: Found) -> bool:
-    """Of a share nobody tells anything: who asks does not know its id."""
+    """Shares are left out: their ids are not known."""
     return "binds" in device.short and "shared" not in device.short
 
 

@@ -1,7 +1,7 @@
 """A random scenario of slices, classes, claims and what they depend on, from a seed, in the short form of `scenario`.
 
-Chance decides nothing for a scheduler. Every asked pod likes one node best, and only a cluster of one node has what ends an
-attempt on all nodes: which of them is looked at first is not told. At most one claim of a pod can be given back. What is
+Chance decides nothing for a scheduler. Every tried pod likes one node best, and only a cluster of one node has what ends an
+attempt on all nodes: which of them comes first is not reported. At most one claim of a pod can be given back. What is
 known to differ is left out: devices of one request that must be apart, stores of pools of one name, lists in constraints.
 """
 
@@ -22,10 +22,10 @@ _RULES: Final = ("rule=x:NoSchedule", "rule=y:NoExecute", "rule=z:None")
 
 def device_seed(seed: int) -> Json:
     """The scenario of this seed; the same on every machine and Python."""
-    return _Room(Dice(seed), with_gates=seed % 6 == 5).scenario(f"devices {seed:03}")
+    return _Stored(Dice(seed), with_gates=seed % 6 == 5).scenario(f"devices {seed:03}")
 
 
-class _Room:
+class _Stored:
     """What is there so far: later parts name earlier ones."""
 
     def __init__(self, dice: Dice, *, with_gates: bool) -> None:
@@ -46,7 +46,7 @@ class _Room:
         scenario: Json = {"id": name, "nodes": {node: self._node() for node in self._nodes}}
         for node, found in scenario["nodes"].items():
             found["labels"]["k"] = node
-        asked = {f"p{i}": self._asked(claims, f"p{i}") for i in range(dice.number(3, 5))}
+        asked = {f"p{i}": self._tried(claims, f"p{i}") for i in range(dice.number(3, 5))}
         devices: Json = {"classes": classes, "slices": slices.slices, "claims": claims.claims}
         if self._with_gates:
             scenario["feature_gates"] = list(_GATES)
@@ -67,7 +67,7 @@ class _Room:
         return node
 
     def _classes(self) -> dict[str, Json]:
-        """Of each driver, of all of them, and of some devices; two that pods ask for without claims."""
+        """Of each driver, of all of them, and of some devices; two that pods request without claims."""
         dice = self._dice
         classes: dict[str, Json] = {name: {"when": f'device.driver == "{driver}"'} for name, driver in DRIVERS.items()}
         classes["any"] = {}
@@ -84,13 +84,13 @@ class _Room:
         dice = self._dice
         driver, pool, device = dice.one(slices.devices).name.split("/")
         wanted = dice.number(0, 3)
-        # Nobody's device is left out: then it must be a taint that the recorder's probes tolerate.
+        # A free device is not drained: then it must be a taint that the recorder's probes tolerate.
         taint = dice.one(_RULES if wanted else _RULES[:1])
         return {"taint": taint, **dict((("driver", driver), ("pool", pool), ("device", device))[:wanted])}
 
     # -- the pods that are tried -----------------------------------------------------------------------------------------
 
-    def _asked(self, claims: Claims, name: str) -> Json:
+    def _tried(self, claims: Claims, name: str) -> Json:
         dice = self._dice
         pod: Json = {"namespace": self._namespace}
         if len(self._nodes) > 1:

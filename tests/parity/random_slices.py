@@ -33,7 +33,7 @@ class Found:
     """With its driver and pool."""
     short: Json
     nodes: tuple[str, ...]
-    """Where it is for one node alone, that one; none if labels tell."""
+    """Where it is for one node alone, that one; none if labels select nodes."""
 
 
 class Slices:

@@ -1,6 +1,6 @@
 """A random scenario of claims, PVs and what they depend on, from a seed, in the short form of `scenario`.
 
-Chance decides nothing for a scheduler: no two PVs are of one size, no two bound pods of one age, and every asked pod likes
+Chance decides nothing for a scheduler: no two PVs are of one size, no two bound pods of one age, and every tried pod likes
 one node best. No two pods use a claim that is for one pod: see what is known to differ there.
 """
 
@@ -21,10 +21,10 @@ _DISKS: Final = ("ssd", "hdd")
 
 def volume_seed(seed: int) -> Json:
     """The scenario of this seed; the same on every machine and Python."""
-    return _Room(Dice(seed)).scenario(f"volumes {seed:03}")
+    return _Stored(Dice(seed)).scenario(f"volumes {seed:03}")
 
 
-class _Room:
+class _Stored:
     """What is there so far: later parts name earlier ones."""
 
     def __init__(self, dice: Dice) -> None:
@@ -44,7 +44,7 @@ class _Room:
         if dice.chance(0.5):
             self._prebind()
         pods = self._pods()
-        asked = {f"a{i}": self._asked(f"a{i}") for i in range(dice.number(3, 4))}
+        asked = {f"a{i}": self._tried(f"a{i}") for i in range(dice.number(3, 4))}
         return {
             "id": name,
             "nodes": {node: self._node(node) for node in self._nodes},
@@ -228,7 +228,7 @@ class _Room:
             uses["volumes"] = [dice.one(disks)]
         return uses
 
-    def _asked(self, name: str) -> Json:
+    def _tried(self, name: str) -> Json:
         dice = self._dice
         pod: Json = {"likes_nodes": list(self._likes()), **self._uses(tuple(self._claims))}
         if dice.chance(0.12):

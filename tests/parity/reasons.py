@@ -156,14 +156,14 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Plugin → texts, names as `…`; the framework's own under "". SchedulingGates leaves the API server's condition alone.
 
-DefaultPreemption repeats what other plugins say in its dry run. Of its own texts one needs an extender, two need gates that
-are off, and one needs a plugin that contradicts itself; none of the built-in ones does. That a claim is missing is said by
-whoever is asked first. A class without a binding mode and a selector that makes no sense are not let in by the API server.
+DefaultPreemption repeats what other plugins say in its dry run. One of its texts needs an extender, two need gates that
+are off, and one needs a plugin that contradicts itself; none of the built-in ones does. The first plugin
+says that a claim is missing. A class without a binding mode and a selector that makes no sense are not let in by the API server.
 
 So are pods and requests of devices without any of the fields that they need; what is off by default and cannot be put off
-has nothing to say. Of what DynamicResources says (docs/spec/dra.md §3) the rest is chance: that a claim is just being
-allocated, that somebody else deletes or deallocates it between two writes, that a server fails at one of them, and that the
-limit since the allocation is over in the middle of a wait, which is told by the claim's name.
+has nothing to say. Of what DynamicResources says (docs/spec/dra.md §3) the rest depends on timing. A claim is just being
+allocated, or another client deletes or deallocates it between two writes. A server fails at one of them. The limit since
+the allocation passes in the middle of a wait (with the claim's name).
 """
 _NAMES: Final = (
     (re.compile(r'"[^"]*"'), '"…"'),
@@ -212,7 +212,7 @@ def _reasons(counted: str) -> list[str]:
 
 
 def known(text: str) -> bool:
-    """Whether somebody is known to say so, in a dry run, too."""
+    """Whether a plugin is known to say so, also in a dry run."""
     return any(text in said or text.removeprefix(_PREEMPTION) in said for said in REASONS.values())
 
 

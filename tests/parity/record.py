@@ -1,12 +1,12 @@
 """`python -m tests.parity.record`: every scenario through the real kube-scheduler, and through ours on the same cluster.
 
-A surprise is a difference from ours that `known` does not list, a verdict that differs from the recording of the same scenario, or
-a preemption with another number of outcomes than the scenario expects. The command prints each surprise and then exits with 1.
+A surprise is a difference from ours that `known` does not list, or a verdict that differs from the recording of the scenario.
+So is a preemption with another number of outcomes than the scenario expects. The command prints each surprise and then exits with 1.
 
 The kube-scheduler is the one of the version in the environment variable KUBERNETES (see `tests.e2e.controlplane.build`).
 It writes the recordings of all scenarios without a surprise. A scenario with one keeps its recording; `--write-surprises` replaces it.
 `--only <text>` takes the scenarios whose key holds the text. It writes nothing unless `--write` or `--write-surprises` is given.
-Scenarios that were not asked keep their verdicts and their provenance. `--kube` asks kube-scheduler alone.
+Scenarios that were left out keep their verdicts and their provenance. `--kube` runs kube-scheduler alone.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from tests.parity import ours, recordings
 from tests.parity.api import DEVICES, Api, Remote, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.known import surprises
 from tests.parity.kube import Kube, LoudPlane
-from tests.parity.modes import Asked, Mode
+from tests.parity.modes import Mode, Run
 from tests.parity.ours import Ours
 from tests.parity.recordings import Provenance, Recording
 from tests.parity.scenario import Scenario
@@ -33,17 +33,17 @@ from tests.parity.stage import Stage
 from tests.parity.suite import recordable
 from tests.parity.verdict import Verdict
 
-AT = Asked(MINOR, Mode.PARITY)
+AT = Run(MINOR, Mode.PARITY)
 _PAUSE_S = 0.01
 _TIMES = 5
-"""So often a pod that preempts is asked about, with its victims back in their places."""
+"""Number of trials of a pod that preempts, each with its victims back in their places."""
 _MOST_TIMES = 200
 """While chance has not shown all ways that the scenario knows of."""
 
 
 @dataclass(frozen=True)
 class Answered:
-    """A scenario that kube-scheduler has answered now, and the surprises, by asked pod."""
+    """A scenario that kube-scheduler has answered now, and the surprises, by tried pod."""
 
     scenario: Scenario
     recording: Recording
@@ -51,7 +51,7 @@ class Answered:
 
 
 async def record(chosen: Iterable[Scenario], old: Mapping[str, Recording], *, alone: bool) -> list[Answered]:
-    """Ask a control plane of its own about the chosen scenarios and print each surprise at once. `alone`: without ours."""
+    """Start a control plane, try the chosen scenarios on it, and print each surprise at once. `alone`: without ours."""
     provenance, done, first = recordings.provenance_of(binaries() / "kube-scheduler"), [], recordings.read()
     async with LoudPlane() as plane, plane.client() as http:
         api = Remote(http)
@@ -81,13 +81,13 @@ def _likely(first: Recording | None) -> Mapping[str, Verdict]:
 
 @dataclass(frozen=True)
 class Trial:
-    """The answers on one asked pod."""
+    """The answers on one tried pod."""
 
     theirs: Verdict
     doubts: list[str]
     """Contradictions between answers of kube-scheduler itself."""
     ours: list[str] | None
-    """What surprises in our answer; None if ours was not asked."""
+    """What surprises in our answer; None if ours did not run."""
 
 
 def answered(
@@ -138,7 +138,7 @@ class _Ours(contextlib.AsyncExitStack):
 
 
 async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, Trial]:
-    """Return the trial of each asked pod."""
+    """Return the trial of each tried pod."""
     await kube.serve(scenario)
     await wipe(kube.api)
     await wipe(kube.api, DEVICES)
@@ -153,20 +153,20 @@ async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, Tri
     await kube.see_cluster(scenario)
     found = {}
     for name in scenario.asked:
-        theirs, doubts = await _ask_often(stage, kube, name, scenario.ways.get(name, 1))
-        surprising = None if we is None else surprises(AT, scenario, name, theirs, await stage.ask(we, name))
+        theirs, doubts = await _try_often(stage, kube, name, scenario.ways.get(name, 1))
+        surprising = None if we is None else surprises(AT, scenario, name, theirs, await stage.try_pod(we, name))
         found[name] = Trial(theirs, doubts, surprising)
     return found
 
 
-async def _ask_often(stage: Stage, kube: Kube, name: str, ways: int) -> tuple[Verdict, list[str]]:
-    """One verdict with all the ways it may take, and what is wrong with it: there must be so many as the scenario says."""
-    first = await stage.ask(kube, name)
+async def _try_often(stage: Stage, kube: Kube, name: str, ways: int) -> tuple[Verdict, list[str]]:
+    """One verdict with all the ways it may take, and what is wrong with it: there must be as many as the scenario says."""
+    first = await stage.try_pod(kube, name)
     if not first.preempts:
         return first, []
     seen, tries, doubts = {*first.ways}, 1, []
     while tries < _TIMES or (len(seen) < ways and tries < _MOST_TIMES):
-        again = await stage.ask(kube, name)
+        again = await stage.try_pod(kube, name)
         if (again.reason, again.message) != (first.reason, first.message):
             doubts.append(f"kube-scheduler said {first.message}, then {again.message}")
         seen.update(again.ways)
@@ -210,7 +210,7 @@ def main() -> int:
     if surprising and not given.write_surprises:
         print("not written, for want of --write-surprises:", *(one.scenario.key for one in surprising), sep="\n    ")  # noqa: T201
     count = sum(len(one.surprises) for one in surprising)
-    print(f"{len(done)} scenarios, {asked} asked pods in {took_s:.0f} s; surprises: {count}")  # noqa: T201
+    print(f"{len(done)} scenarios, {asked} tried pods in {took_s:.0f} s; surprises: {count}")  # noqa: T201
     return 1 if surprising else 0
 
 

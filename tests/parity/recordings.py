@@ -1,6 +1,6 @@
-"""The recorded verdicts of kube-scheduler: one file per group, one line per asked pod, in the order of the suite.
+"""The recorded verdicts of kube-scheduler: one file per group, one line per tried pod, in the order of the suite.
 
-Each scenario carries its own provenance, since some scenarios are recorded again while others stay. The recordings of the first
+Each scenario carries its own provenance, since some scenarios are recorded again while the rest stays. The recordings of the first
 version are whole. A later version has its own folder: a verdict that follows from the first version's by `in_words_of` is only
 named there, under `AS_BEFORE`.
 """
@@ -23,7 +23,9 @@ RECORDED: Final = VERSIONS
 """The versions of kube-scheduler whose verdicts are recorded."""
 FIRST: Final = VERSIONS[0]
 AS_BEFORE: Final = f"as in {FIRST}"
-"""The field with the names of asked pods whose verdict follows from that of the first version."""
+"""The field with the names of tried pods whose verdict follows from that of the first version."""
+_VERDICTS: Final = "asked"
+"""The field with the verdicts of a scenario by the name of the tried pod."""
 _NOTHING_FREED: Final = re.compile(r" no new claims to deallocate(?:,|\Z)")
 _FULL_STOP: Final = re.compile(r"(?<= victims)\.\Z")
 
@@ -55,12 +57,12 @@ class Provenance:
 
 
 UNKNOWN: Final = Provenance("", "", "")
-"""Of a recording that does not say where it comes from. `flaws` refuses it; asking again replaces it."""
+"""Of a recording that does not say where it comes from. `flaws` refuses it; a new recording replaces it."""
 
 
 @dataclass(frozen=True)
 class Recording:
-    """The verdicts on the asked pods of a scenario, the digest of that scenario, and the source of the verdicts."""
+    """The verdicts on the tried pods of a scenario, the digest of that scenario, and the source of the verdicts."""
 
     digest: str
     provenance: Provenance
@@ -105,7 +107,7 @@ def read(version: str = FIRST, place: Path = HERE) -> dict[str, Recording]:
             verdicts = {
                 name: in_words_of(version, before[name]) for name in recorded.get(AS_BEFORE, ()) if name in before
             }
-            verdicts |= {name: verdict(fields) for name, fields in recorded["asked"].items()}
+            verdicts |= {name: verdict(fields) for name, fields in recorded[_VERDICTS].items()}
             provenance = Provenance(**recorded["provenance"]) if "provenance" in recorded else UNKNOWN
             found[key] = Recording(recorded["digest"], provenance, verdicts)
     return found
@@ -166,5 +168,6 @@ def _scenario_text(identifier: str, recording: Recording, as_before: Collection[
         f'  "provenance": {json.dumps(asdict(recording.provenance))},\n'
     )
     same = f"  {json.dumps(AS_BEFORE)}: {json.dumps(sorted(as_before))},\n" if as_before else ""
-    asked = '  "asked": {\n' + ",\n".join(lines) + "\n  }\n }" if lines else '  "asked": {}\n }'
+    key = f'  "{_VERDICTS}": '
+    asked = key + "{\n" + ",\n".join(lines) + "\n  }\n }" if lines else key + "{}\n }"
     return head + same + asked

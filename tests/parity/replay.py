@@ -10,7 +10,7 @@ from tests.parity import ours
 from tests.parity.api import DEVICES, InProcess, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices, noticing
 from tests.parity.known import differing, expected, surprises
-from tests.parity.modes import Asked, Mode
+from tests.parity.modes import Mode, Run
 from tests.parity.mutants import MUTANTS, mutated
 from tests.parity.ours import Ours
 from tests.parity.recordings import Recording
@@ -24,16 +24,16 @@ from tests.parity.words import Json
 PAUSE_S = 0.001
 _NOT_TRIED = frozenset[str](), frozenset[str](), False
 _RULES = "resource.k8s.io/v1beta2/devicetaintrules"
-"""What the recorded server was told to serve beside that which it serves by itself."""
+"""What the recorded server was configured to serve besides its defaults."""
 SERVED = (*LIKE_1_36, _RULES)
 VOLUME_PLUGINS = frozenset({"VolumeBinding", "NodeVolumeLimits", "VolumeZone", "VolumeRestrictions"})
 DEVICE_PLUGINS = frozenset({"DynamicResources"})
-"""Where volumes or devices are used these alone are switched off, each in its turn: what is held against the others comes from elsewhere."""
+"""Where volumes or devices are used only these are switched off, one after the other: other scenarios cover the rest."""
 
 
 @dataclass(frozen=True)
 class Replayed:
-    """Our verdict on one asked pod, how it differs from the recording, and what would make it differ."""
+    """Our verdict on one tried pod, how it differs from the recording, and what would make it differ."""
 
     ours: Verdict
     found: list[str]
@@ -44,12 +44,12 @@ class Replayed:
     catches: frozenset[str]
     """Mutants."""
     is_judged_right: bool = True
-    """Without asking the API server we say what is expected of us."""
+    """Without the API server ours gives the expected answer."""
 
 
 @dataclass(frozen=True)
-class Told:
-    """Our verdict on one asked pod by default, and how it differs from the recording."""
+class ByDefault:
+    """Our verdict on one tried pod by default, and how it differs from the recording."""
 
     ours: Verdict
     found: list[str]
@@ -59,7 +59,7 @@ class Told:
 
 @dataclass
 class Replay:
-    """By scenario key and name of the asked pod; `plugins` are all that had a say.
+    """By scenario key and name of the tried pod; `plugins` are all that had a say.
 
     `pods` is of the mode `PARITY`, `by_default` of the mode `DEFAULT`.
     """
@@ -67,30 +67,30 @@ class Replay:
     version: str
     """Whose feature gates and recordings it has."""
     tries_mutants: bool = True
-    """Whether each asked pod was also judged without each plugin and by each mutant of preemption."""
+    """Whether each tried pod was also judged without each plugin and by each mutant of preemption."""
     pods: dict[tuple[str, str], Replayed] = field(default_factory=dict)
-    by_default: dict[tuple[str, str], Told] = field(default_factory=dict)
+    by_default: dict[tuple[str, str], ByDefault] = field(default_factory=dict)
     plugins: set[str] = field(default_factory=set)
     caught: dict[str, tuple[str, str] | None] = field(default_factory=dict)
     """Mutant of volumes or devices that was tried → where it was caught first; None: nowhere."""
 
-    def told(self, mode: Mode) -> Mapping[tuple[str, str], Replayed | Told]:
+    def verdicts_of(self, mode: Mode) -> Mapping[tuple[str, str], Replayed | ByDefault]:
         """What we say in this mode."""
         return self.by_default if mode is Mode.DEFAULT else self.pods
 
     def needing(self, plugin: str) -> list[tuple[str, str]]:
-        """The asked pods that fail when the plugin is switched off."""
+        """The tried pods that fail when the plugin is switched off."""
         return [place for place, replayed in self.pods.items() if plugin in replayed.needs]
 
     def catching(self, mutant: str) -> list[tuple[str, str]]:
-        """The asked pods that fail when the mutant runs."""
+        """The tried pods that fail when the mutant runs."""
         return [place for place, replayed in self.pods.items() if mutant in replayed.catches]
 
 
 async def replay(
     version: str, scenarios: Sequence[Scenario], recorded: Mapping[str, Recording], *, tries_mutants: bool = True
 ) -> Replay:
-    """Asked pods that were not recorded are left out."""
+    """Tried pods without a recording are left out."""
     result = Replay(version, tries_mutants)
     known = [scenario for scenario in scenarios if scenario.key in recorded]
     alike: dict[tuple[tuple[str, ...], bool], list[Scenario]] = {}
@@ -102,11 +102,11 @@ async def replay(
 
 
 MUTANTS_OF_CACHES = (*VOLUME_MUTANTS, *DEVICE_MUTANTS)
-"""They have to be there before the daemon is: each takes one of its own."""
+"""They must exist before the daemon starts: each takes a separate one."""
 
 
 async def catch(mutant: str, scenarios: Iterable[Scenario], recorded: Mapping[str, Recording], result: Replay) -> None:
-    """Let the mutant judge, and note in `result` who noticed."""
+    """Let the mutant judge, and note in `result` which pods noticed."""
     known = [scenario for scenario in scenarios if scenario.key in recorded]
     if mutant in VOLUME_MUTANTS:
         told = [one for one in known if one.uses_volumes and not one.feature_gates]
@@ -119,7 +119,7 @@ async def catch(mutant: str, scenarios: Iterable[Scenario], recorded: Mapping[st
 
 
 def _passes_time(scenario: Scenario) -> bool:
-    """Seconds in which nothing happens: until devices are looked at again, or are given up. Others go on meanwhile."""
+    """Seconds in which nothing happens: until devices are looked at again, or are given up. Other scenarios go on."""
     return bool(scenario.devices.drivers) or scenario.profile == HASTY_DEVICES
 
 
@@ -143,7 +143,7 @@ async def _daemon(version: str, gates: Iterable[str] = ()) -> AsyncIterator[Ours
 async def _first_caught(
     scenarios: Iterable[Scenario], recorded: Mapping[str, Recording], result: Replay
 ) -> tuple[str, str] | None:
-    """The asked pod that another daemon judges otherwise; nobody writes or is asked."""
+    """The tried pod that another daemon judges otherwise; without writes or requests."""
     async with _daemon(result.version) as we:
         for scenario in scenarios:
             await put_cluster(scenario, we)
@@ -189,14 +189,14 @@ async def _replay(scenario: Scenario, recorded: Mapping[str, Verdict], we: Ours,
         for name in asked
     }
     for name in asked:
-        verdict = await stage.ask(we, name)
-        found, wrong = _compared(Asked(result.version, Mode.PARITY), scenario, name, recorded[name], verdict)
+        verdict = await stage.try_pod(we, name)
+        found, wrong = _compared(Run(result.version, Mode.PARITY), scenario, name, recorded[name], verdict)
         result.pods[scenario.key, name] = Replayed(verdict, found, wrong, *missed[name])
     by_default = we.by_default()
     for name in asked:
-        verdict = await stage.ask(by_default, name)
-        compared = _compared(Asked(result.version, Mode.DEFAULT), scenario, name, recorded[name], verdict)
-        result.by_default[scenario.key, name] = Told(verdict, *compared)
+        verdict = await stage.try_pod(by_default, name)
+        compared = _compared(Run(result.version, Mode.DEFAULT), scenario, name, recorded[name], verdict)
+        result.by_default[scenario.key, name] = ByDefault(verdict, *compared)
 
 
 def _expected(version: str, scenario: Scenario, name: str, recorded: Verdict) -> Verdict:
@@ -204,14 +204,14 @@ def _expected(version: str, scenario: Scenario, name: str, recorded: Verdict) ->
 
 
 def _compared(
-    asked: Asked, scenario: Scenario, name: str, recorded: Verdict, verdict: Verdict
+    asked: Run, scenario: Scenario, name: str, recorded: Verdict, verdict: Verdict
 ) -> tuple[list[str], list[str]]:
     """How we differ from the recording, and what of that is a surprise."""
     return differing(asked.mode, scenario, recorded, verdict), surprises(asked, scenario, name, recorded, verdict)
 
 
 def _missed(scenario: Scenario, name: str, right: Verdict, we: Ours) -> tuple[frozenset[str], frozenset[str], bool]:
-    """Who is missed when switched off, and which mutants are caught; nobody if the verdict is wrong with all of them."""
+    """Which plugins are missed when switched off, and which mutants are caught; none if the verdict is wrong with all of them."""
     pod, profile = scenario.asked[name], scenario.profile
     if differences(right, we.judge(pod, profile)):
         return frozenset(), frozenset(), False

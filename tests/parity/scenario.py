@@ -2,10 +2,11 @@
 
 The short form, as the files in `scenarios/` and the generator write it (everything but names is optional):
 
+```
     id: a sentence                   profile: a name in profiles.yaml
     nodes:     name: {labels, taints: ["key=value:Effect"], cordoned, room: {cpu: "8"}, images: {name: bytes}, features}
-    pods:      name: {at: node, leaving, and what an asked pod may have}     # bound pods; `leaving` is being deleted
-    waiting:   name: {nominated: node, and what an asked pod may have}       # gated pods of the scheduler that is asked
+    pods:      name: {at: node, leaving, and what a tried pod may have}      # bound pods; `leaving` is being deleted
+    waiting:   name: {nominated: node, and what a tried pod may have}        # gated pods of the scheduler
     budgets:   name: {allowed, disrupted: [pod], match or selector, namespace}  # PodDisruptionBudgets
     workloads: name: {kind: Service, selector, namespace}                    # or one of the three controllers
     asked:     name: {namespace, claims, volumes, labels, requests, image, owner: Kind/name, gates, ports: ["TCP/80/127.0.0.1"],
@@ -13,11 +14,12 @@ The short form, as the files in `scenarios/` and the generator write it (everyth
                       needs_nodes, likes_nodes, needs_near, likes_near, needs_apart, likes_apart, spread,
                       status: what a kubelet said, held: no condition ever tells of it, and some fields of a pod's spec as they are}
     classes, pvs, claims, csi_nodes, csi_drivers, capacities, attachments, and what pods have of volumes: see eventhandlers/storage.py
-    devices, and a pod's devices: see eventhandlers/devices.py     feature_gates: those that are on, beside the ones that always are
+    devices, and a pod's devices: see eventhandlers/devices.py     feature_gates: those that are on, besides the ones that always are
+```
 
-The name of a pod may be a sentence. `priority` is a number of `PRIORITIES` or the name of a class that every cluster has,
-`started` the second of a day, `disrupted` the reason of a DisruptionTarget condition, `nominated` the status' word, and
-`ways` how many outcomes of a preemption chance chooses from, 1 unless told otherwise. `needs_*` and `likes_*` are required and preferred affinity to nodes and pods, `*_apart` is anti-affinity; the weight of
+The name of a pod may be a sentence. `priority` is a number of `PRIORITIES` or the name of a class that every cluster has.
+`started` is the second of a day, `disrupted` the reason of a DisruptionTarget condition, `nominated` the status' word.
+`ways` is the number of possible outcomes of a preemption, by default 1. `needs_*` and `likes_*` are required and preferred affinity to nodes and pods, `*_apart` is anti-affinity; the weight of
 what is liked stands in the term itself, and `match: {a: b}` is a labelSelector. `host`, `zone` and `region` are short
 for the well-known topology keys, in labels and in terms. A label or a resource that is null is not there; `host` is there by default.
 An image's names are separated by spaces.
@@ -63,7 +65,7 @@ _STARTED: Final = "2026-01-01T{:02}:{:02}:{:02}Z"
 
 @dataclass(frozen=True)
 class Scenario:
-    """Manifests, with what is to be written to their status. Asked and waiting pods get their schedulerName from each side."""
+    """Manifests, with what is to be written to their status. Tried and waiting pods get their schedulerName from each side."""
 
     group: str
     id: str
@@ -77,16 +79,16 @@ class Scenario:
     workloads: tuple[Json, ...]
     asked: Mapping[str, Json]
     ways: Mapping[str, int]
-    """Of the asked pods for which several outcomes are possible: how many."""
+    """Of the tried pods for which several outcomes are possible: how many."""
     storage: Storage
     devices: Devices
     feature_gates: tuple[str, ...]
     held: frozenset[str]
-    """Names of asked pods that stay outside of the queue."""
+    """Names of tried pods that stay outside of the queue."""
 
     @property
     def uses_volumes(self) -> bool:
-        """Whether anything of storage is there or asked for."""
+        """Whether there is any storage, or any request for it."""
         return bool(self.storage) or any("volumes" in one["spec"] for one in (*self.pods, *self.asked.values()))
 
     @property
@@ -294,7 +296,7 @@ def _term(short: Json) -> Json:
 
 
 def budget(name: str, short: Json) -> Json:
-    """A PodDisruptionBudget whose status nobody keeps."""
+    """A PodDisruptionBudget whose status no controller keeps."""
     short = dict(short)
     metadata = {"name": name, "namespace": short.pop("namespace", "default")}
     spec: Json = {"minAvailable": 0}
@@ -322,7 +324,7 @@ def budget(name: str, short: Json) -> Json:
 
 
 def workload(name: str, short: Json) -> Json:
-    """A Service, or a controller that nobody runs: only its selector counts."""
+    """A Service, or a controller that does not run: only its selector counts."""
     short = dict(short)
     kind = short.pop("kind")
     metadata = {"name": name, "namespace": short.pop("namespace", "default")}

@@ -1,4 +1,4 @@
-"""Ways to know that kube-scheduler has seen what was last written of storage: one more of each kind, after all others.
+"""Ways to know that kube-scheduler has seen what was last written of storage: one more of each kind, after the rest.
 
 A pod that could use them is refused in one way until they are seen, and in another then. It is refused in any case: one of
 its claims is bound to a PV that no node reaches.
@@ -36,7 +36,7 @@ _NODE: Final = "probed"
 
 
 class Seen:
-    """`probe` asks the scheduler, `until` waits."""
+    """`probe` tries a pod, `until` waits."""
 
     def __init__(self, api: Api, probe: Probe, until: Until) -> None:
         self._api = api
@@ -48,7 +48,7 @@ class Seen:
         """Claims and PVs. There must be nodes."""
         name = self._next()
         await self._put(storage({"claims": _claim_out_of_reach(name), "pvs": _out_of_reach(name)}))
-        await self._until_told(VOLUMES_ALONE, [name], lambda said: _NO_WAY in said, "the last claim and PV")
+        await self._until_reported(VOLUMES_ALONE, [name], lambda said: _NO_WAY in said, "the last claim and PV")
 
     async def settings(self) -> None:
         """All other kinds. There must be no nodes; leaves none."""
@@ -68,9 +68,11 @@ class Seen:
                 }
             )
         )
-        await self._until_told(VOLUMES_ALONE, [name, big], lambda said: _NO_ROOM in said, "the last class and driver")
-        await self._until_told(VOLUMES_ALONE, [name, small], _is_roomy, "the last capacity")
-        await self._until_told(
+        await self._until_reported(
+            VOLUMES_ALONE, [name, big], lambda said: _NO_ROOM in said, "the last class and driver"
+        )
+        await self._until_reported(VOLUMES_ALONE, [name, small], _is_roomy, "the last capacity")
+        await self._until_reported(
             LIMITS_FIRST, [name, small], lambda said: _TOO_MANY in said, "the last CSINode and attachment"
         )
         await wipe(self._api, ("Node",))
@@ -83,11 +85,11 @@ class Seen:
         for item in (*wanted.settings, *wanted.volumes, *wanted.claims):
             await create_whole(self._api, item)
 
-    async def _until_told(self, profile: str, claims: list[str], wanted: Callable[[str], bool], what: str) -> None:
-        async def is_told() -> bool:
+    async def _until_reported(self, profile: str, claims: list[str], wanted: Callable[[str], bool], what: str) -> None:
+        async def is_reported() -> bool:
             return wanted(await self._probe(profile, {"volumes": pod_volumes(claims, ())}))
 
-        await self._until(is_told, what)
+        await self._until(is_reported, what)
 
 
 def _is_roomy(said: str) -> bool:

@@ -1,4 +1,4 @@
-"""Ways to know that kube-scheduler has seen what was last written of devices: one more of each kind, after all others."""
+"""Ways to know that kube-scheduler has seen what was last written of devices: one more of each kind, after the rest."""
 
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
@@ -14,7 +14,7 @@ Until = Callable[[Callable[[], Awaitable[bool]], str], Awaitable[bool]]
 
 DEVICES_FIRST: Final = "device-probes"
 _DRIVER: Final = "0.last"
-"""Of all drivers the first: who looks for its device looks at no other."""
+"""Of all drivers the first: a search for its device looks at no other."""
 _LONELY: Final = "didn't match pod affinity rules"
 _NODE: Final = "probed"
 _TOLERANT: Final = {"operator": "Exists", "effect": "NoSchedule"}
@@ -33,7 +33,7 @@ DEVICE_PROFILE: Final[Json] = {
 
 
 class SeenDevices:
-    """`probe` asks the scheduler, with a pod that fits nowhere for its affinity; `until` waits."""
+    """`probe` tries a pod that fits nowhere for its affinity; `until` waits."""
 
     def __init__(self, api: Api, probe: Probe, until: Until, alone: Json) -> None:
         self._api = api
@@ -49,7 +49,7 @@ class SeenDevices:
         await self._probe(DEVICES_FIRST, self._pod(name))
 
     async def settings(self, *, with_rules: bool) -> None:
-        """Classes, slices and, if anybody looks at them, rules. There must be no nodes; leaves none, and no devices."""
+        """Classes, slices and, if a scheduler reads them, rules. There must be no nodes; leaves none, and no devices."""
         self._last += 1
         name = self._class_name
         await self._api.create(node(_NODE, {}))
@@ -88,7 +88,7 @@ class SeenDevices:
     async def _until(self, spec: Json, what: str, *, gets_it: bool) -> None:
         """Until nothing but its affinity is in the pod's way, or until something else is."""
 
-        async def is_told() -> bool:
+        async def is_reported() -> bool:
             return (_LONELY in await self._probe(DEVICES_FIRST, spec)) == gets_it
 
-        await self._wait(is_told, what)
+        await self._wait(is_reported, what)

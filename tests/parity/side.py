@@ -1,4 +1,4 @@
-"""A scheduler that can be asked about a pod: what kube-scheduler and ours have in common."""
+"""A scheduler that tries a pod: what kube-scheduler and ours have in common."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ from tests.parity.words import Json
 
 T = TypeVar("T")
 IMPATIENT: Final = 'running PreBind plugin "VolumeBinding": binding volumes: context deadline exceeded'
-"""Nobody binds or provisions what was asked for, so no scheduler waits for it: the pod has its node, and all is written."""
+"""No controller binds or provisions, so no scheduler waits for it: the pod has its node, and all is written."""
 PATIENCE_S: Final = 60.0
 """For what takes milliseconds on an idle machine."""
 
@@ -37,7 +37,7 @@ _NOWHERE: Final = {"nodeSelector": {"no": "where"}}
 
 
 class Side(ABC):
-    """Asks with pods of the schedulerName `<prefix>-<profile>`. `pause_s` is the time between two looks."""
+    """Tries pods of the schedulerName `<prefix>-<profile>`. `pause_s` is the time between two looks."""
 
     def __init__(self, api: Api, prefix: str, *, pause_s: float) -> None:
         self.api = api
@@ -51,7 +51,7 @@ class Side(ABC):
 
     @abstractmethod
     def _listen(self) -> None:
-        """A pod is about to be tried: forget what was heard of the scores of others."""
+        """A pod is about to be tried: forget the scores of earlier pods."""
 
     @abstractmethod
     def _scores(self, pod: Json) -> Scores:
@@ -63,18 +63,18 @@ class Side(ABC):
 
     @abstractmethod
     async def _settle(self, pod: Json, nominated: str) -> None:
-        """Return when nobody is evicted for the pod any more."""
+        """Return when no further pod is evicted for the pod."""
 
     @abstractmethod
     def _held(self, pod: Json) -> str:
-        """With which words a plugin keeps the pod out of the queue; "" as long as none is known to. Others came later."""
+        """With which words a plugin keeps the pod out of the queue; "" as long as none is known to. Further texts came later."""
 
     @abstractmethod
     async def _finish(self) -> None:
         """Return when nothing is being written to claims of devices any more, though the verdict is known."""
 
-    async def ask(self, pod: Json, profile: str, *, among: Scenario | None = None) -> Verdict:
-        """Create the pod, wait for what becomes of it and of those `among` whom it came, and take it away again."""
+    async def try_pod(self, pod: Json, profile: str, *, among: Scenario | None = None) -> Verdict:
+        """Create the pod, wait for what becomes of it and of the pods `among` which it came, and take it away again."""
         self._listen()
         created, before = await self._create(named(pod, f"{self.prefix}-{profile}"), among)
         if pod["spec"].get("schedulingGates"):
@@ -83,10 +83,11 @@ class Side(ABC):
             if among is not None and pod["metadata"]["name"] in among.held:
                 await self._pass_by(profile)
                 told = Verdict(
-                    reason=HELD, message=await self.until(lambda: _soon(self._held(created)), "who holds it")
+                    reason=HELD,
+                    message=await self.until(lambda: _soon(self._held(created)), "the plugin that holds it"),
                 )
             else:
-                told = await self.api.first(created, lambda version: self._told(pod, version))
+                told = await self.api.first(created, lambda version: self._reported(pod, version))
         if told.preempts:
             (way,) = told.ways
             await self._settle(pod, way.nominated)
@@ -113,7 +114,7 @@ class Side(ABC):
         given = {"name": f"probe-{self._probes}", "namespace": "default", **(metadata or {})}
         containers = [{"name": "main", "image": "i"}]
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": given, "spec": {"containers": containers, **spec}}
-        return (await self.ask(pod, profile)).message
+        return (await self.try_pod(pod, profile)).message
 
     @contextlib.asynccontextmanager
     async def _write_deadline(self, what: str) -> AsyncIterator[None]:
@@ -161,7 +162,7 @@ class Side(ABC):
         """The pod, and what claims and PVs there were before it was tried.
 
         One that is nominated already, or whose claims wait for it, comes behind a gate: so it is not tried too early. Its status
-        tells of claims once they are its own: no later change of theirs would make a scheduler look again.
+        names claims once they are its: no later change of theirs would make a scheduler look again.
         """
         heir = among if among and (among.storage.owned_by(pod) or among.devices.meaning(pod)) else None
         before = await self._look(among)
@@ -182,7 +183,7 @@ class Side(ABC):
         """A pod that came later has its verdict: the one that is kept back was seen, as it is now."""
         await self.probe(profile, _NOWHERE)
 
-    def _told(self, pod: Json, seen: Json) -> Verdict | None:
+    def _reported(self, pod: Json, seen: Json) -> Verdict | None:
         if node := seen["spec"].get("nodeName"):
             return Verdict(node=node, scores=self._scores(pod))
         for condition in seen["status"].get("conditions") or ():

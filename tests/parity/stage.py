@@ -9,7 +9,7 @@ from tests.parity.volumes import put_volumes
 
 
 class Stage:
-    """`ask` finds them as the scenario has them, whoever was asked about what before.
+    """`try_pod` finds them as the scenario has them, whatever was tried before.
 
     Nodes and all else that no trial changes must be there already.
     """
@@ -19,17 +19,17 @@ class Stage:
         self._is_fresh_for = ""
         """The scheduler whose pods wait; "" if the pods have to be put up again."""
 
-    async def ask(self, side: Side, name: str) -> Verdict:
-        """What this scheduler says to the asked pod of this name."""
+    async def try_pod(self, side: Side, name: str) -> Verdict:
+        """The verdict of this scheduler on the tried pod of this name."""
         await self.set_for(side)
         self._is_fresh_for = ""
-        told = await side.ask(self._scenario.asked[name], self._scenario.profile, among=self._scenario)
+        told = await side.try_pod(self._scenario.asked[name], self._scenario.profile, among=self._scenario)
         if not (told.preempts or told.writes):
             self._is_fresh_for = self._waiting_for(side)
         return told
 
     async def set_for(self, side: Side) -> None:
-        """The pods are there and the scheduler is ready to be asked about others."""
+        """The pods are there and the scheduler is ready for the next pod."""
         waiting_for = self._waiting_for(side)
         is_fresh = self._is_fresh_for == waiting_for or (self._is_fresh_for and not self._scenario.waiting)
         if not is_fresh:

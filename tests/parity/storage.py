@@ -15,7 +15,7 @@
     a pod's volumes: [{claim} or {ephemeral: volume name} or {gce, ro} or {ebs, ro} or {rbd: pool/image, monitors, ro}
                       or {iscsi: iqn, lun, ro} or {csi: driver} or {source}]
 
-Everything is as it would be stored, whoever would have written it: nobody binds, provisions or protects. `volume` is a
+Everything is as it would be stored, whatever would have written it: no controller binds, provisions or protects. `volume` is a
 claim's volumeName alone, `bound` that of a completed binding; `for` is a PV's claimRef as a user writes it, without a uid,
 `uid` adds one. `from` is one affinity term. `leaving` is being deleted. A claim's `owner` is a pod of the scenario.
 The names of claims and PVs may be sentences.
@@ -93,7 +93,7 @@ def storage(short: Json) -> Storage:
 
 
 def persistent_volume(name: str, short: Json) -> Json:
-    """Available, of 1 GiB, for one node at a time and reachable from everywhere unless told otherwise."""
+    """By default available, of 1 GiB, for one node at a time and reachable from everywhere."""
     short.pop("leaving", None)
     spec: Json = {"capacity": {"storage": short.pop("size", _SIZE)}, **_common(short), **_source(name, short)}
     if (place := short.pop("from", None)) is not None:
@@ -115,7 +115,7 @@ def persistent_volume(name: str, short: Json) -> Json:
 
 
 def claim(name: str, short: Json) -> Json:
-    """Of 1 GiB for one node at a time, and unbound, unless told otherwise."""
+    """By default of 1 GiB for one node at a time, and unbound."""
     short.pop("leaving", None)
     spec: Json = {"resources": {"requests": {"storage": short.pop("size", _SIZE)}}, **_common(short)}
     if (matched := short.pop("match", None)) is not None:
@@ -179,7 +179,7 @@ def _expressions(place: Mapping[str, str | list[str]]) -> list[Json]:
 
 
 def storage_class(name: str, short: Json) -> Json:
-    """Without a provisioner, for the first consumer, and everywhere unless told otherwise."""
+    """By default without a provisioner, for the first consumer, and everywhere."""
     fields: Json = {
         "provisioner": short.pop("provisioner", "kubernetes.io/no-provisioner"),
         "volumeBindingMode": short.pop("binding", "WaitForFirstConsumer"),
@@ -194,7 +194,7 @@ def storage_class(name: str, short: Json) -> Json:
 
 
 def csi_node(name: str, short: Json) -> Json:
-    """Without drivers unless told otherwise; a driver whose count is null has no limit."""
+    """By default without drivers; a driver whose count is null has no limit."""
     migrated = short.pop("migrated", None)
     drivers = [
         {"name": driver, "nodeID": name, **({} if count is None else {"allocatable": {"count": count}})}
@@ -206,7 +206,7 @@ def csi_node(name: str, short: Json) -> Json:
 
 
 def csi_driver(name: str, short: Json) -> Json:
-    """Silent about capacities, and not missed, unless told otherwise."""
+    """By default without capacities, and not missed."""
     words = (("capacity", "storageCapacity"), ("needed", "preventPodSchedulingIfMissing"))
     spec = {field: short.pop(word) for word, field in words if word in short}
     nothing_left(f"CSIDriver {name}", short)
@@ -214,7 +214,7 @@ def csi_driver(name: str, short: Json) -> Json:
 
 
 def capacity(name: str, short: Json) -> Json:
-    """Of no node, and of unknown size, unless told otherwise."""
+    """By default of no node, and of unknown size."""
     fields: Json = {"storageClassName": short.pop("class")}
     for word, field in (("size", "capacity"), ("max", "maximumVolumeSize"), ("selector", "nodeTopology")):
         if (value := short.pop(word, None)) is not None:

@@ -27,11 +27,11 @@ NAMESPACES: Final[dict[str, dict[str, str]]] = {
     "bare": {},
     "admins": {"resource.kubernetes.io/admin-access": "true"},
 }
-"""There for every scenario, beside `default`: a namespace cannot be removed without its controller."""
+"""There for every scenario, besides `default`: a namespace cannot be removed without its controller."""
 OWN_WAYS: Final = "own-ways"
 """The profile in which ours may do better than kube-scheduler."""
 HASTY_DEVICES: Final = "hasty-devices"
-"""The profile in which nobody waits for devices until the next look."""
+"""The profile in which no pod waits for devices until the next look."""
 _HASTE: Final[Json] = {"name": "VolumeBinding", "args": {"bindTimeoutSeconds": 0}}
 _SHAPE: Final = [{"utilization": at, "score": score} for at, score in ((5, 1), (30, 9), (60, 2), (95, 10))]
 _OF_GATES: Final[Mapping[str, Mapping[str, Json]]] = {
@@ -61,7 +61,7 @@ def recordable() -> tuple[Scenario, ...]:
 
 
 def scenarios() -> tuple[Scenario, ...]:
-    """Those on which ours is asked, in the same order."""
+    """Those on which ours runs, in the same order."""
     return tuple(recordable())
 
 
@@ -81,7 +81,7 @@ def random_device_ones() -> list[Scenario]:
 
 
 def _by_gates(found: Iterable[Scenario]) -> list[Scenario]:
-    """Those for which the scheduler has to be told of gates come last."""
+    """Those for which the scheduler needs gates come last."""
     return sorted(found, key=lambda one: one.feature_gates)
 
 
@@ -111,7 +111,7 @@ def volume_ones() -> list[Scenario]:
 
 
 def varied_volume_ones() -> list[Scenario]:
-    """Random ones of all that plugins of volumes read; some for which the scheduler has to be told of gates."""
+    """Random ones of all that plugins of volumes read; some for which the scheduler needs gates."""
     size = RANDOM_GROUP_SIZE
     return [scenario(f"volumes-varied-{seed // size}", varied_volume_seed(seed)) for seed in VARIED_SEEDS]
 
@@ -132,11 +132,11 @@ def scheduler_configuration(
 ) -> Json:
     """A KubeSchedulerConfiguration with every profile under `<prefix>-<name>`; `more` are further profiles by name.
 
-    Further feature `gates` that are on may have profiles of their own.
+    Further feature `gates` that are on may have further profiles.
 
-    Every profile gets the `arguments` of plugins beside its own, but `OWN_WAYS`. A pod that was tried is not tried again
-    within the time in which it is asked about, and kube-scheduler looks for room on one node after the other. Nobody
-    waits for volumes that are to be bound or provisioned.
+    Every profile gets the `arguments` of plugins besides its arguments, except `OWN_WAYS`. A pod that was tried is not tried again
+    within the time of the trial, and kube-scheduler examines one node after the other. No pod waits for volumes
+    that are to be bound or provisioned.
     """
     of_gates = {name: body for gate in gates for name, body in _OF_GATES.get(gate, {}).items()}
     wanted = {

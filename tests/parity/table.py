@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from scheduler.metrics import logs
 from tests.parity import recordings
 from tests.parity.known import REASONS
-from tests.parity.modes import Asked, Mode
+from tests.parity.modes import Mode, Run
 from tests.parity.mutants import MUTANTS
 from tests.parity.reasons import UNASKED, refusers, verdicts
 from tests.parity.recordings import RECORDED, Recording
@@ -17,10 +17,10 @@ from tests.parity.suite import scenarios
 
 
 def table(recorded: Mapping[str, Recording], replayed: Replay) -> list[str]:
-    """Per plugin: scenarios of its own, asked pods that it refuses a node, whose scores it tells apart, that need it.
+    """Per plugin: its scenarios; the tried pods that it refuses a node, whose scores it distinguishes, and that need it.
 
-    Then how many asked pods catch each mutant, and how many scenarios have a preemption. Where volumes are used only their
-    plugins are switched off. All of that is of the profiles with `parity: true`. Last, for both modes, how many asked pods
+    Then how many tried pods catch each mutant, and how many scenarios have a preemption. Where volumes are used only their
+    plugins are switched off. All of that is of the profiles with `parity: true`. Last, for both modes, how many tried pods
     agree with kube-scheduler, and how many differ as it is pinned.
     """
     own = Counter(one.group for one in scenarios())
@@ -45,11 +45,11 @@ def table(recorded: Mapping[str, Recording], replayed: Replay) -> list[str]:
 
 
 def _modes(replayed: Replay) -> list[str]:
-    """Per mode the asked pods, those that agree, and those that are known to differ; then why, the most frequent reason first."""
+    """Per mode the tried pods, those that agree, and those that are known to differ; then why, the most frequent reason first."""
     rows: list[tuple[str, ...]] = [("mode", "asked", "agree", "known", "surprises")]
     reasons: list[str] = []
     for mode in Mode:
-        told, known = replayed.told(mode), REASONS[Asked(replayed.version, mode)]
+        told, known = replayed.verdicts_of(mode), REASONS[Run(replayed.version, mode)]
         differing = {place for place, one in told.items() if one.found}
         surprising = sum(bool(one.wrong) for one in told.values())
         counts = (len(told), len(told) - len(differing), len(differing & known.keys()), surprising)

@@ -30,7 +30,7 @@ def test_an_unknown_word_is_an_error(devices: Json) -> None:
 
 
 def test_devices_count_for_the_digest() -> None:
-    """Each part of them, who is held, and gates: a recording is of this scenario."""
+    """Each part of them, which pods are held, and gates: a recording is of this scenario."""
     several = [
         scenario("g", {"id": "x", "asked": {}}),
         of(),

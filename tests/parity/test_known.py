@@ -10,7 +10,7 @@ from scheduler.config.args import SPELLED, UPSTREAM
 from tests.parity import pins
 from tests.parity.bydefault import changes, differences_by_default
 from tests.parity.known import REASONS, Reason, pinned, read, surprise, surprises
-from tests.parity.modes import ALL, Asked, Mode
+from tests.parity.modes import ALL, Mode, Run
 from tests.parity.pin import pin, steady
 from tests.parity.pins import Pin
 from tests.parity.scenario import Scenario, scenario
@@ -67,7 +67,7 @@ def spoiled(verdict: Verdict) -> list[Verdict]:
 
 
 @pytest.mark.parametrize(("asked", "place"), PINS, ids=IDS)
-def test_another_verdict_at_a_known_place_is_a_surprise(asked: Asked, place: tuple[str, str]) -> None:
+def test_another_verdict_at_a_known_place_is_a_surprise(asked: Run, place: tuple[str, str]) -> None:
     """The pinned verdict is none, and each further mistake is one."""
     one, (key, name) = pinned(asked)[place], place
 
@@ -76,7 +76,7 @@ def test_another_verdict_at_a_known_place_is_a_surprise(asked: Asked, place: tup
 
 
 @pytest.mark.parametrize(("asked", "place"), PINS, ids=IDS)
-def test_agreeing_at_a_known_place_is_a_surprise(asked: Asked, place: tuple[str, str]) -> None:
+def test_agreeing_at_a_known_place_is_a_surprise(asked: Run, place: tuple[str, str]) -> None:
     """A difference that is gone has to leave differences.yaml."""
     one, (key, name) = pinned(asked)[place], place
     (way, *_) = one.recorded.ways
@@ -185,10 +185,10 @@ def test_chance_between_equal_nodes_leaves_a_pin_as_it_is() -> None:
 
 def test_pins_are_read_as_they_were_written(tmp_path: Path) -> None:
     both = {AT: OLD, ("s", "q"): NEW, ("t", "p"): Pin(Verdict("a", {"Fit": {"a": 1, "b": 2}}), REFUSED)}
-    pins.write(Asked("1.36", Mode.DEFAULT), both, tmp_path)
+    pins.write(Run("1.36", Mode.DEFAULT), both, tmp_path)
 
-    assert pins.read(Asked("1.36", Mode.DEFAULT), tmp_path) == both
-    assert pins.read(Asked("1.36", Mode.PARITY), tmp_path) == {}
+    assert pins.read(Run("1.36", Mode.DEFAULT), tmp_path) == both
+    assert pins.read(Run("1.36", Mode.PARITY), tmp_path) == {}
 
 
 def test_a_pin_that_follows_from_that_of_1_36_is_only_named(tmp_path: Path) -> None:
@@ -196,10 +196,10 @@ def test_a_pin_that_follows_from_that_of_1_36_is_only_named(tmp_path: Path) -> N
     first = {AT: OLD, ("s", "q"): NEW, ("s", "only in 1.36"): OLD}
     followed = Pin(REFUSED, replace(MADE, ways=(replace(MADE.ways[0], victims=1),)))
     later = {AT: followed, ("s", "q"): Pin(Verdict("a"), REFUSED)}
-    pins.write(Asked("1.36", Mode.PARITY), first, tmp_path)
-    pins.write(Asked("1.37", Mode.PARITY), later, tmp_path)
+    pins.write(Run("1.36", Mode.PARITY), first, tmp_path)
+    pins.write(Run("1.37", Mode.PARITY), later, tmp_path)
 
-    assert pins.read(Asked("1.37", Mode.PARITY), tmp_path) == later
+    assert pins.read(Run("1.37", Mode.PARITY), tmp_path) == later
     assert (tmp_path / "1.37" / "parity.json").read_text().count('"as in 1.36"') == 1
 
 

@@ -46,7 +46,7 @@ def test_a_plugin_that_is_switched_off_is_missed(replayed: Mapping[str, Replay],
 @pytest.mark.nightly
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_is_caught(replayed: Mapping[str, Replay], version: str, mutant: str) -> None:
-    """Preemption that goes wrong in this way evicts others than kube-scheduler did, or says something else."""
+    """Preemption that goes wrong in this way evicts other pods than kube-scheduler did, or says something else."""
     assert replayed[version].catching(mutant)
 
 
@@ -71,7 +71,7 @@ def test_a_mutant_of_devices_is_caught(caught: Callable[[str, str], object], ver
 def test_a_scenario_in_the_file_of_a_plugin_is_about_it(
     replayed: Mapping[str, Replay], version: str, scenario: Scenario
 ) -> None:
-    """One of its asked pods needs that plugin, so the table may count it."""
+    """One of its tried pods needs that plugin, so the table may count it."""
     missed = [name for name in scenario.asked if scenario.group in replayed[version].pods[scenario.key, name].needs]
 
     assert missed
@@ -79,20 +79,20 @@ def test_a_scenario_in_the_file_of_a_plugin_is_about_it(
 
 @pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
-def test_who_is_not_asked_is_not_missed(replayed: Mapping[str, Replay], version: str) -> None:
+def test_plugins_that_do_not_run_are_not_missed(replayed: Mapping[str, Replay], version: str) -> None:
     """The excuses of `UNASKED` still hold."""
     assert {name: len(replayed[version].needing(name)) for name in UNASKED} == dict.fromkeys(UNASKED, 0)
 
 
 @pytest.mark.parametrize("version", RECORDED)
 def test_every_judging_plugin_was_switched_off(replayed: Mapping[str, Replay], version: str) -> None:
-    """The replay tries all that the profiles have, and knows of no others."""
+    """The replay tries all that the profiles have, and knows of no further ones."""
     assert set(JUDGING) <= replayed[version].plugins
 
 
 @pytest.mark.parametrize("version", RECORDED)
 def test_enough_preemptions(recorded: Mapping[str, dict[str, Recording]], version: str) -> None:
-    """100 scenarios in which somebody has to leave for another pod, 50 of them random."""
+    """100 scenarios in which a pod is preempted for another one, 50 of them random."""
     evicting = [
         key
         for key, recording in recorded[version].items()
@@ -104,7 +104,7 @@ def test_enough_preemptions(recorded: Mapping[str, dict[str, Recording]], versio
 
 
 def test_enough_scenarios() -> None:
-    """150 in all, 80 of them random, and a file for every plugin that can be asked; 130 and 60 with volumes."""
+    """150 in all, 80 of them random, and a file for every plugin that can be switched off; 130 and 60 with volumes."""
     drawn = len(random_ones()) + len(crowds())
     with_volumes = [scenario for scenario in written() if scenario.uses_volumes]
 

@@ -5,23 +5,23 @@ from collections.abc import Mapping
 import pytest
 
 from tests.parity.known import REASONS, pinned
-from tests.parity.modes import Asked, Mode
+from tests.parity.modes import Mode, Run
 from tests.parity.recordings import RECORDED, Recording
 from tests.parity.replay import Replay
 from tests.parity.scenario import Scenario
 from tests.parity.suite import recordable, scenarios
 
-ALL = [Asked(version, mode) for version in RECORDED for mode in Mode]
+ALL = [Run(version, mode) for version in RECORDED for mode in Mode]
 PLACES = [(asked, one, name) for asked in ALL for one in scenarios() for name in one.asked]
 IDS = [f"{asked}: {one.key}: {name}" for asked, one, name in PLACES]
 
 
 @pytest.mark.parametrize(("asked", "scenario", "name"), PLACES, ids=IDS)
 def test_the_verdict_is_kube_schedulers(
-    replayed: Mapping[str, Replay], asked: Asked, scenario: Scenario, name: str
+    replayed: Mapping[str, Replay], asked: Run, scenario: Scenario, name: str
 ) -> None:
     """Both bind, or both refuse, with `parity: true` and without; what is known to differ must differ as it is pinned."""
-    told = replayed[asked.version].told(asked.mode)
+    told = replayed[asked.version].verdicts_of(asked.mode)
     assert (scenario.key, name) in told, "not recorded: make parity"
     assert told[scenario.key, name].wrong == []
 
@@ -31,7 +31,7 @@ def test_the_verdict_is_kube_schedulers(
 def test_the_recording_is_of_this_scenario(
     recorded: Mapping[str, dict[str, Recording]], version: str, scenario: Scenario
 ) -> None:
-    """Nobody changed a file, the short form or the generator without recording anew."""
+    """No file, no short form and no generator was changed without a new recording."""
     recording = recorded[version].get(scenario.key)
     assert recording is not None, "not recorded: make parity"
 
@@ -51,19 +51,19 @@ def test_nothing_else_is_recorded(recorded: Mapping[str, dict[str, Recording]], 
 
 
 @pytest.mark.parametrize("asked", ALL, ids=str)
-def test_a_reason_is_of_an_asked_pod(asked: Asked) -> None:
+def test_a_reason_is_of_a_tried_pod(asked: Run) -> None:
     """No line of differences.yaml outlives its scenario."""
     assert REASONS[asked].keys() <= {(one.key, name) for one in recordable() for name in one.asked}
 
 
 @pytest.mark.parametrize("asked", ALL, ids=str)
-def test_reasons_and_pins_are_of_the_same_pods(asked: Asked) -> None:
+def test_reasons_and_pins_are_of_the_same_pods(asked: Run) -> None:
     """A reason without a pin would excuse any verdict, and a pin without a reason explains nothing."""
     assert REASONS[asked].keys() == pinned(asked).keys(), "python -m tests.parity.pin"
 
 
 @pytest.mark.parametrize("asked", ALL, ids=str)
-def test_a_pin_shows_what_is_recorded(recorded: Mapping[str, dict[str, Recording]], asked: Asked) -> None:
+def test_a_pin_shows_what_is_recorded(recorded: Mapping[str, dict[str, Recording]], asked: Run) -> None:
     """The verdict next to ours is the recording's."""
     of_version = recorded[asked.version]
     stale = [

@@ -19,7 +19,7 @@ def test_it_was_recorded(recorded: Mapping[str, dict[str, Recording]], plugin: s
 
 @pytest.mark.parametrize("version", RECORDED)
 def test_gates_were_recorded(recorded: Mapping[str, dict[str, Recording]], version: str) -> None:
-    """SchedulingGates has no text of its own: the API server's condition stands."""
+    """SchedulingGates has no text: the API server's condition stands."""
     assert any(verdict.reason == GATED for verdict in verdicts(recorded[version]))
 
 
@@ -40,7 +40,7 @@ def test_no_reason_is_unknown(recorded: Mapping[str, dict[str, Recording]], vers
         pytest.param(
             "0/3 nodes are available: 1 Too many pods, 3 Insufficient example.com/gpu.",
             ["Too many pods", "Insufficient example.com/gpu"],
-            id="two reasons, and somebody leaves",
+            id="two reasons, and a pod is evicted",
         ),
         pytest.param(
             "0/3 nodes are available: 1 Too many pods, 3 Insufficient cpu. no new claims to deallocate, preemption: "

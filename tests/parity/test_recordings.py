@@ -1,6 +1,7 @@
 """Where a recording comes from, and which recordings a run of `tests.parity.record` replaces."""
 
 import hashlib
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -53,8 +54,8 @@ def test_a_flaw_of_provenance_is_named(provenance: Provenance, flaw: str) -> Non
 
 
 def test_a_recording_without_provenance_is_flawed(tmp_path: Path) -> None:
-    """It can be read, and so asked again."""
-    (tmp_path / "made.json").write_text('{"one": {"digest": "d", "asked": {"p": {"node": "n"}}}}')
+    """It can be read, and so recorded again."""
+    (tmp_path / "made.json").write_text(json.dumps({"one": {"digest": "d", "asked": {"p": {"node": "n"}}}}))
 
     found = read(place=tmp_path)
 
@@ -99,10 +100,10 @@ ONE = made("one")
     ("trial", "before", "said"),
     [
         pytest.param(Trial(ON_N, [], []), None, "", id="the first time, and ours agrees"),
-        pytest.param(Trial(ON_N, [], None), None, "", id="the first time, and ours was not asked"),
+        pytest.param(Trial(ON_N, [], None), None, "", id="the first time, and ours did not run"),
         pytest.param(Trial(ON_N, [], ["ours: m"]), None, "ours: m", id="ours differs"),
         pytest.param(Trial(ON_N, ["2 ways"], []), None, "2 ways", id="kube-scheduler contradicts itself"),
-        pytest.param(Trial(ON_N, ["2 ways"], None), None, "2 ways", id="and ours was not asked"),
+        pytest.param(Trial(ON_N, ["2 ways"], None), None, "2 ways", id="and ours did not run"),
         pytest.param(Trial(ON_N, [], []), Recording(ONE.digest(), THEN, {"p": ON_N}), "", id="as recorded"),
         pytest.param(
             Trial(ON_N, [], []), Recording(ONE.digest(), THEN, {"p": Verdict("m")}), "recorded:", id="recorded otherwise"
@@ -164,7 +165,7 @@ def before(of: Scenario) -> Recording:
     ],
 )
 def test_what_surprises_is_written_only_with_the_flag(with_surprises: bool, provenances: dict[str, Provenance]) -> None:
-    """Else it stays as it was recorded, or is not recorded; and what was not asked keeps its provenance."""
+    """Else it stays as it was recorded, or is not recorded; and what was left out keeps its provenance."""
     suite = [made(name) for name in ("one", "two", "new", "left", "never")]
     one, two, new, left, _ = suite
     done = [result(new, "surprise"), result(two, "surprise"), result(one)]

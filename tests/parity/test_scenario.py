@@ -32,7 +32,7 @@ def test_a_priority_without_a_class_is_an_error() -> None:
         scenario("g", {"id": "x", "asked": {"p": {"priority": 7}}})
 
 
-def test_every_class_has_a_value_of_its_own_for_each_policy() -> None:
+def test_every_class_has_a_separate_value_for_each_policy() -> None:
     """0 needs one for pods that never preempt only."""
     classes = [(one["value"], one.get("preemptionPolicy", "")) for one in priority_classes()]
 
@@ -111,7 +111,7 @@ def test_random_scenarios_are_rich() -> None:
 
 
 def test_mixed_scenarios_are_rich() -> None:
-    """What the others lack occurs in them."""
+    """What the rest lacks occurs in them."""
     drawn = mixed_ones()
     text = str([(one.nodes, one.pods, one.waiting, one.budgets, one.workloads, one.asked) for one in drawn])
     profiles = {one.profile for one in drawn}

@@ -140,7 +140,7 @@ def _owner(stored: dict[tuple[str, str], Json], name: str) -> str:
             "v",
             {"spec": {"persistentVolumeReclaimPolicy": "Delete"}},
             ("pv v: persistentVolumeReclaimPolicy Delete",),
-            id="something that nobody should write",
+            id="something that must not be written",
         ),
     ],
 )  # fmt: skip

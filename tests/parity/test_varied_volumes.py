@@ -35,7 +35,7 @@ def test_nothing_written_is_chance(recorded: Mapping[str, dict[str, Recording]])
 
 
 def test_most_is_neither_bound_nor_hopeless(recorded: Mapping[str, dict[str, Recording]]) -> None:
-    """A pod that is refused before any node is looked at tells little."""
+    """A pod that is refused before any node is looked at shows little."""
     told = [one for key in _keys() for one in recorded[FIRST][key].verdicts.values()]
     placed = sum(bool(one.node) for one in told)
     looked_at = sum("node(s)" in one.message for one in told)

@@ -37,7 +37,7 @@ def refused(message: str, reason: str = "Unschedulable", ways: tuple[Way, ...] =
         pytest.param(
             Verdict("a", TWO | {"Taints": {"a": 300, "b": 300}}),
             Verdict("a", TWO),
-            id="a plugin that tells nothing apart",
+            id="a plugin that distinguishes nothing",
         ),
     ],
 )
@@ -56,16 +56,20 @@ def test_they_agree(theirs: Verdict, ours: Verdict) -> None:
         pytest.param(
             refused("none available. not found"), refused("none available."), id="PostFilter was not prepared"
         ),
-        pytest.param(refused(REFUSED, ways=(MADE,)), refused(REFUSED), id="we make no room"),
+        pytest.param(refused(REFUSED, ways=(MADE,)), refused(REFUSED), id="ours preempts nothing"),
         pytest.param(refused(REFUSED), refused(REFUSED, ways=(MADE,)), id="only we do"),
         pytest.param(
             refused(REFUSED, ways=(MADE,)), refused(REFUSED, ways=(replace(MADE, nominated="b"),)), id="elsewhere"
         ),
         pytest.param(
-            refused(REFUSED, ways=(MADE,)), refused(REFUSED, ways=(replace(MADE, evicted=("low",)),)), id="others leave"
+            refused(REFUSED, ways=(MADE,)),
+            refused(REFUSED, ways=(replace(MADE, evicted=("low",)),)),
+            id="other pods leave",
         ),
         pytest.param(
-            refused(REFUSED, ways=(MADE,)), refused(REFUSED, ways=(replace(MADE, displaced=()),)), id="others look anew"
+            refused(REFUSED, ways=(MADE,)),
+            refused(REFUSED, ways=(replace(MADE, displaced=()),)),
+            id="other pods lose their nomination",
         ),
         pytest.param(refused(REFUSED), refused(REFUSED, "SchedulerError"), id="another reason"),
         pytest.param(Verdict("a"), Verdict("b"), id="another node"),
@@ -88,7 +92,7 @@ def test_they_differ(theirs: Verdict, ours: Verdict) -> None:
 
 
 def test_whose_nomination_was_taken_can_be_left_out() -> None:
-    """Nobody evicts when an attempt alone is looked at."""
+    """Nothing is evicted when only an attempt is looked at."""
     assert refused(REFUSED, ways=(MADE,)).without_displaced().ways == (Way("a", ("low", "lower")),)
 
 

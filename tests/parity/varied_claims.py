@@ -11,7 +11,7 @@ from tests.parity.words import Json
 _TIERS: Final = ("gold", "silver")
 
 
-class Shelf:
+class StoredVolumes:
     """What is there so far: later ones name earlier ones."""
 
     def __init__(self, dice: Dice, nodes: Sequence[str]) -> None:
@@ -107,7 +107,7 @@ class Shelf:
         return dice.one(terms)
 
     def _source(self, name: str) -> Json:
-        """Any kind that somebody attaches, or that was migrated; a few cannot be translated."""
+        """Any kind that is attached, or that was migrated; a few cannot be translated."""
         dice = self._dice
         azure = {"diskName": name, "diskURI": f"/subscriptions/{name}", "kind": "Managed"}
         if dice.chance(0.1):
@@ -159,7 +159,7 @@ class Shelf:
         self.claims[f"c{len(self.claims)}"] = claim
 
     def _bound(self) -> Json:
-        """With a PV of its own, mostly; some name one that others name, or one that is not there."""
+        """Mostly with a separate PV; some name one that other claims name, or one that does not exist."""
         dice = self._dice
         old = [name for name in self.volumes if name.startswith("b")]
         name = f"b{len(self.volumes)}"

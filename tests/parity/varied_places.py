@@ -54,7 +54,7 @@ def _zoned(prefix: str, zone: str, dice: Dice) -> dict[str, str]:
 
 
 def classes(dice: Dice, nodes: Sequence[str]) -> dict[str, Json]:
-    """The class `gone` is not among them, whoever names it."""
+    """The class `gone` is not among them, whatever names it."""
     dynamic: dict[str, Json] = {
         "d": {"provisioner": DRIVER},
         "e": {"provisioner": OTHER_DRIVER},
@@ -94,7 +94,7 @@ def csi_drivers(dice: Dice, *, scored: bool) -> dict[str, Json]:
 
 
 def csi_node(dice: Dice) -> Json:
-    """Limits that are soon reached, none, and none told."""
+    """Limits that are soon reached, none, and no statement."""
     drivers = {name: dice.one((None, 0, 1, 1, 2, 2, 3)) for name in (DRIVER, OTHER_DRIVER) if dice.chance(0.7)}
     drivers |= {name: dice.one((None, 0, 1, 1, 2)) for name in _MIGRATING if dice.chance(0.45)}
     made: Json = {"drivers": drivers}
@@ -107,7 +107,7 @@ def csi_node(dice: Dice) -> Json:
 
 
 def capacities(dice: Dice, nodes: Sequence[str], *, scored: bool) -> dict[str, Json]:
-    """`scored`: of each class at most one for a node, since chance has it which of several is told of the node."""
+    """`scored`: of each class at most one for a node, since it is random which of several is reported of the node."""
     made: dict[str, Json] = {}
     for name in ("d", "d", "d", "e", "m", "gone"):
         if scored or not dice.chance(0.6):

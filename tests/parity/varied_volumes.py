@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from tests.parity.generate import Dice
-from tests.parity.varied_claims import Shelf
+from tests.parity.varied_claims import StoredVolumes
 from tests.parity.varied_places import (
     SCORED_GATES,
     SHAPED,
@@ -23,7 +23,7 @@ from tests.parity.words import Json
 
 VARIED_SEEDS: Final = range(100)
 _SCORED_EVERY: Final = 5
-"""One seed of so many is of a scheduler that scores capacities and looks for drivers."""
+"""One seed in this number is of a scheduler that scores capacities and looks for drivers."""
 _PROFILES: Final = (*("default",) * 7, "binding-alone", "limits-alone", "zones-alone", "restrictions-alone")
 _SCORED_PROFILES: Final = ("default", SHAPED)
 
@@ -31,7 +31,7 @@ _SCORED_PROFILES: Final = ("default", SHAPED)
 def varied_volume_seed(seed: int) -> Json:
     """The scenario of this seed; the same on every machine and Python."""
     scored = seed % _SCORED_EVERY == 0
-    made = _Room(Dice(seed), scored=scored).scenario(f"varied volumes {seed:03}")
+    made = _Stored(Dice(seed), scored=scored).scenario(f"varied volumes {seed:03}")
     return _scored(made) if scored else made
 
 
@@ -45,16 +45,16 @@ def _scored(made: Json) -> Json:
     return made | {"feature_gates": list(SCORED_GATES)}
 
 
-class _Room:
-    """Nodes, and who uses what."""
+class _Stored:
+    """Nodes, and the use of volumes."""
 
     def __init__(self, dice: Dice, *, scored: bool) -> None:
         self._dice = dice
         self._scored = scored
         self._nodes = [f"n{i}" for i in range(dice.number(3, 6))]
-        self._shelf = Shelf(dice, self._nodes)
+        self._shelf = StoredVolumes(dice, self._nodes)
         self._favourite = dice.number(0, 5)
-        """The kind of disk that most who write one out want; they are in each other's way."""
+        """The kind of most inline disks, so that they conflict."""
         self._free: list[str] = []
         """Claims that no pod uses."""
         self._reserved: frozenset[str] = frozenset()
@@ -64,7 +64,7 @@ class _Room:
         shelf.fill()
         pods = self._pods()
         waiting = self._waiting() if dice.chance(0.25) else {}
-        asked = {f"a{i}": self._asked(f"a{i}") for i in range(dice.number(3, 5))}
+        asked = {f"a{i}": self._tried(f"a{i}") for i in range(dice.number(3, 5))}
         return {
             "id": name,
             "profile": dice.one(_SCORED_PROFILES if scored else _PROFILES),
@@ -107,7 +107,7 @@ class _Room:
         return pods
 
     def _waiting(self) -> dict[str, Json]:
-        """Somebody who is nominated. Who shares a claim with nobody else costs us a place to attach: nobody shares these."""
+        """A nominated pod. A claim that no other pod shares costs an attachment: no pod shares these."""
         dice = self._dice
         used = dice.some(self._free, 2) if self._free else []
         self._reserved = frozenset(used)
@@ -165,7 +165,7 @@ class _Room:
         )
         return disks[self._favourite] if dice.chance(0.6) else dice.one(disks)
 
-    def _asked(self, name: str) -> Json:
+    def _tried(self, name: str) -> Json:
         dice = self._dice
         claims = [
             one

@@ -9,7 +9,7 @@ from tests.parity.words import Json
 
 GATED: Final = "SchedulingGated"
 HELD: Final = "held back"
-"""The reason where no condition has one: a plugin keeps the pod out of the queue, and tells nobody but the log."""
+"""The reason where no condition has one: a plugin keeps the pod out of the queue, and only the log has it."""
 
 _PREEMPTING: Final = re.compile(
     r" preemption: found a potential placement for pod on node (?P<node>\S+), preempting (?P<victims>\d+) victims\Z"
@@ -21,7 +21,7 @@ Scores = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True, order=True)
 class Way:
-    """What a refused pod is to wait for: the node it is nominated to, and what that costs others."""
+    """What a refused pod is to wait for: the node it is nominated to, and what that costs other pods."""
 
     nominated: str = ""
     evicted: tuple[str, ...] = ()
@@ -48,7 +48,7 @@ class Verdict:
     message: str = ""
     ways: tuple[Way, ...] = (NOTHING,)
     writes: tuple[str, ...] = ()
-    """What became of claims, also those of devices, and of PVs. A pod for which something must become of them first is not bound: nobody does that."""
+    """What became of claims, also those of devices, and of PVs. A pod that waits for a controller to change them is not bound: there is none."""
 
     @property
     def preempts(self) -> bool:
@@ -56,7 +56,7 @@ class Verdict:
         return any(way.nominated for way in self.ways)
 
     def without_displaced(self) -> "Verdict":
-        """As far as an attempt alone tells it: nominations are taken by those who evict."""
+        """As far as an attempt shows it: evictions take nominations."""
         return replace(self, ways=tuple(replace(way, displaced=()) for way in self.ways))
 
     def totals(self) -> dict[str, int]:
@@ -108,11 +108,11 @@ def _way(recorded: Json) -> Way:
 def differences(theirs: Verdict, ours: Verdict) -> list[str]:
     """In words; empty if they agree. `theirs` is kube-scheduler's. Of several ways ours must take one of theirs."""
     if bool(theirs.node) != bool(ours.node):
-        return [f"kube-scheduler: {_told(theirs)}", f"ours: {_told(ours)}"]
+        return [f"kube-scheduler: {_reported(theirs)}", f"ours: {_reported(ours)}"]
     if not theirs.node:
         found = []
-        if _told(theirs) != _told(ours):
-            found += [f"wanted: {_told(theirs)}", f"ours:   {_told(ours)}"]
+        if _reported(theirs) != _reported(ours):
+            found += [f"wanted: {_reported(theirs)}", f"ours:   {_reported(ours)}"]
         if not set(ours.ways) <= set(theirs.ways):
             found += [f"ways: {theirs.ways} for kube-scheduler", f"      {ours.ways} for us"]
         return found + _differing_writes(theirs, ours)
@@ -131,7 +131,7 @@ def differences(theirs: Verdict, ours: Verdict) -> list[str]:
 
 
 def _differing_writes(theirs: Verdict, ours: Verdict) -> list[str]:
-    """What is written for one node tells nothing of another: a scenario in which something is written has one best node."""
+    """What is written for one node does not hold for another: a scenario in which something is written has one best node."""
     if theirs.writes == ours.writes:
         return []
     return [f"kube-scheduler writes: {theirs.writes}", f"we write:              {ours.writes}"]
@@ -142,5 +142,5 @@ def _telling(scores: Scores) -> Scores:
     return {plugin: row for plugin, row in scores.items() if len(set(row.values())) > 1}
 
 
-def _told(verdict: Verdict) -> tuple[str, ...]:
+def _reported(verdict: Verdict) -> tuple[str, ...]:
     return (verdict.node,) if verdict.node else (verdict.reason, verdict.message)

@@ -77,13 +77,13 @@ def _admits(*ignored: str) -> Callable[[VolumeRequirements, VolumeKind], bool]:
 _Patches = Mapping[str, object]
 _MUTATIONS: Final[Mapping[str, _Patches]] = {
     "gate 1: a PV is given to two claims": {f"{_SHELVES}.smallest": _with_those_of_the_pod},
-    "gate 2: PVs of others are free": {f"{_PVS}.is_free": _free(claimed=True)},
+    "gate 2: PVs of other claims are free": {f"{_PVS}.is_free": _free(claimed=True)},
     "gate 2: a claimRef of another uid will do": {f"{_GATES}.is_for": _by_name},
     "gate 3: PVs may be too small": {f"{_SHELVES}._first": _of_any_size, f"{_SHELVES}.threshold": lambda *_: 0},
     "gate 4: volume modes are ignored": {f"{_PVS}.VolumeRequirements.admits": _admits("volume_mode")},
     "gate 5: attributes classes are ignored": {f"{_PVS}.VolumeRequirements.admits": _admits("attributes_class")},
     "gate 6: PVs may be leaving": {f"{_PVS}.is_free": _free(leaving=True)},
-    "gate 8: prebound PVs come with all others": {f"{_FINDING}.VolumeFinder._meant": lambda *_: None},
+    "gate 8: prebound PVs come with the rest": {f"{_FINDING}.VolumeFinder._meant": lambda *_: None},
     "gate 9: phases are ignored": {f"{_PVS}.is_free": _free(of_any_phase=True)},
     "gate 10: selectors are ignored": {f"{_SHELVES}.is_selected": lambda *_: True},
     "gate 11: classes of PVs are ignored": {f"{_VOLUME}.storage_class": property(lambda _: "w")},
@@ -91,7 +91,7 @@ _MUTATIONS: Final[Mapping[str, _Patches]] = {
     "gate 13: access modes are ignored": {f"{_PVS}.VolumeRequirements.admits": _admits("access_modes")},
     "gate 14: the largest PV is taken": {f"{_SHELVES}.smallest": _largest},
     "selected nodes are ignored": {f"{_CLAIM}.selected_node": property(lambda _: None)},
-    "no driver tells of its room": {"scheduler.api.storage_v1.CSIDriver.tracks_capacity": property(lambda _: False)},
+    "no driver reports its capacity": {"scheduler.api.storage_v1.CSIDriver.tracks_capacity": property(lambda _: False)},
     "nothing was migrated": {"scheduler.plugins.volumebinding.check_bindings.MIGRATABLE": frozenset()},
     "attachments are not counted": {"scheduler.cache.storage.attach_limits.AttachedVolumes._place_of": lambda *_: None},
     "old labels of PVs are not found under new ones": {

@@ -81,7 +81,7 @@ def _changed(place: tuple[str, str], before: Written, after: Written) -> Iterato
 
 
 def _telling(item: Json) -> Mapping[str, object]:
-    """What a scheduler may be tempted to write, under the names by which it is told. Owners are handed over by us."""
+    """What a scheduler may be tempted to write, under the names of the report. Owners are set by the test."""
     metadata = item["metadata"]
     return {**(metadata.get("annotations") or {}), **(metadata.get("labels") or {}), **item["spec"]}
 
@@ -103,7 +103,7 @@ def _reference(reference: object, before: Written) -> str:
     return ", ".join(words)
 
 
-# -- who is not known before it is there -------------------------------------------------------------------------------
+# -- owners that do not exist yet --------------------------------------------------------------------------------------
 
 
 def _place(item: Json) -> tuple[str, str]:
@@ -112,7 +112,7 @@ def _place(item: Json) -> tuple[str, str]:
 
 
 async def _uid_of_owner(api: Api, claim: Json) -> str:
-    """That of a pod which is there; an asked one is not yet."""
+    """The uid of an existing pod; a tried pod does not exist yet."""
     owner = owner_of(claim)
     if owner is None:
         return ""

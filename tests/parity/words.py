@@ -31,6 +31,6 @@ def slug(sentence: str) -> str:
 
 
 def nothing_left(what: str, short: Mapping[str, object]) -> None:
-    """Raises ValueError for words that nobody has taken."""
+    """Raises ValueError for unread words."""
     if short:
         raise ValueError(f"{what}: no such word in the short form: {', '.join(sorted(short))}")

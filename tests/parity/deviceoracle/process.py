@@ -1,4 +1,4 @@
-"""Upstream's device allocator in a process, asked on cases of `devicecases`."""
+"""Upstream's device allocator in a process, for cases of `devicecases`."""
 
 import dataclasses
 import json
@@ -42,7 +42,7 @@ class DeviceOracle:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def ask(self, case: DeviceCase, *, variants: Sequence[str] = ()) -> dict[str, Answer]:
+    def answers(self, case: DeviceCase, *, variants: Sequence[str] = ()) -> dict[str, Answer]:
         """By node. `variants`: those of upstream's allocator that may answer, if not all."""
         question = {
             "Gates": sorted(case.gates),

@@ -1,4 +1,4 @@
-"""kube-scheduler's own code in a process of its own, asked on clusters that an in-process API server holds.
+"""kube-scheduler's own code in a separate process, for clusters that an in-process API server holds.
 
 It answers in milliseconds what a control plane needs seconds for, since nothing is watched, written or waited for: one attempt on a
 scheduler that was just made. What only a running scheduler shows is not seen: queues, events, binding, what becomes of writes.
@@ -45,8 +45,8 @@ class Oracle:
         self._given, self._told = process.stdin, process.stdout
         self._configuration = scheduler_configuration(_PREFIX, gates=gates)
 
-    async def ask(self, api: Api, scenario: Scenario, names: Iterable[str]) -> dict[str, Verdict]:
-        """What becomes of the asked pods of these names, each alone on what `api` has. Of writes only evictions are told."""
+    async def answers(self, api: Api, scenario: Scenario, names: Iterable[str]) -> dict[str, Verdict]:
+        """The outcomes of the tried pods of these names, each alone on what `api` has. Of writes only evictions are reported."""
         name = f"{_PREFIX}-{scenario.profile}"
         profiles = [one for one in self._configuration["profiles"] if one["schedulerName"] == name]
         question = {
@@ -87,7 +87,7 @@ def _counts(pod: Json) -> bool:
 
 
 def _without_empty_maps(item: Any) -> Any:
-    """Return the object as an API server writes it: without empty lists of resources, which Go would tell from absent ones."""
+    """Return the object as an API server writes it: without empty lists of resources, which Go distinguishes from absent ones."""
     if isinstance(item, list):
         return [_without_empty_maps(each) for each in item]
     if not isinstance(item, dict):
@@ -97,7 +97,7 @@ def _without_empty_maps(item: Any) -> Any:
 
 
 def _stored(pod: Json, scheduler_name: str) -> Json:
-    """The asked pod as an API server would have it."""
+    """The tried pod as an API server would have it."""
     whole = named(admitted(pod, MINOR), scheduler_name)
     metadata = whole["metadata"] | {"uid": uid_to_come(whole["metadata"]["name"])}
     return whole | {"metadata": metadata, "spec": with_pod_defaults(whole["spec"])}
