@@ -34,6 +34,8 @@ RULES = {"devicetaintrules", "devicetaintrules/status"}
 async def test_what_each_version_has(api: Api, version: str, kinds: set[str]) -> None:
     rows = {row["name"]: row for row in (await api("GET", f"{ROOT}/{version}")).body["resources"]}
     others = {"resourcepoolstatusrequests", "resourcepoolstatusrequests/status"}
+    if (version, api.version) == ("v1", "1.37"):
+        kinds = kinds | RULES
     assert rows.keys() - others == kinds
     for name, row in rows.items():
         assert row["namespaced"] is name.startswith("resourceclaim")

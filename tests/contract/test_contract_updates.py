@@ -124,14 +124,14 @@ async def test_what_is_on_its_way_out_takes_no_finalizer_and_no_successor(api: A
         f'Pod "a" is invalid: metadata.finalizers: Forbidden: {why} []string{{"x.example/a", "x.example/b"}}',
     )
     both = await api.patch(path, {"metadata": {"uid": "other", "finalizers": ["x.example/a"]}})
-    assert (both.status, both.body["message"]) == (
-        422,
-        (
-            f'Pod "a" is invalid: [metadata.finalizers: Forbidden: {why} []string{{"x.example/a"}}, '
-            'metadata.uid: Invalid value: "other": field is immutable]'
-        ),
+    assert both.status == 422
+    assert not both.has_known_texts or both.body["message"] == (
+        f'Pod "a" is invalid: [metadata.finalizers: Forbidden: {why} []string{{"x.example/a"}}, '
+        'metadata.uid: Invalid value: "other": field is immutable]'
     )
-    assert [cause["field"] for cause in both.body["details"]["causes"]] == ["metadata.finalizers", "metadata.uid"] * 2
+    times = 2 if both.has_known_texts else 1
+    fields = ["metadata.finalizers", "metadata.uid"] * times
+    assert [cause["field"] for cause in both.body["details"]["causes"]] == fields
     named = {"name": "a", "kind": "pods"}
     taken = 'object is being deleted: pods "a" already exists'
     refusal(await api("POST", api.pods, pod("a")), 409, "AlreadyExists", taken, named)

@@ -14,7 +14,8 @@ CLAIM: Object = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"s
 def says(answer: Answer, field: str, why: str, *, starts: bool = False) -> None:
     """Check for a 422 with this one field. With `starts`, a real server appends the difference of the two objects."""
     ((found, told),) = problems(answer)
-    assert (found, told[: len(why)] if starts else told) == (field, why)
+    assert found == field
+    assert not answer.has_known_texts or (told[: len(why)] if starts else told) == why
 
 
 def affinity(value: str) -> Object:
@@ -250,6 +251,7 @@ async def test_drivers(api: Api) -> None:
         "fsGroupPolicy": "ReadWriteOnceWithFSType",
         "requiresRepublish": False,
         "seLinuxMount": False,
+        **({"preventPodSchedulingIfMissing": False} if api.version == "1.37" else {}),
     }
     assert "generation" not in created["metadata"]
     changed = (await api.merge(f"{drivers}/{name}", {"spec": {"storageCapacity": True}})).body
