@@ -412,7 +412,7 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
         help="log level of the daemon, 0 or above (default: no log)",
     )
     _allow_default_scheduler(simulate)
-    _add_emulated_version(simulate, DEFAULT_VERSION)
+    _add_emulated_version(simulate, f"that of the cluster with --from-cluster, else {DEFAULT_VERSION}")
     _add_cluster(simulate)
 
 

@@ -23,7 +23,7 @@ from scheduler.cli.flags import ELECTION, parser, version_text
 from scheduler.cli.upstream_flags import why_without_effect
 from scheduler.config.errors import PluginLoadError
 from scheduler.config.types import FEATURE_GATES, RunOptions, SecureServing
-from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS, defaults
+from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS, closest_version, defaults
 
 if TYPE_CHECKING:
     from scheduler.config.errors import ConfigError
@@ -320,13 +320,16 @@ def _simulate(arguments: argparse.Namespace) -> int:
     from scheduler.metrics import logs
     from simulator import simulate
 
-    configuration = _configuration(arguments, gates=defaults(arguments.emulated_version or DEFAULT_VERSION))
+    version = arguments.emulated_version or DEFAULT_VERSION
+    configuration = _configuration(arguments, gates=defaults(version))
     _profiles(configuration, arguments.config or "kubestow")  # mistakes are reported before anything starts
     logs.setup("text", arguments.v)
 
-    def daemon(master: str) -> simulate.SimulatedDaemon:
-        unlimited = dataclasses.replace(configuration.client_connection, qps=-1.0)
-        config = dataclasses.replace(configuration, client_connection=unlimited, leader_election=LeaderElection())
+    def daemon(master: str, git_version: str) -> simulate.SimulatedDaemon:
+        of_cluster = closest_version(git_version) if git_version and not arguments.emulated_version else version
+        config = configuration if of_cluster == version else _configuration(arguments, gates=defaults(of_cluster))
+        unlimited = dataclasses.replace(config.client_connection, qps=-1.0)
+        config = dataclasses.replace(config, client_connection=unlimited, leader_election=LeaderElection())
         return Daemon(RunOptions(config=config, master=master, port=0, drain_timeout_s=5.0))
 
     rules = simulate.ReadOptions(

@@ -55,11 +55,11 @@ class SimulateArguments:
     """File for the objects of the cluster."""
 
 
-def main(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon]) -> int:
+def main(asked: SimulateArguments, daemon_for: Callable[[str, str], SimulatedDaemon]) -> int:
     """Simulate and print the outcome; return the exit code.
 
     0: as expected. 1: a pod was not, or the daemon failed. 2: the input cannot be used. `daemon_for` creates the
-    scheduler for an API server's URL.
+    scheduler for an API server's URL and the `gitVersion` of the cluster, "" without a cluster.
     """
     errors = Console(stderr=True)
     try:
@@ -74,10 +74,11 @@ def main(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon])
     return 0 if outcome.is_good else 1
 
 
-async def _run(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDaemon], errors: Console) -> Outcome:
-    found = _read(asked, errors) if asked.files or asked.cluster is None else []
+async def _run(asked: SimulateArguments, daemon_for: Callable[[str, str], SimulatedDaemon], errors: Console) -> Outcome:
+    found, git_version = _read(asked, errors) if asked.files or asked.cluster is None else [], ""
     if asked.cluster is not None:
-        found = (await _read_cluster(asked, asked.cluster, errors)).with_files(found)
+        of_cluster = await _read_cluster(asked, asked.cluster, errors)
+        found, git_version = of_cluster.with_files(found), of_cluster.git_version
     cluster = complete(found)
     _report_missing(cluster.missing, errors, is_strict=asked.is_strict)
     for note in driver_notes(cluster.objects):
@@ -91,7 +92,9 @@ async def _run(asked: SimulateArguments, daemon_for: Callable[[str], SimulatedDa
         def progress(answered: int, waiting: int, placed: int) -> None:
             bar.update(task, completed=answered, total=answered + waiting, rest=f"{placed} placed")
 
-        return await simulate(cluster, daemon_for, asked.rules, clock=SystemClock(), progress=progress)
+        return await simulate(
+            cluster, lambda url: daemon_for(url, git_version), asked.rules, clock=SystemClock(), progress=progress
+        )
 
 
 def _report_missing(missing: Sequence[MissingReference], errors: Console, *, is_strict: bool) -> None:

@@ -176,7 +176,7 @@ class Causes(list[tuple[str, str]]):
     def __ne__(self, other: object) -> bool:
         return not self == other
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None
 
 
 def problems(answer: Answer) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ import yaml
 from simulator.simulate.input import schema
 from simulator.simulate.input.manifests import InputError, load
 from tests.e2e.controlplane.harness import ControlPlane
-from tests.tools.api_schema import EVERYTHING, fetch, packed, reduced
+from tests.tools.api_schema import EVERYTHING, fetch, merged, packed, reduced
 from tests.unit.simulator.simulate.manifest_cases import BAD, GOOD, Case, Object
 
 pytestmark = pytest.mark.e2e
@@ -32,12 +32,27 @@ def everything(control_plane_binaries: Path) -> Iterator[ControlPlane]:
     plane.stop()
 
 
-async def test_the_shipped_schema_is_the_server_s(everything: ControlPlane) -> None:
+async def test_the_shipped_schema_has_all_of_the_server_s(everything: ControlPlane) -> None:
     async with everything.client() as http:
         served = reduced(await fetch(http))
 
-    assert schema.read() == served
-    assert gzip.decompress(schema.FILE.read_bytes()) == gzip.decompress(packed(served))
+    expected = merged(schema.read(), served)
+    assert schema.read() == expected
+    assert gzip.decompress(schema.FILE.read_bytes()) == gzip.decompress(packed(expected))
+
+
+def test_a_merged_schema_accepts_what_one_of_the_two_accepts() -> None:
+    one = {"fields": {"a": {"enum": ["x"]}, "b": "string"}, "required": ["a", "b"], "nested": []}
+    other = {"fields": {"a": {"enum": ["y"]}, "b": "integer", "c": "any"}, "required": ["b", "c"], "nested": []}
+
+    made = merged(
+        {"kinds": {"v1": {"A": ["A", True]}}, "types": {"A": one}},
+        {"kinds": {"v1": {"B": ["B", True]}, "v2": {}}, "types": {"A": other, "B": one}},
+    )
+
+    both = {"fields": {"a": {"enum": ["x", "y"]}, "b": "string", "c": "any"}, "required": ["b"], "nested": []}
+    kinds = {"v1": {"A": ["A", True], "B": ["B", True]}, "v2": {}}
+    assert made == {"kinds": kinds, "types": {"A": both, "B": one}}
 
 
 async def test_what_a_server_stores_passes(everything: ControlPlane, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from scheduler.cli import main as cli
+from tests.e2e.controlplane.build import MINOR
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.restored import CONTROLLERS, Restored
 from tests.e2e.standins import Kubelets, Provisioners, running
@@ -26,6 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(500)]
 
 Object = dict[str, Any]
 INPUTS = Path(__file__).parent / "inputs"
+FLAGS = ("-o", "json", "--strict", "--timeout", "120s", "--emulated-version", MINOR)
 PAGE = Path(__file__).parents[2] / "docs" / "simulate.md"
 
 
@@ -227,9 +229,7 @@ async def test_simulate_answers_as_a_real_cluster(
 ) -> None:
     given = Input(name)
     async with asyncio.TaskGroup() as group:
-        simulation = group.create_task(
-            asyncio.to_thread(cli.main, ["simulate", "-o", "json", "--strict", "--timeout", "120s", str(given.path)])
-        )
+        simulation = group.create_task(asyncio.to_thread(cli.main, ["simulate", *FLAGS, str(given.path)]))
         await cluster.load(given.objects)
         pods = await cluster.at_rest()
     output = capsys.readouterr()

@@ -3,6 +3,9 @@
 It starts the kube-apiserver of the end-to-end tests with all group versions, reads `/openapi/v3` and keeps what
 validation needs: kinds and their scope, fields and their types, required fields, and enum values. Descriptions go.
 `tests/e2e/test_manifest_validation.py` compares the shipped file with the server.
+
+The shipped file accepts what one of the supported versions accepts. Run the command with `KUBERNETES=1.37`, then with
+`KUBERNETES=1.36` and `--add`.
 """
 
 from __future__ import annotations
@@ -10,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -162,6 +166,28 @@ class _Reduction:
         return {"type": self._named(name)} if definition.get("type") == "object" else self._type(definition)
 
 
+def merged(shipped: Schema, served: Schema) -> Schema:
+    """Return the schema that accepts what one of the two accepts. Where types differ, `shipped` counts."""
+    kinds = {
+        version: shipped["kinds"].get(version, {}) | served["kinds"].get(version, {})
+        for version in sorted(shipped["kinds"].keys() | served["kinds"].keys())
+    }
+    types = served["types"] | shipped["types"]
+    for name in shipped["types"].keys() & served["types"].keys():
+        types[name] = _either(shipped["types"][name], served["types"][name])
+    return {"kinds": kinds, "types": types}
+
+
+def _either(shipped: Schema, served: Schema) -> Schema:
+    fields = served["fields"] | shipped["fields"]
+    for name in shipped["fields"].keys() & served["fields"].keys():
+        one, other = shipped["fields"][name], served["fields"][name]
+        if isinstance(one, dict) and isinstance(other, dict) and "enum" in one and "enum" in other:
+            fields[name] = {"enum": sorted({*one["enum"], *other["enum"]})}
+    both = {kind: [each for each in shipped[kind] if each in served[kind]] for kind in ("required", "nested")}
+    return {"fields": fields, **both}
+
+
 def packed(document: Schema) -> bytes:
     """Return the same bytes for the same schema."""
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
@@ -174,4 +200,5 @@ async def _current() -> Schema:
 
 
 if __name__ == "__main__":
-    Path(schema.FILE).write_bytes(packed(asyncio.run(_current())))
+    current = asyncio.run(_current())
+    Path(schema.FILE).write_bytes(packed(merged(schema.read(), current) if "--add" in sys.argv else current))

@@ -7,6 +7,7 @@ as the pod.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,7 +19,15 @@ from scheduler.core import api_json
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, Forbidden, Gone, TooManyRequests, Unauthorized, Unavailable
 from scheduler.kube.client_config import Settings, SettingsError, load_settings
-from scheduler.kube.resources import CAPACITY, KINDS, DiscoveryFailed, KindSpec as Spec, ServedKind, discover
+from scheduler.kube.resources import (
+    CAPACITY,
+    KINDS,
+    DiscoveryFailed,
+    KindSpec as Spec,
+    ServedKind,
+    discover,
+    server_version,
+)
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Transport, page_of
 from simulator.simulate.input.manifests import Found, InputError, Manifest, cleaned
@@ -137,6 +146,8 @@ class ClusterObjects:
     objects: tuple[Found, ...]
     gaps: tuple[Gap, ...] = ()
     notes: tuple[str, ...] = ()
+    git_version: str = ""
+    """The API server's version, such as v1.37.2; "" if it is not readable."""
 
     def with_files(self, files: Sequence[Found]) -> list[Found]:
         """Return the objects as input of a simulation.
@@ -165,7 +176,8 @@ async def read_cluster(options: ClusterOptions, *, clock: Clock, progress: Progr
     transport = HttpTransport(settings, clock=clock)
     try:
         await transport.get("/api")
-        return await Reader(transport, options, clock=clock, progress=progress).read()
+        found = await Reader(transport, options, clock=clock, progress=progress).read()
+        return dataclasses.replace(found, git_version=await server_version(transport, clock))
     except ApiError as why:
         raise InputError(f"--from-cluster: {_what_to_do(why, settings, name)}") from why
     finally:

@@ -1,7 +1,7 @@
-"""The API schema of kube-apiserver v1.36: the fields of the built-in kinds and their types.
+"""The API schema of kube-apiserver v1.36 and v1.37: the fields of the built-in kinds and their types.
 
-`python -m tests.tools.api_schema` generates `schema.json.gz` from the server's OpenAPI. It has every group version
-that the server can serve. A check returns the mistakes of one value; a value without mistakes costs no path.
+`python -m tests.tools.api_schema` generates `schema.json.gz` from the servers' OpenAPI. It has every group version
+and field that one of the servers can serve. A check returns the mistakes of one value; a value without mistakes costs no path.
 
 As in Go, null is an absent field, and an absent object that is no pointer is an empty one. Types and unknown fields
 are checked everywhere. Required fields and enum values are not checked in `status`: the server drops it from new
