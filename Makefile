@@ -9,10 +9,10 @@ IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
 .PHONY: audit site dist image image-test kind sbom help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest \
-	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest nightly parity fuzz upstream-e2e check stats format lock
+	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest test-1.36 nightly parity fuzz upstream-e2e check stats format lock
 
 help: ## this list
-	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed 's/:.*##/\t/'
+	@grep -hE '^[a-z0-9.-]+:.*##' Makefile | sed 's/:.*##/\t/'
 
 $(INSTALLED):
 	@test -n "$(PYTHON)" || { echo "Kubestow needs Python 3.11 to 3.14; found none. Set PYTHON=/path/to/python" >&2; exit 1; }
@@ -92,6 +92,9 @@ e2e-first:
 
 e2e-rest:
 	$(BIN)/python -m pytest tests/e2e $(E2E_FIRST:%=--ignore=%)
+
+test-1.36: ## the tests against a real kube-apiserver again, of Kubernetes 1.36
+	KUBERNETES=1.36 E2E=required $(MAKE) --no-print-directory e2e
 
 HISTORIES ?= 300
 

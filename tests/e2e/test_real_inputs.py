@@ -1,7 +1,7 @@
 """`simulate` answers as a real control plane does, on 20 inputs as well-known projects make them.
 
 Each file of `inputs/` is written to a real kube-apiserver with the controllers of kube-controller-manager, kube-scheduler
-v1.36.3, and stand-ins for kubelets and provisioners. The same file is simulated. Custom resources are in the files, as in
+v1.37.2, and stand-ins for kubelets and provisioners. The same file is simulated. Custom resources are in the files, as in
 dumps of users; the real server does not get them.
 """
 

@@ -16,7 +16,8 @@ from tests.e2e.controlplane.build import GoBuild, Unavailable
 E2E_TEST, KWOK = "e2e.test", "kwok"
 
 _HERE = Path(__file__).parent
-_KEY_FILES = tuple(_HERE / module / name for module in ("e2e", "kwok") for name in ("go.mod", "go.sum", "tools.go"))
+_E2E = f"e2e-{build.MINOR}"
+_KEY_FILES = tuple(_HERE / module / name for module in (_E2E, "kwok") for name in ("go.mod", "go.sum", "tools.go"))
 _COMMON = ("-p", "2", "-trimpath", "-ldflags")
 _E2E_FLAGS = (*_COMMON, build.LDFLAGS, "-o", E2E_TEST)
 _KWOK_FLAGS = (*_COMMON, "-s -w", "-o", KWOK)
@@ -26,7 +27,7 @@ _NO_GO = "no upstream end-to-end tests: Go is not installed to build them with"
 def binaries() -> Path:
     """Return the directory of `e2e.test` and `kwok`; builds them if need be. Raises `Unavailable` without Go."""
     builds = (
-        GoBuild(_HERE / "e2e", ("k8s.io/kubernetes/test/e2e",), _E2E_FLAGS, ("test", "-c", "-vet=off")),
+        GoBuild(_HERE / _E2E, ("k8s.io/kubernetes/test/e2e",), _E2E_FLAGS, ("test", "-c", "-vet=off")),
         GoBuild(_HERE / "kwok", ("sigs.k8s.io/kwok/cmd/kwok",), _KWOK_FLAGS),
     )
     return build.built(cache_directory(), (E2E_TEST, KWOK), builds, without=_NO_GO)

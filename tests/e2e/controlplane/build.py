@@ -4,7 +4,7 @@ In this order: the directory `KUBEBUILDER_ASSETS` if it holds the binaries; a pe
 that decides the result (both modules' go.mod, go.sum and tools.go, and the flags below); `go build` into that cache,
 which takes some ten minutes once. Parallel runs build once: a lock makes the rest wait.
 
-The environment variable `KUBERNETES` chooses the minor version: 1.36 (the default), 1.37, or 1.34 for a smoke run.
+The environment variable `KUBERNETES` chooses the minor version: 1.37 (the default), 1.36, or 1.34 for a smoke run.
 
 `python -m tests.e2e.controlplane.build` does it ahead of the tests and says what it does.
 `program()` builds programs of this repository from the same packages, in their module and next to them in the cache.
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 RELEASES = {"1.34": "v1.34.4", "1.36": "v1.36.3", "1.37": "v1.37.2"}
-MINOR = os.environ.get("KUBERNETES") or "1.36"
+MINOR = os.environ.get("KUBERNETES") or "1.37"
 if MINOR not in RELEASES:
     raise ValueError(f"KUBERNETES={MINOR}: expected one of {', '.join(RELEASES)}")
 VERSION = RELEASES[MINOR]

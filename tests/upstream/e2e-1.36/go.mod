@@ -1,4 +1,4 @@
-module kubestow.dev/upstream/e2e
+module kubestow.dev/upstream/e2e-1.36
 
 go 1.26.0
 
