@@ -68,7 +68,8 @@ exit codes:
 
 def version_text() -> str:
     """Return the line that `kubestow version` prints."""
-    return f"kubestow {__version__} (Python {sys.version.split()[0]}, behaves like kube-scheduler v1.36)"
+    versions = " and ".join(f"v{version}" for version in VERSIONS)
+    return f"kubestow {__version__} (Python {sys.version.split()[0]}, decides as kube-scheduler {versions})"
 
 
 def parser() -> CommandParser:
