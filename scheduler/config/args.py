@@ -161,6 +161,10 @@ class KubestowArgs:
     """
     storage_pool_sharing: str = "learned"
     """Classes of one driver that share a pool: `learned` from what the driver publishes, `all`, or `none`."""
+    bound_claim_capacity: str = "none"
+    """With StorageCapacityScoring, `score`: pods whose claims are all bound prefer nodes with free capacity of the
+    claims' classes. `none`: they score 0 everywhere.
+    """
     clear_stale_selected_node: str = "own"
     """`own`: a selected node that Kubestow wrote is cleared once that node is deleted, or has refused the pod for a
     minute while nothing else ties the pod to it. `none`: only provisioners clear it.
@@ -204,6 +208,7 @@ UPSTREAM: Final[Mapping[str, Any]] = {
     "busy_nodes": "none",
     "storage_capacity_reservation": "none",
     "storage_pool_sharing": "none",
+    "bound_claim_capacity": "none",
     "clear_stale_selected_node": "none",
     "require_csi_node_drivers": (),
     "volume_write_retries": 0,
@@ -224,6 +229,7 @@ SPELLED: Final[Mapping[str, str]] = {
     "busy_nodes": "busyNodes",
     "storage_capacity_reservation": "storageCapacityReservation",
     "storage_pool_sharing": "storagePoolSharing",
+    "bound_claim_capacity": "boundClaimCapacity",
     "clear_stale_selected_node": "clearStaleSelectedNode",
     "require_csi_node_drivers": "requireCSINodeDrivers",
     "volume_write_retries": "volumeWriteRetries",

@@ -338,6 +338,7 @@ def _kubestow(fields: Fields) -> KubestowArgs:
         storage_pool_sharing=fields.choice(
             "storagePoolSharing", usual.storage_pool_sharing, ("learned", "all", "none")
         ),
+        bound_claim_capacity=fields.choice("boundClaimCapacity", usual.bound_claim_capacity, ("none", "score")),
         clear_stale_selected_node=fields.choice(
             "clearStaleSelectedNode", usual.clear_stale_selected_node, ("own", "none")
         ),

@@ -4,6 +4,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
+from tests.e2e.controlplane.build import MINOR
+
 
 @dataclass(frozen=True)
 class Suite:
@@ -14,34 +16,71 @@ class Suite:
     specs: int
 
 
+_SPECS = {"1.36": (30, 31), "1.37": (35, 34)}
 SUITES = (
-    Suite("[sig-scheduling]", r"\[sig-scheduling\]", 30),
-    Suite("[DRA] control plane", r"\[DRA\] control plane", 31),
+    Suite("[sig-scheduling]", r"\[sig-scheduling\]", _SPECS[MINOR][0]),
+    Suite("[DRA] control plane", r"\[DRA\] control plane", _SPECS[MINOR][1]),
 )
 
-_WORKLOAD = (
-    "[sig-scheduling] Workload [FeatureGate:GenericWorkload] [Alpha] [Feature:OffByDefault] CRUD Tests",
-    "GenericWorkload is off by default, and the test writes objects that no scheduler acts on",
-    ("PodGroup API availability", "Workload API availability"),
-)
+_CRUD = ("PodGroup API availability", "Workload API availability")
 _POOL_STATUS = (
-    "[sig-node] [DRA] control plane [FeatureGate:DRAResourcePoolStatus] [Alpha] [Feature:OffByDefault]",
-    "DRAResourcePoolStatus is off by default, and kube-controller-manager answers the requests of the test",
+    "should clear NodeName when pool has slices on different nodes",
+    "should filter by pool name",
+    "should not reprocess after status is set",
+    "should populate status for all matching pools",
+    "should reflect allocated devices after pod is scheduled",
+    "should report pool status with correct device counts",
+    "should return empty pools for unknown driver",
+    "should set NodeName when all slices share the same node",
+    "should truncate results when limit is reached",
+)
+_VIEWS = (
     (
-        "should clear NodeName when pool has slices on different nodes",
-        "should filter by pool name",
-        "should not reprocess after status is set",
-        "should populate status for all matching pools",
-        "should reflect allocated devices after pod is scheduled",
-        "should report pool status with correct device counts",
-        "should return empty pools for unknown driver",
-        "should set NodeName when all slices share the same node",
-        "should truncate results when limit is reached",
+        "partitionable pool without a partition type [FeatureGate:DRAPartitionableDevices]"
+        " should report no partition summary when no partition type is declared"
+    ),
+    (
+        "partitionable typed view [FeatureGate:DRAPartitionableDevices] [FeatureGate:DRAPartitionableDevicesType]"
+        " should report partitionSummary for a partitionable pool"
+    ),
+    (
+        "shareable view [FeatureGate:DRAConsumableCapacity]"
+        " should report shareableSummary for a pool with shareable devices"
     ),
 )
+_GANG = ("should schedule pods only when quorum is reached", "should schedule pods with basic scheduling policy")
+_GROUP_PREEMPTION = (
+    "should preempt entire group with All disruption mode by a pod group",
+    "should preempt partial group with Single disruption mode by a pod group",
+    "should preempt partial group with Single disruption mode by an individual pod",
+)
+_NO_GROUPS = "GenericWorkload is off by default, and the test is about groups of pods"
+_NO_STATUS = "DRAResourcePoolStatus is off by default, and kube-controller-manager answers the requests of the test"
+_OFF = "[Alpha] [Feature:OffByDefault]"
+_POOLS = "[sig-node] [DRA] control plane"
+_BETA = " [Beta] [Feature:OffByDefault]"
+_DRA = " [Feature:OffByDefault] [FeatureGate:DynamicResourceAllocation]"
+_LEFT_OUT = {
+    "1.36": (
+        (f"[sig-scheduling] Workload [FeatureGate:GenericWorkload] {_OFF} CRUD Tests", _CRUD, "", _NO_GROUPS),
+        (f"{_POOLS} [FeatureGate:DRAResourcePoolStatus] {_OFF}", _POOL_STATUS, "", _NO_STATUS),
+    ),
+    "1.37": (
+        ("[sig-scheduling] Workload [FeatureGate:GenericWorkload] CRUD Tests", _CRUD, _BETA, _NO_GROUPS),
+        ("[sig-scheduling] GangScheduling [FeatureGate:GenericWorkload]", _GANG, _BETA, _NO_GROUPS),
+        (
+            "[sig-scheduling] WorkloadAwarePreemption [FeatureGate:GenericWorkload] workload-aware preemption",
+            _GROUP_PREEMPTION,
+            _BETA,
+            _NO_GROUPS,
+        ),
+        (f"{_POOLS} [FeatureGate:DRAResourcePoolStatus]", _POOL_STATUS, f" [Alpha]{_DRA}", _NO_STATUS),
+        (f"{_POOLS} views [FeatureGate:DRAResourcePoolStatus]", _VIEWS, f" [Alpha] [Beta]{_DRA}", _NO_STATUS),
+    ),
+}
 
 EXCLUDED: Mapping[str, str] = {
-    f"{context} {test}": reason for context, reason, tests in (_WORKLOAD, _POOL_STATUS) for test in tests
+    f"{context} {test}{labels}": reason for context, tests, labels, reason in _LEFT_OUT[MINOR] for test in tests
 }
 """Full name of a test to the reason why it is left out."""
 

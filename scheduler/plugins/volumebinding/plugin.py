@@ -78,6 +78,7 @@ class VolumeBinding:
         self._hints = VolumeBindingHints(handle)
         self._mismatches = VolumeMismatches(self._volumes, handle.recorder, scheduler_name=handle.scheduler_name)
         self._score = CapacityScore(args.shape) if args.shape else None
+        self._scores_bound = handle.ours.bound_claim_capacity == "score"
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
@@ -155,7 +156,12 @@ class VolumeBinding:
         """Score the utilization of each node's volumes and pools. O(nodes), each tried, if any claim is delayed."""
         out = np.zeros(self._nodes.capacity, dtype=np.int64)
         claims = state.get(STATE).claims
-        if self._score is not None and claims.delayed:
+        if self._score is None:
+            return out
+        if not claims.delayed and self._scores_bound:
+            for slot in nodeset.each(nodes):
+                out[slot] = self._score.of_bound(claims.bound, self._volumes.capacities.of, slot)
+        if claims.delayed:
             for slot in nodeset.each(nodes):
                 found = self._binder.find_pod_volumes(claims, slot)
                 if isinstance(found, PodVolumes):

@@ -6,8 +6,10 @@ pools count from which the claims would be provisioned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
+from scheduler.api.storage_v1 import PersistentVolumeClaim
+from scheduler.cache.storage.capacity import ClassPools
 from scheduler.config.args import ShapePoint
 from scheduler.framework.scoring import broken_line
 from scheduler.plugins.volumebinding.pod_volumes import PodVolumes
@@ -25,6 +27,24 @@ class CapacityScore:
     def of(self, volumes: PodVolumes) -> int:
         """Return the score of the volumes that a node would use for a pod."""
         return self.average(_classes(volumes).values())
+
+    def of_bound(
+        self, claims: Iterable[PersistentVolumeClaim], pools_of: Callable[[str], ClassPools | None], slot: int
+    ) -> int:
+        """Return the score of a node's capacity for claims whose volumes exist (§12.1 B-22).
+
+        Of several pools of a class the largest counts. A class without a pool on the node does not count.
+        """
+        out: dict[str, tuple[int, int]] = {}
+        for claim in claims:
+            pools = pools_of(claim.storage_class)
+            here = (
+                [pool.obj.capacity.value for pool in pools.at(slot) if pool.obj.capacity] if pools is not None else []
+            )
+            if here and claim.request is not None:
+                requested, _ = out.get(claim.storage_class, (0, 0))
+                out[claim.storage_class] = requested + claim.request.value, max(here)
+        return self.average(out.values())
 
     def average(self, classes: Iterable[tuple[int, int]]) -> int:
         """Return the mean score of (requested, capacity) in bytes per class: equal weights, halves are rounded up."""

@@ -44,6 +44,7 @@ OURS = st.one_of(
             "preemptionFairShare": st.sampled_from(["on", "none"]),
             "busyNodes": st.sampled_from(["avoid", "none"]),
             "storageCapacityReservation": st.sampled_from(["ledger", "none"]),
+            "boundClaimCapacity": st.sampled_from(["none", "score"]),
             "requireCSINodeDrivers": st.lists(st.sampled_from(["a", "b.example"]), max_size=2),
             "volumeWriteRetries": st.integers(0, 10),
             "bindPoll": st.sampled_from(["events", "upstream"]),
