@@ -1,6 +1,8 @@
-"""Run the compiler that kube-scheduler v1.36.3 uses, and write its answers. Needs Go.
+"""Run the compilers that kube-scheduler v1.36.3 and v1.37.2 use, and write their answers. Needs Go.
 
 python -m tests.unit.cel.goldens.regenerate
+
+`answers.jsonl` has those of v1.36.3, `answers-1.37.jsonl` those of v1.37.2 that differ, by their line.
 """
 
 from __future__ import annotations
@@ -31,14 +33,25 @@ def main() -> None:
         *_questions("few", _FEW),
         {"expression": "device.allowMultipleAllocations", "consumable": False, "devices": _FEW},
     ]
-    answers = [_answers(asked) for _ in range(_TIMES)]
-    lines = [json.dumps(_agreed(each), ensure_ascii=False, sort_keys=True) for each in zip(*answers)]
-    (HERE / "answers.jsonl").write_text("\n".join(lines) + "\n")
+    of_1_36 = _lines(asked, "go.mod")
+    of_1_37 = _lines(asked, "go-1.37.mod")
+    changed = [
+        json.dumps({"line": number} | json.loads(newer), ensure_ascii=False, sort_keys=True)
+        for number, (line, newer) in enumerate(zip(of_1_36, of_1_37, strict=True))
+        if newer != line
+    ]
+    (HERE / "answers.jsonl").write_text("\n".join(of_1_36) + "\n")
+    (HERE / "answers-1.37.jsonl").write_text("\n".join(changed) + "\n")
 
 
-def _answers(asked: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def _lines(asked: list[dict[str, Any]], module: str) -> list[str]:
+    answers = [_answers(asked, module) for _ in range(_TIMES)]
+    return [json.dumps(_agreed(each), ensure_ascii=False, sort_keys=True) for each in zip(*answers)]
+
+
+def _answers(asked: list[dict[str, Any]], module: str) -> list[dict[str, Any]]:
     told = subprocess.run(
-        ["go", "run", ".", "../devices.json"],
+        ["go", "run", f"-modfile={module}", ".", "../devices.json"],
         cwd=HERE / "oracle",
         input="\n".join(map(json.dumps, asked)),
         text=True,
