@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
@@ -17,130 +16,22 @@ import structlog
 
 from scheduler.api.decode import Broken
 from scheduler.api.podinfo import PodInfo
+from scheduler.binding_state import Binding, BindingRejected, Dropped, PodWatch, UnknownOutcomes
 from scheduler.cache.cluster import AssumptionError
 from scheduler.context import Shared
 from scheduler.controllers.kubelet_rejections import KubeletRejections
-from scheduler.core.clock import Clock
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE
 from scheduler.core.cooperative import finish
-from scheduler.core.decision_record import DecisionRecord
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests, Unavailable, shortened
 from scheduler.core.retry import BusyRetry, Retry
 from scheduler.failure import FailureHandler
 from scheduler.framework.extender import Extender, ExtenderError
-from scheduler.framework.interface import BindPlugin, CycleState, PreBindPlugin, is_brief
-from scheduler.framework.profile import Profile
-from scheduler.framework.runtime import Runner
-from scheduler.framework.status import AttemptError, Code, Rejection, Skip, Wait, one_node
+from scheduler.framework.interface import BindPlugin, PreBindPlugin, is_brief
+from scheduler.framework.status import AttemptError, Code, Rejection, Skip, one_node
 from scheduler.framework.wait import ended_within
-from scheduler.queue import QueuedPodInfo
 from scheduler.waiting_pods import WaitingPodsMap
 
 _log = structlog.get_logger(__name__)
-
-_SAY_EVERY_S: Final = 60.0
-_LONGEST_ERROR: Final = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class PodWatch:
-    """What a binding needs from the watch of pods."""
-
-    version: Callable[[], str] = str
-    """Returns its version, for the records."""
-    disconnected_s: Callable[[], float] = float
-    """Returns how long it has had no stream; 0 while it has one, even a silent one."""
-
-
-@dataclass(slots=True, eq=False)
-class Binding:
-    """One pod between Reserve and its node."""
-
-    queued: QueuedPodInfo
-    assumed: PodInfo
-    state: CycleState
-    runner: Runner
-    """The runner whose plugins hold the reservations.
-
-    The binding ends with it, even if another one is in force later.
-    """
-    waits: Mapping[str, Wait]
-    record: DecisionRecord
-    popped_at: float
-    outlook: int
-    is_preparing: bool = False
-    """Whether PreBind is running: a preemptor may still cancel it."""
-    is_prepared: bool = False
-    """Whether everything before Bind is done."""
-    is_sending: bool = False
-    """Whether the Binding is in flight: cancelling waits for its answer."""
-    is_cancelled: bool = False
-    kept_on: str = ""
-    """From Bind on the node: a failed write keeps the capacity that victims left there."""
-    preempted_by: str = ""
-    """The plugin that cancelled it for a pod of higher priority."""
-
-    @property
-    def profile(self) -> Profile:
-        """Return the profile with which the pod was placed."""
-        return self.runner.profile
-
-
-class BindingRejected(Exception):
-    """A rejection by a plugin. `is_late`: by PreBind or Bind, after which no event can wake the pod."""
-
-    def __init__(self, rejection: Rejection, *, is_late: bool = False) -> None:
-        super().__init__(rejection.message)
-        self.rejection = rejection
-        self.is_late = is_late
-
-
-class Dropped(Exception):
-    """The pod is deleted, or another component bound it: release its reservations without an event."""
-
-
-class UnknownOutcomes:
-    """Bindings whose answer was lost and whose pod could not be read yet."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._since: dict[str, tuple[float, Binding]] = {}
-        """By uid, oldest first."""
-        self._error = ""
-        self._said_at = 0.0
-
-    def add(self, binding: Binding, error: str) -> None:
-        """Record a failed read. Logs the oldest binding once a minute, beginning one minute after its first failure."""
-        now = self._clock.now()
-        self._since.setdefault(binding.assumed.uid, (now, binding))
-        self._error = error[:_LONGEST_ERROR]
-        since, oldest = next(iter(self._since.values()))
-        if now - max(since, self._said_at) >= _SAY_EVERY_S:
-            self._said_at = now
-            _log.warning(
-                "outcome of bindings unknown",
-                count=len(self._since),
-                pod=oldest.assumed.key,
-                node=oldest.assumed.node_name,
-                seconds=round(now - since),
-                error=self._error,
-            )
-
-    def discard(self, uid: str) -> None:
-        """Remove a binding whose outcome is known, or that has ended."""
-        self._since.pop(uid, None)
-
-    def text(self) -> str:
-        """Return text for /readyz?verbose; "" if there is none."""
-        if not self._since:
-            return ""
-        since, oldest = next(iter(self._since.values()))
-        where = f"{oldest.assumed.key} to {oldest.assumed.node_name}"
-        return (
-            f"the outcome of {len(self._since)} bindings is unknown, "
-            f"the oldest is {where}, for {self._clock.now() - since:.0f} s: {self._error}"
-        )
-
 
 WRITES_IN_FLIGHT: Final = 128
 """Bindings in flight; more would only wait in the API server."""
@@ -151,7 +42,6 @@ not seen.
 An ordinary reconnect takes less than a second; the back-off of a failing watch reaches 10 s.
 """
 _STREAM_POLL_S: Final = 0.5
-"""Pauses between reads of a pod whose Binding lost its answer; the last one repeats."""
 _BIND_TRIES: Final = 3
 _BUSY_TRIES: Final = 10
 _RETRIED: Final = frozenset({0, 500, 503})

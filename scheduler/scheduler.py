@@ -17,7 +17,8 @@ from typing import Any, Final
 import structlog
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.binding import Binder, Binding, PodWatch
+from scheduler.binding import Binder
+from scheduler.binding_state import Binding, PodWatch
 from scheduler.cache.cluster import Cluster
 from scheduler.config.types import RunOptions
 from scheduler.consultations import Consultations

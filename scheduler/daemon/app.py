@@ -23,7 +23,7 @@ import structlog
 
 from scheduler.api.core_v1 import FailedPod
 from scheduler.api.decode import Broken, Delta
-from scheduler.binding import PodWatch
+from scheduler.binding_state import PodWatch
 from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.errors import UnforeseenErrors

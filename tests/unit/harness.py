@@ -9,7 +9,7 @@ from typing import Any
 
 from scheduler.api.core_v1 import Node, Pod, PodCondition
 from scheduler.api.decode import Broken, Delta, ObjectDecoder, from_manifest
-from scheduler.binding import PodWatch
+from scheduler.binding_state import PodWatch
 from scheduler.cache.cluster import Cluster
 from scheduler.config.types import Configuration, RunOptions
 from scheduler.core.errors import ApiError

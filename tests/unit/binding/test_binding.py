@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from structlog.testing import CapturingLogger
 
-from scheduler import binding as binding_module
+from scheduler import binding_state
 from scheduler.api.core_v1 import Pod
-from scheduler.binding import PodWatch
+from scheduler.binding_state import PodWatch
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
 from scheduler.framework.status import AttemptError, Code, Rejection, Wait
 from tests.unit.binding.reading import bind_statuses, conflicts
@@ -165,7 +165,7 @@ async def test_an_unknown_outcome_keeps_the_place_until_a_read_or_the_watch_show
 async def test_an_unknown_outcome_is_logged_each_minute_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line a minute covers all of them and names the oldest. An error is cut at 1 KiB."""
     logger = CapturingLogger()
-    monkeypatch.setattr(binding_module, "_log", logger)
+    monkeypatch.setattr(binding_state, "_log", logger)
     sched = with_pods("p q")
     unreadable(sched)[0].message = "x" * 5000
 

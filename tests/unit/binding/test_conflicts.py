@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from scheduler.api.decode import Delta
-from scheduler.binding import PodWatch
+from scheduler.binding_state import PodWatch
 from tests.unit.binding.reading import conflicts
 from tests.unit.harness import SchedulerHarness, manifest, read_pod
 
