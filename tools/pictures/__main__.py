@@ -10,10 +10,10 @@ from tools.pictures import chart, dashboard, terminal
 
 ROOT: Final = Path(__file__).parents[2]
 PICTURES: Final = ROOT / "docs" / "pictures"
-RESULTS: Final = ROOT / "docs" / "results" / "2026-11-24.jsonl"
+RESULTS: Final = ROOT / "docs" / "results" / "2026-11-26-1.37.jsonl"
 DASHBOARD: Final = ROOT / "docs" / "results" / "dashboard.json"
 DASHBOARD_SOURCE: Final = "Drawn from a real Prometheus' answers to the dashboard's queries (docs/results/dashboard.json); Grafana was not run."
-SOURCE: Final = "2 cores for etcd, API server, load and scheduler; docs/results/2026-11-24.jsonl has all rounds"
+SOURCE: Final = "2 cores for etcd, API server, load and scheduler; kube-scheduler 1.37.2; docs/results/2026-11-26-1.37.jsonl has all rounds"
 
 
 def performance() -> str:
