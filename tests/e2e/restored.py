@@ -106,11 +106,20 @@ class Restored:
         await self._write_all([pod for pod in owned if is_bound[id(pod)]])
         for obj in [*jobs, *(pod for pod in pods if is_bound[id(pod)])]:
             await self._write_status(obj)
+        if stops:  # controllers delete pods that are not ready first
+            await self._bound_pods_have_started()
         for claim in (one for one in served if one["kind"] == "ResourceClaim"):
             await self._write_status(claim)
         await self._write_all([pod for pod in pods if not is_bound[id(pod)]])
         if stops:
             await self._plane.start_controllers(CONTROLLERS)
+
+    async def _bound_pods_have_started(self) -> None:
+        async def have_started() -> bool:
+            pods = await self.all_of("Pod")
+            return all(pod["status"]["phase"] != "Pending" for pod in pods if pod["spec"].get("nodeName"))
+
+        await until(have_started, "bound pods that have started")
 
     async def _write_all(self, objects: Iterable[Object]) -> None:
         await each(objects, self._write)

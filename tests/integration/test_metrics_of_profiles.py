@@ -31,7 +31,7 @@ async def scenario() -> Steps:
         stage.pod("big", cpu="2")
         await stage.refused("big")
         await stage.until(lambda: _watches(stage) == 1, "kopf does not watch")
-        await stage.seconds(1)
+        await stage.seconds(5)  # the back-off of the pod is over
         stage.steps.begin("the shell is up")
         with stage.steps("a profile is created"):
             stage.server.create(PROFILES, {"metadata": {"name": OUR_NAME}, "spec": _spec("NodeResourcesFit")})
@@ -81,7 +81,7 @@ ROWS: Final = [
         "a profile is created",
         rises(_RELOADS, result="applied"),
         shows(_GENERATION, 1, profile=OUR_NAME),
-        rises(_INCOMING, queue="backoff", event="ProfileChanged"),
+        rises(_INCOMING, queue="active", event="ProfileChanged"),
         rises(_UNSCHEDULABLE, 0, plugin="NodeResourcesFit", profile=OUR_NAME),
     ),
     *when("a profile names a plugin that does not exist", rises(_RELOADS, result="refused")),

@@ -3,7 +3,9 @@
 All processes of a `Group` share one process group, led by a watchdog that reads a pipe. When the pipe closes, because the
 group is stopped or this process is killed, the watchdog kills the whole group."""
 
+import contextlib
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -13,6 +15,8 @@ from pathlib import Path
 _WATCHDOG = "import os, signal, sys; sys.stdin.buffer.read(); os.killpg(0, signal.SIGKILL)"
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_FIRST_PORT = 10_000
+_chosen_ports: set[int] = set()
 
 
 class Died(Exception):
@@ -104,9 +108,18 @@ class Group:
 
 
 def free_port() -> int:
-    """A loopback port that is free at this moment; another process may take it first, so be ready to try another."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        return int(probe.getsockname()[1])
+    """A loopback port that is free at this moment.
+
+    The kernel gives none of these ports to clients, and this process gets each one once. A daemon can still find its port
+    taken, if another process has chosen the same one."""
+    first_of_clients = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = secrets.choice(range(_FIRST_PORT, first_of_clients))
+        if port in _chosen_ports:
+            continue
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            _chosen_ports.add(port)
+            return port
 
 
 def was_refused_its_port(server: Server) -> bool:
