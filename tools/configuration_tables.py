@@ -131,6 +131,8 @@ GATES: Final[Mapping[str, str]] = {
     "DRAExtendedResource": "Extended resources that device classes serve.",
     "DRASchedulerFilterTimeout": "`filterTimeout` of DynamicResources.",
     "DRAListTypeAttributes": "Attributes that are lists.",
+    "DRADerivedAttributes": "A request can compute the attributes that constraints compare, by `derivedAttributes`.",
+    "DRAOptionalNodeOperations": "Devices of slices with `skipNodeOperations` can be allocated on nodes that declare this feature.",
     "DRADeviceCompatibilityGroups": "Devices that draw from one counter set must have a group of `compatibilityGroups` in common.",
     "DRAFractionalCapacityRange": "Ranges of shared capacities with fractions: `min`, `max` and `step` in thousandths.",
 }

@@ -32,6 +32,9 @@ FILTER_TIMEOUT: Final = "DRASchedulerFilterTimeout"
 LIST_TYPES: Final = "DRAListTypeAttributes"
 FRACTIONAL_RANGE: Final = "DRAFractionalCapacityRange"
 COMPATIBILITY_GROUPS: Final = "DRADeviceCompatibilityGroups"
+DERIVED_ATTRIBUTES: Final = "DRADerivedAttributes"
+NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
+"""Also the name of the feature that a node declares."""
 
 
 class Stage(NamedTuple):
@@ -62,6 +65,8 @@ GATES: Final[Mapping[str, Mapping[str, Stage]]] = {
     TAINT_RULES: {"1.36": _OFF, "1.37": _ON},
     FRACTIONAL_RANGE: {"1.36": _OFF, "1.37": _ON},
     COMPATIBILITY_GROUPS: {"1.36": _OFF, "1.37": _OFF},
+    DERIVED_ATTRIBUTES: {"1.36": _OFF, "1.37": _OFF},
+    NODE_OPERATIONS: {"1.36": _OFF, "1.37": _OFF},
 }
 """Gate → version → stage. A gate that a version lacks is off there."""
 

@@ -23,7 +23,14 @@ from scheduler.core.feature_gates import (
     defaults,
 )
 from tests.e2e.controlplane.build import MINOR
-from tests.parity.devicechanges import alternatives, change, join_groups, requests_of
+from tests.parity.devicechanges import (
+    alternatives,
+    change,
+    derive_attributes,
+    join_groups,
+    requests_of,
+    skip_operations,
+)
 from tests.parity.generate import Dice
 from tests.parity.random_devices import device_seed
 from tests.parity.scenario import scenario
@@ -81,6 +88,10 @@ def drawn(seed: int) -> DeviceCase:
     }
     if MINOR != "1.36" and dice.chance(0.15):
         gates |= join_groups(dice, gates, case.slices, case.claims)
+    if MINOR != "1.36" and dice.chance(0.1):
+        gates |= derive_attributes(dice, case.slices, case.claims)
+    if MINOR != "1.36" and dice.chance(0.1):
+        gates |= skip_operations(dice, case.nodes, case.slices)
     return _speakable(dataclasses.replace(case, gates=frozenset(gates)))
 
 

@@ -23,7 +23,13 @@ from typing import TYPE_CHECKING, Final
 
 from scheduler.api.decode import Broken
 from scheduler.api.quantity import is_extended
-from scheduler.api.resource_v1 import IMPLICIT_EXTENDED_RESOURCE, DeviceClass, DeviceTaintRule, ResourceSlice
+from scheduler.api.resource_v1 import (
+    IMPLICIT_EXTENDED_RESOURCE,
+    DeviceAttribute,
+    DeviceClass,
+    DeviceTaintRule,
+    ResourceSlice,
+)
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.claim_tracker import ClaimTracker
 from scheduler.cache.devices.device_holds import DeviceHolds
@@ -39,11 +45,13 @@ from scheduler.core.feature_gates import (
     EXTENDED_RESOURCE,
     LIST_TYPES,
     LISTS_IN_SELECTORS,
+    NODE_OPERATIONS,
     PARTITIONABLE,
     TAINT_RULES,
 )
 
 if TYPE_CHECKING:
+    from scheduler.cache.devices.derived_attributes import DerivedAttributes
     from scheduler.cache.devices.selectors import DeviceSelectors
     from scheduler.cache.nodes.nodes import Nodes
 
@@ -135,7 +143,11 @@ class SharedDRAManager:
         self.claims = ClaimTracker(self.use)
         self.classes = DeviceClasses()
         self.on_nodes = DeviceNodes(
-            nodes, self.use, partitionable=PARTITIONABLE in gates, groups=COMPATIBILITY_GROUPS in gates
+            nodes,
+            self.use,
+            partitionable=PARTITIONABLE in gates,
+            groups=COMPATIBILITY_GROUPS in gates,
+            operations=NODE_OPERATIONS in gates,
         )
         self.device_holds = DeviceHolds(
             nodes,
@@ -168,14 +180,26 @@ class SharedDRAManager:
         """Return whether the expression selects devices of this kind, or an error, as `DeviceSelectors.holds` does."""
         return self.selectors.holds(expression, kind)
 
+    @cached_property
+    def derived_attributes(self) -> DerivedAttributes:
+        """The expressions of derived attributes."""
+        from scheduler.cache.devices.derived_attributes import DerivedAttributes
+
+        return DerivedAttributes()
+
+    def deriving(self, expression: str, kind: DeviceKind) -> Work[DeviceAttribute | str]:
+        """Return the attribute of such a device, or an error text, by work that yields to the event loop."""
+        return self.derived_attributes.evaluating(expression, kind)
+
     def holding(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
         """Return the result of `holds` by work that yields to the event loop, as `DeviceSelectors.holding` does."""
         return self.selectors.holding(expression, kind)
 
     @property
     def compiled_bytes(self) -> int:
-        """The memory of the compiled selectors, in bytes."""
-        return self.selectors.compiled.size_bytes if "selectors" in self.__dict__ else 0
+        """The memory of the compiled expressions, in bytes."""
+        loaded = [self.__dict__[name] for name in ("selectors", "derived_attributes") if name in self.__dict__]
+        return sum(each.compiled.size_bytes for each in loaded)
 
     def slices(self) -> Iterable[ResourceSlice]:
         """Return the effective slices: with the taints of rules."""

@@ -23,6 +23,7 @@ from scheduler.cache.devices.shared_pools import (
     is_ignored,
 )
 from scheduler.core.changes import ChangeLog
+from scheduler.core.feature_gates import NODE_OPERATIONS
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 if TYPE_CHECKING:
@@ -66,7 +67,16 @@ _NO_POOLS: Final = _OwnPools((), content_of(()), {})
 class DeviceNodes(ChangeLog[int]):
     """The kinds of all nodes. The log contains the slots whose kind changed. Call `catch_up` before reading."""
 
-    def __init__(self, nodes: Nodes, use: AllocationState, *, partitionable: bool = True, groups: bool = False) -> None:
+    def __init__(
+        self,
+        nodes: Nodes,
+        use: AllocationState,
+        *,
+        partitionable: bool = True,
+        groups: bool = False,
+        operations: bool = False,
+    ) -> None:
+        """With `operations`, nodes that can skip operations of devices have separate kinds."""
         super().__init__()
         self.placed = EMPTY
         """The nodes that have a kind."""
@@ -76,6 +86,7 @@ class DeviceNodes(ChangeLog[int]):
         self._use = use
         self._partitionable = partitionable
         self._has_groups = groups
+        self._has_operations = operations
         self._pools: dict[PoolKey, PoolSlices] = {}
         self._pool_of: dict[str, PoolKey] = {}
         self._local: dict[str, dict[PoolKey, PoolSlices]] = {}
@@ -132,6 +143,10 @@ class DeviceNodes(ChangeLog[int]):
         here = self._own.get(slot, _NO_POOLS).views
         shared = self._shared.of(slot).views
         return tuple(sorted((*here, *shared), key=lambda view: view.order)) if shared else here
+
+    def skips_operations(self, slot: int) -> bool:
+        """Return whether the node declares that it can skip operations of devices."""
+        return bool(self._nodes.features.declaring(NODE_OPERATIONS) >> slot & 1)
 
     def own_pools(self, slot: int) -> tuple[PoolView, ...]:
         """Return the pools that belong to the node."""
@@ -290,7 +305,7 @@ class DeviceNodes(ChangeLog[int]):
         if self._nodes.present >> slot & 1:
             here = self._own.get(slot)
             if here is None:
-                here = self._own[slot] = self._own_pools_of(self._nodes.name(slot))
+                here = self._own[slot] = self._own_pools_of(slot)
             now = self._kind_of(here, self._shared.of(slot), self._use)
         if now is before:
             return
@@ -324,15 +339,16 @@ class DeviceNodes(ChangeLog[int]):
             )
         return kind
 
-    def _own_pools_of(self, name: str) -> _OwnPools:
-        pools = self._local.get(name)
-        if not pools:
+    def _own_pools_of(self, slot: int) -> _OwnPools:
+        pools = self._local.get(self._nodes.name(slot), {})
+        mark = (NODE_OPERATIONS,) if self._has_operations and self.skips_operations(slot) else ()
+        if not pools and not mark:
             return _NO_POOLS
         views = [view for pool in pools.values() if (view := self._view_at_home(pool)) is not None]
         views.sort(key=lambda view: view.order)
         devices = [each.id for view in views for each in view.devices]
         numbers = {device: number for number, device in enumerate(devices)}
-        return _OwnPools(tuple(views), content_of(tuple(view.content for view in views)), numbers)
+        return _OwnPools(tuple(views), content_of((*mark, *(view.content for view in views))), numbers)
 
 
 def _use_of(here: _OwnPools, use: DeviceUse) -> tuple[int, Hashable]:

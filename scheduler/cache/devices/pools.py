@@ -59,7 +59,7 @@ _encode = msgspec.json.Encoder(enc_hook=_amount, order="deterministic").encode
 _known: Final[WeakValueDictionary[bytes, DeviceKind]] = WeakValueDictionary()
 
 
-def kind_of(driver: str, device: Device) -> DeviceKind:
+def kind_of(driver: str, device: Device, *, skips_operations: bool = False) -> DeviceKind:
     """Return the kind of this device. It takes about 5 µs and lives as long as a device of the kind is known."""
     bare = msgspec.structs.replace(
         device,
@@ -69,7 +69,7 @@ def kind_of(driver: str, device: Device) -> DeviceKind:
         all_nodes=None,
         taints=tuple(DeviceTaint(t.key, t.value, t.effect) for t in device.taints),
     )
-    key = driver.encode() + b"\0" + _encode(bare)
+    key = driver.encode() + (b"\1" if skips_operations else b"\0") + _encode(bare)
     kind = _known.get(key)
     if kind is None:
         kind = _known[key] = DeviceKind(driver, bare)
@@ -272,7 +272,7 @@ def _published(
                 DeviceId(key.driver, key.name, device.name),
                 device,
                 each,
-                kind_of(key.driver, device),
+                kind_of(key.driver, device, skips_operations=bool(each.spec.skip_node_operations)),
                 wheres.get((each.key, at)) if each.spec.per_device_node_selection else None,
             )
 

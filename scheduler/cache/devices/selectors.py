@@ -1,4 +1,6 @@
-"""CEL selectors on devices: compilation, evaluation and upstream's error texts (docs/spec/dra.md §5).
+"""CEL expressions on devices: compilation, evaluation and upstream's error texts (docs/spec/dra.md §5).
+
+Selectors return a boolean. The expressions of derived attributes return an attribute (docs/spec/changes-1.37-devices.md §4.2).
 
 Compiled expressions are cached up to 64 MiB, the least recently used are dropped first, and the CEL values of devices
 are cached, too. The caller caches whether an expression selects a kind of device. Long compilations and evaluations
@@ -77,6 +79,7 @@ _SHORT: Final = 512
 """The longest expression, in characters, that is compiled at once: this takes a few milliseconds at most."""
 _DEVICES: Final = 16384
 _Held = TypeVar("_Held")
+_Result = TypeVar("_Result")
 _Found = TypeVar("_Found")
 
 
@@ -124,44 +127,41 @@ class _Variable(dict[str, Value]):
     cel_type: Final = _OBJECT
 
 
-class DeviceSelectors:
-    """Compiles and evaluates selectors. `list_attributes`: attributes may be lists.
+class DeviceExpressions(Generic[_Result]):
+    """Compiles and evaluates expressions. `list_attributes`: attributes may be lists.
 
-    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go CompileCELExpression, DeviceMatches
+    `refusal` says why a type is no type of a result, and `converted` returns the result of a value, or an error text.
     """
 
-    def __init__(self, *, list_attributes: bool) -> None:
+    def __init__(
+        self,
+        *,
+        list_attributes: bool,
+        refusal: Callable[[Type], str | None],
+        converted: Callable[[Value], _Result | str],
+    ) -> None:
         self._list_attributes = list_attributes
+        self._refusal = refusal
+        self._converted = converted
         self._env = environment(list_attributes=list_attributes)
         self.compiled = CompiledSelectors[Compiled | str]()
         self._underway: dict[Hashable, tuple[Future[Any], Callable[[], Any]]] = {}
         """Jobs of the worker thread: compilations, by expression, and evaluations, by expression and device."""
         self._bindings: dict[int, tuple[Device, str, Mapping[str, Value] | str]] = {}
 
-    def holds(self, expression: str, kind: SelectableDevice) -> bool | str:
-        """Return whether the device is selected, or `CEL compile error: …` or `CEL runtime error: …`.
-
-        The call blocks the event loop.
-        """
-        return finish(self.holding(expression, kind))
-
-    def holding(self, expression: str, kind: SelectableDevice) -> Work[bool | str]:
-        """Return the result of `holds` by work that yields. Long computations run in the worker thread."""
+    def evaluating(self, expression: str, kind: SelectableDevice) -> Work[_Result | str]:
+        """Return the result, or upstream's error text; a `CompileProblem` does not depend on the device."""
         compiled = yield from self._compiling(expression)
         if isinstance(compiled, str):
-            return CompileProblem(shortened(f"CEL compile error: {compiled}"))
+            return CompileProblem(compiled)
         bindings = self._bound(kind)
         if isinstance(bindings, str):
-            return shortened(f"CEL runtime error: {bindings}")
+            return bindings
         try:
-            held = _tried(compiled.program.evaluate_cheaply, bindings)
-        except TooCostly:
-            job = partial(_tried, compiled.program.evaluate, bindings)  # keeps the bindings, and so their id
-            held = yield from self._in_worker((expression, id(bindings)), job)
-        if isinstance(held, bool):
-            return held
-        text = shortened(f"CEL runtime error: {held}")
-        return MissingKey(text) if isinstance(held, MissingKey) else text
+            return _tried(self._converted, compiled.program.evaluate_cheaply, bindings)
+        except TooCostly:  # the job keeps the bindings, and so their id
+            job = partial(_tried, self._converted, compiled.program.evaluate, bindings)
+            return (yield from self._in_worker((expression, id(bindings)), job))
 
     def compile(self, expression: str) -> Compiled | str:
         """Return the compiled expression, or upstream's error text; blocks the event loop."""
@@ -210,15 +210,15 @@ class DeviceSelectors:
                 if isinstance(key, str) and future.exception() is None:
                     self.compiled.put(key, *future.result())
 
-    def evaluate(self, compiled: Compiled, kind: SelectableDevice) -> bool | str:
-        """Return whether the device is selected, or upstream's error text."""
+    def evaluate(self, compiled: Compiled, kind: SelectableDevice) -> _Result | str:
+        """Return the result for the device, or upstream's error text."""
         bindings = self._bound(kind)
         if isinstance(bindings, str):
             return bindings
-        return _tried(compiled.program.evaluate, bindings)
+        return _tried(self._converted, compiled.program.evaluate, bindings)
 
     def measure(self, compiled: Compiled, kind: SelectableDevice) -> EvaluationResult:
-        """Return the result of `evaluate` with upstream's cost; raise CelError, or ValueError for an invalid device."""
+        """Return the value with upstream's cost; raise CelError, or ValueError for an invalid device."""
         bindings = self._bound(kind)
         if isinstance(bindings, str):
             raise ValueError(bindings)  # noqa: TRY004  the device is invalid, not a type
@@ -229,20 +229,15 @@ class DeviceSelectors:
         try:
             program = compile_expression(expression, self._env)
         except NotInstantiable as error:
-            wrong = self._unacceptable(error.result) or f"program instantiation failed: {error}"
+            wrong = self._refusal(error.result) or f"program instantiation failed: {error}"
         except CompileError as error:
             wrong = f"compilation failed: {error}"
         else:
-            wrong = self._unacceptable(program.result) or ""
+            wrong = self._refusal(program.result) or ""
         if wrong:
             wrong = shortened(wrong)
             return wrong, footprint(expression, wrong)
         return Compiled(program), footprint(expression) + program.footprint
-
-    def _unacceptable(self, result: Type) -> str | None:
-        if result in {BOOL, ANY} or (self._list_attributes and result == DYN):
-            return None
-        return f"must evaluate to bool or the unknown type, not {declared(result)}"
 
     def _bound(self, kind: SelectableDevice) -> Mapping[str, Value] | str:
         """Return the variable for a device, or an error text.
@@ -259,9 +254,47 @@ class DeviceSelectors:
         return bindings
 
 
-def _tried(evaluate: Callable[[Mapping[str, Value]], Value], bindings: Mapping[str, Value]) -> bool | str:
+class DeviceSelectors(DeviceExpressions[bool]):
+    """Compiles and evaluates selectors. `list_attributes`: attributes may be lists.
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go CompileCELExpression, DeviceMatches
+    """
+
+    def __init__(self, *, list_attributes: bool) -> None:
+        accepted = {BOOL, ANY, DYN} if list_attributes else {BOOL, ANY}
+
+        def refusal(result: Type) -> str | None:
+            if result in accepted:
+                return None
+            return f"must evaluate to bool or the unknown type, not {declared(result)}"
+
+        super().__init__(list_attributes=list_attributes, refusal=refusal, converted=_truth)
+
+    def holds(self, expression: str, kind: SelectableDevice) -> bool | str:
+        """Return whether the device is selected, or `CEL compile error: …` or `CEL runtime error: …`.
+
+        The call blocks the event loop.
+        """
+        return finish(self.holding(expression, kind))
+
+    def holding(self, expression: str, kind: SelectableDevice) -> Work[bool | str]:
+        """Return the result of `holds` by work that yields. Long computations run in the worker thread."""
+        held = yield from self.evaluating(expression, kind)
+        if isinstance(held, bool):
+            return held
+        if isinstance(held, CompileProblem):
+            return CompileProblem(shortened(f"CEL compile error: {held}"))
+        text = shortened(f"CEL runtime error: {held}")
+        return MissingKey(text) if isinstance(held, MissingKey) else text
+
+
+def _tried(
+    converted: Callable[[Value], _Result | str],
+    evaluate: Callable[[Mapping[str, Value]], Value],
+    bindings: Mapping[str, Value],
+) -> _Result | str:
     try:
-        return _truth(evaluate(bindings))
+        return converted(evaluate(bindings))
     except NoSuchKey as error:
         return MissingKey(_error_text(error))
     except (CelError, RecursionError) as error:

@@ -405,6 +405,7 @@ class Nodes(ChangeLog[int]):
             self.features.remove(slot, old.status.declared_features)
         if new is not None:
             self.features.add(slot, new.status.declared_features)
+        self.relabelled.note(slot)
 
     def _reallocate(self, slot: int, old: Node | None, new: Node | None) -> None:
         before = allocatable(old.status.allocatable) if old is not None else {}

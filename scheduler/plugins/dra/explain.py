@@ -107,6 +107,9 @@ class DeviceExplanations:
                     "nodesWithEnough": sum(nodes for nodes, each in here if each.most >= each.wanted),
                 }
 
+    def _node_devices(self, slot: int) -> NodeDevices:
+        return NodeDevices.of(self._devices.on_nodes, slot, self._devices.use, rules=self._rules)
+
     def _counted(self, claim: ClaimToAllocate, nodes: NodeSet) -> list[tuple[int, list[ConstraintCount]]]:
         """Return per kind of nodes the number of nodes, and the count of each constraint on one of them."""
         out = []
@@ -114,9 +117,7 @@ class DeviceExplanations:
             alike = kind.nodes & nodes
             if alike:
                 slot = alike.bit_length() - 1
-                node_devices = NodeDevices(
-                    slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules
-                )
+                node_devices = self._node_devices(slot)
                 free = {
                     request_data.full_name: [
                         n
@@ -136,9 +137,7 @@ class DeviceExplanations:
             alike = kind.nodes & nodes
             if alike:
                 slot = alike.bit_length() - 1
-                node_devices = NodeDevices(
-                    slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules
-                )
+                node_devices = self._node_devices(slot)
                 shared = {id(view) for view in kind.visible_pools.views}
                 self._count(
                     tally, claim, request_data, node_devices=node_devices, shared=shared, nodes=alike.bit_count()
@@ -202,14 +201,15 @@ class DeviceExplanations:
         if not node_devices.is_tolerated(request_data, number):
             return "taint"
         if not self._is_drawable(node_devices, number):
-            return "counters"
+            return "counters" if node_devices.can_skip_operations(number) else "node operations"
         if node_devices.rules.consumable and not node_devices.fits(request_data, number, {}):
             return "capacity"
         lacking = next(
             (
                 con.attribute
                 for con in claim.constraints
-                if con.concerns(request_data.request, request_data.full_name) and con.values(each.kind) is None
+                if con.concerns(request_data.request, request_data.full_name)
+                and con.values(each.kind, request_data.full_name) is None
             ),
             None,
         )
@@ -258,7 +258,7 @@ class DeviceExplanations:
     def _selector_failure(self, variant: Variant, slot: int) -> str:
         if variant.demand is None or slot < 0:
             return ""
-        node_devices = NodeDevices(slot, self._devices.on_nodes.pools(slot), self._devices.use, rules=self._rules)
+        node_devices = self._node_devices(slot)
         for c, _, request_data in variant.demand.request_data:
             if request_data.selectors is None:
                 continue

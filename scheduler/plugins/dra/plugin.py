@@ -23,6 +23,7 @@ from scheduler.core.feature_gates import (
     CLAIM_DEVICE_STATUS,
     DYNAMIC_RESOURCE_ALLOCATION as ENABLED,
     FILTER_TIMEOUT,
+    NODE_OPERATIONS,
     SHORT_POST_FILTER,
 )
 from scheduler.core.nodeset import NodeSet
@@ -53,7 +54,6 @@ from scheduler.plugins.dra.structured.node_verdicts import (
 from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, request_problem, unreadable
 from scheduler.plugins.dra.structured.selectors import SelectorSets
 
-_NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
 """The feature that a node declares if its kubelet can skip operations of a claim's devices."""
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
@@ -81,7 +81,7 @@ class DynamicResources:
         self._has_binding_conditions = gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
         self._binding_timeout_s = args.binding_timeout_s
         sets = SelectorSets(self._devices.holding, evaluated=handle.device_metrics.evaluated)
-        self._parser = ClaimParser(self._devices.classes, sets, gates)
+        self._parser = ClaimParser(self._devices.classes, sets, gates, self._devices.deriving)
         ours = handle.ours
         self.is_brief = not ours.parity
         self._clock = handle.clock
@@ -173,7 +173,7 @@ class DynamicResources:
                         return Rejection(self.name, Code.ERROR, (problem,))
                     known.usable_on[at] = matching_selector(self._nodes, selector)
                 if any(result.skip_node_operations for result in claim.status.allocation.devices.results):
-                    able = self._nodes.features.declaring(_NODE_OPERATIONS)
+                    able = self._nodes.features.declaring(NODE_OPERATIONS)
                     known.usable_on[at] = known.usable_on.get(at, able) & able
                 continue
             if self._devices.claims.pending(claim.uid) is not None:

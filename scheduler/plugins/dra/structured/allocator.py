@@ -146,6 +146,10 @@ class Allocator:
         }.values():
             if request_data.selectors is not None:
                 yield from request_data.selectors.evaluating(each.kind for each in self._node_devices.devices)
+        for derived in [
+            each for claim in self._demand.claims for c in claim.constraints for each in c.derived.values()
+        ]:
+            yield from derived.evaluating(each.kind for each in self._node_devices.devices)
         self._lists.update(check(self._demand, self._node_devices, self._names))
         self._risk = risk_of(self._demand, self._node_devices, self._lists)
         self._may_reorder = self._risk == NO_RISK and not self._bounds.has_odd_values
@@ -482,8 +486,12 @@ class Allocator:
         for at, constraint in enumerate(claim.constraints):
             if not constraint.concerns(request_data.request, request_data.full_name):
                 continue
-            now = constraint.add(known[at], self._node_devices.kind(number))
+            kind = self._node_devices.kind(number)
+            now = constraint.add(known[at], kind, request_data.full_name)
             if now is None:
+                fault = constraint.fault(kind, request_data.full_name)
+                if fault is not None:
+                    raise AllocationError(fault.text(self._node_devices.name(number)))
                 if choice.must:
                     raise AllocationError(
                         f"claim {self._names[c]}, request {request_data.own_name}: cannot add device "

@@ -80,7 +80,8 @@ def _options(
         options = []
         for request_data in request.alternatives:
             numbers = free[request_data.full_name]
-            values = {number: constraint.values(node_devices.kind(number)) or frozenset() for number in numbers}
+            name = request_data.full_name
+            values = {n: constraint.values(node_devices.kind(n), name) or frozenset() for n in numbers}
             options.append(_Option(max(1, len(numbers)) if request_data.is_all else request_data.spec.count, values))
         yield options
 
@@ -129,6 +130,7 @@ class Bounds:
         self._wants: dict[tuple[int, int], tuple[_Want, ...]] = {}
         self._draws: dict[int, dict[tuple[str, str], int]] = {}
         self._needed: list[Need] = []
+        self._has_derived = any(each.derived for claim in demand.claims for each in claim.constraints)
         self._feasibility = Feasibility(demand, node_devices, self.buckets, self.draws)
         self._first_alike: dict[Hashable, int] = {}
         self._alike = {
@@ -194,7 +196,7 @@ class Bounds:
         values: tuple[Hashable, ...] = tuple(
             self._values_of(each, kind) for claim in demand.claims for each in claim.constraints
         )
-        if frozenset() in values:
+        if self._has_derived or frozenset() in values:
             values = (*values, number)  # it counts only if it comes first: not interchangeable
         draws: Hashable = None
         if node_devices.devices[number].device.consumes_counters:
@@ -234,14 +236,17 @@ class Bounds:
     def _values_of(self, constraint: AllocationConstraint, kind: DeviceKind) -> Values | None:
         key = id(constraint), kind
         if key not in self._values:
-            self._values[key] = constraint.values(kind)
+            self._values[key] = constraint.values(kind, "")
         return self._values[key]
 
     @property
     def has_odd_values(self) -> bool:
-        """Whether a device has values of an unknown form: they count if the device comes first (§4.10)."""
-        claims = self._demand.claims
-        return any(frozenset() in self.buckets(constraint) for claim in claims for constraint in claim.constraints)
+        """Whether devices have values that are not known before the search.
+
+        Values of an unknown form count if the device comes first (§4.10); derived attributes differ between requests.
+        """
+        constraints = [each for claim in self._demand.claims for each in claim.constraints]
+        return self._has_derived or any(frozenset() in self.buckets(each) for each in constraints)
 
     # -- whether it can be done ----------------------------------------------------------------------------------------
 
@@ -374,6 +379,8 @@ class Bounds:
         """Return the needs with the devices that the constraints allow; None if these are too few."""
         for number in {need.claim for need in needs}:
             for at, constraint in enumerate(self._demand.claims[number].constraints):
+                if constraint.derived:
+                    continue
                 seen = known[at] if number == c else ()
                 scope = [i for i, need in enumerate(needs) if need.claim == number and need.concerns(constraint)]
                 if not scope:

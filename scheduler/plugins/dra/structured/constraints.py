@@ -16,6 +16,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.api.resource_v1 import Device, DeviceAttribute, DeviceConstraint
 from scheduler.cache.devices.pools import DeviceKind
+from scheduler.plugins.dra.structured.derived_attributes import DerivedAttributeOf, DerivedFault
 
 Values: TypeAlias = frozenset[tuple[str, object]]
 """(type, value) pairs: values of different types are never equal. Empty if the values' form is unknown."""
@@ -23,6 +24,7 @@ Known: TypeAlias = tuple[Values, ...]
 """The values that a constraint has seen: for match one entry with the common values, for distinct one per device."""
 
 NOTHING_SEEN: Final[Known] = ()
+_NONE_DERIVED: Final[Mapping[str, DerivedAttributeOf]] = {}
 _SCALARS: Final = (("bool", "bool_"), ("int", "int_"), ("string", "string"), ("version", "version"))
 _LISTS: Final = (("bool", "bools"), ("int", "ints"), ("string", "strings"), ("version", "versions"))
 
@@ -30,22 +32,30 @@ _LISTS: Final = (("bool", "bools"), ("int", "ints"), ("string", "strings"), ("ve
 class AllocationConstraint:
     """One entry of `constraints[]`, for devices of the requests that it names."""
 
-    __slots__ = ("_lists", "_requests", "attribute", "is_match")
+    __slots__ = ("_lists", "_requests", "attribute", "derived", "is_match")
 
-    def __init__(self, constraint: DeviceConstraint, *, lists: bool) -> None:
+    def __init__(
+        self,
+        constraint: DeviceConstraint,
+        *,
+        lists: bool,
+        derived: Mapping[str, DerivedAttributeOf] = _NONE_DERIVED,
+    ) -> None:
         """Take the one attribute of the constraint; `lists` is whether list attributes are understood."""
         self.is_match = constraint.match_attribute is not None
         self.attribute = constraint.match_attribute or constraint.distinct_attribute or ""
         self._requests = frozenset(constraint.requests)
         self._lists = lists
+        self.derived = derived
+        """Full name of a request → how it computes the attribute; other requests read it from the device."""
 
     def concerns(self, request: str, full_name: str) -> bool:
         """Return whether the constraint is for devices of this request; `full_name` is `R/S` for an alternative."""
         return not self._requests or request in self._requests or full_name in self._requests
 
-    def add(self, known: Known, kind: DeviceKind) -> Known | None:
+    def add(self, known: Known, kind: DeviceKind, full_name: str) -> Known | None:
         """Return the values seen with one more device of this kind; None if the device violates the constraint."""
-        values = self.values(kind)
+        values = self.values(kind, full_name)
         if values is None or (not values and (known or self._lists)):
             return None
         if not known:
@@ -55,8 +65,18 @@ class AllocationConstraint:
             return (common,) if common else None
         return None if any(values & seen for seen in known) else (*known, values)
 
-    def values(self, kind: DeviceKind) -> Values | None:
-        """Return the attribute's values; None if the device lacks the attribute."""
+    def fault(self, kind: DeviceKind, full_name: str) -> DerivedFault | None:
+        """Return why the request cannot compute the attribute of such a device."""
+        derived = self.derived.get(full_name)
+        found = derived.of(kind) if derived is not None else None
+        return found if isinstance(found, DerivedFault) else None
+
+    def values(self, kind: DeviceKind, full_name: str) -> Values | None:
+        """Return the attribute's values for this request; None if the device lacks the attribute."""
+        derived = self.derived.get(full_name)
+        if derived is not None:
+            found = derived.of(kind)
+            return None if isinstance(found, DerivedFault) else _values(found, lists=self._lists)
         return attribute_values(kind.driver, kind.device, self.attribute, lists=self._lists)
 
 

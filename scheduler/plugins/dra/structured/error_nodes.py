@@ -18,6 +18,8 @@ from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.plugins.dra.structured.derived_attributes import DerivedAttributeOf, DerivedFault
+from scheduler.plugins.dra.structured.feasibility import bits
 from scheduler.plugins.dra.structured.node_devices import (
     AllocatorFeatures,
     CapacityFault,
@@ -140,9 +142,21 @@ def risk_of(demand: ClaimsToAllocate, node_devices: NodeDevices, lists: Mapping[
 def _may_raise(demand: ClaimsToAllocate, c: int, request_data: RequestData, node_devices: NodeDevices) -> bool:
     if request_data.is_all:
         return any(each.concerns(request_data.request, request_data.full_name) for each in demand.claims[c].constraints)
-    return any(
-        request_data.is_admin or not node_devices.used >> number & 1 for number in node_devices.faults(request_data)
-    )
+    risky = set(node_devices.faults(request_data)) | _underivable(demand.claims[c], request_data, node_devices)
+    return any(request_data.is_admin or not node_devices.used >> number & 1 for number in risky)
+
+
+def _underivable(claim: ClaimToAllocate, request_data: RequestData, node_devices: NodeDevices) -> set[int]:
+    """Return the devices for which an attribute of a constraint cannot be computed."""
+    derived = [
+        each.derived[request_data.full_name]
+        for each in claim.constraints
+        if each.concerns(request_data.request, request_data.full_name) and request_data.full_name in each.derived
+    ]
+    if not derived:
+        return set()
+    numbers = bits(node_devices.selectable(request_data).mask)
+    return {n for n in numbers if any(isinstance(each.of(node_devices.kind(n)), DerivedFault) for each in derived)}
 
 
 _TRACKED_MAX: Final = 4096
@@ -235,6 +249,8 @@ class ErrorNodes:
             if lists or least > RESULTS_MAX:
                 above = (RESULTS_MAX - least) // max(lists, 1) if least <= RESULTS_MAX else -1
                 yield self._where(("devices", above), _devices, above=above)
+            for derived in [each for constraint in claim.constraints for each in constraint.derived.values()]:
+                yield self._where(("derived", derived.key), partial(_with_a_derived_fault, derived), above=0)
             if any(request_data.is_all for request in claim.requests for request_data in request.alternatives):
                 yield self._where("bad pools", _bad_pools, above=0)
             if _has_constrained_lists(claim):
@@ -268,6 +284,15 @@ def _with_a_fault(selectors: Selectors, views: Iterable[PoolView]) -> Work[int]:
     for kind in dict.fromkeys(each.kind for view in views for each in view.devices):
         yield from selectors.evaluating((kind,))
         if isinstance(selectors.of(kind), SelectorFault):
+            return 1
+        yield
+    return 0
+
+
+def _with_a_derived_fault(derived: DerivedAttributeOf, views: Iterable[PoolView]) -> Work[int]:
+    for kind in dict.fromkeys(each.kind for view in views for each in view.devices):
+        yield from derived.evaluating((kind,))
+        if isinstance(derived.of(kind), DerivedFault):
             return 1
         yield
     return 0

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from scheduler.api.resource_v1 import Device, DeviceId, DeviceTaint, DeviceToleration
 from scheduler.cache.devices.allocation_state import DeviceUse
-from scheduler.cache.devices.node_kinds import usable
+from scheduler.cache.devices.node_kinds import DeviceNodes, usable
 from scheduler.cache.devices.pools import DeviceKind, PoolState, PoolView, PublishedDevice
 from scheduler.core.feature_gates import (
     BINDING_CONDITIONS,
@@ -22,9 +22,12 @@ from scheduler.core.feature_gates import (
     COMPATIBILITY_GROUPS,
     CONFIG_FOR_ALL,
     CONSUMABLE,
+    DERIVED_ATTRIBUTES,
     ERROR_NAMES_DEVICE,
     FRACTIONAL_RANGE,
     LIMIT_NAMES_REQUEST,
+    LIST_TYPES,
+    NODE_OPERATIONS,
     PARTITIONABLE,
     TAINTS,
 )
@@ -36,6 +39,8 @@ from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
 Mask: TypeAlias = int
 _NO_AMOUNTS: Final[Mapping[str, int]] = {}
 _PLACEHOLDER: Final = re.compile("\1([0-9]+) ([0-9]+)\1(\1?)")
+_EXPERIMENTAL: Final = frozenset({LIST_TYPES, DERIVED_ATTRIBUTES, COMPATIBILITY_GROUPS, NODE_OPERATIONS})
+"""The gates with which kube-scheduler takes the experimental variant of its allocator."""
 _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -51,6 +56,10 @@ class AllocatorFeatures:
     """Whether devices that draw from one counter set must be compatible."""
     fractional: bool = False
     """Whether ranges of capacities are computed in thousandths."""
+    operations: bool = False
+    """Whether devices that skip operations of the node may be allocated where the node declares this."""
+    ignores_operations: bool = True
+    """Whether they may be allocated everywhere, as in kube-scheduler's variants that do not know the field."""
     names_request: bool = False
     """Whether the text for a claim with too many devices names the request."""
     names_device: bool = False
@@ -77,6 +86,8 @@ class AllocatorFeatures:
             consumable=CONSUMABLE in gates,
             groups=COMPATIBILITY_GROUPS in gates,
             fractional=FRACTIONAL_RANGE in gates,
+            operations=NODE_OPERATIONS in gates,
+            ignores_operations=gates.isdisjoint(_EXPERIMENTAL),
             names_request=LIMIT_NAMES_REQUEST in gates,
             names_device=ERROR_NAMES_DEVICE in gates,
             config_for_all=CONFIG_FOR_ALL in gates,
@@ -138,9 +149,15 @@ class NodeDevices:
         use: DeviceUse,
         *,
         rules: AllocatorFeatures,
+        skips_operations: bool = False,
         is_for_kind: bool = False,
     ) -> None:
-        """Take the pools that the node sees. `is_for_kind`: texts have placeholders for devices, see `placed`."""
+        """Take the pools that the node sees.
+
+        `skips_operations` is whether the node declares that it can do so. `is_for_kind`: texts have placeholders for
+        devices, see `placed`.
+        """
+        self._skips_operations = rules.ignores_operations or (rules.operations and skips_operations)
         self.slot = slot
         self._is_for_kind = is_for_kind
         self.pools = pools
@@ -153,6 +170,14 @@ class NodeDevices:
             self.pool_of.extend([number] * len(view.devices))
         self._candidates: dict[Selectors, CandidateDevices] = {}
         self._faults: dict[int, Mapping[int, DeviceFault]] = {}
+
+    @classmethod
+    def of(
+        cls, on_nodes: DeviceNodes, slot: int, use: DeviceUse, *, rules: AllocatorFeatures, is_for_kind: bool = False
+    ) -> NodeDevices:
+        """Return the devices that a node sees, in the given use."""
+        skips = on_nodes.skips_operations(slot)
+        return cls(slot, on_nodes.pools(slot), use, rules=rules, skips_operations=skips, is_for_kind=is_for_kind)
 
     @property
     def first_incomplete(self) -> PoolView | None:
@@ -296,7 +321,13 @@ class NodeDevices:
 
     def may_draw(self, number: int) -> bool:
         """Return whether the device may be allocated; devices that consume counters need their feature gate."""
-        return self.rules.partitionable or not self.devices[number].device.consumes_counters
+        if not self.rules.partitionable and self.devices[number].device.consumes_counters:
+            return False
+        return self.can_skip_operations(number)
+
+    def can_skip_operations(self, number: int) -> bool:
+        """Return whether the node can skip the operations that the device's slice names."""
+        return self._skips_operations or not self.devices[number].slice.spec.skip_node_operations
 
     def amounts(self, request_data: RequestData, number: int) -> Mapping[str, int] | None:
         """Return the amounts that the request takes of the device's capacities; None if not offered (§4.9)."""

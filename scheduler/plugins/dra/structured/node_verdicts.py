@@ -120,8 +120,8 @@ class NodeSearches:
 
     def node_devices(self, slot: int, use: DeviceUse | None = None) -> NodeDevices:
         """Return a node's devices, with the current or another use. Texts are about all nodes of its kind."""
-        pools, use = self._on_nodes.pools(slot), self._use if use is None else use
-        return NodeDevices(slot, pools, use, rules=self._rules, is_for_kind=True)
+        use = self._use if use is None else use
+        return NodeDevices.of(self._on_nodes, slot, use, rules=self._rules, is_for_kind=True)
 
     def known(self, demand: ClaimsToAllocate, kind: NodeKind) -> SearchVerdict | None:
         """Return the cached verdict for these claims, or for claims with equal forms and equal devices to select."""

@@ -26,9 +26,16 @@ from scheduler.api.resource_v1 import (
 )
 from scheduler.cache.devices.manager import DeviceClasses, SharedDRAManager
 from scheduler.core.caching import BoundedCache
-from scheduler.core.feature_gates import ADMIN_ACCESS, CONSUMABLE, LIST_TYPES, PRIORITIZED_LIST
+from scheduler.core.feature_gates import (
+    ADMIN_ACCESS,
+    CONSUMABLE,
+    DERIVED_ATTRIBUTES,
+    LIST_TYPES,
+    PRIORITIZED_LIST,
+)
 from scheduler.framework.status import Code
 from scheduler.plugins.dra.structured.constraints import AllocationConstraint
+from scheduler.plugins.dra.structured.derived_attributes import DerivedAttributeOf, Deriving
 from scheduler.plugins.dra.structured.selectors import Selectors, SelectorSets
 
 _DEMANDS_MAX: Final = 4096
@@ -117,7 +124,11 @@ _encode = msgspec.json.Encoder(enc_hook=_amount, order="deterministic").encode
 class ClaimParser:
     """Parses claims, and caches each result while the specs of its device classes do not change."""
 
-    def __init__(self, classes: DeviceClasses, selector_sets: SelectorSets, gates: frozenset[str]) -> None:
+    def __init__(
+        self, classes: DeviceClasses, selector_sets: SelectorSets, gates: frozenset[str], deriving: Deriving
+    ) -> None:
+        """Take the device classes, and what evaluates selectors and the expressions of derived attributes."""
+        self._deriving = deriving
         self._classes = classes
         self._sets = selector_sets
         self._gates = gates
@@ -165,8 +176,19 @@ class ClaimParser:
             if constraint.match_attribute is None and constraint.distinct_attribute is None:
                 problem = f"constraint #{at}: empty constraint (unsupported constraint type?)"
                 break
-            constraints.append(AllocationConstraint(constraint, lists=lists))
+            derived = self._derived(constraint.match_attribute or constraint.distinct_attribute, requests)
+            constraints.append(AllocationConstraint(constraint, lists=lists, derived=derived))
         return ClaimToAllocate(tuple(requests), tuple(constraints), spec, problem)
+
+    def _derived(self, attribute: str | None, requests: Sequence[RequestAlternatives]) -> dict[str, DerivedAttributeOf]:
+        """Return the requests that compute this attribute, by full name."""
+        return {
+            request_data.full_name: DerivedAttributeOf(each.name, each.expression, self._deriving)
+            for request in requests
+            for request_data in request.alternatives
+            for each in request_data.spec.derived_attributes
+            if each.name == attribute
+        }
 
     def _gated(self, name: str, alternatives: Sequence[RequestData], is_list: bool) -> str:
         if is_list and PRIORITIZED_LIST not in self._gates:
@@ -198,7 +220,7 @@ class ClaimParser:
     def _problem(self, spec: ExactDeviceRequest, device_class: DeviceClass | None) -> str:
         empty = next((at for at, each in enumerate(spec.selectors) if each.cel is None), None)
         name = spec.device_class_name
-        if spec.derived_attributes:
+        if spec.derived_attributes and DERIVED_ATTRIBUTES not in self._gates:
             return ": cannot handle request with derived attributes, the feature is disabled"
         if empty is not None:
             return f", selector #{empty}: CEL expression empty (unsupported selector type?)"

@@ -22,6 +22,7 @@ from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAlloc
 from scheduler.plugins.dra.structured.selectors import SelectorSets
 from tests.unit.plugins.dra.literal_devices import World
 from tests.unit.plugins.dra.random_devices import NODES, Case
+from tests.unit.plugins.dra.standins import no_derived
 
 
 class AllocatorSetup:
@@ -43,7 +44,9 @@ class AllocatorSetup:
         classes = DeviceClasses()
         for name, device_class in case.world.classes.items():
             classes.put(name, device_class)
-        self.demand: ClaimsToAllocate = ClaimParser(classes, SelectorSets(self._holding), gates).of(case.claims)
+        self.demand: ClaimsToAllocate = ClaimParser(classes, SelectorSets(self._holding), gates, no_derived).of(
+            case.claims
+        )
 
     def _holding(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
         yield from ()

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from scheduler.api.podinfo import PodInfo, pod_info
-from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.api.resource_v1 import DeviceAttribute, ResourceClaim
+from scheduler.cache.devices.pools import DeviceKind
+from scheduler.core.cooperative import Work
 from simulator.builders.core import pod
 from simulator.builders.devices import a_device_class
 from tests.unit.plugins.dra.served import Served, Under
@@ -45,3 +47,8 @@ async def undone(world: Served, under: Under) -> tuple[list[ResourceClaim], list
     """Undo the binding; return the claims that remain, the devices in use and the claims in flight."""
     await world.undo(under)
     return made(world), world.used, world.in_flight
+
+
+def no_derived(expression: str, _: DeviceKind) -> Work[DeviceAttribute | str]:
+    """Take the place of `SharedDRAManager.deriving` for claims without derived attributes."""
+    raise AssertionError(expression)

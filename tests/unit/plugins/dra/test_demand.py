@@ -14,6 +14,7 @@ from scheduler.plugins.dra.structured.requests import ClaimParser
 from scheduler.plugins.dra.structured.selectors import SelectorSets
 from simulator.builders.claims import a_claim, an_option
 from simulator.builders.devices import a_device_class
+from tests.unit.plugins.dra.standins import no_derived
 
 CLAIM = a_claim("c").request("r", "gpu").first_available("f", an_option("s", "nic"), an_option("t", "missing")).typed()
 GPU = a_device_class("gpu", "true").config("d.x", {"a": 1})
@@ -49,7 +50,7 @@ def test_which_changes_of_classes_discard_a_demand(changes: list[Change], is_kep
     classes = DeviceClasses()
     for each in (GPU, a_device_class("nic")):
         put(each)(classes)
-    demands = ClaimParser(classes, SelectorSets(_never), DEVICE_GATES_ON)
+    demands = ClaimParser(classes, SelectorSets(_never), DEVICE_GATES_ON, no_derived)
     before = demands.of([CLAIM])
     for change in changes:
         change(classes)

@@ -6,7 +6,13 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.feature_gates import COMPATIBILITY_GROUPS, DEVICE_CHANGES, FRACTIONAL_RANGE
+from scheduler.core.feature_gates import (
+    COMPATIBILITY_GROUPS,
+    DERIVED_ATTRIBUTES,
+    DEVICE_CHANGES,
+    FRACTIONAL_RANGE,
+    NODE_OPERATIONS,
+)
 from simulator.builders.claims import ClaimBuilder, a_result
 from simulator.builders.core import node
 from simulator.builders.devices import DeviceBuilder, a_device
@@ -16,10 +22,12 @@ from tests.unit.plugins.dra.scenarios import Given, claim_of, counters, dev, exa
 
 @pytest.fixture(autouse=True)
 def _words(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`37` in a row: the changes of 1.37; `FR`: its arithmetic of ranges; `CG`: compatibility groups."""
+    """Give rows of 1.37 their words: `37` its changes, and one for each gate."""
     monkeypatch.setitem(scenarios.GATES, "37", set(DEVICE_CHANGES))
     monkeypatch.setitem(scenarios.GATES, "FR", {FRACTIONAL_RANGE})
     monkeypatch.setitem(scenarios.GATES, "CG", {COMPATIBILITY_GROUPS})
+    monkeypatch.setitem(scenarios.GATES, "DA", {DERIVED_ATTRIBUTES})
+    monkeypatch.setitem(scenarios.GATES, "NO", {NODE_OPERATIONS})
 
 
 TWO = on("n1", "p1", "d1 d2")
@@ -45,6 +53,20 @@ def grouped(name: str, groups: str = "") -> DeviceBuilder:
 
 def together(*devices: DeviceBuilder, count: int = 2, used: str = "", f: str = "PD CG") -> Given:
     return given([counters("p1", "9"), on("n1", "p1", *devices)], f"A*{count}", f=f, used=used)
+
+
+LANES = on("n1", "p1", dev("d1", lane="a1"), dev("d2", lane="b1"), dev("d3", lane="a2"))
+ROOT = 'device.attributes["a"].lane.substring(0, 1)'
+
+
+def derived(
+    expression: str, *, count: int = 2, constraint: str = "matchAttribute", f: str = "DA", every: bool = False
+) -> Given:
+    """A request whose constraint is on an attribute that it computes."""
+    mode = {"allocationMode": "All"} if every else {"allocationMode": "ExactCount", "count": count}
+    claim = exactly(**mode, derivedAttributes=[{"name": "x/y", "expression": expression}])
+    spec = claim.obj()["spec"]["devices"] | {"constraints": [{constraint: "x/y"}]}
+    return given([LANES], claim.set({"spec": {"devices": spec}}), f=f)
 
 
 def configured(claim: ClaimBuilder, *configs: tuple[str, str], f: str = "37") -> Given:
@@ -147,7 +169,25 @@ CASES = [
     # §4.2
     pytest.param(given([TWO], exactly(derivedAttributes=[{"name": "a/x", "expression": "1"}])),
         f"ERR {ABOUT}, request r0: cannot handle request with derived attributes, the feature is disabled",
-        id="derived attributes are refused"),
+        id="with the gate off derived attributes are refused"),
+    pytest.param(derived(ROOT), "r0→p1/d1 r0→p1/d3", id="a constraint compares attributes that the request computes"),
+    pytest.param(derived(ROOT, constraint="distinctAttribute"), "r0→p1/d1 r0→p1/d2",
+        id="a constraint keeps attributes apart that the request computes"),
+    pytest.param(derived(ROOT, count=3), "nil", id="no three devices have the computed attribute in common"),
+    pytest.param(derived(f"[{ROOT}]"), "nil", id="without the gate for lists no computed list satisfies a constraint"),
+    pytest.param(derived('["a", ' + ROOT + "]", count=3, f="DA LT"), "r0→p1/d1 r0→p1/d2 r0→p1/d3",
+        id="with the gate for lists computed lists have a value in common"),
+    pytest.param(derived("1.5"), "ERR compile derived attribute x/y failed: must evaluate to a primitive scalar "
+        "(string, integer, boolean, semver) or a list of these scalars, not double",
+        id="a computed attribute of another type is an error"),
+    pytest.param(derived("lane"), "ERR compile derived attribute x/y failed: compilation failed: …",
+        id="an expression that does not compile is an error"),
+    pytest.param(derived("dyn(1.5)"),
+        "ERR evaluate derived attribute x/y on device a/p1/d1 failed: unsupported CEL return type: float64",
+        id="a value of another type is an error that names the device"),
+    pytest.param(derived('device.attributes["a"].none', every=True),
+        "ERR evaluate derived attribute x/y on device a/p1/d1 failed: no such key: none",
+        id="an expression that fails is an error that names the device"),
 ]  # fmt: skip
 
 
@@ -166,3 +206,32 @@ def test_a_claim_whose_devices_skip_operations_needs_a_node_that_declares_it() -
     world.cluster.set_node(node("n2").set({"status": {"declaredFeatures": ["DRAOptionalNodeOperations"]}}).typed())
 
     assert world.refusals(case.pod(world)).keys() == {"n1"}
+
+
+def test_a_device_that_skips_operations_goes_to_a_node_that_declares_it_from_now_on() -> None:
+    """§4.4: with the gate on. The allocation says what the kubelet skips."""
+    skips = {"spec": {"skipNodeOperations": ["*"]}}
+    slices = [on(name, f"p-{name}", "d1").set(skips) for name in ("n1", "n2")]
+    case = given(slices, "A", f="NO", at="n2")
+    world = case.world()
+    able = node("n2").set({"status": {"declaredFeatures": ["DRAOptionalNodeOperations"]}}).typed()
+    before = world.refusals(case.pod(world)).keys()
+
+    world.cluster.set_node(able)
+    after = world.refusals(case.pod(world)).keys()
+    pod = case.pod(world)
+    state, _ = world.filter(pod)
+    world.plugin.reserve(state, pod, "n2")
+    (given_away,) = world.known(state).allocations.values()
+
+    assert before == {"n1", "n2"}
+    assert after == {"n1"}
+    assert [result.skip_node_operations for result in given_away.devices.results] == [("*",)]
+
+
+@pytest.mark.parametrize(("gates", "expected"), [("", "r0→p1/d1"), ("LT", "nil"), ("NO", "nil")])
+def test_a_node_that_does_not_declare_it_skips_no_operations(gates: str, expected: str) -> None:
+    """§4.4: kube-scheduler's variants for older gates do not read the field."""
+    case = given([TWO.set({"spec": {"skipNodeOperations": ["*"]}})], "A", f=gates)
+
+    assert outcome(case) == expected
