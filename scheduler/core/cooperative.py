@@ -6,6 +6,7 @@ before its end leaves no changes behind.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
@@ -19,6 +20,9 @@ T = TypeVar("T")
 TURN_S: Final = 0.005
 """The longest time that the work may block the event loop."""
 _INLINE_S: Final = 0.001
+_WAIT_S: Final = 0.001
+_SWITCH_S: Final = 0.001
+"""How long the worker thread may keep the interpreter after the event loop has asked for it."""
 
 Work: TypeAlias = Generator[None, None, T]
 
@@ -100,13 +104,14 @@ def submitted(job: Callable[[], T]) -> Future[T]:
 
 
 def awaited(future: Future[T]) -> Work[T]:
-    """Return the result of a job in the worker thread; yield every 5 ms while the job runs. Raise what the job raises."""
+    """Return the result of a job in the worker thread; yield every millisecond while the job runs. Raise what it raises."""
     while not future.done():
-        wait([future], timeout=TURN_S)
+        wait([future], timeout=_WAIT_S)
         yield
     return future.result()
 
 
 @cache
 def _worker() -> ThreadPoolExecutor:
+    sys.setswitchinterval(_SWITCH_S)
     return ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
