@@ -22,7 +22,7 @@ TURN_S: Final = 0.005
 _INLINE_S: Final = 0.001
 _WAIT_S: Final = 0.001
 _SWITCH_S: Final = 0.001
-"""How long the worker thread may keep the interpreter after the event loop has asked for it."""
+"""How long the worker thread may keep the interpreter while the event loop waits for it."""
 
 Work: TypeAlias = Generator[None, None, T]
 

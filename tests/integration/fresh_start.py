@@ -113,7 +113,7 @@ def _volumes(cluster: Cluster) -> Section:
             entry.claim.key: (entry.state, entry.node_name, entry.size, entry.pool and entry.pool.key, entry.is_over)
             for entry in volumes.reservations
         },
-        "claims used together": volumes.reservations._plans,
+        "claims used together": volumes.reservations.together.snapshot(),
         "drift": volumes.reservations.drift_bytes(),
     }
 

@@ -285,5 +285,5 @@ def _wrong_plans(server: ApiServer, daemon: Daemon) -> list[str]:
         for key in keys:
             plans = expected.setdefault(key, {})
             plans[keys] = plans.get(keys, 0) + 1
-    planned = daemon.decisions.cluster.volumes.reservations._plans
+    planned = daemon.decisions.cluster.volumes.reservations.together.snapshot()
     return [] if planned == expected else [f"claims of waiting pods: {planned}, not {expected}"]

@@ -28,6 +28,7 @@ from scheduler.api.storage_v1 import PROVISIONED_BY, STORAGE_PROVISIONERS, Persi
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.capacity import Capacities, CapacityPool
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
+from scheduler.cache.storage.volume_users import ClaimsTogether
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -115,8 +116,8 @@ class CapacityReservations:
         """Classes with entries that may have a pool now."""
         self._lost: set[str] = set()
         """Claims that lost their node and wait together with other claims, whose nodes may have changed."""
-        self._plans: dict[str, dict[tuple[str, ...], int]] = {}
-        """Claim → the sets of claims that pods use together with it, and the number of pods for each."""
+        self.together = ClaimsTogether()
+        """The sets of claims of our waiting pods."""
         self._position = -1
         self._due = math.inf
         self.freed: set[str] = set()
@@ -169,8 +170,8 @@ class CapacityReservations:
             if before is None:
                 self._find_settling(now)
         changed = now or before
-        if changed is not None and changed.key in self._plans:
-            self._consider_all(self._siblings(changed.key))
+        if changed is not None and self.together.has(changed.key):
+            self._consider_all(self.together.with_claim(changed.key))
 
     def promise(self, claim: PersistentVolumeClaim, pod_uid: str, node_name: str) -> None:
         """Record that a pod's plan selects this node for the claim, until the plan ends and whatever else is written."""
@@ -187,27 +188,15 @@ class CapacityReservations:
 
     def plan(self, claim_keys: Iterable[str]) -> None:
         """Record that a pod of this scheduler waits and uses these claims together."""
-        keys = tuple(dict.fromkeys(claim_keys))
-        for key in keys:
-            plans = self._plans.setdefault(key, {})
-            plans[keys] = plans.get(keys, 0) + 1
-        self._consider_all(keys)
+        self._consider_all(self.together.add(claim_keys))
 
     def end_plan(self, claim_keys: Iterable[str]) -> None:
         """Undo `plan`."""
-        keys = tuple(dict.fromkeys(claim_keys))
-        for key in keys:
-            plans = self._plans.get(key, {})
-            left = plans.pop(keys, 1) - 1
-            if left:
-                plans[keys] = left
-            if not plans:
-                self._plans.pop(key, None)
-        self._consider_all(keys)
+        self._consider_all(self.together.remove(claim_keys))
 
     def volume_came(self, claim_key: str, *, is_new: bool) -> None:
         """Record a volume of this claim; other claims of the pod may be tied to its nodes."""
-        self._consider_all(self._siblings(claim_key))
+        self._consider_all(self.together.with_claim(claim_key))
         claim = self._claims.get(claim_key) if is_new else None
         if claim is not None:
             self._find_settling(claim)
@@ -309,13 +298,13 @@ class CapacityReservations:
 
     def _tied_to(self, claim: PersistentVolumeClaim, entry: Reservation | None) -> NodeSet | None:
         """Return the nodes to which other claims tie a claim that had a node before; None if there are none."""
-        if claim.key not in self._plans:
+        if not self.together.has(claim.key):
             return None
         if entry is None and not any(name in claim.metadata.annotations for name in STORAGE_PROVISIONERS):
             return None
         self._lost.add(claim.key)
         tied: NodeSet | None = None
-        for key in self._siblings(claim.key):
+        for key in self.together.with_claim(claim.key):
             sibling = self._claims.get(key)
             if sibling is None:
                 continue
@@ -329,9 +318,6 @@ class CapacityReservations:
             if here is not None:
                 tied = here if tied is None else tied & here
         return tied
-
-    def _siblings(self, key: str) -> dict[str, None]:
-        return {other: None for keys in self._plans.get(key, ()) for other in keys if other != key}
 
     def _charge(self, claim: PersistentVolumeClaim, nodes: NodeSet, node_name: str, state: str) -> None:
         """Create the entry of a claim without a volume, or keep it if nothing relevant changed."""
@@ -542,7 +528,7 @@ class CapacityReservations:
         return found
 
     def _waiting_with(self, key: str) -> Iterator[Reservation]:
-        for sibling in self._siblings(key):
+        for sibling in self.together.with_claim(key):
             claim = self._claims.get(sibling)
             if claim is not None and (entry := self._entries.get(claim.metadata.uid)) is not None and entry.wanted:
                 yield entry
@@ -556,7 +542,7 @@ class CapacityReservations:
         for uid, pool in held.items():
             self._unbook(stranded[uid], pool)
         by_key = {entry.claim.key: entry for entry in stranded.values()}
-        plans = dict.fromkeys(plan for key in by_key for plan in self._plans.get(key, ()))
+        plans = dict.fromkeys(plan for key in by_key for plan in self.together.sets(key))
 
         def age(plan: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
             claims = (by_key[key].claim for key in plan if key in by_key)

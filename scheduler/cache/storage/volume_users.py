@@ -17,6 +17,51 @@ from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 
+class ClaimsTogether:
+    """The sets of claims that pods use together, with the number of pods for each set."""
+
+    __slots__ = ("_sets",)
+
+    def __init__(self) -> None:
+        self._sets: dict[str, dict[tuple[str, ...], int]] = {}
+
+    def add(self, claim_keys: Iterable[str]) -> tuple[str, ...]:
+        """Count one more pod with these claims; return each claim once."""
+        keys = tuple(dict.fromkeys(claim_keys))
+        for key in keys:
+            sets = self._sets.setdefault(key, {})
+            sets[keys] = sets.get(keys, 0) + 1
+        return keys
+
+    def remove(self, claim_keys: Iterable[str]) -> tuple[str, ...]:
+        """Undo `add`."""
+        keys = tuple(dict.fromkeys(claim_keys))
+        for key in keys:
+            sets = self._sets.get(key, {})
+            left = sets.pop(keys, 1) - 1
+            if left:
+                sets[keys] = left
+            if not sets:
+                self._sets.pop(key, None)
+        return keys
+
+    def snapshot(self) -> dict[str, dict[tuple[str, ...], int]]:
+        """Return claim → the sets that have it, and the number of pods for each."""
+        return {key: dict(sets) for key, sets in self._sets.items()}
+
+    def has(self, key: str) -> bool:
+        """Return whether a pod uses the claim."""
+        return key in self._sets
+
+    def sets(self, key: str) -> Iterable[tuple[str, ...]]:
+        """Return the sets that have the claim."""
+        return self._sets.get(key, ())
+
+    def with_claim(self, key: str) -> dict[str, None]:
+        """Return the other claims of these sets, in order."""
+        return {other: None for keys in self.sets(key) for other in keys if other != key}
+
+
 class ClaimUsers(ChangeLog[tuple[int, str]]):
     """Claim → node slots → number of pods that use it. The log contains (slot, claim key) where a use began or ended.
 

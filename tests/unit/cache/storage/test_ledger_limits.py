@@ -220,4 +220,4 @@ def test_the_plan_of_a_pod_that_uses_a_claim_twice() -> None:
         assert {"a": 3} == world.taken()
         world.reservations.end_plan(claims)
 
-    assert ({}, {}) == (world.taken(), world.reservations._plans)
+    assert ({}, {}) == (world.taken(), world.reservations.together.snapshot())
