@@ -13,7 +13,7 @@ import msgspec
 from scheduler.core.errors import ApiError
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import JSON, Query, as_it_is
-from scheduler.kube.writes.api_writer import ApiWriter, LeaseWriter
+from scheduler.kube.writes.api_writer import ApiWriter, LeaseWriter, RbacRule
 
 
 class LeapingClock:
@@ -42,6 +42,15 @@ class RecordedRequest:
     query: dict[str, str]
     body: Any = None
     content_type: str = ""
+
+    @property
+    def rule(self) -> RbacRule:
+        """The permission that it needs."""
+        parts = self.path.split("/")
+        group, rest = ("", parts[3:]) if parts[1] == "api" else (parts[2], parts[4:])
+        plural, *named = rest[2:] if rest[0] == "namespaces" else rest
+        verbs = {"POST": "create", "PUT": "update"}
+        return RbacRule(group, "/".join([plural, *named[1:]]), verbs.get(self.method, self.method.lower()))
 
 
 @dataclass

@@ -201,39 +201,27 @@ async def test_after_compaction_a_new_list_reports_what_vanished(end):
     assert "resourceVersion" not in mirror.transport.watches()[2]
 
 
-CUT = {
-    "the connection is lost": Unavailable("connection lost"),
-    "an ERROR with 410 ends it": error_line(410, "too old resource version", "Expired"),
-    "an ERROR with 500 ends it": error_line(500, "unable to transform key"),
-    "the server's cache lags": too_large(),
-    "the server ends it": b"",
-    "its end has no version": bookmark("", ends_picture=True),
+BEGUN = line("ADDED", pod("a"))
+LAGS = ResourceVersionTooLarge("Timeout: Too large resource version: 3739", status=504)
+CUT: dict[str, list[Step]] = {
+    "the connection is lost": [BEGUN, Unavailable("connection lost")],
+    "an ERROR with 410 ends it": [BEGUN, error_line(410, "too old resource version", "Expired")],
+    "an ERROR with 500 ends it": [BEGUN, error_line(500, "unable to transform key")],
+    "the server's cache lags": [BEGUN, too_large()],
+    "the server ends it": [BEGUN, b""],
+    "its end has no version": [BEGUN, bookmark("", ends_picture=True)],
+    "it is answered with 410": [Gone("too old resource version", status=410)],
+    "it is answered that the cache lags": [LAGS],
 }
 
 
 @pytest.mark.parametrize("cut", CUT.values(), ids=CUT.keys())
-async def test_a_watch_list_that_is_cut_is_followed_by_a_list_at_once(cut: Step):
-    mirror = await scripted([line("ADDED", pod("a")), cut], [Hang()], answers=[page(pod("b"))]).run_through(2)
+async def test_a_watch_list_that_is_cut_is_followed_by_a_list_at_once(cut: list[Step]):
+    mirror = await scripted(cut, [Hang()], answers=[page(pod("b"))]).run_through(2)
 
     assert [(None, "b@1")] == mirror.said()
     assert [] == mirror.clock.slept
     assert (1, 0) == (mirror.stats.failures_total, mirror.stats.failures)
-
-
-@pytest.mark.parametrize(
-    "refusal",
-    [
-        pytest.param(Gone("too old resource version", status=410), id="410"),
-        pytest.param(
-            ResourceVersionTooLarge("Timeout: Too large resource version: 3739", status=504), id="the cache lags"
-        ),
-    ],
-)
-async def test_a_watch_list_that_cannot_be_answered_is_followed_by_a_list_at_once(refusal: ApiError):
-    mirror = await scripted([refusal], [Hang()], answers=[page(pod("b"))]).run_through(2)
-
-    assert [(None, "b@1")] == mirror.said()
-    assert [] == mirror.clock.slept
 
 
 @pytest.mark.parametrize(
@@ -511,18 +499,6 @@ async def test_unreadable_things_are_counted_and_stop_nothing():
     assert isinstance(partly, PartlyReadPod)
     assert "n1" == partly.spec.node_name
     assert 5 == mirror.stats.decode_errors
-
-
-async def test_a_repaired_object_replaces_its_broken_outline():
-    bad = pod("p", version="11")
-    bad["spec"]["priority"] = "high"
-    mirror = await scripted(
-        [picture(), line("ADDED", bad), line("MODIFIED", pod("p", version="12")), Hang()]
-    ).run_through(1)
-
-    (_, (repaired,)) = mirror.batches
-    assert isinstance(repaired.old, Broken)
-    assert isinstance(repaired.new, Pod)
 
 
 async def test_silence_is_measured_from_the_last_byte():
