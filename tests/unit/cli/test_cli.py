@@ -17,7 +17,7 @@ from scheduler import __version__
 from scheduler.cli import main as cli
 from scheduler.config import load
 from scheduler.config.errors import ConfigError, ConfigErrors
-from scheduler.config.types import ALWAYS_ALLOWED, RunOptions, SecureServing
+from scheduler.config.types import RunOptions, SecureServing
 from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.kube.client_config import SettingsError
 from scheduler.metrics import logs
@@ -98,7 +98,6 @@ def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: li
         (["--bind-address=::1"], lambda o: o.secure.host, "::1"),
         (["--bind-address="], lambda o: o.secure.host, "0.0.0.0"),
         (["--permit-port-sharing"], lambda o: o.secure.shares_port, True),
-        (["--v=3"], lambda o: (o.secure.shares_port, o.secure.cipher_suites), (False, ())),
         (
             ["--tls-cipher-suites=TLS_AES_128_GCM_SHA256,TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305"],
             lambda o: o.secure.cipher_suites,
@@ -140,12 +139,10 @@ def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: li
             ("/metrics", "/debug/*", "/"),
         ),
         (["--authorization-always-allow-paths="], lambda o: o.secure.always_allow_paths, ()),
-        (["-v=1"], lambda o: o.secure.always_allow_paths, ALWAYS_ALLOWED),
         (["--master=http://127.0.0.1:1"], lambda o: o.master, "http://127.0.0.1:1"),
         (["--kubeconfig=/k"], lambda o: o.kubeconfig, "/k"),
         (["--drain-timeout=1m30s"], lambda o: o.drain_timeout_s, 90.0),
         (["--drain-timeout=7"], lambda o: o.drain_timeout_s, 7.0),
-        ([], lambda o: o.scheduler_profiles, True),
         (["--scheduler-profiles=false"], lambda o: o.scheduler_profiles, False),
         (["--pod-max-in-unschedulable-pods-duration=10m"], lambda o: o.max_in_unschedulable_s, 600.0),
         (["--kube-api-qps=-1"], lambda o: o.config.client_connection.qps, -1.0),
@@ -159,13 +156,11 @@ def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: li
         (["--leader-elect-resource-namespace=here"], lambda o: o.config.leader_election.resource_namespace, "here"),
         (["--leader-elect-resource-lock=leases"], lambda o: o.config.leader_election.resource_lock, "leases"),
         (["--csi-storage-capacity-api-version=none"], lambda o: o.csi_storage_capacity_api_version, "none"),
-        (["--v=0"], lambda o: o.csi_storage_capacity_api_version, "auto"),
         (
             ["--feature-gates=StorageCapacityScoring=true,VolumeLimitScaling=true,Foo=true"],
             lambda o: o.config.feature_gates - DEVICE_GATES_ON,
             frozenset({"StorageCapacityScoring", "VolumeLimitScaling"}),
         ),
-        (["--v=1"], lambda o: o.config.feature_gates, DEVICE_GATES_ON),
         (
             ["--feature-gates=DRAExtendedResource=false,DRADeviceTaintRules=true,DRAAdminAccess=true"],
             lambda o: o.config.feature_gates ^ DEVICE_GATES_ON,
@@ -374,21 +369,6 @@ def test_no_file_is_no_good_file(capsys: pytest.CaptureFixture[str]) -> None:
     assert "FILE: must not be empty" in capsys.readouterr().err
 
 
-def test_every_mistake_of_a_file_has_a_line(
-    started: list[RunOptions], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    file = tmp_path / "bad.yaml"
-    file.write_text(GOOD.replace("parallelism: 8", "parallelism: 0\nparalelism: 1"))
-
-    assert run(f"--config={file}") == 1
-    said = capsys.readouterr().err
-    assert cli.main(["check-config", str(file)]) == 1
-    assert capsys.readouterr().err == said
-    assert len(said.splitlines()) == 2
-    assert all(line.startswith(f"{file}: paral") for line in said.splitlines())
-    assert started == []
-
-
 EVERY_KIND = """
 apiVersion: kubescheduler.config.k8s.io/v1
 kind: KubeSchedulerConfiguration
@@ -516,11 +496,3 @@ def test_check_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "\n  filter      NodeUnschedulable, NodeName, " in said
     assert "\n  score       TaintToleration:3, " in said
     assert "accepted without effect: parallelism" in said
-
-
-def test_check_config_knows_the_plugins(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "config.yaml"
-    file.write_text(GOOD + "  plugins: {filter: {enabled: [{name: Foo}]}}\n")
-
-    assert cli.main(["check-config", str(file)]) == 1
-    assert capsys.readouterr().err == f'{file}: profiles[0].plugins.filter.enabled[0].name: unknown plugin "Foo"\n'

@@ -207,9 +207,6 @@ MISTAKES = table(
 - .deviceScoring: must be "firstFit" where parity is true
 - .deviceDoubleCheck: must be "none" where parity is true
 - .derivedNominations: must be "none" where parity is true
-# victims as a list
-{"Kubestow": {"victims": ["own"]}}
-- .victims: must be a string, got a list
 # a typo
 {"Kubestow": {"paritty": true}}
 - .paritty: unknown field, did you mean "parity"?

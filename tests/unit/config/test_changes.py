@@ -65,16 +65,6 @@ def test_the_percentage(percentage: int | None, expected: int) -> None:
         pytest.param([], ["spec: must be a mapping, got a list"], id="no mapping"),
         pytest.param({"schedulerName": "x"}, ["spec.schedulerName: unknown field"], id="a scheduler name"),
         pytest.param(
-            {"plugins": {"scores": {}}},
-            ['spec.plugins.scores: unknown field, did you mean "score"?'],
-            id="no such point",
-        ),
-        pytest.param(
-            {"plugins": {"queueSort": {"enabled": [{"name": "A"}, {"name": "B"}]}}},
-            ["spec.plugins.queueSort.enabled: Invalid value: 2: only one queue sort plugin can be enabled"],
-            id="two orders",
-        ),
-        pytest.param(
             {
                 "plugins": {"score": {"enabled": [{"name": "A", "weight": "5"}]}},
                 "pluginConfig": [{"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": 101}}],

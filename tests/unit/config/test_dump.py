@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from scheduler.config.args import default_args
 from scheduler.config.document import write_document
 from scheduler.config.dump import to_document, without_keys
 from scheduler.config.load import default, parse
@@ -155,17 +156,8 @@ def test_the_default_written_out() -> None:
 
     assert document["leaderElection"]["leaseDuration"] == "15s"
     assert document["profiles"][0]["schedulerName"] == "kubestow"
-    assert [entry["args"]["kind"] for entry in document["profiles"][0]["pluginConfig"]] == [
-        "DefaultPreemptionArgs",
-        "InterPodAffinityArgs",
-        "NodeAffinityArgs",
-        "NodeResourcesFitArgs",
-        "NodeResourcesBalancedAllocationArgs",
-        "PodTopologySpreadArgs",
-        "VolumeBindingArgs",
-        "DynamicResourcesArgs",
-        "KubestowArgs",
-    ]
+    kinds = [entry["args"]["kind"] for entry in document["profiles"][0]["pluginConfig"]]
+    assert kinds == [f"{plugin}Args" for plugin in default_args()]
     ours = document["profiles"][0]["pluginConfig"][-1]["args"]
     assert (ours["parity"], ours["victims"]) == (False, "all")
     assert document.items() >= HEAD.items()

@@ -9,7 +9,7 @@ from scheduler.config.errors import ConfigErrors
 from scheduler.config.load import check, default, load, parse
 from scheduler.config.plugins import resolve
 from scheduler.config.types import ClientConnection, Configuration, LeaderElection
-from tests.unit.config.documents import HEAD, mistakes, read
+from tests.unit.config.documents import HEAD, mistakes, read, table
 from tests.unit.config.test_plugins import UPSTREAM
 
 HERE = Path(__file__).parent
@@ -78,62 +78,56 @@ def test_everything_said_is_kept() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("document", "said"),
-    [
-        pytest.param({"parallelism": "16"}, ['parallelism: must be an integer, got "16"'], id="a number as text"),
-        pytest.param({"parallelism": 1.0}, ["parallelism: must be an integer, got 1.0"], id="a fraction"),
-        pytest.param({"parallelism": True}, ["parallelism: must be an integer, got true"], id="a boolean for a number"),
-        pytest.param({"parallelism": 2**31}, ["parallelism: must be <= 2147483647, got 2147483648"], id="beyond int32"),
-        pytest.param(
-            {"percentageOfNodesToScore": 101},
-            ["percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]"],
-            id="more than all nodes",
-        ),
-        pytest.param(
-            {"percentageOfPlacementsToScore": -1},
-            ["percentageOfPlacementsToScore: Invalid value: -1: not in valid range [0-100]"],
-            id="ignored fields are checked too",
-        ),
-        pytest.param(
-            {"podInitialBackoffSeconds": 0},
-            ["podInitialBackoffSeconds: Invalid value: 0: must be greater than 0"],
-            id="no initial backoff",
-        ),
-        pytest.param(
-            {"podMaxBackoffSeconds": 0},
-            ["podMaxBackoffSeconds: Invalid value: 0: must be greater than or equal to PodInitialBackoffSeconds"],
-            id="215 no maximum backoff",
-        ),
-        pytest.param(
-            {"clientConnection": {"burst": -1}},
-            ["clientConnection.burst: Invalid value: -1: must be non-negative"],
-            id="negative burst",
-        ),
-        pytest.param(
-            {"clientConnection": {"qps": "50"}}, ['clientConnection.qps: must be a number, got "50"'], id="qps as text"
-        ),
-        pytest.param(
-            {"clientConnection": "x"}, ['clientConnection: must be a mapping, got "x"'], id="a text for a mapping"
-        ),
-        pytest.param(
-            {"enableProfiling": "yes"}, ['enableProfiling: must be true or false, got "yes"'], id="a word for a boolean"
-        ),
-        pytest.param({"profiles": {}}, ["profiles: must be a list, got a mapping"], id="a mapping for a list"),
-        pytest.param(
-            {"percentageOfNodeToScore": 5},
-            ['percentageOfNodeToScore: unknown field, did you mean "percentageOfNodesToScore"?'],
-            id="a typo",
-        ),
-        pytest.param({"Parallelism": 5}, ['Parallelism: unknown field, did you mean "parallelism"?'], id="case counts"),
-        pytest.param({"zzz": None}, ["zzz: unknown field"], id="210 an unknown field, even without value"),
-        pytest.param(
-            {"podMaxInUnschedulablePodsDuration": "5m"},
-            ["podMaxInUnschedulablePodsDuration: unknown field"],
-            id="a flag that is no field",
-        ),
-    ],
-)
+MISTAKES = table("""
+# a fraction
+{"parallelism": 1.0}
+- parallelism: must be an integer, got 1.0
+# a boolean for a number
+{"parallelism": true}
+- parallelism: must be an integer, got true
+# beyond int32
+{"parallelism": 2147483648}
+- parallelism: must be <= 2147483647, got 2147483648
+# more than all nodes
+{"percentageOfNodesToScore": 101}
+- percentageOfNodesToScore: Invalid value: 101: not in valid range [0-100]
+# ignored fields are checked too
+{"percentageOfPlacementsToScore": -1}
+- percentageOfPlacementsToScore: Invalid value: -1: not in valid range [0-100]
+# no initial backoff
+{"podInitialBackoffSeconds": 0}
+- podInitialBackoffSeconds: Invalid value: 0: must be greater than 0
+# 215 no maximum backoff
+{"podMaxBackoffSeconds": 0}
+- podMaxBackoffSeconds: Invalid value: 0: must be greater than or equal to PodInitialBackoffSeconds
+# negative burst
+{"clientConnection": {"burst": -1}}
+- clientConnection.burst: Invalid value: -1: must be non-negative
+# qps as text
+{"clientConnection": {"qps": "50"}}
+- clientConnection.qps: must be a number, got "50"
+# a text for a mapping
+{"clientConnection": "x"}
+- clientConnection: must be a mapping, got "x"
+# a mapping for a list
+{"profiles": {}}
+- profiles: must be a list, got a mapping
+# a typo
+{"percentageOfNodeToScore": 5}
+- percentageOfNodeToScore: unknown field, did you mean "percentageOfNodesToScore"?
+# case counts
+{"Parallelism": 5}
+- Parallelism: unknown field, did you mean "parallelism"?
+# 210 an unknown field, even without value
+{"zzz": null}
+- zzz: unknown field
+# a flag that is no field
+{"podMaxInUnschedulablePodsDuration": "5m"}
+- podMaxInUnschedulablePodsDuration: unknown field
+""")
+
+
+@pytest.mark.parametrize(("document", "said"), MISTAKES)
 def test_mistakes_at_the_top(document: dict[str, Any], said: list[str]) -> None:
     assert mistakes(document) == said
 

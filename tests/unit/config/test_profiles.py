@@ -176,22 +176,25 @@ def test_arguments_given_default_and_foreign() -> None:
     assert list(only.args)[:3] == ["Mine", "VolumeBinding", "Bare"]
 
 
-@pytest.mark.parametrize(
-    ("plugin_config", "said"),
-    [
-        pytest.param([{"name": "A"}, {"name": "A"}], ['profiles[0].pluginConfig[1]: Duplicate value: "A"'], id="twice"),
-        pytest.param(
-            [{"name": "CinderLimits"}],
-            [f"profiles[0].pluginConfig[0]: {removed('CinderLimits')}"],
-            id="a removed plugin",
-        ),
-        pytest.param([{"args": {}}], ["profiles[0].pluginConfig[0].name: Required value"], id="no name"),
-        pytest.param(
-            [{"name": "A", "arg": 1}],
-            ['profiles[0].pluginConfig[0].arg: unknown field, did you mean "args"?'],
-            id="a typo",
-        ),
-    ],
+PLUGIN_CONFIG = table(
+    """
+# twice
+[{"name": "A"}, {"name": "A"}]
+- profiles[0].pluginConfig[1]: Duplicate value: "A"
+# a removed plugin
+[{"name": "CinderLimits"}]
+- profiles[0].pluginConfig[0]: <REMOVED>
+# no name
+[{"args": {}}]
+- profiles[0].pluginConfig[0].name: Required value
+# a typo
+[{"name": "A", "arg": 1}]
+- profiles[0].pluginConfig[0].arg: unknown field, did you mean "args"?
+""",
+    REMOVED=removed("CinderLimits"),
 )
+
+
+@pytest.mark.parametrize(("plugin_config", "said"), PLUGIN_CONFIG)
 def test_mistakes_in_plugin_config(plugin_config: list[Any], said: list[str]) -> None:
     assert mistakes(profile(pluginConfig=plugin_config)) == said

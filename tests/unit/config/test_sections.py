@@ -17,10 +17,6 @@ MISTAKES = table(
     """
 # nothing said
 {}
-# off
-{"leaderElect": false}
-# on
-{"leaderElect": true}
 # a lease shorter than its renewal, which is the value that upstream repeats
 {"leaseDuration": "9s"}
 - leaderElection.leaseDuration: Invalid value: "10s": must be greater than `RenewDeadline`
@@ -58,9 +54,6 @@ MISTAKES = table(
 - leaderElection.resourceName: kube-scheduler in kube-system is the cluster's own scheduler's lease
 # that name in another namespace
 {"resourceName": "kube-scheduler", "resourceNamespace": "mine"}
-# a renewal longer than the lease
-{"leaderElect": true, "renewDeadline": "20s"}
-- leaderElection.leaseDuration: Invalid value: "20s": must be greater than `RenewDeadline`
 # names that no object can have
 {"resourceName": "a/../b", "resourceNamespace": "Kube"}
 - leaderElection.resourceName: Invalid value: "a/../b": <NAME_RULE>

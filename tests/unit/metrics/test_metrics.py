@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.core.feature_gates import defaults
 from scheduler.kube.self_check import Finding
-from scheduler.metrics.instruments import Description, exponential
+from scheduler.metrics.instruments import Description
 from scheduler.metrics.metrics import MOST_HINTS, Metrics
 from tools.metrics_page import reference
 
@@ -173,10 +173,6 @@ def test_no_created_series_and_two_daemons_do_not_meet() -> None:
     assert not [name for name in names if name.endswith("_created")]
     assert "scheduler_schedule_attempts_total" not in names
     assert {"kubestow_build_info", "process_resident_memory_bytes", "python_info"} <= names
-
-
-def test_exponential() -> None:
-    assert exponential(0.1, 2, 3) == [0.1, 0.2, 0.4]
 
 
 @pytest.mark.parametrize("lease", ["", "kubestow"], ids=["no election", "an election"])

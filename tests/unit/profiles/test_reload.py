@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from scheduler.config.dump import to_document
-from scheduler.core.errors import Unavailable
 from scheduler.profiles.reconciler import FAILED, IN_FORCE, INVALID, WAITING, ProfileVerdict
 from tests.unit.profiles.reloads import OURS, Reloaded, weight, witness
 
@@ -64,7 +63,6 @@ async def test_without_the_object_the_file_counts_again(sched: Reloaded) -> None
             'spec.plugin: unknown field, did you mean "plugins"?',
             id="several mistakes",
         ),
-        pytest.param("x", 'spec: must be a mapping, got "x"', id="no spec at all"),
         pytest.param(
             {"plugins": {"bind": {"disabled": [{"name": "*"}]}}},
             "spec.plugins.bind: at least one plugin is needed",
@@ -241,47 +239,6 @@ async def test_other_profiles_keep_their_plugins_and_waiting_pods(monkeypatch: p
 # -- pods during a change --------------------------------------------------------------------------------------------
 
 
-async def test_pods_in_backoff_stay_there(sched: Reloaded) -> None:
-    sched.node("n1")
-    await failed_to_bind(sched, "p")
-
-    await sched.wished(witness())
-    assert sched.places() == {"p": "error backoff"}
-
-    await sched.later(5)
-    assert sched.history.bound["p"] is sched.witness()
-
-
-async def failed_to_bind(sched: Reloaded, name: str) -> None:
-    """Let the binding fail once."""
-
-    def down(_pod: object, _node: object) -> None:
-        sched.writer.on_bind = None
-        raise Unavailable("down")
-
-    sched.writer.on_bind = down
-    sched.pod(name)
-    await sched.settle()
-
-
-async def test_a_pod_in_flight_is_tried_again(sched: Reloaded) -> None:
-    sched.node("n1")
-    await sched.wished(witness(waits=["p"]))
-    sched.pod("p")
-    await sched.settle()
-    old = sched.witness()
-    assert (sched.places()["p"], old.held) == ("in flight", {"uid-p"})
-
-    await sched.wished(witness())
-    assert old.held == {"uid-p"}
-    sched.parts.binder.permits.reject("uid-p", "Witness", "no")
-    await sched.settle()
-    assert old.held == set()
-    await sched.later(5)
-
-    assert sched.history.bound["p"] is sched.witness()
-
-
 async def test_a_binding_ends_with_the_plugins_that_it_began_with(sched: Reloaded) -> None:
     sched.node("n1")
     sched.writer.hold = asyncio.Event()
@@ -298,22 +255,6 @@ async def test_a_binding_ends_with_the_plugins_that_it_began_with(sched: Reloade
 
     assert sched.history.bound == {"old": before, "new": sched.witness()}
     assert before is not sched.witness()
-
-
-async def test_a_binding_that_fails_unreserves_the_old_plugins(sched: Reloaded) -> None:
-    sched.node("n1")
-    sched.writer.turn_hold = asyncio.Event()
-    await failed_to_bind(sched, "p")
-    before = sched.witness()
-    assert (before.held, sched.places()) == ({"uid-p"}, {})
-
-    await sched.wished(witness())
-    sched.writer.turn_hold.set()
-    await sched.settle()
-    assert (before.held, sched.places()) == (set(), {"p": "error backoff"})
-    await sched.later(5)
-
-    assert sched.history.bound["p"] is sched.witness()
 
 
 async def test_nominated_pods_stay_nominated(sched: Reloaded) -> None:

@@ -16,13 +16,12 @@ from scheduler.api.storage_v1 import (
     CSIStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
-    StorageClass,
 )
 from scheduler.cache.cluster import Cluster
 from scheduler.core.clock import SystemClock
 from scheduler.core.cluster_events import ClusterEvent
 from scheduler.eventhandlers.devices import DeviceHandlers
-from scheduler.eventhandlers.storage import CAPACITY_FREED, StorageHandlers
+from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.framework.preemption_state import Preempting
 from scheduler.server import cache_dump as cachedump
 from scheduler.server.cache_dump import PAUSE, ROWS, DumpSections, cache_page, indented, pieces
@@ -32,20 +31,16 @@ from simulator.builders.devices import a_device, a_slice
 
 
 class World:
-    """A cluster with node n1, and the deltas that bring the rest; `moved` are the events that wake pods."""
+    """A cluster with node n1, and the deltas that bring the rest."""
 
     def __init__(self) -> None:
         self.cluster = Cluster(SystemClock())
         self.cluster.set_node(node("n1").label("zone", "a").typed())
-        self.moved: list[tuple[ClusterEvent, object]] = []
         self.storage = StorageHandlers(self.cluster, self._move)
         self.devices = DeviceHandlers(self.cluster, self._move, Preempting())
 
     def _move(self, event: ClusterEvent, old: object, new: object) -> None:
-        self.moved.append((event, new))
-
-    def checks_capacity(self) -> bool:
-        return self.cluster.volumes.capacities.is_served
+        """Wake nothing: there is no queue."""
 
     def seen(self, kind: str, obj: object) -> None:
         handlers = {**self.storage.handlers(), **self.devices.handlers()}
@@ -120,24 +115,6 @@ def test_what_is_ours_alone() -> None:
 
 def _newer(volume: PersistentVolume) -> object:
     return msgspec.structs.replace(volume.metadata, resource_version="2")
-
-
-def test_without_capacity_objects_no_pod_waits_for_capacity() -> None:
-    """Waiting pods are woken class by class; the return of the objects wakes no pod (docs/spec/volumes.md §8 D5)."""
-    world = World()
-    for name in ("fast", "slow"):
-        world.seen("StorageClass", from_manifest(StorageClass, {"metadata": {"name": name}}))
-    world.moved.clear()
-    world.storage.capacity_served(False)
-
-    assert not world.checks_capacity()
-    assert world.moved == [(CAPACITY_FREED, "fast"), (CAPACITY_FREED, "slow")]
-
-    world.moved.clear()
-    world.storage.capacity_served(True)
-
-    assert world.checks_capacity()
-    assert world.moved == []
 
 
 NO_DEVICES = {"assumedClaims": [], "inFlight": [], "heldTwice": [], "pools": [], "nodeSelection": "", "unreadable": []}

@@ -25,7 +25,10 @@ from scheduler.server.tls import SelfSigned, Tls
 DEADLINE_S = 60.0
 PATIENT = ListenerLimits(handshake_s=3600, request_s=3600, idle_s=3600, answer_s=3600)
 REQUEST = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+METRICS = REQUEST.replace(b"livez", b"metrics")
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+Loop = Callable[[], asyncio.AbstractEventLoop]
+LOOPS = pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
 
 
 def limits(**changed: float) -> ListenerLimits:
@@ -161,7 +164,7 @@ async def test_idle_connections_end() -> None:
 async def test_an_answer_that_is_not_read_ends_the_connection() -> None:
     async with listening(limits(answer_s=0.3), metrics=lambda: b"x" * 50_000_000) as crowd:
         _, writer = await crowd.connect()
-        writer.write(REQUEST.replace(b"livez", b"metrics"))
+        writer.write(METRICS)
         await crowd.until(lambda: len(crowd.listener) == 1)
         assert isinstance(writer.transport, asyncio.Transport)
         writer.transport.pause_reading()
@@ -194,16 +197,22 @@ async def test_a_new_connection_replaces_the_oldest() -> None:
         assert len(crowd.listener) == 3
 
 
-async def test_a_connection_that_is_being_answered_is_not_cut_off() -> None:
-    loop, may_go = asyncio.get_running_loop(), asyncio.Event()
+def waits_for(event: asyncio.Event) -> Callable[[], bytes]:
+    """Return a page that is made after this event. Pages are made in threads."""
+    loop = asyncio.get_running_loop()
 
     def slow() -> bytes:
-        asyncio.run_coroutine_threadsafe(may_go.wait(), loop).result(DEADLINE_S)
+        asyncio.run_coroutine_threadsafe(event.wait(), loop).result(DEADLINE_S)
         return b"m"
 
-    async with listening(limits(connections=1), metrics=slow) as crowd:
+    return slow
+
+
+async def test_a_connection_that_is_being_answered_is_not_cut_off() -> None:
+    may_go = asyncio.Event()
+    async with listening(limits(connections=1), metrics=waits_for(may_go)) as crowd:
         busy = await crowd.connect()
-        asking = asyncio.create_task(crowd.request(busy, REQUEST.replace(b"livez", b"metrics")))
+        asking = asyncio.create_task(crowd.request(busy, METRICS))
         await crowd.until(lambda: not any(each.may_be_cut for each in crowd.listener._open))
         assert await ended(await crowd.connect())
         may_go.set()
@@ -263,16 +272,11 @@ async def test_requests_have_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_starting_over() -> None:
-    loop, may_go = asyncio.get_running_loop(), asyncio.Event()
-
-    def slow() -> bytes:
-        asyncio.run_coroutine_threadsafe(may_go.wait(), loop).result(DEADLINE_S)
-        return b"m"
-
-    async with listening(metrics=slow) as crowd:
+    may_go = asyncio.Event()
+    async with listening(metrics=waits_for(may_go)) as crowd:
         idle, busy = await crowd.connect(), await crowd.connect()
         await crowd.request(idle)
-        asking = asyncio.create_task(crowd.request(busy, REQUEST.replace(b"livez", b"metrics")))
+        asking = asyncio.create_task(crowd.request(busy, METRICS))
         await crowd.until(lambda: not all(each.may_be_cut for each in crowd.listener._open))
         crowd.listener.start_over()
         assert await ended(idle)
@@ -283,11 +287,9 @@ async def test_starting_over() -> None:
         assert await crowd.request(await crowd.connect()) == b"HTTP/1.1 200 OK"
 
 
-@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@LOOPS
 @pytest.mark.parametrize("is_secure", [False, True], ids=["plain", "TLS"])
-def test_a_client_that_hangs_up_is_not_logged(
-    loop: Callable[[], asyncio.AbstractEventLoop], is_secure: bool, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_client_that_hangs_up_is_not_logged(loop: Loop, is_secure: bool, caplog: pytest.LogCaptureFixture) -> None:
     served, client = secured()
 
     async def hang_up() -> None:
@@ -340,12 +342,10 @@ async def test_plain_http_on_the_tls_port() -> None:
         assert await crowd.request(await crowd.connect(client)) == b"HTTP/1.1 200 OK"
 
 
-async def test_stopping_ends_all_connections() -> None:
-    await check_stopping()
-
-
-def test_uvloop() -> None:
-    uvloop.run(check_stopping())
+@LOOPS
+def test_stopping_ends_all_connections(loop: Loop) -> None:
+    with asyncio.Runner(loop_factory=loop) as runner:
+        runner.run(check_stopping())
 
 
 async def check_stopping() -> None:
