@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,10 +13,11 @@ from scheduler.api.meta import micros
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
 from scheduler.kube.leader_election import Elector, LeaseLost, LeaseTiming
-from scheduler.kube.wire import JSON, Query, as_it_is, failure
+from scheduler.kube.wire import failure
 from scheduler.kube.writes.api_writer import LeaseWriter
 from simulator.apiserver import ApiServer, Refused
 from tests.support.clock import VirtualClock
+from tests.unit.kube.scripted import RecordedRequest, ScriptedTransport
 
 PATH = "/apis/coordination.k8s.io/v1/namespaces/"
 NEVER_S = 1e9
@@ -39,65 +38,23 @@ class Trouble:
     times: int = 1
 
 
-@dataclass
-class Line:
-    """One client's way to the server. `recorded` are the verbs with the times at which they were sent."""
+class Line(ScriptedTransport):
+    """One client's way to the server. `sent` are the verbs with the times at which they were sent."""
 
-    server: ApiServer
-    clock: VirtualClock
-    client: Clock
-    troubles: list[Trouble] = field(default_factory=list)
-    recorded: list[tuple[str, float]] = field(default_factory=list)
+    def __init__(self, server: ApiServer, clock: VirtualClock, client: Clock) -> None:
+        super().__init__()
+        self.server, self.clock, self.client = server, clock, client
+        self.troubles: list[Trouble] = []
+        self.sent: list[tuple[str, float]] = []
 
-    async def get(self, path: str, *, query: Query | None = None, timeout_s: float = 30, accept: str = JSON) -> bytes:
-        namespace, name = _place(path)
-        return await self._request("get", lambda: self.server.get("leases", name, namespace))
-
-    async def post(
-        self, path: str, body: bytes, *, query: Query | None = None, before_sending: Callable[[], None] = as_it_is
-    ) -> bytes:
-        assert query == {"fieldManager": "kubestow"}
-        obj = msgspec.json.decode(body)
-        return await self._request("create", lambda: self.server.create("leases", obj))
-
-    async def patch(
-        self,
-        path: str,
-        body: bytes,
-        *,
-        content_type: str,
-        query: Query | None = None,
-        before_sending: Callable[[], None] = as_it_is,
-    ) -> bytes:
-        assert content_type == "application/merge-patch+json"
-        (namespace, name), patch = _place(path), msgspec.json.decode(body)
-        assert {"uid", "resourceVersion"} == patch["metadata"].keys()
-        return await self._request("patch", lambda: self.server.patch("leases", name, patch, namespace=namespace))
-
-    async def put(self, path: str, body: bytes, **_: Any) -> bytes:
-        raise NotImplementedError
-
-    async def list(self, path: str, query: Query) -> bytes:
-        raise NotImplementedError
-
-    def watch(
-        self, path: str, query: Query, *, inactivity_timeout_s: float
-    ) -> AbstractAsyncContextManager[AsyncIterator[bytes]]:
-        raise NotImplementedError
-
-    async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
-        raise NotImplementedError
-
-    async def close(self) -> None:
-        raise NotImplementedError
-
-    async def _request(self, verb: str, act: Callable[[], Any]) -> bytes:
-        self.recorded.append((verb, self.clock.now()))
+    async def _answer(self, recorded: RecordedRequest) -> bytes:
+        verb = recorded.rule.verb
+        self.sent.append((verb, self.clock.now()))
         trouble = self._strike(verb)
         if trouble.refusal is not None and not trouble.is_done:
             raise trouble.refusal
         # As on a real server, the request is carried out after the client has given up.
-        done = asyncio.ensure_future(self._carry_out(verb, act, trouble.there_s))
+        done = asyncio.ensure_future(self._carry_out(recorded, trouble.there_s))
         done.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.wait({done})
         if trouble.back_s:
@@ -107,13 +64,27 @@ class Line:
             raise trouble.refusal
         return answer
 
-    async def _carry_out(self, verb: str, act: Callable[[], Any], after_s: float) -> bytes:
+    async def _carry_out(self, recorded: RecordedRequest, after_s: float) -> bytes:
         if after_s:
             await self.clock.sleep(after_s)
+        namespace, _, name = recorded.path.removeprefix(PATH).partition("/leases/")
         try:
-            return msgspec.json.encode(act())
+            match recorded.method:
+                case "GET":
+                    done = self.server.get("leases", name, namespace)
+                case "POST":
+                    assert recorded.query == {"fieldManager": "kubestow"}
+                    done = self.server.create("leases", recorded.body)
+                case "PATCH":
+                    assert recorded.content_type == "application/merge-patch+json"
+                    assert {"uid", "resourceVersion"} == recorded.body["metadata"].keys()
+                    done = self.server.patch("leases", name, recorded.body, namespace=namespace)
+                case other:
+                    raise NotImplementedError(other)
         except Refused as refused:
-            raise failure(refused.code, msgspec.json.encode(refused.body()), is_write=verb != "get") from None
+            is_write = recorded.method != "GET"
+            raise failure(refused.code, msgspec.json.encode(refused.body()), is_write=is_write) from None
+        return msgspec.json.encode(done)
 
     def _strike(self, verb: str) -> Trouble:
         for trouble in self.troubles:
@@ -121,11 +92,6 @@ class Line:
                 trouble.times -= 1
                 return trouble
         return Trouble()
-
-
-def _place(path: str) -> tuple[str, str]:
-    namespace, _, name = path.removeprefix(PATH).split("/")
-    return namespace, name
 
 
 class StallingClock:

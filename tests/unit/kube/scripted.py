@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from scheduler.core.errors import ApiError
+from scheduler.core.errors import ApiError, NotFound
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import JSON, Query, as_it_is
 from scheduler.kube.writes.api_writer import ApiWriter, LeaseWriter, RbacRule
@@ -179,6 +179,14 @@ def pod(name: str, *, uid: str = "", version: str = "1", **spec: Any) -> dict[st
         "metadata": {"name": name, "namespace": "ns", "uid": uid or f"uid-{name}", "resourceVersion": version},
         "spec": spec,
     }
+
+
+ABSENT = NotFound("the server could not find the requested resource", status=404)
+
+
+def serves(*plurals: str) -> bytes:
+    """The list of resources of a group version."""
+    return raw({"kind": "APIResourceList", "resources": [{"name": name} for name in plurals]})
 
 
 def line(type_: str, obj: Any) -> bytes:

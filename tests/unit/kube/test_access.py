@@ -12,7 +12,7 @@ import msgspec
 import pytest
 from structlog.testing import CapturingLogger
 
-from scheduler.core.errors import ApiError, Forbidden, NotFound, Unavailable
+from scheduler.core.errors import ApiError, Forbidden, Unavailable
 from scheduler.kube import self_check as access
 from scheduler.kube.authz import CLIENT_CA_RULES, SERVING_RULES
 from scheduler.kube.resources import BUDGET, CAPACITY, KINDS, NODE, POD, RESOURCE_CLAIM, Discovery, KindSpec
@@ -26,8 +26,7 @@ from scheduler.kube.writes.api_writer import (
     RbacRule,
 )
 from tests.support.clock import VirtualClock
-from tests.unit.kube.scripted import RecordedRequest, ScriptedTransport, until
-from tests.unit.kube.test_kinds import serves
+from tests.unit.kube.scripted import ABSENT, RecordedRequest, ScriptedTransport, serves, until
 
 BIND = RbacRule("", "pods/binding", "create")
 CONDITION = RbacRule("", "pods/status", "patch")
@@ -35,7 +34,6 @@ EVENT = RbacRule("events.k8s.io", "events", "create")
 EVICT = RbacRule("", "pods", "delete")
 LEASE = LeaseName("kube-system", "kubestow")
 SET = KINDS["ReplicaSet"]
-ABSENT = NotFound("the server could not find the requested resource", status=404)
 
 
 @dataclass

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import msgspec
 import pytest
 
 from scheduler.api.decode import Broken, Delta, ObjectDecoder
 from scheduler.api.storage_v1 import CSIStorageCapacity
-from scheduler.core.errors import Forbidden, NotFound, Unavailable
+from scheduler.core.errors import Forbidden, Unavailable
 from scheduler.kube.informers import MirrorLag, Mirrors
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.resources import (
@@ -25,12 +24,11 @@ from scheduler.kube.resources import (
     ServedKind,
     with_capacity,
 )
-from tests.unit.kube.scripted import Answer, Hang, LeapingClock, ScriptedTransport, Step, picture
+from tests.unit.kube.scripted import ABSENT, Answer, Hang, LeapingClock, ScriptedTransport, Step, picture, serves
 from tests.unit.kube.test_reflector import Mirror
 
 BETA = ServedKind("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1")
 GA = ServedKind("/apis/storage.k8s.io/v1/csistoragecapacities", "v1")
-ABSENT = NotFound("the server could not find the requested resource", status=404)
 
 
 def capacity(name: str, version: str, room: str = "1Gi") -> dict[str, object]:
@@ -90,10 +88,6 @@ async def test_forbidden_is_not_absent() -> None:
 
     assert mirror.told == [("add", "ns/a"), True]
     assert mirror.paths() == ["v1beta1"] * 3
-
-
-def serves(*plurals: str) -> bytes:
-    return msgspec.json.encode({"kind": "APIResourceList", "resources": [{"name": name} for name in plurals]})
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,9 @@
 import asyncio
 
-import msgspec
 import pytest
 import structlog
 
-from scheduler.core.errors import ApiError, NotFound, Unavailable
+from scheduler.core.errors import ApiError, Unavailable
 from scheduler.kube import resources
 from scheduler.kube.resources import (
     KINDS,
@@ -16,14 +15,9 @@ from scheduler.kube.resources import (
     failed_pods,
     watched,
 )
-from tests.unit.kube.scripted import LeapingClock, ScriptedTransport, until
+from tests.unit.kube.scripted import ABSENT, LeapingClock, ScriptedTransport, serves, until
 
 CAPACITY, CLAIM, POD = KINDS["CSIStorageCapacity"], KINDS["ResourceClaim"], KINDS["Pod"]
-ABSENT = NotFound("not found", status=404)
-
-
-def serves(*plurals: str) -> bytes:
-    return msgspec.json.encode({"kind": "APIResourceList", "resources": [{"name": name} for name in plurals]})
 
 
 def test_the_table_is_consistent():

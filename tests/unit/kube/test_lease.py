@@ -76,7 +76,7 @@ async def test_a_holder_that_renews_is_never_replaced(world):
 
     assert member.led_at is None
     assert "b" == world.spec()["holderIdentity"]
-    assert {"get"} == {verb for verb, _ in member.line.recorded}
+    assert {"get"} == {verb for verb, _ in member.line.sent}
 
 
 async def test_a_lease_of_a_fraction_of_a_second_more_lasts_that_second(world):
@@ -163,7 +163,7 @@ async def test_candidates_do_not_come_all_at_once(world):
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
-    waits = [late - early for (_, early), (_, late) in zip(line.recorded, line.recorded[1:])]
+    waits = [late - early for (_, early), (_, late) in zip(line.sent, line.sent[1:])]
     assert 2 <= min(waits) < 2.3
     assert 4.1 < max(waits) <= LONGEST_WAIT_S + 1e-9
 
@@ -177,7 +177,7 @@ async def test_a_leader_renews_every_retry_period(world):
     await world.clock.advance(100)
 
     assert member.leads()
-    assert [("patch", 2.0 * n) for n in range(1, 51)] == member.line.recorded[2:]
+    assert [("patch", 2.0 * n) for n in range(1, 51)] == member.line.sent[2:]
     spec = world.spec()
     assert (began, world.now(), 0) == (spec["acquireTime"], spec["renewTime"], spec["leaseTransitions"])
 
@@ -188,7 +188,7 @@ async def test_foreign_labels_survive_and_cost_a_read(world):
     await world.clock.advance(2)
 
     assert member.leads()
-    assert ["patch", "get", "patch"] == [verb for verb, _ in member.line.recorded[2:]]
+    assert ["patch", "get", "patch"] == [verb for verb, _ in member.line.sent[2:]]
     lease = world.server.get("leases", "kubestow", "kube-system")
     assert ({"x": "y"}, world.now()) == (lease["metadata"]["labels"], lease["spec"]["renewTime"])
 
@@ -244,7 +244,7 @@ async def test_a_leader_that_cannot_renew_stops_at_the_deadline(world, trouble, 
 
     assert not member.leads()
     assert member.why_lost.startswith("lease kube-system/kubestow was not renewed within 10 s" + because)
-    assert max(sent_at for _, sent_at in member.line.recorded) < 10
+    assert max(sent_at for _, sent_at in member.line.sent) < 10
     await world.clock.advance(NEVER_S)
     assert not member.leads()
 
@@ -279,7 +279,7 @@ async def test_after_a_stall_beyond_the_deadline_nothing_is_written(world):
     await world.clock.advance(30)
 
     assert "lease kube-system/kubestow was not renewed within 10 s" == member.why_lost
-    assert ["get", "create"] == [verb for verb, _ in member.line.recorded]
+    assert ["get", "create"] == [verb for verb, _ in member.line.sent]
 
 
 async def test_an_answer_that_a_stall_made_late_is_no_renewal(world):
@@ -301,10 +301,10 @@ async def test_a_leader_that_lost_the_lease_does_not_release_it(world):
     member.suffers(refusal=AWAY, times=10**6)
     await world.clock.advance(20)
     member.line.troubles.clear()
-    recorded = len(member.line.recorded)
+    recorded = len(member.line.sent)
     await member.leave()
 
-    assert ("a", recorded) == (world.spec()["holderIdentity"], len(member.line.recorded))
+    assert ("a", recorded) == (world.spec()["holderIdentity"], len(member.line.sent))
 
 
 @pytest.mark.parametrize(
@@ -323,17 +323,17 @@ async def test_trouble_while_giving_it_back(world, trouble, holder):
     await member.leave()
 
     assert holder == world.spec()["holderIdentity"]
-    assert max(sent_at for _, sent_at in member.line.recorded) - begun < 10
+    assert max(sent_at for _, sent_at in member.line.sent) - begun < 10
 
 
 async def test_a_standby_that_leaves_writes_nothing(world):
     """Not even a read is needed."""
     world.put("b")
     member = await world.join("a")
-    before = len(member.line.recorded)
+    before = len(member.line.sent)
     await member.leave()
 
-    assert ("b", before) == (world.spec()["holderIdentity"], len(member.line.recorded))
+    assert ("b", before) == (world.spec()["holderIdentity"], len(member.line.sent))
 
 
 async def test_a_candidate_that_leaves_gives_back_what_it_may_have_got(world):
