@@ -5,16 +5,15 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from dataclasses import dataclass
 
 import aiohttp
 import pytest
 
-from scheduler.kube.authz import Permission, User
-from scheduler.server.authorization import RequestAttributes, RequestGate
+from scheduler.server.authorization import RequestGate
 from scheduler.server.endpoints import Endpoints, EndpointSources, Remark
-from scheduler.server.listening import Listener, bound
+from tests.unit.server.test_gate import Server as ApiServer
+from tests.unit.server.test_listening import listening, sources
 
 
 @dataclass
@@ -57,7 +56,7 @@ async def server() -> AsyncIterator[Server]:
     """Endpoints with two readiness checks that a test can break."""
     wrong: dict[str, str | None] = {}
     sampled: list[int] = []
-    sources = EndpointSources(
+    pages = EndpointSources(
         livez=lambda: {"loop": lambda: wrong.get("loop")},
         readyz=lambda: {"synced": lambda: wrong.get("synced"), "shutdown": lambda: wrong.get("shutdown")},
         metrics=lambda: b"samples %d\n" % len(sampled),
@@ -67,22 +66,8 @@ async def server() -> AsyncIterator[Server]:
         debug_cache=lambda: {"sizes": lambda: {"nodes": 1}, "nodes": lambda: iter([frozenset({"x"})])},
         debug_pod=lambda key: {"pod": key} if key == "a/b" else None,
     )
-    async with listening(Endpoints(sources)) as port:
-        yield Server(f"http://127.0.0.1:{port}", wrong)
-
-
-@asynccontextmanager
-async def listening(endpoints: Endpoints) -> AsyncIterator[int]:
-    """The port that they are on."""
-    await endpoints.start()
-    listener = Listener(bound("127.0.0.1", 0), endpoints.make)
-    listener.start()
-    try:
-        yield listener.port
-    finally:
-        await listener.stop()
-        await endpoints.stop()
-        await listener.cut()
+    async with listening(Endpoints(pages)) as crowd:
+        yield Server(f"http://127.0.0.1:{crowd.listener.port}", wrong)
 
 
 @pytest.mark.parametrize(
@@ -227,14 +212,11 @@ async def test_a_page_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> 
     def broken() -> object:
         raise ValueError("a secret")
 
-    sources = EndpointSources(
-        dict, dict, bytes, configz=broken, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None
-    )
-    async with listening(Endpoints(sources)) as port, aiohttp.ClientSession() as session:
-        async with session.get(f"http://127.0.0.1:{port}/configz") as answer:
-            assert (answer.status, "secret" in await answer.text()) == (500, False)
-        async with session.get(f"http://127.0.0.1:{port}/livez") as answer:
-            assert answer.status == 200
+    async with listening(Endpoints(sources(configz=broken))) as crowd:
+        server = Server(f"http://127.0.0.1:{crowd.listener.port}", {})
+        status, said = await server.get("/configz")
+        assert (status, "secret" in said) == (500, False)
+        assert await server.get("/livez") == (200, "ok")
     assert "a secret" in caplog.text
 
 
@@ -247,46 +229,19 @@ async def test_answers_are_not_for_caches_and_say_what_they_are(server: Server) 
                 assert answer.headers["Server"] == "kubestow", path
 
 
-class Doorman:
-    """Knows one token; permits one path."""
-
-    def __init__(self) -> None:
-        self.asked: list[RequestAttributes] = []
-
-    async def user_of(self, token: str) -> User | None:
-        await asyncio.sleep(0)
-        return User("ann") if token == "ann's" else None
-
-    async def may(self, user: User, *, verb: str, path: str) -> Permission:
-        await asyncio.sleep(0)
-        self.asked.append(RequestAttributes(verb, path))
-        return Permission(allowed=path == "/metrics" and user.name == "ann")
-
-
 async def test_authorization_comes_before_routing() -> None:
     """Unauthorized callers do not learn which pages exist; HEAD is a separate verb, as in kube-scheduler."""
-    doorman = Doorman()
-    sources = EndpointSources(
-        dict, dict, lambda: b"m", configz=dict, debug_queue=dict, debug_cache=dict, debug_pod=lambda _: None
-    )
-    async with (
-        listening(Endpoints(sources, RequestGate(doorman, ("/livez",)))) as port,
-        aiohttp.ClientSession() as session,
-    ):
+    api = ApiServer(known=("ann", "bob"), permits=("ann",))
+    async with listening(Endpoints(sources(), RequestGate(api, ("/livez",)))) as crowd:
+        server = Server(f"http://127.0.0.1:{crowd.listener.port}", {})
 
         async def status(path: str, *, token: str = "", method: str = "GET") -> int:
-            headers = {"Authorization": f"Bearer {token}"} if token else {}
-            async with session.request(method, f"http://127.0.0.1:{port}{path}", headers=headers) as answer:
-                return answer.status
+            status, _ = await server.raw(path, *([f"Authorization: Bearer {token}"] if token else []), method=method)
+            return status
 
-        assert [await status(path) for path in ("/livez", "/metrics", "/nowhere", "/livez/ping")] == [
-            200,
-            403,
-            403,
-            403,
-        ]
-        assert [await status("/metrics", token=token) for token in ("ann's", "bob's")] == [200, 401]
-        assert await status("/configz", token="ann's") == 403
-        assert await status("/metrics", token="ann's", method="HEAD") == 200
-        assert await status("/debug/../metrics", token="ann's") == 200  # as the client tidies it up
-    assert doorman.asked[-2].verb == "head"
+        closed = ("/metrics", "/nowhere", "/livez/ping")
+        assert [await status(path) for path in ("/livez", *closed)] == [200, 403, 403, 403]
+        assert [await status("/metrics", token=token) for token in ("ann", "bob", "eve")] == [200, 403, 401]
+        assert await status("/nowhere", token="ann") == 404
+        assert await status("/metrics", token="ann", method="HEAD") == 200
+    assert api.asked[-1][1:] == ("head", "/metrics")

@@ -83,23 +83,26 @@ async def ended(stream: Stream) -> bool:
     return True
 
 
-def _unknown(_: str) -> object | None:
-    return None
+def sources(
+    metrics: Callable[[], bytes] = bytes,
+    *,
+    configz: Callable[[], object] = dict,
+    debug_cache: Callable[[], Page] = dict,
+) -> EndpointSources:
+    """Empty pages, except for these."""
+    return EndpointSources(
+        dict, dict, metrics, configz=configz, debug_queue=dict, debug_cache=debug_cache, debug_pod=lambda _: None
+    )
+
+
+def empty() -> Endpoints:
+    return Endpoints(sources())
 
 
 @asynccontextmanager
 async def listening(
-    allowed: ListenerLimits = PATIENT,
-    *,
-    tls: ssl.SSLContext | None = None,
-    metrics: Callable[[], bytes] = bytes,
-    debug_cache: Callable[[], Page] = dict,
-    gate: RequestGate | None = None,
+    endpoints: Endpoints, allowed: ListenerLimits = PATIENT, *, tls: ssl.SSLContext | None = None
 ) -> AsyncIterator[Crowd]:
-    sources = EndpointSources(
-        dict, dict, metrics, configz=dict, debug_queue=dict, debug_cache=debug_cache, debug_pod=_unknown
-    )
-    endpoints = Endpoints(sources, gate)
     await endpoints.start()
     listener = Listener(bound("127.0.0.1", 0), endpoints.make, tls=tls, limits=allowed)
     listener.start()
@@ -117,7 +120,7 @@ async def listening(
 
 
 async def test_one_connection_serves_many_requests() -> None:
-    async with listening() as crowd:
+    async with listening(empty()) as crowd:
         stream = await crowd.connect()
         for _ in range(3):
             assert await crowd.request(stream) == b"HTTP/1.1 200 OK"
@@ -128,7 +131,7 @@ async def test_one_connection_serves_many_requests() -> None:
 
 @pytest.mark.parametrize("drip", [b"", b"GET /livez HTTP/1.1\r\nHost: "], ids=["silent", "stuck in the headers"])
 async def test_a_request_that_does_not_come_ends_the_connection(drip: bytes) -> None:
-    async with listening(limits(request_s=1.0)) as crowd:
+    async with listening(empty(), limits(request_s=1.0)) as crowd:
         first, second = await crowd.connect(), await crowd.connect()
         assert await crowd.request(second) == b"HTTP/1.1 200 OK"
         first[1].write(drip)
@@ -139,7 +142,7 @@ async def test_a_request_that_does_not_come_ends_the_connection(drip: bytes) -> 
 
 
 async def test_dripping_does_not_buy_time() -> None:
-    async with listening(limits(request_s=0.3)) as crowd:
+    async with listening(empty(), limits(request_s=0.3)) as crowd:
         _, writer = stream = await crowd.connect()
 
         async def drip() -> None:
@@ -154,7 +157,7 @@ async def test_dripping_does_not_buy_time() -> None:
 
 
 async def test_idle_connections_end() -> None:
-    async with listening(limits(idle_s=0.2)) as crowd:
+    async with listening(empty(), limits(idle_s=0.2)) as crowd:
         stream = await crowd.connect()
         await crowd.request(stream)
 
@@ -162,7 +165,7 @@ async def test_idle_connections_end() -> None:
 
 
 async def test_an_answer_that_is_not_read_ends_the_connection() -> None:
-    async with listening(limits(answer_s=0.3), metrics=lambda: b"x" * 50_000_000) as crowd:
+    async with listening(Endpoints(sources(lambda: b"x" * 50_000_000)), limits(answer_s=0.3)) as crowd:
         _, writer = await crowd.connect()
         writer.write(METRICS)
         await crowd.until(lambda: len(crowd.listener) == 1)
@@ -172,7 +175,7 @@ async def test_an_answer_that_is_not_read_ends_the_connection() -> None:
 
 
 async def test_headers_without_end_are_cut_off() -> None:
-    async with listening(limits(request_bytes=10_000)) as crowd:
+    async with listening(empty(), limits(request_bytes=10_000)) as crowd:
         stream = await crowd.connect()
         with contextlib.suppress(ConnectionError):
             stream[1].write(b"GET /livez HTTP/1.1\r\n")
@@ -184,7 +187,7 @@ async def test_headers_without_end_are_cut_off() -> None:
 
 
 async def test_a_new_connection_replaces_the_oldest() -> None:
-    async with listening(limits(connections=3)) as crowd:
+    async with listening(empty(), limits(connections=3)) as crowd:
         first, second, third = [await crowd.connect() for _ in range(3)]
         await crowd.until(lambda: len(crowd.listener) == 3)
         await crowd.request(first)
@@ -210,7 +213,7 @@ def waits_for(event: asyncio.Event) -> Callable[[], bytes]:
 
 async def test_a_connection_that_is_being_answered_is_not_cut_off() -> None:
     may_go = asyncio.Event()
-    async with listening(limits(connections=1), metrics=waits_for(may_go)) as crowd:
+    async with listening(Endpoints(sources(waits_for(may_go))), limits(connections=1)) as crowd:
         busy = await crowd.connect()
         asking = asyncio.create_task(crowd.request(busy, METRICS))
         await crowd.until(lambda: not any(each.may_be_cut for each in crowd.listener._open))
@@ -241,7 +244,7 @@ class Thoughtful:
 async def test_many_requests_with_unknown_tokens() -> None:
     """Probes are answered while reviews are pending; the review of a closed connection is cancelled."""
     server = Thoughtful()
-    async with listening(limits(connections=3), gate=RequestGate(server, ("/livez",))) as crowd:
+    async with listening(Endpoints(sources(), RequestGate(server, ("/livez",))), limits(connections=3)) as crowd:
         token = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\n\r\n"
         for _ in range(3):
             _, writer = await crowd.connect()
@@ -273,7 +276,7 @@ async def test_requests_have_a_pace(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_starting_over() -> None:
     may_go = asyncio.Event()
-    async with listening(metrics=waits_for(may_go)) as crowd:
+    async with listening(Endpoints(sources(waits_for(may_go)))) as crowd:
         idle, busy = await crowd.connect(), await crowd.connect()
         await crowd.request(idle)
         asking = asyncio.create_task(crowd.request(busy, METRICS))
@@ -301,9 +304,8 @@ def test_a_client_that_hangs_up_is_not_logged(loop: Loop, is_secure: bool, caplo
             return body
 
         page = {"rows": lambda: iter([{"x": "y" * 2000}] * 20_000)}
-        async with listening(
-            tls=served.front if is_secure else None, metrics=metrics, debug_cache=lambda: page
-        ) as crowd:
+        endpoints = Endpoints(sources(metrics, debug_cache=lambda: page))
+        async with listening(endpoints, tls=served.front if is_secure else None) as crowd:
             for path, reads in ((b"metrics", False), (b"metrics", True), (b"debug/cache", True)):
                 reader, writer = await crowd.connect(client if is_secure else None)
                 writer.write(REQUEST.replace(b"livez", path))
@@ -322,12 +324,12 @@ def test_a_client_that_hangs_up_is_not_logged(loop: Loop, is_secure: bool, caplo
 
 async def test_a_handshake_that_does_not_come() -> None:
     served, client = secured()
-    async with listening(limits(connections=2), tls=served.front) as crowd:
+    async with listening(empty(), limits(connections=2), tls=served.front) as crowd:
         silent = [await crowd.connect() for _ in range(2)]
         await crowd.until(lambda: len(crowd.listener) == 2)
         assert await crowd.request(await crowd.connect(client)) == b"HTTP/1.1 200 OK"
         assert await ended(silent[0])
-    async with listening(limits(handshake_s=0.2), tls=served.front) as crowd:
+    async with listening(empty(), limits(handshake_s=0.2), tls=served.front) as crowd:
         silent = [await crowd.connect()]
         assert await ended(silent[0])
         await crowd.until(lambda: len(crowd.listener) == 0)
@@ -335,7 +337,7 @@ async def test_a_handshake_that_does_not_come() -> None:
 
 async def test_plain_http_on_the_tls_port() -> None:
     served, client = secured()
-    async with listening(tls=served.front) as crowd:
+    async with listening(empty(), tls=served.front) as crowd:
         lost = await crowd.connect()
         lost[1].write(REQUEST)
         assert await ended(lost)
@@ -351,7 +353,7 @@ def test_stopping_ends_all_connections(loop: Loop) -> None:
 async def check_stopping() -> None:
     served, client = secured()
     for tls in (None, served.front):
-        async with listening(tls=tls) as crowd:
+        async with listening(empty(), tls=tls) as crowd:
             streams = [await crowd.connect() for _ in range(3)]
             streams[0][1].write(b"GET")
             await crowd.until(lambda: len(crowd.listener) == 3)
