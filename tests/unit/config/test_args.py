@@ -11,7 +11,6 @@ from scheduler.config.args import (
     SPELLED,
     UPSTREAM,
     DefaultConstraint,
-    DefaultPreemptionArgs,
     DynamicResourcesArgs,
     InterPodAffinityArgs,
     KnownArgs,
@@ -24,6 +23,7 @@ from scheduler.config.args import (
     ScoringStrategy,
     ShapePoint,
     VolumeBindingArgs,
+    default_args,
 )
 from scheduler.config.load import default
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON, FILTER_TIMEOUT
@@ -37,23 +37,10 @@ NO_BINDING_TIME = (
 )
 
 
-@pytest.mark.parametrize(
-    "kind",
-    [
-        DefaultPreemptionArgs,
-        InterPodAffinityArgs,
-        NodeAffinityArgs,
-        NodeResourcesFitArgs,
-        NodeResourcesBalancedAllocationArgs,
-        PodTopologySpreadArgs,
-        VolumeBindingArgs,
-        DynamicResourcesArgs,
-        KubestowArgs,
-    ],
-)
-def test_empty_arguments_are_the_defaults(kind: type[KnownArgs]) -> None:
-    for document in ({}, with_args(kind.plugin, None), with_args(kind.plugin, {})):
-        assert read(document).profiles[0].args[kind.plugin] == kind()
+@pytest.mark.parametrize("args", default_args().values(), ids=lambda args: type(args).__name__)
+def test_empty_arguments_are_the_defaults(args: KnownArgs) -> None:
+    for document in ({}, with_args(args.plugin, None), with_args(args.plugin, {})):
+        assert read(document).profiles[0].args[args.plugin] == args == type(args)()
 
 
 @pytest.mark.parametrize(
@@ -397,41 +384,15 @@ def test_the_capacity_curve_with_its_gate_on() -> None:
     assert read(tight, feature_gates=SCORING).profiles[0].args_for(VolumeBindingArgs).shape[1] == ShapePoint(100, 10)
 
 
-@pytest.mark.parametrize(
-    ("points", "said"),
-    [
-        pytest.param(
-            [(3, 3), (1, 1), (1, 1)],
-            ["[1].utilization: Invalid value: 1: values must be sorted in increasing order"],
-            id="out of order is reported once",
-        ),
-        pytest.param(
-            [(-1, 1), (101, -1), (102, 11)],
-            [
-                "[0].utilization: Invalid value: -1: not in valid range [0, 100]",
-                "[1].utilization: Invalid value: 101: not in valid range [0, 100]",
-                "[1].score: Invalid value: -1: not in valid range [0, 10]",
-                "[2].utilization: Invalid value: 102: not in valid range [0, 100]",
-                "[2].score: Invalid value: 11: not in valid range [0, 10]",
-            ],
-            id="out of range",
-        ),
-        pytest.param(
-            [(5, 1), (-1, 1)],
-            [
-                "[1].utilization: Invalid value: -1: values must be sorted in increasing order",
-                "[1].utilization: Invalid value: -1: not in valid range [0, 100]",
-            ],
-            id="both",
-        ),
-    ],
-)
-def test_mistakes_in_the_capacity_curve(points: list[tuple[int, int]], said: list[str]) -> None:
-    """In upstream's words (docs/spec/volumes.md §6.6)."""
-    shape = [{"utilization": u, "score": s} for u, s in points]
-    found = mistakes(with_args("VolumeBinding", {"shape": shape}), feature_gates=SCORING)
+def test_mistakes_in_the_capacity_curve() -> None:
+    """In upstream's words (docs/spec/volumes.md §6.6), as for the curve of the ratio above."""
+    shape = [{"utilization": 5, "score": 1}, {"utilization": -1, "score": 11}]
 
-    assert sorted(found) == sorted(f"{PATH}.shape{line}" for line in said)
+    assert sorted(mistakes(with_args("VolumeBinding", {"shape": shape}), feature_gates=SCORING)) == [
+        f"{PATH}.shape[1].score: Invalid value: 11: not in valid range [0, 10]",
+        f"{PATH}.shape[1].utilization: Invalid value: -1: not in valid range [0, 100]",
+        f"{PATH}.shape[1].utilization: Invalid value: -1: values must be sorted in increasing order",
+    ]
 
 
 def test_without_a_file_gates_count_too() -> None:

@@ -15,6 +15,7 @@ from scheduler.config.plugins import (
 from scheduler.config.types import KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.framework.profile import served_points
 from scheduler.plugins import BUILT_IN
+from tests.unit.config.documents import table
 
 UPSTREAM = {
     "SchedulingGates": {"preEnqueue"},
@@ -74,6 +75,7 @@ def test_the_defaults_are_upstreams() -> None:
 
     assert resolved.absent == ()
     assert set(resolved.points) == set(POINTS)
+    assert resolved.points["filter"][2] == PluginRef("TaintToleration"), "only scores have weights"
     assert names(resolved, "filter") == [
         "NodeUnschedulable",
         "NodeName",
@@ -113,10 +115,6 @@ def test_what_kube_scheduler_enables_at_a_point_may_be_enabled_here(name: str, p
     resolved = resolve(sets(**{point: ([name], [])}), implements=built)
 
     assert {at for at in POINTS if name in names(resolved, at)} == built[name]
-
-
-def test_only_scores_have_weights() -> None:
-    assert resolve({}, implements=UPSTREAM).points["filter"][2] == PluginRef("TaintToleration")
 
 
 def test_213_disabling_all_scores_but_one() -> None:
@@ -177,65 +175,55 @@ def test_the_order(given: dict[str, PluginSet], point: str, wanted: str) -> None
     assert " ".join(shown) == wanted
 
 
-@pytest.mark.parametrize(
-    ("given", "said"),
-    [
-        pytest.param(
-            sets(filter=(["F1", "F2", "Foo"], [])), ['p.filter.enabled[2].name: unknown plugin "Foo"'], id="unknown"
-        ),
-        pytest.param(
-            sets(filter=(["NodeNames"], [])),
-            ['p.filter.enabled[0].name: unknown plugin "NodeNames", did you mean "NodeName"?'],
-            id="unknown but similar",
-        ),
-        pytest.param(
-            sets(filter=([], ["Foo"])), ['p.filter.disabled[0].name: unknown plugin "Foo"'], id="disabling the unknown"
-        ),
-        pytest.param(sets(filter=([], ["EBSLimits"])), [], id="disabling what was removed"),
-        pytest.param(
-            sets(filter=(["VolumeZone"], [])),
-            ['p.filter.enabled[0].name: plugin "VolumeZone" is not available in this version'],
-            id="not built",
-        ),
-        pytest.param(
-            sets(multiPoint=(["GangScheduling"], [])),
-            ['p.multiPoint.enabled[0].name: plugin "GangScheduling" is not available in this version'],
-            id="not built, in multiPoint",
-        ),
-        pytest.param(
-            sets(score=(["F1"], [])),
-            ['p.score.enabled[0].name: plugin "F1" does not implement score'],
-            id="not for this point",
-        ),
-        pytest.param(
-            sets(filter=(["F1", "F1"], []), multiPoint=(["X", "X"], [])),
-            [
-                'p.filter.enabled[1].name: plugin "F1" is already enabled by enabled[0]',
-                'p.multiPoint.enabled[1].name: plugin "X" is already enabled by enabled[0]',
-            ],
-            id="twice",
-        ),
-        pytest.param(
-            sets(filter=(["*"], [])), ['p.filter.enabled[0].name: "*" has a meaning only in disabled'], id="a star"
-        ),
-        pytest.param(
-            sets(queueSort=([], ["*"])), ["p.queueSort: exactly one plugin is needed, got none"], id="no order"
-        ),
-        pytest.param(
-            sets(multiPoint=(["S2"], [])), ["p.queueSort: exactly one plugin is needed, got S, S2"], id="two orders"
-        ),
-        pytest.param(sets(bind=([], ["B"])), ["p.bind: at least one plugin is needed"], id="no bind plugin"),
-        pytest.param(
-            sets(score=([f"X:{2**62}"], [])),
-            ["p.score: the sum of all weights is too large: a total score could overflow"],
-            id="weights that overflow",
-        ),
-    ],
-)
-def test_mistakes(given: dict[str, PluginSet], said: list[str]) -> None:
+MISTAKES = table("""
+# unknown
+{"filter": [["F1", "F2", "Foo"], []]}
+- p.filter.enabled[2].name: unknown plugin "Foo"
+# unknown but similar
+{"filter": [["NodeNames"], []]}
+- p.filter.enabled[0].name: unknown plugin "NodeNames", did you mean "NodeName"?
+# disabling the unknown
+{"filter": [[], ["Foo"]]}
+- p.filter.disabled[0].name: unknown plugin "Foo"
+# disabling what was removed
+{"filter": [[], ["EBSLimits"]]}
+# not built
+{"filter": [["VolumeZone"], []]}
+- p.filter.enabled[0].name: plugin "VolumeZone" is not available in this version
+# not built, in multiPoint
+{"multiPoint": [["GangScheduling"], []]}
+- p.multiPoint.enabled[0].name: plugin "GangScheduling" is not available in this version
+# not for this point
+{"score": [["F1"], []]}
+- p.score.enabled[0].name: plugin "F1" does not implement score
+# twice
+{"filter": [["F1", "F1"], []], "multiPoint": [["X", "X"], []]}
+- p.filter.enabled[1].name: plugin "F1" is already enabled by enabled[0]
+- p.multiPoint.enabled[1].name: plugin "X" is already enabled by enabled[0]
+# a star
+{"filter": [["*"], []]}
+- p.filter.enabled[0].name: "*" has a meaning only in disabled
+# no order
+{"queueSort": [[], ["*"]]}
+- p.queueSort: exactly one plugin is needed, got none
+# two orders
+{"multiPoint": [["S2"], []]}
+- p.queueSort: exactly one plugin is needed, got S, S2
+# no bind plugin
+{"bind": [[], ["B"]]}
+- p.bind: at least one plugin is needed
+# weights that overflow
+{"score": [["X:4611686018427387904"], []]}
+- p.score: the sum of all weights is too large: a total score could overflow
+""")
+
+
+@pytest.mark.parametrize(("given", "said"), MISTAKES)
+def test_mistakes(given: dict[str, tuple[list[str], list[str]]], said: list[str]) -> None:
+    """A row has the plugins that are enabled and disabled at each point."""
     found = []
     try:
-        resolve(given, implements=SMALL, default=DEFAULT, path="p")
+        resolve(sets(**given), implements=SMALL, default=DEFAULT, path="p")
     except ConfigErrors as broken:
         found = str(broken).splitlines()
 

@@ -9,13 +9,10 @@ import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.api.decode import Delta, ObjectDecoder, from_manifest
+from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.api.podinfo import pod_info
 from scheduler.api.storage_v1 import (
-    SELECTED_NODE,
-    CSIStorageCapacity,
     PersistentVolume,
-    PersistentVolumeClaim,
 )
 from scheduler.cache.cluster import Cluster
 from scheduler.core.clock import SystemClock
@@ -25,9 +22,10 @@ from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.framework.preemption_state import Preempting
 from scheduler.server import cache_dump as cachedump
 from scheduler.server.cache_dump import PAUSE, ROWS, DumpSections, cache_page, indented, pieces
-from simulator.builders.claims import a_claim, a_result
+from simulator.builders.claims import a_claim as a_device_claim, a_result
 from simulator.builders.core import node, pod
 from simulator.builders.devices import a_device, a_slice
+from tests.support.volumebuilders import a_capacity, a_claim, a_pv
 
 
 class World:
@@ -52,17 +50,6 @@ class World:
         return shown
 
 
-def claim(name: str, **annotations: str) -> PersistentVolumeClaim:
-    metadata = {"name": name, "namespace": "ns", "uid": f"u-{name}", "resourceVersion": "1", "annotations": annotations}
-    spec = {"storageClassName": "s", "resources": {"requests": {"storage": "1Gi"}}}
-    return from_manifest(PersistentVolumeClaim, {"metadata": metadata, "spec": spec})
-
-
-def volume(name: str) -> PersistentVolume:
-    metadata = {"name": name, "uid": f"u-{name}", "resourceVersion": "1"}
-    return from_manifest(PersistentVolume, {"metadata": metadata, "spec": {"storageClassName": "s"}})
-
-
 def test_what_pods_hold_of_resources_that_no_node_offers_any_more() -> None:
     world, gpu = World(), "example.com/gpu"
     world.cluster.set_node(node("n1").resource(gpu, "2").typed())
@@ -75,28 +62,24 @@ def test_what_pods_hold_of_resources_that_no_node_offers_any_more() -> None:
 
 def test_nothing_in_particular() -> None:
     world = World()
-    world.seen("PersistentVolumeClaim", claim("c"))
-    world.seen("PersistentVolume", volume("v"))
+    world.seen("PersistentVolumeClaim", a_claim("c").typed())
+    world.seen("PersistentVolume", a_pv("v").typed())
 
     assert world.shown() == {"assumedVolumes": [], "assumedClaims": [], "inFlight": [], "unreadable": []}
 
 
 def test_what_is_ours_alone() -> None:
     world = World()
-    pool = {
-        "metadata": {"name": "a", "namespace": "csi", "uid": "u-a", "resourceVersion": "1"},
-        "storageClassName": "s",
-        "capacity": "10Gi",
-        "nodeTopology": {"matchLabels": {"zone": "a"}},
-    }
-    world.seen("CSIStorageCapacity", from_manifest(CSIStorageCapacity, pool))
+    world.seen("CSIStorageCapacity", a_capacity("a", "s", "10Gi", ns="csi").where("zone", "a").typed())
     for name in ("c", "d"):
-        world.seen("PersistentVolumeClaim", claim(name))
-        world.cluster.volumes.claims.assume(claim(name, **{SELECTED_NODE: "n1"}))
+        claim = a_claim(name, storage_class="s", ns="ns").uid(f"u-{name}").resource_version("1")
+        world.seen("PersistentVolumeClaim", claim.typed())
+        world.cluster.volumes.claims.assume(claim.selected("n1").typed())
     for name in ("v", "w"):
-        world.seen("PersistentVolume", volume(name))
-        world.cluster.volumes.volumes.assume(volume(name))
-    world.seen("PersistentVolume", msgspec.structs.replace(volume("w"), metadata=_newer(volume("w"))))
+        volume = a_pv(name, storage_class="s").uid(f"u-{name}").resource_version("1")
+        world.seen("PersistentVolume", volume.typed())
+        world.cluster.volumes.volumes.assume(volume.typed())
+    world.seen("PersistentVolume", volume.resource_version("2").typed())
     world.seen("CSINode", ObjectDecoder("CSINode", PersistentVolume).decode(b'{"metadata":{"name":"n1"},"spec":3}'))
 
     shown = world.shown()
@@ -113,16 +96,12 @@ def test_what_is_ours_alone() -> None:
     assert [(row["kind"], row["object"], "$.spec" in row["why"]) for row in unreadable] == [("CSINode", "n1", True)]
 
 
-def _newer(volume: PersistentVolume) -> object:
-    return msgspec.structs.replace(volume.metadata, resource_version="2")
-
-
 NO_DEVICES = {"assumedClaims": [], "inFlight": [], "heldTwice": [], "pools": [], "nodeSelection": "", "unreadable": []}
 
 
 def test_nothing_in_particular_of_devices() -> None:
     world = World()
-    world.seen("ResourceClaim", a_claim("c").uid("c").allocated(a_result("r", "drv/n1/d0")).typed())
+    world.seen("ResourceClaim", a_device_claim("c").uid("c").allocated(a_result("r", "drv/n1/d0")).typed())
     world.seen("ResourceSlice", a_slice("n1", "drv", a_device("d0")).typed())
     world.cluster.devices.on_nodes.catch_up()
 
@@ -132,15 +111,15 @@ def test_nothing_in_particular_of_devices() -> None:
 def test_devices_that_are_ours_alone() -> None:
     world = World()
     for name in ("a", "b", "c", "d"):
-        world.seen("ResourceClaim", a_claim(name).uid(name).resource_version("1").typed())
+        world.seen("ResourceClaim", a_device_claim(name).uid(name).resource_version("1").typed())
     claims = world.cluster.devices.claims
     for name, version in (("a", "2"), ("b", "3")):
-        written = a_claim(name).uid(name).allocated(a_result("r", "drv/n1/d0"))
+        written = a_device_claim(name).uid(name).allocated(a_result("r", "drv/n1/d0"))
         claims.assume(written.resource_version(version).typed())
     for name in ("d", "c"):
         results = [a_result("r", f"drv/n1/{name}"), a_result("s", f"drv/n1/{name}{name}")]
-        claims.signal(name, a_claim(name).uid(name).allocated(*results).typed())
-    claims.set(a_claim("b").uid("b").resource_version("3").allocated(a_result("r", "drv/n1/d0")).typed())
+        claims.signal(name, a_device_claim(name).uid(name).allocated(*results).typed())
+    claims.set(a_device_claim("b").uid("b").resource_version("3").allocated(a_result("r", "drv/n1/d0")).typed())
 
     assert world.shown("devices") == NO_DEVICES | {
         "assumedClaims": ["default/a"],
@@ -155,9 +134,9 @@ def test_many_devices_are_looked_at_in_turns(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(cachedump, "_LOOKED_AT", 3)
     world = World()
     for number in range(20):
-        written = a_claim(f"c{number}").uid(f"u{number}").allocated(a_result("r", f"drv/n1/d{number // 2 * 2}"))
+        written = a_device_claim(f"c{number}").uid(f"u{number}").allocated(a_result("r", f"drv/n1/d{number // 2 * 2}"))
         world.seen("ResourceClaim", written.resource_version("1").typed())
-    world.cluster.devices.claims.assume(a_claim("c7").uid("u7").resource_version("2").typed())
+    world.cluster.devices.claims.assume(a_device_claim("c7").uid("u7").resource_version("2").typed())
 
     assert world.shown("devices") == NO_DEVICES | {
         "assumedClaims": ["default/c7"],
@@ -183,15 +162,12 @@ def test_what_is_wrong_with_what_was_published() -> None:
     shown = world.shown("devices")
     unreadable = shown.pop("unreadable")
     selection = shown.pop("nodeSelection")
-    assert shown == {
-        "assumedClaims": [],
-        "inFlight": [],
-        "heldTwice": [],
-        "pools": [
-            {"driver": "halved", "pool": "n1", "state": "incomplete", "why": ""},
-            {"driver": "twice", "pool": "n1", "state": "invalid", "why": "duplicate device name d0"},
-        ],
-    }
+    pools = [
+        {"driver": "halved", "pool": "n1", "state": "incomplete", "why": ""},
+        {"driver": "twice", "pool": "n1", "state": "invalid", "why": "duplicate device name d0"},
+    ]
+    assert NO_DEVICES == shown | {"pools": [], "nodeSelection": "", "unreadable": []}
+    assert shown["pools"] == pools
     assert "slice far" in str(selection)
     assert isinstance(unreadable, list)
     assert [(row["kind"], row["object"], "$.spec" in row["why"]) for row in unreadable] == [
