@@ -287,28 +287,26 @@ async def test_a_change_waits_for_the_end_of_an_attempt(sched: Reloaded) -> None
     assert scores(sched)["NodeResourcesFit"] == 5
 
 
-async def test_the_switch_for_selected_nodes_takes_effect(sched: Reloaded) -> None:
-    assert clearing(sched) == [OURS]
-
-    await sched.wished({"pluginConfig": [{"name": "Kubestow", "args": {"clearStaleSelectedNode": "none"}}]})
-    assert clearing(sched) == []
-
-    await sched.wished({})
-    assert clearing(sched) == [OURS]
-
-
-async def test_the_switch_for_shared_storage_pools_takes_effect(sched: Reloaded) -> None:
-    modes = [sharing(sched)]
-    for args in ({"storagePoolSharing": "all"}, {"storageCapacityReservation": "none"}, {"parity": True}, {}):
+async def test_switches_of_volumes_take_effect(sched: Reloaded) -> None:
+    """The names whose stale selected nodes are cleared, and how pools of storage are shared."""
+    found = []
+    for args in (
+        {},
+        {"clearStaleSelectedNode": "none"},
+        {"storagePoolSharing": "all"},
+        {"storageCapacityReservation": "none"},
+        {"parity": True},
+        {},
+    ):
         await sched.wished({"pluginConfig": [{"name": "Kubestow", "args": args}]} if args else {})
-        modes.append(sharing(sched))
+        found.append((list(sched.parts.stale._names), sched.parts.cluster.volumes.capacities.sharing.mode))
 
-    assert modes == ["learned", "all", "none", "none", "learned"]
-
-
-def sharing(sched: Reloaded) -> str:
-    return sched.parts.cluster.volumes.capacities.sharing.mode
-
-
-def clearing(sched: Reloaded) -> list[str]:
-    return list(sched.parts.stale._names)
+    ours, none = [OURS], list[str]()
+    assert found == [
+        (ours, "learned"),
+        (none, "learned"),
+        (ours, "all"),
+        (ours, "none"),
+        (none, "none"),
+        (ours, "learned"),
+    ]
