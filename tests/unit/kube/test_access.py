@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, MutableMapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 import pytest
-from structlog.testing import CapturingLogger
+from structlog.testing import capture_logs
 
 from scheduler.core.errors import ApiError, Forbidden, Unavailable
-from scheduler.kube import self_check as access
 from scheduler.kube.authz import CLIENT_CA_RULES, SERVING_RULES
 from scheduler.kube.resources import BUDGET, CAPACITY, KINDS, NODE, POD, RESOURCE_CLAIM, Discovery, KindSpec
 from scheduler.kube.self_check import KINDS_SERVED, PERMISSIONS, REVIEWS, LeaseName, SelfCheck
@@ -72,7 +71,7 @@ class Bench:
     server: Reviewer
     clock: VirtualClock
     check: SelfCheck
-    log: CapturingLogger
+    log: Sequence[MutableMapping[str, Any]]
     running: asyncio.Task[None]
 
     async def completed(self) -> None:
@@ -83,19 +82,11 @@ class Bench:
         return [finding.problem for finding in self.check.findings]
 
     def said(self) -> list[tuple[str, str]]:
-        return [(call.method_name, call.kwargs["problem"]) for call in self.log.calls]
-
-
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> CapturingLogger:
-    logger = CapturingLogger()
-    monkeypatch.setattr(access, "_log", logger)
-    return logger
+        return [(line["log_level"], line["problem"]) for line in self.log if "problem" in line]
 
 
 @asynccontextmanager
 async def bench(
-    log: CapturingLogger,
     *,
     kinds: Sequence[KindSpec] = (POD, NODE),
     writes: Sequence[RbacRule] = (BIND,),
@@ -116,17 +107,18 @@ async def bench(
     discovery = Discovery(server, clock, kinds=kinds)
     check = SelfCheck(server, clock, discovery, kinds=kinds, writes=writes, lease=lease)
     finding_kinds = asyncio.create_task(discovery.run(lambda spec, served: None))
-    world = Bench(server, clock, check, log, asyncio.create_task(check.run()))
-    try:
-        yield world
-    finally:
-        for task in (finding_kinds, world.running):
-            task.cancel()
-        await asyncio.gather(finding_kinds, world.running, return_exceptions=True)
+    with capture_logs() as log:
+        world = Bench(server, clock, check, log, asyncio.create_task(check.run()))
+        try:
+            yield world
+        finally:
+            for task in (finding_kinds, world.running):
+                task.cancel()
+            await asyncio.gather(finding_kinds, world.running, return_exceptions=True)
 
 
-async def test_every_permission_is_reviewed_once(log: CapturingLogger) -> None:
-    async with bench(log, writes=[BIND, EVENT]) as world:
+async def test_every_permission_is_reviewed_once() -> None:
+    async with bench(writes=[BIND, EVENT]) as world:
         await asyncio.wait_for(world.running, 60)
 
         assert all(body["kind"] == "SelfSubjectAccessReview" for body in world.server.reviewed())
@@ -143,9 +135,9 @@ async def test_every_permission_is_reviewed_once(log: CapturingLogger) -> None:
         assert world.said() == []
 
 
-async def test_permissions_on_the_lease_are_reviewed_in_its_namespace(log: CapturingLogger) -> None:
+async def test_permissions_on_the_lease_are_reviewed_in_its_namespace() -> None:
     """In its namespace, and by name where RBAC supports names: a role as docs/spec/core.md §8.2 has it is enough."""
-    async with bench(log, writes=[], lease=LEASE) as world:
+    async with bench(writes=[], lease=LEASE) as world:
         await asyncio.wait_for(world.running, 60)
 
         here = {"namespace": "kube-system", "group": "coordination.k8s.io", "resource": "leases"}
@@ -156,9 +148,9 @@ async def test_permissions_on_the_lease_are_reviewed_in_its_namespace(log: Captu
         ]
 
 
-async def test_few_reviews_run_at_the_same_time(log: CapturingLogger) -> None:
+async def test_few_reviews_run_at_the_same_time() -> None:
     many = [RbacRule("", f"things{i}", "patch") for i in range(40)]
-    async with bench(log, writes=many) as world:
+    async with bench(writes=many) as world:
         await asyncio.wait_for(world.running, 60)
 
         assert len(world.server.reviewed()) == 45
@@ -187,10 +179,8 @@ async def test_few_reviews_run_at_the_same_time(log: CapturingLogger) -> None:
         pytest.param(("create", "events"), "create events in group events.k8s.io", True, id="pods without events"),
     ],
 )
-async def test_a_missing_permission_is_named_once(
-    log: CapturingLogger, forbidden: tuple[str, str], problem: str, is_ready: bool
-) -> None:
-    async with bench(log, writes=[BIND, CONDITION, EVENT], lease=LEASE, forbidden={forbidden}) as world:
+async def test_a_missing_permission_is_named_once(forbidden: tuple[str, str], problem: str, is_ready: bool) -> None:
+    async with bench(writes=[BIND, CONDITION, EVENT], lease=LEASE, forbidden={forbidden}) as world:
         await world.completed()
         first = len(world.server.reviewed())
         await world.clock.advance(300)
@@ -221,10 +211,10 @@ MINOR = [
     ("rule", "suffers", "server"), MINOR, ids=[f"{each.verb} {each.resource}" for each, *_ in MINOR]
 )
 async def test_a_permission_that_only_some_pods_need_is_named_with_what_suffers(
-    log: CapturingLogger, rule: RbacRule, suffers: str, server: dict[str, Any]
+    rule: RbacRule, suffers: str, server: dict[str, Any]
 ) -> None:
     """The scheduler is ready, and pods without such needs are bound all the same; B-21 for events of claims."""
-    async with bench(log, forbidden={(rule.verb, rule.resource)}, **server) as world:
+    async with bench(forbidden={(rule.verb, rule.resource)}, **server) as world:
         await world.completed()
 
         group = f" in group {rule.group}" if rule.group else ""
@@ -234,19 +224,19 @@ async def test_a_permission_that_only_some_pods_need_is_named_with_what_suffers(
         assert world.said() == [("warning", problem)]
 
 
-async def test_writes_of_kinds_that_are_not_served_are_not_reviewed(log: CapturingLogger) -> None:
+async def test_writes_of_kinds_that_are_not_served_are_not_reviewed() -> None:
     missing = {(rule.verb, rule.resource) for rule in DEVICE_RULES}
-    async with bench(log, kinds=(POD, NODE, RESOURCE_CLAIM), writes=[BIND, *DEVICE_RULES], forbidden=missing) as world:
+    async with bench(kinds=(POD, NODE, RESOURCE_CLAIM), writes=[BIND, *DEVICE_RULES], forbidden=missing) as world:
         await world.completed()
 
         problem = "not served: resourceclaims (resource.k8s.io/v1): pods that need devices stay pending"
         assert world.problems() == [problem]
 
 
-async def test_permissions_of_the_endpoints_are_optional(log: CapturingLogger) -> None:
+async def test_permissions_of_the_endpoints_are_optional() -> None:
     """The ConfigMap of the client CA is reviewed by name, and the daemon is ready without these permissions."""
     rules = [*SERVING_RULES, *CLIENT_CA_RULES]
-    async with bench(log, writes=rules, forbidden={(rule.verb, rule.resource) for rule in rules}) as world:
+    async with bench(writes=rules, forbidden={(rule.verb, rule.resource) for rule in rules}) as world:
         await world.completed()
 
         name = {"namespace": "kube-system", "name": "extension-apiserver-authentication"}
@@ -263,9 +253,9 @@ async def test_permissions_of_the_endpoints_are_optional(log: CapturingLogger) -
         assert world.check.permissions() is None
 
 
-async def test_capacity_that_is_not_served_is_said_once(log: CapturingLogger) -> None:
+async def test_capacity_that_is_not_served_is_said_once() -> None:
     """D5: one warning, and the daemon is ready."""
-    async with bench(log, kinds=(POD, NODE, CAPACITY)) as world:
+    async with bench(kinds=(POD, NODE, CAPACITY)) as world:
         await world.completed()
 
         suffers = "volumes are placed without a check of the capacity"
@@ -275,19 +265,19 @@ async def test_capacity_that_is_not_served_is_said_once(log: CapturingLogger) ->
         assert world.said() == [("warning", problem)]
 
 
-async def test_capacity_that_may_not_be_read_is_waited_for(log: CapturingLogger) -> None:
+async def test_capacity_that_may_not_be_read_is_waited_for() -> None:
     """D8: it is served, and without it there would be overcommitment."""
     forbidden = {("list", "csistoragecapacities")}
     storage = serves("csistoragecapacities")
-    async with bench(log, kinds=(POD, NODE, CAPACITY), storage=storage, forbidden=forbidden) as world:
+    async with bench(kinds=(POD, NODE, CAPACITY), storage=storage, forbidden=forbidden) as world:
         await world.completed()
 
         problem = "missing permission: list csistoragecapacities in group storage.k8s.io"
         assert world.check.permissions() == problem
 
 
-async def test_a_missing_permission_stays_missing_while_the_server_is_away(log: CapturingLogger) -> None:
-    async with bench(log, forbidden={("create", "pods/binding")}) as world:
+async def test_a_missing_permission_stays_missing_while_the_server_is_away() -> None:
+    async with bench(forbidden={("create", "pods/binding")}) as world:
         await world.completed()
         world.server.trouble = Unavailable("away")
         await world.clock.advance(60)
@@ -296,9 +286,9 @@ async def test_a_missing_permission_stays_missing_while_the_server_is_away(log: 
         assert len(world.said()) == 1
 
 
-async def test_a_server_that_cannot_be_reached_is_logged_by_discovery_alone(log: CapturingLogger) -> None:
+async def test_a_server_that_cannot_be_reached_is_logged_by_discovery_alone() -> None:
     away = Unavailable("cannot connect to 10.0.0.1:6443: Connection refused")
-    async with bench(log, core=away, trouble=away) as world:
+    async with bench(core=away, trouble=away) as world:
         await until(lambda: bool(world.problems()))
         assert world.problems() == [
             "permissions could not be checked: cannot connect to 10.0.0.1:6443: Connection refused"
@@ -320,10 +310,8 @@ async def test_a_server_that_cannot_be_reached_is_logged_by_discovery_alone(log:
         pytest.param(b"<html>", "JSON is malformed", id="a proxy's page"),
     ],
 )
-async def test_failed_reviews_are_one_finding_and_the_daemon_is_ready(
-    log: CapturingLogger, trouble: bytes | ApiError, said: str
-) -> None:
-    async with bench(log, trouble=trouble) as world:
+async def test_failed_reviews_are_one_finding_and_the_daemon_is_ready(trouble: bytes | ApiError, said: str) -> None:
+    async with bench(trouble=trouble) as world:
         await world.completed()
 
         (problem,) = world.problems()
@@ -337,8 +325,8 @@ async def test_failed_reviews_are_one_finding_and_the_daemon_is_ready(
         assert world.problems() == []
 
 
-async def test_a_kind_that_is_not_served_is_named_and_needs_no_permission(log: CapturingLogger) -> None:
-    async with bench(log, kinds=[POD, NODE, SET], core=serves("pods")) as world:
+async def test_a_kind_that_is_not_served_is_named_and_needs_no_permission() -> None:
+    async with bench(kinds=[POD, NODE, SET], core=serves("pods")) as world:
         await world.completed()
 
         assert world.problems() == ["not served: nodes (v1)", "not served: replicasets (apps/v1)"]
@@ -348,8 +336,8 @@ async def test_a_kind_that_is_not_served_is_named_and_needs_no_permission(log: C
         assert {body["spec"]["resourceAttributes"]["resource"] for body in world.server.reviewed()} == {"pods"}
 
 
-async def test_a_kind_that_appears_is_reviewed_then(log: CapturingLogger) -> None:
-    async with bench(log, kinds=[POD, NODE, SET], forbidden={("watch", "replicasets")}) as world:
+async def test_a_kind_that_appears_is_reviewed_then() -> None:
+    async with bench(kinds=[POD, NODE, SET], forbidden={("watch", "replicasets")}) as world:
         await world.completed()
         world.server.by_path["/apis/apps/v1"] = serves("replicasets")
         await world.clock.advance(120)
@@ -357,8 +345,8 @@ async def test_a_kind_that_appears_is_reviewed_then(log: CapturingLogger) -> Non
         assert world.problems() == ["missing permission: watch replicasets in group apps"]
 
 
-async def test_until_discovery_has_answered_nothing_is_known(log: CapturingLogger) -> None:
-    async with bench(log, core=Unavailable("connection refused")) as world:
+async def test_until_discovery_has_answered_nothing_is_known() -> None:
+    async with bench(core=Unavailable("connection refused")) as world:
         await world.clock.advance(5)
 
         assert world.check.kinds_served() == "connection refused"
@@ -366,10 +354,10 @@ async def test_until_discovery_has_answered_nothing_is_known(log: CapturingLogge
         assert len(world.server.reviewed()) == 2
 
 
-async def test_a_standby_without_informers_reports_the_lease(log: CapturingLogger) -> None:
+async def test_a_standby_without_informers_reports_the_lease() -> None:
     """Discovery waits for the lead, and the lead for a permission: that must not be a riddle. Given, it is noticed."""
     forbidden = {("create", "leases")}
-    async with bench(log, core=Unavailable("not called"), lease=LEASE, forbidden=forbidden) as world:
+    async with bench(core=Unavailable("not called"), lease=LEASE, forbidden=forbidden) as world:
         await until(lambda: world.check.findings)
 
         text = "missing permission: create leases in group coordination.k8s.io in namespace kube-system"
