@@ -14,6 +14,7 @@ from scheduler.core.errors import ApiError, NotFound
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import JSON, Query, as_it_is
 from scheduler.kube.writes.api_writer import ApiWriter, LeaseWriter, RbacRule
+from scheduler.kube.writes.profiles import ProfileWriter
 
 
 class LeapingClock:
@@ -238,14 +239,15 @@ class WriteBench:
         self.clock = LeapingClock()
         self.until_s = float("inf")
         self.version = version
+        throttle = Throttle(self.clock, qps=-1)
         self.writer = ApiWriter(
-            self.transport,
-            Throttle(self.clock, qps=-1),
-            self.clock,
-            may_write=lambda: self.clock.now() < self.until_s,
-            claims_version=lambda: self.version,
+            self.transport, throttle, self.clock, may_write=self.may_write, claims_version=lambda: self.version
         )
+        self.profiles = ProfileWriter(self.transport, throttle, self.clock, may_write=self.may_write)
         self.leases = LeaseWriter(self.transport, "ns", "l")
+
+    def may_write(self) -> bool:
+        return self.clock.now() < self.until_s
 
     @property
     def recorded(self) -> list[RecordedRequest]:

@@ -21,9 +21,9 @@ from scheduler.core.errors import (
 )
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, PROFILE_RULES, VOLUME_RULES, ApiWriter, RbacRule
-from scheduler.kube.writes.profiles import PROFILES, ProfileWriter
+from scheduler.kube.writes.profiles import PROFILES
 from tests.support.clock import VirtualClock
-from tests.unit.kube.scripted import Answer, LeapingClock, RecordedRequest, ScriptedTransport, WriteBench as Bench, raw
+from tests.unit.kube.scripted import RecordedRequest, ScriptedTransport, WriteBench as Bench, raw
 
 VOLUME_PATH = "/api/v1/persistentvolumes/v"
 CLAIM_PATH = "/api/v1/namespaces/ns/persistentvolumeclaims/c"
@@ -219,29 +219,23 @@ async def test_a_question_for_events_waits_behind_bindings():
     assert ["PATCH", "GET"] == [recorded.method for recorded in transport.recorded]
 
 
+# -- the status of a profile ------------------------------------------------------------------------------------------
+
 SEEN: dict[str, Any] = {"metadata": {"name": "kubestow", "uid": "u1", "resourceVersion": "7", "labels": {"a": "b"}}}
 STATUS = {"observedGeneration": 3, "inForceGeneration": None}
 
 
-def writer(*answers: Answer, leads: bool = True) -> tuple[ProfileWriter, ScriptedTransport]:
-    transport, clock = ScriptedTransport(answers=list(answers)), LeapingClock()
-    throttle = Throttle(clock, qps=-1, burst=1)
-    return ProfileWriter(transport, throttle, clock, may_write=lambda: leads), transport
-
-
 async def test_only_the_status_is_changed_and_only_of_this_very_state() -> None:
     now = SEEN | {"status": STATUS}
-    write, transport = writer(raw(now))
+    bench = Bench(raw(now))
 
-    assert await write.write_profile_status(SEEN, STATUS) == now
+    assert await bench.profiles.write_profile_status(SEEN, STATUS) == now
 
-    (recorded,) = transport.recorded
     path = "/apis/kubestow.dev/v1alpha1/schedulerprofiles/kubestow/status"
-    assert path == f"{PROFILES}/kubestow/status"
-    assert (recorded.method, recorded.path, recorded.content_type) == ("PATCH", path, "application/merge-patch+json")
-    before = {"uid": "u1", "resourceVersion": "7"}
-    assert recorded.body == {"metadata": before, "status": STATUS}
-    assert PROFILE_RULES == (recorded.rule,)
+    body = {"metadata": {"uid": "u1", "resourceVersion": "7"}, "status": STATUS}
+    patch = RecordedRequest("PATCH", path, {"fieldManager": "kubestow"}, body, "application/merge-patch+json")
+    assert [patch] == bench.recorded
+    assert (path, PROFILE_RULES) == (f"{PROFILES}/kubestow/status", (patch.rule,))
 
 
 @pytest.mark.parametrize(
@@ -253,30 +247,22 @@ async def test_only_the_status_is_changed_and_only_of_this_very_state() -> None:
         pytest.param(TooManyRequests("busy", status=429, retry_after_s=1.0), id="a busy server"),
     ],
 )
-async def test_it_is_sent_once(error: ApiError) -> None:
-    write, transport = writer(error)
-
-    with pytest.raises(type(error)):
-        await write.write_profile_status(SEEN, STATUS)
-
-    assert len(transport.recorded) == 1
-
-
-async def test_a_standby_sends_nothing() -> None:
+async def test_it_is_sent_once_and_not_at_all_by_a_standby(error: ApiError) -> None:
     """The leader writes the same status."""
-    write, transport = writer(leads=False)
-
+    bench = Bench(error)
+    with pytest.raises(type(error)):
+        await bench.profiles.write_profile_status(SEEN, STATUS)
+    bench.until_s = 0
     with pytest.raises(Fenced):
-        await write.write_profile_status(SEEN, STATUS)
+        await bench.profiles.write_profile_status(SEEN, STATUS)
 
-    assert (transport.recorded, write.may_write()) == ([], False)
+    assert (1, False) == (len(bench.recorded), bench.profiles.may_write())
 
 
 @pytest.mark.parametrize("lacking", ["uid", "resourceVersion"])
 async def test_without_anything_to_compare_nothing_is_sent(lacking: str) -> None:
-    write, transport = writer()
-
+    bench = Bench()
     with pytest.raises(Conflict):
-        await write.write_profile_status({"metadata": SEEN["metadata"] | {lacking: ""}}, STATUS)
+        await bench.profiles.write_profile_status({"metadata": SEEN["metadata"] | {lacking: ""}}, STATUS)
 
-    assert transport.recorded == []
+    assert bench.recorded == []

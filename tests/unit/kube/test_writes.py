@@ -405,6 +405,6 @@ async def test_event_series():
     bench = Bench()
     await bench.writer.patch_event_series("ns", "p.1", count=5, last_observed_s=1_700_000_000.000_002)
 
-    (recorded,) = bench.recorded
-    assert "/apis/events.k8s.io/v1/namespaces/ns/events/p.1" == recorded.path
-    assert {"series": {"count": 5, "lastObservedTime": "2023-11-14T22:13:20.000002Z"}} == recorded.body
+    body = {"series": {"count": 5, "lastObservedTime": "2023-11-14T22:13:20.000002Z"}}
+    path, patch = "/apis/events.k8s.io/v1/namespaces/ns/events/p.1", "application/strategic-merge-patch+json"
+    assert [RecordedRequest("PATCH", path, MANAGER, body, patch)] == bench.recorded
