@@ -10,17 +10,13 @@ from scheduler.config.fields import csi_driver, extended_resource, resource_grou
 @pytest.mark.parametrize(
     ("text", "seconds"),
     [
-        ("15s", 15.0),
-        ("1m30s", 90.0),
         ("1h0m0.5s", 3600.5),
-        ("300ms", 0.3),
         (".5s", 0.5),
         ("2.s", 2.0),
         ("-2s", -2.0),
         ("+1h", 3600.0),
         ("0", 0.0),
         ("10us", 0.00001),
-        ("7ns", 7e-9),
         ("1.5h", 5400.0),
     ],
 )

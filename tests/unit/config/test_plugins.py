@@ -76,22 +76,11 @@ def test_the_defaults_are_upstreams() -> None:
     assert resolved.absent == ()
     assert set(resolved.points) == set(POINTS)
     assert resolved.points["filter"][2] == PluginRef("TaintToleration"), "only scores have weights"
-    assert names(resolved, "filter") == [
-        "NodeUnschedulable",
-        "NodeName",
-        "TaintToleration",
-        "NodeAffinity",
-        "NodePorts",
-        "NodeResourcesFit",
-        "VolumeRestrictions",
-        "NodeVolumeLimits",
-        "VolumeBinding",
-        "VolumeZone",
-        "PodTopologySpread",
-        "InterPodAffinity",
-        "DynamicResources",
-        "NodeDeclaredFeatures",
-    ]
+    assert " ".join(names(resolved, "filter")) == (
+        "NodeUnschedulable NodeName TaintToleration NodeAffinity NodePorts NodeResourcesFit VolumeRestrictions"
+        " NodeVolumeLimits VolumeBinding VolumeZone PodTopologySpread InterPodAffinity DynamicResources"
+        " NodeDeclaredFeatures"
+    )
     assert " ".join(f"{ref.name}:{ref.weight}" for ref in resolved.points["score"]) == (
         "TaintToleration:3 NodeAffinity:2 NodeResourcesFit:1 VolumeBinding:1 PodTopologySpread:2 InterPodAffinity:2"
         " DynamicResources:2 NodeResourcesBalancedAllocation:1 ImageLocality:1"
