@@ -114,20 +114,29 @@ async def test_zero_means_the_default():
     await asyncio.gather(*tasks)
 
 
-def with_bindings(count: int) -> RequestsInFlight:
-    requests_in_flight = RequestsInFlight()
-    for _ in range(count):
-        requests_in_flight.urgent_enters()
-    return requests_in_flight
-
-
-def started(requests_in_flight: RequestsInFlight) -> "asyncio.Task[None]":
-    return asyncio.ensure_future(requests_in_flight.event_enters())
-
-
 async def turn() -> None:
     for _ in range(5):
         await asyncio.sleep(0)
+
+
+class Wire:
+    """Requests in flight, and events that want to be sent."""
+
+    def __init__(self, bindings: int, events: int) -> None:
+        self.requests = RequestsInFlight()
+        for _ in range(bindings):
+            self.requests.urgent_enters()
+        self.events = [asyncio.ensure_future(self.requests.event_enters()) for _ in range(events)]
+
+    @property
+    def entered(self) -> int:
+        return sum(event.done() for event in self.events)
+
+
+async def wire(*, bindings: int = BUSY, events: int = 3) -> Wire:
+    made = Wire(bindings, events)
+    await turn()
+    return made
 
 
 @pytest.mark.parametrize(
@@ -139,46 +148,36 @@ async def turn() -> None:
     ],
 )
 async def test_events_enter(bindings, entered):
-    requests_in_flight = with_bindings(bindings)
+    full = await wire(bindings=bindings)
 
-    events = [started(requests_in_flight) for _ in range(3)]
-    await turn()
-
-    assert entered == sum(event.done() for event in events)
-    for event in events:
+    assert entered == full.entered
+    for event in full.events:
         event.cancel()
 
 
 async def test_during_a_burst_one_follows_another():
-    requests_in_flight = with_bindings(BUSY)
-    events = [started(requests_in_flight) for _ in range(3)]
-    await turn()
-
+    full = await wire()
     for done in (1, 2, 3):
-        assert done == sum(event.done() for event in events)
-        requests_in_flight.event_leaves()
+        assert done == full.entered
+        full.requests.event_leaves()
         await turn()
 
 
 async def test_the_end_of_a_burst_lets_all_in():
-    requests_in_flight = with_bindings(BUSY)
-    events = [started(requests_in_flight) for _ in range(5)]
+    full = await wire(events=5)
+    full.requests.urgent_leaves()
     await turn()
 
-    requests_in_flight.urgent_leaves()
-    await turn()
-
-    assert all(event.done() for event in events)
+    assert 5 == full.entered
 
 
 async def test_one_that_gives_up_does_not_take_the_turn_with_it():
-    requests_in_flight = with_bindings(BUSY)
-    first, second, third = (started(requests_in_flight) for _ in range(3))
-    await turn()
+    full = await wire()
+    first, second, third = full.events
     second.cancel()
     await turn()
 
-    requests_in_flight.event_leaves()
+    full.requests.event_leaves()
     await turn()
 
     assert (first.done(), second.cancelled(), third.done()) == (True, True, True)
