@@ -184,10 +184,12 @@ class World:
             member.task.cancel()
         await asyncio.gather(*(member.task for member in self.members), return_exceptions=True)
 
-    async def join(self, name: str, **more: Any) -> Member:
-        """A candidate that has had its first try."""
+    async def join(self, name: str, *, trouble: dict[str, Any] | None = None, **more: Any) -> Member:
+        """A candidate that has had its first try, in which it may have had trouble."""
         member = Member(self.server, self.clock, name, **more)
         self.members.append(member)
+        if trouble:
+            member.suffers(**trouble)
         await self.clock.advance(0)
         return member
 

@@ -24,6 +24,7 @@ from scheduler.kube.resources import (
     ServedKind,
     with_capacity,
 )
+from tests.support.volumebuilders import a_capacity
 from tests.unit.kube.scripted import ABSENT, Answer, Hang, LeapingClock, ScriptedTransport, Step, picture, raw, serves
 from tests.unit.kube.test_reflector import Mirror
 
@@ -31,9 +32,7 @@ BETA = ServedKind("/apis/storage.k8s.io/v1beta1/csistoragecapacities", "v1beta1"
 GA = ServedKind("/apis/storage.k8s.io/v1/csistoragecapacities", "v1")
 
 
-def capacity(name: str, version: str, room: str = "1Gi") -> dict[str, object]:
-    metadata = {"name": name, "namespace": "ns", "uid": f"u-{name}", "resourceVersion": version}
-    return {"metadata": metadata, "storageClassName": "s", "capacity": room}
+CAPACITY_A = a_capacity("a", "s", "1Gi", ns="ns").uid("u-a").resource_version("1").obj()
 
 
 class Moving(Mirror):
@@ -71,7 +70,7 @@ class Moving(Mirror):
 async def test_a_failed_discovery_does_not_mean_that_the_kind_is_gone() -> None:
     """D2: a discovery that fails says nothing about what is served; it is repeated soon."""
     unanswered = DiscoveryFailed({"storage.k8s.io/v1": "apiservice down"}, {})
-    mirror = Moving([picture(capacity("a", "1"))], [ABSENT], [ABSENT], [Hang()], places=[unanswered, BETA])
+    mirror = Moving([picture(CAPACITY_A)], [ABSENT], [ABSENT], [Hang()], places=[unanswered, BETA])
     await mirror.run_through(4)
 
     assert mirror.told == [("add", "ns/a"), True]
@@ -83,7 +82,7 @@ async def test_a_failed_discovery_does_not_mean_that_the_kind_is_gone() -> None:
 async def test_forbidden_is_not_absent() -> None:
     """D8: no discovery and no callback; the request is retried."""
     forbidden = Forbidden("csistoragecapacities is forbidden", status=403)
-    mirror = Moving([forbidden], [forbidden], [picture(capacity("a", "1")), Hang()], places=[])
+    mirror = Moving([forbidden], [forbidden], [picture(CAPACITY_A), Hang()], places=[])
     await mirror.run_through(3)
 
     assert mirror.told == [("add", "ns/a"), True]

@@ -11,7 +11,7 @@ from scheduler.api.meta import micros
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, TooManyRequests, Unavailable
 from scheduler.kube.leader_election import Elector, LeaseTiming
 from scheduler.kube.writes.api_writer import LeaseWriter
-from tests.unit.kube.leases import NEVER_S, Line, Member, World
+from tests.unit.kube.leases import NEVER_S, Line, World
 
 LONGEST_WAIT_S = 2 * 2.2
 """Between two tries of a candidate: the retry period and 120 % of it."""
@@ -117,10 +117,7 @@ async def test_an_edit_of_labels_does_not_prolong_the_lease(world):
     ],
 )
 async def test_trouble_delays_a_candidate(world, trouble, transitions):
-    member = Member(world.server, world.clock, "a")
-    world.members.append(member)
-    member.suffers(**trouble)
-    await world.clock.advance(0)
+    member = await world.join("a", trouble=trouble)
     assert not member.leads()
     await world.clock.advance(30)
 
@@ -130,10 +127,7 @@ async def test_trouble_delays_a_candidate(world, trouble, transitions):
 
 async def test_the_answer_of_a_takeover_is_lost(world):
     world.put("", leaseTransitions=4)
-    member = Member(world.server, world.clock, "a")
-    world.members.append(member)
-    member.suffers(verb="patch", refusal=LOST, is_done=True)
-    await world.clock.advance(0)
+    member = await world.join("a", trouble={"verb": "patch", "refusal": LOST, "is_done": True})
     began = world.spec()["acquireTime"]
     assert not member.leads()
     await world.clock.advance(2)
@@ -250,9 +244,7 @@ async def test_a_leader_that_cannot_renew_stops_at_the_deadline(world, trouble, 
 
 
 async def test_the_deadline_counts_from_when_the_renewal_was_sent(world):
-    member = Member(world.server, world.clock, "a")
-    world.members.append(member)
-    member.suffers(verb="create", back_s=4)
+    member = await world.join("a", trouble={"verb": "create", "back_s": 4})
     await world.clock.advance(4)
     assert 4 == member.led_at
     member.suffers(refusal=AWAY, times=10**6)
@@ -338,10 +330,7 @@ async def test_a_standby_that_leaves_writes_nothing(world):
 
 async def test_a_candidate_that_leaves_gives_back_what_it_may_have_got(world):
     """The answer of its creation never came."""
-    member = Member(world.server, world.clock, "a")
-    world.members.append(member)
-    member.suffers(verb="create", refusal=LOST, is_done=True)
-    await world.clock.advance(0)
+    member = await world.join("a", trouble={"verb": "create", "refusal": LOST, "is_done": True})
     await member.leave()
 
     assert "" == world.spec()["holderIdentity"]

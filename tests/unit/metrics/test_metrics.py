@@ -101,6 +101,11 @@ def samples(metrics: Metrics) -> dict[tuple[str, frozenset[tuple[str, str]]], fl
     }
 
 
+def value(metrics: Metrics, name: str, /, **labels: str) -> float | None:
+    """What a scrape shows of one series."""
+    return samples(metrics).get((name, frozenset(labels.items())))
+
+
 @pytest.mark.parametrize(
     ("name", "first", "last", "count"),
     [
@@ -133,22 +138,18 @@ def test_many_attempts_share_a_label(attempts: int, label: str) -> None:
     metrics = Metrics(process=False)
     metrics.scheduled(attempts, 1.0)
 
-    assert (
-        samples(metrics)["scheduler_pod_scheduling_sli_duration_seconds_count", frozenset({("attempts", label)})] == 1
-    )
+    assert value(metrics, "scheduler_pod_scheduling_sli_duration_seconds_count", attempts=label) == 1
 
 
 def test_gauges_are_read_at_each_scrape() -> None:
     metrics, sizes = Metrics(process=False), {"active": 1}
     metrics.sources.pending = lambda: dict(sizes)
-    key = ("scheduler_pending_pods", frozenset({("queue", "active")}))
 
-    assert samples(metrics)[key] == 1
+    assert value(metrics, "scheduler_pending_pods", queue="active") == 1
     sizes["active"] = 2
     metrics.sample()
     sizes["active"] = 3
-    assert samples(metrics)[key] == 2
-    assert samples(metrics)[key] == 3
+    assert [value(metrics, "scheduler_pending_pods", queue="active") for _ in range(2)] == [2, 3]
 
 
 def test_no_created_series_and_two_daemons_do_not_meet() -> None:
@@ -166,22 +167,16 @@ def test_the_gauges_of_leader_election(lease: str) -> None:
     metrics, leads = Metrics(process=False), [False]
     assert not [name for name, _ in samples(metrics) if "lead" in name]
     metrics.sources.may_write, metrics.sources.lease = lambda: leads[0], lease
-    before = samples(metrics)
-    leads[0] = True
-    after = samples(metrics)
-
-    ours: tuple[str, frozenset[tuple[str, str]]] = ("kubestow_leading", frozenset())
-    theirs = ("leader_election_master_status", frozenset({("name", lease)}))
-    assert (before[ours], after[ours]) == (0, 1)
-    assert (before.get(theirs), after.get(theirs)) == ((0, 1) if lease else (None, None))
+    for leads[0] in (False, True):
+        assert value(metrics, "kubestow_leading") == leads[0]
+        assert value(metrics, "leader_election_master_status", name=lease) == (leads[0] if lease else None)
 
 
 def test_a_kind_that_is_not_served_is_not_silent() -> None:
-    shown = samples(used())
+    metrics = used()
+    names = ("kubestow_watch_silent_seconds", "kubestow_watch_down_seconds", "kubestow_watch_decode_errors_total")
 
-    assert ("kubestow_watch_silent_seconds", frozenset({("kind", "DeviceTaintRule")})) not in shown
-    assert ("kubestow_watch_down_seconds", frozenset({("kind", "DeviceTaintRule")})) not in shown
-    assert shown["kubestow_watch_decode_errors_total", frozenset({("kind", "DeviceTaintRule")})] == 0
+    assert [value(metrics, name, kind="DeviceTaintRule") for name in names] == [None, None, 0]
 
 
 def test_what_was_not_checked_is_not_said_to_be_fine() -> None:
@@ -195,24 +190,21 @@ def test_what_was_not_checked_is_not_said_to_be_fine() -> None:
 def test_zeros_from_the_start() -> None:
     metrics = Metrics(process=False)
     metrics.expect(["kubestow", "other"])
-    shown = samples(metrics)
 
     for profile in ("kubestow", "other"):
-        assert shown["scheduler_schedule_attempts_total", frozenset({("result", "error"), ("profile", profile)})] == 0
-        refusal = frozenset({("reason", "OutOfcpu"), ("profile", profile)})
-        assert shown["kubestow_admission_rejections_total", refusal] == 0
-    assert shown["kubestow_binding_conflicts_total", frozenset({("kind", "node")})] == 0
-    assert shown["kubestow_volume_write_conflicts_total", frozenset({("resource", "PersistentVolume")})] == 0
+        assert value(metrics, "scheduler_schedule_attempts_total", result="error", profile=profile) == 0
+        assert value(metrics, "kubestow_admission_rejections_total", reason="OutOfcpu", profile=profile) == 0
+    assert value(metrics, "kubestow_binding_conflicts_total", kind="node") == 0
+    assert value(metrics, "kubestow_volume_write_conflicts_total", resource="PersistentVolume") == 0
 
 
 def test_requests_have_the_names_of_client_go() -> None:
-    shown = samples(used())
-    host = ("host", "api:6443")
+    metrics, host = used(), "api:6443"
 
-    assert shown["rest_client_requests_total", frozenset({("code", "409"), ("method", "PATCH"), host})] == 1
-    assert shown["rest_client_requests_total", frozenset({("code", "<error>"), ("method", "GET"), host})] == 1
-    assert shown["rest_client_request_duration_seconds_sum", frozenset({("verb", "PATCH"), host})] == 0.02
-    assert ("rest_client_request_duration_seconds_count", frozenset({("verb", "GET"), host})) not in shown
+    assert value(metrics, "rest_client_requests_total", code="409", method="PATCH", host=host) == 1
+    assert value(metrics, "rest_client_requests_total", code="<error>", method="GET", host=host) == 1
+    assert value(metrics, "rest_client_request_duration_seconds_sum", verb="PATCH", host=host) == 0.02
+    assert value(metrics, "rest_client_request_duration_seconds_count", verb="GET", host=host) is None
 
 
 def test_the_binder_cache_is_a_family_without_samples() -> None:

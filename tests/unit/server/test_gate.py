@@ -47,12 +47,8 @@ def status(refusal: Refusal | None) -> tuple[int, str, str]:
     assert refusal is not None
     assert refusal.is_json
     body = json.loads(refusal.text)
-    assert (body["kind"], body["apiVersion"], body["status"], body["code"]) == (
-        "Status",
-        "v1",
-        "Failure",
-        refusal.status,
-    )
+    fixed = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": refusal.status}
+    assert fixed.items() <= body.items()
     return refusal.status, body["reason"], body["message"]
 
 
@@ -123,19 +119,17 @@ async def test_system_masters_need_no_review() -> None:
     assert server.asked == []
 
 
-@pytest.mark.parametrize("token", ["zoe", "é", "a\udcff"])
-async def test_a_wrong_token(token: str) -> None:
-    server = Server(permits=("system:anonymous",))
+@pytest.mark.parametrize(
+    ("token", "known"),
+    [("zoe", ("ann",)), ("é", ("ann",)), ("a\udcff", ("ann",)), ("ann", GONE)],
+    ids=["another token", "not ASCII", "half a character", "it cannot be reviewed"],
+)
+async def test_a_token_without_a_user(token: str, known: Any) -> None:
+    """401 as upstream, also where the review fails: the user is unknown."""
+    server = Server(known=known, permits=("system:anonymous",))
 
     assert status(await RequestGate(server, ALWAYS_ALLOWED).refuses(attributes(token=token))) == UNAUTHORIZED
     assert server.asked == []
-
-
-async def test_a_token_that_cannot_be_reviewed() -> None:
-    """401 as upstream, because the user is unknown."""
-    assert (
-        status(await RequestGate(Server(known=GONE), ALWAYS_ALLOWED).refuses(attributes(token="ann"))) == UNAUTHORIZED
-    )
 
 
 async def test_a_permission_that_cannot_be_reviewed() -> None:
@@ -213,10 +207,6 @@ def test_the_user_of_a_certificate(names: list[tuple[str, str]], user: tuple[str
         assert len(found.extra[0][1][0]) == len(fingerprint)
 
 
-def test_no_tls_no_certificate() -> None:
-    assert certified(None, NOON_S) is None
-
-
 async def test_a_certificate_that_expires_while_its_connection_lasts() -> None:
     """It names no user from then on: the answer is 401, unless a token is valid. Open paths stay open."""
     ann = Shown(("commonName", "ann"))
@@ -228,6 +218,7 @@ async def test_a_certificate_that_expires_while_its_connection_lasts() -> None:
     assert status(await gate.refuses(attributes(certificate=late))) == UNAUTHORIZED
     assert await gate.refuses(attributes(certificate=late, token="zoe")) is None
     assert await gate.refuses(attributes("/livez", certificate=late)) is None
+    assert certified(None, NOON_S) is None, "without TLS"
 
 
 @pytest.mark.parametrize("groups", [(), ("dev",)])

@@ -140,27 +140,19 @@ def test_versions_below_the_minimum_are_not_spoken() -> None:
         shaken(served.front, old)
 
 
-def _key_of_another(files: Files) -> None:
-    files.key.write_bytes(Authority("x").issues("localhost").key)
+NO_KEY = b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n"
 
 
-def _gone(files: Files) -> None:
-    files.cert.unlink()
-
-
-def _empty(files: Files) -> None:
-    files.cert.write_bytes(b"")
-
-
-def _garbage(files: Files) -> None:
-    files.key.write_bytes(b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n")
-
-
-def _locked(files: Files) -> None:
-    files.key.write_bytes(Authority("x").issues("localhost", password=b"secret").key)
-
-
-@pytest.mark.parametrize("spoil", [_key_of_another, _gone, _empty, _garbage, _locked], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda f: f.key.write_bytes(Authority("x").issues("localhost").key), id="the key of another"),
+        pytest.param(lambda f: f.key.write_bytes(Authority("x").issues("localhost", password=b"s").key), id="locked"),
+        pytest.param(lambda f: f.key.write_bytes(NO_KEY), id="garbage for a key"),
+        pytest.param(lambda f: f.cert.write_bytes(b""), id="an empty certificate"),
+        pytest.param(lambda f: f.cert.unlink(), id="no certificate"),
+    ],
+)
 def test_a_broken_pair_changes_nothing(tmp_path: Path, spoil: Callable[[Files], None]) -> None:
     authority = Authority("one")
     files = Files(tmp_path, authority.issues("localhost"))
