@@ -41,10 +41,6 @@ def test_what_flags_change(flags: dict[str, bool], changed: set[str]) -> None:
 @pytest.mark.parametrize(
     ("flags", "said"),
     [
-        (
-            {"DynamicResourceAllocation": False},
-            "cannot set feature gate DynamicResourceAllocation to false, feature is locked to true",
-        ),
         ({"DRAAdminAccess": False}, "cannot set feature gate DRAAdminAccess to false, feature is locked to true"),
         (
             {"DRAResourceClaimDeviceStatus": False},

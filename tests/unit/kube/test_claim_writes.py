@@ -99,51 +99,45 @@ EVERY = [
 
 
 @pytest.mark.parametrize(
-    ("write", "path", "content_type", "body"),
+    ("write", "subresource", "body"),
     [
         pytest.param(
             CHANGES[0].values[0],
-            PATH,
-            JSON,
+            "",
             [*UNCHANGED, {"op": "add", "path": "/metadata/finalizers", "value": ["x.y/z", FINALIZER]}],
             id="protect: other finalizers stay",
         ),
         pytest.param(
             CHANGES[1].values[0],
-            f"{PATH}/status",
-            JSON,
+            "/status",
             [
                 *UNCHANGED,
                 {"op": "add", "path": "/status/allocation", "value": {"devices": {"results": [RESULT]}}},
-                {"op": "add", "path": "/status/reservedFor", "value": [{"resource": "pods", "name": "p", "uid": "u1"}]},
+                {"op": "add", "path": "/status/reservedFor", "value": [AS_SENT]},
             ],
             id="allocate: devices and the first user in one write",
         ),
         pytest.param(
             CHANGES[2].values[0],
-            f"{PATH}/status",
-            JSON,
+            "/status",
             [*UNCHANGED, {"op": "replace", "path": "/status/reservedFor/1", "value": AS_SENT}],
             id="reserve: the user is there already",
         ),
         pytest.param(
             lambda w, c: w.device_claims.reserve_claim(c, OTHER),
-            f"{PATH}/status",
-            JSON,
+            "/status",
             [*UNCHANGED, {"op": "add", "path": "/status/reservedFor/-", "value": AS_SENT | {"uid": "u9"}}],
             id="reserve: another user",
         ),
         pytest.param(
             lambda w, c: w.device_claims.reserve_claim(claim(), USER),
-            f"{PATH}/status",
-            JSON,
+            "/status",
             [*UNCHANGED, {"op": "add", "path": "/status/reservedFor", "value": [AS_SENT]}],
             id="reserve: the first user",
         ),
         pytest.param(
             ANSWERING[4].values[0],
-            f"{PATH}/status",
-            JSON,
+            "/status",
             [
                 {"op": "test", "path": "/metadata/uid", "value": "u-c"},
                 {"op": "test", "path": "/status/reservedFor/1/uid", "value": "u1"},
@@ -153,20 +147,20 @@ EVERY = [
         ),
         pytest.param(
             CHANGES[3].values[0],
-            f"{PATH}/status",
-            MERGE,
+            "/status",
             {"metadata": SEEN, "status": {"allocation": None, "reservedFor": None, "devices": None}},
             id="deallocate",
         ),
     ],
 )
 @pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
-async def test_changes(write, path, content_type, body, version):
+async def test_changes(write, subresource, body, version):
     """The fields that are meant, their preconditions, and nothing else; where the server has claims."""
     bench = Bench(WRITTEN, version=version)
     written = await write(bench.writer, claim("u0", "u1", finalizers=["x.y/z"]))
 
-    where = path.replace("/v1/", f"/{version}/", 1)
+    where = PATH.replace("/v1/", f"/{version}/", 1) + subresource
+    content_type = JSON if isinstance(body, list) else MERGE
     assert [RecordedRequest("PATCH", where, {"fieldManager": "kubestow"}, body, content_type)] == bench.recorded
     assert isinstance(written, ResourceClaim)
     assert "c" == written.metadata.name

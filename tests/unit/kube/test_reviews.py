@@ -100,7 +100,7 @@ async def test_the_body_of_a_subject_access_review() -> None:
         pytest.param(token_of("ann"), {"token_s": 0}, 0, id="known, without a lifetime"),
     ],
 )
-async def test_how_long_a_token_counts(answer: bytes, lifetimes: dict[str, float], counts_s: float) -> None:
+async def test_how_long_a_token_counts(answer: bytes, lifetimes: dict[str, Any], counts_s: float) -> None:
     """As in kube-scheduler: ten seconds, and an error is not cached."""
     world = bench(answer, answer, answer, **lifetimes)
     await world.reviews.user_of("t")

@@ -48,7 +48,7 @@ def claim(**metadata: object) -> PersistentVolumeClaim:
     return from_manifest(PersistentVolumeClaim, CLAIM | {"metadata": CLAIM["metadata"] | metadata})
 
 
-WRITES = [
+WRITES: Any = [
     pytest.param(lambda writer: writer.prebind_volume(volume(), claim(), marks=True), id="volume"),
     pytest.param(lambda writer: writer.select_node(claim(), "n1"), id="selected node"),
     pytest.param(lambda writer: writer.clear_selected_node(claim()), id="no selected node"),

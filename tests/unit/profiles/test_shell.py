@@ -85,6 +85,11 @@ class Stand:
         return next(float(line.split()[1]) for line in lines if line.startswith(f"{name} "))
 
 
+async def nothing() -> list[asyncio.Task[None]]:
+    """A start that fails."""
+    raise ValueError("no")
+
+
 async def until(holds: Callable[[], object]) -> None:
     """Wait for threads."""
     async with asyncio.timeout(60):
@@ -155,9 +160,6 @@ async def test_pauses_double(monkeypatch: pytest.MonkeyPatch) -> None:
         slept.append(delay_s)
         await asyncio.sleep(0)
 
-    async def nothing() -> list[asyncio.Task[None]]:
-        raise ValueError("no")
-
     stand.spawn = nothing
     monkeypatch.setattr(stand.shell, "_clock", SimpleNamespace(now=stand.clock.now, sleep=sleep))
     running = asyncio.ensure_future(stand.shell.run())
@@ -188,9 +190,6 @@ async def test_a_session_that_cannot_be_closed_does_not_end_the_shell(monkeypatc
     class Stuck(SharedSession):
         async def close(self) -> None:
             raise OSError("cannot be closed")
-
-    async def nothing() -> list[asyncio.Task[None]]:
-        raise ValueError("no")
 
     stand.spawn = nothing
     monkeypatch.setattr(stand.shell, "_shared_session", lambda: Stuck(Settings("http://api"), stand.transport))
