@@ -17,16 +17,12 @@ STRATEGIES = '"LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"'
 EXAMPLES = HERE.parents[2] / "examples" / "config"
 
 
-def test_nothing_said_is_the_default() -> None:
-    assert read({}) == default()
-    assert [p.scheduler_name for p in default().profiles] == ["kubestow"]
-
-
 def test_the_defaults() -> None:
     """The values of §6.1; our lease is never kube-scheduler's. Made in code, a configuration has no leader election."""
     assert Configuration().leader_election.leader_elect is False
     configuration = default()
 
+    assert [profile.scheduler_name for profile in configuration.profiles] == ["kubestow"]
     assert configuration.parallelism == 16
     assert configuration.client_connection == ClientConnection(kubeconfig="", qps=50.0, burst=100)
     assert configuration.leader_election == LeaderElection(
@@ -43,6 +39,32 @@ def test_the_defaults() -> None:
     assert configuration.extenders == ()
     assert configuration.delay_cache_until_active is False
     assert configuration.enable_profiling is True
+
+
+ZEROS = {
+    "clientConnection": {"kubeconfig": "", "qps": 0, "burst": 0, "contentType": ""},
+    "leaderElection": {
+        "leaseDuration": "0s",
+        "renewDeadline": "0s",
+        "retryPeriod": "0s",
+        "resourceLock": "",
+        "resourceName": "",
+        "resourceNamespace": "",
+    },
+    "profiles": [],
+}
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param({}, id="nothing"),
+        pytest.param(dict.fromkeys(("parallelism", "clientConnection", "profiles", "extenders")), id="null"),
+        pytest.param(ZEROS, id="Go's zero values, which generated documents spell out"),
+    ],
+)
+def test_what_means_the_default(document: dict[str, Any]) -> None:
+    assert read(document) == default()
 
 
 def test_everything_said_is_kept() -> None:
@@ -169,31 +191,6 @@ def test_what_is_no_configuration(text: str, said: str) -> None:
         parse(text, source="test")
 
     assert str(broken.value) == said
-
-
-def test_null_means_absent() -> None:
-    """As upstream: a field without value has its default."""
-    assert read({"parallelism": None, "clientConnection": None, "profiles": None, "extenders": None}) == default()
-
-
-def test_zero_means_default_where_upstream_says_so() -> None:
-    """Generated documents spell out Go's zero values."""
-    configuration = read(
-        {
-            "clientConnection": {"kubeconfig": "", "qps": 0, "burst": 0, "contentType": ""},
-            "leaderElection": {
-                "leaseDuration": "0s",
-                "renewDeadline": "0s",
-                "retryPeriod": "0s",
-                "resourceLock": "",
-                "resourceName": "",
-                "resourceNamespace": "",
-            },
-            "profiles": [],
-        }
-    )
-
-    assert configuration == default()
 
 
 def test_fields_without_effect_are_listed() -> None:
