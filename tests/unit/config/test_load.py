@@ -119,7 +119,7 @@ MISTAKES = table("""
 # no initial backoff
 {"podInitialBackoffSeconds": 0}
 - podInitialBackoffSeconds: Invalid value: 0: must be greater than 0
-# 215 no maximum backoff
+# no maximum backoff
 {"podMaxBackoffSeconds": 0}
 - podMaxBackoffSeconds: Invalid value: 0: must be greater than or equal to PodInitialBackoffSeconds
 # negative burst
@@ -140,7 +140,7 @@ MISTAKES = table("""
 # case counts
 {"Parallelism": 5}
 - Parallelism: unknown field, did you mean "parallelism"?
-# 210 an unknown field, even without value
+# an unknown field, even without value
 {"zzz": null}
 - zzz: unknown field
 # a flag that is no field
@@ -151,6 +151,7 @@ MISTAKES = table("""
 
 @pytest.mark.parametrize(("document", "said"), MISTAKES)
 def test_mistakes_at_the_top(document: dict[str, Any], said: list[str]) -> None:
+    """210, 215: each mistake has the path of its field."""
     assert mistakes(document) == said
 
 

@@ -47,6 +47,7 @@ class Reviewer(ScriptedTransport):
     async def _answer(self, recorded: RecordedRequest) -> bytes:
         if recorded.path != REVIEWS:
             return await super()._answer(recorded)
+        assert recorded.body["kind"] == "SelfSubjectAccessReview"
         self.recorded.append(recorded)
         self.under_way += 1
         self.most_under_way = max(self.most_under_way, self.under_way)
@@ -61,7 +62,8 @@ class Reviewer(ScriptedTransport):
         return msgspec.json.encode({"status": {"allowed": (wanted["verb"], resource) not in self.forbidden}})
 
     def reviewed(self) -> list[Any]:
-        return [recorded.body for recorded in self.recorded if recorded.path == REVIEWS]
+        """The attributes that were reviewed."""
+        return [recorded.body["spec"]["resourceAttributes"] for recorded in self.recorded if recorded.path == REVIEWS]
 
 
 @dataclass
@@ -121,8 +123,7 @@ async def test_every_permission_is_reviewed_once() -> None:
     async with bench(writes=[BIND, EVENT]) as world:
         await asyncio.wait_for(world.running, 60)
 
-        assert all(body["kind"] == "SelfSubjectAccessReview" for body in world.server.reviewed())
-        assert [body["spec"]["resourceAttributes"] for body in world.server.reviewed()] == [
+        assert world.server.reviewed() == [
             {"resource": "pods", "verb": "get"},
             {"resource": "pods", "subresource": "binding", "verb": "create"},
             {"group": "events.k8s.io", "resource": "events", "verb": "create"},
@@ -141,7 +142,7 @@ async def test_permissions_on_the_lease_are_reviewed_in_its_namespace() -> None:
         await asyncio.wait_for(world.running, 60)
 
         here = {"namespace": "kube-system", "group": "coordination.k8s.io", "resource": "leases"}
-        assert [body["spec"]["resourceAttributes"] for body in world.server.reviewed()][1:4] == [
+        assert world.server.reviewed()[1:4] == [
             {**here, "verb": "create"},
             {**here, "verb": "get", "name": "kubestow"},
             {**here, "verb": "patch", "name": "kubestow"},
@@ -240,7 +241,7 @@ async def test_permissions_of_the_endpoints_are_optional() -> None:
         await world.completed()
 
         name = {"namespace": "kube-system", "name": "extension-apiserver-authentication"}
-        assert [body["spec"]["resourceAttributes"] for body in world.server.reviewed()][1:4] == [
+        assert world.server.reviewed()[1:4] == [
             {"verb": "create", "group": "authentication.k8s.io", "resource": "tokenreviews"},
             {"verb": "create", "group": "authorization.k8s.io", "resource": "subjectaccessreviews"},
             {"verb": "get", "resource": "configmaps", **name},
@@ -333,7 +334,7 @@ async def test_a_kind_that_is_not_served_is_named_and_needs_no_permission() -> N
         assert world.check.kinds_served() == "not served: nodes (v1)"
         assert world.check.permissions() is None
         assert world.said() == [("error", "not served: nodes (v1)"), ("warning", "not served: replicasets (apps/v1)")]
-        assert {body["spec"]["resourceAttributes"]["resource"] for body in world.server.reviewed()} == {"pods"}
+        assert {each["resource"] for each in world.server.reviewed()} == {"pods"}
 
 
 async def test_a_kind_that_appears_is_reviewed_then() -> None:
