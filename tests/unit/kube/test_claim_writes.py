@@ -284,12 +284,12 @@ async def test_the_status_of_the_pod_is_written():
     assert [RecordedRequest("PATCH", path, {"fieldManager": "kubestow"}, body, STRATEGIC)] == bench.recorded
 
 
-def _others(writes: list[Any]) -> Any:
+def _without_claim(writes: list[Any]) -> Any:
     """Writes that take no claim for devices, called like those that do."""
     return [pytest.param(lambda writer, _, write=each.values[0]: write(writer), id=each.id) for each in writes]
 
 
-VOLUMES = _others(VOLUME_WRITES)
+VOLUMES = _without_claim(VOLUME_WRITES)
 HELD = claim("u1", finalizers=[FINALIZER])
 """With the user and the finalizer that the writes below remove."""
 
@@ -506,7 +506,7 @@ async def test_an_answer_that_cannot_be_read(write):
     assert "$.spec" in written.why
 
 
-@pytest.mark.parametrize("write", [*EVERY, *VOLUMES, *_others(FENCED_WRITES)])
+@pytest.mark.parametrize("write", [*EVERY, *VOLUMES, *_without_claim(FENCED_WRITES)])
 @pytest.mark.parametrize("is_late", [False, True])
 async def test_behind_the_fence_nothing_leaves(write, is_late):
     """Also when the fence falls late: the transport may have to connect first, or to renew its credentials."""
