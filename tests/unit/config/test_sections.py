@@ -116,11 +116,6 @@ def test_flags_make_mistakes_too() -> None:
 EXTENDERS = table("""
 # none
 []
-# a good one
-[{"urlPrefix": "https://a/b", "filterVerb": "filter", "preemptVerb": "preempt", "prioritizeVerb": "prioritize",
-"weight": 5, "bindVerb": "bind", "enableHTTPS": true, "tlsConfig": {"insecure": false, "serverName": "a", "caData":
-"Y2E=", "certFile": "/c", "keyFile": "/k"}, "httpTimeout": "3s", "nodeCacheCapable": true, "managedResources":
-[{"name": "example.com/foo", "ignoredByScheduler": true}], "ignorable": true}]
 # it scores without weight
 [{"prioritizeVerb": "p"}]
 - extenders[0].weight: Invalid value: 0: must have a positive weight applied to it
@@ -187,7 +182,7 @@ def test_an_extender_is_read() -> None:
                     "weight": 3,
                     "bindVerb": "b",
                     "enableHTTPS": True,
-                    "tlsConfig": {"serverName": "a", "caData": "Y2E="},
+                    "tlsConfig": {"serverName": "a", "caData": "Y2E=", "certFile": "/c", "keyFile": "/k"},
                     "httpTimeout": "100ms",
                     "nodeCacheCapable": True,
                     "managedResources": [{"name": "a.b/c", "ignoredByScheduler": True}],
@@ -206,7 +201,7 @@ def test_an_extender_is_read() -> None:
         weight=3,
         bind_verb="b",
         enable_https=True,
-        tls=ExtenderTls(server_name="a", ca_data=b"ca"),
+        tls=ExtenderTls(server_name="a", ca_data=b"ca", cert_file="/c", key_file="/k"),
         http_timeout_s=0.1,
         node_cache_capable=True,
         managed_resources=(ManagedResource("a.b/c", True),),
