@@ -73,7 +73,8 @@ def test_defaults(started: list[RunOptions]) -> None:
     secure = started[0].secure
     assert secure is not None
     assert (secure.host, secure.port, secure.cert_file) == ("0.0.0.0", 10259, "")
-    assert "/livez/*" in secure.always_allow_paths
+    assert (secure.shares_port, secure.cipher_suites, "/livez/*" in secure.always_allow_paths) == (False, (), True)
+    assert (started[0].csi_storage_capacity_api_version, started[0].scheduler_profiles) == ("auto", True)
 
 
 def test_uvloop_is_the_default_loop(monkeypatch: pytest.MonkeyPatch, started: list[RunOptions]) -> None:

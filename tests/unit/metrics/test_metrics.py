@@ -337,6 +337,7 @@ def test_the_page_is_what_the_code_says() -> None:
 
 def test_nothing_is_shown_that_is_not_described() -> None:
     described = {each.name: each for each in ALL}
+    assert len(described) == len(ALL), "names are unique"
     for family in text_string_to_metric_families(used().render().decode()):
         name = f"{family.name}_total" if family.type == "counter" else family.name
         each = described[name]

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.config.dump import to_document
+from scheduler.core.errors import Unavailable
 from scheduler.profiles.reconciler import FAILED, IN_FORCE, INVALID, WAITING, ProfileVerdict
 from tests.unit.profiles.reloads import OURS, Reloaded, weight, witness
 
@@ -239,6 +240,47 @@ async def test_other_profiles_keep_their_plugins_and_waiting_pods(monkeypatch: p
 # -- pods during a change --------------------------------------------------------------------------------------------
 
 
+async def test_pods_in_backoff_stay_there(sched: Reloaded) -> None:
+    sched.node("n1")
+    await failed_to_bind(sched, "p")
+
+    await sched.wished(witness())
+    assert sched.places() == {"p": "error backoff"}
+
+    await sched.later(5)
+    assert sched.history.bound["p"] is sched.witness()
+
+
+async def failed_to_bind(sched: Reloaded, name: str) -> None:
+    """Let the binding fail once."""
+
+    def down(_pod: object, _node: object) -> None:
+        sched.writer.on_bind = None
+        raise Unavailable("down")
+
+    sched.writer.on_bind = down
+    sched.pod(name)
+    await sched.settle()
+
+
+async def test_a_pod_in_flight_is_tried_again(sched: Reloaded) -> None:
+    sched.node("n1")
+    await sched.wished(witness(waits=["p"]))
+    sched.pod("p")
+    await sched.settle()
+    old = sched.witness()
+    assert (sched.places()["p"], old.held) == ("in flight", {"uid-p"})
+
+    await sched.wished(witness())
+    assert old.held == {"uid-p"}
+    sched.parts.binder.permits.reject("uid-p", "Witness", "no")
+    await sched.settle()
+    assert old.held == set()
+    await sched.later(5)
+
+    assert sched.history.bound["p"] is sched.witness()
+
+
 async def test_a_binding_ends_with_the_plugins_that_it_began_with(sched: Reloaded) -> None:
     sched.node("n1")
     sched.writer.hold = asyncio.Event()
@@ -255,6 +297,22 @@ async def test_a_binding_ends_with_the_plugins_that_it_began_with(sched: Reloade
 
     assert sched.history.bound == {"old": before, "new": sched.witness()}
     assert before is not sched.witness()
+
+
+async def test_a_binding_that_fails_unreserves_the_old_plugins(sched: Reloaded) -> None:
+    sched.node("n1")
+    sched.writer.turn_hold = asyncio.Event()
+    await failed_to_bind(sched, "p")
+    before = sched.witness()
+    assert (before.held, sched.places()) == ({"uid-p"}, {})
+
+    await sched.wished(witness())
+    sched.writer.turn_hold.set()
+    await sched.settle()
+    assert (before.held, sched.places()) == (set(), {"p": "error backoff"})
+    await sched.later(5)
+
+    assert sched.history.bound["p"] is sched.witness()
 
 
 async def test_nominated_pods_stay_nominated(sched: Reloaded) -> None:
