@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Sequence
+
+from hypothesis import strategies as st
 
 from scheduler.api.core_v1 import Node
 from scheduler.api.meta import AnnotatedMetadata
@@ -21,8 +24,13 @@ from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, Nod
 from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate
 from scheduler.plugins.dra.structured.selectors import SelectorSets
 from tests.unit.plugins.dra.literal_devices import World
-from tests.unit.plugins.dra.random_devices import NODES, Case
+from tests.unit.plugins.dra.random_devices import NODES, Case, Maker, newer_case
 from tests.unit.plugins.dra.standins import no_derived
+
+cases = st.builds(
+    lambda seed, is_rich: Maker(random.Random(seed), is_rich=is_rich).case(), st.integers(0, 2**64), st.booleans()
+)
+newer_cases = st.builds(lambda seed, is_rich: newer_case(seed, is_rich=is_rich), st.integers(0, 2**64), st.booleans())
 
 
 class AllocatorSetup:

@@ -5,12 +5,14 @@ The laws use them. Selectors are words that `holds` interprets, so no expression
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from scheduler.api.meta import Metadata
@@ -49,7 +51,9 @@ from scheduler.core.feature_gates import (
     ADMIN_ACCESS,
     BINDING_CONDITIONS,
     CONSUMABLE,
+    DEVICE_CHANGES,
     DEVICE_GATES_ON,
+    FRACTIONAL_RANGE,
     LIST_TYPES,
     PARTITIONABLE,
     PRIORITIZED_LIST,
@@ -392,3 +396,64 @@ class Maker:
 
 def _cel(text: str) -> DeviceSelector:
     return DeviceSelector(CelSelector(text))
+
+
+# -- what kube-scheduler 1.37 adds: fractions of capacities, and counters in slices of some nodes ----------------------
+
+_RANGES: Final = (
+    CapacityRange(min=parse("100m"), max=parse("900m"), step=parse("100m")),
+    CapacityRange(min=parse("500m"), step=parse("750m")),
+    CapacityRange(min=parse("1"), max=parse("3"), step=parse("1")),
+    CapacityRange(min=parse("2"), step=parse("500u")),
+)
+_AMOUNTS: Final = ("150m", "250m", "700m", "1", "1001m", "1500m", "2")
+_VALUES: Final = ("1", "1500m", "3", "4")
+
+
+def newer_case(seed: int, *, is_rich: bool) -> Case:
+    """The case of this seed."""
+    chance = random.Random(seed)
+    case = Maker(chance, is_rich=is_rich).case()
+    gates = case.world.gates | DEVICE_CHANGES
+    if chance.random() < 0.8:
+        gates |= {FRACTIONAL_RANGE}
+    slices = [_newer_slice(each, chance) for each in case.world.slices]
+    claims = [_newer_claim(each, chance) for each in case.claims]
+    return Case(dataclasses.replace(case.world, gates=gates, slices=slices), claims)
+
+
+def _newer_slice(each: ResourceSlice, chance: random.Random) -> ResourceSlice:
+    spec = replace(each.spec, devices=tuple(_newer_device(device, chance) for device in each.spec.devices))
+    if spec.shared_counters and chance.random() < 0.5:
+        spec = replace(spec, node_name=chance.choice(sorted(NODES)), node_selector=None, all_nodes=None)
+    return replace(each, spec=spec)
+
+
+def _newer_device(device: Device, chance: random.Random) -> Device:
+    if not device.capacity or chance.random() < 0.4:
+        return device
+    capacity = {
+        name: DeviceCapacity(parse(chance.choice(_VALUES)), CapacityRequestPolicy(valid_range=chance.choice(_RANGES)))
+        for name in device.capacity
+    }
+    return replace(device, capacity=capacity)
+
+
+def _newer_claim(claim: ResourceClaim, chance: random.Random) -> ResourceClaim:
+    requests = tuple(
+        replace(
+            request,
+            exactly=_newer_request(request.exactly, chance) if request.exactly is not None else None,
+            first_available=tuple(_newer_request(each, chance) for each in request.first_available),
+        )
+        for request in claim.spec.devices.requests
+    )
+    return replace(claim, spec=replace(claim.spec, devices=replace(claim.spec.devices, requests=requests)))
+
+
+def _newer_request(spec: ExactDeviceRequest, chance: random.Random) -> ExactDeviceRequest:
+    if spec.capacity is None:
+        return spec
+    unit: Sequence[Any] = _AMOUNTS if chance.random() < 0.8 else ("1000500u",)
+    amounts = {name: parse(chance.choice(unit)) for name in spec.capacity.requests}
+    return replace(spec, capacity=CapacityRequirements(amounts))

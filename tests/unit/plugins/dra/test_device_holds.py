@@ -1,11 +1,11 @@
-"""Devices that are held for nominated pods, and the end of a hold (docs/spec/dra.md §10).
+"""Devices that are held for nominated pods, the end of a hold, and evictions (docs/spec/dra.md §10).
 
 Pod `s` is nominated to n1 with claim `s`; an attempt of another pod respects that.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -16,12 +16,14 @@ from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import PodInfo, placed, pod_info
 from scheduler.cache.cluster import Cluster
 from scheduler.core.cooperative import finish
+from scheduler.cycle import Unschedulable, run
 from scheduler.framework.preemption_state import Preempting
 from scheduler.plugins.dra.state import DeviceState
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
-from simulator.builders.core import node, pod
-from simulator.builders.devices import SliceBuilder, a_device, a_device_class, a_slice
+from simulator.builders.core import Builder, node, pod
+from simulator.builders.devices import SliceBuilder, a_device, a_slice
 from tests.support.clock import VirtualClock
+from tests.unit.plugins.dra.trying import Trying
 from tests.unit.plugins.dra.world import World
 
 CAPACITY = a_slice("n1", "a", a_device("m").shared().cap("memory", "8"))
@@ -69,8 +71,6 @@ def share(amount: str, at: str = "s1") -> dict[str, Any]:
     pytest.param(CAPACITY, FIVE, (share("3"),), True, id="less of the device than was held"),
     pytest.param(CAPACITY, FIVE, (a_result("r", "a/n1/m"),), False, id="all of a device of which a part was held"),
     pytest.param(CAPACITY, FIVE, (a_result("r", "a/n1/m", admin=True),), True, id="access of an administrator"),
-    pytest.param(TWO, ONE, (a_result("r", "a/n1/d0"),), False, id="the device that was held"),
-    pytest.param(TWO, ONE, (a_result("r", "a/n1/d1"),), True, id="another device"),
     pytest.param(TWO, ONE, (a_result("r", "a/n1/d1"), a_result("r", "a/n1/d0")), False, id="one more device"),
 ])  # fmt: skip
 def test_the_pod_gets_devices(
@@ -124,28 +124,12 @@ def _taint(world: Holding) -> None:
     world.show(a_slice("n1", "a", a_device("d0").taint("broken"), a_device("d1")))
 
 
-def _class(world: Holding) -> None:
-    world.devices.put_class("A", a_device_class("A", "false").typed())
-
-
 def _other_claim(world: Holding) -> None:
     world.show(ONE.uid("another"))
 
 
-def _taken(world: Holding) -> None:
-    world.show(a_claim("z").request("r", "A").allocated(a_result("r", "a/n1/d0")).reserved_for("z", "uid-z"))
-
-
-def _other_taken(world: Holding) -> None:
-    world.show(a_claim("z").request("r", "A").allocated(a_result("r", "a/n1/d1")).reserved_for("z", "uid-z"))
-
-
 def _no_device(world: Holding) -> None:
     world.devices.remove_slice(next(iter(world.devices.slices())).key)
-
-
-def _no_node(world: Holding) -> None:
-    world.cluster.remove_node("n1")
 
 
 def _new_pod_object(world: Holding) -> None:
@@ -158,12 +142,8 @@ def _labels(world: Holding) -> None:
 
 @pytest.mark.parametrize(("happens", "ends"), [
     pytest.param(_taint, True, id="the device is tainted"),
-    pytest.param(_class, True, id="the class selects other devices"),
     pytest.param(_other_claim, True, id="the claim is another one"),
-    pytest.param(_taken, True, id="another claim has the device"),
-    pytest.param(_other_taken, False, id="another claim has another device"),
     pytest.param(_no_device, True, id="the slice is gone"),
-    pytest.param(_no_node, True, id="the node is gone"),
     pytest.param(_new_pod_object, False, id="the pod changes in another field"),
     pytest.param(_labels, False, id="the node has a new label"),
 ])  # fmt: skip
@@ -225,27 +205,6 @@ def test_only_pods_of_equal_or_lower_priority_respect_a_hold(priority: int, gets
     assert world.tried(priority) == gets
 
 
-def test_devices_that_other_nodes_see_are_held_there_too() -> None:
-    everywhere = a_slice("n1", "a", a_device("x")).everywhere().pool("net").named("net")
-    world = Holding(nominee())
-    world.show(everywhere, TWO, a_claim("s").request("r", "A", count=3))
-
-    assert world.tried(on="n2") == ["d0", "d1", "x"]
-
-
-def test_counters_that_another_partition_takes() -> None:
-    """The devices share a counter: a hold ends when another claim takes any device that consumes it."""
-    world = Holding(nominee())
-    devices = [a_device(name).consumes("c", {"memory": "4"}) for name in ("d0", "d1", "d2")]
-    counters = a_slice("n1", "a").counters("c", {"memory": "8"}).named("counters").of(2)
-    world.show(counters, a_slice("n1", "a", *devices).named("devices").of(2), ONE)
-    assert world.tried() == ["d0"]
-
-    _other_taken(world)
-
-    assert (world.ended(), world.held()) == (1, [])
-
-
 # -- claims whose devices become free (§1) -------------------------------------------------------------------------------
 
 V = pod("v").uid("v").bound_to("n1")
@@ -272,3 +231,34 @@ def test_whose_user_leaves(becomes: Callable[[Cluster], None], *, is_leaving: bo
     used = a_claim("c").uid("c").allocated(a_result("r", "drv/n1/d0")).reserved_for("v", "v").typed()
 
     assert Preempting().frees(cluster, used) is is_leaving
+
+
+# -- whether an eviction may help: a field of the refusal says it, whatever its text is (§10) --------------------------
+
+ASKS = a_claim("c").request("r", "A")
+HELD = a_claim("h").request("r", "A").allocated(a_result("r", "a/n1/d")).reserved_for("lesser", "lesser")
+TWICE = (a_device("nic"), a_device("nic"))
+
+
+@pytest.mark.parametrize(("things", "says", "helps"), [
+    pytest.param([], "cannot allocate all claims", True, id="the device is in use"),
+    pytest.param([a_slice("n1", "b", *TWICE)], "invalid resource pools were encountered", True,
+        id="another driver names a device twice"),
+    pytest.param([a_slice("n9", "b", *TWICE).everywhere()], "invalid resource pools were encountered", True,
+        id="another driver, whose pool all nodes see, names a device twice"),
+    pytest.param([a_slice("n1", "b", a_device("nic")).of(2)], "cannot allocate all claims", True,
+        id="another driver's pool is being updated"),
+    pytest.param([a_slice("n1", "b", *TWICE), ASKS.request("s", "B")], "invalid resource pools were encountered", False,
+        id="the claim also requests a device of the invalid pool"),
+])  # fmt: skip
+def test_a_pod_is_evicted_for_its_device(things: Sequence[Builder[Any]], says: str, *, helps: bool) -> None:
+    """An eviction helps only if no other device is missing."""
+    world = Trying(a_slice("n1", "a", a_device("d")), HELD, ASKS, *things)
+    world.cluster.add_pod(placed(pod_info(pod("lesser").uid("lesser").claim("e", claim="h").typed()), "n1"))
+
+    outcome = run(world.attempt("c"))
+
+    assert isinstance(outcome, Unschedulable)
+    assert [no.message for no in outcome.diagnosis.groups] == [says]
+    assert ("n1" if helps else "") == (outcome.nominate or "")
+    assert [victim.pod.metadata.name for victim in outcome.victims] == (["lesser"] if helps else [])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -30,9 +29,9 @@ from simulator.builders.core import Builder, pod
 from simulator.builders.devices import a_device, a_slice
 from tests.examples import SLOW_SHARE, examples
 from tests.support.clock import VirtualClock
-from tests.unit.plugins.dra.allocator_setup import AllocatorSetup
+from tests.unit.plugins.dra.allocator_setup import AllocatorSetup, cases
 from tests.unit.plugins.dra.literal_allocator import Literal, Refused, TooSlow
-from tests.unit.plugins.dra.random_devices import NODES, Case, Maker
+from tests.unit.plugins.dra.random_devices import NODES, Case
 from tests.unit.plugins.dra.served import PARITY
 from tests.unit.plugins.dra.trying import Trying
 from tests.unit.plugins.dra.world import FIRST_FIT
@@ -50,7 +49,7 @@ def error(text: str) -> str:
     return f'running "DynamicResources" filter plugin: {text}'
 
 
-OF_CLAIM, OF_CLASS = error(f"claim default/c: {NO_KEY}"), error(f"class C: {NO_KEY}")
+OF_CLAIM = error(f"claim default/c: {NO_KEY}")
 
 
 ERRORS = [
@@ -251,9 +250,6 @@ def test_a_demand_without_faults_costs_no_search_of_all_nodes(monkeypatch: pytes
 
 # -- laws --------------------------------------------------------------------------------------------------------------
 
-cases = st.builds(
-    lambda seed, is_rich: Maker(random.Random(seed), is_rich=is_rich).case(), st.integers(0, 2**64), st.booleans()
-)
 STEPS_MAX = 30_000
 
 

@@ -1,4 +1,4 @@
-"""The plugin decides extended resources that devices serve: docs/spec/dra.md §3.12, rows 315–322 and 329 of §9.15."""
+"""The plugin decides extended resources that devices serve: docs/spec/dra.md §3.12, rows 315–327 and 329 of §9.15."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.core import nodeset
 from scheduler.core.cooperative import answered, finish
 from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
-from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Code
-from scheduler.plugins.dra.extended_resources import is_in_memory
+from scheduler.plugins.dra.extended_resources import mapped_requests
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from simulator.builders.core import NodeBuilder, PodBuilder, node, pod
 from simulator.builders.devices import a_device, a_device_class, a_slice
+from tests.unit.objects import container, pod as pod_of
 from tests.unit.plugins.dra.world import World
 
 GPU, FOO, FPGA = "example.com/gpu", "example.com/foo", "deviceclass.resource.kubernetes.io/fpga"
@@ -50,42 +50,10 @@ def gpus(count: int = 1, **more: str) -> PodInfo:
     return pod_info(pod_with(**{GPU: str(count)}, **more).typed())
 
 
-def requests_on(world: World, info: PodInfo, node_name: str) -> dict[str, tuple[str, int]]:
-    """Return class and count by request, of the claim that the pod would get on this node."""
-    state, said = world.pre_filter(info)
-    assert said is None, said
-    slot = world.cluster.nodes.present_slot(node_name)
-    special = next(v.special for v in world.known(state).variants if slot is not None and v.nodes >> slot & 1)
-    requests = special.spec.devices.requests if special is not None else ()
-    return {r.name: (r.exactly.device_class_name, r.exactly.count) for r in requests if r.exactly is not None}
-
-
-@pytest.mark.parametrize(("things", "requests", "on_n1"), [
-    pytest.param([node("n1").resource(GPU, "1")], {GPU: "1"}, {}, id="315 the pod gets no claim where the node has the resource"),
-    pytest.param([], {GPU: "2"}, {"container-0-request-0": ("gpu", 2)}, id="321 the pod gets a claim where the node lacks it"),
-    pytest.param([node("n1").resource(GPU, "1")], {GPU: "1", FPGA: "1"}, {"container-0-request-0": ("fpga", 1)},
-        id="316 the claim is only for the resource that the node lacks"),
-    pytest.param([], {GPU: "1", FPGA: "1"}, {"container-0-request-0": ("fpga", 1), "container-0-request-1": ("gpu", 1)},
-        id="316 the claim is for both where the node lacks both"),
-])  # fmt: skip
-def test_the_claim_depends_on_the_node(
-    things: list[Any], requests: dict[str, str], on_n1: dict[str, tuple[str, int]]
-) -> None:
-    assert on_n1 == requests_on(a_world(*things), pod_info(pod_with(**requests).typed()), "n1")
-
-
-@pytest.mark.parametrize(("requests", "gates"), [
-    pytest.param({FOO: "1"}, DEVICE_GATES_ON, id="318 no class serves the resource"),
-    pytest.param({GPU: "0"}, DEVICE_GATES_ON, id="the requested amount is zero"),
-    pytest.param({"cpu": "1"}, DEVICE_GATES_ON, id="the pod requests no extended resource"),
-    pytest.param({GPU: "1"}, DEVICE_GATES_ON - {EXTENDED_RESOURCE}, id="263 the gate is off"),
-    pytest.param({GPU: "1"}, DEVICE_GATES_ON - {DYNAMIC_RESOURCE_ALLOCATION}, id="299 the gate of all device allocation is off"),
-])  # fmt: skip
-def test_pre_filter_skips_other_pods(requests: dict[str, str], gates: frozenset[str]) -> None:
+@pytest.mark.parametrize("off", [EXTENDED_RESOURCE, DYNAMIC_RESOURCE_ALLOCATION])
+def test_263_299_a_gate_is_off(off: str) -> None:
     """PreFilter returns Skip, and NodeResourcesFit then checks the resource."""
-    _, said = a_world(GPUS, gates=gates).pre_filter(pod_info(pod_with(**requests).typed()))
-
-    assert said is SKIP
+    assert a_world(GPUS, gates=DEVICE_GATES_ON - {off}).pre_filter(gpus())[1] is SKIP
 
 
 def test_classes_are_read_again_in_each_attempt() -> None:
@@ -147,21 +115,6 @@ def test_315_no_devices_are_searched_where_nodes_have_the_resource() -> None:
 def world_with_claim(things: list[Any], *, count: int = 1) -> tuple[World, PodInfo]:
     world = a_world(*things)
     return world, pod_info(pod_with(claim="c", **{GPU: str(count)}).typed())
-
-
-def test_both_are_allocated_together() -> None:
-    """Of two devices, the claim gets one and the container the other one."""
-    world, info = world_with_claim([GPUS, a_claim("c").request("r", "A")])
-    assert {"n2": CANNOT_ALLOCATE} == world.refusals(info)
-
-    state, no = world.reserve(info, "n1")
-    assert no is None
-    assert 2 == len(world.known(state).allocations)
-    picked = [r.device for each in world.known(state).allocations.values() for r in each.devices.results]
-    assert ["d0", "d1"] == sorted(picked)
-
-    world, info = world_with_claim([GPUS, a_claim("c").request("r", "A")], count=2)
-    assert {"n1": CANNOT_ALLOCATE, "n2": CANNOT_ALLOCATE} == world.refusals(info)
 
 
 def test_only_the_claim_is_allocated_where_the_node_has_the_resource() -> None:
@@ -226,36 +179,12 @@ def test_post_filter_does_not_remove_a_claim_in_memory() -> None:
 # -- the claim in memory -----------------------------------------------------------------------------------------------
 
 
-def test_the_claim_in_memory_has_the_metadata_of_upstream() -> None:
-    world = a_world(GPUS)
-    state, _ = world.pre_filter(gpus())
-    (claim,) = world.known(state).claims
-    owner = claim.metadata.owner_references[0]
-
-    assert is_in_memory(claim)
-    assert ("default/<extended-resources>", {"resource.kubernetes.io/extended-resource-claim": "true"}) == (
-        claim.key,
-        claim.metadata.annotations,
-    )
-    assert ("v1", "Pod", "p", "uid-p", True) == (owner.api_version, owner.kind, owner.name, owner.uid, owner.controller)
-
-
 def test_no_two_attempts_share_a_uid() -> None:
     """A claim that one attempt drops must not be the claim of another attempt."""
     world = a_world(GPUS)
     uids = {world.known(world.pre_filter(gpus())[0]).claims[0].uid for _ in range(8)}
 
     assert 8 == len(uids)
-
-
-def test_more_devices_than_a_claim_may_have_are_an_error() -> None:
-    """The attempt fails, and the message names the claim as upstream does."""
-    state, said = a_world(GPUS).filter(gpus(33))
-    assert isinstance(said, dict)
-    (no,) = said
-
-    assert (Code.ERROR, True) == (no.code, no.message.startswith("claim default/<extended-resources>"))
-    assert isinstance(state, CycleState)
 
 
 def test_a_node_that_is_added_after_pre_filter_is_not_rejected() -> None:
@@ -269,3 +198,73 @@ def test_a_node_that_is_added_after_pre_filter_is_not_rejected() -> None:
     assert world.plugin.verify(state, gpus(), slot) is None
     groups = finish(answered(world.plugin.filter(state, gpus(), nodeset.of([slot]))))
     assert not any(out >> slot & 1 for out in groups.values())
+
+
+# -- the requests of the claim, rows 323–327 ---------------------------------------------------------------------------
+
+TPU = "example.com/tpu"
+CLASSES = {GPU: "gpu"}
+
+
+def a(name: str, count: int | str, **more: str) -> dict[str, Any]:
+    """Return a container that requests `count` GPUs."""
+    return container(name, **{GPU: str(count), **more})
+
+
+def wanted(*containers: dict[str, Any], first: tuple[dict[str, Any], ...] = ()) -> tuple[dict[str, int], str]:
+    """Return the count of each request, and `container.request` in order. `1.0` stands for `container-1-request-0`."""
+    found = mapped_requests(pod_of(containers=list(containers), initContainers=list(first)), CLASSES)
+    requests = {short(request.name): request.exactly.count for request in found.requests if request.exactly is not None}
+    return requests, " ".join(f"{mapped.container_name}{short(mapped.request_name)}" for mapped in found.mappings)
+
+
+def short(request: str) -> str:
+    return request.removeprefix("container-").replace("-request-", ".")
+
+
+@pytest.mark.parametrize(("first", "containers", "requests", "mappings"), [
+    pytest.param((), [a("x", 0), a("y", 1, cpu="0")], {"1.1": 1}, "y1.1",
+        id="324 a zero is no request but takes a number"),
+    pytest.param((a("i", 2),), [a("m", 1), a("n", 1), a("o", 1)], {"1.0": 1, "2.0": 1, "3.0": 1},
+        "m1.0 n2.0 o3.0 i1.0 i2.0", id="325 init uses as many main requests as it needs, in order"),
+    pytest.param((a("i", 2), a("j", 3)), [a("m", 1)], {"1.0": 2, "2.0": 1}, "m2.0 i2.0 i1.0 j2.0 j1.0",
+        id="326 the largest init container comes second"),
+    pytest.param((a("i", 2), a("j", 2)), [container("m")], {"0.0": 2}, "i0.0 j0.0",
+        id="326 the first of equal init containers gets the request"),
+    pytest.param((), [container("x", cpu="1")], {}, "", id="no container requests the resource"),
+    pytest.param((), [a("x", "1500m")], {}, "", id="an amount that is no whole number counts as none"),
+    pytest.param((), [a("x", "2k")], {"0.0": 2000}, "x0.0", id="an amount with a suffix is a whole number"),
+])  # fmt: skip
+def test_one_resource(first: tuple[Any, ...], containers: list[Any], requests: dict[str, int], mappings: str) -> None:
+    assert (requests, mappings) == wanted(*containers, first=first)
+
+
+def test_324_several_resources() -> None:
+    """Resources and requests are sorted by name. For each resource, main containers come before init containers."""
+    both = container("m", **{TPU: "1", GPU: "2", "cpu": "1"})
+    found = mapped_requests(
+        pod_of(containers=[both], initContainers=[container("i", **{TPU: "3"})]), {TPU: "t", GPU: "g"}
+    )
+
+    exactly = [(r.name, r.exactly and (r.exactly.device_class_name, r.exactly.count)) for r in found.requests]
+    assert exactly == [
+        ("container-0-request-0", ("t", 2)),
+        ("container-1-request-1", ("g", 2)),
+        ("container-1-request-2", ("t", 1)),
+    ]
+    assert {"ExactCount"} == {request.exactly.allocation_mode for request in found.requests if request.exactly}
+    assert [(m.container_name, m.resource_name, m.request_name) for m in found.mappings] == [
+        ("m", GPU, "container-1-request-1"),
+        ("m", TPU, "container-1-request-2"),
+        ("i", TPU, "container-1-request-2"),
+        ("i", TPU, "container-0-request-0"),
+    ]
+
+
+def test_requests_are_ordered_by_name_as_text() -> None:
+    """The eleventh container comes before the third."""
+    requests, mappings = wanted(*(a(f"c{at}", 1) for at in range(11)))
+
+    assert sorted(requests) == list(requests)
+    assert list(requests).index("10.0") == 2
+    assert mappings == " ".join(f"c{at}{at}.0" for at in range(11))

@@ -21,28 +21,9 @@ from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.allocator_setup import AllocatorSetup
 from tests.unit.plugins.dra.literal_allocator import Literal, TooSlow
 from tests.unit.plugins.dra.random_devices import Case
-from tests.unit.plugins.dra.test_worst_cases import STEPS, _case, _claim, _request
+from tests.unit.plugins.dra.test_worst_cases import COUNTERS, STEPS, _case, _claim, _request, counter_set, partitions
 
-COUNTERS = "abcdef"
 STEPS_MAX = 30_000
-
-
-def partitions(
-    chance: random.Random, count: int, counters: str, *, least: int = 50, most: int = 150
-) -> list[api.Device]:
-    """Return devices that consume one to three of the counters, with an unrelated size from 0 to 2."""
-    out = []
-    for at in range(count):
-        drawn = chance.sample(counters, chance.randint(1, min(3, len(counters))))
-        takes = {name: api.Counter(parse(str(chance.randint(least, most)))) for name in drawn}
-        attributes = {"u": api.DeviceAttribute(int_=at), "size": api.DeviceAttribute(int_=at % 3)}
-        consumes = (api.DeviceCounterConsumption("c", takes),)
-        out.append(api.Device(name=f"d{at:03}", attributes=attributes, consumes_counters=consumes))
-    return out
-
-
-def counter_set(counters: str, amount: int) -> tuple[api.CounterSet, ...]:
-    return (api.CounterSet("c", {name: api.Counter(parse(str(amount))) for name in counters}),)
 
 
 def a_case(seed: int, amount: int, *, wanted: int = 10) -> Case:

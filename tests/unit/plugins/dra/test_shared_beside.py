@@ -1,4 +1,4 @@
-"""The second check keeps another scheduler from overdrawing shared capacities and counters (§4.8, §4.9, §10.5).
+"""The second check keeps another scheduler from overdrawing shared capacities and counters (docs/spec/dra.md §4.8, §4.9, §10.5).
 
 Our claim `c` requests 5 of the 8 units of memory of device `m`, or a share of the partition `whole`. Each row lists
 the devices that another scheduler allocates at the same time.
@@ -7,22 +7,32 @@ the devices that another scheduler allocates at the same time.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import random
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import pytest
+from hypothesis import HealthCheck, assume, given, settings, strategies as st
+from msgspec.structs import replace
 
 from scheduler.api.decode import Broken
 from scheduler.api.podinfo import PodInfo, placed
-from scheduler.api.resource_v1 import AllocationResult, ConsumerReference
+from scheduler.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.config.args import KubestowArgs
 from scheduler.framework.status import Code
+from scheduler.plugins.dra.binding.device_conflicts import DeviceConflicts
+from scheduler.plugins.dra.structured.allocation_result import results
+from scheduler.plugins.dra.structured.allocator import AllocationError, FailedOnNode
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from simulator.builders.core import Builder, Manifest
 from simulator.builders.devices import DeviceBuilder, SliceBuilder, a_device, a_slice
+from tests.examples import SLOW_SHARE, examples
+from tests.unit.plugins.dra.allocator_setup import AllocatorSetup, cases
+from tests.unit.plugins.dra.random_devices import NODES, Case
 from tests.unit.plugins.dra.served import Served, Step, Under, nothing, steps, using
 from tests.unit.plugins.dra.world import FIRST_FIT, Allocated, World
-from tests.unit.plugins.dra.writings import BLIND
 
 Given: TypeAlias = tuple[Manifest, ...]
 Change: TypeAlias = Callable[[Served], object]
@@ -315,7 +325,9 @@ async def test_a_claim_that_becomes_unreadable_keeps_its_devices() -> None:
 
 async def test_without_a_second_check_no_claim_yields() -> None:
     """Upstream has no second check."""
-    world = Served(MEMORY, FIVE, a_claim("o"), ours=BLIND, bare=True)
+    world = Served(
+        MEMORY, FIVE, a_claim("o"), ours=dataclasses.replace(FIRST_FIT, device_double_check="none"), bare=True
+    )
     under = world.reserved(using("c"))
     steps(world, nothing, other_takes(share("4")))
 
@@ -353,3 +365,37 @@ def test_the_end_of_the_last_old_share_frees_the_device() -> None:
     world.devices.claims.remove("default/old")
 
     assert "n1" not in world.refusals(world.pod("c"))
+
+
+# -- a law: the second check accepts the result of a search while no other scheduler writes ----------------------------
+
+RUNNING = a_claim("x").reserved_for("x").typed()
+
+
+@settings(
+    max_examples=examples(400, share=SLOW_SHARE),
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)
+@given(cases, st.sampled_from(sorted(NODES)))
+def test_a_search_gives_away_what_the_second_look_lets_pass(case: Case, node: str) -> None:
+    """Counters may be overdrawn, pools incomplete, objects contradictory. Conflicts over whole devices are ignored."""
+    setup = AllocatorSetup(case)
+    search = setup.search(node)
+    try:
+        picked = search.run()
+    except (AllocationError, FailedOnNode):
+        picked = None
+    assume(picked)
+    assert picked is not None
+    names = [claim.metadata.name for claim in case.claims]
+    got = results(setup.demand, picked, search._node_devices, node_name=node, names=names, chance=random.Random(1))
+    claims = SimpleNamespace(by_uid=lambda uid: RUNNING if uid.startswith("u") else None)
+    devices: Any = SimpleNamespace(use=setup.use, on_nodes=setup.on_nodes, claims=claims)
+    conflicts = DeviceConflicts(devices, runs=lambda _: True)
+    for claim, allocation in zip(case.claims, got, strict=True):
+        setup.use.hold(f"ours-{claim.key}", allocation)
+
+    for claim, allocation in zip(case.claims, got, strict=True):
+        ours = ResourceClaim(metadata=replace(claim.metadata, uid=f"ours-{claim.key}"))
+        problem = conflicts.ahead(ours, allocation)
+        assert not problem or ": device " in problem, problem

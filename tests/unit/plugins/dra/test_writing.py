@@ -1,7 +1,4 @@
-"""Claims are written in steps, and failed writes are retried or reported.
-
-Specification: docs/spec/dra.md §3.10, §10.5, rows 264, 272–275, 292–297.
-"""
+"""Claims are written in steps: failed and lost writes, cancellation, and other schedulers (docs/spec/dra.md §3.10, §10.5)."""
 
 from __future__ import annotations
 
@@ -13,19 +10,39 @@ from msgspec.structs import replace
 
 from scheduler.api.decode import Broken
 from scheduler.api.meta import Metadata
+from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import FINALIZER
-from scheduler.core.errors import Fenced, Forbidden, Invalid, NotFound, Unavailable
-from simulator.builders.claims import a_result
+from scheduler.core.errors import ApiError, Fenced, Forbidden, Invalid, NotFound, Unauthorized, Unavailable
+from scheduler.plugins.dra.binding.double_check import WATCH_WITHIN_S
+from scheduler.plugins.dra.structured.node_verdicts import LONGEST_ATTEMPT_S
+from simulator.builders.claims import a_claim, a_result
 from simulator.builders.core import Builder
-from tests.unit.plugins.dra.served import ASKING, HELD, LOST, Served, Step, fails, loses_answers, nothing, steps, using
-from tests.unit.plugins.dra.writings import BUSY, CHANGED, DONE, OTHER, PROTECTED, begun, touched
+from tests.unit.plugins.dra.served import (
+    ASKING,
+    BUSY,
+    CHANGED,
+    DONE,
+    HELD,
+    LOST,
+    OTHER,
+    Served,
+    Step,
+    begun,
+    fails,
+    loses_answers,
+    nothing,
+    steps,
+    taken_by_other,
+    touched,
+    using,
+)
 
 # -- writes ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("things", "claims", "writes"), [
     pytest.param((ASKING,), ("c",), ["protect c", "allocate c"], id="272 finalizer, then devices and reservation"),
-    pytest.param((PROTECTED,), ("c",), ["allocate c"], id="273 the finalizer is there"),
+    pytest.param((ASKING.finalizer(FINALIZER),), ("c",), ["allocate c"], id="273 the finalizer is there"),
     pytest.param((HELD,), ("c",), ["reserve c"], id="295 it has devices already"),
     pytest.param((HELD.reserved_for("p", "p"),), ("c",), [], id="264 it has them for this pod"),
     pytest.param((HELD, OTHER), ("c", "o"), ["reserve c", "protect o", "allocate o"],
@@ -54,18 +71,6 @@ async def test_devices_are_in_use_without_a_gap() -> None:
 
     assert [(["c"], ["n1/d0"]), (["c"], ["n1/d0"])] == seen
     assert (["n1/d0"], FINALIZER) == (world.used, world.cached("c").metadata.finalizers[0])
-
-
-async def test_another_pod_of_the_claim_goes_on_as_soon_as_it_is_written() -> None:
-    """§1.4, 277, 295: each pod adds a separate reservation."""
-    world, under = begun()
-    assert "" == await world.bound(under)
-    second = world.reserved(using("c", name="q"))
-
-    assert "" == await world.bound(second)
-
-    assert ["p", "q"] == world.users("c")
-    assert [*DONE, "reserve c"] == world.writes
 
 
 async def test_the_second_of_two_pods_reserves_while_the_first_waits_for_its_watch() -> None:
@@ -235,13 +240,220 @@ async def test_a_second_attempt_waits_until_the_first_has_given_back() -> None:
     assert ["p"] == world.users("c")
 
 
-async def test_a_second_attempt_takes_what_the_first_has_allocated() -> None:
-    """§3.8: the allocation stays with the claim."""
+# -- lost answers ------------------------------------------------------------------------------------------------------
+
+# -- lost answers ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("lost", "writes"), [
+    pytest.param([LOST], ["protect c", "allocate c"], id="the answer of the finalizer is lost"),
+    pytest.param([None, LOST], DONE, id="the answer of the devices and the reservation is lost"),
+])  # fmt: skip
+async def test_a_lost_answer_of_a_write_that_was_carried_out(lost: list[ApiError | None], writes: list[str]) -> None:
+    """The plugin reads the claim, and writes nothing twice."""
     world, under = begun()
-    await world.bound(under)
+    loses_answers(world, *lost)
+
+    assert "" == await world.bound(under)
+
+    assert (writes, ["p"], ["n1/d0"]) == (world.writes, world.users("c"), world.devices_of("c"))
+
+
+async def test_a_lost_answer_of_a_write_that_was_not_carried_out() -> None:
+    """The plugin reads the claim, and repeats the write."""
+    world, under = begun()
+    steps(world, nothing, fails(LOST))
+
+    assert "" == await world.bound(under)
+
+    assert [*DONE, "allocate c"] == world.writes
+
+
+async def test_devices_stay_in_use_until_a_lost_answer_is_settled() -> None:
+    """The write is committed, the claim is unreadable and the pod is cancelled: no other pod gets the device."""
+    world, under = begun(ASKING, a_claim("d").request("r", "A", count=2))
+    loses_answers(world, LOST, only="allocate")
+    is_down = True
+    reads = world.writer.device_claims.read_resource_claim
+
+    async def read(namespace: str, name: str) -> Any:
+        if is_down:
+            raise Unavailable("no way to the server")
+        return await reads(namespace, name)
+
+    world.writer.device_claims.read_resource_claim = read
+    task = asyncio.ensure_future(world.pre_bind(under))
+    await world.clock.advance(1.0)
+    task.cancel()
+    await world.clock.advance(60.0)
+
+    assert not task.done()
+    assert (["c"], {"n1": "cannot allocate all claims"}) == (world.in_flight, refused(world, using("d", name="q")))
+
+    is_down = False
+    await world.clock.advance(10.0)
+    world.unreserve(under)
+
+    assert task.cancelled()
+    assert (["n1/d0"], ["n1/d0"], []) == (world.used, world.devices_of("c"), world.in_flight)
+    await world.background()
+    assert [] == world.users("c")
+
+
+@pytest.mark.parametrize("refusal", [Unauthorized("not yet"), Forbidden("not yet")], ids=["401", "403"])
+async def test_a_restarted_server_may_refuse_to_return_a_written_claim(refusal: ApiError) -> None:
+    """A restart lost the answer. The server refuses every caller for some seconds, and then returns the claim."""
+    world, under = begun()
+    loses_answers(world, LOST, only="allocate")
+    in_use: list[list[str]] = []
+
+    def on_read() -> None:
+        in_use.append(world.used)
+        if len(in_use) < 5:
+            raise refusal
+
+    world.writer.on_read = on_read
+
+    assert "" == await world.bound(under)
+
+    assert [["n1/d0"]] * 5 == in_use
+
+
+def refused(world: Served, info: PodInfo) -> dict[str, str]:
+    return {node_name: text for node_name, (_, text) in world.refusals(info).items()}
+
+
+# -- cancelled writes --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("held", "writes", "devices"), [
+    pytest.param("protect", ["protect c"], [], id="the finalizer is on the wire: no devices are written"),
+    pytest.param("allocate", [*DONE, "unreserve c"], ["n1/d0"], id="the devices are on the wire: the claim keeps them"),
+])  # fmt: skip
+async def test_cancelled_while_a_write_is_on_the_wire(held: str, writes: list[str], devices: list[str]) -> None:
+    """The PreBind of another plugin has failed: the answer is awaited and applied before the rollback."""
+    world, under = begun()
+    world.relay()
+    hold = asyncio.Event()
+
+    def on_claim(what: str, _: object) -> None:
+        world.writer.claim_hold = hold if what == "protect" and held == "allocate" else None
+
+    world.writer.on_claim = on_claim
+    world.writer.claim_hold = hold if held == "protect" else None
+    task = asyncio.ensure_future(world.pre_bind(under))
+    await world.clock.settle()
+    task.cancel()
+    await world.clock.settle()
+    assert not task.done()
+    assert ["c"] == world.in_flight
+
+    hold.set()
+    await world.clock.settle()
+    assert task.cancelled()
+    assert bool(devices) == world.cached("c").is_allocated
+    world.unreserve(under)
+    assert devices == world.used
+    await world.background()
+
+    assert (writes, devices, []) == (world.writes, world.devices_of("c"), world.users("c"))
+
+
+async def test_cancelled_between_two_claims() -> None:
+    """The first claim keeps its devices, and the second claim never gets a device."""
+    world = Served(ASKING, OTHER)
+    under = world.reserved(using("c", "o"))
+    hold = asyncio.Event()
+    world.writer.on_claim = lambda what, claim: setattr(world.writer, "claim_hold", hold if what == "protect" else None)
+    task = asyncio.ensure_future(world.pre_bind(under))
+    await world.clock.settle()
+    task.cancel()
+    hold.set()
+    await world.clock.settle()
+    assert task.cancelled()
     await world.undo(under)
 
-    again = world.reserved(using("c"))
+    assert (["n1/d0"], []) == (world.devices_of("c"), world.devices_of("o"))
+    assert (["n1/d0"], []) == (world.used, world.in_flight)
 
-    assert "" == await world.bound(again)
-    assert (["n1/d0"], ["p"]) == (world.devices_of("c"), world.users("c"))
+
+# -- other schedulers allocate the same devices, and our claim yields --------------------------------------------------
+
+TAKEN = "claim default/c: device a/n1/d0 got allocated to another claim in the meantime"
+
+
+async def test_devices_of_another_claim_are_given_back_although_our_claim_changed() -> None:
+    """A driver writes the status of the claim at the same time."""
+    world, under = begun(ASKING, OTHER)
+    steps(world, nothing, taken_by_other, touched)
+
+    assert TAKEN == await world.bound(under)
+
+    assert [*DONE, "deallocate c", "deallocate c"] == world.writes
+    assert [] == world.devices_of("c")
+
+
+async def test_devices_of_another_claim_that_a_second_pod_of_our_claim_uses() -> None:
+    """The next attempt frees the devices, when no second pod uses the claim."""
+    world, under = begun(ASKING, OTHER)
+    steps(world, taken_by_other, only="allocate")
+    first = asyncio.ensure_future(world.pre_bind(under))
+    await world.clock.settle()
+    other = world.reserved(using("c", name="q"))
+    second = asyncio.ensure_future(world.pre_bind(other))
+    await world.clock.settle()
+    await world.passes(asyncio.gather(first, second))
+    assert [TAKEN, TAKEN] == [no.message for no in (first.result(), second.result()) if no is not None]
+    assert ["n1/d0"] == world.devices_of("c")
+    world.unreserve(under)
+    world.unreserve(other)
+    await world.background()
+
+    again = world.reserved(using("c"))
+    said = await world.bound(again)
+
+    assert (TAKEN, [], {}) == (said, world.devices_of("c"), world.plugin._binder._writer.unconfirmed)
+
+
+async def test_a_watch_that_does_not_show_what_we_wrote() -> None:
+    """PreBind fails and the claim keeps its devices. The next attempt checks them again."""
+    world, under = begun()
+
+    said = await world.bound(under, relays=False)
+
+    assert "claim default/c: the watch is behind" == said
+    assert WATCH_WITHIN_S <= world.clock.now()
+    assert (["n1/d0"], 0, {"c"}) == (
+        world.devices_of("c"),
+        world.metrics.collisions,
+        set(world.plugin._binder._writer.unconfirmed),
+    )
+    await world.undo(under)
+    assert "" == await world.bound(world.reserved(using("c")))
+    assert {} == world.plugin._binder._writer.unconfirmed
+
+
+async def test_a_claim_that_is_deleted_before_the_watch_shows_it() -> None:
+    """PreBind has no devices to free."""
+    world, under = begun()
+    task = asyncio.ensure_future(world.pre_bind(under))
+    await world.clock.settle()
+    world.withdraw("c")
+    await world.passes(task)
+
+    no = task.result()
+    assert no is not None
+    assert "claim default/c got deleted in the meantime" == no.message
+    assert (DONE, 0, {}) == (world.writes, world.metrics.collisions, world.plugin._binder._writer.unconfirmed)
+
+
+async def test_an_attempt_that_takes_as_long_as_it_may_is_not_taken_for_a_watch_that_is_behind() -> None:
+    """The watch is applied only after the attempt. The pauses of an attempt add to its search time."""
+    world = Served(ASKING)
+    binding = asyncio.ensure_future(world.pre_bind(world.reserved(using("c"))))
+    await world.clock.settle()
+
+    await world.clock.advance(2 * LONGEST_ATTEMPT_S)
+    await world.passes(binding)
+
+    assert binding.result() is None

@@ -12,7 +12,7 @@ from scheduler.framework.status import Code
 from scheduler.plugins.volumebinding.plugin import STATE
 from scheduler.plugins.volumebinding.pod_volumes import PodVolumes, VolumeError
 from tests.support.volumebuilders import a_capacity, a_claim, a_class
-from tests.unit.plugins.volumebinding.world import BND, D1, D2, PB, U1, U2, A, B, World, tracking, using
+from tests.unit.plugins.volumebinding.world import D1, D2, U1, U2, A, B, World, tracking, using
 
 REF = ObjectRef("default", "u1", "u1")
 A_FOR_U1 = A.claimed_by("u1", uid="u1", by_controller=True)
@@ -34,15 +34,6 @@ def assumptions(world: World) -> set[str]:
     return {key for cache in caches for key in cache.assumed_keys() if cache.is_assumed(key)}
 
 
-def test_a1_everything_is_bound() -> None:
-    """A1 Nothing is assumed, and nothing is left to do."""
-    world = World(BND, PB)
-    state, _ = world.reserved(using("p", "bnd"))
-
-    assert (True, None) == (state.get(STATE).all_bound, state.get(STATE).plan)
-    assert set() == assumptions(world)
-
-
 def test_a2_a_volume_is_pre_bound() -> None:
     """A2 In the cache; the server knows nothing of it."""
     world = World(U1, A)
@@ -55,27 +46,6 @@ def test_a2_a_volume_is_pre_bound() -> None:
     )
     assert world.cluster.volumes.volumes.get_api("a").spec.claim_ref is None  # type: ignore[union-attr]
     assert {"a"} == assumptions(world)
-
-
-@pytest.mark.parametrize(
-    ("volume", "is_dirty", "marks", "annotated"),
-    [
-        pytest.param(A.claimed_by("u1"), True, False, False, id="A9 meant for it by a user: it gets the uid alone"),
-        pytest.param(
-            A.claimed_by("u1", uid="u1"), False, False, False, id="meant for it by a user, with the uid: complete"
-        ),
-        pytest.param(A.annotation(BOUND_BY_CONTROLLER, "yes"), True, False, True, id="A10 marked, without a claim"),
-    ],
-)
-def test_what_is_to_be_written(volume: Any, is_dirty: bool, marks: bool, annotated: bool) -> None:
-    """§5.3 A volume that its owner meant for the claim is not marked as ours, so that a client that undoes the binding does not free it."""
-    world = World(U1, volume)
-    (step,) = world.plan(using("p", "u1")).static
-
-    assert (is_dirty, marks) == (step.is_dirty, step.marks)
-    assert step.volume.spec.claim_ref == REF
-    assert annotated is (BOUND_BY_CONTROLLER in step.volume.metadata.annotations)
-    assert ({"a"} if is_dirty else set()) == assumptions(world)
 
 
 def test_a5_a_volume_is_gone() -> None:
@@ -157,11 +127,10 @@ def test_an_older_attempts_undoing_spares_a_newer_one() -> None:
 # -- pods that share a claim (B-15) -----------------------------------------------------------------------------------------
 
 SHARED_D = (a_class("E", "P"), a_claim("e", "1Gi", "E"))
+SHARED = pytest.mark.parametrize(("things", "claim"), [((U1, A), "u1"), (SHARED_D, "e")], ids=["a volume", "a node"])
 
 
-@pytest.mark.parametrize(
-    ("things", "claim"), [pytest.param((U1, A), "u1", id="a volume"), pytest.param(SHARED_D, "e", id="a node")]
-)
+@SHARED
 @pytest.mark.parametrize("first_goes", [True, False], ids=["the first goes", "the second goes"])
 def test_what_two_pods_hold_stays_until_both_let_go(things: Any, claim: str, first_goes: bool) -> None:
     """B-15 Upstream drops what the other one still counts on."""
@@ -186,9 +155,7 @@ def test_a_shared_claim_is_charged_once() -> None:
     assert ("f",) == world.decide(using("third", "f")).dynamic
 
 
-@pytest.mark.parametrize(
-    ("things", "claim"), [pytest.param((U1, A), "u1", id="a volume"), pytest.param(SHARED_D, "e", id="a node")]
-)
+@SHARED
 def test_what_one_of_two_pods_has_written_stays(things: Any, claim: str) -> None:
     """B-17 It is held until the watch shows it, also after Unreserve."""
     world = World(*things)

@@ -19,81 +19,39 @@ GIB = a_capacity("o", "D", "1Gi").everywhere()
 
 
 @BOTH
-def test_a_server_without_capacity_objects_refuses_no_pod(ours: KubestowArgs) -> None:
-    """§8 D5 No driver can have published any."""
-    world = World(D1, *tracking(True), ours=ours)
-    world.storage.capacity_served(is_served=False)
+def test_an_amount_beyond_64_bits_is_the_largest_amount(ours: KubestowArgs) -> None:
+    """Such a claim fits where as much is said to be as 64 bits can say."""
+    world = World(a_claim("d1", "200E", "D"), *tracking(True), a_capacity("o", "D", "9Ei").everywhere(), ours=ours)
 
     assert FITS == world.decide(using("p", "d1"))
 
 
-@BOTH
 @pytest.mark.parametrize(
-    ("request_", "amount", "fits"),
+    ("amount", "reservation", "decided"),
     [
-        pytest.param(None, None, True, id="K13 a claim without a request"),
-        pytest.param("200E", "9Ei", True, id="an amount beyond 64 bits is the largest amount"),
+        pytest.param("2Gi", "ledger", Decided((), (), ("d1", "d2")), id="capacity for both"),
+        pytest.param("2047Mi", "ledger", FULL, id="a little less"),
+        pytest.param("1Gi", "none", Decided((), (), ("d1", "d2")), id="capacity for one, and reservations are off"),
     ],
 )
-def test_amounts(request_: str | None, amount: str | None, fits: bool, ours: KubestowArgs) -> None:
-    """Whole bytes, rounded up."""
-    objects = () if amount is None else (a_capacity("o", "D", amount).everywhere(),)
-    world = World(a_claim("d1", "1Gi", "D").request(request_), *tracking(True), *objects, ours=ours)
-
-    assert (FITS if fits else FULL) == world.decide(using("p", "d1"))
-
-
-@pytest.mark.parametrize(
-    ("ours", "decided"),
-    [
-        pytest.param(
-            KubestowArgs(storage_capacity_reservation="none"), Decided((), (), ("d1", "d2")), id="switched off"
-        ),
-    ],
-)
-def test_two_claims(ours: KubestowArgs, decided: Decided) -> None:
-    """Two of 1Gi and an object of 1Gi."""
-    assert decided == World(D1, D2, *tracking(True), GIB, ours=ours).decide(using("p", "d1", "d2"))
-
-
-@pytest.mark.parametrize(
-    ("amount", "decided"),
-    [
-        pytest.param("2Gi", Decided((), (), ("d1", "d2")), id="capacity for both"),
-        pytest.param("2047Mi", FULL, id="a little less"),
-    ],
-)
-def test_two_claims_share_what_there_is(amount: str, decided: Decided) -> None:
+def test_two_claims_share_what_there_is(amount: str, reservation: str, decided: Decided) -> None:
     """B-1 To the byte."""
-    world = World(D1, D2, *tracking(True), a_capacity("o", "D", amount).everywhere())
+    ours = KubestowArgs(storage_capacity_reservation=reservation)
+    world = World(D1, D2, *tracking(True), a_capacity("o", "D", amount).everywhere(), ours=ours)
 
     assert decided == world.decide(using("p", "d1", "d2"))
 
 
-def test_claims_of_a_pod_take_from_several_objects() -> None:
-    """B-1 A node with two pools: the second claim finds the other one."""
-    two = (a_capacity("o1", "D", "1Gi").everywhere(), a_capacity("o2", "D", "1Gi").where("k", "n1"))
-
-    assert Decided((), (), ("d1", "d2")) == World(D1, D2, *tracking(True), *two).decide(using("p", "d1", "d2"))
-
-
-@pytest.mark.parametrize(
-    ("ours", "decided"),
-    [
-        pytest.param(PARITY, Decided((), (), ("d2",)), id="parity: the object still says 1Gi"),
-        pytest.param(OURS, FULL, id="B-1 it is on its way"),
-    ],
-)
 @pytest.mark.parametrize("is_ours", [True, False], ids=["our own pod", "another scheduler"])
-def test_what_is_in_flight_is_not_there(ours: KubestowArgs, decided: Decided, is_ours: bool) -> None:
-    """A claim with a selected node and no volume is in flight, for each scheduler."""
-    world = World(D1, D2, *tracking(True), GIB, ours=ours)
+def test_what_is_in_flight_is_not_there(is_ours: bool) -> None:
+    """B-1 A claim with a selected node and no volume is in flight, for each scheduler."""
+    world = World(D1, D2, *tracking(True), GIB)
     if is_ours:
         world.reserved(using("first", "d1"))
     else:
         world.show(D1.selected("n1"))
 
-    assert decided == world.decide(using("second", "d2"))
+    assert FULL == world.decide(using("second", "d2"))
 
 
 def test_a_pod_is_not_in_its_own_way() -> None:

@@ -35,6 +35,7 @@ from tests.unit.plugins.volumebinding.world import (
 
 FOR_A = 'claim "u1" waits for the PV controller to bind it to volume "a"'
 FOR_P = 'claim "d1" waits for P to provision it for node "n1"'
+BOTH = pytest.mark.parametrize("ours", [None, PARITY], ids=["ours", "parity"])
 
 
 def slow(kind: str, after_s: int, *waits: str) -> Noted:
@@ -42,11 +43,15 @@ def slow(kind: str, after_s: int, *waits: str) -> Noted:
     return Noted("default/p", kind, "WaitForVolumeBinding", "Binding", note)
 
 
-@pytest.mark.parametrize("ours", [None, PARITY], ids=["ours", "parity"])
+def waiting(world: World, *claims: str, name: str = "p") -> asyncio.Task[None]:
+    return asyncio.ensure_future(world.binder.bind_pod_volumes(world.plan(using(name, *claims))))
+
+
+@BOTH
 async def test_b21_a_slow_binding_says_what_it_waits_for(ours: Any) -> None:
     """B-21 After 30, 60 and 300 seconds; a claim that is bound is not named."""
     world = World(U1, A, D1, ours=ours)
-    task = asyncio.ensure_future(world.binder.bind_pod_volumes(world.plan(using("p", "u1", "d1"))))
+    task = waiting(world, "u1", "d1")
     await world.clock.advance(29.9)
     before = list(world.recorder.events)
     await world.clock.advance(20.0)
@@ -66,7 +71,7 @@ async def test_b21_a_slow_binding_says_what_it_waits_for(ours: Any) -> None:
 async def test_b21_a_binding_in_time_says_nothing() -> None:
     """B-21 Nor does one that ends at the very moment."""
     world = World(U1, A)
-    task = asyncio.ensure_future(world.binder.bind_pod_volumes(world.plan(using("p", "u1"))))
+    task = waiting(world, "u1")
     await world.clock.advance(29.5)
     world.relay()
     world.show(A.claimed_by("u1", uid="u1").phase("Bound"), U1.bound_to("a"))
@@ -79,7 +84,7 @@ async def test_b21_a_binding_in_time_says_nothing() -> None:
 async def test_b21_a_class_that_was_deleted() -> None:
     """B-21 The event says that there is no provisioner."""
     world = World(D1)
-    task = asyncio.ensure_future(world.binder.bind_pod_volumes(world.plan(using("p", "d1"))))
+    task = waiting(world, "d1")
     await world.clock.settle()
     world.relay()
     world.withdraw("StorageClass", "D")
@@ -97,11 +102,7 @@ NO_ROOM = "ProvisioningFailed at 2026-01-02T03:04:05Z: pool is full"
 QUOTED = f"{FOR_P} (last event: {NO_ROOM})"
 
 
-def waiting(world: World, *claims: str, name: str = "p") -> asyncio.Task[None]:
-    return asyncio.ensure_future(world.binder.bind_pod_volumes(world.plan(using(name, *claims))))
-
-
-@pytest.mark.parametrize("ours", [None, PARITY], ids=["ours", "parity"])
+@BOTH
 async def test_b21_what_the_provisioner_said_is_quoted(ours: Any) -> None:
     """B-21 Of claims that wait for one only, read again each time; our events do not count."""
     world = World(U1, A, D1, ours=ours)
@@ -169,7 +170,7 @@ async def test_b21_a_server_that_does_not_answer_is_not_waited_for() -> None:
     assert [slow("Normal", 30, QUOTED, FOR_P.replace("d1", "d2"))] == world.recorder.events
 
 
-@pytest.mark.parametrize("ours", [None, PARITY], ids=["ours", "parity"])
+@BOTH
 async def test_b21_no_binding_waits_for_an_answer(ours: Any) -> None:
     """B-21 The binding ends as soon as without the request; the event is sent then."""
     world = World(D1, ours=ours)
@@ -387,9 +388,24 @@ def test_b20_of_every_claim_and_its_pools() -> None:
 
     assert ("P", 2, 2 * 2**20) == (of_d["provisioner"], of_d["capacityObjects"], of_d["largestBytes"])
     assert ("default/u1", {}) == (of_u["claim"], of_u["volumes"])
+    explained = world.plugin.explain(using("p", "d1", "u1"))
+    assert explained is not None
+    assert all(each.items() <= line.items() for each, line in zip(explained["claims"], (of_d, of_u)))
 
 
 def test_b20_nothing_while_a_node_is_left() -> None:
     """B-20 Nor for claims that are bound."""
     assert [] == logged(World(U1, A), "u1")
     assert [] == logged(World(BND, PB.set({"spec": {"nodeAffinity": None}}).where("k", "n9")), "bnd")
+
+
+@pytest.mark.parametrize(
+    ("things", "explained"),
+    [
+        pytest.param((), {"problem": 'persistentvolumeclaim "bnd" not found'}, id="the claim is missing"),
+        pytest.param((BND, PB), None, id="everything is bound"),
+    ],
+)
+def test_b20_an_explanation_without_numbers(things: tuple[Any, ...], explained: Any) -> None:
+    """B-20 A bound claim has its volume. The text of PreFilter is passed on."""
+    assert explained == World(*things).plugin.explain(using("p", "bnd"))

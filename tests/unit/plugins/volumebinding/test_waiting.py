@@ -23,6 +23,7 @@ MADE = a_pv("made", "1Gi", "D").where("k", "n1").claimed_by("d1", uid="d1").phas
 PROVISIONED = D1.selected("n1").bound_to("made")
 ON_N1 = D1.selected("n1")
 WAITS, DONE = False, True
+BOTH = pytest.mark.parametrize("ours", [KubestowArgs(), PARITY], ids=["ours", "parity"])
 
 
 def planned(
@@ -53,6 +54,10 @@ def shown(*things: Any) -> Callable[[World], None]:
 
 
 CLAIM, VOLUME = "PersistentVolumeClaim", "PersistentVolume"
+NO_U1 = 'failed to check binding: persistentvolumeclaims "default/u1" not found'
+RESET = 'ClaimRef got reset for pv "a"'
+FAILED = 'provisioning failed for PVC "d1"'
+WRITTEN = A.claimed_by("u1", uid="u1")
 AWAY = 'pv "{}" node affinity doesn\'t match node "n1": no matching NodeSelectorTerms'
 
 
@@ -62,10 +67,7 @@ AWAY = 'pv "{}" node affinity doesn\'t match node "n1": no matching NodeSelector
         pytest.param([], [], DONE, id="W2 nothing to wait for"),
         pytest.param(["u1"], [shown(BOUND_A, U1.wants("a"))], WAITS, id="W4 not completed"),
         pytest.param(
-            ["u1"],
-            [shown(BOUND_A, BOUND_U1), shown(BOUND_U1.uid("new"))],
-            'failed to check binding: persistentvolumeclaims "default/u1" not found',
-            id="W5 another claim of its name",
+            ["u1"], [shown(BOUND_A, BOUND_U1), shown(BOUND_U1.uid("new"))], NO_U1, id="W5 another claim of its name"
         ),
         pytest.param(
             ["u1"],
@@ -73,14 +75,9 @@ AWAY = 'pv "{}" node affinity doesn\'t match node "n1": no matching NodeSelector
             'failed to check binding: persistentvolumes "a" not found',
             id="W5 the volume is gone",
         ),
-        pytest.param(["u1"], [shown(A)], 'ClaimRef got reset for pv "a"', id="W6 without a claim"),
-        pytest.param(["u1"], [shown(A.claimed_by("u1"))], 'ClaimRef got reset for pv "a"', id="W6 without uid"),
-        pytest.param(
-            ["u1"],
-            [shown(A.claimed_by("other", uid="other"))],
-            'ClaimRef got reset for pv "a"',
-            id="W6 another claim's by now",
-        ),
+        pytest.param(["u1"], [shown(A)], RESET, id="W6 without a claim"),
+        pytest.param(["u1"], [shown(A.claimed_by("u1"))], RESET, id="W6 without uid"),
+        pytest.param(["u1"], [shown(A.claimed_by("other", uid="other"))], RESET, id="W6 another claim's by now"),
         pytest.param(
             ["u1"],
             [shown(BOUND_A, OTHER.where("k", "n2"), U1.bound_to("other"))],
@@ -99,10 +96,8 @@ AWAY = 'pv "{}" node affinity doesn\'t match node "n1": no matching NodeSelector
             id="W10 the claim is gone",
         ),
         pytest.param(["d1"], [shown(D1)], 'selectedNode annotation reset for PVC "d1"', id="W11 no annotations at all"),
-        pytest.param(
-            ["d1"], [shown(D1.annotation("x", "y"))], 'provisioning failed for PVC "d1"', id="W12 the node is withdrawn"
-        ),
-        pytest.param(["d1"], [shown(D1.selected("n2"))], 'provisioning failed for PVC "d1"', id="W12 another node"),
+        pytest.param(["d1"], [shown(D1.annotation("x", "y"))], FAILED, id="W12 the node is withdrawn"),
+        pytest.param(["d1"], [shown(D1.selected("n2"))], FAILED, id="W12 another node"),
         pytest.param(
             ["u1", "d1"], [shown(BOUND_A, BOUND_U1, ON_N1)], WAITS, id="W13 the volume is bound, not the claim"
         ),
@@ -122,14 +117,14 @@ AWAY = 'pv "{}" node affinity doesn\'t match node "n1": no matching NodeSelector
         ),
         pytest.param(
             ["u1", "u2"],
-            [shown(A.claimed_by("u1", uid="u1")), shown(B)],
+            [shown(WRITTEN), shown(B)],
             'ClaimRef got reset for pv "b"',
             id="W26 (B-4) what is fatal is found behind what waits",
         ),
         pytest.param(
             ["d1", "u1"],
-            [shown(A.claimed_by("u1", uid="u1")), shown(D1.annotation("x", "y"))],
-            'provisioning failed for PVC "d1"',
+            [shown(WRITTEN), shown(D1.annotation("x", "y"))],
+            FAILED,
             id="W26 (B-4) a claim behind a volume that waits",
         ),
     ],
@@ -168,7 +163,7 @@ def test_w15_versions_that_are_no_numbers(theirs: str) -> None:
     world.show(A.resource_version(theirs or "x1"))
     step.written = replace(step.volume, metadata=replace(step.volume.metadata, resource_version="1000"))
 
-    assert 'ClaimRef got reset for pv "a"' == look(world, plan)
+    assert RESET == look(world, plan)
 
 
 # -- volumes of in-tree plugins -------------------------------------------------------------------------------------------
@@ -254,7 +249,7 @@ def test_claims_that_are_followed() -> None:
     world.show(node("n1").label("k", "moved").typed())
     assert AWAY.format("a") == look(world, plan)
     world.withdraw(CLAIM, "default/u1")
-    assert 'failed to check binding: persistentvolumeclaims "default/u1" not found' == look(world, plan)
+    assert NO_U1 == look(world, plan)
 
 
 # -- waiting --------------------------------------------------------------------------------------------------------------
@@ -316,7 +311,7 @@ def namesake(world: World) -> None:
         pytest.param(["u1"], [], "context deadline exceeded", 30.0, 30.0, id="W23 nothing happens"),
     ],
 )
-@pytest.mark.parametrize("ours", [KubestowArgs(), PARITY], ids=["ours", "parity"])
+@BOTH
 async def test_the_end_of_the_wait(
     claims: list[str],
     changes: list[Callable[[World], None]],
@@ -340,7 +335,7 @@ async def test_the_end_of_the_wait(
     assert seconds == pytest.approx(ended.seconds, abs=0.11)
 
 
-@pytest.mark.parametrize("ours", [KubestowArgs(), PARITY], ids=["ours", "parity"])
+@BOTH
 async def test_the_first_look(ours: KubestowArgs) -> None:
     """B-3 Right after the writes; upstream's is a second later."""
     world, plan = planned("u1", ours=ours)
@@ -351,7 +346,7 @@ async def test_the_first_look(ours: KubestowArgs) -> None:
     assert ended.seconds == pytest.approx(1.0 if ours.parity else 0.0, abs=0.11)
 
 
-@pytest.mark.parametrize("ours", [KubestowArgs(), PARITY], ids=["ours", "parity"])
+@BOTH
 async def test_w24_no_time_at_all(ours: KubestowArgs) -> None:
     """W24 It is written, and never looked at."""
     world, plan = planned("u1", ours=ours, timeout_s=0.0)

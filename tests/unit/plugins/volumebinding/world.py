@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
+import pytest
 from msgspec.structs import replace
 
 from scheduler.api.core_v1 import Node, Pod
@@ -20,12 +21,14 @@ from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs, VolumeBindingArgs
 from scheduler.core.cluster_events import ClusterEvent
+from scheduler.core.errors import ApiError
 from scheduler.core.nodeset import NodeSet
 from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.framework.handle import Handle, Uncounted
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Rejection, Skip
 from scheduler.plugins.volumebinding import VolumeBinding
+from scheduler.plugins.volumebinding.api_updates import WriteDeadline
 from scheduler.plugins.volumebinding.plugin import STATE
 from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, PodVolumes, Reasons
 from simulator.builders.core import Builder, PodBuilder, node, pod
@@ -284,16 +287,58 @@ FIXTURES = (
 )
 A = a_pv("a", "5G", "W").where("k", "n1")
 B = a_pv("b", "10G", "W").where("k", "n1")
-C = a_pv("c", "1G", "W").where("k", "n2")
 PB = a_pv("pb", "1G", "W").where("k", "n1").claimed_by("bnd", uid="bnd").phase("Bound")
 PI = a_pv("pi", "1G", "I").where("k", "n1").claimed_by("ib", uid="ib").phase("Bound")
 U1 = a_claim("u1", "1G", "W")
 U2 = a_claim("u2", "5G", "W")
-PRE = a_claim("pre", "1G", "W").wants("a")
 BND = a_claim("bnd", "1G", "W").bound_to("pb")
 IMM = a_claim("i", "1G", "I")
 IB = a_claim("ib", "1G", "I").bound_to("pi")
 D1 = a_claim("d1", "1Gi", "D")
 D2 = a_claim("d2", "1Gi", "D")
-SEL = a_claim("sel", "1Gi", "D").selected("n1")
-TM = a_claim("tm", "1Gi", "T")
+
+# -- plans, and servers that do something else with what is written first ----------------------------------------------
+
+CHANGED = "Operation cannot be fulfilled on {}: the object has been modified"
+Step: TypeAlias = Callable[[World], None]
+"""What the server does with one write; nothing: it carries it out."""
+
+VOLUME, CLAIM = "volume", "claim"
+KINDS = pytest.mark.parametrize("kind", [VOLUME, CLAIM], ids=["a volume", "a claim"])
+
+
+def written(world: World, *claims: str, steps: dict[str, list[Step]] | None = None) -> BindingPlan:
+    """A plan for n1, and a server that does these things first with writes of each kind."""
+    plan = world.plan(using("p", *claims))
+    left = steps or {}
+
+    def next_of(kind: str) -> None:
+        if left.get(kind):
+            left[kind].pop(0)(world)
+
+    world.writer.on_prebind = lambda volume, claim: next_of(VOLUME)
+    world.writer.on_select = lambda claim, node_name: next_of(CLAIM)
+    return plan
+
+
+def write(world: World, plan: BindingPlan, *, within_s: float = 600.0) -> Any:
+    world.binder._assumptions.begin(plan)
+    return world.binder._writer.write(plan, WriteDeadline(world.clock.now() + within_s, lambda: None))
+
+
+def case(kind: str, *steps: Step, ours: KubestowArgs | None = None) -> tuple[World, BindingPlan]:
+    """One object of this kind to be written."""
+    things, claim = ((U1, A), "u1") if kind == VOLUME else ((D1,), "d1")
+    world = World(*things, ours=ours)
+    return world, written(world, claim, steps={kind: list(steps)})
+
+
+def writes(world: World) -> int:
+    return len(world.writer.prebinds) + len(world.writer.selections)
+
+
+def fails(error: ApiError) -> Step:
+    def step(world: World) -> None:
+        raise error
+
+    return step

@@ -1,12 +1,20 @@
-"""`NodeVerdicts` limits the searches of one attempt, and names the right pool when pools differ only by name."""
+"""What is kept of earlier attempts: verdicts of nodes, demands, and results of selectors."""
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from scheduler.api.resource_v1 import Device
+from scheduler.cache.devices import pools
+from scheduler.cache.devices.manager import DeviceClasses
+from scheduler.cache.devices.memos import Limit
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, finish
@@ -16,23 +24,16 @@ from scheduler.plugins.dra.structured import node_verdicts as searching
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
 from scheduler.plugins.dra.structured.requests import ClaimParser
-from scheduler.plugins.dra.structured.selectors import SelectorSets
-from simulator.builders.claims import a_claim
+from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors, SelectorSets
+from simulator.builders.claims import a_claim, an_option
 from simulator.builders.core import node
-from simulator.builders.devices import a_device, a_slice
+from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.support.clock import VirtualClock
+from tests.unit.plugins.dra.served import Slow
 from tests.unit.plugins.dra.standins import no_derived
 from tests.unit.plugins.dra.world import World
 
 NODES = tuple(f"n{at}" for at in range(1, 41))
-
-
-class Slow(VirtualClock):
-    """A clock that advances by one second on every reading."""
-
-    def now(self) -> float:
-        self._passed = getattr(self, "_passed", 0.0) + 1.0
-        return super().now() + self._passed
 
 
 def claims_for(**more: Any) -> list[Any]:
@@ -68,7 +69,7 @@ class Looking:
 @pytest.mark.parametrize("attempts", [1, 3])
 def test_an_attempt_searches_no_more_than_its_time_allows(attempts):
     """Selectors are evaluated only for the node kinds that are searched."""
-    looking = Looking(Slow())
+    looking = Looking(Slow(VirtualClock()))
     everywhere = looking.world.cluster.nodes.present
 
     for _ in range(attempts):
@@ -145,7 +146,7 @@ class Puzzle:
 
 def test_a_long_search_is_put_off_until_the_node_is_chosen():
     """The search is cut short, the next attempt does not repeat it, and the result of Verify is cached."""
-    puzzle = Puzzle(Slow())
+    puzzle = Puzzle(Slow(VirtualClock()))
 
     looks = [puzzle.boards.look(puzzle.demand, 1) for _ in range(2)]
 
@@ -158,7 +159,7 @@ def test_a_long_search_is_put_off_until_the_node_is_chosen():
 
 
 def test_a_long_search_is_not_put_off_when_all_verdicts_are_needed():
-    puzzle = Puzzle(Slow())
+    puzzle = Puzzle(Slow(VirtualClock()))
     puzzle.boards.look(puzzle.demand, 1)
 
     known = finish(puzzle.boards.look_at_all(puzzle.demand, 1))
@@ -203,3 +204,136 @@ def test_the_error_of_a_node_that_is_gone_is_forgotten() -> None:
         texts.append(len(boards.look(demand, world.cluster.nodes.present).failed))
 
     assert texts == [1, 0, 1, 0]
+
+
+# -- equal claims share one demand, which stays when a class changes that it does not use ------------------------------
+
+CLAIM = a_claim("c").request("r", "gpu").first_available("f", an_option("s", "nic"), an_option("t", "missing")).typed()
+GPU = a_device_class("gpu", "true").config("d.x", {"a": 1})
+Change = Callable[[DeviceClasses], None]
+
+
+def _never(*_: Any) -> Work[bool | str]:
+    yield
+    return False
+
+
+def put(made: Any) -> Change:
+    return lambda classes: classes.put(made.typed().key, made.typed())
+
+
+def gone(name: str) -> Change:
+    return lambda classes: classes.put(name, None)
+
+
+@pytest.mark.parametrize(("changes", "is_kept"), [
+    pytest.param([], True, id="nothing changes"),
+    pytest.param([put(a_device_class("other")), gone("other")], True, id="another class is added and removed"),
+    pytest.param([put(GPU.label("a", "b"))], True, id="a label of the class changes"),
+    pytest.param([gone("gpu"), put(GPU)], True, id="the class is created again without a change"),
+    pytest.param([put(a_device_class("gpu", "false"))], False, id="the selectors of the class change"),
+    pytest.param([put(a_device_class("gpu", "true").config("d.x", {"a": 2}))], False, id="the parameters of the class change"),
+    pytest.param([gone("gpu")], False, id="the class is removed"),
+    pytest.param([gone("nic")], False, id="the class of an alternative is removed"),
+    pytest.param([put(a_device_class("missing"))], False, id="a class that was missing is added"),
+])  # fmt: skip
+def test_which_changes_of_classes_discard_a_demand(changes: list[Change], is_kept: bool) -> None:
+    """Only a change of a class that the demand uses discards it; the new demand has the new class."""
+    classes = DeviceClasses()
+    for each in (GPU, a_device_class("nic")):
+        put(each)(classes)
+    demands = ClaimParser(classes, SelectorSets(_never), DEVICE_GATES_ON, no_derived)
+    before = demands.of([CLAIM])
+    for change in changes:
+        change(classes)
+    after = demands.of([CLAIM])
+
+    assert (after is before) == is_kept
+    assert demands.of([CLAIM]) is after
+    for *_, ask in after.request_data:
+        now = classes.get(ask.spec.device_class_name)
+        assert (ask.device_class and ask.device_class.spec) == (now and now.spec)
+
+
+# -- selectors are evaluated once per kind of device -------------------------------------------------------------------
+
+SIZE = 50
+
+
+class CountedEvaluations:
+    """Evaluates selectors: a number holds for devices whose name it divides, and 7 fails. It counts the evaluations."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.kinds = tuple(DeviceKind("drv", Device(name=f"{number}")) for number in range(30))
+        self.sets = SelectorSets(self)
+
+    def __call__(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
+        yield from ()
+        self.count += 1
+        if expression == "7":
+            return "CEL runtime error: seven"
+        return int(kind.device.name) % int(expression) == 0
+
+    def of(self, *expressions: int) -> Selectors:
+        return self.sets.of(tuple((not at, at, str(each)) for at, each in enumerate(expressions)))
+
+
+@pytest.fixture
+def counted() -> CountedEvaluations:
+    with mock.patch.object(pools, "_kind_answers", Limit(SIZE)):
+        return CountedEvaluations()
+
+
+def by_the_letter(expressions: tuple[int, ...], kind: DeviceKind) -> bool | SelectorFault:
+    for at, each in enumerate(expressions):
+        if each == 7:
+            return SelectorFault(not at, at, "CEL runtime error: seven")
+        if int(kind.device.name) % each:
+            return False
+    return True
+
+
+def test_nothing_is_evaluated_twice_while_the_cache_is_not_full(counted: CountedEvaluations) -> None:
+    """Another set with the same expression uses the cached result."""
+    for each in (counted.of(2, 3), counted.of(2, 3), counted.of(2, 5)):
+        finish(each.evaluating(counted.kinds[1:2]))
+        each.of(counted.kinds[1])
+
+    assert counted.count == 1
+
+
+def test_the_number_of_cached_results_is_limited(counted: CountedEvaluations) -> None:
+    """The result is the same with and without a cached one."""
+    every = [expressions for a in range(1, 12) for expressions in ((a,), (1, a), (a, 7))]
+    for _ in range(2):
+        for expressions in every:
+            for kind in counted.kinds:
+                assert counted.of(*expressions).of(kind) == by_the_letter(expressions, kind)
+
+    assert sum(len(kind.memo) for kind in counted.kinds) <= 2 * SIZE
+
+
+def test_an_answer_does_not_keep_the_kind_of_a_device_that_is_gone(counted: CountedEvaluations) -> None:
+    """In a cluster whose drivers publish unlike devices again and again, memory is bounded by the devices that exist."""
+    kind = DeviceKind("drv", Device(name="6"))
+    assert counted.of(2, 3).of(kind) is True
+    alive = weakref.ref(kind)
+
+    del kind
+    gc.collect()
+
+    assert alive() is None
+
+
+def test_devices_that_were_published_again_are_dropped() -> None:
+    """A node's kind without any node keeps its devices only until some more nodes have changed."""
+    world = World()
+    alive = weakref.WeakSet[DeviceKind]()
+    for serial in range(300):
+        world.show(a_slice("n1", "a", a_device("d").attr("a/serial", serial)))
+        world.devices.on_nodes.catch_up()
+        alive.update(device.kind for view in world.devices.on_nodes.pools(world.slot()) for device in view.devices)
+    gc.collect()
+
+    assert 1 <= len(alive) <= 70

@@ -1,8 +1,10 @@
-"""The plugin creates and deletes the claim for extended resources: docs/spec/dra.md §3.12, rows 321, 331 of §9.15."""
+"""The plugin creates and deletes the claim for extended resources: docs/spec/dra.md §3.12, rows 321, 328–331 of §9.15."""
 
 from __future__ import annotations
 
 import asyncio
+import re
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,10 +15,12 @@ from scheduler.api.decode import Broken
 from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import pod_info
 from scheduler.api.resource_v1 import ResourceClaim
-from scheduler.core.errors import Invalid
-from simulator.builders.core import node, pod
-from tests.unit.plugins.dra.served import ASKING, PARITY, fails, steps
-from tests.unit.plugins.dra.standins import GPU, a_world, gpus, made, the_one, undone
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Invalid, TooManyRequests, Unavailable
+from scheduler.plugins.dra.state import STATE
+from simulator.builders.claims import a_claim
+from simulator.builders.core import pod
+from tests.unit.plugins.dra.served import ASKING, LOST, PARITY, fails, fails_first, loses_answers, nothing, steps
+from tests.unit.plugins.dra.standins import GPU, PREFIX, a_world, creates, gpus, made, the_one, undone
 
 
 async def test_321_it_is_created_allocated_and_reported() -> None:
@@ -27,22 +31,11 @@ async def test_321_it_is_created_allocated_and_reported() -> None:
 
     assert "" == await world.bound(under)
     name = the_one(world)
-    claim = world.server(name)
     assert ["create <extended-resources>", f"allocate {name}"] == world.writes
-    assert [("container-0-request-0", "gpu", 2)] == [
-        (r.name, r.exactly.device_class_name, r.exactly.count) for r in claim.spec.devices.requests if r.exactly
-    ]
     assert ["n1/d0", "n1/d1"] == world.devices_of(name) == world.used
-    assert ["p"] == world.users(name)
-    assert claim.status.allocation is not None
-    assert claim.status.allocation.allocation_timestamp
+    assert (["p"], []) == (world.users(name), world.in_flight)
     ((pod_key, status),) = world.writer.extended_statuses
     assert ("default/p", name) == (pod_key, status.resource_claim_name)
-    (container,) = gpus().pod.spec.containers
-    assert [(container.name, GPU, "container-0-request-0")] == [
-        (m.container_name, m.resource_name, m.request_name) for m in status.request_mappings
-    ]
-    assert [] == world.in_flight
 
 
 async def test_its_devices_are_in_use_at_every_moment() -> None:
@@ -99,19 +92,6 @@ async def test_upstream_goes_on_without_the_watch() -> None:
     assert 1 == len(world.writer.extended_statuses)
 
 
-async def test_315_a_node_that_has_it_itself() -> None:
-    """The plugin writes nothing."""
-    world = a_world()
-    world.cluster.set_node(node("n1").resource(GPU, "1").typed())
-    under = world.reserved(gpus())
-
-    assert ([], []) == (world.in_flight, world.used)
-    assert "" == await world.bound(under)
-    assert ([], []) == (world.writes, world.writer.extended_statuses)
-    await world.undo(under)
-    assert [] == world.writes
-
-
 async def test_316_with_a_claim_of_the_pod() -> None:
     """The pod's claim is written first. If the other claim fails, both are undone."""
     world = a_world(ASKING)
@@ -138,17 +118,6 @@ async def test_only_the_overhead_requests_it() -> None:
     assert [] == world.writes
 
 
-async def test_331_another_plugin_fails() -> None:
-    """All writes were done, so the claim is deleted and its devices are freed."""
-    world = a_world()
-    under = world.reserved(gpus())
-    assert "" == await world.bound(under)
-
-    world.unreserve(under)
-    assert ([], [], []) == await undone(world, under)
-    assert 1 == sum(each.startswith("delete") for each in world.writes)
-
-
 @pytest.mark.parametrize("is_named", [True, False])
 async def test_another_scheduler_binds_the_pod(*, is_named: bool) -> None:
     """The pod runs with the claim that its status names at that time, and with no other."""
@@ -163,15 +132,6 @@ async def test_another_scheduler_binds_the_pod(*, is_named: bool) -> None:
 
     assert (["n1/d0"] if is_named else []) == world.used
     assert is_named == bool(made(world))
-
-
-async def test_331_before_anything_is_written() -> None:
-    """Only the cache changes."""
-    world = a_world()
-    under = world.reserved(gpus(2))
-    await world.undo(under)
-
-    assert ([], [], []) == (world.writes, world.used, world.in_flight)
 
 
 async def test_cancelled_while_it_is_on_the_wire() -> None:
@@ -254,3 +214,170 @@ async def test_two_pods_at_the_same_time() -> None:
     assert ["p"] == world.users(names["default/p"])
     assert ["q"] == world.users(names["default/q"])
     assert ["n1/d0", "n1/d1"] == world.used
+
+
+# -- writes that fail, or whose answer is lost, rows 328–330 -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("error", [Invalid("bad"), Forbidden("may not")], ids=["refused", "forbidden"])
+async def test_328_331_the_pods_status_cannot_be_written(error: ApiError) -> None:
+    """The claim stays for Unreserve to remove."""
+    world = a_world()
+    fails_first(world, "set_extended_resource_status", error)
+    under = world.reserved(gpus())
+
+    assert f"update pod default/p ExtendedResourceClaimStatus: {error}" == await world.bound(under)
+    assert 1 == len(made(world))
+    world.unreserve(under)
+    await world.undo(under)
+    assert ([], [], 1) == (made(world), world.used, sum(each.startswith("delete") for each in world.writes))
+
+
+@pytest.mark.parametrize(
+    "lost", [LOST, Unavailable("not now"), TooManyRequests("busy", retry_after_s=7)], ids=["lost", "down", "busy"]
+)
+async def test_328_the_pods_status_is_written_again(lost: ApiError) -> None:
+    """Each retry writes the same status."""
+    world = a_world()
+    fails_first(world, "set_extended_resource_status", lost, lost)
+
+    assert "" == await world.bound(world.reserved(gpus()))
+    assert 1 == len(world.writer.extended_statuses)
+    assert not isinstance(lost, TooManyRequests) or world.clock.now() >= 14
+
+
+@pytest.mark.parametrize("error", [Forbidden("may not"), Invalid("bad"), Unavailable("down")])
+async def test_330_it_cannot_be_made(error: ApiError) -> None:
+    world = a_world()
+    steps(world, *[fails(error)] * 9, only="create")
+    under = world.reserved(gpus())
+
+    assert f"create claim for extended resources default/: {error}" == await world.bound(under)
+    assert ["failure"] == world.metrics.created
+    assert (5 if isinstance(error, Unavailable) else 1) == creates(world)
+    await world.undo(under)
+    assert ([], [], creates(world)) == (made(world), world.used, len(world.writes))
+
+
+async def test_330_a_request_to_a_busy_server_is_retried() -> None:
+    """The rejected requests have created no claim."""
+    world = a_world()
+    steps(world, fails(TooManyRequests("busy", retry_after_s=9)), fails(Unavailable("down")), only="create")
+
+    assert "" == await world.bound(world.reserved(gpus()))
+    assert (3, ["success"], 1) == (creates(world), world.metrics.created, len(made(world)))
+    assert world.clock.now() >= 9
+
+
+@pytest.mark.parametrize(
+    "lost", [LOST, Unavailable("down")], ids=["lost", "the server returns an error but has created the claim"]
+)
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_lost_answer_is_read(lost: ApiError, times: int) -> None:
+    """The claim is read immediately by its requested name, even if the watch is silent."""
+    world = a_world()
+    loses_answers(world, lost, only="create")
+    fails_first(world, "read_resource_claim", *[LOST] * (times - 1))
+    under = world.reserved(gpus())
+    task = asyncio.ensure_future(world.pre_bind(under))
+    await world.clock.advance(3.0)  # the watch is silent
+    assert ["p"] == world.users(the_one(world))
+    await world.passes(task)
+
+    assert (None, 1 + times, 1, ["success"]) == (task.result(), creates(world), len(made(world)), world.metrics.created)
+    assert ["n1/d0"] == world.used
+
+
+async def test_a_lost_request_is_sent_again() -> None:
+    """The retry has the same name, so that the server rejects the first request if it arrives late."""
+    world = a_world()
+    asked: list[str] = []
+    create = world.writer.device_claims.create_claim
+
+    async def noting(claim: ResourceClaim, pod: Any, name: str) -> Any:
+        asked.append(name)
+        return await create(claim, pod, name)
+
+    world.writer.device_claims.create_claim = noting
+    steps(world, fails(LOST), nothing, only="create")
+    under = world.reserved(gpus())
+
+    assert "" == await world.bound(under)
+    assert world.clock.now() < 1
+    assert [the_one(world)] * 2 == asked
+    with pytest.raises(Conflict):
+        await create(under.state.get(STATE).claims[0], under.info.pod, asked[0])
+
+
+async def test_nothing_can_be_read_of_what_was_lost() -> None:
+    """The attempt fails within seconds; a claim that appears later is deleted."""
+    world = a_world()
+    loses_answers(world, LOST, only="create")
+    fails_first(world, "read_resource_claim", *[Ambiguous("connection lost again")] * 99)
+    under = world.reserved(gpus())
+    said = await world.bound(under, relays=False)
+    assert "create claim for extended resources default/: connection lost again" == said
+    assert world.clock.now() < 5
+
+    world.relay()
+    assert ([], [], []) == await undone(world, under)
+
+
+async def test_a_claim_of_another_pod_has_the_name() -> None:
+    """The other claim is not changed, and the binder tries another name."""
+    world = a_world()
+    taken: list[str] = []
+
+    def take(what: str, _: ResourceClaim) -> None:
+        if what == "create" and not taken:
+            taken.append(f"{PREFIX}bbbbb")
+            world.show(a_claim(taken[0]).owned_by("p", "another p").for_extended_resources().request("r", "gpu"))
+
+    draws = iter(["b" * 5, "c" * 5])
+    world.plugin._binder._maker._chance = SimpleNamespace(choices=lambda *_, **__: next(draws))  # type: ignore[assignment]
+    world.writer.on_claim = take
+
+    assert "" == await world.bound(world.reserved(gpus()))
+    assert [f"{PREFIX}bbbbb", f"{PREFIX}ccccc"] == sorted(each.metadata.name for each in made(world))
+    assert ([], ["p"]) == (world.users(f"{PREFIX}bbbbb"), world.users(f"{PREFIX}ccccc"))
+
+
+async def test_its_name_is_one_that_a_server_would_make_up() -> None:
+    """The name of the pod is cut if it is too long."""
+    long = "a" * 200
+    world = a_world()
+
+    assert "" == await world.bound(world.reserved(gpus(name=long)))
+    ((_, status),) = world.writer.extended_statuses
+    assert re.fullmatch("a{58}[bcdfghjklmnpqrstvwxz2456789]{5}", status.resource_claim_name)
+
+
+async def test_one_is_left_of_several() -> None:
+    """A claim that an older scheduler has left is deleted after the watch has shown it."""
+    world = a_world()
+    under = world.reserved(gpus())
+    left = a_claim(f"{PREFIX}older").for_extended_resources().owned_by("p", "p").request("container-0-request-0", "gpu")
+    world.show(left)
+
+    assert "" == await world.bound(under)
+    assert (["p"], ["n1/d0"]) == (world.users(the_one(world)), world.used)
+
+
+async def test_what_cannot_be_removed_keeps_no_pod_back() -> None:
+    """The claim has no devices, and is deleted together with its pod."""
+    world = a_world()
+    under = world.reserved(gpus())
+    world.show(a_claim(f"{PREFIX}older").for_extended_resources().owned_by("p", "p").request("r", "gpu"))
+    fails_first(world, "delete_claim", *[Forbidden("may not")] * 99)
+
+    assert "" == await world.bound(under)
+    assert 2 == len(made(world))
+
+
+async def test_a_lost_answer_of_the_allocation() -> None:
+    """The claim is read, and it has its devices."""
+    world = a_world()
+    loses_answers(world, LOST, only="allocate")
+
+    assert "" == await world.bound(world.reserved(gpus()))
+    assert ["n1/d0"] == world.devices_of(the_one(world)) == world.used

@@ -1,0 +1,246 @@
+"""What PreFilter makes of claims (docs/spec/volumes.md §2, rows G1–G25) and Filter says of nodes (§3, rows F1–F31, M1–M26)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler.api.podinfo import pod_info
+from scheduler.config.args import KubestowArgs
+from scheduler.framework.interface import CycleState
+from scheduler.framework.status import SKIP, Code, Rejection
+from scheduler.plugins.volumebinding.plugin import STATE
+from simulator.builders.core import pod
+from tests.support.volumebuilders import a_claim, a_class, a_pv
+from tests.unit.plugins.volumebinding.world import (
+    BIND_CONFLICT,
+    BND,
+    D1,
+    IB,
+    NODE_CONFLICT,
+    NOT_ENOUGH_SPACE,
+    NOT_EXISTING,
+    PARITY,
+    PB,
+    PI,
+    U1,
+    U2,
+    UNBOUND_IMMEDIATE,
+    A,
+    B,
+    Decided,
+    World,
+    tracking,
+    using,
+)
+
+ERROR, UNRESOLVABLE = Code.ERROR, Code.UNRESOLVABLE
+
+
+def answered(world: World, info: Any) -> tuple[Code, str] | None:
+    """The refusal's code and text."""
+    _, no = world.pre_filtered(info)
+    assert no is not SKIP
+    return (no.code, no.message) if isinstance(no, Rejection) else None
+
+
+def groups(world: World, info: Any) -> dict[str, list[str]]:
+    """Names of the claims in each group that has any."""
+    state, no = world.pre_filtered(info)
+    assert no is None, no
+    claims = state.get(STATE).claims
+    found = {"bound": claims.bound, "delayed": claims.delayed, "followed": claims.followed}
+    return {group: [claim.metadata.name for claim in held] for group, held in found.items() if held}
+
+
+def test_g1_pods_without_claims_are_none_of_its_business() -> None:
+    """G1 Skip, also for an emptyDir; and what follows all the same finds nothing to do."""
+    world, info = World(), pod_info(pod("p").volume("v", emptyDir={}).typed())
+    state, no = world.pre_filtered(info)
+
+    assert SKIP is no
+    assert world.plugin.reserve(state, info, "n1") is None
+    assert SKIP is world.plugin.pre_bind_pre_flight(state, info, "n1")
+    world.plugin.unreserve(state, info, "n1")
+
+
+def test_g7_a_class_without_mode() -> None:
+    """G7 What is wrong with the cluster itself is an error."""
+    world = World(a_class("M").binding_mode(None), a_claim("x", "1G", "M"))
+
+    assert (ERROR, 'VolumeBindingMode not set for StorageClass "M"') == answered(world, using("p", "x"))
+
+
+def test_g16_an_ephemeral_claim_of_another_namespace_is_not_the_claim_that_is_meant() -> None:
+    """G16 Even if the pod's uid owns it."""
+    world = World(a_claim("pod-vol", "1G", "W", ns="other").owned_by("pod", "pod"))
+
+    text = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "pod-vol"'
+    assert (UNRESOLVABLE, text) == answered(world, using("pod", ephemeral=["vol"]))
+
+
+def test_groups() -> None:
+    """§2.3, each claim once."""
+    world = World(U1, U2, BND, PB)
+
+    assert {"bound": ["bnd"], "delayed": ["u2", "u1"]} == groups(world, using("p", "u2", "bnd", "u1"))
+
+
+def test_g20_an_assumed_node_pins_the_claim() -> None:
+    """G20 What is about to be written counts, although the server does not have it yet."""
+    world = World(a_class("E", "P"), a_claim("e", "1G", "E"))
+    world.reserved(using("first", "e"), on="n2")
+
+    assert world.cluster.volumes.claims.get_api("default/e").selected_node is None  # type: ignore[union-attr]
+    assert {"delayed": ["e"]} == groups(world, using("second", "e"))
+    assert Decided((), (), ("e",)) == world.decide(using("second", "e"), on="n2")
+    assert {"n1"} == set(world.judged(using("second", "e")))
+
+
+def test_g21_a_claim_that_only_one_view_has() -> None:
+    """G21 The two looks at claims may be answered from different places; then it is an error, not a refusal."""
+    world = World(U1)
+    world.cluster.volumes.claims.get = lambda key: None  # type: ignore[method-assign]
+
+    text = 'error getting PVC "default/u1": persistentvolumeclaims "default/u1" not found'
+    assert (ERROR, text) == answered(world, using("p", "u1"))
+
+
+def test_f25_filter_without_prefilter_is_an_error() -> None:
+    """F25 The state of the attempt is missing."""
+    world = World()
+    (no,) = world.plugin.filter(CycleState(), using("p", "u1"), world.cluster.nodes.present)
+
+    assert (ERROR, "not found") == (no.code, no.message)
+
+
+# -- claims that a binding of ours is about to complete (B-26) -----------------------------------------------------------
+
+
+def test_a_claim_that_is_being_completed_is_followed() -> None:
+    """B-26 The PV controller has written the volume's name, not yet the annotation: other pods of the claim go where the volume is."""
+    world = World(U1, a_pv("a", "5G", "W").where("k", "n1"))
+    world.plan(using("first", "u1"))
+    world.show(U1.wants("a"))
+    follower = using("second", "u1")
+
+    assert {"followed": ["u1"]} == groups(world, follower)
+    assert {"n2"} == set(world.judged(follower))
+    assert ["u1"] == [claim.metadata.name for claim in world.plan(follower).followed]
+
+
+@pytest.mark.parametrize(
+    ("ours", "is_under_way"),
+    [
+        pytest.param(KubestowArgs(treat_binding_as_unbound=True), True, id="switched off"),
+        pytest.param(KubestowArgs(), False, id="named by another client"),
+    ],
+)
+def test_a_claim_that_is_not_followed(ours: KubestowArgs, is_under_way: bool) -> None:
+    """B-26 Otherwise it is unbound, as upstream says."""
+    world = World(U1, a_pv("a", "5G", "W").where("k", "n1"), ours=ours)
+    if is_under_way:
+        world.plan(using("first", "u1"))
+    world.show(U1.wants("a"))
+
+    assert (UNRESOLVABLE, UNBOUND_IMMEDIATE) == answered(world, using("second", "u1"))
+
+
+# -- what Filter says of nodes, and which volumes are taken there --------------------------------------------------------------
+
+
+def out(*reasons: str) -> Decided:
+    return Decided(reasons)
+
+
+def test_the_first_that_is_wrong_ends_the_look_at_bound_claims() -> None:
+    """The volume of one claim is on n2, and the other claim has none."""
+    world = World(BND, IB, PI.set({"spec": {"nodeAffinity": None}}).where("k", "n2"))
+
+    assert {"n1": (NODE_CONFLICT,), "n2": (NOT_EXISTING,)} == world.judged(using("p", "ib", "bnd"))
+
+
+def test_f20_a_class_that_vanished_after_pre_filter() -> None:
+    """F20 After PreFilter there was a class, and now there is none."""
+    world = World(D1)
+    state, no = world.pre_filtered(using("p", "d1"))
+    assert no is None
+    world.withdraw("StorageClass", "D")
+    (refused,) = world.plugin.filter(state, using("p", "d1"), world.cluster.nodes.present)
+
+    assert Rejection("VolumeBinding", Code.ERROR, ('failed to find storage class "D"',)) == refused
+    assert ["predicate"] == world.metrics.errors
+
+
+@pytest.mark.parametrize("ours", [KubestowArgs(), PARITY], ids=["ours", "parity"])
+def test_f21_the_volume_that_was_assumed_is_taken_again(ours: KubestowArgs) -> None:
+    """F21 What was pre-bound for a claim is its, although another one is as small."""
+    world = World(U1, A, a_pv("a2", "5G", "W").where("k", "n1"), ours=ours)
+    taken = world.plan(using("p", "u1")).static[0].volume.key
+
+    for _ in range(50):
+        assert ((("u1", taken),)) == world.decide(using("again", "u1")).static
+        assert {"n2"} == set(world.judged(using("again", "u1")))
+
+
+def test_f23_the_same_claim_twice_is_bound_once() -> None:
+    """F23 (B-16) Upstream takes a second volume for it."""
+    world = World(U1, A, B)
+
+    assert (("u1", "a"),) == world.decide(using("p", "u1", "u1")).static
+    assert Decided((), (("u1", "a"),)) == World(U1, A).decide(using("p", "u1", "u1"))
+
+
+# -- migrated volumes ----------------------------------------------------------------------------------------------------
+
+# -- one claim, one volume: what the index's own tests do not show -----------------------------------------------------------
+
+
+def test_a_volume_that_is_meant_for_it_elsewhere_and_a_provisioner() -> None:
+    """Gate 8 is about volumes: what cannot be matched may still be provisioned."""
+    world = World(a_class("E", "P"), a_claim("e", "1G", "E"), a_pv("m", "1G", "E").where("k", "n1").claimed_by("e"))
+
+    assert Decided((), (("e", "m"),)) == world.decide(using("p", "e"))
+    assert Decided((), (), ("e",)) == world.decide(using("p", "e"), on="n2")
+
+
+@pytest.mark.parametrize("things", [(), (A,)], ids=["no volumes", "a volume that would fit"])
+def test_m19_a_selector_that_is_none(things: Any) -> None:
+    """M19 An error, whether or not the class has any volume."""
+    world = World(U1.matching_expression("tier", "Near", "a"), *things)
+    state, no = world.pre_filtered(using("p", "u1"))
+    assert no is None
+    (refused,) = world.plugin.filter(state, using("p", "u1"), world.cluster.nodes.present)
+
+    assert Code.ERROR is refused.code
+    assert refused.message.startswith("error creating internal label selector for claim: default/u1: ")
+
+
+def test_m26_of_equal_volumes_always_the_same() -> None:
+    """M26 (B-24) And not the same for every claim."""
+    claims = [a_claim(f"c{at}", "1G", "W") for at in range(20)]
+    world = World(*claims, *(a_pv(f"v{at}", "1G", "W").where("k", "n1") for at in range(8)))
+    chosen = {f"c{at}": world.decide(using("p", f"c{at}")).static[0][1] for at in range(20)}
+
+    assert len(set(chosen.values())) > 2
+    for _ in range(50):
+        assert (("c7", chosen["c7"]),) == world.decide(using("p", "c7")).static
+
+
+# -- claims of one class that wish for different volumes -------------------------------------------------------------------
+
+
+def test_entangled_claims_say_why_as_upstream_does() -> None:
+    """Claims without a volume are provisioned in order of size: the first that cannot be gives the reason."""
+    world = World(
+        *tracking(True),
+        a_class("X", "P").allowed("k", "n2"),
+        a_claim("small", "1G", "X"),
+        a_claim("large", "2G", "X").modes("ReadWriteOnce", "ReadOnlyMany"),
+        a_claim("other", "3G", "D"),
+        a_pv("v", "5G", "X").where("k", "n1").modes("ReadWriteOnce", "ReadOnlyMany"),
+    )
+
+    assert out(BIND_CONFLICT) == world.decide(using("p", "small", "large", "other"))
+    assert {"n1": (BIND_CONFLICT,), "n2": (NOT_ENOUGH_SPACE,)} == world.judged(using("p", "small", "large", "other"))
