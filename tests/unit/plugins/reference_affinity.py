@@ -20,8 +20,8 @@ EXISTING = "node(s) didn't satisfy existing pods anti-affinity rules"
 class Reference:
     """One pod that comes, one cluster as it is."""
 
-    def __init__(self, seen: Cluster, pod: PodInfo, *, hard_weight: int = 1, ignore: bool = False) -> None:
-        self.seen, self.pod, self.hard_weight, self.ignore = seen, pod.pod, hard_weight, ignore
+    def __init__(self, seen: Cluster, pod: PodInfo) -> None:
+        self.seen, self.pod = seen, pod.pod
         nodes = seen.nodes
         self.nodes: dict[str, Node] = {}
         self.there: list[tuple[Node, Pod]] = []
@@ -92,15 +92,13 @@ class Reference:
             *((w.weight, w.pod_affinity_term) for w in _terms(self.pod, "pod_affinity", "preferred")),
             *((-w.weight, w.pod_affinity_term) for w in _terms(self.pod, "pod_anti_affinity", "preferred")),
         ]
-        if self.ignore and not mine:
-            return None
         sums: dict[tuple[str, str], int] = {}
         for node, other in self.there:
             pulls = [(weight, term) for weight, term in mine if self.matches(term, self.pod, other)]
             theirs = [
                 *((w.weight, w.pod_affinity_term) for w in _terms(other, "pod_affinity", "preferred")),
                 *((-w.weight, w.pod_affinity_term) for w in _terms(other, "pod_anti_affinity", "preferred")),
-                *((self.hard_weight, t) for t in _terms(other, "pod_affinity", "required") if self.hard_weight),
+                *((1, t) for t in _terms(other, "pod_affinity", "required")),
             ]
             pulls += [(weight, term) for weight, term in theirs if self.matches(term, other, self.pod)]
             for weight, term in pulls:

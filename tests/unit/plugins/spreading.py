@@ -94,11 +94,11 @@ def on(**counts: int | str) -> list[PodInfo]:
 
 
 def scored_among(
-    plugin: PodTopologySpread, seen: Cluster, incoming: PodInfo, names: Iterable[str] | None = None
+    plugin: PodTopologySpread, seen: Cluster, incoming: PodInfo, names: Iterable[str]
 ) -> dict[str, int] | None:
-    """PreScore, Score and NormalizeScore of these candidates (None: all nodes) by name; None if the plugin skips."""
+    """PreScore, Score and NormalizeScore of these candidates by name; None if the plugin skips."""
     state, nodes = CycleState(), seen.nodes
-    candidates = nodes.present if names is None else nodes.by_name(names)
+    candidates = nodes.by_name(names)
     if plugin.pre_score(state, incoming, candidates) is not None:
         return None
     column = plugin.score(state, incoming, candidates)

@@ -1,4 +1,4 @@
-"""PodTopologySpread, PreFilter and Filter: docs/spec/core.md §5.8, rows 169-175."""
+"""PodTopologySpread, what its laws do not draw: docs/spec/core.md §5.8."""
 
 from __future__ import annotations
 
@@ -6,170 +6,59 @@ from typing import Any
 
 import pytest
 
-from scheduler.api.apps_and_policy import ReplicationController, Service, StatefulSet
+from scheduler.api.apps_and_policy import Service
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, placed
 from scheduler.cache.cluster import Cluster
-from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
+from scheduler.config.args import PodTopologySpreadArgs
 from scheduler.config.types import Configuration
 from scheduler.core import nodeset
 from scheduler.core.clock import SystemClock
+from scheduler.core.cluster_events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+    Action,
+    ClusterEvent,
+    Resource,
+)
 from scheduler.core.cooperative import finish
-from scheduler.framework.interface import CycleState
+from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.framework.runtime import Runner
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from scheduler.profiles.build import build_profiles
+from tests.unit import objects
 from tests.unit.fake_plugins import Nominated
 from tests.unit.objects import cluster, handle
-from tests.unit.plugins.ask import Refusals, named, refused
-from tests.unit.plugins.spreading import BAR, HOST, KEYLESS, LIST, SKEWED, hard, node, on, pod
+from tests.unit.plugins.ask import Refusals, hinted, named, refused
+from tests.unit.plugins.spreading import BAR, HOST, LIST, SKEWED, ZONE, hard, node, on, pod, soft
 
 FOUR = (node("a1"), node("a2"), node("b1"), node("b2"))
-GPU = (node("a1", "gpu"), node("a2", "gpu"), node("b1", "gpu"), node("b2"))
-ON_GPU: dict[str, Any] = {"nodeSelector": {"gpu": ""}}
-HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+BROKEN = {"matchExpressions": [{"key": "gpu", "operator": "In"}]}
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
-def like(*terms: dict[str, Any]) -> dict[str, Any]:
-    return {"affinity": {"nodeAffinity": {HARD: {"nodeSelectorTerms": list(terms)}}}}
-
-
-def has(key: str) -> dict[str, Any]:
-    return {"matchExpressions": [{"key": key, "operator": "Exists"}]}
-
-
-def out(skewed: str = "", keyless: str = "") -> Refusals:
-    return {**dict.fromkeys(skewed.split(), SKEWED), **dict.fromkeys(keyless.split(), KEYLESS)}
-
-
-def filtered(incoming: PodInfo, seen: Cluster, args: PodTopologySpreadArgs = LIST) -> Refusals:
-    plugin = PodTopologySpread(args, handle(seen))
+def filtered(incoming: PodInfo, seen: Cluster) -> Refusals:
+    plugin = PodTopologySpread(LIST, handle(seen))
     assert plugin.pre_filter(CycleState(), incoming, seen.nodes.present) is None
     return refused(plugin, seen, incoming)
 
 
-@pytest.mark.parametrize(
-    ("incoming", "there", "expected"),
-    [
-        pytest.param(pod("p", hard()), on(a1=2, b1=1, c1=1), out("a1 a2"), id="169 2, 1, 1 leaves the zones with 1"),
-        pytest.param(
-            pod("p", hard()),
-            [pod("q", is_deleting=True, on="a1"), pod("r", is_deleting=True, on="a1")],
-            out(),
-            id="171 terminating pods",
-        ),
-        pytest.param(
-            pod("p", hard()), [pod("q", ns="other", on="a1"), pod("r", ns="other", on="a1")], out(), id="175 namespace"
-        ),
-    ],
-)
-def test_one_constraint(incoming: PodInfo, there: list[PodInfo], expected: Refusals) -> None:
-    """Out are the nodes of zones that would have more than maxSkew over the emptiest zone."""
-    assert expected == filtered(incoming, cluster(*FOUR, node("c1"), *there))
+def test_a_broken_term_of_node_affinity_matches_no_node() -> None:
+    """So there is no domain, and no node is refused."""
+    terms = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [BROKEN]}}}
 
-
-def test_170_two_domains_are_too_few_for_three() -> None:
-    """minDomains 3, one pod in each of two zones, maxSkew 1: the least counts as 0, so no pod may come."""
-    seen = cluster(*FOUR, *on(a1=1, b1=1))
-
-    assert out("a1 a2 b1 b2") == filtered(pod("p", hard(minDomains=3)), seen)
-    assert out() == filtered(pod("p", hard(minDomains=2)), seen)
-
-
-@pytest.mark.parametrize(
-    ("nodes", "incoming", "expected"),
-    [
-        pytest.param(GPU, pod("p", hard(), **like(has("gpu"))), out("a1 a2"), id="node affinity: b2 is not seen"),
-        pytest.param(
-            GPU, pod("p", hard(nodeAffinityPolicy="Ignore"), **ON_GPU), out("b1 b2"), id="173 Ignore counts b2's pods"
-        ),
-        pytest.param(
-            GPU,
-            pod("p", hard(), **like({"matchExpressions": [{"key": "gpu", "operator": "In"}]})),
-            out(),
-            id="a broken term matches nothing: no domain",
-        ),
-    ],
-)
-def test_inclusion_policies(nodes: Any, incoming: PodInfo, expected: Refusals) -> None:
-    """Pods on nodes that the pod could not go to count, or do not."""
-    assert expected == filtered(incoming, cluster(*nodes, *on(a1=1, b2=2)))
-
-
-def test_172_a_zone_of_tainted_nodes_is_no_domain() -> None:
-    """An empty zone that the pod cannot go to keeps no pod out, if taints are honoured."""
-    closed = node("c1", taints=["t=:NoExecute"])
-    seen = cluster(*FOUR, closed, *on(a1=1, b1=1))
-
-    assert out() == filtered(pod("p", hard(nodeTaintsPolicy="Honor")), seen)
-    assert out("a1 a2 b1 b2") == filtered(pod("p", hard()), seen)
+    assert {} == filtered(pod("p", hard(), affinity=terms), cluster(*FOUR, *on(a1=1, b2=2)))
 
 
 def test_a_cordon_alone_is_no_taint() -> None:
     """`spec.unschedulable` without its taint leaves the zone a domain, as upstream."""
-    cordoned = from_manifest(
-        type(FOUR[0]),
-        {"metadata": {"name": "c1", "labels": node("c1").metadata.labels}, "spec": {"unschedulable": True}},
-    )
+    cordoned = objects.node("c1", labels={ZONE: "c", HOST: "c1"}, cordoned=True)
     seen = cluster(*FOUR, cordoned, *on(a1=1, b1=1))
 
-    assert out("a1 a2 b1 b2") == filtered(pod("p", hard(nodeTaintsPolicy="Honor")), seen)
-
-
-REVISION = {"foo": "", "hash": "2"}
-
-
-@pytest.mark.parametrize(
-    ("constraint", "labels", "expected"),
-    [
-        pytest.param(hard(matchLabelKeys=["hash"]), REVISION, out("b1 b2"), id="174 only the same revision counts"),
-    ],
-)
-def test_match_label_keys(constraint: dict[str, Any], labels: dict[str, str], expected: Refusals) -> None:
-    """The pod's own values narrow the selector down."""
-    old = [pod(f"old{at}", labels={"foo": "", "hash": "1"}, on="a1") for at in range(2)]
-    seen = cluster(*FOUR, *old, pod("new", labels=REVISION, on="b1"))
-
-    assert expected == filtered(pod("p", constraint, labels=labels), seen)
-
-
-# -- default constraints -----------------------------------------------------------------------------------------------
-
-DEFAULT = PodTopologySpreadArgs((DefaultConstraint(1, HOST, "DoNotSchedule"),), "List")
-
-
-def owned(kind: type[Any], selector: dict[str, Any]) -> Any:
-    return from_manifest(kind, {"metadata": {"name": "o", "namespace": "default"}, "spec": {"selector": selector}})
-
-
-def surrounded(*selecting: Any) -> Cluster:
-    seen = cluster(*FOUR, *on(a1="foo", a2="foo bar", b1="bar"))
-    for thing in selecting:
-        if isinstance(thing, Service):
-            seen.workloads.set_service(thing)
-        else:
-            seen.workloads.set_controller(thing)
-    return seen
-
-
-@pytest.mark.parametrize(
-    ("incoming", "selecting", "expected"),
-    [
-        pytest.param(
-            pod("p", labels="bar", owner="StatefulSet/o"), [owned(StatefulSet, BAR)], out("a2 b1"), id="a StatefulSet"
-        ),
-        pytest.param(
-            pod("p", labels="bar", owner="ReplicationController/o"),
-            [owned(ReplicationController, {"bar": ""})],
-            out("a2 b1"),
-            id="a ReplicationController",
-        ),
-    ],
-)
-def test_defaults(incoming: PodInfo, selecting: list[Any], expected: Refusals) -> None:
-    """For a pod without constraints, with the selectors of what it belongs to."""
-    assert expected == filtered(incoming, surrounded(*selecting), DEFAULT)
+    assert dict.fromkeys(("a1", "a2", "b1", "b2"), SKEWED) == filtered(pod("p", hard(nodeTaintsPolicy="Honor")), seen)
 
 
 @pytest.mark.parametrize(
@@ -197,8 +86,8 @@ def runner(seen: Cluster, **nominated: PodInfo) -> Runner:
 @pytest.mark.parametrize(
     ("nominated", "expected"),
     [
-        pytest.param({"b1": pod("q", priority=1)}, out("b1"), id="with the nominated pod its node is too full"),
-        pytest.param({"b1": pod("q", priority=-1)}, out(), id="of lower priority"),
+        pytest.param({"b1": pod("q", priority=1)}, {"b1": SKEWED}, id="with the nominated pod its node is too full"),
+        pytest.param({"b1": pod("q", priority=-1)}, {}, id="of lower priority"),
     ],
 )
 def test_nominated_pods(nominated: dict[str, PodInfo], expected: Refusals) -> None:
@@ -229,3 +118,103 @@ def test_the_check_before_bind_sees_pods_of_other_schedulers() -> None:
     assert before is None
     assert after is not None
     assert (after.code, after.reasons) == SKEWED
+
+
+# -- events ------------------------------------------------------------------------------------------------------------
+
+OWN_LABEL = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
+NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
+NODE_TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
+
+WAITING = pod("p", hard())
+TWO = pod("p", hard(), hard(HOST, selector=BAR))
+
+
+def other(labels: str = "foo", *, on: str = "n1") -> PodInfo:
+    return pod("q", labels=labels, on=on)
+
+
+BARE, ZONED, BOTH = node("n", zone="", host=""), node("n", zone="a", host=""), node("n", zone="a")
+BY_ZONE_AND_NODE = pod("p", hard(), hard(HOST))
+
+
+@pytest.mark.parametrize(
+    ("event", "waiting", "old", "new", "hint"),
+    [
+        pytest.param(ASSIGNED_POD_ADD, WAITING, None, other(on=""), Hint.SKIP, id="a pod without a place"),
+        pytest.param(ASSIGNED_POD_ADD, TWO, None, other("bar"), Hint.QUEUE, id="a pod that any constraint counts"),
+        pytest.param(
+            ASSIGNED_POD_ADD, pod("p", hard(selector={})), None, other("x"), Hint.QUEUE, id="an empty selector"
+        ),
+        pytest.param(
+            ASSIGNED_POD_ADD,
+            pod("p", hard(selector=None)),
+            None,
+            other(),
+            Hint.SKIP,
+            id="a nil selector selects no pod",
+        ),
+        pytest.param(
+            ASSIGNED_POD_ADD, pod("p", soft(), hard(selector=BAR)), None, other(), Hint.SKIP, id="a soft constraint"
+        ),
+        pytest.param(
+            ASSIGNED_POD_ADD,
+            pod("p", hard(matchLabelKeys=["foo"]), labels={"foo": "2"}),
+            None,
+            other(),
+            Hint.SKIP,
+            id="another value of matchLabelKeys",
+        ),
+        pytest.param(ASSIGNED_POD_DELETE, WAITING, other(on=""), None, Hint.SKIP, id="a pod went that had no place"),
+        pytest.param(OWN_LABEL, WAITING, pod("q", labels="x"), pod("q"), Hint.SKIP, id="another waiting pod's labels"),
+        pytest.param(NODE_ADD, BY_ZONE_AND_NODE, None, ZONED, Hint.SKIP, id="a node with some of the keys came"),
+        pytest.param(NODE_DELETE, BY_ZONE_AND_NODE, ZONED, None, Hint.SKIP, id="a node with some of the keys went"),
+        pytest.param(NODE_LABEL, BY_ZONE_AND_NODE, BARE, ZONED, Hint.SKIP, id="a node got one of the keys"),
+        pytest.param(NODE_LABEL, BY_ZONE_AND_NODE, ZONED, BOTH, Hint.QUEUE, id="a node got the last of the keys"),
+        pytest.param(
+            NODE_LABEL,
+            pod("p", hard(nodeAffinityPolicy="Ignore"), nodeSelector={"x": ""}),
+            ZONED,
+            node("n", "x", zone="a", host=""),
+            Hint.SKIP,
+            id="a label of the nodeSelector, which decides nothing",
+        ),
+        pytest.param(NODE_TAINT, WAITING, BOTH, BOTH, Hint.SKIP, id="the same taints"),
+    ],
+)
+def test_hints(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, hint: Hint) -> None:
+    """Queue if the counts or the domains of a hard constraint change; more rows are in the table of hints."""
+    seen = cluster()
+    manifest = {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"foo": ""}}}
+    seen.workloads.set_service(from_manifest(Service, manifest))
+
+    assert hint is hinted(PodTopologySpread(LIST, handle(seen)), event, waiting, old=old, new=new)
+
+
+def registered(event: ClusterEvent) -> EventHint:
+    plugin = PodTopologySpread(LIST, handle(cluster()))
+    (found,) = [registration for registration in plugin.events_to_register() if registration.event.wants(event)]
+    return found
+
+
+def test_one_question_for_all_replicas() -> None:
+    """Pods of one ReplicaSet, and of one StatefulSet, have one shape; those of another revision have not."""
+    shape = registered(ASSIGNED_POD_ADD).shape
+    assert shape is not None
+    replicas = [
+        pod(f"p{at}", hard(matchLabelKeys=["hash"]), labels={"foo": "", "hash": "1", "pod": f"p{at}"})
+        for at in range(3)
+    ]
+    newer = pod("n", hard(matchLabelKeys=["hash"]), labels={"foo": "", "hash": "2", "pod": "n"})
+
+    assert 1 == len({shape(replica) for replica in replicas})
+    assert shape(newer) != shape(replicas[0])
+
+
+def test_pods_of_all_namespaces_wait_for_one_node() -> None:
+    """About nodes only the keys matter."""
+    shape = registered(NODE_ADD).shape
+    assert shape is not None
+
+    assert shape(pod("p", hard(), ns="x")) == shape(pod("q", hard(skew=9, selector=BAR), soft(HOST), ns="y"))
+    assert shape(pod("p", hard())) != shape(pod("p", hard(HOST)))

@@ -209,7 +209,10 @@ SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
 def test_any_history(
     history: list[tuple[Any, ...]], capacity: int, incoming: list[PodInfo], candidates: set[str], table_max: int
 ) -> None:
-    """Nodes, pods, Services and owners come, change and go; at some steps all answers are compared."""
+    """143, 144, 145, 147, 169, 170, 171, 172, 173, 174, 175: compare all answers at some steps of a history.
+
+    Nodes, pods, Services and owners come, change and go.
+    """
     judged = Judged(capacity, incoming, candidates)
     with mock.patch.object(soft_module, "_TABLE_MAX", table_max):
         for step in history:
