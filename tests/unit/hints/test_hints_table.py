@@ -40,7 +40,7 @@ ROWS: Final[list[Any]] = [
 
 @pytest.mark.parametrize("row", ROWS)
 async def test_what_happens_to_a_waiting_pod(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
-    """149, 153, 166: the pod waits for this plugin; the event comes, and the pod is tried again or left alone."""
+    """149, 153, 166, 167, 168: the pod waits for this plugin; the event comes, and the pod is tried again or left alone."""
     sched = harness_of(row.profile)
     await refused(sched, row)
     waits_as = sched.places()[WAITS]

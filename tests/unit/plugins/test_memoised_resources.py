@@ -210,7 +210,10 @@ class Checked:
 @settings(max_examples=examples(120, share=SLOW_SHARE), deadline=None)
 @given(capacities, st.lists(st.tuples(steps, st.integers(0, len(SHAPES) * 2)), max_size=30))
 def test_memoised_equals_slow(capacity: int, history: list[tuple[tuple[str, int, dict[str, str], int], int]]) -> None:
-    """Shapes are checked at different times, so that each memo meets few changes, many, and a grown cluster."""
+    """133, 135, 136, 137, 138, 161, 162, 163, 165: memos of all sizes and ages.
+
+    Shapes are checked at different times, so that each memo meets few changes, many, and a grown cluster.
+    """
     checked = Checked(capacity)
     for serial, (step, asked) in enumerate(history):
         apply(checked.seen, step, serial)

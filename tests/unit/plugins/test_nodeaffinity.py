@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.config.args import NodeAffinityArgs
-from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.status import SKIP, AttemptError, Code, Narrow, Rejection
 from scheduler.plugins.nodeaffinity import NodeAffinityPlugin
@@ -179,15 +179,9 @@ SSD = info("p", nodeSelector={"disk": "ssd"})
     ("event", "args", "pod", "old", "new", "hint"),
     [
         pytest.param(RELABELLED, None, SSD, NODES[0], NODES[0], Hint.SKIP, id="a node matched before"),
-        pytest.param(NODE_ADD, ZONE_A, info("p"), None, NODES[2], Hint.SKIP, id="not in the added affinity"),
-        pytest.param(
-            RELABELLED, ZONE_A, info("p"), NODES[3], NODES[1], Hint.QUEUE, id="a node matches the added affinity now"
-        ),
         pytest.param(
             ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT), None, SSD, NODES[1], NODES[0], None, id="taints"
         ),
-        pytest.param(NODE_ADD, None, SSD, None, NODES[1], Hint.SKIP, id="another node came"),
-        pytest.param(RELABELLED, None, SSD, NODES[0], NODES[1], Hint.SKIP, id="a node matches no more"),
     ],
 )
 def test_hints(event: ClusterEvent, args: Any, pod: Any, old: Any, new: Any, hint: Hint | None) -> None:

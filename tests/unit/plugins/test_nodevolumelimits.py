@@ -1,4 +1,4 @@
-"""NodeVolumeLimits: docs/spec/volumes.md §9.1, §11.13, §12 (B-12, B-27, Q-13)."""
+"""NodeVolumeLimits: docs/spec/volumes.md §7.2, §9.1, §11.12, §11.13, §12 (B-11, B-12, B-27, Q-13)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,18 @@ from typing import Any
 
 import pytest
 
+from scheduler.api.csi_translation import TranslationError
 from scheduler.api.decode import Broken
 from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import CSIDriver, CSINode, VolumeAttachment
 from scheduler.config.args import KubestowArgs
-from scheduler.framework.interface import CycleState
+from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, Action, ClusterEvent, Resource
+from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.status import SKIP, Code
 from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
 from simulator.builders.core import Builder
 from tests.support.volumebuilders import (
-    PersistentVolumeBuilder,
     a_claim,
     a_class,
     a_csi_driver,
@@ -25,7 +27,7 @@ from tests.support.volumebuilders import (
     an_attachment,
 )
 from tests.unit.objects import handle, info, node
-from tests.unit.plugins.ask import refused
+from tests.unit.plugins.ask import hinted, refused
 from tests.unit.wakeups.attaching import EBS, FULL, GCE, World
 
 PARITY = KubestowArgs(parity=True)
@@ -53,45 +55,17 @@ def ephemeral(name: str, *volumes: str, on: str = "") -> PodInfo:
     return info(name, on=on, volumes=[{"name": volume, "ephemeral": {}} for volume in volumes])
 
 
-def in_tree(name: str, source: dict[str, Any]) -> PersistentVolumeBuilder:
-    return a_pv(name).source(**source)
-
-
-def fixtures(driver: str = EBS) -> list[Builder[Any]]:
-    """Claims c0…c3 bound to v0…v3 of the driver; `pending` of a class of it, `classless`, `lost` and `disk`."""
-    bound: list[Builder[Any]] = [a_pv(f"v{at}").csi(driver) for at in range(4)]
+def fixtures() -> list[Builder[Any]]:
+    """Claims c0…c3 bound to v0…v3 of the EBS driver, and `disk1` bound to an in-tree disk."""
+    bound: list[Builder[Any]] = [a_pv(f"v{at}").csi(EBS) for at in range(4)]
     bound += [a_claim(f"c{at}", storage_class="ebs").bound_to(f"v{at}") for at in range(4)]
-    return [
-        *bound,
-        a_class("ebs", EBS),
-        a_class("old", "kubernetes.io/aws-ebs"),
-        a_class("files", "kubernetes.io/azure-file"),
-        a_claim("pending", storage_class="ebs"),
-        a_claim("pending-old", storage_class="old"),
-        a_claim("pending-files", storage_class="files"),
-        a_claim("classless"),
-        a_claim("lost", storage_class="ebs").bound_to("gone"),
-        a_claim("path").bound_to("path"),
-        a_pv("path"),
-        a_claim("old1").bound_to("old1"),
-        in_tree("old1", {"awsElasticBlockStore": {"volumeID": "vol-1"}}),
-        a_claim("old2").bound_to("old2"),
-        in_tree("old2", {"awsElasticBlockStore": {"volumeID": "aws:///vol-2"}}),
-        a_claim("broken").bound_to("broken"),
-        in_tree("broken", {"awsElasticBlockStore": {"volumeID": "aws://zone/disk"}}),
-        a_claim("disk1").bound_to("disk1"),
-        in_tree("disk1", {"gcePersistentDisk": {"pdName": "disk1"}}),
-        a_claim("disk2").bound_to("disk2"),
-        in_tree("disk2", {"gcePersistentDisk": {"pdName": "disk2"}}),
-    ]
+    disk = a_pv("disk1").source(gcePersistentDisk={"pdName": "disk1"})
+    return [*bound, a_class("ebs", EBS), a_claim("disk1").bound_to("disk1"), disk]
 
 
-def a_world(*things: Any, limit: int | None = 2, **more: int) -> World:
-    """Node n1, whose EBS driver has this limit; further drivers by name with `_` for `.`."""
-    csi_node = a_csi_node("n1").driver(EBS, limit)
-    for driver, count in more.items():
-        csi_node = csi_node.driver(driver.replace("_", "."), count)
-    return World(node("n1"), *fixtures(), csi_node, *things)
+def a_world(*things: Any, limit: int = 2) -> World:
+    """Node n1, whose EBS driver has this limit."""
+    return World(node("n1"), *fixtures(), a_csi_node("n1").driver(EBS, limit), *things)
 
 
 P3 = using("p3", "c3", on="n1")
@@ -222,3 +196,134 @@ def test_what_cannot_be_read_is_named() -> None:
     text = 'looking up PVC default/c0: persistentvolumeclaim "c0" cannot be read: $.spec: no'
 
     assert {"n1": (Code.UNRESOLVABLE, (text,))} == refused(limits_of(world), world.cluster, using("p", "c0"))
+
+
+# -- hints -------------------------------------------------------------------------------------------------------------
+
+CLAIM_UPDATE = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER)
+DETACHED = ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE)
+CSI_NODE_ADD = ClusterEvent(Resource.CSI_NODE, Action.ADD)
+CSI_NODE_UPDATE = ClusterEvent(Resource.CSI_NODE, Action.UPDATE_OTHER)
+DRIVER_UPDATE = ClusterEvent(Resource.CSI_DRIVER, Action.UPDATE_OTHER)
+DRIVER_DELETE = ClusterEvent(Resource.CSI_DRIVER, Action.DELETE)
+
+CLAIM = {"name": "c", "persistentVolumeClaim": {"claimName": "c"}}
+OWN = {"name": "x", "ephemeral": {}}
+DISK = {"name": "e", "awsElasticBlockStore": {"volumeID": "vol-1"}}
+GCE_DISK = {"name": "g", "gcePersistentDisk": {"pdName": "d"}}
+POLICY = {"name": "v", "vsphereVolume": {"volumePath": "[d] p", "storagePolicyName": "gold"}}
+NOTHING = {"name": "n", "emptyDir": {}}
+
+
+def with_volumes(*volumes: dict[str, Any], **more: Any) -> PodInfo:
+    return info("p", volumes=list(volumes), **more)
+
+
+def plugin(*gates: str, parity: bool = False) -> NodeVolumeLimits:
+    return limits_of(World(), *gates, ours=KubestowArgs(parity=parity))
+
+
+@pytest.mark.parametrize(
+    ("gone", "hint"),
+    [
+        pytest.param(with_volumes(DISK, on="n1"), Hint.QUEUE, id="H10 a pod with a disk written out"),
+        pytest.param(with_volumes(NOTHING, on="n1"), Hint.SKIP, id="a pod with nothing attached"),
+        pytest.param(with_volumes(CLAIM, status={"nominatedNodeName": "n1"}), Hint.QUEUE, id="a nominated pod"),
+        pytest.param(with_volumes(CLAIM), Hint.SKIP, id="H10 a pod that was nowhere"),
+    ],
+)
+def test_pod_gone(gone: PodInfo, hint: Hint) -> None:
+    """A pod that goes with an attached volume may have freed a slot."""
+    assert hint is hinted(plugin(), ASSIGNED_POD_DELETE, with_volumes(CLAIM), old=gone)
+
+
+def test_h11_claim_changed() -> None:
+    """Neither a namesake of its claim nor, with parity, its claim wakes a pod."""
+    pod, namesake, own = with_volumes(CLAIM), a_claim("c", ns="other").typed(), a_claim("c").typed()
+
+    assert hinted(plugin(), CLAIM_UPDATE, pod, old=namesake, new=namesake) is Hint.SKIP
+    assert hinted(plugin(parity=True), CLAIM_UPDATE, pod, old=own, new=own) is None
+
+
+@pytest.mark.parametrize(
+    ("pod", "attacher", "as_upstream", "ours"),
+    [
+        pytest.param(with_volumes(GCE_DISK), GCE, Hint.QUEUE, Hint.QUEUE, id="a disk of that other driver"),
+        pytest.param(with_volumes(NOTHING), EBS, Hint.SKIP, Hint.SKIP, id="nothing to attach"),
+        pytest.param(with_volumes(OWN), EBS, Hint.SKIP, Hint.QUEUE, id="H15 B-11 an ephemeral volume only"),
+        pytest.param(
+            with_volumes(POLICY), "csi.vsphere.vmware.com", Hint.QUEUE, Hint.QUEUE, id="Q-15 a storage policy"
+        ),
+    ],
+)
+def test_detached(pod: PodInfo, attacher: str, as_upstream: Hint, ours: Hint) -> None:
+    """A detached volume frees a slot of its driver; the drivers of claims are not looked up."""
+    gone: VolumeAttachment = an_attachment("v", "n1", attacher).typed()
+
+    assert as_upstream is hinted(plugin(parity=True), DETACHED, pod, old=gone)
+    assert ours is hinted(plugin(), DETACHED, pod, old=gone)
+
+
+def test_detached_and_a_disk_that_cannot_be_translated() -> None:
+    """Raises, which counts as QUEUE; topics do not keep the question away."""
+    bad = with_volumes({"name": "bad", "awsElasticBlockStore": {"volumeID": "aws://zone/disk"}})
+    gone: VolumeAttachment = an_attachment("v", "n1", GCE).typed()
+    registration = next(r for r in plugin().events_to_register() if r.event == DETACHED)
+    assert registration.topics is not None
+    assert registration.topics.of_pod(bad) is None
+
+    with pytest.raises(TranslationError, match=r"^converting volume\(bad\) from inline to csi: failed to translate"):
+        hinted(plugin(), DETACHED, bad, old=gone)
+
+
+def limits(*drivers: tuple[str, int | None]) -> CSINode:
+    out = a_csi_node("n1")
+    for driver, count in drivers:
+        out = out.driver(driver, count)
+    return out.typed()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "as_upstream", "ours"),
+    [
+        pytest.param(limits((EBS, 2)), limits((EBS, None)), Hint.SKIP, Hint.QUEUE, id="H14 B-11 a limit was lifted"),
+        pytest.param(limits(), limits((EBS, 2)), Hint.QUEUE, Hint.QUEUE, id="a driver with a limit came"),
+        pytest.param(limits(), limits((EBS, 0)), Hint.SKIP, Hint.QUEUE, id="B-11 a driver came that attaches nothing"),
+        pytest.param(limits((EBS, None)), limits(), Hint.SKIP, Hint.SKIP, id="a driver without a limit went"),
+        pytest.param(limits((EBS, None)), limits((EBS, 2)), Hint.QUEUE, Hint.QUEUE, id="no limit is 0 for upstream"),
+        pytest.param(limits(), limits((EBS, None)), Hint.SKIP, Hint.QUEUE, id="H14 B-11 a driver without a limit came"),
+        pytest.param(limits((EBS, 2)), limits(), Hint.SKIP, Hint.QUEUE, id="B-11 a driver went, and its limit with it"),
+    ],
+)
+def test_csi_node_changed(old: CSINode, new: CSINode, as_upstream: Hint, ours: Hint) -> None:
+    """More volumes can be attached, or of other drivers."""
+    pod = with_volumes(CLAIM)
+
+    assert as_upstream is hinted(plugin(parity=True), CSI_NODE_UPDATE, pod, old=old, new=new)
+    assert ours is hinted(plugin(), CSI_NODE_UPDATE, pod, old=old, new=new)
+
+
+def test_csi_node_came() -> None:
+    """Always worth a try."""
+    assert hinted(plugin(parity=True), CSI_NODE_ADD, with_volumes(CLAIM), new=limits()) is Hint.QUEUE
+
+
+MUST: CSIDriver = a_csi_driver(EBS).must_be_registered().typed()
+NEED_NOT: CSIDriver = a_csi_driver(EBS).typed()
+
+
+@pytest.mark.parametrize(
+    ("event", "old", "new", "hint"),
+    [
+        pytest.param(DRIVER_DELETE, MUST, None, Hint.QUEUE, id="it is gone"),
+        pytest.param(DRIVER_UPDATE, MUST, MUST, Hint.SKIP, id="it still must"),
+        pytest.param(DRIVER_DELETE, NEED_NOT, None, Hint.SKIP, id="it never had to be there"),
+    ],
+)
+def test_driver_changed(event: ClusterEvent, old: CSIDriver, new: CSIDriver | None, hint: Hint) -> None:
+    """B-11 with VolumeLimitScaling: what kept a pod away may be withdrawn. Upstream does not look."""
+    pod, gate = with_volumes(CLAIM), "VolumeLimitScaling"
+
+    assert hint is hinted(plugin(gate), event, pod, old=old, new=new)
+    assert hinted(plugin(), event, pod, old=old, new=new) is None
+    assert hinted(plugin(gate, parity=True), event, pod, old=old, new=new) is None

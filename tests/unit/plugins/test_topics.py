@@ -11,14 +11,14 @@ from hypothesis import HealthCheck, event as noted, given, settings, strategies 
 from scheduler.api.core_v1 import Node
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import NodeAffinityArgs, NodeResourcesFitArgs
-from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint, Hint
 from scheduler.plugins.nodeaffinity import NodeAffinityPlugin
 from scheduler.plugins.nodeports import NodePorts
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.tainttoleration import TaintToleration
 from tests.examples import SLOW_SHARE, examples
-from tests.unit.objects import cluster, handle, info, node, ports
+from tests.unit.objects import cluster, container, handle, info, node, ports
 from tests.unit.plugins.ask import is_concerned
 
 LABELS = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
@@ -166,138 +166,55 @@ def test_an_update_without_a_change_has_no_topics(plugin: Any, seen: Node, pod: 
 
 # -- examples ------------------------------------------------------------------------------------------------------
 
-
-def expression(key: str, operator: str, *some: str) -> dict[str, Any]:
-    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(some)}]}
-
-
-def pin(name: str) -> dict[str, Any]:
-    return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [name]}]}
-
-
-def required(*some: dict[str, Any]) -> dict[str, Any]:
-    return {"affinity": {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": list(some)}}}}
-
-
-def concerns(plugin: Any, event: ClusterEvent, pod: PodInfo, *, old: object, new: object) -> bool:
-    wanting = [registration for registration in with_topics(plugin) if registration.event.wants(event)]
-    assert wanting
-    return any(is_concerned(registration, pod, old=old, new=new) for registration in wanting)
-
-
+FIT = NodeResourcesFit(None, handle(cluster()))
+ADDED = affinity({REQUIRED: {"nodeSelectorTerms": [{"matchExpressions": [{"key": "team", "operator": "Exists"}]}]}})
 PLAIN, SSD = node(), node(labels={"disk": "ssd"})
-ON_SSD: dict[str, Any] = {"nodeSelector": {"disk": "ssd"}}
+PIN = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}
+PINNED = info(affinity={"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [PIN]}}})
+
+
+def sized(**requests: str) -> PodInfo:
+    return info(containers=[container(**requests)])
 
 
 @pytest.mark.parametrize(
-    ("spec", "old", "new", "concerned"),
+    ("plugin", "pod", "event", "old", "new"),
     [
-        pytest.param(ON_SSD, PLAIN, node(labels={"disk": "hdd"}), False, id="another value"),
-        pytest.param(required(expression("disk", "DoesNotExist")), SSD, PLAIN, True, id="an unwanted label went"),
-        pytest.param(required(pin("n1")), PLAIN, SSD, False, id="a name is no label"),
-        pytest.param(ON_SSD, None, PLAIN, False, id="a node came without the wanted label"),
-        pytest.param(required(pin("n2")), None, PLAIN, False, id="another than the named node came"),
+        pytest.param(affinity(), PINNED, LABELS, PLAIN, SSD, id="a node gets a label, and the pod selects by name"),
         pytest.param(
-            required(expression("disk", "In", "ssd"), expression("zone", "NotIn", "b")),
-            None,
+            ADDED,
+            info(nodeSelector={"disk": "ssd"}),
+            LABELS,
+            SSD,
+            node(labels={"disk": "ssd", "zone": "a"}),
+            id="a node gets a label that neither the pod nor the profile selects",
+        ),
+        pytest.param(
+            TaintToleration(None, handle(cluster())),
+            info(),
+            TAINTS,
+            node(taints=("a=b:PreferNoSchedule",)),
             PLAIN,
-            True,
-            id="one of two terms lets it come bare",
+            id="a soft taint goes",
         ),
-    ],
-)
-def test_node_affinity(spec: dict[str, Any], old: Node | None, new: Node, concerned: bool) -> None:
-    """A pod is concerned if a label became one that it selects, or if the new node can match."""
-    event = NODE_ADD if old is None else LABELS
-
-    assert concerned == concerns(affinity(), event, info(**spec), old=old, new=new)
-
-
-def test_node_affinity_that_the_profile_adds() -> None:
-    """It belongs to every pod of the profile."""
-    plugin = affinity({REQUIRED: {"nodeSelectorTerms": [expression("team", "In", "a")]}})
-
-    assert concerns(plugin, LABELS, info(**ON_SSD), old=SSD, new=node(labels={"disk": "ssd", "team": "a"}))
-    assert not concerns(plugin, LABELS, info(**ON_SSD), old=SSD, new=node(labels={"disk": "ssd", "zone": "a"}))
-
-
-HARD, SOFT = node(taints=("a=b:NoSchedule",)), node(taints=("a=b:PreferNoSchedule",))
-TWICE = node(taints=("c=:NoExecute", "a=b:NoSchedule"))
-TOLERANT, ANYWHERE = [{"key": "a", "operator": "Exists"}], [{"operator": "Exists"}]
-
-
-@pytest.mark.parametrize(
-    ("tolerations", "old", "new", "concerned"),
-    [
-        pytest.param([], SOFT, PLAIN, False, id="a soft taint went"),
-        pytest.param([], None, HARD, False, id="a node came with a hard taint"),
-        pytest.param(TOLERANT, None, TWICE, False, id="a node came with another taint besides"),
-        pytest.param([], TWICE, HARD, False, id="one hard taint of two went"),
-    ],
-)
-def test_taints(tolerations: list[dict[str, str]], old: Node | None, new: Node, concerned: bool) -> None:
-    """No pod is concerned while nodes only get taints, as in an outage."""
-    plugin, waiting = TaintToleration(None, handle(cluster())), info(tolerations=tolerations)
-
-    assert concerned == concerns(plugin, NODE_ADD if old is None else TAINTS, waiting, old=old, new=new)
-
-
-def sized(name: str = "p", **requests: str) -> PodInfo:
-    return info(name, on="n1", containers=[{"name": "c", "resources": {"requests": requests}}])
-
-
-@pytest.mark.parametrize(
-    ("event", "old", "new", "concerned"),
-    [
-        pytest.param(ALLOCATABLE, node(memory="1Gi"), node(memory="2Gi"), False, id="another resource grew"),
-        pytest.param(ALLOCATABLE, node(memory="1024Mi"), node(memory="1Gi"), False, id="spelt otherwise"),
         pytest.param(
-            ALLOCATABLE, node(cpu="100m"), node(cpu="200m"), False, id="the wanted resource grew to too little"
+            FIT, sized(memory="1"), ALLOCATABLE, node(memory="1024Mi"), node(memory="1Gi"), id="an amount is respelled"
         ),
-        pytest.param(NODE_ADD, None, node(cpu="500m"), False, id="a node came that is much too small"),
-        pytest.param(SCALE_DOWN, sized("q", memory="2"), sized("q"), False, id="a pod gave back something else"),
-    ],
-)
-def test_node_resources(event: ClusterEvent, old: Any, new: Any, concerned: bool) -> None:
-    """A pod that requests only cpu is concerned by more cpu, or by more pods."""
-    plugin = NodeResourcesFit(None, handle(cluster()))
-
-    assert concerned == concerns(plugin, event, sized(cpu="1"), old=old, new=new)
-
-
-GPU = "example.com/gpu"
-
-
-@pytest.mark.parametrize(
-    ("wanted", "came", "concerned"),
-    [
-        pytest.param({GPU: "1", "cpu": "8"}, {}, False, id="the rare resource is not there"),
-        pytest.param({GPU: "4"}, {GPU: "1"}, False, id="there is far too little of it"),
         pytest.param(
-            {"cpu": "64", "memory": "4Gi"}, {}, False, id="more cpu than memory is wanted, and it is too much"
+            FIT,
+            sized(cpu="64", memory="4Gi"),
+            NODE_ADD,
+            None,
+            node(),
+            id="a node is too small in what it wants most of",
         ),
-        pytest.param({"other.example/ignored": "4"}, {}, True, id="what is ignored need not be there"),
     ],
 )
-def test_a_node_is_offered_to_pods_of_its_size(wanted: dict[str, str], came: dict[str, str], concerned: bool) -> None:
-    """By the one resource that most nodes have too little of."""
-    plugin = NodeResourcesFit(NodeResourcesFitArgs(ignored_resources=("other.example/ignored",)), handle(cluster()))
+def test_an_event_that_does_not_concern_a_pod(
+    plugin: Any, pod: PodInfo, event: ClusterEvent, old: Any, new: Any
+) -> None:
+    """More such events are in the table of how many questions an event costs."""
+    wanting = [registration for registration in with_topics(plugin) if registration.event.wants(event)]
 
-    assert concerned == concerns(plugin, NODE_ADD, sized(**wanted), old=None, new=node(**came))
-
-
-@pytest.mark.parametrize(
-    ("gone", "concerned"),
-    [
-        pytest.param(("TCP/80",), True, id="the wanted port"),
-        pytest.param(("TCP/81", "TCP/80/10.0.0.1"), True, id="the wanted port of one address"),
-        pytest.param(("UDP/80", "TCP/81"), False, id="another protocol, another port"),
-        pytest.param((), False, id="no ports"),
-    ],
-)
-def test_node_ports(gone: tuple[str, ...], concerned: bool) -> None:
-    """Most pods have no host ports: their end is nothing to those that wait for one."""
-    plugin, waiting = NodePorts(None, handle(cluster())), info(containers=ports("TCP/80"))
-    left = info("q", on="n1", containers=ports(*gone))
-
-    assert concerned == concerns(plugin, ASSIGNED_POD_DELETE, waiting, old=left, new=None)
+    assert wanting
+    assert not any(is_concerned(registration, pod, old=old, new=new) for registration in wanting)

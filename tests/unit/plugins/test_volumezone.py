@@ -58,23 +58,6 @@ GA = {ZONE: "z", REGION: "r"}
 
 
 @pytest.mark.parametrize(
-    ("labels", "node_labels", "fits"),
-    [
-        pytest.param({BETA_ZONE: "z"}, {BETA_ZONE: "y", ZONE: "z"}, False, id="the old label counts if it is there"),
-    ],
-)
-def test_where_a_volume_can_be(labels: dict[str, str], node_labels: dict[str, str], fits: bool) -> None:
-    """The other node has all labels, so one node alone is refused."""
-    seen = stored(node("n1", labels=node_labels), node("fine", labels=GA), CLAIM, a_volume(labels))
-    state, made = CycleState(), plugin(seen)
-
-    assert made.pre_filter(state, using("p", "c"), seen.nodes.present) is None
-    slot = seen.nodes.slot("n1")
-    assert slot is not None
-    assert named(seen, made.filter(state, using("p", "c"), 1 << slot)) == ({} if fits else {"n1": NO_ZONE})
-
-
-@pytest.mark.parametrize(
     ("things", "pod", "says"),
     [
         pytest.param((CLAIM, a_volume({})), using("p", "c"), "skip", id="a volume that is at home everywhere"),
@@ -187,60 +170,44 @@ CLAIM_ADD = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
 CLAIM_UPDATE = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER)
 VOLUME_ADD = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.ADD)
 VOLUME_UPDATE = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.UPDATE_OTHER)
-VOLUME_DELETE = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.DELETE)
-RETAINTED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
 UNBOUND = a_claim("c", "1Gi", "s")
 EPHEMERAL = using("p", ephemeral=("data",))
 
 
 @pytest.mark.parametrize(
-    ("pod", "event", "new", "hint"),
+    ("there", "pod", "event", "old", "new", "hint"),
     [
-        pytest.param(using("p", "d"), CLAIM_ADD, CLAIM, Hint.SKIP, id="H16 another claim"),
-        pytest.param(using("p", "c", ns="other"), CLAIM_ADD, CLAIM, Hint.SKIP, id="H16 another namespace"),
-        pytest.param(EPHEMERAL, CLAIM_ADD, OWN, Hint.QUEUE, id="B-14 its ephemeral one came"),
-        pytest.param(using("p", "c"), RETAINTED, None, None, id="taints do not matter"),
-        pytest.param(using("p"), CLAIM_ADD, CLAIM, Hint.SKIP, id="H16 a pod without claims"),
+        pytest.param(
+            UNBOUND, using("p", "c", ns="other"), CLAIM_ADD, None, CLAIM, Hint.SKIP, id="H16 a claim's namesake came"
+        ),
+        pytest.param(OWN, EPHEMERAL, CLAIM_ADD, None, OWN, Hint.QUEUE, id="B-14 its ephemeral claim came"),
+        pytest.param(
+            UNBOUND,
+            using("p", "c"),
+            CLASS_ADD,
+            None,
+            a_class("s").binding_mode(None),
+            Hint.SKIP,
+            id="H17 a class without binding mode came",
+        ),
+        pytest.param(
+            CLAIM,
+            using("p", "c"),
+            VOLUME_UPDATE,
+            a_volume({ZONE: "a__b"}),
+            a_volume({ZONE: "b__a"}),
+            Hint.SKIP,
+            id="H18 its volume names the same zones in another order",
+        ),
     ],
 )
-def test_claim_and_node_hints(pod: PodInfo, event: ClusterEvent, new: Any, hint: Hint | None) -> None:
-    """A claim wakes the pods that use it."""
-    old = None if event.action is Action.ADD or new is None else new.typed()
-    new = None if new is None else new.typed()
+def test_hints(
+    there: Builder[Any], pod: PodInfo, event: ClusterEvent, old: Builder[Any] | None, new: Builder[Any], hint: Hint
+) -> None:
+    """More rows are in the table of hints."""
+    seen = stored(there)
 
-    assert hinted(plugin(stored()), event, pod, old=old, new=new) is hint
-
-
-@pytest.mark.parametrize(
-    ("made", "hint"),
-    [
-        pytest.param(a_class("s").immediate(), Hint.SKIP, id="H17 one that does not"),
-        pytest.param(a_class("t"), Hint.SKIP, id="one that no claim of the pod has"),
-        pytest.param(a_class("s").binding_mode(None), Hint.SKIP, id="H17 no binding mode"),
-    ],
-)
-def test_h17_class_hints(made: Builder[Any], hint: Hint) -> None:
-    """The pod's claim is unbound and has class s."""
-    seen = stored(UNBOUND)
-
-    assert hinted(plugin(seen), CLASS_ADD, using("p", "c"), new=made.typed()) is hint
-
-
-@pytest.mark.parametrize(
-    ("event", "old", "new", "hint"),
-    [
-        pytest.param(VOLUME_UPDATE, a_volume({}), a_volume(GA), Hint.QUEUE, id="H18 labels came"),
-        pytest.param(VOLUME_UPDATE, a_volume(GA), a_volume({**GA, "x": "y"}), Hint.SKIP, id="H18 another label"),
-        pytest.param(VOLUME_UPDATE, a_volume({ZONE: "a__b"}), a_volume({ZONE: "b__a"}), Hint.SKIP, id="H18 in turn"),
-        pytest.param(VOLUME_ADD, None, a_volume({}, "w"), Hint.SKIP, id="one that no claim of the pod names"),
-        pytest.param(VOLUME_DELETE, a_volume(GA), None, None, id="it went"),
-    ],
-)
-def test_h18_volume_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
-    """The pod's claim is bound to volume v."""
-    old, new = (None if one is None else one.typed() for one in (old, new))
-
-    assert hinted(plugin(stored(CLAIM)), event, using("p", "c"), old=old, new=new) is hint
+    assert hint is hinted(plugin(seen), event, pod, old=old and old.typed(), new=new.typed())
 
 
 def test_hints_of_ephemeral_claims_with_the_switch() -> None:
