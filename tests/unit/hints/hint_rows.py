@@ -173,20 +173,21 @@ def shown(
     metadata = {"name": name, "uid": name, "labels": labels or {}}
     if kind != "Namespace":
         metadata["namespace"] = namespace
-    return _delta(kind, name, {"metadata": metadata, "spec": spec})
+    return shown_as(kind, name, {"metadata": metadata, "spec": spec})
 
 
 def withdrawn(kind: str, name: str) -> Thing:
     """An object of another kind is deleted."""
-    return _delta(kind, name, None)
+    return shown_as(kind, name, None)
 
 
-def _delta(kind: str, name: str, raw: dict[str, Any] | None) -> Thing:
+def shown_as(kind: str, name: str, raw: dict[str, Any] | None) -> Thing:
+    """An object of another kind is like this now; None: it is deleted."""
     typ = KINDS[kind].typ
     assert typ is not None
 
     def happens(sched: SchedulerHarness) -> None:
-        known: dict[tuple[str, str], Any] = sched.__dict__.setdefault("other_objects", {})
+        known: dict[tuple[str, str], Any] = sched.__dict__.setdefault("stored", {})
         new = None if raw is None else ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw))
         sched.parts.intake.apply(kind, [Delta(known.pop((kind, name), None), new)])
         if new is not None:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import msgspec
-
-from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
-from scheduler.kube.resources import KINDS
 from simulator.builders.core import Builder
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
-from tests.unit.harness import SchedulerHarness
-from tests.unit.hints.hint_rows import POD_GONE, Thing, gone, leaves, node, pod, wakes
+from tests.unit.hints.hint_rows import POD_GONE, Thing, gone, leaves, node, pod, shown_as, wakes, withdrawn
 
 PLUGIN: Final = "NodeVolumeLimits"
 CSI_NODE_CAME = ClusterEvent(Resource.CSI_NODE, Action.ADD)
@@ -25,28 +20,14 @@ DRIVER: Final = "ebs.csi.aws.com"
 
 def stored(*builders: Builder[Any]) -> tuple[Thing, ...]:
     """They come or change."""
-    return tuple(_delta(builder, is_there=True) for builder in builders)
+    raws = [builder.obj() for builder in builders]
+    return tuple(shown_as(raw["kind"], raw["metadata"]["name"], raw) for raw in raws)
 
 
 def removed(builder: Builder[Any]) -> Thing:
     """It is deleted."""
-    return _delta(builder, is_there=False)
-
-
-def _delta(builder: Builder[Any], *, is_there: bool) -> Thing:
     raw = builder.obj()
-    kind, name = raw["kind"], raw["metadata"]["name"]
-    typ = KINDS[kind].typ
-    assert typ is not None
-
-    def happens(sched: SchedulerHarness) -> None:
-        known: dict[tuple[str, str], Any] = sched.__dict__.setdefault("stored", {})
-        new = ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw)) if is_there else None
-        sched.parts.intake.apply(kind, [Delta(known.pop((kind, name), None), new)])
-        if new is not None:
-            known[kind, name] = new
-
-    return happens
+    return withdrawn(raw["kind"], raw["metadata"]["name"])
 
 
 def claims(*names: str) -> dict[str, Any]:

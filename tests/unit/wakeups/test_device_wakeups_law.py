@@ -10,12 +10,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 import msgspec
-from hypothesis import HealthCheck, event as noted, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import ObjectDecoder
 from scheduler.api.resource_v1 import ResourceClaim
-from scheduler.config.args import KubestowArgs
 from scheduler.config.types import KubeSchedulerProfile
 from scheduler.core.errors import Forbidden, Unavailable
 from scheduler.kube.resources import KINDS
@@ -32,11 +31,25 @@ from simulator.builders.devices import (
 )
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.harness import SchedulerHarness
-from tests.unit.hints.hint_rows import DEFAULT, WAITS, gone, harness_of, node, node_gone, pod, profile, requesting
-from tests.unit.wakeups.happenings import Thing, deliver, ended, known, place, refusing, some
+from tests.unit.hints.hint_rows import DEFAULT, WAITS, harness_of, node, pod, requesting
+from tests.unit.wakeups.happenings import (
+    PARITY,
+    UID,
+    Thing,
+    deliver,
+    ended,
+    forced,
+    is_left_waiting,
+    known,
+    leaves,
+    once,
+    passes,
+    place,
+    refusers,
+    refusing,
+    some,
+)
 
-PARITY: Final = profile(Kubestow=KubestowArgs(parity=True))
-UID: Final = f"uid-{WAITS}"
 GPU: Final = "example.com/gpu"
 OWN: Final = f"{WAITS}-e"
 """The claim that is made for the pod."""
@@ -224,21 +237,7 @@ def uses(*names: str) -> dict[str, Any]:
 
 
 def _rival(name: str, claim: str) -> Thing:
-    def happens(sched: SchedulerHarness) -> None:
-        if name not in sched.seen:
-            pod(name, **uses(claim))(sched)
-
-    return Thing(f"rival({name} with {claim or GPU})", happens)
-
-
-def _leaves(name: str) -> Thing:
-    def happens(sched: SchedulerHarness) -> None:
-        if name in sched.seen:
-            gone(name)(sched)
-        elif name in sched.nodes:
-            node_gone(name)(sched)
-
-    return Thing(f"leaves({name})", happens)
+    return Thing(f"rival({name} with {claim or GPU})", once(name, **uses(claim)))
 
 
 def _nominated(claim: str, on: str) -> Thing:
@@ -274,11 +273,6 @@ def _used_by(seen: Pod) -> str:
     return next((entry.resource_claim_name or "" for entry in seen.spec.resource_claims), "")
 
 
-def passes(seconds: float) -> Thing:
-    """Time does."""
-    return Thing(f"passes({seconds})", lambda sched: sched.clock.move(seconds))
-
-
 stored = st.one_of(*(kind.map(comes) for kind in (claims(), claims(), slices(), slices(), slices(), classes())))
 rivals = st.builds(_rival, some(["q", "r"]), some(["c", "d", "d", ""]))
 nominations = st.one_of(
@@ -286,7 +280,7 @@ nominations = st.one_of(
     st.builds(_bound, some(NODES), some(["drv/p9/d0", "drv/p1/d0"])),
 )
 removals = st.one_of(
-    st.builds(_leaves, some(["q", "r", "q", "r", "s", *NODES])),
+    st.builds(leaves, some(["q", "r", "q", "r", "s", *NODES])),
     nominations,
     *(
         st.builds(goes, st.just(kind), some(names))
@@ -356,42 +350,14 @@ STARTS: Final = [
     *(KEPT_BY_ANOTHER, KEPT_AFAR_BY_ANOTHER, KEPT_AS_BY_ANOTHER),
 ]
 HELP: Final = [
-    *(_leaves("q"), Thing("mends", mends), Thing("relays", relays), Thing("fails", fails), passes(11.0)),
+    *(leaves("q"), Thing("mends", mends), Thing("relays", relays), Thing("fails", fails), passes(11.0)),
     *(comes(SLICE), comes(SLICE.of(2).named("s2")), goes("ResourceClaim", "d"), _node("n2", "b", "110", "")),
     *(comes(HELD), comes(a_device_class("x")), _node("n1", "a", "110", "1")),
-    *(_leaves("s"), _leaves("n2"), _nominated("e", ""), _bound("n2"), goes("ResourceClaim", "e")),
+    *(leaves("s"), leaves("n2"), _nominated("e", ""), _bound("n2"), goes("ResourceClaim", "e")),
 ]
 """What lets a pod pass that would wait in one of these for long otherwise."""
 
 # -- the law -----------------------------------------------------------------------------------------------------------
-
-
-async def tried(sched: SchedulerHarness) -> str:
-    """Return where the pod is after all attempts that events caused. The result of a task shows one turn later."""
-    for _ in range(3):
-        await sched.settle()
-    for _ in range(3):
-        if place(sched) in {"backoff", "error backoff", "active"}:
-            await sched.later(11.0)
-    return place(sched)
-
-
-async def is_left_waiting(
-    sched: SchedulerHarness, there: list[Thing], wants: tuple[str, ...], then: list[Thing]
-) -> bool:
-    """Whether it waits at the end; if not it found a place, or is tried again by itself."""
-    sched.parts.queue._flush._limit_s = 1e9  # nothing is woken by time alone
-    for thing in there:
-        thing.happens(sched)
-        await sched.settle()
-    pod(WAITS, uid=UID, **uses(*wants))(sched)
-    if await tried(sched) not in {"unschedulable", "gated"}:
-        return False
-    for thing in then:
-        thing.happens(sched)
-        if await tried(sched) not in {"unschedulable", "gated"}:
-            return False
-    return True
 
 
 def being_given_back(sched: SchedulerHarness) -> set[str]:
@@ -404,23 +370,17 @@ def being_given_back(sched: SchedulerHarness) -> set[str]:
 
 async def look(sched: SchedulerHarness, there: list[Thing], wants: tuple[str, ...], then: list[Thing]) -> None:
     """A pod that is left waiting is tried by force."""
-    is_left = await is_left_waiting(sched, there, wants, then)
-    noted("waits" if is_left else "does not wait")
-    if not is_left:
+    if not await is_left_waiting(sched, there, uses(*wants), then):
         return
-    (entry,) = [entry for entry in sched.parts.queue.entries() if entry.key == f"default/{WAITS}"]
-    info = sched.parts.shared.pending.get(f"default/{WAITS}")
-    assert info is not None
-    noted(f"refused by {entry.plugins}")
+    plugins = refusers(sched)
     said = sched.message(WAITS) if place(sched) == "unschedulable" else "gated"
     asked, under_way = len(sched.writer.claim_writes), being_given_back(sched)
 
-    sched.parts.queue.activate([info])
-    await sched.settle()
+    await forced(sched)
 
-    assert place(sched) != "placed", f"refused by {entry.plugins}: {said}"
+    assert place(sched) != "placed", f"refused by {plugins}: {said}"
     assert [] == [(what, key) for what, key in sched.writer.claim_writes[asked:] if key not in under_way], (
-        f"refused by {entry.plugins}: {said}"
+        f"refused by {plugins}: {said}"
     )
 
 

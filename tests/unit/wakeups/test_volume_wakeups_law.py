@@ -6,15 +6,14 @@ when one of them wakes it. Left waiting at the end, it is tried by force: it mus
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-from hypothesis import HealthCheck, event as noted, given, settings, strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from scheduler.api.decode import ObjectDecoder
 from scheduler.api.storage_v1 import CSIStorageCapacity, PersistentVolumeClaim, StorageClass
-from scheduler.config.args import KubestowArgs
 from scheduler.config.types import KubeSchedulerProfile
 from scheduler.core.errors import Forbidden, Unavailable
 from scheduler.kube.resources import KINDS
@@ -36,15 +35,28 @@ from tests.support.volumebuilders import (
     an_attachment,
 )
 from tests.unit.harness import SchedulerHarness
-from tests.unit.hints.hint_rows import DEFAULT, WAITS, gone, harness_of, node, node_gone, pod, profile
+from tests.unit.hints.hint_rows import DEFAULT, WAITS, harness_of, node
 from tests.unit.wakeups import happenings
-from tests.unit.wakeups.happenings import Thing, ended, known, place, refusing, some
+from tests.unit.wakeups.happenings import (
+    PARITY,
+    UID,
+    Thing,
+    ended,
+    forced,
+    is_left_waiting,
+    known,
+    leaves,
+    once,
+    passes,
+    place,
+    refusers,
+    refusing,
+    some,
+)
 
-PARITY: Final = profile(Kubestow=KubestowArgs(parity=True))
 DRIVER, OTHER = "ebs.csi.aws.com", "other.example.com"
 IN_TREE: Final = "kubernetes.io/aws-ebs"
 ZONE, CSI_ZONE = "topology.kubernetes.io/zone", "topology.ebs.csi.aws.com/zone"
-UID: Final = f"uid-{WAITS}"
 
 
 # -- what the watch shows ----------------------------------------------------------------------------------------------
@@ -235,31 +247,11 @@ def uses(*names: str) -> dict[str, Any]:
 
 
 def _bound(name: str, on: str, claim: str) -> Thing:
-    return Thing(f"bound({name} on {on} with {claim})", _once(name, on=on, **uses(claim)))
+    return Thing(f"bound({name} on {on} with {claim})", once(name, on=on, **uses(claim)))
 
 
 def _rival(name: str, claim: str) -> Thing:
-    return Thing(f"rival({name} with {claim})", _once(name, **uses(claim)))
-
-
-def _once(name: str, **spec: Any) -> Callable[[SchedulerHarness], None]:
-    """What a pod has never changes."""
-
-    def happens(sched: SchedulerHarness) -> None:
-        if name not in sched.seen:
-            pod(name, **spec)(sched)
-
-    return happens
-
-
-def _leaves(name: str) -> Thing:
-    def happens(sched: SchedulerHarness) -> None:
-        if name in sched.seen:
-            gone(name)(sched)
-        elif name in sched.nodes:
-            node_gone(name)(sched)
-
-    return Thing(f"leaves({name})", happens)
+    return Thing(f"rival({name} with {claim})", once(name, **uses(claim)))
 
 
 stored = st.one_of(
@@ -271,7 +263,7 @@ pods = st.one_of(
     st.builds(_rival, some(["q", "r"]), some(["c", "d", "else"])),
 )
 removals = st.one_of(
-    st.builds(_leaves, some(["b1", "b2", "q", "r", "q", "r", *NODES])),
+    st.builds(leaves, some(["b1", "b2", "q", "r", "q", "r", *NODES])),
     *(
         st.builds(goes, st.just(kind), some(names))
         for kind, names in (
@@ -286,9 +278,8 @@ removals = st.one_of(
     ),
 )
 acts = some([Thing(act.__name__, act) for act in (relays, relays, breaks, hangs, mends)])
-passing = some([1.0, 11.0, 130.0, 610.0]).map(lambda s: Thing(f"passes({s})", lambda sched: sched.clock.move(s)))
 before = st.one_of(stored, stored, stored, nodes, pods, acts)
-things = st.one_of(stored, stored, nodes, pods, removals, removals, acts, passing)
+things = st.one_of(stored, stored, nodes, pods, removals, removals, acts, some([1.0, 11.0, 130.0, 610.0]).map(passes))
 
 START: Final = (
     _node("n1", "a", "110"),
@@ -347,7 +338,7 @@ ALONE: Final = (comes(a_claim("c").bound_to("u").modes("ReadWriteOncePod")), com
 """Only one pod may have the claim, and one has it."""
 STARTS: Final = [(), (), LOCAL, SHARED, IN_FLIGHT, MEANT, IN_TREE_VOLUME, FEW, ALONE]
 HELP: Final = [
-    *(_leaves("q"), _leaves("b1"), Thing("mends", mends), Thing("relays", relays)),
+    *(leaves("q"), leaves("b1"), Thing("mends", mends), Thing("relays", relays)),
     *(comes(a_pv("v", storage_class="w")), goes("PersistentVolume", "u"), comes(a_csi_node("n1").migrated(IN_TREE))),
     *(comes(a_claim("d", storage_class="w")), comes(a_capacity("k", "w").everywhere().maximum("1Gi"))),
     *(comes(a_csi_driver(DRIVER)), comes(a_class("x", DRIVER)), comes(a_csi_node("n1").driver(DRIVER, 2))),
@@ -357,39 +348,12 @@ HELP: Final = [
 # -- the law -----------------------------------------------------------------------------------------------------------
 
 
-async def tried(sched: SchedulerHarness) -> str:
-    """Where the pod is once all that has woken it has been answered."""
-    await sched.settle()
-    for _ in range(3):
-        if place(sched) in {"backoff", "active"}:
-            await sched.later(11.0)
-    return place(sched)
-
-
-async def is_left_waiting(
-    sched: SchedulerHarness, there: list[Thing], wants: tuple[str, ...], then: list[Thing]
-) -> bool:
-    """Whether it waits at the end; if not it found a place, or is tried again by itself."""
-    sched.parts.queue._flush._limit_s = 1e9  # nothing is woken by time alone
-    for thing in there:
-        thing.happens(sched)
-    await sched.settle()
-    pod(WAITS, uid=UID, **uses(*wants))(sched)
-    if await tried(sched) != "unschedulable":
-        return False
-    for thing in then:
-        thing.happens(sched)
-        if await tried(sched) != "unschedulable":
-            return False
-    return True
-
-
-def is_out_of_hearing(refusers: tuple[str, ...], wants: tuple[str, ...], then: list[Thing], *, is_parity: bool) -> bool:
+def is_out_of_hearing(plugins: tuple[str, ...], wants: tuple[str, ...], then: list[Thing], *, is_parity: bool) -> bool:
     """NodeVolumeLimits has no hints for nodes and for the claims and volumes of other pods; upstream has fewer.
 
     No plugin has a hint for drivers and topologies that are taken back with a CSINode.
     """
-    if "NodeVolumeLimits" not in refusers:
+    if "NodeVolumeLimits" not in plugins:
         return any(thing.about.startswith("CSINode") and thing.about.endswith("goes") for thing in then)
     heard = {f"PersistentVolumeClaim {claim}" for claim in wants} | {f"CSINode {name}" for name in NODES}
     return is_parity or any(thing.about and thing.about not in heard for thing in then)
@@ -397,20 +361,15 @@ def is_out_of_hearing(refusers: tuple[str, ...], wants: tuple[str, ...], then: l
 
 async def look(sched: SchedulerHarness, there: list[Thing], wants: tuple[str, ...], then: list[Thing]) -> None:
     """A pod that is left waiting is tried by force."""
-    is_left = await is_left_waiting(sched, there, wants, then)
-    noted("waits" if is_left else "does not wait")
-    if not is_left:
+    if not await is_left_waiting(sched, there, uses(*wants), then):
         return
-    (entry,) = [entry for entry in sched.parts.queue.entries() if entry.key == f"default/{WAITS}"]
-    info = sched.parts.shared.pending.get(f"default/{WAITS}")
-    assert info is not None
-    if is_out_of_hearing(entry.plugins, wants, then, is_parity=sched.parts.profiles["kubestow"].parity):
+    plugins = refusers(sched)
+    if is_out_of_hearing(plugins, wants, then, is_parity=sched.parts.profiles["kubestow"].parity):
         return
 
-    sched.parts.queue.activate([info])
-    await sched.settle()
+    await forced(sched)
 
-    assert place(sched) != "placed", f"refused by {entry.plugins}: {sched.message(WAITS)}"
+    assert place(sched) != "placed", f"refused by {plugins}: {sched.message(WAITS)}"
 
 
 @settings(max_examples=examples(200, share=SLOW_SHARE), deadline=None, suppress_health_check=[HealthCheck.too_slow])
