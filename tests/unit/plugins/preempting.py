@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from scheduler.api.apps_and_policy import PodDisruptionBudget
-from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.core_v1 import Node
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.cluster import Cluster
@@ -19,7 +19,7 @@ from scheduler.config.args import DefaultPreemptionArgs, KubestowArgs, default_a
 from scheduler.config.types import KubeSchedulerProfile as ProfileConfig, PluginRef, PluginSet
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.cooperative import finish
-from scheduler.core.nodeset import EMPTY, each
+from scheduler.core.nodeset import EMPTY
 from scheduler.framework.dry_run import Simulation
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, PostFiltered
@@ -34,6 +34,7 @@ from scheduler.queueing.nominator import Nominator
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.unit import objects
 from tests.unit.fake_plugins import FakePlugin
+from tests.unit.harness import manifest, typed
 
 OTHERS = "default-scheduler"
 _HARD = "requiredDuringSchedulingIgnoredDuringExecution"
@@ -49,56 +50,27 @@ def pod(
     name: str = "p",
     priority: int | None = 0,
     *,
-    labels: Mapping[str, str] | None = None,
     ns: str = "default",
     started: str | None = None,
+    ports: tuple[str, ...] = (),
+    leaving: str = "",
+    cpu: str = "",
+    requests: Mapping[str, str] | None = None,
     **more: Any,
 ) -> PodInfo:
-    """`started` as `3` for the third minute; `more` as `manifest`."""
-    return pod_info(from_manifest(Pod, manifest(name, priority, labels=labels, ns=ns, started=started, **more)))
+    """Return a pod of one container; `more` as the harness's `manifest`.
 
-
-def manifest(
-    name: str,
-    priority: int | None,
-    *,
-    labels: Mapping[str, str] | None = None,
-    ns: str = "default",
-    started: str | None = None,
-    on: str = "",
-    ports: tuple[str, ...] = (),
-    nominated: str = "",
-    leaving: str = "",
-    scheduler: str = "kubestow",
-    uid: str = "",
-    requests: Mapping[str, str] | None = None,
-    cpu: str = "",
-    **spec: Any,
-) -> dict[str, Any]:
-    """A pod of one container. `leaving`: terminating, for a "preemptor" or for some "other" reason."""
-    asked = {**({"cpu": cpu} if cpu else {}), **(requests or {})}
-    one = objects.ports(*ports)[0] if ports else {"name": "c"}
-    return {
-        "metadata": {
-            "name": name,
-            "namespace": ns,
-            "uid": uid or f"{ns}/{name}",
-            "labels": dict(labels or {}),
-            "deletionTimestamp": "2026-01-01T00:00:00Z" if leaving else None,
-        },
-        "spec": {
-            "nodeName": on,
-            "priority": priority,
-            "schedulerName": scheduler,
-            "containers": [{**one, "resources": {"requests": asked}}],
-            **spec,
-        },
-        "status": {
-            "startTime": _time(started),
-            "nominatedNodeName": nominated,
-            "conditions": [_LEAVING] if leaving == "preemptor" else [],
-        },
-    }
+    `started` is `3` for the third minute. `leaving`: terminating, for a "preemptor" or for some "other" reason.
+    """
+    one = objects.ports(*ports)[0] if ports else objects.container()
+    one["resources"] = {"requests": {**({"cpu": cpu} if cpu else {}), **(requests or {})}}
+    conditions = [_LEAVING] if leaving == "preemptor" else []
+    given = {"uid": f"{ns}/{name}", "containers": [one], **more}
+    raw = manifest(
+        name, priority=priority, started=_time(started), deleting=bool(leaving), conditions=conditions, **given
+    )
+    raw["metadata"]["namespace"] = ns
+    return pod_info(typed(raw))
 
 
 def restarted(info: PodInfo, started: str | None) -> PodInfo:
@@ -282,12 +254,6 @@ class PreemptionHarness:
             return answer.code, answer.reasons
         return self.named(answer)
 
-    def violations(self, incoming: PodInfo, name: str) -> int:
-        """How many of the victims a budget protects."""
-        answer = self.on(incoming, name)
-        assert isinstance(answer, Candidate), answer
-        return answer.violations
-
     def named(self, found: Candidate) -> list[str]:
         """The victims' names."""
         pods = self.cluster.nodes.pods(found.slot)
@@ -327,23 +293,6 @@ class PreemptionHarness:
         assert isinstance(answer, Nominate), answer
         assert answer.rejection is None, answer.rejection
         return answer.node_name, [victim.pod.metadata.name for victim in answer.victims]
-
-    def said(self, incoming: PodInfo) -> str:
-        """The text of a preemption that found nothing; the nomination is cleared."""
-        answer = self.post_filtered(incoming)
-        assert isinstance(answer, Nominate), answer
-        assert answer.rejection is not None
-        assert (answer.node_name, answer.victims, answer.rejection.code) == ("", (), Code.UNSCHEDULABLE)
-        return answer.rejection.message
-
-    def names(self, groups: Groups) -> dict[str, Refusal]:
-        """Node name → code and reasons."""
-        found: dict[str, Refusal] = {}
-        for no, nodes in groups.items():
-            for slot in each(nodes):
-                assert self.cluster.nodes.name(slot) not in found
-                found[self.cluster.nodes.name(slot)] = (no.code, no.reasons)
-        return found
 
     def all_refused(self, code: Code = Code.UNSCHEDULABLE) -> Groups:
         """Groups in which some plugin has refused every node."""
