@@ -139,7 +139,6 @@ TIERED = tuple(pod(f"{zone}1", on=name, labels={**WEB, "tier": "x"}) for zone, n
 BY_DEFAULTS = [
     defaults(wakes, POD_CAME, "a pod that its Service selects comes", pod("x", on="n1", labels=WEB)),
     defaults(leaves, POD_CAME, "a pod that its Service does not select comes", pod("x", on="n1", labels=DB)),
-    defaults(wakes, POD_GONE, "a pod that its Service selects goes", gone("a1")),
     defaults(wakes, CAME, "a node with the key comes", node("n3", zone="c")),
     defaults(leaves, CAME, "a node without the key comes", node("n3")),
     defaults(leaves, LABELLED, "a node gets a label that no rule reads", node("n2", zone="b", labels={"color": "red"})),
@@ -154,7 +153,6 @@ BY_DEFAULTS = [
     defaults(leaves, SERVICE_CAME, "a Service of other pods comes", shown("Service", "t", selector=DB)),
     defaults(leaves, SERVICE_CAME, "a Service of another namespace comes",
         shown("Service", "t", namespace="else", selector=WEB)),
-    defaults(leaves, SERVICE_CAME, "a Service without a selector comes", shown("Service", "t", selector={})),
     defaults(wakes, SERVICE_GONE, "its Service goes", withdrawn("Service", "s")),
     defaults(wakes, SERVICE_GONE, "its Service becomes unreadable", shown("Service", "s", selector="broken")),
     defaults(wakes, SERVICE_CAME, "a Service that selects it can be read again",

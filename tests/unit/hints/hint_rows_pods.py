@@ -139,21 +139,6 @@ FOUR, ONE = {"cpu": "4"}, {"cpu": "1"}
 BUSY = (node("n1"), running(FOUR))
 
 
-def sidecar(cpu: str) -> Thing:
-    """A pod on n1 whose sidecar requests this."""
-    return pod(
-        "q",
-        on="n1",
-        containers=requesting(cpu="1"),
-        initContainers=[{**requesting("s", cpu=cpu)[0], "restartPolicy": "Always"}],
-    )
-
-
-def whole(cpu: str) -> Thing:
-    """A pod on n1 with this pod-level request."""
-    return pod("q", on="n1", resources={"requests": {"cpu": cpu}}, containers=requesting(cpu="1"))
-
-
 NODE_RESOURCES_FIT = [
     wakes(FIT, POD_GONE, "any pod goes", (*FULL, pod("r", on="n1")), WANTS_2, gone("r")),
     wakes(FIT, POD_GONE, "a pod is over", FULL, WANTS_2, pod("q", on="n1", cpu="4", phase="Failed")),
@@ -161,8 +146,6 @@ NODE_RESOURCES_FIT = [
     wakes(FIT, POD_SHRANK, "a resize that it waited for turns out infeasible",
         (node("n1"), running(FOUR, given=ONE, used=ONE)), WANTS_2,
         running(FOUR, given=ONE, used=ONE, status=INFEASIBLE)),
-    wakes(FIT, POD_SHRANK, "a pod-level request has become smaller", (node("n1"), whole("4")), WANTS_2, whole("1")),
-    wakes(FIT, POD_SHRANK, "a sidecar has become smaller", (node("n1"), sidecar("3")), WANTS_2, sidecar("1")),
     leaves(FIT, POD_SHRANK, "a pod has become smaller in something else",
         (node("n1"), running({"cpu": "4", "memory": "2Gi"})), WANTS_2, running({"cpu": "4", "memory": "1Gi"})),
     leaves(FIT, POD_OTHERWISE, "the request of a pod shrinks and its use does not",

@@ -111,7 +111,6 @@ PLAIN, NEEDY = info("p"), info("p", containers=[restarting("RestartAllContainers
 @pytest.mark.parametrize(
     ("event", "old", "new", "hint"),
     [
-        pytest.param(RELABELLED, PLAIN, NEEDY, Hint.QUEUE, id="the pod needs something else"),
         pytest.param(UPDATED, None, NEEDY, Hint.QUEUE, id="the pod can be read again"),
         pytest.param(UPDATED, info("q"), info("q", hostNetwork=True, hostUsers=False), Hint.SKIP, id="another pod"),
     ],

@@ -53,9 +53,6 @@ DISK = {"name": "d", "awsElasticBlockStore": {"volumeID": "c1"}}
     ("limit", "there", "comes", "answer"),
     [
         pytest.param(
-            1, [using("a", 1, "c1"), using("b", 10, "c1")], incoming("c0"), FULL, id="one user has to stay, and so all"
-        ),
-        pytest.param(
             2,
             [using("a", 1, "c1"), using("b", 2, "c1"), using("c", 3, "c2")],
             incoming("c0"),
@@ -71,13 +68,6 @@ DISK = {"name": "d", "awsElasticBlockStore": {"volumeID": "c1"}}
             incoming("c0"),
             ["b"],
             id="a volume that stays attached frees no slot",
-        ),
-        pytest.param(
-            1,
-            [using("a", 1, "c1"), an_attachment("c1", "n1", EBS), an_attachment("c2", "n1", EBS)],
-            incoming("c0"),
-            FULL,
-            id="nor does it help",
         ),
     ],
 )

@@ -7,9 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.api.core_v1 import Pod
-from scheduler.core.cluster_events import NODE_ADD, UNSCHEDULABLE_TIMEOUT, Action, ClusterEvent, Resource
-from scheduler.framework.interface import CycleState, Hint
+from scheduler.framework.interface import CycleState
 from scheduler.framework.profile import ALWAYS_ON
 from scheduler.framework.status import SKIP, Code, Rejection
 from scheduler.plugins import BUILT_IN, PluginClash, registry
@@ -17,12 +15,8 @@ from scheduler.plugins.defaultbinder import DefaultBinder
 from scheduler.plugins.prioritysort import PrioritySort
 from scheduler.plugins.schedulinggates import SchedulingGates
 from scheduler.plugins.unsupported import UnsupportedFeatures
-from tests.unit.objects import cluster, handle, info, node
-from tests.unit.plugins.ask import hinted
-
-GATES_GONE = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
-RELABELLED = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
-OTHER = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_OTHER)
+from tests.support.ports import ScriptedWriter
+from tests.unit.objects import cluster, handle, info
 
 
 def test_gates() -> None:
@@ -34,9 +28,6 @@ def test_gates() -> None:
     assert plugin.pre_enqueue(gated) == Rejection(
         "SchedulingGates", Code.UNRESOLVABLE, ("waiting for scheduling gates: [b a]",)
     )
-    assert hinted(plugin, GATES_GONE, info("p"), old=gated, new=info("p")) is Hint.QUEUE
-    assert hinted(plugin, GATES_GONE, info("p"), old=gated, new=info("q")) is Hint.SKIP
-    assert hinted(plugin, OTHER, info("p"), new=info("p")) is None
 
 
 def test_sorting() -> None:
@@ -47,20 +38,12 @@ def test_sorting() -> None:
     assert sorted(waiting, key=lambda name: plugin.sort_key(*waiting[name])) == ["old", "new", "low"]
 
 
-class Writes:
-    def __init__(self) -> None:
-        self.bound: list[tuple[str, str]] = []
-
-    async def bind(self, pod: Pod, node_name: str) -> None:
-        self.bound.append((pod.key, node_name))
-
-
 async def test_binding() -> None:
     """One write through the port."""
-    writer = Writes()
+    writer = ScriptedWriter()
     await DefaultBinder(None, handle(cluster(), writer=writer)).bind(CycleState(), info("p"), "n1")
 
-    assert writer.bound == [("default/p", "n1")]
+    assert writer.binds == [("default/p", "n1")]
 
 
 @pytest.mark.parametrize(
@@ -77,19 +60,6 @@ def test_unsupported(spec: dict[str, Any], uses: list[str]) -> None:
     reasons = tuple(f"pod uses {what}, which kubestow cannot judge yet" for what in uses)
 
     assert (Rejection(ALWAYS_ON, Code.UNRESOLVABLE, reasons) if uses else SKIP) == answer
-
-
-def test_unsupported_pods_sleep() -> None:
-    """Only their own change to something we can judge wakes them."""
-    plugin = UnsupportedFeatures(None, handle(cluster()))
-    group = {"schedulingGroup": {"podGroupName": "g"}}
-    pod = info("p", **group)
-
-    assert hinted(plugin, NODE_ADD, pod, new=node()) is None
-    assert hinted(plugin, RELABELLED, pod, old=pod, new=info("p", **group)) is Hint.SKIP
-    assert hinted(plugin, OTHER, pod, old=pod, new=info("p")) is Hint.QUEUE
-    assert hinted(plugin, OTHER, pod, old=pod, new=info("q")) is Hint.SKIP
-    assert not any(r.event.wants(UNSCHEDULABLE_TIMEOUT) for r in plugin.events_to_register())
 
 
 class Entry:
