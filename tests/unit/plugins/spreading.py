@@ -9,11 +9,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-import msgspec
-
 from scheduler.api.core_v1 import Node, TopologySpreadConstraint
-from scheduler.api.decode import from_manifest
-from scheduler.api.meta import Metadata
 from scheduler.api.node_affinity import required_affinity_matches, untolerated
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
@@ -24,6 +20,7 @@ from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code
 from scheduler.plugins.podtopologyspread import PodTopologySpread
 from tests.unit import objects
+from tests.unit.harness import manifest, typed
 from tests.unit.plugins.ask import Refusals
 
 ZONE, HOST = "topology.kubernetes.io/zone", "kubernetes.io/hostname"
@@ -52,25 +49,18 @@ def pod(
     *constraints: dict[str, Any],
     labels: str | Mapping[str, str] = "foo",
     ns: str = "default",
-    is_deleting: bool = False,
     owner: str = "",
     **more: Any,
 ) -> PodInfo:
-    """`labels` are words without values, or a mapping; `owner` is `Kind/name`; `more` as `objects.pod`."""
-    made = objects.pod(name, topologySpreadConstraints=list(constraints), **more)
-    api_version = "v1" if owner.startswith("ReplicationController") else "apps/v1"
-    kind, _, owner_name = owner.partition("/")
-    metadata = {
-        "name": name,
-        "namespace": ns,
-        "uid": name,
-        "labels": dict.fromkeys(labels.split(), "") if isinstance(labels, str) else dict(labels),
-        "deletionTimestamp": "2026-01-01T00:00:00Z" if is_deleting else None,
-        "ownerReferences": [{"apiVersion": api_version, "kind": kind, "name": owner_name, "controller": True}]
-        if owner
-        else [],
-    }
-    return pod_info(msgspec.structs.replace(made, metadata=from_manifest(Metadata, metadata)))
+    """`labels` are words without values, or a mapping; `owner` is `Kind/name`; `more` as the harness's `manifest`."""
+    words = dict.fromkeys(labels.split(), "") if isinstance(labels, str) else dict(labels)
+    raw = manifest(name, uid=name, labels=words, topologySpreadConstraints=list(constraints), **more)
+    raw["metadata"]["namespace"] = ns
+    if owner:
+        kind, _, owner_name = owner.partition("/")
+        reference = {"apiVersion": "apps/v1", "kind": kind, "name": owner_name, "controller": True}
+        raw["metadata"]["ownerReferences"] = [reference]
+    return pod_info(typed(raw))
 
 
 def node(name: str, *more_labels: str, taints: Iterable[str] = (), **labels: str) -> Node:

@@ -12,7 +12,6 @@ from scheduler.api.podinfo import PodInfo, placed
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import PodTopologySpreadArgs
 from scheduler.config.types import Configuration
-from scheduler.core import nodeset
 from scheduler.core.clock import SystemClock
 from scheduler.core.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -32,7 +31,7 @@ from scheduler.profiles.build import build_profiles
 from tests.unit import objects
 from tests.unit.fake_plugins import Nominated
 from tests.unit.objects import cluster, handle
-from tests.unit.plugins.ask import Refusals, hinted, named, refused
+from tests.unit.plugins.ask import Refusals, hinted, refused
 from tests.unit.plugins.spreading import BAR, HOST, LIST, SKEWED, ZONE, hard, node, on, pod, soft
 
 FOUR = (node("a1"), node("a2"), node("b1"), node("b2"))
@@ -73,37 +72,12 @@ def test_kinds_that_are_read(args: PodTopologySpreadArgs | None, kinds: set[str]
     assert kinds == set(PodTopologySpread(args, handle(cluster())).reads)
 
 
-# -- trials and nominations --------------------------------------------------------------------------------------------
-
-
-def runner(seen: Cluster, **nominated: PodInfo) -> Runner:
-    """The default profile on this cluster, with nominated pods by node."""
-    profile = build_profiles(Configuration(), handle(seen))["kubestow"]
-    nominations = Nominated({name: (info,) for name, info in nominated.items()})
-    return Runner(profile, seen, nominations, clock=SystemClock(), metrics=Metrics(process=False))
-
-
-@pytest.mark.parametrize(
-    ("nominated", "expected"),
-    [
-        pytest.param({"b1": pod("q", priority=1)}, {"b1": SKEWED}, id="with the nominated pod its node is too full"),
-        pytest.param({"b1": pod("q", priority=-1)}, {}, id="of lower priority"),
-    ],
-)
-def test_nominated_pods(nominated: dict[str, PodInfo], expected: Refusals) -> None:
-    """§3.5: they count on the node that is kept for them, when that node is judged."""
-    seen = cluster(*FOUR, *on(a1=1, b1=1))
-    incoming, state, running = pod("p", hard()), CycleState(), runner(seen, **nominated)
-    left, groups = finish(running.filter(state, incoming, running.pre_filter(state, incoming).nodes, exact=False))
-
-    assert expected == named(seen, groups)
-    assert {seen.nodes.name(slot) for slot in nodeset.each(left)} == {"a1", "a2", "b1", "b2"} - set(expected)
-
-
 def test_the_check_before_bind_sees_pods_of_other_schedulers() -> None:
     """Just before Bind the pod itself is taken out, and another scheduler's pod may have filled the zone."""
     seen = cluster(*FOUR, *on(a1=1, b1=1))
-    state, running = CycleState(), runner(seen)
+    profile = build_profiles(Configuration(), handle(seen))["kubestow"]
+    running = Runner(profile, seen, Nominated({}), clock=SystemClock(), metrics=Metrics(process=False))
+    state = CycleState()
     assumed = placed(pod("p", hard()), "b2")
     running.pre_filter(state, assumed)
     slot = seen.nodes.slot("b2")

@@ -150,7 +150,7 @@ def apply(seen: Cluster, step: tuple[Any, ...]) -> None:
         case ("pod", number, name, ns, labels, is_deleting):
             known = seen.get(f"p{number}")
             at, space = (known.node_name, known.pod.metadata.namespace) if known else (name, ns)
-            seen.add_pod(pod(f"p{number}", labels=labels, ns=space, is_deleting=is_deleting, on=at))
+            seen.add_pod(pod(f"p{number}", labels=labels, ns=space, deleting=is_deleting, on=at))
         case ("crowd", number, name, ns, labels):
             seen.add_pod(pod(f"c{number}", labels=labels, ns=ns, on=name))
         case ("left", number):
@@ -246,7 +246,7 @@ def test_any_trial(
             apply(seen, step)
         judged.check()
         added = [
-            (pod(f"new{at}", labels=labels, ns=ns, is_deleting=is_deleting), name)
+            (pod(f"new{at}", labels=labels, ns=ns, deleting=is_deleting), name)
             for at, (ns, labels, is_deleting, name) in enumerate(coming)
         ]
         gone = [info for number in leaving if (info := seen.get(f"c{number}")) is not None]

@@ -3,43 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 from scheduler.core.errors import Unavailable
 from scheduler.framework.status import Wait
 from tests.unit.fake_plugins import Holds
 from tests.unit.harness import SchedulerHarness
-
-TAINT = [{"key": "reserved", "effect": "NoSchedule"}]
-FIRST: dict[str, Any] = {
-    "cpu": "4",
-    "priority": 10,
-    "nominated": "n1",
-    "tolerations": [{"key": "reserved", "operator": "Exists"}],
-}
-
-
-async def held_back() -> SchedulerHarness:
-    """`first` is gated and nominated to n1, where it does not fit any more; but for that `second` would."""
-    sched = SchedulerHarness()
-    sched.node("n1", cpu="4")
-    sched.node("n2", cpu="4", taints=TAINT)
-    sched.pod("theirs", cpu="1", on="n1", scheduler="other")
-    sched.pod("first", **FIRST, gates=["wait"])
-    sched.pod("second", cpu="2")
-    await sched.settle()
-    await sched.later(20)
-    assert sched.places() == {"first": "gated", "second": "unschedulable"}
-    return sched
-
-
-async def test_a_nominated_pod_that_is_bound_elsewhere_wakes_the_pod_that_it_kept_out() -> None:
-    sched = await held_back()
-
-    sched.pod("first", **FIRST)
-    await sched.settle()
-
-    assert sched.writer.binds == [("default/first", "n2"), ("default/second", "n1")]
 
 
 async def test_a_pod_with_other_labels_than_when_it_was_assumed_wakes_the_pod_that_it_kept_away() -> None:
