@@ -38,6 +38,12 @@ OWN_OTHER = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_OTHER)
 NAMESPACE_CAME = ClusterEvent(Resource.NAMESPACE, Action.ADD)
 NAMESPACE_LABELLED = ClusterEvent(Resource.NAMESPACE, Action.UPDATE_OTHER)
 
+
+def news(of: Resource) -> tuple[ClusterEvent, ClusterEvent, ClusterEvent]:
+    """Return the events that an object of this kind comes, changes and is deleted."""
+    return ClusterEvent(of, Action.ADD), ClusterEvent(of, Action.UPDATE_OTHER), ClusterEvent(of, Action.DELETE)
+
+
 POD_GONE = ASSIGNED_POD_DELETE
 CAME, GONE = NODE_ADD, NODE_DELETE
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from scheduler.config.args import DefaultConstraint
-from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.core.cluster_events import ClusterEvent, Resource
 from tests.unit.hints.hint_rows import (
     CAME,
     GONE,
@@ -23,6 +23,7 @@ from tests.unit.hints.hint_rows import (
     gone,
     leaves,
     near,
+    news,
     node,
     node_gone,
     pod,
@@ -102,12 +103,8 @@ DEFAULT_IN_ZONES = DefaultConstraint(1, "zone", "DoNotSchedule", min_domains=3)
 BY_DEFAULT = spreads_by_default(DEFAULT_IN_ZONES)
 SERVICE = shown("Service", "s", selector=WEB)
 SERVED = (*TWO_ZONES, SERVICE)
-SERVICE_CAME, SERVICE_GONE, SERVICE_CHANGED = (
-    ClusterEvent(Resource.SERVICE, action) for action in (Action.ADD, Action.DELETE, Action.UPDATE_OTHER)
-)
-OWNER_CAME, OWNER_GONE, OWNER_CHANGED = (
-    ClusterEvent(Resource.CONTROLLER, action) for action in (Action.ADD, Action.DELETE, Action.UPDATE_OTHER)
-)
+SERVICE_CAME, SERVICE_CHANGED, SERVICE_GONE = news(Resource.SERVICE)
+OWNER_CAME, OWNER_CHANGED, OWNER_GONE = news(Resource.CONTROLLER)
 
 
 def defaults(make: Any, event: ClusterEvent, text: str, then: Any, *, given: Any = SERVED, waits: Any = None) -> Any:

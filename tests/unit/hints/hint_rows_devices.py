@@ -19,6 +19,7 @@ from tests.unit.hints.hint_rows import (
     Thing,
     gone,
     leaves,
+    news,
     node,
     node_gone,
     pod,
@@ -29,15 +30,9 @@ from tests.unit.hints.hint_rows_limits import removed, stored
 
 PLUGIN: Final = "DynamicResources"
 OWN_GENERATED = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
-CLAIM_CAME = ClusterEvent(Resource.RESOURCE_CLAIM, Action.ADD)
-CLAIM_CHANGED = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER)
-CLAIM_GONE = ClusterEvent(Resource.RESOURCE_CLAIM, Action.DELETE)
-CLASS_CAME = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD)
-CLASS_CHANGED = ClusterEvent(Resource.DEVICE_CLASS, Action.UPDATE_OTHER)
-CLASS_GONE = ClusterEvent(Resource.DEVICE_CLASS, Action.DELETE)
-SLICE_CAME = ClusterEvent(Resource.RESOURCE_SLICE, Action.ADD)
-SLICE_CHANGED = ClusterEvent(Resource.RESOURCE_SLICE, Action.UPDATE_OTHER)
-SLICE_GONE = ClusterEvent(Resource.RESOURCE_SLICE, Action.DELETE)
+CLAIM_CAME, CLAIM_CHANGED, CLAIM_GONE = news(Resource.RESOURCE_CLAIM)
+CLASS_CAME, CLASS_CHANGED, CLASS_GONE = news(Resource.DEVICE_CLASS)
+SLICE_CAME, SLICE_CHANGED, SLICE_GONE = news(Resource.RESOURCE_SLICE)
 GPU: Final = "example.com/gpu"
 
 

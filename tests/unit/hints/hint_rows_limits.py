@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.core.cluster_events import Resource
 from simulator.builders.core import Builder
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_attachment
-from tests.unit.hints.hint_rows import POD_GONE, Thing, gone, leaves, node, pod, shown_as, wakes, withdrawn
+from tests.unit.hints.hint_rows import POD_GONE, Thing, gone, leaves, news, node, pod, shown_as, wakes, withdrawn
 
 PLUGIN: Final = "NodeVolumeLimits"
-CSI_NODE_CAME = ClusterEvent(Resource.CSI_NODE, Action.ADD)
-CSI_NODE_CHANGED = ClusterEvent(Resource.CSI_NODE, Action.UPDATE_OTHER)
-CLAIM_CAME = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
-CLAIM_CHANGED = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER)
-DETACHED = ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE)
+CSI_NODE_CAME, CSI_NODE_CHANGED, _ = news(Resource.CSI_NODE)
+CLAIM_CAME, CLAIM_CHANGED, _ = news(Resource.PERSISTENT_VOLUME_CLAIM)
+_, _, DETACHED = news(Resource.VOLUME_ATTACHMENT)
 DRIVER: Final = "ebs.csi.aws.com"
 
 

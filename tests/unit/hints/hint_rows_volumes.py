@@ -1,28 +1,29 @@
-"""Rows of the table of hints: volumes that are to be bound (docs/spec/volumes.md §7.1)."""
+"""Rows of the table of hints: volumes to be bound, their zones, and disks and claims that other pods use.
+
+From docs/spec/volumes.md §7.1, §7.3 and §7.4.
+"""
 
 from __future__ import annotations
 
 from typing import Any, Final
 
-from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.api.csi_translation import ZONE
+from scheduler.core.cluster_events import Resource
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
-from tests.unit.hints.hint_rows import CAME, LABELLED, POD_GONE, gone, leaves, node, pod, wakes
+from tests.unit.hints.hint_rows import CAME, LABELLED, POD_GONE, gone, leaves, news, node, pod, wakes
 from tests.unit.hints.hint_rows_limits import claims, removed, stored
 
 PLUGIN: Final = "VolumeBinding"
-CLASS_CAME = ClusterEvent(Resource.STORAGE_CLASS, Action.ADD)
-CLASS_CHANGED = ClusterEvent(Resource.STORAGE_CLASS, Action.UPDATE_OTHER)
-CLAIM_CAME = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
-CLAIM_CHANGED = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.UPDATE_OTHER)
-VOLUME_CAME = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.ADD)
-VOLUME_CHANGED = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.UPDATE_OTHER)
-VOLUME_GONE = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.DELETE)
-CSI_NODE_CAME = ClusterEvent(Resource.CSI_NODE, Action.ADD)
-CSI_NODE_CHANGED = ClusterEvent(Resource.CSI_NODE, Action.UPDATE_OTHER)
-DRIVER_CHANGED = ClusterEvent(Resource.CSI_DRIVER, Action.UPDATE_OTHER)
-DRIVER_GONE = ClusterEvent(Resource.CSI_DRIVER, Action.DELETE)
-CAPACITY_CAME = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.ADD)
-CAPACITY_CHANGED = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE_OTHER)
+ZONES: Final = "VolumeZone"
+RESTRICTIONS: Final = "VolumeRestrictions"
+CLASS_CAME, CLASS_CHANGED, _ = news(Resource.STORAGE_CLASS)
+CLAIM_CAME, CLAIM_CHANGED, _ = news(Resource.PERSISTENT_VOLUME_CLAIM)
+VOLUME_CAME, VOLUME_CHANGED, VOLUME_GONE = news(Resource.PERSISTENT_VOLUME)
+CSI_NODE_CAME, CSI_NODE_CHANGED, _ = news(Resource.CSI_NODE)
+_, DRIVER_CHANGED, DRIVER_GONE = news(Resource.CSI_DRIVER)
+CAPACITY_CAME, CAPACITY_CHANGED, _ = news(Resource.CSI_STORAGE_CAPACITY)
+
+# -- VolumeBinding -----------------------------------------------------------------------------------------------------
 
 HERE = node("n1", labels={"k": "n1", "topology.gke.io/zone": "east"})
 MISSING: dict[str, Any] = {"given": (HERE,), "waits": claims("c"), "by_hand": True}
@@ -71,7 +72,7 @@ FULL: dict[str, Any] = {
     "waits": claims("c"),
 }
 
-ROWS: Final[list[Any]] = [
+BINDING: Final[list[Any]] = [
     wakes(PLUGIN, CLAIM_CAME, "its claim comes", **MISSING, then=stored(a_claim("c"))),
     leaves(PLUGIN, CLAIM_CAME, "another claim comes", **MISSING, then=stored(a_claim("d"))),
     wakes(PLUGIN, CLAIM_CHANGED, "its claim changes", **LOCAL, then=stored(a_claim("c", "1Gi", "W").label("x", "y"))),
@@ -111,3 +112,66 @@ ROWS: Final[list[Any]] = [
     wakes(PLUGIN, POD_GONE, "a pod goes that was to get a volume of its class", **LOCAL, then=gone("q")),
     leaves(PLUGIN, POD_GONE, "a pod goes that has no claims", **LOCAL, then=gone("r")),
 ]  # fmt: skip
+
+# -- VolumeZone and VolumeRestrictions ---------------------------------------------------------------------------------
+
+BOUND, AFAR = a_claim("c").bound_to("v"), a_pv("v").label(ZONE, "far")
+ZONED = node("n1", labels={ZONE: "here"})
+APART: dict[str, Any] = {"given": (ZONED, *stored(BOUND, AFAR)), "waits": claims("c")}
+UNBOUND: dict[str, Any] = {
+    "given": (ZONED, *stored(a_claim("c", "1Gi", "slow"))),
+    "waits": claims("c"),
+    "by_hand": True,
+}
+"""VolumeBinding refuses such a pod before VolumeZone runs."""
+
+ONCE = a_claim("once").modes("ReadWriteOncePod").bound_to("v")
+ANYWZONED = a_pv("v").claimed_by("once")
+USED: dict[str, Any] = {
+    "given": (
+        node("n1"),
+        *stored(ONCE, ANYWZONED),
+        pod("user", on="n1", **claims("once")),
+        pod("other", on="n1", **claims("another")),
+    ),
+    "waits": claims("once"),
+}
+
+
+def disk(volume_id: str) -> dict[str, Any]:
+    """`volumes` of this EBS volume."""
+    return {"volumes": [{"name": "d", "awsElasticBlockStore": {"volumeID": volume_id}}]}
+
+
+MOUNTED: dict[str, Any] = {
+    "given": (node("n1"), pod("user", on="n1", **disk("vol-1")), pod("other", on="n1", **disk("vol-2"))),
+    "waits": disk("vol-1"),
+}
+
+ZONED_AND_USED: Final[list[Any]] = [
+    wakes(ZONES, CAME, "a node comes in any zone", **APART, then=node("n2", labels={ZONE: "far"})),
+    wakes(ZONES, LABELLED, "a node moves there", **APART, then=node("n1", labels={ZONE: "far"})),
+    wakes(ZONES, VOLUME_CHANGED, "its volume is somewhere else",
+        **APART, then=stored(a_pv("v").label(ZONE, "here"))),
+    leaves(ZONES, VOLUME_CHANGED, "another label of its volume changes", **APART, then=stored(AFAR.label("x", "y"))),
+    wakes(ZONES, VOLUME_CAME, "the volume comes that its claim names",
+        (ZONED, *stored(BOUND)), claims("c"), stored(AFAR), by_hand=True),
+    leaves(ZONES, VOLUME_CAME, "a volume of another claim comes", **APART, then=stored(a_pv("w"))),
+    wakes(ZONES, CLAIM_CHANGED, "its claim changes", **APART, then=stored(BOUND.label("x", "y"))),
+    leaves(ZONES, CLAIM_CHANGED, "another claim changes",
+        (*APART["given"], *stored(a_claim("d"))), claims("c"), stored(a_claim("d").label("x", "y"))),
+    wakes(ZONES, CLAIM_CAME, "its claim comes", (), claims("c"), stored(BOUND), by_hand=True),
+    leaves(ZONES, CLAIM_CAME, "another claim comes", **APART, then=stored(a_claim("d"))),
+    wakes(ZONES, CLASS_CAME, "the class of its claim comes", **UNBOUND, then=stored(a_class("slow"))),
+    leaves(ZONES, CLASS_CAME, "that class binds without pods", **UNBOUND, then=stored(a_class("slow").immediate())),
+    leaves(ZONES, CLASS_CAME, "another class comes", **UNBOUND, then=stored(a_class("fast"))),
+    wakes(RESTRICTIONS, POD_GONE, "the pod goes that had its claim", **USED, then=gone("user")),
+    leaves(RESTRICTIONS, POD_GONE, "a pod with another claim goes", **USED, then=gone("other")),
+    wakes(RESTRICTIONS, POD_GONE, "the pod goes that had its disk", **MOUNTED, then=gone("user")),
+    leaves(RESTRICTIONS, POD_GONE, "a pod with another disk goes", **MOUNTED, then=gone("other")),
+    wakes(RESTRICTIONS, CAME, "a node comes", **MOUNTED, then=node("n2")),
+    wakes(RESTRICTIONS, CLAIM_CAME, "its claim comes", ZONED, claims("c"), stored(BOUND)),
+    leaves(RESTRICTIONS, CLAIM_CAME, "another claim comes", ZONED, claims("c"), stored(a_claim("d"))),
+]  # fmt: skip
+
+ROWS = [*BINDING, *ZONED_AND_USED]

@@ -22,7 +22,6 @@ from tests.unit.hints import (
     hint_rows_nodes,
     hint_rows_pods,
     hint_rows_volumes,
-    hint_rows_zones,
 )
 from tests.unit.hints.hint_rows import DEFAULT, ONLY_IN_CELLAR, WAITS, Row, harness_of, pod, spreads_by_default
 from tests.unit.hints.hint_rows_between import DEFAULT_IN_ZONES
@@ -32,7 +31,6 @@ ROWS: Final[list[Any]] = [
     *hint_rows_pods.ROWS,
     *hint_rows_between.ROWS,
     *hint_rows_limits.ROWS,
-    *hint_rows_zones.ROWS,
     *hint_rows_volumes.ROWS,
     *hint_rows_devices.ROWS,
 ]
@@ -187,13 +185,6 @@ def test_every_registration_has_rows_in_both_senses(one: KubeSchedulerProfile) -
     ]
 
     assert missing == []
-
-
-def test_a_registration_without_rows_is_missed() -> None:
-    wanted = list(required(DEFAULT))
-
-    assert ("NodeUnschedulable", frozenset({ClusterEvent(Resource.NODE, Action.ADD)}), False) in wanted
-    assert len(wanted) > 60
 
 
 def test_an_event_that_helps_no_plugin_has_no_registrations() -> None:

@@ -19,7 +19,7 @@ from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.framework.interface import EventHint
 from simulator.builders.core import Builder
 from tests.unit.harness import manifest, typed
-from tests.unit.hints import hint_counts_devices, hint_counts_volumes
+from tests.unit.hints import hint_counts
 from tests.unit.hints.hint_rows import (
     CAME,
     DEFAULT,
@@ -151,7 +151,7 @@ CASES: Final = [
         HARD_TAINT, TWO_TAINTS, {"tolerations": tolerates("x")}, lambda i: {"tolerations": tolerates(f"k{i}")},
         asked=0),
     case("DynamicResources", POD_CAME, "any pods while no devices are kept for the one that comes",
-        None, on_n1(), uses("c"), lambda i: uses(f"c{i}"), asked=0, given=hint_counts_devices.waiting),
+        None, on_n1(), uses("c"), lambda i: uses(f"c{i}"), asked=0, given=hint_counts.waiting),
     case("NodePorts", POD_GONE, "pods with other ports",
         on_n1(containers=listens(80)), None, {"containers": listens(80)}, lambda i: {"containers": listens(1000 + i)}),
     case("NodePorts", CAME, "all are woken without a question", None, A, {}, served, asked=1),
@@ -214,7 +214,7 @@ CASES: Final = [
     case(POD_AFFINITY, NAMESPACE_LABELLED, "pods that select other namespaces",
         namespace("new", team="t", color="red"), namespace("new", color="blue"), {"affinity": apart("w", **team("t"))},
         lambda i: {"affinity": apart("w", **team(f"t{i}"))}),
-    *(in_columns(row) for row in (*hint_counts_volumes.COUNTS, *hint_counts_devices.COUNTS)),
+    *(in_columns(row) for row in hint_counts.COUNTS),
 ]  # fmt: skip
 
 
