@@ -17,7 +17,8 @@ from scheduler.config.args import NodeAffinityArgs, NodeResourcesFitArgs, PodTop
 from scheduler.config.types import OUR_NAME, Configuration, KubeSchedulerProfile
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, Action, ClusterEvent, Resource
 from scheduler.kube.resources import KINDS
-from tests.unit.harness import SchedulerHarness, manifest, read_node, read_pod
+from tests.unit import objects
+from tests.unit.harness import SchedulerHarness, manifest, read_pod
 
 Thing: TypeAlias = Callable[[SchedulerHarness], None]
 """Something that the watch shows."""
@@ -126,21 +127,12 @@ def harness_of(one: KubeSchedulerProfile) -> SchedulerHarness:
 # -- what the watch shows ----------------------------------------------------------------------------------------------
 
 
-def node(name: str, *, zone: str = "", labels: Any = None, **more: Any) -> Thing:
-    """It comes or changes. `taints` are `key:Effect`; amounts by name; `features` are declared."""
-    found = {**({"zone": zone} if zone else {}), **(labels or {})}
-    taints = [dict(zip(("key", "effect"), text.split(":"))) for text in more.pop("taints", ())]
-    spec = {"taints": taints, "unschedulable": more.pop("cordoned", False)}
-    features = list(more.pop("features", ()))
-    allocatable = {"cpu": "4", "memory": "8Gi", "pods": "110", **more}
-    raw = {
-        "metadata": {"name": name, "labels": found},
-        "spec": spec,
-        "status": {"allocatable": allocatable, "declaredFeatures": features},
-    }
+def node(name: str, *, zone: str = "", labels: Any = None, features: Any = (), **more: Any) -> Thing:
+    """It comes or changes; `more` as `objects.node`."""
+    made = objects.node(name, labels={**({"zone": zone} if zone else {}), **(labels or {})}, **more)
+    new = msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, declared_features=features))
 
     def shown(sched: SchedulerHarness) -> None:
-        new = read_node(raw)
         sched.parts.intake.nodes([Delta(sched.nodes.get(name), new)])
         sched.nodes[name] = new
 

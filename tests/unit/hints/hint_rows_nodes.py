@@ -128,7 +128,7 @@ RESTARTS: dict[str, Any] = {
 NODE_DECLARED_FEATURES = [
     wakes(FEATURES, CAME, "any node comes", node("n1"), RESTARTS, node("n2")),
     wakes(FEATURES, FEATURED, "a node declares other features",
-        node("n1"), RESTARTS, node("n1", features=["RestartAllContainersOnContainerExits"])),
+        node("n1"), RESTARTS, node("n1", features=("RestartAllContainersOnContainerExits",))),
     wakes(FEATURES, OWN_OTHER, "it no longer needs the feature", node("n1"), RESTARTS, pod("p")),
     leaves(FEATURES, OWN_LABEL, "its labels change and it needs the same",
         node("n1"), RESTARTS, pod("p", **RESTARTS, labels={"app": "web"})),

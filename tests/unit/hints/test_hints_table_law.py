@@ -98,7 +98,7 @@ nodes = st.builds(
     st.sampled_from([[], ["x:NoSchedule"], ["x:NoSchedule", "y:NoExecute"], ["x:PreferNoSchedule"]]),
     st.sampled_from([{}, {"cpu": "8"}, {"cpu": "500m"}, {GPU: "1"}, {GPU: "4"}, {"pods": "0"}]),
     st.booleans(),
-    st.sampled_from([[], ["f"]]),
+    st.sampled_from([(), ("f",)]),
 )
 bound = st.builds(
     lambda name, on, spec, phase, namespace: pod(name, on=on, **dict(spec), phase=phase, namespace=namespace),

@@ -28,12 +28,13 @@ from tests.support.volumebuilders import (
 )
 from tests.unit.objects import handle, info, node
 from tests.unit.plugins.ask import hinted, refused
+from tests.unit.plugins.stored import using
 from tests.unit.wakeups.attaching import EBS, FULL, GCE, World
 
 PARITY = KubestowArgs(parity=True)
 MISSING = (Code.UNSCHEDULABLE, (f"{EBS} CSI driver is not installed on the node",))
 
-INLINE = {"awsElasticBlockStore": {"volumeID": "vol-9"}}
+DISK = {"awsElasticBlockStore": {"volumeID": "vol-9"}}
 BAD_ID = "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://zone/disk)"
 
 
@@ -42,17 +43,6 @@ def limits_of(world: World, *gates: str, ours: KubestowArgs | None = None) -> No
     return NodeVolumeLimits(
         None, dataclasses.replace(plain, ours=ours or KubestowArgs(), feature_gates=frozenset(gates))
     )
-
-
-def using(name: str, *claims: str, on: str = "", volumes: tuple[dict[str, Any], ...] = ()) -> PodInfo:
-    """A pod with these claims, and with volumes written out."""
-    listed = [{"name": f"v{at}", "persistentVolumeClaim": {"claimName": claim}} for at, claim in enumerate(claims)]
-    return info(name, on=on, volumes=[*listed, *({"name": f"i{at}", **volume} for at, volume in enumerate(volumes))])
-
-
-def ephemeral(name: str, *volumes: str, on: str = "") -> PodInfo:
-    """A pod with these ephemeral volumes; its uid is its name."""
-    return info(name, on=on, volumes=[{"name": volume, "ephemeral": {}} for volume in volumes])
 
 
 def fixtures() -> list[Builder[Any]]:
@@ -78,21 +68,21 @@ VA1 = an_attachment("v1", "n1", EBS)
     [
         pytest.param(
             a_world(),
-            using("p", volumes=({"awsElasticBlockStore": {"volumeID": "aws://zone/disk"}},)),
+            using("p", awsElasticBlockStore={"volumeID": "aws://zone/disk"}),
             (
                 Code.ERROR,
-                (f"converting volume(i0) from inline to csi: {BAD_ID}",),
+                (f"converting volume(awselasticblockstore) from inline to csi: {BAD_ID}",),
             ),
             id="one written out in the pod that cannot be translated",
         ),
         pytest.param(
             World(node("n1")),
-            using("p", "", volumes=({"awsElasticBlockStore": {"volumeID": "aws://zone/disk"}},)),
+            using("p", "", awsElasticBlockStore={"volumeID": "aws://zone/disk"}),
             (Code.ERROR, ("PersistentVolumeClaim had no name",)),
             id="a claim without a name",
         ),
         pytest.param(
-            a_world(ephemeral("q", "x", on="n1"), a_claim("q-x", storage_class="ebs"), P3),
+            a_world(using("q", on="n1", ephemeral=("x",)), a_claim("q-x", storage_class="ebs"), P3),
             using("p", "c0"),
             None,
             id="Q-13 a pod there whose ephemeral claim is not its own",
@@ -118,11 +108,11 @@ def test_attached_already(ours: KubestowArgs, out: Any) -> None:
 @pytest.mark.parametrize(
     ("pod", "skips"),
     [
-        pytest.param(using("p", volumes=({"configMap": {}}, {"secret": {}})), True, id="L21 nothing to attach"),
-        pytest.param(ephemeral("p", "x"), False, id="L21 an ephemeral volume"),
-        pytest.param(using("p", volumes=(INLINE,)), False, id="L21 one written out in the pod"),
-        pytest.param(using("p", volumes=({"csi": {"driver": EBS}},)), True, id="a driver's own ephemeral kind"),
-        pytest.param(using("p", volumes=({"azureFile": {}},)), False, id="one of a kind that is never migrated"),
+        pytest.param(using("p", configMap={}, secret={}), True, id="L21 nothing to attach"),
+        pytest.param(using("p", ephemeral=("x",)), False, id="L21 an ephemeral volume"),
+        pytest.param(using("p", **DISK), False, id="L21 one written out in the pod"),
+        pytest.param(using("p", csi={"driver": EBS}), True, id="a driver's own ephemeral kind"),
+        pytest.param(using("p", azureFile={}), False, id="one of a kind that is never migrated"),
     ],
 )
 def test_skip(pod: PodInfo, skips: bool) -> None:
@@ -152,7 +142,7 @@ SCALING = "VolumeLimitScaling"
         pytest.param(
             World(a_csi_driver(EBS).must_be_registered()),
             (SCALING,),
-            using("p", volumes=(INLINE,)),
+            using("p", **DISK),
             {"other": MISSING},
             id="L27 in-tree volumes count only where a CSINode is",
         ),
@@ -171,7 +161,7 @@ def test_driver_must_be_there(world: World, gates: tuple[str, ...], pod: PodInfo
     ("pod", "out"),
     [
         pytest.param(using("p", "c0"), {"bare": MISSING}, id="B-27 not where it has not registered"),
-        pytest.param(using("p", volumes=(INLINE,)), {"bare": MISSING}, id="B-27 nor an in-tree volume of its"),
+        pytest.param(using("p", **DISK), {"bare": MISSING}, id="B-27 nor an in-tree volume of its"),
     ],
 )
 def test_required_drivers(pod: PodInfo, out: Any) -> None:
@@ -207,16 +197,10 @@ CSI_NODE_UPDATE = ClusterEvent(Resource.CSI_NODE, Action.UPDATE_OTHER)
 DRIVER_UPDATE = ClusterEvent(Resource.CSI_DRIVER, Action.UPDATE_OTHER)
 DRIVER_DELETE = ClusterEvent(Resource.CSI_DRIVER, Action.DELETE)
 
-CLAIM = {"name": "c", "persistentVolumeClaim": {"claimName": "c"}}
-OWN = {"name": "x", "ephemeral": {}}
-DISK = {"name": "e", "awsElasticBlockStore": {"volumeID": "vol-1"}}
-GCE_DISK = {"name": "g", "gcePersistentDisk": {"pdName": "d"}}
-POLICY = {"name": "v", "vsphereVolume": {"volumePath": "[d] p", "storagePolicyName": "gold"}}
-NOTHING = {"name": "n", "emptyDir": {}}
-
-
-def with_volumes(*volumes: dict[str, Any], **more: Any) -> PodInfo:
-    return info("p", volumes=list(volumes), **more)
+CLAIM = using("p", "c")
+OWN = using("p", ephemeral=("x",))
+NOTHING = using("p", emptyDir={})
+POLICY = using("p", vsphereVolume={"volumePath": "[d] p", "storagePolicyName": "gold"})
 
 
 def plugin(*gates: str, parity: bool = False) -> NodeVolumeLimits:
@@ -226,20 +210,24 @@ def plugin(*gates: str, parity: bool = False) -> NodeVolumeLimits:
 @pytest.mark.parametrize(
     ("gone", "hint"),
     [
-        pytest.param(with_volumes(DISK, on="n1"), Hint.QUEUE, id="H10 a pod with a disk written out"),
-        pytest.param(with_volumes(NOTHING, on="n1"), Hint.SKIP, id="a pod with nothing attached"),
-        pytest.param(with_volumes(CLAIM, status={"nominatedNodeName": "n1"}), Hint.QUEUE, id="a nominated pod"),
-        pytest.param(with_volumes(CLAIM), Hint.SKIP, id="H10 a pod that was nowhere"),
+        pytest.param(using("q", on="n1", **DISK), Hint.QUEUE, id="H10 a pod with a disk written out"),
+        pytest.param(using("q", on="n1", emptyDir={}), Hint.SKIP, id="a pod with nothing attached"),
+        pytest.param(
+            info("q", volumes=[{"name": "d", **DISK}], status={"nominatedNodeName": "n1"}),
+            Hint.QUEUE,
+            id="a nominated pod",
+        ),
+        pytest.param(CLAIM, Hint.SKIP, id="H10 a pod that was nowhere"),
     ],
 )
 def test_pod_gone(gone: PodInfo, hint: Hint) -> None:
     """A pod that goes with an attached volume may have freed a slot."""
-    assert hint is hinted(plugin(), ASSIGNED_POD_DELETE, with_volumes(CLAIM), old=gone)
+    assert hint is hinted(plugin(), ASSIGNED_POD_DELETE, CLAIM, old=gone)
 
 
 def test_h11_claim_changed() -> None:
     """Neither a namesake of its claim nor, with parity, its claim wakes a pod."""
-    pod, namesake, own = with_volumes(CLAIM), a_claim("c", ns="other").typed(), a_claim("c").typed()
+    pod, namesake, own = CLAIM, a_claim("c", ns="other").typed(), a_claim("c").typed()
 
     assert hinted(plugin(), CLAIM_UPDATE, pod, old=namesake, new=namesake) is Hint.SKIP
     assert hinted(plugin(parity=True), CLAIM_UPDATE, pod, old=own, new=own) is None
@@ -248,12 +236,12 @@ def test_h11_claim_changed() -> None:
 @pytest.mark.parametrize(
     ("pod", "attacher", "as_upstream", "ours"),
     [
-        pytest.param(with_volumes(GCE_DISK), GCE, Hint.QUEUE, Hint.QUEUE, id="a disk of that other driver"),
-        pytest.param(with_volumes(NOTHING), EBS, Hint.SKIP, Hint.SKIP, id="nothing to attach"),
-        pytest.param(with_volumes(OWN), EBS, Hint.SKIP, Hint.QUEUE, id="H15 B-11 an ephemeral volume only"),
         pytest.param(
-            with_volumes(POLICY), "csi.vsphere.vmware.com", Hint.QUEUE, Hint.QUEUE, id="Q-15 a storage policy"
+            using("p", gcePersistentDisk={"pdName": "d"}), GCE, Hint.QUEUE, Hint.QUEUE, id="a disk of that other driver"
         ),
+        pytest.param(NOTHING, EBS, Hint.SKIP, Hint.SKIP, id="nothing to attach"),
+        pytest.param(OWN, EBS, Hint.SKIP, Hint.QUEUE, id="H15 B-11 an ephemeral volume only"),
+        pytest.param(POLICY, "csi.vsphere.vmware.com", Hint.QUEUE, Hint.QUEUE, id="Q-15 a storage policy"),
     ],
 )
 def test_detached(pod: PodInfo, attacher: str, as_upstream: Hint, ours: Hint) -> None:
@@ -266,13 +254,15 @@ def test_detached(pod: PodInfo, attacher: str, as_upstream: Hint, ours: Hint) ->
 
 def test_detached_and_a_disk_that_cannot_be_translated() -> None:
     """Raises, which counts as QUEUE; topics do not keep the question away."""
-    bad = with_volumes({"name": "bad", "awsElasticBlockStore": {"volumeID": "aws://zone/disk"}})
+    bad = using("p", awsElasticBlockStore={"volumeID": "aws://zone/disk"})
     gone: VolumeAttachment = an_attachment("v", "n1", GCE).typed()
     registration = next(r for r in plugin().events_to_register() if r.event == DETACHED)
     assert registration.topics is not None
     assert registration.topics.of_pod(bad) is None
 
-    with pytest.raises(TranslationError, match=r"^converting volume\(bad\) from inline to csi: failed to translate"):
+    with pytest.raises(
+        TranslationError, match=r"^converting volume\(awselasticblockstore\) from inline to csi: failed to translate"
+    ):
         hinted(plugin(), DETACHED, bad, old=gone)
 
 
@@ -297,7 +287,7 @@ def limits(*drivers: tuple[str, int | None]) -> CSINode:
 )
 def test_csi_node_changed(old: CSINode, new: CSINode, as_upstream: Hint, ours: Hint) -> None:
     """More volumes can be attached, or of other drivers."""
-    pod = with_volumes(CLAIM)
+    pod = CLAIM
 
     assert as_upstream is hinted(plugin(parity=True), CSI_NODE_UPDATE, pod, old=old, new=new)
     assert ours is hinted(plugin(), CSI_NODE_UPDATE, pod, old=old, new=new)
@@ -305,7 +295,7 @@ def test_csi_node_changed(old: CSINode, new: CSINode, as_upstream: Hint, ours: H
 
 def test_csi_node_came() -> None:
     """Always worth a try."""
-    assert hinted(plugin(parity=True), CSI_NODE_ADD, with_volumes(CLAIM), new=limits()) is Hint.QUEUE
+    assert hinted(plugin(parity=True), CSI_NODE_ADD, CLAIM, new=limits()) is Hint.QUEUE
 
 
 MUST: CSIDriver = a_csi_driver(EBS).must_be_registered().typed()
@@ -322,7 +312,7 @@ NEED_NOT: CSIDriver = a_csi_driver(EBS).typed()
 )
 def test_driver_changed(event: ClusterEvent, old: CSIDriver, new: CSIDriver | None, hint: Hint) -> None:
     """B-11 with VolumeLimitScaling: what kept a pod away may be withdrawn. Upstream does not look."""
-    pod, gate = with_volumes(CLAIM), "VolumeLimitScaling"
+    pod, gate = CLAIM, "VolumeLimitScaling"
 
     assert hint is hinted(plugin(gate), event, pod, old=old, new=new)
     assert hinted(plugin(), event, pod, old=old, new=new) is None
