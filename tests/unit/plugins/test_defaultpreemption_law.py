@@ -52,7 +52,7 @@ def test_the_reference_has_the_default_filters() -> None:
 @settings(max_examples=examples(250, share=SLOW_SHARE), suppress_health_check=SLOW)
 @given(world=worlds(), incoming=unbound("incoming"), parity=st.booleans())
 def test_each_node_and_the_choice(world: World, incoming: PodInfo, parity: bool) -> None:
-    """Equal victims in equal order, violations or refusals on each node, and one of the equally best nodes is chosen."""
+    """182, 183: equal victims in equal order, violations or refusals on each node, and one of the best nodes is chosen."""
     ours = KubestowArgs(parity=parity)
     harness, literal = world.harness(ours=ours), world.literal(ours)
     refusing = {name: no for name in world.nodes if (no := literal.fits(incoming, name, literal.pods)) is not None}

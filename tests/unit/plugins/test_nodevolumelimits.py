@@ -34,7 +34,7 @@ from tests.unit.wakeups.attaching import EBS, FULL, GCE, World
 PARITY = KubestowArgs(parity=True)
 MISSING = (Code.UNSCHEDULABLE, (f"{EBS} CSI driver is not installed on the node",))
 
-DISK = {"awsElasticBlockStore": {"volumeID": "vol-9"}}
+DISK: dict[str, Any] = {"awsElasticBlockStore": {"volumeID": "vol-9"}}
 BAD_ID = "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://zone/disk)"
 
 
