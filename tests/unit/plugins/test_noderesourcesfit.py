@@ -9,7 +9,7 @@ import pytest
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import NodeResourcesFitArgs, ResourceWeight, ScoringStrategy, ShapePoint
-from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD
+from scheduler.core.cluster_events import NODE_ADD
 from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.status import Code
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
@@ -144,19 +144,6 @@ def test_absurd_amounts_do_not_break_scores() -> None:
     seen = cluster(node(memory="8Ei"), pod_requesting("a", on="n1", memory="4Ei"))
 
     assert scored(NodeResourcesFit(None, handle(seen)), seen, pod_requesting(memory="1Ei")) == {"n1": 47}
-
-
-@pytest.mark.parametrize(
-    ("gone", "hint"),
-    [
-        pytest.param(pod_requesting("q"), Hint.SKIP, id="it held no place"),
-        pytest.param(info("q", status={"nominatedNodeName": "n1"}), Hint.QUEUE, id="it was nominated"),
-    ],
-)
-def test_a_pod_went(gone: PodInfo, hint: Hint) -> None:
-    plugin = NodeResourcesFit(None, handle(cluster()))
-
-    assert hint is hinted(plugin, ASSIGNED_POD_DELETE, pod_requesting(cpu="1"), old=gone)
 
 
 @pytest.mark.parametrize(

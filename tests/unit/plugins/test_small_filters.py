@@ -1,4 +1,4 @@
-"""NodeName, NodeUnschedulable, TaintToleration and NodePorts: docs/spec/core.md §5.1–§5.3, §5.10."""
+"""NodeName, NodeUnschedulable, TaintToleration and NodePorts, and hints of these and NodeResourcesFit: docs/spec/core.md §5.1–§5.3, §5.10."""
 
 from __future__ import annotations
 
@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.cluster_events import ASSIGNED_POD_DELETE as GONE, NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.status import SKIP, Code
 from scheduler.plugins.nodename import NodeName
 from scheduler.plugins.nodeports import NodePorts
+from scheduler.plugins.noderesourcesfit import NodeResourcesFit
 from scheduler.plugins.nodeunschedulable import NodeUnschedulable
 from scheduler.plugins.tainttoleration import TaintToleration
 from tests.unit.objects import cluster, handle, info, node, ports
@@ -55,23 +56,7 @@ def test_cordon(spec: dict[str, Any], out: dict[str, Any]) -> None:
     assert out == refused(NodeUnschedulable(None, handle(seen)), seen, info(**spec))
 
 
-@pytest.mark.parametrize(
-    ("event", "old", "new", "hint"),
-    [
-        pytest.param(TAINTS, node(), node(), Hint.SKIP, id="was open before"),
-        pytest.param(TAINTS, node(), node(cordoned=True), Hint.SKIP, id="150 cordoned"),
-    ],
-)
-def test_cordon_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
-    """Queue exactly when this event can have opened the way."""
-    assert hint is hinted(NodeUnschedulable(None, handle(cluster())), event, info("p"), old=old, new=new)
-
-
-@pytest.mark.parametrize(
-    ("spec", "out"),
-    [pytest.param({"tolerations": [{"key": "a", "value": "b"}]}, {"gone": TAINTED}, id="the tolerated one does not")],
-)
-def test_taints(spec: dict[str, Any], out: dict[str, Any]) -> None:
+def test_taints() -> None:
     """PreferNoSchedule refuses no pod."""
     seen = cluster(
         node("free"),
@@ -79,8 +64,9 @@ def test_taints(spec: dict[str, Any], out: dict[str, Any]) -> None:
         node("gone", taints=("x=y:PreferNoSchedule", "c=d:NoExecute")),
         node("soft", taints=("a=b:PreferNoSchedule",)),
     )
+    pod = info(tolerations=[{"key": "a", "value": "b"}])
 
-    assert out == refused(TaintToleration(None, handle(seen)), seen, info(**spec))
+    assert {"gone": TAINTED} == refused(TaintToleration(None, handle(seen)), seen, pod)
 
 
 @pytest.mark.parametrize(
@@ -119,17 +105,6 @@ def test_soft_taints_elsewhere_are_no_reason_to_score() -> None:
     assert plugin.pre_score(CycleState(), info(), seen.nodes.present) is None
 
 
-@pytest.mark.parametrize(
-    ("event", "old", "new", "hint"),
-    [
-        pytest.param(TAINTS, node(), node(), Hint.SKIP, id="153 was never tainted"),
-    ],
-)
-def test_taint_hints(event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
-    """Queue exactly when a node lets the pod in that did not before."""
-    assert hint is hinted(TaintToleration(None, handle(cluster())), event, info("p"), old=old, new=new)
-
-
 def test_160_ports() -> None:
     """Nodes where a wanted port is taken are out, and could be freed."""
     held = [info("a", on="n1", containers=ports("TCP/80/127.0.0.1")), info("b", on="n2", containers=ports("UDP/80"))]
@@ -146,46 +121,28 @@ def test_160_ports() -> None:
     assert refused(plugin, seen, info(containers=ports("TCP/80"))) == {}
 
 
-@pytest.mark.parametrize(
-    ("held", "leave", "is_free"),
-    [
-        pytest.param(["TCP/80"], [0], True, id="the pod that held it leaves"),
-        pytest.param(["TCP/80", "TCP/80"], [0], False, id="one of two pods that hold it leaves"),
-        pytest.param(["TCP/80", "TCP/80"], [0, 1], True, id="both leave"),
-        pytest.param(["TCP/80/10.0.0.1"], [], False, id="it is held on one address, and wanted on all"),
-        pytest.param(["TCP/80", "TCP/81"], [1], False, id="a pod with another port leaves, and it is held"),
-        pytest.param(["TCP/81"], [0], True, id="a pod with another port leaves, and it is free"),
-        pytest.param(["UDP/80"], [], True, id="the port of another protocol is held"),
-    ],
-)
-def test_ports_that_preemption_frees(held: list[str], leave: list[int], is_free: bool) -> None:
-    """Counted in a tally: a port is free when no pod is left that holds it."""
-    pods = [info(f"h{at}", on="n1", containers=ports(each)) for at, each in enumerate(held)]
-    seen = cluster(node("n1"), *pods)
-    slot = seen.nodes.slot("n1")
-    assert slot is not None
-    tally = NodePorts(None, handle(seen)).tally(CycleState(), info(containers=ports("TCP/80")), slot)
-    for at in leave:
-        tally.remove(pods[at])
+def test_a_node_comes_to_a_pod_without_ports() -> None:
+    assert hinted(NodePorts(None, handle(cluster())), NODE_ADD, info(), new=node()) is Hint.QUEUE
 
-    assert is_free is (tally.verdict() is None)
+
+WANTS: dict[str, Any] = {"containers": ports("TCP/80")}
+NOMINATED = {"nominatedNodeName": "n1"}
 
 
 @pytest.mark.parametrize(
-    ("event", "gone", "hint"),
+    ("plugin", "event", "old", "new", "hint"),
     [
-        pytest.param(ASSIGNED_POD_DELETE, info("q", containers=ports("TCP/80")), Hint.SKIP, id="held no place"),
+        pytest.param(NodeUnschedulable, TAINTS, node(), node(), Hint.SKIP, id="a node was open before"),
+        pytest.param(NodeUnschedulable, TAINTS, node(), node(cordoned=True), Hint.SKIP, id="150 a cordon"),
+        pytest.param(TaintToleration, TAINTS, node(), node(), Hint.SKIP, id="153 a node was never tainted"),
+        pytest.param(NodePorts, GONE, info("q", **WANTS), None, Hint.SKIP, id="a pod with its port held no place"),
         pytest.param(
-            ASSIGNED_POD_DELETE,
-            info("q", containers=ports("TCP/80"), status={"nominatedNodeName": "n1"}),
-            Hint.QUEUE,
-            id="was nominated",
+            NodePorts, GONE, info("q", **WANTS, status=NOMINATED), None, Hint.QUEUE, id="a nominated pod with its port"
         ),
+        pytest.param(NodeResourcesFit, GONE, info("q"), None, Hint.SKIP, id="a pod held no place"),
+        pytest.param(NodeResourcesFit, GONE, info("q", status=NOMINATED), None, Hint.QUEUE, id="a nominated pod"),
     ],
 )
-def test_port_hints(event: ClusterEvent, gone: Any, hint: Hint) -> None:
-    """Queue when a pod that held a place shared a wanted port."""
-    plugin = NodePorts(None, handle(cluster()))
-
-    assert hint is hinted(plugin, event, info("p", containers=ports("TCP/80")), old=gone)
-    assert hinted(plugin, NODE_ADD, info("p"), new=node()) is Hint.QUEUE
+def test_hints(plugin: Any, event: ClusterEvent, old: Any, new: Any, hint: Hint) -> None:
+    """Queue exactly when this event can have opened the way; more rows are in the table of hints."""
+    assert hint is hinted(plugin(None, handle(cluster())), event, info("p", **WANTS), old=old, new=new)
