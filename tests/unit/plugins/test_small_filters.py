@@ -121,6 +121,31 @@ def test_160_ports() -> None:
     assert refused(plugin, seen, info(containers=ports("TCP/80"))) == {}
 
 
+@pytest.mark.parametrize(
+    ("held", "leave", "is_free"),
+    [
+        pytest.param(["TCP/80"], [0], True, id="the pod that held it leaves"),
+        pytest.param(["TCP/80", "TCP/80"], [0], False, id="one of two pods that hold it leaves"),
+        pytest.param(["TCP/80", "TCP/80"], [0, 1], True, id="both leave"),
+        pytest.param(["TCP/80/10.0.0.1"], [], False, id="it is held on one address, and wanted on all"),
+        pytest.param(["TCP/80", "TCP/81"], [1], False, id="a pod with another port leaves, and it is held"),
+        pytest.param(["TCP/81"], [0], True, id="a pod with another port leaves, and it is free"),
+        pytest.param(["UDP/80"], [], True, id="the port of another protocol is held"),
+    ],
+)
+def test_ports_that_preemption_frees(held: list[str], leave: list[int], is_free: bool) -> None:
+    """Counted in a tally: a port is free when no pod is left that holds it."""
+    pods = [info(f"h{at}", on="n1", containers=ports(each)) for at, each in enumerate(held)]
+    seen = cluster(node("n1"), *pods)
+    slot = seen.nodes.slot("n1")
+    assert slot is not None
+    tally = NodePorts(None, handle(seen)).tally(CycleState(), info(containers=ports("TCP/80")), slot)
+    for at in leave:
+        tally.remove(pods[at])
+
+    assert is_free is (tally.verdict() is None)
+
+
 def test_a_node_comes_to_a_pod_without_ports() -> None:
     assert hinted(NodePorts(None, handle(cluster())), NODE_ADD, info(), new=node()) is Hint.QUEUE
 
