@@ -194,14 +194,3 @@ def test_an_event_that_helps_no_plugin_has_no_registrations() -> None:
     for action in (Action.UPDATE_NODE_CONDITION, Action.UPDATE_NODE_ANNOTATION):
         assert queue._wakers.of(ClusterEvent(Resource.NODE, action)) == ()
     assert queue._wakers.of(ClusterEvent(Resource.SERVICE, Action.ADD)) == ()
-
-
-def test_the_exceptions_are_of_events_that_are_registered() -> None:
-    registered = {
-        (plugin, event.label)
-        for plugin, registrations in harness_of(DEFAULT).parts.profiles["kubestow"].hints.items()
-        for registration in registrations
-        for event in events(registration)
-    }
-
-    assert {(plugin, label) for plugin, label, _ in ONE_SENSE} <= registered

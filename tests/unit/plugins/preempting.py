@@ -247,6 +247,11 @@ class PreemptionHarness:
         dry_run = Evaluator(self.cluster, rule or VictimRule())
         return finish(dry_run.on(self.what_if(incoming), incoming, self.slot(name), None))
 
+    def remembered(self, dry_run: Evaluator, incoming: PodInfo, name: str = "n1") -> Answer:
+        """The dry run on one node with what it remembers, as PostFilter calls it."""
+        what_if = self.what_if(incoming)
+        return finish(dry_run.on(what_if, incoming, self.slot(name), dry_run.of(what_if, incoming)))
+
     def victims(self, incoming: PodInfo, name: str, rule: VictimRule | None = None) -> list[str] | Refusal:
         """Return the names of the victims in order, or the refusal."""
         answer = self.on(incoming, name, rule)

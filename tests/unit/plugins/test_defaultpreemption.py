@@ -253,31 +253,20 @@ def test_violations_come_before_home() -> None:
 
 
 @pytest.mark.parametrize(
-    ("victims", "name"),
+    ("ours", "name"),
     [
-        pytest.param("all", "n1", id="all: the lower priority"),
-        pytest.param("own", "n2", id="own: where ours are"),
-        pytest.param("ownFirst", "n2", id="ownFirst: fewer pods of other schedulers"),
+        pytest.param(KubestowArgs(victims="all"), "n1", id="all: the lower priority"),
+        pytest.param(KubestowArgs(victims="own"), "n2", id="own: where ours are"),
+        pytest.param(KubestowArgs(victims="ownFirst"), "n2", id="ownFirst: fewer pods of other schedulers"),
+        pytest.param(KubestowArgs(victims="own", parity=True), "n1", id="own with parity: all pods are exposed"),
+        pytest.param(KubestowArgs(victims="ownFirst", parity=True), "n1", id="ownFirst with parity: as all"),
     ],
 )
-def test_197_whose_pods(victims: str, name: str) -> None:
+def test_197_whose_pods(ours: KubestowArgs, name: str) -> None:
     """The option selects the possible victims and the cost of pods of other schedulers."""
-    harness = PreemptionHarness(
-        *small("n1", "n2"), low("a", "n1", 1, cpu="2", scheduler=OTHERS), low("b", "n2", 5, cpu="2"),
-        ours=KubestowArgs(victims=victims),
-    )  # fmt: skip
+    there = low("a", "n1", 1, cpu="2", scheduler=OTHERS), low("b", "n2", 5, cpu="2")
 
-    assert name == harness.chosen(incoming())[0]
-
-
-@pytest.mark.parametrize("victims", ["own", "ownFirst"])
-def test_parity_exposes_all_pods(victims: str) -> None:
-    harness = PreemptionHarness(
-        *small("n1", "n2"), low("a", "n1", 1, cpu="2", scheduler=OTHERS), low("b", "n2", 5, cpu="2"),
-        ours=KubestowArgs(parity=True, victims=victims),
-    )  # fmt: skip
-
-    assert harness.chosen(incoming()) == ("n1", ["a"])
+    assert name == PreemptionHarness(*small("n1", "n2"), *there, ours=ours).chosen(incoming())[0]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.core.cooperative import finish
 from scheduler.framework.interface import CycleState, DryRun
 from scheduler.framework.runtime import Runner
-from scheduler.plugins.defaultpreemption.dry_run import Answer, Evaluator, VictimRule
+from scheduler.plugins.defaultpreemption.dry_run import Evaluator, VictimRule
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import Looks, PreemptionHarness, near_to, pod, restarted, spread
@@ -35,12 +35,6 @@ def incoming(name: str = "incoming", priority: int = 10, *, cpu: str = "1", **mo
     return pod(name, priority, cpu=cpu, **more)
 
 
-def remembered(dry_run: Evaluator, harness: PreemptionHarness, one: PodInfo, slot: int) -> Answer:
-    """Call it as PostFilter does."""
-    what_if = harness.what_if(one)
-    return finish(dry_run.on(what_if, one, slot, dry_run.of(what_if, one)))
-
-
 FAR = [
     pytest.param({"topologySpreadConstraints": spread("x")}, id="hard spread"),
     pytest.param({"affinity": near_to("x")}, id="pod affinity"),
@@ -51,25 +45,25 @@ FAR = [
 def test_a_refusal_of_the_node_itself_needs_no_trial(rules: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Without all its victims the node is too small: what other nodes hold makes no difference."""
     harness = PreemptionHarness(node("n1", cpu="3", labels={"zone": "z"}), A, B, C)
-    slot, one = harness.slot("n1"), incoming(cpu="4", labels={"app": "x"}, **rules)
-    wanted = finish(Evaluator(harness.cluster, VictimRule()).on(harness.what_if(one), one, slot, None))
+    one = incoming(cpu="4", labels={"app": "x"}, **rules)
+    wanted = harness.on(one, "n1")
     monkeypatch.setattr(harness.cluster, "trial", None)
     dry_run = Evaluator(harness.cluster, VictimRule())
 
-    first = remembered(dry_run, harness, one, slot)
+    first = harness.remembered(dry_run, one)
     monkeypatch.setattr(DryRun, "leading", None)
 
     assert first == wanted
-    assert remembered(dry_run, harness, one, slot) is first
+    assert harness.remembered(dry_run, one) is first
 
 
 def test_pods_of_one_shape_share_an_answer() -> None:
     """Names, labels and namespaces make no difference where no rule looks at them."""
     looks = Looks()
     harness = PreemptionHarness(FULL, A, B, C, plugins=(looks,))
-    dry_run, slot = Evaluator(harness.cluster, VictimRule()), harness.slot("n1")
+    dry_run = Evaluator(harness.cluster, VictimRule())
     alike = (incoming(), incoming("another"), incoming(labels={"app": "x"}), incoming(ns="other"))
-    answers = {id(remembered(dry_run, harness, one, slot)) for one in alike}
+    answers = {id(harness.remembered(dry_run, one)) for one in alike}
 
     assert len(answers) == 1
     assert looks.at == ["n1"]
@@ -79,9 +73,9 @@ def test_the_least_recently_used_shape_is_evicted() -> None:
     """Some shapes are remembered, not all there ever were."""
     looks = Looks()
     harness = PreemptionHarness(FULL, A, B, C, plugins=(looks,))
-    dry_run, slot = Evaluator(harness.cluster, VictimRule()), harness.slot("n1")
+    dry_run = Evaluator(harness.cluster, VictimRule())
     for milli in (*range(1, 65), 1, 65, 1, 2):
-        remembered(dry_run, harness, incoming(cpu=f"{milli}m"), slot)
+        harness.remembered(dry_run, incoming(cpu=f"{milli}m"))
 
     assert len(looks.at) == 66  # 1..64, 65, and 2 again
 

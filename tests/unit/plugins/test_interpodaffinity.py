@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
 
@@ -25,7 +24,7 @@ from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.status import Code
 from scheduler.plugins.interpodaffinity import InterPodAffinity
 from tests.examples import SLOW_SHARE, examples
-from tests.unit import objects
+from tests.unit.harness import manifest, typed
 from tests.unit.objects import cluster, handle, node
 from tests.unit.plugins.ask import hinted, refused, scored
 from tests.unit.plugins.reference_affinity import AFFINITY, ANTI, EXISTING, Reference
@@ -53,10 +52,9 @@ def pod(name: str = "p", app: str = "", *, ns: str = "default", **more: Any) -> 
             SOFT: [{"weight": w, "podAffinityTerm": t} for w, t in more.pop("dislikes", [])],
         },
     }
-    made = objects.pod(name, affinity=affinity, **more)
-    labels = {"app": app} if app else {}
-    metadata = msgspec.structs.replace(made.metadata, namespace=ns, labels=labels, uid=f"{ns}/{name}")
-    return pod_info(msgspec.structs.replace(made, metadata=metadata))
+    raw = manifest(name, uid=f"{ns}/{name}", labels={"app": app} if app else {}, affinity=affinity, **more)
+    raw["metadata"]["namespace"] = ns
+    return pod_info(typed(raw))
 
 
 def term(app: str = "db", key: str = "zone", **more: Any) -> dict[str, Any]:

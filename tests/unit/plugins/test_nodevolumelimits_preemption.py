@@ -12,7 +12,7 @@ from scheduler.api.storage_v1 import VolumeAttachment
 from scheduler.config.args import KubestowArgs
 from scheduler.core.cooperative import finish
 from scheduler.framework.interface import CycleState
-from scheduler.plugins.defaultpreemption.dry_run import Answer, Evaluator, VictimRule
+from scheduler.plugins.defaultpreemption.dry_run import Evaluator, VictimRule
 from tests.support.volumebuilders import a_claim, a_csi_node, a_pv, an_attachment
 from tests.unit.fake_plugins import Refuses
 from tests.unit.objects import node
@@ -110,11 +110,6 @@ def test_a_node_with_more_volumes_than_its_limit_takes_pods_whose_volume_is_atta
     assert refused == named(harness.cluster, groups)
 
 
-def remembered(dry_run: Evaluator, harness: PreemptionHarness, comes: PodInfo) -> Answer:
-    what_if = harness.what_if(comes)
-    return finish(dry_run.on(what_if, comes, harness.slot("n1"), dry_run.of(what_if, comes)))
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -128,12 +123,12 @@ def test_what_is_remembered_follows(change: Callable[[World], object]) -> None:
     harness = a_harness()
     world = world_of(harness, using("a", 1, "c1"), an_attachment("c2", "n1", EBS), limit=2)
     dry_run, comes = Evaluator(harness.cluster, VictimRule()), incoming("c0")
-    first = remembered(dry_run, harness, comes)
-    assert first is remembered(dry_run, harness, comes)
+    first = harness.remembered(dry_run, comes)
+    assert first is harness.remembered(dry_run, comes)
     change(world)
 
-    assert first != remembered(dry_run, harness, comes)
-    assert remembered(Evaluator(harness.cluster, VictimRule()), harness, comes) == remembered(dry_run, harness, comes)
+    assert first != harness.remembered(dry_run, comes)
+    assert harness.remembered(Evaluator(harness.cluster, VictimRule()), comes) == harness.remembered(dry_run, comes)
 
 
 def test_pods_with_different_claims_share_an_answer() -> None:
@@ -142,5 +137,5 @@ def test_pods_with_different_claims_share_an_answer() -> None:
     world_of(harness, using("a", 1, "c1"), limit=1)
     dry_run = Evaluator(harness.cluster, VictimRule())
 
-    assert remembered(dry_run, harness, incoming("c0")) is remembered(dry_run, harness, incoming("c3", name="other"))
-    assert remembered(dry_run, harness, incoming("c0")) is not remembered(dry_run, harness, incoming("c1"))
+    assert harness.remembered(dry_run, incoming("c0")) is harness.remembered(dry_run, incoming("c3", name="other"))
+    assert harness.remembered(dry_run, incoming("c0")) is not harness.remembered(dry_run, incoming("c1"))
