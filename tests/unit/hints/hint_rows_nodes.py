@@ -76,8 +76,6 @@ TAINT_TOLERATION = [
 
 ON_SSD: dict[str, Any] = {"nodeSelector": {"disk": "ssd"}}
 IN_A: dict[str, Any] = {"affinity": needs("zone", "In", "a", "b")}
-NOT_IN_A: dict[str, Any] = {"affinity": needs("zone", "NotIn", "a")}
-MANY_CORES: dict[str, Any] = {"affinity": needs("cores", "Gt", "8")}
 
 NODE_AFFINITY = [
     wakes(LABELS, CAME, "a node with the labels of its nodeSelector comes",

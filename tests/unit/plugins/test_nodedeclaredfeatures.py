@@ -17,7 +17,6 @@ from tests.unit.objects import cluster, handle, info
 from tests.unit.plugins.ask import hinted, refused
 
 UPDATED = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_OTHER)
-RELABELLED = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
 
 RESTART_ALL = "RestartAllContainersOnContainerExits"
 USERS = "UserNamespacesHostNetworkSupport"
@@ -105,7 +104,7 @@ def test_bind_mount_options_are_a_feature_from_1_37_on(spec: dict[str, Any], ver
     assert refused(plugin, seen, info(**spec)) == ({} if admitted else {"plain": NO})
 
 
-PLAIN, NEEDY = info("p"), info("p", containers=[restarting("RestartAllContainers")])
+NEEDY = info("p", containers=[restarting("RestartAllContainers")])
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,6 @@ from tests.unit.objects import cluster, handle, info, node, ports
 from tests.unit.plugins.ask import hinted, refused, scored
 
 TAINTS = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
-TOLERATION = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
-EXISTS = {"tolerations": [{"operator": "Exists"}]}
 CORDON_ONLY = {"tolerations": [{"key": "node.kubernetes.io/unschedulable", "operator": "Exists"}]}
 
 UNSCHEDULABLE = (Code.UNRESOLVABLE, ("node(s) were unschedulable",))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +14,6 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
-from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.status import SKIP, Code, Rejection
 from scheduler.plugins.volumezone import VolumeZone
@@ -31,12 +31,7 @@ CLAIM = a_claim("c").bound_to("v")
 
 
 def plugin(seen: Cluster, ours: KubestowArgs | None = None) -> VolumeZone:
-    given_to: Handle = handle(seen)
-    return VolumeZone(None, given_to if ours is None else _replaced(given_to, ours))
-
-
-def _replaced(given_to: Handle, ours: KubestowArgs) -> Handle:
-    return Handle(given_to.cluster, given_to.writer, given_to.recorder, given_to.clock, "kubestow", ours=ours)
+    return VolumeZone(None, replace(handle(seen), ours=ours or KubestowArgs()))
 
 
 def pre_filtered(seen: Cluster, pod: PodInfo, ours: KubestowArgs | None = None) -> Any:
