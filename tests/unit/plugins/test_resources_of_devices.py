@@ -256,14 +256,14 @@ def test_after_a_class(
 
 
 @pytest.mark.parametrize(
-    ("event", "old", "new", "requests", "woken"),
+    ("old", "new", "requests", "woken"),
     [
-        pytest.param(NODE_GREW, node(**{X: "1"}), node(), {X: "2"}, True, id="devices stand in from now on"),
-        pytest.param(NODE_GREW, node(), node(cpu="9"), {X: "2"}, True, id="anything of a node where they do"),
-        pytest.param(NODE_GREW, node(), node(**{X: "1"}), {X: "2"}, False, id="it has too few itself now"),
+        pytest.param(node(**{X: "1"}), node(), {X: "2"}, True, id="devices stand in from now on"),
+        pytest.param(node(), node(cpu="9"), {X: "2"}, True, id="anything of a node where they do"),
+        pytest.param(node(), node(**{X: "1"}), {X: "2"}, False, id="it has too few itself now"),
     ],
 )
-def test_after_a_node(event: ClusterEvent, old: Node | None, new: Node, requests: dict[str, str], woken: bool) -> None:
-    hint = hinted(a_fit(a_cluster(new)), event, pod_requesting(**requests), old=old, new=new)
+def test_after_a_node_grew(old: Node, new: Node, requests: dict[str, str], woken: bool) -> None:
+    hint = hinted(a_fit(a_cluster(new)), NODE_GREW, pod_requesting(**requests), old=old, new=new)
 
     assert (Hint.QUEUE if woken else Hint.SKIP) is hint
