@@ -1,4 +1,4 @@
-"""The clock of the deadline: it stands still unless a test wants it to advance, so no test depends on the machine's speed."""
+"""Values that double, and the clock of the deadline: it stands still unless a test wants it to advance, so no test depends on the machine's speed."""
 
 from collections.abc import Callable
 from itertools import count
@@ -8,6 +8,14 @@ import pytest
 
 CLOCK = "scheduler.cel.eval.running.processor_nanos"
 Reads: TypeAlias = Callable[[], int]
+
+
+def doubled(times: int, seed: str, twice: str, then: str) -> str:
+    """`then` is about `v`, which is the seed doubled so often by `twice`, that is about `x`."""
+    text = then.replace("v", f"v{times}")
+    for at in range(times, 0, -1):
+        text = f"cel.bind(v{at}, {twice.replace('x', f'v{at - 1}')}, {text})"
+    return f"cel.bind(v0, {seed}, {text})"
 
 
 @pytest.fixture(autouse=True)

@@ -12,7 +12,7 @@ from scheduler.cel.check.types import DYN, STRING, list_of
 from scheduler.cel.errors import CostExceeded, EvalError
 from scheduler.cel.eval.program import Program, TooCostly, compile_expression
 from scheduler.cel.eval.running import LONGEST
-from tests.unit.cel.conftest import CLOCK, Reads
+from tests.unit.cel.conftest import CLOCK, Reads, doubled
 
 ENDLESS: Final = "lists.range(100000)"
 EXCEEDED: Final = r"^operation cancelled: actual cost limit exceeded$"
@@ -22,14 +22,6 @@ _FAR: Final = 10**9
 def _program(source: str) -> Program:
     """The cost is never what ends it."""
     return compile_expression(source, KUBERNETES, cost_limit=_FAR)
-
-
-def _doubled(times: int, seed: str, twice: str, then: str) -> str:
-    """`then` is about `v`, which is the seed doubled so often by `twice`, that is about `x`."""
-    source = then.replace("v", f"v{times}")
-    for at in range(times, 0, -1):
-        source = f"cel.bind(v{at}, {twice.replace('x', f'v{at - 1}')}, {source})"
-    return f"cel.bind(v0, {seed}, {source})"
 
 
 @pytest.mark.parametrize(
@@ -203,7 +195,7 @@ def test_a_huge_pattern_is_an_error() -> None:
 
 def test_lists_that_hold_each_other_end_at_the_deadline(busy_clock: Reads) -> None:
     with pytest.raises(CostExceeded, match=EXCEEDED):
-        _program(_doubled(30, "[0.0 / 0.0]", "[x, x]", '"%s".format([v]).size() > 0')).evaluate({})
+        _program(doubled(30, "[0.0 / 0.0]", "[x, x]", '"%s".format([v]).size() > 0')).evaluate({})
 
 
 # --- the event loop -------------------------------------------------------------------------------------------------

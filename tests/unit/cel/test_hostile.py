@@ -19,6 +19,7 @@ from scheduler.cel.check.environment import KUBERNETES
 from scheduler.cel.check.types import INT
 from scheduler.cel.errors import CelError, CostExceeded
 from scheduler.cel.eval.program import Program, TooCostly, compile_expression
+from tests.unit.cel.conftest import doubled
 
 ENV = environment(list_attributes=False)
 CALLS_PER_CHARACTER = 150
@@ -85,14 +86,6 @@ def test_what_is_counted_is_what_the_memory_tracer_sees(name: str) -> None:
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------------
-
-
-def doubled(times: int, seed: str, twice: str, then: str) -> str:
-    """`then` is about `v`, which is the seed doubled so often by `twice`, that is about `x`."""
-    text = then.replace("v", f"v{times}")
-    for at in range(times, 0, -1):
-        text = f"cel.bind(v{at}, {twice.replace('x', f'v{at - 1}')}, {text})"
-    return f"cel.bind(v0, {seed}, {text})"
 
 
 BOMBS = {

@@ -20,6 +20,7 @@ from scheduler.cel.syntax.ast import Comprehension, Node
 from scheduler.cel.syntax.parser import parse
 from scheduler.cel.values import Optional
 from tests.examples import examples
+from tests.unit.cel.conftest import doubled
 
 ENV = KUBERNETES.extended({"m": map_of(STRING, DYN), "x": DYN, "n": INT, "l": list_of(INT), "o": optional_of(DYN)})
 BINDINGS = {
@@ -111,13 +112,6 @@ def test_too_deep_an_expression_is_refused():
         compile_expression("".join(f"[1].all(x{number}, " for number in range(300)) + "true" + ")" * 300, ENV)
 
 
-def _doubled(times: int, then: str) -> str:
-    """`then` is about `v`, a list that holds one list twice, which holds one list twice, and so on."""
-    names = [f"v{at}" for at in range(times - 1)] + ["v"]
-    inner = [f"[{names[at - 1]}, {names[at - 1]}]" if at else "[1, 1]" for at in range(times)]
-    return "".join(f"cel.bind({name}, {value}, " for name, value in zip(names, inner)) + then + ")" * times
-
-
 @pytest.mark.parametrize(
     ("then", "wanted"),
     [
@@ -134,13 +128,13 @@ def _doubled(times: int, then: str) -> str:
     ],
 )
 def test_lists_that_hold_each_other_are_compared_part_by_part(then, wanted):
-    assert wanted == evaluated(_doubled(60, then))
+    assert wanted == evaluated(doubled(59, "[1, 1]", "[x, x]", then))
 
 
 @pytest.mark.parametrize("call", ["[v].indexOf(v) == 0", "[v].lastIndexOf(v) == 0"])
 def test_what_a_traversal_costs_is_counted_without_the_traversal(call):
     with pytest.raises(CostExceeded):
-        evaluated(_doubled(60, call))
+        evaluated(doubled(59, "[1, 1]", "[x, x]", call))
 
 
 def _without_macros(node: Node) -> Node:
@@ -172,19 +166,13 @@ def test_the_shorter_way_through_a_loop_changes_nothing(items, macro, test):
     assert outcomes[0] == outcomes[1]
 
 
-def _swapped(expression: Any) -> str:
-    """The same with the operands of every operator exchanged."""
+def _written(expression: Any, *, swapped: bool = False) -> str:
+    """The text of a junction; `swapped` exchanges the operands of every operator."""
     if isinstance(expression, str):
         return expression
-    operator, left, right = expression
-    return f"({_swapped(right)} {operator} {_swapped(left)})"
-
-
-def _straight(expression: Any) -> str:
-    if isinstance(expression, str):
-        return expression
-    operator, left, right = expression
-    return f"({_straight(left)} {operator} {_straight(right)})"
+    operator, *operands = expression
+    left, right = (_written(each, swapped=swapped) for each in (reversed(operands) if swapped else operands))
+    return f"({left} {operator} {right})"
 
 
 TERMS = st.sampled_from(["m.b", "!m.b", "m.gone == 1", "m.c", "n == 7"])
@@ -194,7 +182,7 @@ JUNCTIONS = st.recursive(TERMS, lambda inner: st.tuples(st.sampled_from(["&&", "
 @given(JUNCTIONS)
 @settings(max_examples=examples(200), deadline=None)
 def test_logic_does_not_depend_on_order(expression):
-    one, other = evaluated(_straight(expression)), evaluated(_swapped(expression))
+    one, other = evaluated(_written(expression)), evaluated(_written(expression, swapped=True))
 
     assert isinstance(one, str) is isinstance(other, str)
     assert isinstance(one, str) or one is other

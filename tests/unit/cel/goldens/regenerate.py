@@ -20,6 +20,7 @@ _WITH_LISTS = ("full", "small", "wrong-types", "lists", "one-list", "long-list",
 _BROKEN = ("bad-version", "leading-zero-version", "no-value", "one-list")
 _TIMES = 20
 _FEW = ("full", "small", "bare")
+_PLAIN = ("SELECTIONS", "LOGIC", "NUMBERS", "STRINGS", "LISTS", "OPTIONALS", "KUBERNETES")
 
 
 def main() -> None:
@@ -75,25 +76,16 @@ def _agreed(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _questions(theme: str, devices: tuple[str, ...] | list[str]) -> list[dict[str, Any]]:
-    themes = {
-        "plain": (
-            questions.SELECTIONS,
-            questions.LOGIC,
-            questions.NUMBERS,
-            questions.STRINGS,
-            questions.LISTS,
-            questions.OPTIONALS,
-            questions.KUBERNETES,
-        ),
-        "few": (questions.REFUSED, questions.COSTS, questions.LONG),
-        "list attributes": (questions.LIST_ATTRIBUTES,),
-        "results": (questions.RESULTS,),
-        "broken": (questions.BROKEN,),
+    expressions = {
+        "plain": [each for group in _PLAIN for each in questions.BY_THEME[group]],
+        "few": [*questions.BY_THEME["REFUSED"], *questions.BY_THEME["COSTS"], *questions.LONG],
+        "list attributes": questions.BY_THEME["LIST_ATTRIBUTES"],
+        "results": questions.BY_THEME["RESULTS"],
+        "broken": questions.BROKEN,
     }
     return [
         {"expression": expression, "consumable": True, "lists": False, "devices": devices}
-        for group in themes[theme]
-        for expression in group
+        for expression in expressions[theme]
     ]
 
 

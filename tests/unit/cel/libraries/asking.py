@@ -1,8 +1,9 @@
 """Values of expressions as text, in which values of different types always differ."""
 
 import json
-from collections.abc import Mapping
-from functools import singledispatch
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
 
 from scheduler.cel.check.environment import KUBERNETES
 from scheduler.cel.errors import EvalError
@@ -21,73 +22,30 @@ def answer(expression: str) -> str:
     return f"{shown(value)} for {cost}"
 
 
-@singledispatch
-def shown(value: Value) -> str:
-    return f"<{value.cel_type}>"
-
-
-@shown.register
-def _(value: None) -> str:
-    return "null"
-
-
-@shown.register
-def _(value: bool) -> str:
-    return "true" if value else "false"
-
-
-@shown.register
-def _(value: int) -> str:
-    return str(value)
-
-
-@shown.register
-def _(value: UInt) -> str:
-    return f"{int(value)}u"
-
-
-@shown.register
-def _(value: float) -> str:
+def _double(value: float) -> str:
     return f"d{value:.17e}" if abs(value) < float("inf") else f"d{value:+}".replace("inf", "Inf").replace("+nan", "NaN")
 
 
-@shown.register
-def _(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False)
+_JSON: Final = partial(json.dumps, ensure_ascii=False)
+_SCALARS: Final[Mapping[type, Callable[[Any], str]]] = {
+    type(None): _JSON,
+    bool: _JSON,
+    str: _JSON,
+    int: str,
+    UInt: lambda value: f"{int(value)}u",
+    float: _double,
+    bytes: lambda value: f"b{value.hex()}",
+    Timestamp: lambda value: f"ts{timestamp_text(value)}",
+    Duration: lambda value: f"dur{value.nanos}",
+    TypeValue: lambda value: f"type {value.name}",
+    Optional: lambda value: f"opt({shown(value.value)})" if value.present else "none",
+}
 
 
-@shown.register
-def _(value: bytes) -> str:
-    return f"b{value.hex()}"
-
-
-@shown.register
-def _(value: Timestamp) -> str:
-    return f"ts{timestamp_text(value)}"
-
-
-@shown.register
-def _(value: Duration) -> str:
-    return f"dur{value.nanos}"
-
-
-@shown.register
-def _(value: TypeValue) -> str:
-    return f"type {value.name}"
-
-
-@shown.register
-def _(value: Optional) -> str:
-    return f"opt({shown(value.value)})" if value.present else "none"
-
-
-@shown.register(list)
-@shown.register(tuple)
-def _(value: Value) -> str:
-    return f"[{', '.join(map(shown, value))}]"
-
-
-@shown.register(Mapping)
-def _(value: Value) -> str:
-    entries = sorted(f"{shown(unkey(name))}: {shown(each)}" for name, each in value.items())
-    return "{" + ", ".join(entries) + "}"
+def shown(value: Value) -> str:
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(map(shown, value))}]"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(sorted(f'{shown(unkey(name))}: {shown(each)}' for name, each in value.items()))}}}"
+    write = _SCALARS.get(type(value))
+    return f"<{value.cel_type}>" if write is None else write(value)

@@ -11,7 +11,10 @@ Object = dict[str, Any]
 
 
 class Case(NamedTuple):
-    """A manifest as YAML or as an object. `said` is our text about it; `fields` stand in the server's answer, too."""
+    """A manifest as YAML or as an object. `said` is our text about it; `fields` stand in the server's answer.
+
+    Without `fields` the server's answer has our text.
+    """
 
     id: str
     manifest: Object | str
@@ -98,7 +101,7 @@ GOOD: Final = (
          "spec: {priority: 0.0, containers: [{name: c, image: example}]}}"),
 )  # fmt: skip
 
-BAD: Final = (
+_REFUSED: Final = (
     Case("an unknown field", pod(contaners=[]), ('unknown field "spec.contaners", did you mean "containers"?',),
          ('unknown field "spec.contaners"',)),
     Case("an unknown field in a list", pod(containers=[container(imagePullPolcy="Always")]),
@@ -128,86 +131,65 @@ BAD: Final = (
     Case("no quantity", pod(containers=[container(requests={"cpu": "many"})]),
          ('spec.containers[0].resources.requests[cpu]: must be a quantity such as 500m or 2Gi, got "many"',),
          ("quantities must match",)),
-    Case("no containers", pod(containers=[]), ("spec.containers: Required value",), ("spec.containers: Required value",)),
-    Case("no spec", without(pod(), "spec"), ("spec.containers: Required value",), ("spec.containers: Required value",)),
+    Case("no containers", pod(containers=[]), ("spec.containers: Required value",)),
+    Case("no spec", without(pod(), "spec"), ("spec.containers: Required value",)),
     Case("a port without a number", pod(containers=[container(ports=[{"name": "http"}])]),
-         ("spec.containers[0].ports[0].containerPort: Required value",),
          ("spec.containers[0].ports[0].containerPort: Required value",)),
-    Case("no selector", without(workload(), "spec", "selector"), ("spec.selector: Required value",),
-         ("spec.selector: Required value",)),
+    Case("no selector", without(workload(), "spec", "selector"), ("spec.selector: Required value",)),
     Case("an unknown value", pod(containers=[container(imagePullPolicy="Sometimes")]),
-         (('spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes": '
-          'supported values: "Always", "IfNotPresent", "Never"'),),
          (('spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes": '
           'supported values: "Always", "IfNotPresent", "Never"'),)),
     Case("an unknown effect", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"},
                                "spec": {"taints": [{"key": "a", "effect": "NoRun"}]}},
          ('spec.taints[0].effect: Unsupported value: "NoRun"',), ('taints[0].effect: Unsupported value: "NoRun"',)),
     Case("a request above its limit", pod(containers=[container(requests={"cpu": "2"}, limits={"cpu": "1"})]),
-         ('spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',),
          ('spec.containers[0].resources.requests: Invalid value: "2": must be less than or equal to cpu limit of 1',)),
     Case("an extended request below its limit",
          pod(containers=[container(requests={"example.com/gpu": 1}, limits={"example.com/gpu": 2})]),
-         ('.resources.requests: Invalid value: "1": must be equal to example.com/gpu limit of 2',),
          ('.resources.requests: Invalid value: "1": must be equal to example.com/gpu limit of 2',)),
     Case("an extended request without a limit", pod(containers=[container(requests={"example.com/gpu": 1})]),
-         ("spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources",),
          ("spec.containers[0].resources.limits: Required value: Limit must be set for non overcommitable resources",)),
     Case("half a device", pod(containers=[container(limits={"example.com/gpu": "500m"})]),
-         ('spec.containers[0].resources.limits[example.com/gpu]: Invalid value: "500m": must be an integer',),
          ('spec.containers[0].resources.limits[example.com/gpu]: Invalid value: "500m": must be an integer',)),
     Case("a negative quantity", pod(containers=[container(requests={"memory": "-1Gi"})]),
-         ('.requests[memory]: Invalid value: "-1Gi": must be greater than or equal to 0',),
          ('.requests[memory]: Invalid value: "-1Gi": must be greater than or equal to 0',)),
     Case("a mistyped resource", pod(containers=[container(requests={"cpus": "1"})]),
-         ('spec.containers[0].resources.requests[cpus]: Invalid value: "cpus": must be a standard resource for containers',),
          ('spec.containers[0].resources.requests[cpus]: Invalid value: "cpus": must be a standard resource for containers',)),
     Case("two containers of one name", pod(containers=[container("a"), container("a")]),
-         ('spec.containers[1].name: Duplicate value: "a"',), ('spec.containers[1].name: Duplicate value: "a"',)),
+         ('spec.containers[1].name: Duplicate value: "a"',)),
     Case("an init container of the same name", pod(initContainers=[container("c")]),
-         ('spec.initContainers[0].name: Duplicate value: "c"',), ('spec.initContainers[0].name: Duplicate value: "c"',)),
+         ('spec.initContainers[0].name: Duplicate value: "c"',)),
     Case("a container's name", pod(containers=[container("C_1")]),
-         ('spec.containers[0].name: Invalid value: "C_1": a lowercase RFC 1123 label must',),
          ('spec.containers[0].name: Invalid value: "C_1": a lowercase RFC 1123 label must',)),
     Case("a mount of no volume", pod(containers=[container(volumeMounts=[{"name": "data", "mountPath": "/d"}])]),
-         ('spec.containers[0].volumeMounts[0].name: Not found: "data"',),
          ('spec.containers[0].volumeMounts[0].name: Not found: "data"',)),
     Case("two volumes of one name", pod(volumes=[{"name": "v"}, {"name": "v"}]),
-         ('spec.volumes[1].name: Duplicate value: "v"',), ('spec.volumes[1].name: Duplicate value: "v"',)),
+         ('spec.volumes[1].name: Duplicate value: "v"',)),
     Case("a claim that the pod does not have",
          pod(containers=[container() | {"resources": {"claims": [{"name": "gpu"}]}}]),
-         ('spec.containers[0].resources.claims[0]: Not found: "gpu": must be one of the names in',),
          ('spec.containers[0].resources.claims[0]: Not found: "gpu": must be one of the names in',)),
     Case("a claim of no source", pod(resourceClaims=[{"name": "gpu"}]),
          ("spec.resourceClaims[0]: Invalid value: ",
-          "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"),
-         ("spec.resourceClaims[0]: Invalid value: ",
           "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`")),
     Case("a skew of zero", pod(topologySpreadConstraints=[{**_SPREAD, "maxSkew": 0}]),
-         ("spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",),
          ("spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",)),
     Case("the same constraint twice", pod(topologySpreadConstraints=[_SPREAD, _SPREAD]),
-         ('spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}: Duplicate value: "{zone, DoNotSchedule}"',),
          ('spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}: Duplicate value: "{zone, DoNotSchedule}"',)),
     Case("a weight above 100", pod(affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
         {"weight": 200, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}]}}),
-         (".preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value: 200: must be in the range 1-100",),
          (".preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value: 200: must be in the range 1-100",)),
     Case("a selector of other labels", workload(selector={"matchLabels": {"app": "x"}}),
          ("spec.template.metadata.labels: Invalid value: {app: w}: `selector` does not match template `labels`",),
          ("spec.template.metadata.labels: Invalid value: ", "`selector` does not match template `labels`")),
     Case("an empty selector", workload("StatefulSet", selector={}),
-         ("spec.selector: Invalid value: ", "empty selector is invalid for statefulset"),
          ("spec.selector: Invalid value: ", "empty selector is invalid for statefulset")),
     Case("fewer than no replicas", workload("ReplicaSet", replicas=-1),
-         ("spec.replicas: Invalid value: -1: must be greater than or equal to 0",),
          ("spec.replicas: Invalid value: -1: must be greater than or equal to 0",)),
     Case("a negative capacity", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"},
                                  "status": {"capacity": {"cpu": "-4"}}},
          ('status.capacity.cpu: Invalid value: "-4": must be greater than or equal to 0',), ("status.capacity.cpu",)),
     Case("a claim of nothing", {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "c"},
                                 "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "0"}}}},
-         ('spec.resources[storage]: Invalid value: "0": must be greater than zero',),
          ('spec.resources[storage]: Invalid value: "0": must be greater than zero',)),
     Case("a group version of old", workload(version="extensions/v1beta1"),
          ('no matches for kind "Deployment" in version "extensions/v1beta1"; Deployment is served in apps/v1',),
@@ -219,3 +201,5 @@ BAD: Final = (
                                       "data": {"a": "?"}},
          ('data[a]: must be a base64 string, got "?"',), ("illegal base64",)),
 )  # fmt: skip
+
+BAD: Final = tuple(case if case.fields else case._replace(fields=case.said) for case in _REFUSED)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from simulator.apiserver import ApiServer
+from simulator.builders.core import node
 from simulator.controllers.controller import Key
 from simulator.controllers.kubelet import Kubelet
 from simulator.workloads.controllers import Dump, WorkloadControllers
@@ -25,39 +26,29 @@ def workload(kind: str, called: str = "w", **spec: Any) -> Object:
     selector: Object = {} if kind == "Job" else {"selector": {"matchLabels": {"app": "w"}}}
     if kind == "ReplicationController":
         selector = {"selector": {"app": "w"}}
-    metadata = {"name": called, "namespace": "default"}
-    return {
-        "apiVersion": _API.get(kind, "apps/v1"),
-        "kind": kind,
-        "metadata": metadata,
+    head = {"apiVersion": _API.get(kind, "apps/v1"), "kind": kind}
+    return head | {
+        "metadata": {"name": called, "namespace": "default"},
         "spec": {**selector, "template": template(), **spec},
     }
 
 
+def owners(by: Object) -> Object:
+    """The metadata of what a workload controls."""
+    owner = {"apiVersion": by["apiVersion"], "kind": by["kind"], "name": by["metadata"]["name"], "controller": True}
+    return {"ownerReferences": [owner]}
+
+
 def owned(by: Object, name: str, *, node: str = "", labels: dict[str, str] | None = None, **more: Any) -> Object:
     """A pod that a workload controls; with a node it is bound."""
-    owner = {"apiVersion": by["apiVersion"], "kind": by["kind"], "name": by["metadata"]["name"], "controller": True}
-    metadata = {
-        "name": name,
-        "namespace": "default",
-        "labels": {"app": "w", **(labels or {})},
-        "ownerReferences": [owner],
-    }
+    metadata = {"name": name, "namespace": "default", "labels": {"app": "w", **(labels or {})}, **owners(by)}
     spec = {"containers": [{"name": "c", "image": "i:1"}], **({"nodeName": node} if node else {})}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata | more.pop("metadata", {}), "spec": spec, **more}
 
 
 def a_node(name: str, *taints: Object, **labels: str) -> Object:
     """A large node."""
-    allocatable = {"cpu": "64", "memory": "64Gi", "pods": "110"}
-    metadata = {"name": name, "labels": labels}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": metadata,
-        "spec": {"taints": list(taints)},
-        "status": {"allocatable": allocatable},
-    }
+    return node(name).cpu("64").memory("64Gi").labels(labels).set({"spec": {"taints": list(taints)}}).obj()
 
 
 class WorkloadCluster:
@@ -73,9 +64,8 @@ class WorkloadCluster:
             references = each["metadata"].get("ownerReferences") or ()
             known = [{**ref, "uid": uids.get((ref["kind"], ref["name"]), "gone")} for ref in references]
             metadata = each["metadata"] | ({"ownerReferences": known} if known else {})
-            created = (
-                self.server.apply(each | {"metadata": metadata}) if each["kind"] != "Pod" else self._pod(each, metadata)
-            )
+            add = self._pod if each["kind"] == "Pod" else self.server.apply
+            created = add(each | {"metadata": metadata})
             uids[each["kind"], each["metadata"]["name"]] = created["metadata"]["uid"]
             former[created["metadata"]["uid"]] = each
         done: dict[Key, list[Object]] = {}
@@ -84,11 +74,11 @@ class WorkloadCluster:
         self.controllers = WorkloadControllers(self.server, clock=self.clock, dump=Dump(former, done))
         self.run()
 
-    def _pod(self, pod: Object, metadata: Object) -> Object:
-        created = self.server.create("pods", pod | {"metadata": metadata})
+    def _pod(self, pod: Object) -> Object:
+        created = self.server.create("pods", pod)
         if pod.get("status"):
             patch = {"status": pod["status"]}
-            return self.server.patch("pods", metadata["name"], patch, namespace="default", subresource="status")
+            return self.server.patch("pods", pod["metadata"]["name"], patch, namespace="default", subresource="status")
         return created
 
     def run(self) -> None:
@@ -96,11 +86,11 @@ class WorkloadCluster:
         while self.controllers.step() + self.kubelet.step():
             pass
 
-    def bind_all(self, node: str = "n") -> None:
+    def bind_all(self, node_of: Callable[[Object], str] = lambda _: "n") -> None:
         """Bind every pod without a node, until nothing changes."""
         while waiting := [pod for pod in self.server.objects("pods") if not pod["spec"].get("nodeName")]:
             for pod in waiting:
-                self.server.bind(pod["metadata"]["name"], node, pod["metadata"]["namespace"])
+                self.server.bind(pod["metadata"]["name"], node_of(pod), pod["metadata"]["namespace"])
             self.run()
 
     @property

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from simulator.builders.core import pod
 from simulator.workloads.job import TRACKING, indexes
-from tests.unit.simulator.workloads.cluster import WorkloadCluster, a_node, owned, template, workload
+from tests.unit.simulator.workloads.cluster import WorkloadCluster, a_node, owned, owners, template, workload
 
 NODE = a_node("n")
 TAINT = {"key": "k", "effect": "NoSchedule"}
@@ -22,14 +23,12 @@ def names(prefix: str, *numbers: int) -> list[str]:
 @pytest.mark.parametrize(
     ("kind", "spec", "pods"),
     [
-        pytest.param("Deployment", {"replicas": 3}, names("w", 0, 1, 2), id="a Deployment has replicas"),
         pytest.param("ReplicaSet", {}, ["w-0"], id="a ReplicaSet has one replica unless it says otherwise"),
         pytest.param(
             "ReplicationController", {"replicas": 2}, names("w", 0, 1), id="a ReplicationController has replicas"
         ),
         pytest.param("Deployment", {"replicas": 0}, [], id="a Deployment may be scaled to nothing"),
         pytest.param("Deployment", {"paused": True}, [], id="a paused Deployment starts no rollout"),
-        pytest.param("StatefulSet", {"replicas": 3}, names("w", 0, 1, 2), id="a StatefulSet has ordinals"),
         pytest.param(
             "StatefulSet", {"replicas": 2, "ordinals": {"start": 5}}, names("w", 5, 6), id="ordinals may start at 5"
         ),
@@ -49,7 +48,6 @@ def names(prefix: str, *numbers: int) -> list[str]:
             ["w-0-0", "w-1-0"],
             id="an indexed Job names the index",
         ),
-        pytest.param("DaemonSet", {}, ["w-0"], id="a DaemonSet has a pod per node"),
     ],
 )
 def test_a_new_workload(kind: str, spec: Object, pods: list[str]) -> None:
@@ -59,17 +57,27 @@ def test_a_new_workload(kind: str, spec: Object, pods: list[str]) -> None:
     assert cluster.pods == pods
 
 
-def test_an_ordered_stateful_set_waits_for_each_pod() -> None:
-    cluster = WorkloadCluster([NODE, workload("StatefulSet", replicas=3)])
+@pytest.mark.parametrize(
+    ("policy", "pods", "reason"),
+    [
+        pytest.param(
+            "OrderedReady",
+            ["w-0"],
+            "2 pods are created one after the other, once w-0 is ready",
+            id="an ordered one waits for each pod",
+        ),
+        pytest.param("Parallel", names("w", 0, 1, 2), "", id="a parallel one waits for none"),
+    ],
+)
+def test_the_order_of_a_stateful_set(policy: str, pods: list[str], reason: str) -> None:
+    cluster = WorkloadCluster([NODE, workload("StatefulSet", replicas=3, podManagementPolicy=policy)])
 
-    assert cluster.pods == ["w-0"]
-    assert cluster.reason("statefulsets") == "2 pods are created one after the other, once w-0 is ready"
+    assert (cluster.pods, cluster.reason("statefulsets")) == (pods, reason)
 
 
-def test_a_parallel_stateful_set_waits_for_none() -> None:
-    cluster = WorkloadCluster([NODE, workload("StatefulSet", replicas=3, podManagementPolicy="Parallel")])
-
-    assert cluster.pods == names("w", 0, 1, 2)
+def claim_template(name: str) -> Object:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"metadata": {"name": name}, "spec": spec}
 
 
 @pytest.mark.parametrize(
@@ -80,12 +88,9 @@ def test_a_parallel_stateful_set_waits_for_none() -> None:
     ],
 )
 def test_a_stateful_set_that_shrinks(policy: str, retention: str, left: list[str]) -> None:
-    claim = {
-        "metadata": {"name": "d"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    }
-    spec: Object = {"volumeClaimTemplates": [claim], "podManagementPolicy": policy}
-    shape = workload("StatefulSet", replicas=3, persistentVolumeClaimRetentionPolicy={"whenScaled": retention}, **spec)
+    kept = {"whenScaled": retention}
+    spec: Object = {"podManagementPolicy": policy, "persistentVolumeClaimRetentionPolicy": kept}
+    shape = workload("StatefulSet", replicas=3, volumeClaimTemplates=[claim_template("d")], **spec)
     cluster = WorkloadCluster([NODE, shape])
     cluster.bind_all()
     stored = cluster.server.get("statefulsets", "w")
@@ -98,51 +103,42 @@ def test_a_stateful_set_that_shrinks(policy: str, retention: str, left: list[str
 
 
 def test_pods_of_a_stateful_set_mount_their_claims() -> None:
-    claim = {
-        "metadata": {"name": "data"},
-        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
-    }
     shape = template(volumes=[{"name": "data", "emptyDir": {}}, {"name": "run", "emptyDir": {}}])
-    cluster = WorkloadCluster([NODE, workload("StatefulSet", "db", template=shape, volumeClaimTemplates=[claim])])
+    claims = [claim_template("data")]
+    cluster = WorkloadCluster([NODE, workload("StatefulSet", "db", template=shape, volumeClaimTemplates=claims)])
 
     volumes = {each["name"]: each for each in cluster.server.get("pods", "db-0")["spec"]["volumes"]}
     assert volumes["data"]["persistentVolumeClaim"] == {"claimName": "data-db-0"}
     assert set(volumes) == {"data", "run"}
 
 
+CORDON = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
+
+
+def node_of(pod: Object) -> str:
+    """Return the node to which its DaemonSet ties the pod."""
+    required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    (field,) = required["nodeSelectorTerms"][0]["matchFields"]
+    assert field["key"] == "metadata.name"
+    return str(field["values"][0])
+
+
 @pytest.mark.parametrize(
-    ("nodes", "spec", "count"),
+    ("node", "spec", "nodes"),
     [
-        pytest.param([a_node("a"), a_node("b")], {}, 2, id="each node has one"),
-        pytest.param([a_node("a"), a_node("b", TAINT)], {}, 1, id="a taint that is not tolerated keeps it away"),
+        pytest.param(a_node("b"), {}, "ab", id="each node has one"),
+        pytest.param(a_node("b", TAINT), {}, "a", id="a taint that is not tolerated keeps it away"),
         pytest.param(
-            [a_node("a"), a_node("b", TAINT)],
-            {"tolerations": [{"operator": "Exists"}]},
-            2,
-            id="a taint may be tolerated",
+            a_node("b", TAINT), {"tolerations": [{"operator": "Exists"}]}, "ab", id="a taint may be tolerated"
         ),
-        pytest.param(
-            [a_node("a", {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"})],
-            {},
-            1,
-            id="a cordon is tolerated",
-        ),
-        pytest.param(
-            [a_node("a", disk="ssd"), a_node("b")], {"nodeSelector": {"disk": "ssd"}}, 1, id="a node selector chooses"
-        ),
+        pytest.param(a_node("b", CORDON), {}, "ab", id="a cordon is tolerated"),
+        pytest.param(a_node("b"), {"nodeSelector": {"disk": "ssd"}}, "a", id="a node selector chooses"),
     ],
 )
-def test_daemon_sets(nodes: list[Object], spec: Object, count: int) -> None:
-    cluster = WorkloadCluster([*nodes, workload("DaemonSet", template=template(**spec))])
+def test_daemon_sets(node: Object, spec: Object, nodes: str) -> None:
+    cluster = WorkloadCluster([a_node("a", disk="ssd"), node, workload("DaemonSet", template=template(**spec))])
 
-    fields = [
-        pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"][
-            0
-        ]
-        for pod in cluster.server.objects("pods")
-    ]
-    assert len(cluster.pods) == count
-    assert all(field["matchFields"][0]["key"] == "metadata.name" for field in fields)
+    assert sorted(map(node_of, cluster.server.objects("pods"))) == list(nodes)
 
 
 def test_a_daemon_pod_leaves_a_node_that_evicts_it_and_stays_on_one_that_only_refuses_it() -> None:
@@ -172,17 +168,10 @@ def test_which_pod_a_replica_set_deletes(pods: list[Object], left: list[int]) ->
     for at, each in enumerate(pods):
         since = each.get("created", "2025-12-01T00:00:00Z")
         metadata = {"creationTimestamp": since, "annotations": each.get("annotations", {}), "uid": f"u{at}"}
-        pod = owned(shape, f"w-{at}", node=each.get("node", "n" if "node" not in pods[0] else ""), metadata=metadata)
+        node = each.get("node", "n" if "node" not in pods[0] else "")
         restarts = [{"name": "c", "restartCount": each.get("restarts", 0)}]
-        made.append(
-            pod
-            | {
-                "status": {
-                    "phase": "Running" if pod["spec"].get("nodeName") else "Pending",
-                    "containerStatuses": restarts,
-                }
-            }
-        )
+        status = {"phase": "Running" if node else "Pending", "containerStatuses": restarts}
+        made.append(owned(shape, f"w-{at}", node=node, metadata=metadata, status=status))
     cluster = WorkloadCluster([NODE, shape, *made])
 
     assert cluster.pods == [f"w-{at}" for at in left]
@@ -190,12 +179,7 @@ def test_which_pod_a_replica_set_deletes(pods: list[Object], left: list[int]) ->
 
 def test_matching_pods_are_adopted_and_pods_that_do_not_match_are_released() -> None:
     shape = workload("ReplicaSet", replicas=2)
-    orphan = {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": "orphan", "labels": {"app": "w"}},
-        "spec": template()["spec"],
-    }
+    orphan = pod("orphan").label("app", "w").obj()
     relabelled = owned(shape, "taken-out", node="n", labels={"app": "debug"})
     cluster = WorkloadCluster([NODE, shape, orphan, relabelled])
 
@@ -203,15 +187,16 @@ def test_matching_pods_are_adopted_and_pods_that_do_not_match_are_released() -> 
     assert cluster.controllers.tallies["replicasets", "default", "w"].adopted == 0, "one adopted, one released"
 
 
+def rolling(**rest: int) -> Object:
+    return {"type": "RollingUpdate", "rollingUpdate": rest}
+
+
 def a_rollout(strategy: Object | None = None, *, image: str = "i:2", **spec: Any) -> list[Object]:
     """A Deployment of three whose template has changed, its ReplicaSet, and three running pods."""
     given: Object = {} if strategy is None else {"strategy": strategy}
     deployment = workload("Deployment", replicas=3, template=template(image=image), **given, **spec)
     old = workload("ReplicaSet", "w-old", replicas=3, template=template())
-    old["metadata"] |= {
-        "labels": {"app": "w"},
-        "ownerReferences": [{"apiVersion": "apps/v1", "kind": "Deployment", "name": "w", "controller": True}],
-    }
+    old["metadata"] |= {"labels": {"app": "w"}, **owners(deployment)}
     return [NODE, deployment, old, *(owned(old, f"w-old-{n}", node="n") for n in range(3))]
 
 
@@ -219,12 +204,8 @@ def a_rollout(strategy: Object | None = None, *, image: str = "i:2", **spec: Any
     ("strategy", "at_once"),
     [
         pytest.param(None, 4, id="a quarter more, rounded up, may run at once"),
-        pytest.param(
-            {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 2, "maxUnavailable": 0}}, 5, id="two more"
-        ),
-        pytest.param(
-            {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 0, "maxUnavailable": 1}}, 3, id="one less"
-        ),
+        pytest.param(rolling(maxSurge=2, maxUnavailable=0), 5, id="two more"),
+        pytest.param(rolling(maxSurge=0, maxUnavailable=1), 3, id="one less"),
         pytest.param({"type": "Recreate"}, 3, id="all old pods go first"),
     ],
 )
@@ -240,17 +221,10 @@ def test_a_rollout_ends_with_new_pods_alone(strategy: Object | None, at_once: in
 def test_a_template_that_differs_by_defaults_is_no_rollout() -> None:
     objects = a_rollout(image="i:1")
     full = objects[2]["spec"]["template"]["spec"]
-    full |= {
-        "restartPolicy": "Always",
-        "dnsPolicy": "ClusterFirst",
-        "schedulerName": "default-scheduler",
-        "securityContext": {},
-    }
-    full["containers"][0] |= {
-        "imagePullPolicy": "IfNotPresent",
-        "terminationMessagePath": "/dev/termination-log",
-        "resources": {},
-    }
+    full |= {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default-scheduler"}
+    full |= {"securityContext": {}}
+    full["containers"][0] |= {"imagePullPolicy": "IfNotPresent", "resources": {}}
+    full["containers"][0] |= {"terminationMessagePath": "/dev/termination-log"}
     cluster = WorkloadCluster(objects)
 
     assert cluster.pods == names("w-old", 0, 1, 2)
@@ -271,16 +245,14 @@ def test_two_active_replica_sets_grow_in_proportion() -> None:
         replicas=20,
         paused=True,
         template=template(image="i:2"),
-        strategy={"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 5, "maxUnavailable": 2}},
+        strategy=rolling(maxSurge=5, maxUnavailable=2),
     )
     sets: list[Object] = []
     for name, image, size in (("w-old", "i:1", 8), ("w-new", "i:2", 5)):
-        made = workload(
-            "ReplicaSet", name, replicas=size, template=template(image=image), selector={"matchLabels": {"v": name}}
-        )
-        made["spec"]["template"]["metadata"]["labels"] |= {"v": name}
-        owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "w", "controller": True}
-        made["metadata"] |= {"labels": {"app": "w"}, "ownerReferences": [owner]}
+        shape = template(image=image)
+        shape["metadata"]["labels"] |= {"v": name}
+        made = workload("ReplicaSet", name, replicas=size, template=shape, selector={"matchLabels": {"v": name}})
+        made["metadata"] |= {"labels": {"app": "w"}, **owners(deployment)}
         made["metadata"]["annotations"] = {"deployment.kubernetes.io/max-replicas": "13"}
         sets.append(made)
     cluster = WorkloadCluster([NODE, deployment, *sets])
@@ -290,40 +262,21 @@ def test_two_active_replica_sets_grow_in_proportion() -> None:
 
 
 def a_revision(of: Object, name: str, number: int, image: str) -> Object:
-    owner = {"apiVersion": "apps/v1", "kind": of["kind"], "name": "w", "controller": True}
-    metadata = {
-        "name": name,
-        "namespace": "default",
-        "labels": {"controller-revision-hash": name},
-        "ownerReferences": [owner],
-    }
-    data = {"spec": {"template": template(image=image)}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": metadata,
-        "revision": number,
-        "data": data,
-    }
+    metadata = {"name": name, "namespace": "default", "labels": {"controller-revision-hash": name}, **owners(of)}
+    head = {"apiVersion": "apps/v1", "kind": "ControllerRevision", "metadata": metadata}
+    return head | {"revision": number, "data": {"spec": {"template": template(image=image)}}}
 
 
 @pytest.mark.parametrize(
-    ("kind", "spec", "replaced"),
+    ("strategy", "replaced"),
     [
-        pytest.param("StatefulSet", {"replicas": 3}, {"w-0", "w-1", "w-2"}, id="a StatefulSet replaces all"),
-        pytest.param(
-            "StatefulSet",
-            {"replicas": 3, "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": 2}}},
-            {"w-2"},
-            id="a partition keeps the lower ordinals",
-        ),
-        pytest.param(
-            "StatefulSet", {"replicas": 3, "updateStrategy": {"type": "OnDelete"}}, set(), id="OnDelete replaces none"
-        ),
+        pytest.param({}, {"w-0", "w-1", "w-2"}, id="by default all"),
+        pytest.param(rolling(partition=2), {"w-2"}, id="a partition keeps the lower ordinals"),
+        pytest.param({"type": "OnDelete"}, set(), id="OnDelete replaces none"),
     ],
 )
-def test_a_changed_template_replaces_the_pods_of_a_stateful_set(kind: str, spec: Object, replaced: set[str]) -> None:
-    shape = workload(kind, template=template(image="i:2"), **spec)
+def test_a_changed_template_replaces_the_pods_of_a_stateful_set(strategy: Object, replaced: set[str]) -> None:
+    shape = workload("StatefulSet", replicas=3, template=template(image="i:2"), updateStrategy=strategy)
     pods = [owned(shape, f"w-{n}", node="n", labels={"controller-revision-hash": "old"}) for n in range(3)]
     cluster = WorkloadCluster([NODE, shape, a_revision(shape, "old", 1, "i:1"), *pods])
     cluster.bind_all()
@@ -336,28 +289,24 @@ def test_a_changed_template_replaces_the_pods_of_a_stateful_set(kind: str, spec:
 @pytest.mark.parametrize(
     "strategy",
     [
-        pytest.param({"maxUnavailable": 1}, id="one at a time"),
-        pytest.param({"maxSurge": 1, "maxUnavailable": 0}, id="with surge the new pod comes first"),
+        pytest.param(rolling(maxUnavailable=1), id="one at a time"),
+        pytest.param(rolling(maxSurge=1, maxUnavailable=0), id="with surge the new pod comes first"),
     ],
 )
 def test_a_changed_template_replaces_the_pods_of_a_daemon_set(strategy: Object) -> None:
-    shape = workload(
-        "DaemonSet", template=template(image="i:2"), updateStrategy={"type": "RollingUpdate", "rollingUpdate": strategy}
-    )
+    shape = workload("DaemonSet", template=template(image="i:2"), updateStrategy=strategy)
     nodes = [a_node(f"n{n}") for n in range(3)]
     pods = [owned(shape, f"old-{n}", node=f"n{n}", labels={"controller-revision-hash": "old"}) for n in range(3)]
     cluster = WorkloadCluster([*nodes, shape, a_revision(shape, "old", 1, "i:1"), *pods])
-    while waiting := [pod for pod in cluster.server.objects("pods") if not pod["spec"].get("nodeName")]:
-        for pod in waiting:
-            required = pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
-            cluster.server.bind(
-                pod["metadata"]["name"], required["nodeSelectorTerms"][0]["matchFields"][0]["values"][0]
-            )
-        cluster.run()
+    cluster.bind_all(node_of)
 
     stored = cluster.server.objects("pods")
     assert sorted(pod["spec"]["nodeName"] for pod in stored) == ["n0", "n1", "n2"]
     assert all(pod["spec"]["containers"][0]["image"] == "i:2" for pod in stored)
+
+
+def ended(how: str) -> Object:
+    return {"conditions": [{"type": how, "status": "True"}]}
 
 
 def a_finished_pod(job: Object, name: str, phase: str, *, index: int | None = None, is_counted: bool = False) -> Object:
@@ -374,20 +323,8 @@ def a_finished_pod(job: Object, name: str, phase: str, *, index: int | None = No
         pytest.param({"succeeded": 1}, [("a", "Succeeded", True)], 2, "", id="a pod that is counted counts once"),
         pytest.param({"succeeded": 3}, [], 0, "all completions are reached", id="all completions are reached"),
         pytest.param({"failed": 7}, [], 0, "the Job has reached its limit of failures", id="six failures are allowed"),
-        pytest.param(
-            {"conditions": [{"type": "Complete", "status": "True"}]},
-            [],
-            0,
-            "the Job has finished",
-            id="a Job that is complete",
-        ),
-        pytest.param(
-            {"conditions": [{"type": "Failed", "status": "True"}]},
-            [],
-            0,
-            "the Job has finished",
-            id="a Job that has failed",
-        ),
+        pytest.param(ended("Complete"), [], 0, "the Job has finished", id="a Job that is complete"),
+        pytest.param(ended("Failed"), [], 0, "the Job has finished", id="a Job that has failed"),
     ],
 )
 def test_a_job_goes_on_where_it_was(
