@@ -6,15 +6,14 @@ from simulator.apiserver import ApiServer
 from simulator.builders.core import Builder, node, pod
 from tests.support.invariants import claimed_twice, segments_overdrawn, stranded, volumes_of_pods
 from tests.support.volumebuilders import a_claim, a_pv
+from tests.unit.simulator.stage import server_with
 
 ZONE = "example.com/zone"
 
 
-def server_with(*objects: Builder[object]) -> ApiServer:
+def tied(*objects: Builder[object]) -> ApiServer:
     """Return a server with these objects. Each claimRef without a uid gets the uid of its claim."""
-    server = ApiServer()
-    for each in objects:
-        server.apply(each.obj())
+    server = server_with(*objects)
     for volume in server.objects("persistentvolumes"):
         reference = volume["spec"].get("claimRef")
         if reference and not reference.get("uid"):
@@ -44,7 +43,7 @@ BOUND = a_claim("c").bound_to("v")
     ],
 )  # fmt: skip
 def test_a_volume_belongs_to_one_claim(objects: list[Builder[object]], broken: list[str]) -> None:
-    assert claimed_twice(server_with(*objects)) == broken
+    assert claimed_twice(tied(*objects)) == broken
 
 
 @pytest.mark.parametrize(
@@ -67,12 +66,12 @@ def test_a_volume_belongs_to_one_claim(objects: list[Builder[object]], broken: l
     ],
 )  # fmt: skip
 def test_pods_have_their_volumes(objects: list[Builder[object]], broken: list[str]) -> None:
-    assert volumes_of_pods(server_with(node("n"), node("m"), *objects)) == broken
+    assert volumes_of_pods(tied(node("n"), node("m"), *objects)) == broken
 
 
 def test_segments_are_not_overdrawn() -> None:
     volumes = [a_pv(f"v{i}", "2Gi").csi("d.x").where(ZONE, zone) for i, zone in enumerate("aab")]
-    server = server_with(*volumes, a_pv("other", "9Gi").csi("o.x").where(ZONE, "a"), a_pv("any", "9Gi").csi("d.x"))
+    server = tied(*volumes, a_pv("other", "9Gi").csi("o.x").where(ZONE, "a"), a_pv("any", "9Gi").csi("d.x"))
     assert segments_overdrawn(server, "d.x", ZONE, {"a": 4 << 30, "b": 2 << 30}) == []
     assert segments_overdrawn(server, "d.x", ZONE, {"a": 4 << 30}) == [
         f"segment b of d.x: {2 << 30} bytes in volumes, 0 there"
@@ -81,4 +80,4 @@ def test_segments_are_not_overdrawn() -> None:
 
 def test_no_claim_waits_for_a_deleted_node() -> None:
     claims = (a_claim("c").selected("gone"), a_claim("d").selected("gone").bound_to("v"), a_claim("e").selected("n"))
-    assert stranded(server_with(node("n"), *claims)) == ["claim default/c waits for node gone, which does not exist"]
+    assert stranded(tied(node("n"), *claims)) == ["claim default/c waits for node gone, which does not exist"]

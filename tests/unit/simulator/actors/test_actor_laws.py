@@ -7,12 +7,13 @@ from hypothesis import given, settings, strategies as st
 
 from scheduler.api.storage_v1 import SELECTED_NODE
 from simulator.apiserver import ApiServer, Refused
-from simulator.builders.core import Builder, node, pod
+from simulator.builders.core import node, pod
 from simulator.controllers import ExternalProvisioner, PersistentVolumeController, ProtectionController
 from tests.examples import examples
 from tests.support.clock import VirtualClock
 from tests.support.invariants import claimed_twice, segments_overdrawn, stranded
 from tests.support.volumebuilders import a_claim, a_class, a_pv
+from tests.unit.simulator.stage import add, server_with, settle
 
 GI = 1 << 30
 DRIVER = "d.example"
@@ -37,20 +38,14 @@ class Harness:
 
     def __init__(self) -> None:
         clock = VirtualClock()
-        self.server = server = ApiServer(clock=clock)
-        for name in SPACE:
-            server.apply(node(name).obj())
-        for each in (a_class("static").immediate(), a_class("late"), a_class("dynamic", DRIVER)):
-            server.apply(each.obj())
+        classes = (a_class("static").immediate(), a_class("late"), a_class("dynamic", DRIVER))
+        self.server = server = server_with(*map(node, SPACE), *classes, clock=clock)
         self.controller = PersistentVolumeController(server, clock=clock, reclaims=True)
         self.provisioner = ExternalProvisioner(server, DRIVER, clock=clock, space=SPACE, publishes_every_s=0)
         self.actors = (self.controller, self.provisioner, ProtectionController(server, clock=clock))
 
     def settle(self) -> None:
-        rounds = 0
-        while sum(actor.step() for actor in self.actors):
-            rounds += 1
-            assert rounds < 100, "the controllers never come to rest"
+        settle(*self.actors)
 
     def take(self, step: tuple[object, ...]) -> None:
         """What a server refuses does not happen."""
@@ -60,9 +55,9 @@ class Harness:
     def _take(self, step: tuple[object, ...]) -> None:
         match step:
             case ("claim", int(name), str(class_name), size):
-                self._apply(a_claim(f"c{name}", f"{size}Gi", class_name))
+                add(self.server, a_claim(f"c{name}", f"{size}Gi", class_name))
             case ("volume", int(name), str(class_name), size):
-                self._apply(a_pv(f"v{name}", f"{size}Gi", class_name).reclaim("Delete"))
+                add(self.server, a_pv(f"v{name}", f"{size}Gi", class_name).reclaim("Delete"))
             case ("meant", int(volume), int(claim), bool(by_user)):
                 self._mean(f"v{volume}", f"c{claim}", by_user=by_user)
             case ("select", int(name), str(where), _):
@@ -76,9 +71,6 @@ class Harness:
                 (self.provisioner.revive if comes_back else self.provisioner.die)()
             case _:
                 self.settle()
-
-    def _apply(self, built: Builder[object]) -> None:
-        self.server.apply(built.obj())
 
     def _mean(self, volume: str, claim: str, *, by_user: bool) -> None:
         """As a user binds, or as a scheduler does; both only what is free."""

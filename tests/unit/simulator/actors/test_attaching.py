@@ -7,17 +7,15 @@ from simulator.builders.core import Builder, PodBuilder, node, pod
 from simulator.controllers import AttachDetachController, EphemeralVolumeController, PersistentVolumeController
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import PersistentVolumeBuilder, a_claim, a_pv
+from tests.unit.simulator.stage import server_with, settle
 
 CSI = a_pv("v").csi("d.x", "h")
 
 
-def server_with(*objects: Builder[object], clock: VirtualClock | None = None) -> ApiServer:
+def prepared(*objects: Builder[object], clock: VirtualClock | None = None) -> ApiServer:
     """Return a server with a node and these objects, after the PV controller has worked."""
-    server = ApiServer(clock=clock or VirtualClock())
-    server.apply(node("n").obj())
-    for each in objects:
-        server.apply(each.obj())
-    PersistentVolumeController(server, clock=VirtualClock()).step()
+    server = server_with(node("n"), *objects, clock=clock)
+    settle(PersistentVolumeController(server, clock=VirtualClock()))
     return server
 
 
@@ -43,7 +41,7 @@ ON_N = ("d.x", "v", "n", True)
     ],
 )
 def test_what_is_attached(volume: PersistentVolumeBuilder, user: PodBuilder, expected: list[object]) -> None:
-    server = server_with(volume, a_claim("c"), user)
+    server = prepared(volume, a_claim("c"), user)
     AttachDetachController(server, clock=VirtualClock()).step()
     assert attached(server) == expected
 
@@ -51,7 +49,7 @@ def test_what_is_attached(volume: PersistentVolumeBuilder, user: PodBuilder, exp
 async def test_attach_and_detach_delays() -> None:
     """The delays count from the first pod, and from the end of the last pod on the node."""
     clock = VirtualClock()
-    server = server_with(CSI, a_claim("c"), clock=clock)
+    server = prepared(CSI, a_claim("c"), clock=clock)
     async with AttachDetachController(server, clock=clock, attach_delay_s=3, detach_delay_s=10):
         for name in ("a", "b"):
             server.create("pods", pod(name).pvc("c").bound_to("n").obj())
@@ -71,7 +69,7 @@ async def test_attach_and_detach_delays() -> None:
 
 async def test_a_volume_stays_attached_if_a_pod_returns_in_time() -> None:
     clock = VirtualClock()
-    server = server_with(CSI, a_claim("c"), pod("a").pvc("c").bound_to("n"), clock=clock)
+    server = prepared(CSI, a_claim("c"), pod("a").pvc("c").bound_to("n"), clock=clock)
     async with AttachDetachController(server, clock=clock, detach_delay_s=10):
         await clock.advance(1)
         server.delete("pods", "a", grace_s=0)
@@ -82,7 +80,7 @@ async def test_a_volume_stays_attached_if_a_pod_returns_in_time() -> None:
 
 
 def test_the_claim_of_another_owner_stays_and_an_event_is_written() -> None:
-    server = server_with(a_claim("p-v", "7Gi"), pod("p").ephemeral("v"))
+    server = prepared(a_claim("p-v", "7Gi"), pod("p").ephemeral("v"))
     EphemeralVolumeController(server, clock=VirtualClock()).step()
     (claim,) = server.objects("persistentvolumeclaims")
     assert "ownerReferences" not in claim["metadata"]

@@ -8,7 +8,7 @@ from hypothesis import given, settings, strategies as st
 from scheduler.api.resource_v1 import FINALIZER
 from simulator.apiserver import ApiServer, Refused
 from simulator.builders.claims import a_claim, a_claim_template, a_result
-from simulator.builders.core import Builder, node, pod
+from simulator.builders.core import node, pod
 from simulator.builders.devices import a_device, a_slice
 from simulator.controllers import DRADriver, ResourceClaimController
 from simulator.controllers.resource_claim import is_done, name_of
@@ -21,9 +21,11 @@ from tests.support.deviceinvariants import (
     reserved_for_the_gone,
     reserved_unallocated,
 )
+from tests.unit.simulator.stage import add, server_with, settle
 
 DRIVER = "d.example"
 CLAIMS = "resourceclaims"
+NOTHING: dict[str, Any] = {"devices": {}}
 NAMES = st.integers(0, 3)
 SORTS = st.sampled_from(["template", "claim", "both"])
 STEP = st.one_of(
@@ -46,22 +48,15 @@ class Harness:
 
     def __init__(self) -> None:
         clock = VirtualClock()
-        self.server = server = ApiServer(clock=clock)
-        server.apply(node("n1").obj())
+        claims = (a_claim(f"c{i}").request("r", "gpu") for i in range(2))
+        objects = (node("n1"), a_claim_template("t").request("r", "gpu"), *claims)
+        self.server = server = server_with(*objects, clock=clock)
         self.controller = ResourceClaimController(server, clock=clock)
         self.driver = DRADriver(server, DRIVER, clock=clock)
         self.driver.publish(a_slice("n1", DRIVER, *(a_device(f"d{i}") for i in range(4))))
-        for built in (
-            a_claim_template("t").request("r", "gpu"),
-            *(a_claim(f"c{i}").request("r", "gpu") for i in range(2)),
-        ):
-            server.apply(built.obj())
 
     def settle(self) -> None:
-        rounds = 0
-        while self.controller.step() + self.driver.step():
-            rounds += 1
-            assert rounds < 100, "the actors never come to rest"
+        settle(self.controller, self.driver)
 
     def take(self, step: tuple[object, ...]) -> None:
         """What a server refuses does not happen."""
@@ -76,7 +71,7 @@ class Harness:
                 for each in (("pod", name, sort), ("settle", None, None), ("schedule", name, name)):
                     self.take(each)
             case ("claim", int(name), _):
-                self._apply(a_claim(f"c{name}").request("r", "gpu"))
+                add(self.server, a_claim(f"c{name}").request("r", "gpu"))
             case ("schedule", int(name), int(first)):
                 self._schedule(f"p{name}", first)
             case ("end", int(name), _):
@@ -86,7 +81,7 @@ class Harness:
             case ("publish", int(count), bool(halfway)):
                 self._publish(count, writes=1 if halfway else 99)
             case ("template", _, _):
-                self._apply(a_claim_template("t").request("r", "gpu"))
+                add(self.server, a_claim_template("t").request("r", "gpu"))
             case ("untemplate", _, _):
                 self.server.delete("resourceclaimtemplates", "t")
             case ("death", bool(comes_back), _):
@@ -101,14 +96,11 @@ class Harness:
     def _add_pod(self, name: int, sort: str) -> None:
         built = pod(f"p{name}")
         built = built if sort == "claim" else built.claim("own", template="t")
-        self._apply(built if sort == "template" else built.claim("shared", f"c{name % 2}"))
+        add(self.server, built if sort == "template" else built.claim("shared", f"c{name % 2}"))
 
     def _publish(self, count: int, *, writes: int) -> None:
         self.driver.stall_after(writes)
         self.driver.publish(*(a_slice("n1", DRIVER, a_device(f"d{i}"), a_device(f"e{i}-{count}")) for i in range(4)))
-
-    def _apply(self, built: Builder[object]) -> None:
-        self.server.apply(built.obj())
 
     def _delete(self, kind: str, number: int) -> None:
         found = self.server.objects(kind)
@@ -147,9 +139,7 @@ class Harness:
         taken = {
             result["device"]
             for claim in self.server.objects(CLAIMS)
-            for result in ((claim.get("status") or {}).get("allocation") or {"devices": {}})["devices"].get(
-                "results", ()
-            )
+            for result in ((claim.get("status") or {}).get("allocation") or NOTHING)["devices"].get("results", ())
         }
         free = [name for i in range(4) if (name := f"d{(first + i) % 4}") not in taken]
         return f"{DRIVER}/n1/{free[0]}" if free else ""

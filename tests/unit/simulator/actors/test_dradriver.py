@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from simulator.apiserver import ApiServer
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from simulator.builders.core import Builder
 from simulator.builders.devices import SliceBuilder, a_device, a_slice
 from simulator.controllers import DRADriver
 from tests.support.clock import VirtualClock
+from tests.unit.simulator.stage import add, server_with, settle
 
 DRIVER = "d.example"
 DEVICE = f"{DRIVER}/n1/d0"
@@ -30,19 +30,11 @@ class Harness:
 
     def __init__(self, *objects: Builder[object], **options: Any) -> None:
         self.clock = VirtualClock()
-        self.server = ApiServer(clock=self.clock)
-        self.add(*objects)
+        self.server = server_with(*objects, clock=self.clock)
         self.driver = DRADriver(self.server, DRIVER, clock=self.clock, **options)
 
-    def add(self, *objects: Builder[object]) -> None:
-        for each in objects:
-            self.server.apply(each.obj())
-
     def settle(self) -> None:
-        rounds = 0
-        while self.driver.step():
-            rounds += 1
-            assert rounds < 50, "the driver never comes to rest"
+        settle(self.driver)
 
     def publish(self, *slices: SliceBuilder, **options: Any) -> None:
         self.driver.publish(*slices, **options)
@@ -161,7 +153,7 @@ async def test_devices_get_taints_and_lose_them() -> None:
 
 def test_a_device_that_cannot_be_prepared() -> None:
     harness = Harness(fault=lambda _: "no power")
-    harness.add(PENDING)
+    add(harness.server, PENDING)
     harness.settle()
     assert harness.conditions() == {"d0": ["Broken"]}
     (entry,) = harness.server.get("resourceclaims", "c")["status"]["devices"]
@@ -196,7 +188,7 @@ def test_only_devices_of_the_driver_with_binding_conditions_are_answered() -> No
 def test_a_dead_driver_answers_no_claim_until_it_is_revived() -> None:
     harness = Harness()
     harness.driver.die()
-    harness.add(PENDING)
+    add(harness.server, PENDING)
     harness.settle()
     assert harness.conditions() == {}
     harness.driver.revive()

@@ -1,16 +1,15 @@
 """The external provisioner: new volumes, failures, and published capacity."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
 from scheduler.api.storage_v1 import SELECTED_NODE
-from simulator.apiserver import ApiServer
 from simulator.builders.core import node
 from simulator.controllers import ExternalProvisioner, PersistentVolumeController, ProvisionCall
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import a_claim, a_class
+from tests.unit.simulator.stage import server_with, settle
 
 GI = 1 << 30
 DRIVER = "d.example"
@@ -22,11 +21,9 @@ class Harness:
 
     def __init__(self, **options: Any) -> None:
         self.clock = VirtualClock()
-        self.server = ApiServer(clock=self.clock)
-        for name, zone in (("n1", "z1"), ("n2", "z2")):
-            self.server.create("nodes", node(name).label(ZONE, zone).obj())
-        self.server.apply(a_class("w", DRIVER).obj())
-        self.server.apply(a_class("i", DRIVER).immediate().obj())
+        nodes = (node(name).label(ZONE, zone) for name, zone in (("n1", "z1"), ("n2", "z2")))
+        classes = (a_class("w", DRIVER), a_class("i", DRIVER).immediate())
+        self.server = server_with(*nodes, *classes, clock=self.clock)
         self.controller = PersistentVolumeController(self.server, clock=self.clock)
         self.provisioner = ExternalProvisioner(self.server, DRIVER, clock=self.clock, topology_keys=(ZONE,), **options)
 
@@ -40,8 +37,7 @@ class Harness:
         self.settle()
 
     def settle(self) -> None:
-        while self.controller.step() + self.provisioner.step():
-            pass
+        settle(self.controller, self.provisioner)
 
     async def wait(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -62,9 +58,7 @@ class Harness:
         return zone
 
     def selected(self, name: str) -> str | None:
-        annotations: Mapping[str, str] = self.server.get("persistentvolumeclaims", name)["metadata"].get(
-            "annotations", {}
-        )
+        annotations: dict[str, str] = self.server.get("persistentvolumeclaims", name)["metadata"].get("annotations", {})
         return annotations.get(SELECTED_NODE)
 
     def counts(self) -> tuple[int, int, int]:

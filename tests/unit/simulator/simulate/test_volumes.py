@@ -1,7 +1,5 @@
 """Volumes of a simulation: references of a dump get new uids, and storage has the capacity of the dump."""
 
-from typing import Any
-
 import pytest
 
 from simulator.apiserver import ApiServer
@@ -11,16 +9,16 @@ from simulator.controllers.persistent_volume import PROVISIONED_BY
 from simulator.simulate.input.complete import controllers, retie
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import CapacityBuilder, a_capacity, a_claim, a_class, a_csi_node, a_pv
+from tests.unit.simulator.stage import server_with
 
 DRIVER = "d.example"
 RACK = "example.com/rack"
 GI = 1 << 30
+PROVISIONER = "volume.kubernetes.io/storage-provisioner"
 
 
 def loaded(*objects: Builder[object]) -> ApiServer:
-    server = ApiServer(clock=VirtualClock())
-    for each in objects:
-        server.apply(each.obj())
+    server = server_with(*objects)
     retie(server)
     return server
 
@@ -119,7 +117,7 @@ async def test_the_capacity_object_follows_new_volumes() -> None:
     clock = VirtualClock()
     *_, provisioner = made = controllers(server, clock)
     server.apply(a_claim("c", "2Gi", "w").selected("n").obj())
-    server.patch("persistentvolumeclaims", "c", {"metadata": {"annotations": _provisioner_annotation()}})
+    server.patch("persistentvolumeclaims", "c", {"metadata": {"annotations": {PROVISIONER: DRIVER}}})
     for _ in range(3):
         await clock.advance(0.1)
         for actor in made:
@@ -129,10 +127,6 @@ async def test_the_capacity_object_follows_new_volumes() -> None:
     assert capacity["maximumVolumeSize"] == str(3 * GI), "no volume can be larger than what is left"
     assert isinstance(provisioner, ExternalProvisioner)
     assert provisioner.provisioned == 1
-
-
-def _provisioner_annotation() -> dict[str, Any]:
-    return {"volume.kubernetes.io/storage-provisioner": DRIVER}
 
 
 ZONE = "topology.example.com/zone"
