@@ -13,38 +13,18 @@ from scheduler.core.errors import ApiError, Forbidden, Gone, NotFound, TooManyRe
 from scheduler.kube.client_config import Settings
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Query
-from simulator.apiserver import ApiServer
+from simulator.apiserver import ApiServer, Fault
 from simulator.apiserver.resources import LIKE_1_32, LIKE_1_36_WITH_BETAS
 from simulator.builders.core import node, pod
 from simulator.builders.devices import a_device, a_slice
 from simulator.simulate.input import from_cluster
-from simulator.simulate.input.from_cluster import (
-    KINDS_READ,
-    ClusterObjects,
-    ClusterOptions,
-    Reader,
-    read_cluster,
-)
+from simulator.simulate.input.from_cluster import KINDS_READ, ClusterObjects, ClusterOptions, Reader, read_cluster
 from simulator.simulate.input.manifests import Found, InputError, cleaned
+from tests.support.kubeconfigs import kubeconfig
+from tests.unit.kube.scripted import LeapingClock
 
 Object = dict[str, Any]
 ALL = ClusterOptions()
-
-
-class Hurried:
-    """A clock whose sleeps return at once and are recorded."""
-
-    def __init__(self) -> None:
-        self.slept: list[float] = []
-
-    def now(self) -> float:
-        return 0.0
-
-    def wall(self) -> float:
-        return 0.0
-
-    async def sleep(self, delay_s: float) -> None:
-        self.slept.append(delay_s)
 
 
 class Scripted:
@@ -78,10 +58,10 @@ def page(*names: str, more: str = "") -> Object:
 
 
 async def read(
-    transport: Scripted, options: ClusterOptions = ALL, clock: Hurried | None = None
+    transport: Scripted, options: ClusterOptions = ALL, clock: LeapingClock | None = None
 ) -> tuple[list[str], ClusterObjects]:
     """Return the names of the pods, and all objects."""
-    reader = Reader(transport, options, clock=clock or Hurried(), progress=lambda *_: None)  # type: ignore[arg-type]
+    reader = Reader(transport, options, clock=clock or LeapingClock(), progress=lambda *_: None)  # type: ignore[arg-type]
     found = await reader.read()
     return [each.name for each in found.objects if each.kind == "Pod"], found
 
@@ -120,7 +100,7 @@ async def test_pages(answers: list[Object | ApiError], names: list[str], request
 
 
 async def test_retry_after_of_a_busy_server_is_respected() -> None:
-    clock = Hurried()
+    clock = LeapingClock()
     await read(Scripted({PODS: [TooManyRequests("busy", retry_after_s=7)]}), clock=clock)
 
     assert clock.slept == [7]
@@ -182,10 +162,8 @@ async def test_kinds_that_the_server_lacks() -> None:
     """Kinds that some versions do not serve cause no note."""
     _, found = await read(Scripted({}))
 
-    assert (
-        "the server does not serve Deployment (apps/v1): pods that its controller has not created yet are missing"
-        in (found.notes)
-    )
+    lost = "pods that its controller has not created yet are missing"
+    assert f"the server does not serve Deployment (apps/v1): {lost}" in found.notes
     assert not any("Resource" in note or "CSIStorageCapacity" in note for note in found.notes)
 
 
@@ -193,14 +171,12 @@ async def test_an_object_that_cannot_be_read_is_left_out() -> None:
     deep: Any = {}
     for _ in range(200):
         deep = {"a": deep}
-    names, found = await read(Scripted({PODS: [page("b") | {"items": [*page("a", "b")["items"], hostile(deep)]}]}))
+    answer = page("a", "b", "deep")
+    answer["items"][-1]["spec"] = deep
+    names, found = await read(Scripted({PODS: [answer]}))
 
     assert names == ["a", "b"]
     assert any(note.startswith("Pod a/deep is left out: ") for note in found.notes)
-
-
-def hostile(spec: Any) -> Object:
-    return {"metadata": {"name": "deep", "namespace": "a"}, "spec": {"x": spec}}
 
 
 @pytest.mark.parametrize(
@@ -222,7 +198,7 @@ async def test_answers_that_are_no_lists(body: Object) -> None:
 async def over_http(server: ApiServer, progress: from_cluster.Progress = lambda *_: None) -> tuple[Found, ...]:
     transport = HttpTransport(Settings(server.url))
     try:
-        return (await Reader(transport, ALL, clock=Hurried(), progress=progress).read()).objects
+        return (await Reader(transport, ALL, clock=LeapingClock(), progress=progress).read()).objects
     finally:
         await transport.close()
 
@@ -271,15 +247,7 @@ async def test_items_of_lists_get_kind_and_apiversion(served: tuple[str, ...], v
 
 
 def config(path: Path, server: str, user: Object) -> str:
-    document = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "current-context": "c",
-        "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
-        "clusters": [{"name": "c", "cluster": {"server": server}}],
-        "users": [{"name": "u", "user": user}],
-    }
-    path.write_text(json.dumps(document))
+    path.write_text(json.dumps(kubeconfig(user, server)))
     return str(path)
 
 
@@ -297,7 +265,7 @@ PLUGIN = {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "
 async def test_no_way_to_the_cluster(tmp_path: Path, user: Object, context: str | None, said: str) -> None:
     path = config(tmp_path / "config", "http://127.0.0.1:1", user)
     with pytest.raises(InputError) as wrong:
-        await read_cluster(ClusterOptions(path, context), clock=Hurried(), progress=lambda *_: None)
+        await read_cluster(ClusterOptions(path, context), clock=LeapingClock(), progress=lambda *_: None)
 
     assert said in str(wrong.value)
     assert f"kubectl --kubeconfig {path}" in str(wrong.value)
@@ -305,13 +273,11 @@ async def test_no_way_to_the_cluster(tmp_path: Path, user: Object, context: str 
 
 
 async def test_credentials_that_have_expired(tmp_path: Path) -> None:
-    from simulator.apiserver.faults import Fault
-
     async with ApiServer() as server:
         server.faults.add(Fault(verb="list", resource="pods", status=401, times=None))
         path = config(tmp_path / "config", server.url, {"token": "t"})
         with pytest.raises(InputError, match=r"refuses the credentials \(401 .*Log in again; `kubectl"):
-            await read_cluster(ClusterOptions(path), clock=Hurried(), progress=lambda *_: None)
+            await read_cluster(ClusterOptions(path), clock=LeapingClock(), progress=lambda *_: None)
 
 
 # -- files --------------------------------------------------------------------------------------------------------------
@@ -321,19 +287,29 @@ def thing(kind: str, spec: Object, **metadata: Any) -> Object:
     return {"apiVersion": "v1", "kind": kind, "metadata": {"name": "x", **metadata}, "spec": spec}
 
 
+def of_size(cpu: str) -> Object:
+    return {"status": {"allocatable": {"cpu": cpu}}}
+
+
+CLAIM = "PersistentVolumeClaim"
+BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
+APPLIED = {"kubectl.kubernetes.io/last-applied-configuration": "{}"}
+OWNED: Object = {"ownerReferences": [{"kind": "Deployment", "name": "d"}]}
+
+
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
         pytest.param(
-            thing("Node", {"unschedulable": True}) | {"status": {"allocatable": {"cpu": "4"}}},
+            thing("Node", {"unschedulable": True}) | of_size("4"),
             thing("Node", {}, labels={"a": "b"}),
-            thing("Node", {}, labels={"a": "b"}) | {"status": {"allocatable": {"cpu": "4"}}},
+            thing("Node", {}, labels={"a": "b"}) | of_size("4"),
             id="the status is kept",
         ),
         pytest.param(
-            thing("Node", {}) | {"status": {"allocatable": {"cpu": "4"}}},
-            thing("Node", {}) | {"status": {"allocatable": {"cpu": "8"}}},
-            thing("Node", {}) | {"status": {"allocatable": {"cpu": "8"}}},
+            thing("Node", {}) | of_size("4"),
+            thing("Node", {}) | of_size("8"),
+            thing("Node", {}) | of_size("8"),
             id="the status of the file replaces it",
         ),
         pytest.param(
@@ -343,32 +319,15 @@ def thing(kind: str, spec: Object, **metadata: Any) -> Object:
             id="a bound pod stays on its node",
         ),
         pytest.param(
-            thing(
-                "PersistentVolumeClaim",
-                {"volumeName": "v"},
-                annotations={
-                    "pv.kubernetes.io/bind-completed": "yes",
-                    "kubectl.kubernetes.io/last-applied-configuration": "{}",
-                },
-            ),
-            thing("PersistentVolumeClaim", {}, annotations={"a": "b"}),
-            thing(
-                "PersistentVolumeClaim",
-                {"volumeName": "v"},
-                annotations={"pv.kubernetes.io/bind-completed": "yes", "a": "b"},
-                namespace="default",
-            ),
+            thing(CLAIM, {"volumeName": "v"}, annotations=BOUND | APPLIED),
+            thing(CLAIM, {}, annotations={"a": "b"}),
+            thing(CLAIM, {"volumeName": "v"}, annotations=BOUND | {"a": "b"}, namespace="default"),
             id="a bound claim keeps its volume",
         ),
         pytest.param(
-            thing("ReplicaSet", {}, ownerReferences=[{"kind": "Deployment", "name": "d"}]),
+            thing("ReplicaSet", {}, **OWNED),
             thing("ReplicaSet", {"replicas": 3}),
-            thing(
-                "ReplicaSet",
-                {"replicas": 3},
-                ownerReferences=[{"kind": "Deployment", "name": "d"}],
-                namespace="default",
-            ),
+            thing("ReplicaSet", {"replicas": 3}, namespace="default", **OWNED),
             id="owners are kept",
         ),
     ],
@@ -386,14 +345,8 @@ def test_a_file_replaces_an_object(old: Object, new: Object, expected: Object) -
 
 def test_other_objects_are_added() -> None:
     old = cleaned(thing("Pod", {}), "cluster")
-    files = [
-        cleaned(each, "in.yaml")
-        for each in (
-            thing("Pod", {}, namespace="other"),
-            thing("Pod", {}, name="y"),
-            thing("Service", {}),
-            thing("Pod", {}) | {"apiVersion": "example.com/v1"},
-        )
-    ]
+    pods = (thing("Pod", {}, namespace="other"), thing("Pod", {}, name="y"))
+    others = (thing("Service", {}), thing("Pod", {}) | {"apiVersion": "example.com/v1"})
+    files = [cleaned(each, "in.yaml") for each in (*pods, *others)]
 
     assert ClusterObjects((old,)).with_files(files) == [old, *files]

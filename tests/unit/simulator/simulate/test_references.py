@@ -10,6 +10,7 @@ from simulator.simulate.input.manifests import Found
 from simulator.simulate.input.references import driver_notes, missing_references
 
 Object = dict[str, Any]
+PVC = "PersistentVolumeClaim"
 CLUSTER_SCOPED = {
     *("StorageClass", "DeviceClass", "PersistentVolume", "Node", "PriorityClass", "RuntimeClass"),
     *("CSINode", "CSIDriver"),
@@ -39,6 +40,7 @@ def requesting(name: str) -> Object:
 CLAIMS = {
     "resourceClaims": [{"name": "c", "resourceClaimName": "rc"}, {"name": "t", "resourceClaimTemplateName": "rt"}]
 }
+DONE = {"conditions": [{"type": "Complete", "status": "True"}]}
 EITHER = {
     "devices": {"requests": [{"name": "r", "firstAvailable": [{"deviceClassName": "x"}, {"deviceClassName": "y"}]}]}
 }
@@ -63,33 +65,18 @@ def default(kind: str, name: str) -> Found:
     ("objects", "missing"),
     [
         pytest.param([found("Pod", "p", mounting("c"))], ["PersistentVolumeClaim default/c"], id="a pod's claim"),
-        pytest.param(
-            [found("Pod", "p", mounting("c")), found("PersistentVolumeClaim", "c", of_class(""))],
-            [],
-            id="a claim that is there",
-        ),
+        pytest.param([found("Pod", "p", mounting("c")), found(PVC, "c", of_class(""))], [], id="a claim that is there"),
         pytest.param(
             [found("Pod", "p", CLAIMS)],
             ["ResourceClaim default/rc", "ResourceClaimTemplate default/rt"],
             id="claims for devices and templates",
         ),
-        pytest.param(
-            [found("Deployment", "d", {"template": {"spec": mounting("c")}})],
-            ["PersistentVolumeClaim default/c"],
-            id="a template of pods",
-        ),
+        pytest.param([template(**mounting("c"))], ["PersistentVolumeClaim default/c"], id="a template of pods"),
         pytest.param(
             [found("Deployment", "d", {"replicas": 0, "template": {"spec": mounting("c")}})], [], id="no pods are made"
         ),
-        pytest.param(
-            [found("PersistentVolumeClaim", "c", of_class("slow"))], ["StorageClass slow"], id="a storage class"
-        ),
-        pytest.param([found("PersistentVolumeClaim", "c", of_class(""))], [], id="no class at all"),
-        pytest.param(
-            [found("PersistentVolumeClaim", "c", {"volumeName": "v", **of_class("slow")})],
-            ["PersistentVolume v"],
-            id="a volume",
-        ),
+        pytest.param([found(PVC, "c", of_class("slow"))], ["StorageClass slow"], id="a storage class"),
+        pytest.param([found(PVC, "c", {"volumeName": "v", **of_class("slow")})], ["PersistentVolume v"], id="a volume"),
         pytest.param([found("StatefulSet", "db", SET)], ["StorageClass slow"], id="the class of a claim template"),
         pytest.param(
             [
@@ -111,25 +98,23 @@ def default(kind: str, name: str) -> Found:
         ),
         pytest.param([found("Pod", "p", {"nodeName": "n", **mounting("c")})], ["Node n"], id="the node of a bound pod"),
         pytest.param([template(nodeName="n")], ["Node n"], id="the node of a template"),
-        pytest.param([found("PersistentVolumeClaim", "c")], ["StorageClass (default)"], id="no default class"),
+        pytest.param([found(PVC, "c")], ["StorageClass (default)"], id="no default class"),
+        pytest.param([found(PVC, "c"), default("StorageClass", "s")], [], id="a default class that is there"),
         pytest.param(
-            [found("PersistentVolumeClaim", "c"), default("StorageClass", "s")], [], id="a default class that is there"
-        ),
-        pytest.param(
-            [found("PersistentVolumeClaim", "c"), found("PersistentVolume", "v")],
+            [found(PVC, "c"), found("PersistentVolume", "v")],
             [],
             id="a volume without a class, for a claim without one",
         ),
         pytest.param(
             [
-                found("PersistentVolumeClaim", "c", of_class("manual")),
+                found(PVC, "c", of_class("manual")),
                 found("PersistentVolume", "v", of_class("manual")),
             ],
             [],
             id="a class that is only a name of volumes",
         ),
         pytest.param(
-            [annotated("PersistentVolumeClaim", "c", {"volume.beta.kubernetes.io/storage-class": "slow"})],
+            [annotated(PVC, "c", {"volume.beta.kubernetes.io/storage-class": "slow"})],
             ["StorageClass slow"],
             id="the class of an old annotation",
         ),
@@ -142,18 +127,7 @@ def default(kind: str, name: str) -> Found:
         pytest.param(
             [found("Job", "j", {"suspend": True, "template": {"spec": mounting("c")}})], [], id="a suspended Job"
         ),
-        pytest.param(
-            [
-                found(
-                    "Job",
-                    "j",
-                    {"template": {"spec": mounting("c")}},
-                    status={"conditions": [{"type": "Complete", "status": "True"}]},
-                )
-            ],
-            [],
-            id="a finished Job",
-        ),
+        pytest.param([found("Job", "j", {"template": {"spec": mounting("c")}}, status=DONE)], [], id="a finished Job"),
     ],
 )
 def test_what_is_missing(objects: list[Found], missing: list[str]) -> None:
@@ -162,7 +136,7 @@ def test_what_is_missing(objects: list[Found], missing: list[str]) -> None:
 
 def test_a_missing_object_is_named_once_with_its_field_and_a_similar_name() -> None:
     objects = [found("Pod", f"p{n}", mounting("database")) for n in range(3)]
-    (missing,) = missing_references([*objects, found("PersistentVolumeClaim", "databse", of_class(""))])
+    (missing,) = missing_references([*objects, found(PVC, "databse", of_class(""))])
 
     assert str(missing) == (
         "PersistentVolumeClaim default/database: named by in.yaml: Pod p0 and 2 more,"
@@ -178,7 +152,7 @@ def test_known_objects_are_not_missing() -> None:
 
 
 def test_an_object_of_another_namespace_is_shown() -> None:
-    claim = found("PersistentVolumeClaim", "c", of_class(""))
+    claim = found(PVC, "c", of_class(""))
     claim.value["metadata"]["namespace"] = "other"
     (missing,) = missing_references([found("Pod", "p", mounting("c")), claim])
 
@@ -186,9 +160,10 @@ def test_an_object_of_another_namespace_is_shown() -> None:
 
 
 DRIVER = "disk.example.com"
+CAPACITY = found("CSIStorageCapacity", "c", storageClassName="s")
 LISTED = found("CSINode", "n", {"drivers": [{"name": DRIVER}]})
 CLASS = found("StorageClass", "s", provisioner=DRIVER)
-USED = found("PersistentVolumeClaim", "c", of_class("s"))
+USED = found(PVC, "c", of_class("s"))
 UNLIMITED = [f"no CSINode lists the driver {DRIVER}: its volumes have no attach limit"]
 
 
@@ -213,15 +188,11 @@ UNLIMITED = [f"no CSINode lists the driver {DRIVER}: its volumes have no attach 
             id="a provisioner without a driver",
         ),
         pytest.param(
-            [CLASS, found("CSIStorageCapacity", "c", storageClassName="s")],
+            [CLASS, CAPACITY],
             [f"there is no CSIDriver {DRIVER}: the CSIStorageCapacity objects of StorageClass s are ignored"],
             id="capacity without a driver",
         ),
-        pytest.param(
-            [CLASS, found("CSIStorageCapacity", "c", storageClassName="s"), found("CSIDriver", DRIVER)],
-            [],
-            id="capacity with its driver",
-        ),
+        pytest.param([CLASS, CAPACITY, found("CSIDriver", DRIVER)], [], id="capacity with its driver"),
     ],
 )
 def test_notes_on_drivers(objects: list[Found], notes: list[str]) -> None:

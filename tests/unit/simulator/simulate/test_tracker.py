@@ -5,22 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from simulator.simulate.outcome import FEW, Timing, Tracker
-
-
-class HandClock:
-    """A clock that tests set."""
-
-    def __init__(self) -> None:
-        self.time_s = 100.0
-
-    def now(self) -> float:
-        return self.time_s
-
-    def wall(self) -> float:
-        return self.time_s
-
-    async def sleep(self, delay_s: float) -> None:
-        self.time_s += delay_s
+from tests.unit.kube.scripted import LeapingClock
 
 
 def pod(name: str, *, node: str = "", reason: str = "", gated: bool = False) -> dict[str, Any]:
@@ -34,9 +19,9 @@ def pod(name: str, *, node: str = "", reason: str = "", gated: bool = False) -> 
     }
 
 
-def following(names: str, clock: HandClock) -> Tracker:
+def following(names: str, clock: LeapingClock | None = None) -> Tracker:
     """A tracker of pods in namespace a that are there, and that the scheduler is to place."""
-    tracker = Tracker(lambda pod: pod["metadata"]["name"] in names.split(), clock)
+    tracker = Tracker(lambda pod: pod["metadata"]["name"] in names.split(), clock or LeapingClock())
     for name in names.split():
         tracker.heard("ADDED", "pods", pod(name))
     return tracker
@@ -44,7 +29,7 @@ def following(names: str, clock: HandClock) -> Tracker:
 
 def test_decided_and_undecided_pods() -> None:
     """Bound, unschedulable and gated pods are decided. Pods with an error are not."""
-    tracker = following("bound refused gated failed silent", HandClock())
+    tracker = following("bound refused gated failed silent")
     for obj in (
         pod("bound", node="n"),
         pod("refused", reason="Unschedulable"),
@@ -60,7 +45,7 @@ def test_decided_and_undecided_pods() -> None:
 
 
 def test_a_pod_that_fails_later_is_undecided_again() -> None:
-    tracker = following("p", HandClock())
+    tracker = following("p")
     tracker.heard("MODIFIED", "pods", pod("p", reason="Unschedulable"))
     tracker.heard("MODIFIED", "pods", pod("p", reason="SchedulerError"))
 
@@ -69,7 +54,7 @@ def test_a_pod_that_fails_later_is_undecided_again() -> None:
 
 def test_times_count_from_the_start() -> None:
     """A pod counts when it is bound, and not when it changes later."""
-    clock = HandClock()
+    clock = LeapingClock()
     tracker = following("p q r", clock)
     clock.time_s = 200.0
     tracker.start()
@@ -91,7 +76,7 @@ def test_times_count_from_the_start() -> None:
 
 def test_evicted_pods_are_recorded_and_not_counted() -> None:
     """A pod without the condition of a scheduler is no victim."""
-    tracker = following("ours deleted", HandClock())
+    tracker = following("ours deleted")
     condition = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
     for name, conditions in (("ours", condition), ("theirs", condition), ("deleted", [])):
         obj = pod(name, node="n")
@@ -109,7 +94,7 @@ def test_evicted_pods_are_recorded_and_not_counted() -> None:
 
 def test_a_pod_that_its_controller_creates_later_is_followed() -> None:
     """A StatefulSet creates the next pod when the last one is ready."""
-    tracker = following("db-0 db-1", HandClock())
+    tracker = following("db-0 db-1")
     tracker.heard("DELETED", "pods", pod("db-1"))
     assert tracker.unsettled == {"a/db-0"}
 
