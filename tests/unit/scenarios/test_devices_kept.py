@@ -1,26 +1,37 @@
-"""Devices that an eviction freed are kept for the preemptor (docs/spec/dra.md §10; switch devicePreemption)."""
+"""Devices that an eviction freed are kept for the preemptor (docs/spec/dra.md §10; switch devicePreemption).
+
+That is so even if the profile changes meanwhile.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from functools import partial
 
 import pytest
 
 from scheduler.plugins.dra.preemption import GIVE_UP_S
+from scheduler.profiles.reconciler import RequestedProfile
 from simulator.builders.claims import a_result
 from simulator.builders.devices import a_device, a_slice
 from tests.unit.scenarios.device_harness import UPSTREAM, WAITING, DeviceHarness, at_once
 from tests.unit.scenarios.evicting import OTHERS, evicted, nominations
 
 
-@pytest.mark.parametrize("priority", [0, 10], ids=["lower priority", "equal priority"])
-async def test_a_free_device_is_kept_while_the_preemptor_backs_off(priority: int) -> None:
-    cluster = DeviceHarness()
+async def preempted(devices: int, *cel: str) -> DeviceHarness:
+    """Return a cluster in which a pod `p` has evicted `v`, whose claim has the device `d0` no longer."""
+    cluster = DeviceHarness(devices)
     at_once(cluster)
     cluster.low("v", "d0")
-    cluster.comes()
+    cluster.comes("p", *cel)
     await cluster.settle()
     cluster.frees("v")
+    return cluster
+
+
+@pytest.mark.parametrize("priority", [0, 10], ids=["lower priority", "equal priority"])
+async def test_a_free_device_is_kept_while_the_preemptor_backs_off(priority: int) -> None:
+    cluster = await preempted(1)
     cluster.comes("q", priority=priority)
     await cluster.settle()
 
@@ -30,12 +41,7 @@ async def test_a_free_device_is_kept_while_the_preemptor_backs_off(priority: int
 
 
 async def test_a_pod_of_higher_priority_may_take_the_device() -> None:
-    cluster = DeviceHarness()
-    at_once(cluster)
-    cluster.low("v", "d0")
-    cluster.comes()
-    await cluster.settle()
-    cluster.frees("v")
+    cluster = await preempted(1)
     cluster.comes("q", priority=11)
     await cluster.settle()
 
@@ -65,12 +71,7 @@ async def test_a_free_device_and_one_of_a_victim_are_both_kept() -> None:
 
 
 async def test_other_pods_get_the_remaining_devices() -> None:
-    cluster = DeviceHarness(2)
-    at_once(cluster)
-    cluster.low("v", "d0")
-    cluster.comes("p", "device.attributes['drv'].at == 0")
-    await cluster.settle()
-    cluster.frees("v")
+    cluster = await preempted(2, "device.attributes['drv'].at == 0")
     cluster.comes("q", priority=5)
     await cluster.settle()
 
@@ -198,3 +199,49 @@ async def test_the_preemptor_waits_for_a_terminating_victim() -> None:
         await cluster.tries_again()
 
     assert (evicted(cluster), cluster.message("p"), nominations(cluster)) == (["v"], WAITING, ["n1"])
+
+
+# -- profiles that change --------------------------------------------------------------------------------------------
+
+
+def changes(cluster: DeviceHarness, generation: int) -> None:
+    """Replace the profile."""
+    wish = RequestedProfile("u", generation, {"percentageOfNodesToScore": generation})
+    cluster.parts.inbox.put(partial(cluster.parts.reloading.reconcile, {"kubestow": wish}))
+
+
+async def test_changes_do_not_prolong_the_wait_for_a_device_that_is_never_deallocated() -> None:
+    cluster = DeviceHarness(2)
+    at_once(cluster)
+    cluster.low("v", "d0", priority=1)
+    cluster.low("w", "d1", priority=2)
+    cluster.comes()
+    await cluster.settle()
+    await cluster.tries_again()
+    assert (evicted(cluster), cluster.message("p")) == (["v"], WAITING)
+
+    cluster.clock.move(GIVE_UP_S / 2)
+    changes(cluster, 1)
+    await cluster.settle()
+    assert (evicted(cluster), cluster.message("p")) == (["v"], WAITING)
+
+    cluster.clock.move(GIVE_UP_S / 2)
+    changes(cluster, 2)
+    await cluster.settle()
+    assert evicted(cluster) == ["v", "w"]
+
+
+async def test_the_new_plugins_keep_the_device_of_a_nominated_pod() -> None:
+    cluster = DeviceHarness()
+    cluster.low("v", "d0")
+    cluster.comes()
+    await cluster.settle()
+    assert (evicted(cluster), nominations(cluster)) == (["v"], ["n1"])
+
+    changes(cluster, 1)
+    cluster.comes("q", priority=5)
+    await cluster.settle()
+    cluster.frees("v")
+    await cluster.later(30)
+
+    assert cluster.writer.binds == [("default/p", "n1")]

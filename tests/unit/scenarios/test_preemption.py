@@ -97,9 +97,6 @@ async def test_195_preemption_helps_on_no_node() -> None:
     assert sched.parts.queue.nominator.node_of("uid-p") is None
 
 
-# -- the evictions ---------------------------------------------------------------------------------------------------
-
-
 # -- the preemptor until it is bound ---------------------------------------------------------------------------------
 
 
