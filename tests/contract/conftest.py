@@ -120,6 +120,17 @@ class Api:
     async def merge(self, path: str, body: Object) -> Answer:
         return await self("PATCH", path, body, content=MERGE)
 
+    async def until_known(self, class_name: str, **spec: Any) -> None:
+        """Wait until admission of a real server knows the priority class: it sees a class some moments later."""
+        if not self.is_real:
+            return
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                answer = await self("POST", f"{self.pods}?dryRun=All", pod("try", **spec))
+                if answer.status == 201 and answer.body["spec"].get("priorityClassName") == class_name:
+                    return
+                await asyncio.sleep(0.01)
+
     async def pod(self, name: str, *, labels: dict[str, str] | None = None, **spec: Any) -> Answer:
         answer = await self("POST", self.pods, pod(name, labels=labels, **spec))
         assert answer.status == 201, answer.body
@@ -149,6 +160,30 @@ def refusal(answer: Answer, code: int, reason: str, message: str, details: Objec
     expected |= {"reason": reason} if reason else {}
     expected |= {"details": details} if details is not None else {}
     assert (answer.status, answer.body) == (code, expected | {"code": code})
+
+
+def _named(resource: str, name: str, group: str) -> tuple[str, Object]:
+    """Return how a message names an object, and the details of the answer."""
+    details = {"name": name, "kind": resource} | ({"group": group} if group else {})
+    return f'{resource}{"." if group else ""}{group} "{name}"', details
+
+
+def missing(answer: Answer, resource: str, name: str, group: str = "") -> None:
+    """Check that there is no such object."""
+    what, details = _named(resource, name, group)
+    refusal(answer, 404, "NotFound", f"{what} not found", details)
+
+
+def modified(answer: Answer, resource: str, name: str, group: str = "") -> None:
+    """Check that the object has changed since the version that the request named."""
+    what, details = _named(resource, name, group)
+    why = "the object has been modified; please apply your changes to the latest version and try again"
+    refusal(answer, 409, "Conflict", f"Operation cannot be fulfilled on {what}: {why}", details)
+
+
+def told(answer: Answer, status: int, message: str) -> None:
+    """Check the status and the message of a refusal, whatever else it says."""
+    assert (answer.status, answer.body["message"]) == (status, message)
 
 
 _REASONS = {

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.contract.conftest import Api, pod, refusal, without
+from tests.contract.conftest import Api, missing, pod, refusal, without
 
 
 async def test_a_new_pod_gets_the_defaults_a_scheduler_reads(api: Api) -> None:
@@ -86,9 +86,8 @@ async def test_limits_as_a_whole_are_requests_where_containers_have_none(api: Ap
     """Limits of containers on huge pages are limits of the pod, unless the pod has its own request."""
     huge = {"hugepages-2Mi": "4Mi", "memory": "1Gi"}
     containers = [{"name": "c", "image": "x", "resources": {"requests": huge, "limits": huge}}]
-    resources = (await api.pod("a", containers=containers, resources={"limits": {"cpu": "2"}})).body["spec"][
-        "resources"
-    ]
+    limited = (await api.pod("a", containers=containers, resources={"limits": {"cpu": "2"}})).body
+    resources = limited["spec"]["resources"]
     bare = (await api.pod("b", resources={"limits": {"cpu": "2", "memory": "1Gi"}})).body
 
     of_containers = {"memory": "1Gi"} if api.version == "1.37" else {}
@@ -143,9 +142,8 @@ async def test_a_nodes_status_is_taken_on_creation(api: Api) -> None:
         {"type": "Ready", "status": "True", "lastHeartbeatTime": None, "lastTransitionTime": None}
     ]
     assert "generation" not in node["metadata"]
-    other = await api(
-        "POST", "/api/v1/nodes", {"metadata": {"name": f"m-{api.ns}"}, "status": {"capacity": {"cpu": "2"}}}
-    )
+    bare = {"metadata": {"name": f"m-{api.ns}"}, "status": {"capacity": {"cpu": "2"}}}
+    other = await api("POST", "/api/v1/nodes", bare)
     assert other.body["status"]["allocatable"] == {"cpu": "2"}
 
 
@@ -155,51 +153,27 @@ async def test_priority_comes_from_the_class(api: Api) -> None:
     body = {"metadata": {"name": name}, "value": 1000, "preemptionPolicy": "Never"}
     answer = await api("POST", "/apis/scheduling.k8s.io/v1/priorityclasses", body)
     assert answer.status == 201
-    await _until_admitted(api, name)
+    await api.until_known(name, priorityClassName=name)
     spec = (await api.pod("a", priorityClassName=name, priority=1000)).body["spec"]
     assert (spec["priority"], spec["preemptionPolicy"], spec["priorityClassName"]) == (1000, "Never", name)
-    refusal(
-        await api("POST", api.pods, pod("b", priorityClassName="nope")),
-        403,
-        "Forbidden",
-        'pods "b" is forbidden: no PriorityClass with name nope was found',
-        {"name": "b", "kind": "pods"},
+    details = {"name": "b", "kind": "pods"}
+    unknown = "no PriorityClass with name nope was found"
+    given = (
+        "the integer value of priority (5) must not be provided in pod spec; priority admission controller computed 0 "
+        "from the given PriorityClass name"
     )
-    refusal(
-        await api("POST", api.pods, pod("b", priority=5)),
-        403,
-        "Forbidden",
-        'pods "b" is forbidden: the integer value of priority (5) must not be provided in pod spec; '
-        "priority admission controller computed 0 from the given PriorityClass name",
-        {"name": "b", "kind": "pods"},
-    )
+    for spec, why in (({"priorityClassName": "nope"}, unknown), ({"priority": 5}, given)):
+        refused = await api("POST", api.pods, pod("b", **spec))
+        refusal(refused, 403, "Forbidden", f'pods "b" is forbidden: {why}', details)
     system = (await api.pod("c", priorityClassName="system-node-critical")).body["spec"]
     assert system["priority"] == 2_000_001_000
-
-
-async def _until_admitted(api: Api, class_name: str) -> None:
-    """Admission of a real server sees a class some moments after its creation."""
-    for _ in range(600):
-        answer = (
-            await api("POST", f"{api.pods}?dryRun=All", pod("dry", priorityClassName=class_name))
-            if api.is_real
-            else None
-        )
-        if answer is None or answer.status == 201:
-            return
 
 
 async def test_what_cannot_be_created_is_refused_in_the_servers_words(api: Api) -> None:
     await api.pod("a")
     named = {"name": "a", "kind": "pods"}
     refusal(await api("POST", api.pods, pod("a")), 409, "AlreadyExists", 'pods "a" already exists', named)
-    refusal(
-        await api("POST", "/api/v1/namespaces/nope/pods", pod("a")),
-        404,
-        "NotFound",
-        'namespaces "nope" not found',
-        {"name": "nope", "kind": "namespaces"},
-    )
+    missing(await api("POST", "/api/v1/namespaces/nope/pods", pod("a")), "namespaces", "nope")
     elsewhere = pod("b") | {"metadata": {"name": "b", "namespace": "other"}}
     mismatch = "the namespace of the provided object does not match the namespace sent on the request"
     refusal(await api("POST", api.pods, elsewhere), 400, "BadRequest", mismatch)
@@ -232,11 +206,10 @@ async def test_what_cannot_be_created_is_refused_in_the_servers_words(api: Api) 
 )
 async def test_paths_and_methods_that_are_not_there(api: Api, method: str, path: str, status: int) -> None:
     answer = await api(method, path, {} if method != "GET" else None)
-    missing, refused = (
-        "the server could not find the requested resource",
-        "the server does not allow this method on the requested resource",
-    )
-    reason, message = ("NotFound", missing) if status == 404 else ("MethodNotAllowed", refused)
+    reason, message = {
+        404: ("NotFound", "the server could not find the requested resource"),
+        405: ("MethodNotAllowed", "the server does not allow this method on the requested resource"),
+    }[status]
     refusal(answer, status, reason, message, {})
 
 
@@ -248,13 +221,7 @@ async def test_groups_that_are_not_there_are_not_even_an_api(api: Api) -> None:
 
 async def test_what_is_not_there(api: Api) -> None:
     for method in ("GET", "DELETE"):
-        answer = await api(method, f"{api.pods}/a")
-        refusal(answer, 404, "NotFound", 'pods "a" not found', {"name": "a", "kind": "pods"})
-    refusal(await api.merge(f"{api.pods}/a", {}), 404, "NotFound", 'pods "a" not found', {"name": "a", "kind": "pods"})
-    refusal(
-        await api("GET", f"{api.at('resource.k8s.io/v1', 'resourceclaims')}/a"),
-        404,
-        "NotFound",
-        'resourceclaims.resource.k8s.io "a" not found',
-        {"name": "a", "group": "resource.k8s.io", "kind": "resourceclaims"},
-    )
+        missing(await api(method, f"{api.pods}/a"), "pods", "a")
+    missing(await api.merge(f"{api.pods}/a", {}), "pods", "a")
+    claim = await api("GET", f"{api.at('resource.k8s.io/v1', 'resourceclaims')}/a")
+    missing(claim, "resourceclaims", "a", "resource.k8s.io")

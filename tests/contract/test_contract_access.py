@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -33,12 +33,7 @@ async def user_session(plane: ControlPlane | None) -> AsyncIterator[aiohttp.Clie
             yield http
         return
     async with plane.client() as http:
-        head: Object = {"metadata": {"name": USER}}
-        rules = [{"apiGroups": [group], "resources": [name], "verbs": [verb]} for group, name, verb in ALLOWED]
-        await ensure(http, f"{RBAC}/clusterroles", head | {"rules": rules})
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": USER}
-        subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER}
-        await ensure(http, f"{RBAC}/clusterrolebindings", head | {"roleRef": role, "subjects": [subject]})
+        await grant_user(http, USER, ALLOWED)
         http.headers["Impersonate-User"] = USER
         deadline = time.monotonic() + PATIENCE_S
         while not (await review(http, *ALLOWED[0]))["status"]["allowed"]:  # the role takes effect some moments later
@@ -50,6 +45,20 @@ async def user_session(plane: ControlPlane | None) -> AsyncIterator[aiohttp.Clie
 async def ensure(http: aiohttp.ClientSession, path: str, body: Object) -> None:
     async with http.post(path, json=body) as answer:
         assert answer.status in {201, 409}, await answer.text()
+
+
+async def grant(http: aiohttp.ClientSession, name: str, subject: Object, rules: list[Object]) -> None:
+    """Create a role with these rules, and bind it to the subject."""
+    head: Object = {"metadata": {"name": name}}
+    await ensure(http, f"{RBAC}/clusterroles", head | {"rules": rules})
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    await ensure(http, f"{RBAC}/clusterrolebindings", head | {"roleRef": role, "subjects": [subject]})
+
+
+async def grant_user(http: aiohttp.ClientSession, user: str, allowed: Iterable[tuple[str, str, str]]) -> None:
+    """Grant a user the rights, each a group, a resource and a verb."""
+    rules = [{"apiGroups": [group], "resources": [name], "verbs": [verb]} for group, name, verb in allowed]
+    await grant(http, user, {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}, rules)
 
 
 async def review(http: aiohttp.ClientSession, group: str, resource: str, verb: str) -> Object:

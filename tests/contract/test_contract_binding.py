@@ -4,9 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.contract.conftest import Answer, Api
-
-Object = dict[str, Any]
+from tests.contract.conftest import Answer, Api, Object, refusal
 
 
 def binding(name: str = "a", node: str = "n", **metadata: Any) -> Object:
@@ -16,9 +14,7 @@ def binding(name: str = "a", node: str = "n", **metadata: Any) -> Object:
 
 def conflict(answer: Answer, why: str, *, kind: str = "pods/binding") -> None:
     message = f'Operation cannot be fulfilled on {kind} "a": {why}'
-    details = {"name": "a", "kind": kind}
-    expected = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": message}
-    assert (answer.status, answer.body) == (409, expected | {"reason": "Conflict", "details": details, "code": 409})
+    refusal(answer, 409, "Conflict", message, {"name": "a", "kind": kind})
 
 
 async def test_a_binding_places_the_pod(api: Api) -> None:

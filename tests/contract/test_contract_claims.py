@@ -4,7 +4,7 @@ import pytest
 
 from tests.contract.claims import ADMIN, GROUP, NO_REQUEST, a_claim, allocation, exactly, first, kept, post, write
 from tests.contract.conftest import Answer, Api, Object, pod, problems
-from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, Row, wrong
+from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, Row, too_many, wrong
 
 
 @pytest.mark.parametrize(
@@ -107,14 +107,9 @@ CLAIMS = [
         id="two things at once",
     ),
     wrong("two requests of one name", {"requests": ONE["requests"] * 2}, "requests[1]", 'Duplicate value: "a"'),
-    wrong(
-        "too many requests", {"requests": ONE["requests"] * 33}, "requests", "Too many: 33: must have at most 32 items"
-    ),
-    wrong(
-        "too many options",
-        first(*[{"name": "s", "deviceClassName": "x"}] * 9),
-        "requests[0].firstAvailable",
-        "Too many: 9: must have at most 8 items",
+    too_many("too many requests", {"requests": ONE["requests"] * 33}, "requests", 33, 32),
+    too_many(
+        "too many options", first(*[{"name": "s", "deviceClassName": "x"}] * 9), "requests[0].firstAvailable", 9, 8
     ),
     pytest.param(
         first({"name": "s", "deviceClassName": "x"}, {"name": "s"}),
@@ -131,11 +126,12 @@ CLAIMS = [
         "requests[0].exactly.selectors[0].cel.expression",
         "Too long: may not be more than 10240 bytes",
     ),
-    wrong(
+    too_many(
         "too many selectors",
         exactly(selectors=[{"cel": {"expression": "true"}}] * 33),
         "requests[0].exactly.selectors",
-        "Too many: 33: must have at most 32 items",
+        33,
+        32,
     ),
     pytest.param(
         exactly(tolerations=[{"key": "A B", "operator": "Exists", "value": "v", "effect": "X"}, {"operator": "X"}]),
@@ -174,12 +170,7 @@ CLAIMS = [
         ],
         id="constraints",
     ),
-    wrong(
-        "too many constraints",
-        ONE | {"constraints": [{"matchAttribute": "a.b/c"}] * 33},
-        "constraints",
-        "Too many: 33: must have at most 32 items",
-    ),
+    too_many("too many constraints", ONE | {"constraints": [{"matchAttribute": "a.b/c"}] * 33}, "constraints", 33, 32),
     pytest.param(
         ONE
         | {
@@ -198,11 +189,8 @@ CLAIMS = [
         ],
         id="configurations",
     ),
-    wrong(
-        "too many configurations",
-        {"config": [{"opaque": {"driver": "d.x", "parameters": {}}}] * 33},
-        "config",
-        "Too many: 33: must have at most 32 items",
+    too_many(
+        "too many configurations", {"config": [{"opaque": {"driver": "d.x", "parameters": {}}}] * 33}, "config", 33, 32
     ),
 ]
 

@@ -6,9 +6,10 @@ import pytest
 
 from tests.contract.claims import STATUS, allocation, exactly
 from tests.contract.conftest import Answer, Api, Object, problems
-from tests.contract.words import REQUIRED
+from tests.contract.devicespecs import ROOT, made
+from tests.contract.words import REQUIRED, WATCH_LIST
 
-ROOT = "/apis/resource.k8s.io"
+ONE_OF = "exactly one of `exactly` or `firstAvailable` is required"
 NESTED, FLAT = ("v1", "v1beta2"), "v1beta1"
 CEL: Object = {"selectors": [{"cel": {"expression": "true"}}]}
 OPTION: Object = {"name": "s", "deviceClassName": "x", "allocationMode": "ExactCount", "count": 1}
@@ -60,10 +61,8 @@ async def test_a_claim_that_an_old_client_makes(api: Api, resource: str) -> None
     assert requests(created) == shown
     for version in NESTED:
         seen = await api("GET", f"{api.at(f'resource.k8s.io/{version}', resource)}/a")
-        assert (seen.body["apiVersion"], seen.metadata["uid"]) == (
-            f"resource.k8s.io/{version}",
-            created.metadata["uid"],
-        )
+        assert seen.body["apiVersion"] == f"resource.k8s.io/{version}"
+        assert seen.metadata["uid"] == created.metadata["uid"]
         assert requests(seen) == [{"name": "a", "exactly": ASKED}, {"name": "b", "firstAvailable": [OPTION]}]
 
 
@@ -78,10 +77,8 @@ async def test_an_old_client_changes_a_claim(api: Api) -> None:
         labelled = await api.merge(old, {"metadata": {"labels": {"a": "b"}}})
         assert (requests(labelled), labelled.metadata["labels"]) == (flat, {"a": "b"})
         event = await events.next()
-        assert (event["object"]["apiVersion"], event["object"]["spec"]) == (
-            "resource.k8s.io/v1beta1",
-            {"devices": {"requests": flat}},
-        )
+        assert event["object"]["apiVersion"] == "resource.k8s.io/v1beta1"
+        assert event["object"]["spec"] == {"devices": {"requests": flat}}
     ((field, _),) = problems(await api.merge(old, {"spec": {"devices": {"requests": []}}}))
     assert field == "spec"
     status: Object = {"allocation": allocation(), "devices": [STATUS | {"conditions": None}]}
@@ -99,16 +96,12 @@ async def test_claims_that_cannot_be_say_so_as_in_v1(api: Api) -> None:
     rows: list[tuple[Object, str, str]] = [
         ({"deviceClassName": "x", "count": -1}, f"{one}.count", "Invalid value: -1: must be greater than zero"),
         ({"allocationMode": "All"}, f"{one}.deviceClassName", REQUIRED),
-        ({}, at, "Required value: exactly one of `exactly` or `firstAvailable` is required"),
-        (
-            {"exactly": {"deviceClassName": "x"}},
-            at,
-            "Required value: exactly one of `exactly` or `firstAvailable` is required",
-        ),
+        ({}, at, f"Required value: {ONE_OF}"),
+        ({"exactly": {"deviceClassName": "x"}}, at, f"Required value: {ONE_OF}"),
         (
             {"deviceClassName": "x", "firstAvailable": [OPTION]},
             at,
-            "Invalid value: null: exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
+            f"Invalid value: null: {ONE_OF}, but multiple fields are set",
         ),
     ]
     for request, field, why in rows:
@@ -133,23 +126,20 @@ async def test_a_slice_that_an_old_driver_publishes(api: Api) -> None:
         "nodeName": "n",
         "devices": [{"name": "d1", "basic": parts}, {"name": "d2"}],
     }
-    created = await api(
-        "POST", f"{ROOT}/{FLAT}/resourceslices", {"metadata": {"name": name}, "spec": spec | {"allNodes": False}}
-    )
+    slices = f"{ROOT}/{FLAT}/resourceslices"
+    created = await made(api, slices, spec | {"allNodes": False})
     shown = spec | {"devices": [{"name": "d1", "basic": parts}, {"name": "d2", "basic": {}}]}
     assert (created.status, created.body.get("spec")) == (201, shown)
     for version in NESTED:
         seen = (await api("GET", f"{ROOT}/{version}/resourceslices/{name}")).body["spec"]
         assert seen == spec | {"devices": [{"name": "d1"} | parts, {"name": "d2"}]}
-    path = f"{ROOT}/{FLAT}/resourceslices/{name}"
+    path = f"{slices}/{name}"
     changed = await api.merge(path, {"spec": {"devices": [{"name": "d3"}]}})
     assert (changed.body["spec"]["devices"], changed.metadata["generation"]) == ([{"name": "d3", "basic": {}}], 2)
-    selected = await api("GET", f"{ROOT}/{FLAT}/resourceslices?fieldSelector=spec.nodeName=n,metadata.name={name}")
+    selected = await api("GET", f"{slices}?fieldSelector=spec.nodeName=n,metadata.name={name}")
     assert selected.names == [name]
     assert (await api("DELETE", path)).body["spec"] == changed.body["spec"]
-    nowhere = await api(
-        "POST", f"{ROOT}/{FLAT}/resourceslices", {"metadata": {"name": name}, "spec": spec | {"nodeName": ""}}
-    )
+    nowhere = await made(api, slices, spec | {"nodeName": ""})
     nodes = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
     assert problems(nowhere) == [("spec", f"Required value: {nodes}")]
 
@@ -159,8 +149,7 @@ async def test_a_slice_that_an_old_driver_publishes(api: Api) -> None:
 async def test_bookmarks_of_each_version(api: Api, version: str, resource: str) -> None:
     namespaced = resource.startswith("resourceclaim")
     path = api.at(f"resource.k8s.io/{version}", resource) if namespaced else f"{ROOT}/{version}/{resource}"
-    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
-    async with api.watch(path, **query, labelSelector="no=such") as events:
+    async with api.watch(path, **WATCH_LIST, labelSelector="no=such") as events:
         bookmark = await events.next()
     found = bookmark["object"]
     assert (bookmark["type"], found["apiVersion"]) == ("BOOKMARK", f"resource.k8s.io/{version}")
@@ -168,8 +157,7 @@ async def test_bookmarks_of_each_version(api: Api, version: str, resource: str) 
 
 
 async def test_bookmarks_of_rules(api: Api) -> None:
-    query = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
-    async with api.watch(f"{ROOT}/v1alpha3/devicetaintrules", **query, labelSelector="no=such") as events:
+    async with api.watch(f"{ROOT}/v1alpha3/devicetaintrules", **WATCH_LIST, labelSelector="no=such") as events:
         found = (await events.next())["object"]
     assert (found["spec"], found["status"]) == ({"taint": {"key": "", "effect": ""}}, {})
 

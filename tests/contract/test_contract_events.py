@@ -8,6 +8,7 @@ from scheduler.api.decode import from_manifest
 from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.kube.writes.api_writer import ApiWriter
 from tests.contract.conftest import Api, Object, refusal
+from tests.contract.words import new_event
 
 CORE, NEW = "v1", "events.k8s.io/v1"
 DRIVER = "disk.example"
@@ -33,17 +34,7 @@ async def three_events(api: Api) -> None:
         "count": 2,
     }
     began = classic | {"metadata": {"name": "namesake"}, "involvedObject": about(api, "u-2"), "type": "Normal"}
-    newer: Object = {
-        "metadata": {"name": "newer"},
-        "eventTime": "2026-01-01T00:00:10.000000Z",
-        "reportingController": "kubestow",
-        "reportingInstance": "x",
-        "action": "Provisioning",
-        "reason": "SelectedNodeCleared",
-        "regarding": about(api, "u-1"),
-        "note": "n",
-        "type": "Warning",
-    }
+    newer = new_event("newer", "2026-01-01T00:00:10.000000Z", about(api, "u-1")) | {"reason": "SelectedNodeCleared"}
     for version, event in ((CORE, classic), (CORE, began), (NEW, newer)):
         answer = await api("POST", api.at(version, "events"), event)
         assert answer.status == 201, answer.body

@@ -4,7 +4,8 @@ import asyncio
 import datetime as dt
 from email.utils import parsedate_to_datetime
 
-from tests.contract.conftest import MERGE, PATIENCE_S, Api, Object, pod, refusal, without
+from tests.contract.conftest import MERGE, PATIENCE_S, Api, Object, missing, modified, pod, refusal, told, without
+from tests.contract.words import new_event
 
 
 async def test_a_nodes_spec_and_status(api: Api) -> None:
@@ -46,9 +47,8 @@ async def test_volumes_and_claims(api: Api) -> None:
     claim_ref = {"name": "c", "namespace": api.ns}
     body = (await api.patch(f"{volumes}/{name}", {"spec": {"claimRef": claim_ref}, "status": {"phase": "Bound"}})).body
     assert (body["spec"]["claimRef"], body["status"]["phase"]) == (claim_ref, "Pending")
-    assert (await api.patch(f"{volumes}/{name}/status", {"status": {"phase": "Bound"}})).body["status"][
-        "phase"
-    ] == "Bound"
+    status = (await api.patch(f"{volumes}/{name}/status", {"status": {"phase": "Bound"}})).body["status"]
+    assert status["phase"] == "Bound"
     wrong = await api.patch(f"{volumes}/{name}", {"metadata": {"uid": "x", "labels": {"a": "b"}}})
     assert wrong.status == 422
     gone = await api("DELETE", f"{volumes}/{name}")
@@ -69,13 +69,8 @@ async def test_leases(api: Api) -> None:
     created = await api("PUT", f"{leases}/l", body)
     assert created.status == 201
     blind = await api("PUT", f"{leases}/l", body)
-    assert (blind.status, blind.body["message"]) == (
-        422,
-        (
-            'leases.coordination.k8s.io "l" is invalid: metadata.resourceVersion: '
-            "Invalid value: 0: must be specified for an update"
-        ),
-    )
+    why = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
+    told(blind, 422, f'leases.coordination.k8s.io "l" is invalid: {why}')
     taken = created.body | {"spec": {"holderIdentity": "b"}}
     assert (await api("PUT", f"{leases}/l", taken)).status == 200
     late = await api("PUT", f"{leases}/l", taken)
@@ -90,15 +85,11 @@ async def test_leases(api: Api) -> None:
 async def test_marked_leases_are_listed_in_all_namespaces(api: Api) -> None:
     leases = api.at("coordination.k8s.io/v1", "leases")
     for name, labels in (("marked", {"kubestow.dev/scheduler-lease": "true"}), ("plain", {"team": "a"})):
-        made = await api(
-            "POST", leases, {"metadata": {"name": name, "labels": labels}, "spec": {"holderIdentity": "a"}}
-        )
-        assert made.status == 201
+        body = {"metadata": {"name": name, "labels": labels}, "spec": {"holderIdentity": "a"}}
+        assert (await api("POST", leases, body)).status == 201
     listed = "/apis/coordination.k8s.io/v1/leases?labelSelector=kubestow.dev%2Fscheduler-lease"
-    items = (await api("GET", listed)).body["items"]
-    assert [
-        item["metadata"]["name"] for item in items if item["metadata"]["namespace"] == made.metadata["namespace"]
-    ] == ["marked"]
+    found = [item["metadata"] for item in (await api("GET", listed)).body["items"]]
+    assert [each["name"] for each in found if each["namespace"] == api.ns] == ["marked"]
     assert (await api("GET", f"{listed}&limit=50")).status == 200
 
 
@@ -115,9 +106,8 @@ async def test_a_lease_as_leader_election_writes_it(api: Api) -> None:
     made = await api("POST", leases, body)
     assert (made.status, made.body["spec"]) == (201, spec)
     details = {"name": "l", "group": "coordination.k8s.io", "kind": "leases"}
-    refusal(
-        await api("POST", leases, body), 409, "AlreadyExists", 'leases.coordination.k8s.io "l" already exists', details
-    )
+    again = await api("POST", leases, body)
+    refusal(again, 409, "AlreadyExists", 'leases.coordination.k8s.io "l" already exists', details)
     await api.merge(f"{leases}/l", {"metadata": {"labels": {"x": "y"}}})
     seen = await api("GET", f"{leases}/l")
 
@@ -125,52 +115,30 @@ async def test_a_lease_as_leader_election_writes_it(api: Api) -> None:
     precondition: Object = {name: seen.metadata[name] for name in ("uid", "resourceVersion")}
     changed = await api.merge(f"{leases}/l", {"metadata": precondition, "spec": free})
     assert (changed.status, changed.body["spec"], changed.metadata["labels"]) == (200, spec | free, {"x": "y"})
-    message = (
-        'Operation cannot be fulfilled on leases.coordination.k8s.io "l": the object has been modified; '
-        "please apply your changes to the latest version and try again"
-    )
-    refusal(await api.merge(f"{leases}/l", {"metadata": precondition, "spec": spec}), 409, "Conflict", message, details)
+    late = await api.merge(f"{leases}/l", {"metadata": precondition, "spec": spec})
+    modified(late, "leases", "l", "coordination.k8s.io")
 
     await api("DELETE", f"{leases}/l")
-    gone = 'leases.coordination.k8s.io "l" not found'
-    refusal(await api.merge(f"{leases}/l", {"metadata": precondition, "spec": spec}), 404, "NotFound", gone, details)
-    refusal(await api("GET", f"{leases}/l"), 404, "NotFound", gone, details)
+    for gone in (
+        await api.merge(f"{leases}/l", {"metadata": precondition, "spec": spec}),
+        await api("GET", f"{leases}/l"),
+    ):
+        missing(gone, "leases", "l", "coordination.k8s.io")
     again = await api("POST", leases, body)
     late = await api.merge(f"{leases}/l", {"metadata": precondition, "spec": free})
     assert (again.status, late.status) == (201, 409)
     nowhere = "/apis/coordination.k8s.io/v1/namespaces/nowhere/leases"
-    refusal(
-        await api("POST", nowhere, body),
-        404,
-        "NotFound",
-        'namespaces "nowhere" not found',
-        {"name": "nowhere", "kind": "namespaces"},
-    )
+    missing(await api("POST", nowhere, body), "namespaces", "nowhere")
 
 
 async def test_events_have_two_faces(api: Api) -> None:
     new, old = api.at("events.k8s.io/v1", "events"), api.at("v1", "events")
     regarding = {"kind": "Pod", "name": "a", "namespace": api.ns}
-    event: Object = {
-        "metadata": {"name": "e"},
-        "eventTime": "2026-01-01T00:00:00.000000Z",
-        "reportingController": "kubestow",
-        "reportingInstance": "x",
-        "action": "Scheduling",
-        "reason": "FailedScheduling",
-        "regarding": regarding,
-        "note": "n",
-        "type": "Warning",
-    }
+    event = new_event("e", "2026-01-01T00:00:00.000000Z", regarding)
     assert (await api("POST", new, event)).status == 201
     core = (await api("GET", f"{old}/e")).body
-    assert (core["apiVersion"], core["kind"], core["message"], core["involvedObject"]) == (
-        "v1",
-        "Event",
-        "n",
-        regarding,
-    )
-    assert core["reportingComponent"] == "kubestow"
+    assert (core["apiVersion"], core["kind"], core["message"]) == ("v1", "Event", "n")
+    assert (core["involvedObject"], core["reportingComponent"]) == (regarding, "kubestow")
     series = {"count": 2, "lastObservedTime": "2026-01-01T00:00:01.000000Z"}
     assert (await api.patch(f"{new}/e", {"series": series})).body["series"] == series
     dotted = await api("POST", new, event | {"metadata": {"generateName": "e."}})
@@ -241,22 +209,17 @@ async def test_a_finished_pod_goes_at_once(api: Api) -> None:
 async def test_deletion_has_preconditions(api: Api) -> None:
     metadata = (await api.pod("a")).metadata
     details = {"name": "a", "kind": "Pod"}
-    refusal(
-        await api("DELETE", f"{api.pods}/a", {"preconditions": {"uid": "u"}}),
-        409,
-        "Conflict",
-        'Operation cannot be fulfilled on Pod "a": the UID in the precondition (u) does not match the UID in record '
-        f"({metadata['uid']}). The object might have been deleted and then recreated",
-        details,
+    other = (
+        f"the UID in the precondition (u) does not match the UID in record ({metadata['uid']}). "
+        "The object might have been deleted and then recreated"
     )
-    refusal(
-        await api("DELETE", f"{api.pods}/a", {"preconditions": {"resourceVersion": "1"}}),
-        409,
-        "Conflict",
-        'Operation cannot be fulfilled on Pod "a": the ResourceVersion in the precondition (1) does not match the '
-        f"ResourceVersion in record ({metadata['resourceVersion']}). The object might have been modified",
-        details,
+    late = (
+        "the ResourceVersion in the precondition (1) does not match the ResourceVersion in record "
+        f"({metadata['resourceVersion']}). The object might have been modified"
     )
+    for precondition, why in (({"uid": "u"}, other), ({"resourceVersion": "1"}, late)):
+        refused = await api("DELETE", f"{api.pods}/a", {"preconditions": precondition})
+        refusal(refused, 409, "Conflict", f'Operation cannot be fulfilled on Pod "a": {why}', details)
     right = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
     assert (await api("DELETE", f"{api.pods}/a", {"preconditions": right})).status == 200
 

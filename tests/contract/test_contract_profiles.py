@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from simulator.apiserver import LIKE_1_36_WITH_OURS, ApiServer
-from tests.contract.conftest import PATIENCE_S, STRATEGIC, Api, Object, refusal
+from tests.contract.conftest import PATIENCE_S, STRATEGIC, Api, Object, modified
 from tests.e2e.controlplane.harness import ControlPlane
 
 CRD = Path(__file__).parents[2] / "deploy/helm/files/schedulerprofiles-crd.yaml"
@@ -90,10 +90,7 @@ async def test_a_status_is_refused_once_anything_was_written(api: Api) -> None:
     await api.merge(path, {"spec": {"percentageOfNodesToScore": 7}})
     before = {"uid": seen["uid"], "resourceVersion": seen["resourceVersion"]}
     late = await api.merge(f"{path}/status", {"metadata": before, "status": {"changes": "late"}})
-    why = "the object has been modified; please apply your changes to the latest version and try again"
-    message = f'Operation cannot be fulfilled on schedulerprofiles.kubestow.dev "kubestow": {why}'
-    details = {"name": "kubestow", "group": "kubestow.dev", "kind": "schedulerprofiles"}
-    refusal(late, 409, "Conflict", message, details)
+    modified(late, "schedulerprofiles", "kubestow", "kubestow.dev")
     gone = await api.merge(f"{PROFILES}/other/status", {"status": {"changes": "late"}})
     assert (gone.status, gone.body["reason"]) == (404, "NotFound")
 

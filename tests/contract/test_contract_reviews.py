@@ -12,8 +12,8 @@ import aiohttp
 import pytest
 
 from simulator.apiserver import ApiServer
-from tests.contract.conftest import PATIENCE_S, Api, Object, refusal
-from tests.contract.test_contract_access import RBAC, ensure
+from tests.contract.conftest import PATIENCE_S, Api, Object, missing
+from tests.contract.test_contract_access import ensure, grant
 from tests.e2e.controlplane.harness import ControlPlane
 
 TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
@@ -57,11 +57,8 @@ async def place(plane: ControlPlane | None) -> AsyncIterator[Place]:
         accounts = "/api/v1/namespaces/default/serviceaccounts"
         await ensure(http, accounts, {"metadata": {"name": "scraper"}})
         rules = [{"nonResourceURLs": ["/metrics", "/debug/*"], "verbs": ["get"]}]
-        await ensure(http, f"{RBAC}/clusterroles", {"metadata": {"name": "scraper"}, "rules": rules})
-        role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "scraper"}
         subject = {"kind": "ServiceAccount", "name": "scraper", "namespace": "default"}
-        binding: Object = {"metadata": {"name": "scraper"}, "roleRef": role, "subjects": [subject]}
-        await ensure(http, f"{RBAC}/clusterrolebindings", binding)
+        await grant(http, "scraper", subject, rules)
         async with http.post(f"{accounts}/scraper/token", json={"spec": {"expirationSeconds": 3600}}) as answer:
             found = Place(http, (await answer.json())["status"]["token"])
         deadline = time.monotonic() + PATIENCE_S
@@ -127,13 +124,7 @@ async def test_access_by_verb_and_path(plane: ControlPlane | None, verb: str, pa
 
 async def test_a_configmap(api: Api) -> None:
     path, name = api.at("v1", "configmaps"), "extension-apiserver-authentication"
-    refusal(
-        await api("GET", f"{path}/{name}"),
-        404,
-        "NotFound",
-        f'configmaps "{name}" not found',
-        {"name": name, "kind": "configmaps"},
-    )
+    missing(await api("GET", f"{path}/{name}"), "configmaps", name)
     created = await api("POST", path, {"metadata": {"name": name}, "data": {"client-ca-file": "PEM"}})
     assert created.status == 201
     read = (await api("GET", f"{path}/{name}")).body

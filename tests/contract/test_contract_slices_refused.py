@@ -16,7 +16,7 @@ from tests.contract.devicespecs import (
     present,
     shared,
 )
-from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, VALUE, Row, wrong
+from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, VALUE, Row, too_many, within, wrong
 
 NODES = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 DEVICE_NODES = (
@@ -150,43 +150,14 @@ BAD_SLICES = [
         ],
         id="counter sets",
     ),
-    wrong(
-        "too many counter sets",
-        {"sharedCounters": [SET] * 9},
-        "sharedCounters",
-        "Too many: 9: must have at most 8 items",
-    ),
-    pytest.param(
-        device(consumesCounters=[{"counters": ONE_COUNTER}, {"counterSet": "c", "counters": {}}]),
-        [
-            ("devices[0].consumesCounters[0].counterSet", REQUIRED),
-            ("devices[0].consumesCounters[1].counters", REQUIRED),
-        ],
-        id="consumption of nothing",
-    ),
-    wrong(
-        "consumption twice",
-        device(consumesCounters=[{"counterSet": "c", "counters": ONE_COUNTER}] * 2),
-        "devices[0].consumesCounters[1]",
-        'Duplicate value: "c"',
-    ),
-    wrong(
-        "too much consumption",
-        device(consumesCounters=[{"counterSet": "c", "counters": ONE_COUNTER}] * 3),
-        "devices[0].consumesCounters",
-        "Too many: 3: must have at most 2 items",
-    ),
-    wrong(
-        "too many devices",
-        {"devices": [{"name": f"d{i}"} for i in range(129)]},
-        "devices",
-        "Too many: 129: must have at most 128 items",
-    ),
-    wrong(
+    too_many("too many counter sets", {"sharedCounters": [SET] * 9}, "sharedCounters", 9, 8),
+    too_many("too many devices", {"devices": [{"name": f"d{i}"} for i in range(129)]}, "devices", 129, 128),
+    too_many(
         "too many devices with taints",
         {"devices": [{"name": f"d{i}", "taints": [TAINT]} for i in range(65)]},
         "devices",
-        "Too many: 65: must have at most 64 items",
+        65,
+        64,
     ),
     pytest.param(
         {"devices": [{"name": "D"}, {"name": "D"}]},
@@ -197,140 +168,144 @@ BAD_SLICES = [
         ],
         id="devices' names",
     ),
-    wrong(
-        "an attribute without a value",
-        device(attributes={"a": {}}),
-        "devices[0].attributes[a]",
-        'Invalid value: "": exactly one value must be specified',
-    ),
-    wrong(
-        "a long attribute",
-        device(attributes={"a": {"string": "s" * 65}}),
-        "devices[0].attributes[a].string",
-        "Too long: may not be more than 64 bytes",
-    ),
-    wrong(
-        "a version that is none",
-        device(attributes={"a": {"version": "1.2"}}),
-        "devices[0].attributes[a].version",
-        'Invalid value: "1.2": must be a string compatible with semver.org spec 2.0.0',
-    ),
-    wrong(
-        "an attribute's name",
-        device(attributes={"a-b": {"int": 1}}),
-        "devices[0].attributes",
-        f'Invalid value: "a-b": {IDENTIFIER}',
-    ),
-    wrong(
-        "an attribute of no domain",
-        device(attributes={"/b": {"int": 1}}),
-        "devices[0].attributes",
-        'Invalid value: "": the domain must not be empty',
-    ),
-    wrong(
-        "an attribute of no name",
-        device(attributes={"a.b/": {"int": 1}}),
-        "devices[0].attributes",
-        'Invalid value: "": the name must not be empty',
-    ),
-    wrong(
-        "an attribute's long name",
-        device(attributes={"a" * 33: {"int": 1}}),
-        "devices[0].attributes",
-        "Too long: may not be more than 32 bytes",
-    ),
-    wrong(
-        "too many attributes and capacities",
-        device(attributes={f"a{i}": {"int": i} for i in range(32)}, capacity={"m": {"value": "1"}}),
+    *within(
         "devices[0]",
-        "Invalid value: 33: the total number of attributes and capacities must not exceed 32",
+        pytest.param(
+            device(consumesCounters=[{"counters": ONE_COUNTER}, {"counterSet": "c", "counters": {}}]),
+            [(".consumesCounters[0].counterSet", REQUIRED), (".consumesCounters[1].counters", REQUIRED)],
+            id="consumption of nothing",
+        ),
+        wrong(
+            "consumption twice",
+            device(consumesCounters=[{"counterSet": "c", "counters": ONE_COUNTER}] * 2),
+            ".consumesCounters[1]",
+            'Duplicate value: "c"',
+        ),
+        too_many(
+            "too much consumption",
+            device(consumesCounters=[{"counterSet": "c", "counters": ONE_COUNTER}] * 3),
+            ".consumesCounters",
+            3,
+            2,
+        ),
+        wrong(
+            "an attribute without a value",
+            device(attributes={"a": {}}),
+            ".attributes[a]",
+            'Invalid value: "": exactly one value must be specified',
+        ),
+        wrong(
+            "a long attribute",
+            device(attributes={"a": {"string": "s" * 65}}),
+            ".attributes[a].string",
+            "Too long: may not be more than 64 bytes",
+        ),
+        wrong(
+            "a version that is none",
+            device(attributes={"a": {"version": "1.2"}}),
+            ".attributes[a].version",
+            'Invalid value: "1.2": must be a string compatible with semver.org spec 2.0.0',
+        ),
+        wrong(
+            "an attribute's name",
+            device(attributes={"a-b": {"int": 1}}),
+            ".attributes",
+            f'Invalid value: "a-b": {IDENTIFIER}',
+        ),
+        wrong(
+            "an attribute of no domain",
+            device(attributes={"/b": {"int": 1}}),
+            ".attributes",
+            'Invalid value: "": the domain must not be empty',
+        ),
+        wrong(
+            "an attribute of no name",
+            device(attributes={"a.b/": {"int": 1}}),
+            ".attributes",
+            'Invalid value: "": the name must not be empty',
+        ),
+        wrong(
+            "an attribute's long name",
+            device(attributes={"a" * 33: {"int": 1}}),
+            ".attributes",
+            "Too long: may not be more than 32 bytes",
+        ),
+        wrong(
+            "too many attributes and capacities",
+            device(attributes={f"a{i}": {"int": i} for i in range(32)}, capacity={"m": {"value": "1"}}),
+            "",
+            "Invalid value: 33: the total number of attributes and capacities must not exceed 32",
+        ),
+        pytest.param(
+            device(taints=[{"key": "", "value": "a b"}, TAINT | {"effect": "X"}]),
+            [
+                (".taints[0].key", 'Invalid value: "": name part must be non-empty'),
+                (".taints[0].key", f'Invalid value: "": {KEY}'),
+                (".taints[0].value", f'Invalid value: "a b": {VALUE}'),
+                (".taints[0].effect", REQUIRED),
+                (".taints[1].effect", NO_EFFECT),
+            ],
+            id=".taints",
+        ),
+        too_many("too many taints", device(taints=[TAINT] * 17), ".taints", 17, 16),
+        wrong(
+            "only failures",
+            device(bindingFailureConditions=["a"]),
+            ".bindingConditions",
+            "Invalid value: null: bindingConditions are required to use bindingFailureConditions",
+        ),
+        wrong(
+            "portions for one user",
+            device(capacity={"m": {"value": "1", "requestPolicy": {"default": "1"}}}),
+            ".capacity[m].requestPolicy",
+            "Forbidden: allowMultipleAllocations must be true",
+        ),
     ),
-    pytest.param(
-        device(taints=[{"key": "", "value": "a b"}, TAINT | {"effect": "X"}]),
-        [
-            ("devices[0].taints[0].key", 'Invalid value: "": name part must be non-empty'),
-            ("devices[0].taints[0].key", f'Invalid value: "": {KEY}'),
-            ("devices[0].taints[0].value", f'Invalid value: "a b": {VALUE}'),
-            ("devices[0].taints[0].effect", REQUIRED),
-            ("devices[0].taints[1].effect", NO_EFFECT),
-        ],
-        id="taints",
-    ),
-    wrong(
-        "too many taints", device(taints=[TAINT] * 17), "devices[0].taints", "Too many: 17: must have at most 16 items"
-    ),
-    wrong(
-        "only failures",
-        device(bindingFailureConditions=["a"]),
-        "devices[0].bindingConditions",
-        "Invalid value: null: bindingConditions are required to use bindingFailureConditions",
-    ),
-    wrong(
-        "portions for one user",
-        device(capacity={"m": {"value": "1", "requestPolicy": {"default": "1"}}}),
+    *within(
         "devices[0].capacity[m].requestPolicy",
-        "Forbidden: allowMultipleAllocations must be true",
-    ),
-    wrong(
-        "two policies",
-        shared(default="1", validRange={"min": "1"}, validValues=["1"]),
-        "devices[0].capacity[m].requestPolicy",
-        'Forbidden: exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time',
-    ),
-    wrong(
-        "portions without a default",
-        shared(validValues=["1"]),
-        "devices[0].capacity[m].requestPolicy.default",
-        "Required value: required when validValues is defined",
-    ),
-    wrong(
-        "a range without a default",
-        shared(validRange={"min": "1"}),
-        "devices[0].capacity[m].requestPolicy.default",
-        "Required value: required when validRange is defined",
-    ),
-    pytest.param(
-        shared(default="3", validValues=["2", "1", "11"]),
-        [
-            (
-                "devices[0].capacity[m].requestPolicy.validValues[1]",
-                'Invalid value: "1": values must be sorted in ascending order',
-            ),
-            (
-                "devices[0].capacity[m].requestPolicy.validValues[2]",
-                'Invalid value: "11": option is larger than capacity value: 10',
-            ),
-            (
-                "devices[0].capacity[m].requestPolicy.validValues",
-                'Invalid value: "3": default value is not valid according to the requestPolicy',
-            ),
-        ],
-        id="portions",
-    ),
-    wrong(
-        "a range without a beginning",
-        shared(default="1", validRange={"max": "9"}),
-        "devices[0].capacity[m].requestPolicy.validRange.min",
-        "Required value: required when validRange is defined",
-    ),
-    pytest.param(
-        shared(default="1", validRange={"min": "2", "max": "11", "step": "9"}),
-        [
-            ("devices[0].capacity[m].requestPolicy.validRange.min", 'Invalid value: "1": default is less than min: 2'),
-            (
-                "devices[0].capacity[m].requestPolicy.validRange.max",
-                'Invalid value: "11": max is larger than capacity value: 10',
-            ),
-            (
-                "devices[0].capacity[m].requestPolicy.validRange.step",
-                'Invalid value: "9": one step 11 is larger than capacity value: 10',
-            ),
-            (
-                "devices[0].capacity[m].requestPolicy.validRange.step",
-                'Invalid value: "1": value is not a multiple of a given step (9) from (2)',
-            ),
-        ],
-        id="a range",
+        wrong(
+            "two policies",
+            shared(default="1", validRange={"min": "1"}, validValues=["1"]),
+            "",
+            'Forbidden: exactly one policy can be specified, cannot specify "validValues" and "validRange" at the same time',
+        ),
+        wrong(
+            "portions without a default",
+            shared(validValues=["1"]),
+            ".default",
+            "Required value: required when validValues is defined",
+        ),
+        wrong(
+            "a range without a default",
+            shared(validRange={"min": "1"}),
+            ".default",
+            "Required value: required when validRange is defined",
+        ),
+        pytest.param(
+            shared(default="3", validValues=["2", "1", "11"]),
+            [
+                (".validValues[1]", 'Invalid value: "1": values must be sorted in ascending order'),
+                (".validValues[2]", 'Invalid value: "11": option is larger than capacity value: 10'),
+                (".validValues", 'Invalid value: "3": default value is not valid according to the requestPolicy'),
+            ],
+            id="portions",
+        ),
+        wrong(
+            "a range without a beginning",
+            shared(default="1", validRange={"max": "9"}),
+            ".validRange.min",
+            "Required value: required when validRange is defined",
+        ),
+        pytest.param(
+            shared(default="1", validRange={"min": "2", "max": "11", "step": "9"}),
+            [
+                (".validRange.min", 'Invalid value: "1": default is less than min: 2'),
+                (".validRange.max", 'Invalid value: "11": max is larger than capacity value: 10'),
+                (".validRange.step", 'Invalid value: "9": one step 11 is larger than capacity value: 10'),
+                (".validRange.step", 'Invalid value: "1": value is not a multiple of a given step (9) from (2)'),
+            ],
+            id="a range",
+        ),
     ),
 ]
 

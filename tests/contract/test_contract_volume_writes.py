@@ -5,12 +5,11 @@ import pytest
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
 from scheduler.core.errors import Conflict, NotFound
 from scheduler.kube.writes.api_writer import ApiWriter
-from tests.contract.conftest import Answer, Api, Object
+from tests.contract.conftest import Answer, Api, Object, modified, told
 
 VOLUMES = "/api/v1/persistentvolumes"
 SELECTED = "volume.kubernetes.io/selected-node"
 MARK = "pv.kubernetes.io/bound-by-controller"
-LATER = "please apply your changes to the latest version and try again"
 
 
 async def volume(api: Api, name: str = "") -> Answer:
@@ -51,12 +50,6 @@ def selection(claim: Answer, node: str | None) -> Object:
     return {"metadata": as_seen(claim, annotations={SELECTED: node})}
 
 
-def conflict(answer: Answer, kind: str, name: str) -> None:
-    assert (answer.status, answer.body["reason"]) == (409, "Conflict"), answer.body
-    why = "the object has been modified; " + LATER
-    assert answer.body["message"] == f'Operation cannot be fulfilled on {kind} "{name}": {why}'
-
-
 async def test_a_volume_is_prebound(api: Api) -> None:
     before, wanting = await volume(api), await claim(api)
     patch = prebinding(before, wanting)
@@ -86,7 +79,7 @@ async def test_a_patch_from_an_old_version_is_refused(api: Api, kind: str) -> No
     path = f"{VOLUMES}/v-{api.ns}" if is_volume else f"{api.at('v1', kind)}/c"
     await api.merge(path, {"metadata": {"labels": {"new": "1"}}})
     answer = await api.merge(path, prebinding(own, wanting) if is_volume else selection(wanting, "n1"))
-    conflict(answer, kind, path.rpartition("/")[2])
+    modified(answer, kind, path.rpartition("/")[2])
 
 
 @pytest.mark.parametrize("kind", ["persistentvolumes", "persistentvolumeclaims"])
@@ -99,7 +92,7 @@ async def test_a_patch_for_a_namesake_is_refused(api: Api, kind: str) -> None:
     await _gone(api, path)
     now = await (volume(api) if is_volume else claim(api))
     patch = prebinding(own, wanting) if is_volume else selection(wanting, "n1")
-    conflict(await api.merge(path, patch), kind, path.rpartition("/")[2])
+    modified(await api.merge(path, patch), kind, path.rpartition("/")[2])
     patch["metadata"]["resourceVersion"] = now.metadata["resourceVersion"]
     answer = await api.merge(path, patch)
     assert answer.status in {409, 422}, answer.body
@@ -110,7 +103,7 @@ async def test_a_patch_for_a_namesake_is_refused(api: Api, kind: str) -> None:
 async def test_a_patch_of_nothing(api: Api, kind: str) -> None:
     path = f"{VOLUMES}/missing-{api.ns}" if kind == "persistentvolumes" else f"{api.at('v1', kind)}/missing"
     answer = await api.merge(path, {"metadata": {"uid": "u", "resourceVersion": "1"}})
-    assert (answer.status, answer.body["message"]) == (404, f'{kind} "{path.rpartition("/")[2]}" not found')
+    told(answer, 404, f'{kind} "{path.rpartition("/")[2]}" not found')
 
 
 async def _gone(api: Api, path: str) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import Api
+from tests.contract.words import WATCH_LIST
 
 ZEROS: list[tuple[str, str, dict[str, Any]]] = [
     ("v1", "nodes", {"spec": {}, "status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": dict.fromkeys(("machineID", "systemUUID", "bootID", "kernelVersion", "osImage", "containerRuntimeVersion", "kubeletVersion", "kubeProxyVersion", "operatingSystem", "architecture"), "")}}),
@@ -30,7 +31,6 @@ ZEROS: list[tuple[str, str, dict[str, Any]]] = [
     ("events.k8s.io/v1", "events", {"eventTime": None, "regarding": {}, "deprecatedSource": {}, "deprecatedFirstTimestamp": None, "deprecatedLastTimestamp": None}),
     ("scheduling.k8s.io/v1", "priorityclasses", {"value": 0}),
 ]  # fmt: skip
-WATCH_LIST = {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan", "allowWatchBookmarks": "true"}
 
 
 async def test_a_watch_resumes_after_its_version(api: Api) -> None:
@@ -40,13 +40,7 @@ async def test_a_watch_resumes_after_its_version(api: Api) -> None:
     await api("POST", f"{api.pods}/a/binding", {"metadata": {"name": "a"}, "target": {"name": "n"}})
     await api("DELETE", f"{api.pods}/a?gracePeriodSeconds=0")
     async with api.watch(api.pods, resourceVersion=str(rv)) as events:
-        assert await events.take(5) == [
-            ("ADDED", "a"),
-            ("MODIFIED", "a"),
-            ("MODIFIED", "a"),
-            ("MODIFIED", "a"),
-            ("DELETED", "a"),
-        ]
+        assert await events.take(5) == [("ADDED", "a"), *[("MODIFIED", "a")] * 3, ("DELETED", "a")]
         created, labelled, bound, marked, gone = (event["object"] for event in events.seen)
     assert (created["kind"], created["apiVersion"]) == ("Pod", "v1")
     assert labelled["metadata"]["labels"] == {"x": "y"}
@@ -146,13 +140,8 @@ async def test_initial_events_end_with_a_bookmark(api: Api) -> None:
         bookmark = events.seen[1]["object"]
         assert bookmark["metadata"]["annotations"] == {"k8s.io/initial-events-end": "true"}
         assert int(bookmark["metadata"]["resourceVersion"]) >= rv
-        assert bookmark == {
-            "kind": "Pod",
-            "apiVersion": "v1",
-            "metadata": bookmark["metadata"],
-            "spec": {"containers": None},
-            "status": {},
-        }
+        zero = {"kind": "Pod", "apiVersion": "v1", "spec": {"containers": None}, "status": {}}
+        assert bookmark == zero | {"metadata": bookmark["metadata"]}
         await api.pod("c", labels={"x": "y"})
         assert await events.take(1) == [("ADDED", "c")]
 
@@ -206,10 +195,6 @@ async def test_a_version_that_is_forgotten_ends_the_watch(api: Api) -> None:
         assert error["type"] == "ERROR"
         status = error["object"]
         assert status["message"].startswith(f"too old resource version: {rv} (")
-        assert (status["kind"], status["status"], status["reason"], status["code"]) == (
-            "Status",
-            "Failure",
-            "Expired",
-            410,
-        )
+        assert (status["kind"], status["status"]) == ("Status", "Failure")
+        assert (status["reason"], status["code"]) == ("Expired", 410)
         assert await events.end() == b""

@@ -16,6 +16,7 @@ import pytest
 
 from simulator.apiserver import ApiServer
 from tests.contract.conftest import KNOWN, MERGE, STRATEGIC, Api, Object
+from tests.contract.words import condition
 from tests.e2e.controlplane.build import MINOR
 from tests.e2e.controlplane.harness import ControlPlane
 
@@ -105,15 +106,13 @@ def steps(rng: random.Random) -> Iterator[Step]:
             content = rng.choice([MERGE, STRATEGIC])
             body = _changes(rng) if kind == "patch" else {"status": _status(rng)}
             metadata = _metadata(rng, name, is_strategic=content == STRATEGIC)
-            yield Step(
-                "PATCH", f"/{name}" + ("/status" if kind == "status" else ""), body | {"metadata": metadata}, content
-            )
+            path = f"/{name}/status" if kind == "status" else f"/{name}"
+            yield Step("PATCH", path, body | {"metadata": metadata}, content)
         elif kind == "delete":
             yield Step("DELETE", f"/{name}", rng.choice([None, *_delete_options(name)]))
         elif kind == "bind":
-            metadata = {"name": name} | rng.choice(
-                [{}, {"uid": f"uid-of:{name}"}, {"uid": "other"}, _version(rng, name)]
-            )
+            wanted: list[Object] = [{}, {"uid": f"uid-of:{name}"}, {"uid": "other"}, _version(rng, name)]
+            metadata = {"name": name} | rng.choice(wanted)
             yield Step("POST", f"/{name}/binding", {"metadata": metadata, "target": {"kind": "Node", "name": "n"}})
         else:
             yield Step("GET", f"/{name}")
@@ -224,14 +223,7 @@ def _claim_status(rng: random.Random, *, is_strategic: bool) -> Object:
         if is_strategic and rng.random() < 0.5:
             status["reservedFor"] = [{"$patch": "delete", "uid": rng.choice(["u0", "u1"])}]
     if rng.random() < 0.4:
-        since = "2026-01-01T00:00:00Z"
-        told = {
-            "type": "R",
-            "status": rng.choice(["True", "X"]),
-            "reason": "R",
-            "message": "",
-            "lastTransitionTime": since,
-        }
+        told = condition("R") | {"status": rng.choice(["True", "X"])}
         entries = [each | rng.choice([{}, {"conditions": [told]}]) for each in rng.sample(devices, rng.randint(1, 2))]
         status["devices"] = rng.choice([None, entries, entries])
     return status
