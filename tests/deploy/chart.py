@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from tests.deploy import tools
+from tests.deploy.commands import ended
 
 CHART = Path(__file__).parents[2] / "deploy" / "helm"
 NAMESPACE = "stow"
@@ -73,14 +74,7 @@ def run(helm: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
     """Without a cluster, repositories and plugins of the user."""
     with tempfile.TemporaryDirectory() as home:
         places = dict.fromkeys(("HOME", "HELM_CACHE_HOME", "HELM_CONFIG_HOME", "HELM_DATA_HOME"), home)
-        return subprocess.run(
-            [helm, *arguments],
-            env={**places, "KUBECONFIG": f"{home}/none"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        return ended([helm, *arguments], env={**places, "KUBECONFIG": f"{home}/none"})
 
 
 class Rendered:

@@ -14,6 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.deploy.commands import ended
+
 _TOOLS = ("unshare", "mount", "chroot", "env", "sh")
 MOUNTS = ("dev", "proc")
 _ENTER = """
@@ -66,7 +68,7 @@ class Confined:
         ]
 
     def run(self, program: Sequence[str]) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(self.command(program), env=self.environ, capture_output=True, text=True, check=False)
+        return ended(self.command(program), env=self.environ)
 
     @property
     def environ(self) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Tools as fixtures: a test whose tool is missing is skipped, or fails if `E2E=required`."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -26,44 +26,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 pytest.exit(str(why), returncode=1)
 
 
-@pytest.fixture(scope="session")
-def helm() -> Path:
-    return tools.or_skip(tools.helm)
+def _fixture(tool: Callable[[], Path]) -> Callable[[], Path]:
+    """Return a fixture of the tool's name."""
+
+    @pytest.fixture(scope="session", name=tool.__name__)
+    def made() -> Path:
+        return tools.or_skip(tool)
+
+    return made
 
 
-@pytest.fixture(scope="session")
-def helm3() -> Path:
-    return tools.or_skip(tools.helm3)
-
-
-@pytest.fixture(scope="session")
-def kubeconform() -> Path:
-    return tools.or_skip(tools.kubeconform)
-
-
-@pytest.fixture(scope="session")
-def actionlint() -> Path:
-    return tools.or_skip(tools.actionlint)
-
-
-@pytest.fixture(scope="session")
-def release_environment() -> Path:
-    return tools.or_skip(tools.release_environment)
-
-
-@pytest.fixture(scope="session")
-def renovate_schema() -> Path:
-    return tools.or_skip(tools.renovate_schema)
-
-
-@pytest.fixture(scope="session")
-def promtool() -> Path:
-    return tools.or_skip(tools.promtool)
-
-
-@pytest.fixture(scope="session")
-def prometheus() -> Path:
-    return tools.or_skip(tools.prometheus)
+helm, helm3, kubeconform, actionlint = map(_fixture, (tools.helm, tools.helm3, tools.kubeconform, tools.actionlint))
+release_environment, renovate_schema = map(_fixture, (tools.release_environment, tools.renovate_schema))
+promtool, prometheus = map(_fixture, (tools.promtool, tools.prometheus))
 
 
 @pytest.fixture(scope="session")

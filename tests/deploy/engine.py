@@ -17,10 +17,10 @@ from typing import Any
 
 import msgspec
 
+from tests.deploy.commands import ROOT, ended
 from tests.deploy.tools import cached, ran
 from tests.e2e.controlplane.build import Unavailable
 
-ROOT = Path(__file__).parents[2]
 BASE = "localhost/python"
 IMAGE = "localhost/kubestow:1.2.3"
 SUITE = "bookworm"
@@ -72,27 +72,13 @@ class Podman:
 
     def run(self, *arguments: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """Run one command of podman to its end."""
-        ended = subprocess.run(
-            ["podman", *arguments],
-            env=self.environ,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert not check or ended.returncode == 0, f"podman {' '.join(arguments)}\n{ended.stderr}"
-        return ended
+        done = ended(["podman", *arguments], env=self.environ)
+        assert not check or done.returncode == 0, f"podman {' '.join(arguments)}\n{done.stderr}"
+        return done
 
     def build(self) -> None:
         """Build the image as `make image` does, from the base image of the tests."""
-        made = subprocess.run(
-            [str(ROOT / "deploy/image/make.sh"), IMAGE],
-            env={**self.environ, "PYTHON_IMAGE": BASE},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        made = ended([ROOT / "deploy/image/make.sh", IMAGE], env={**self.environ, "PYTHON_IMAGE": BASE})
         assert made.returncode == 0, f"{made.stdout[-4000:]}\n{made.stderr[-4000:]}"
 
     def inspect(self, image: str) -> dict[str, Any]:

@@ -24,7 +24,18 @@ def only(*names: str) -> Json:
     return off("*") | on("PrioritySort", "DefaultBinder", *names)
 
 
+def spreading(*constraints: Json) -> Json:
+    """A profile with these default constraints of its own."""
+    args = {"defaultingType": "List", "defaultConstraints": list(constraints)}
+    profile = {"schedulerName": "stow", "pluginConfig": [{"name": "PodTopologySpread", "args": args}]}
+    return {"config": {"profiles": [profile]}}
+
+
+ZONES: Json = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
 VOLUMES = ("VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits")
+
+CONTROL_PLANE = {"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}
+ON_IT = {"matchExpressions": [CONTROL_PLANE]}
 
 FULL: Json = {
     "commonLabels": {"team": "storage"},
@@ -36,16 +47,8 @@ FULL: Json = {
     "serving": {"tls": {"secretName": "stow-tls"}},
     "rbac": {"extraRules": [{"apiGroups": ["example.com"], "resources": ["racks"], "verbs": ["list", "watch"]}]},
     "serviceAccount": {"name": "stower", "annotations": {"example.com/owner": "storage"}},
-    "tolerations": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}],
-    "affinity": {
-        "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [
-                    {"matchExpressions": [{"key": "node-role.kubernetes.io/control-plane", "operator": "Exists"}]}
-                ]
-            }
-        }
-    },
+    "tolerations": [CONTROL_PLANE],
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [ON_IT]}}},
     "priorityClassName": "system-cluster-critical",
     "podAnnotations": {"example.com/a": "b"},
     "podLabels": {"example.com/c": "d"},
@@ -70,9 +73,9 @@ FULL: Json = {
     "admissionPolicy": {"enabled": True, "objectSelector": {"matchLabels": {"stow": "yes"}}},
     "guardPolicy": {
         "enabled": True,
+        "maxVictimPriority": 1000,
         "bindNamespaces": ["shop"],
         "evictNamespaces": ["shop"],
-        "maxVictimPriority": 1000,
     },
     "extraArgs": ["--kube-api-qps=100"],
     "extraEnv": [{"name": "PYTHONMALLOC", "value": "malloc"}],
@@ -90,38 +93,8 @@ CONFIGURATIONS: Mapping[str, Json] = {
     "every PostFilter off": profiles({"postFilter": off("*")}),
     "volumes are judged and not bound": profiles({"preBind": off("VolumeBinding")}),
     "devices are judged and not written": profiles({"preBind": off("DynamicResources")}),
-    "no default constraints": {
-        "config": {
-            "profiles": [
-                {
-                    "schedulerName": "stow",
-                    "pluginConfig": [
-                        {"name": "PodTopologySpread", "args": {"defaultingType": "List", "defaultConstraints": []}}
-                    ],
-                }
-            ]
-        }
-    },
-    "default constraints of one's own": {
-        "config": {
-            "profiles": [
-                {
-                    "schedulerName": "stow",
-                    "pluginConfig": [
-                        {
-                            "name": "PodTopologySpread",
-                            "args": {
-                                "defaultingType": "List",
-                                "defaultConstraints": [
-                                    {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}
-                                ],
-                            },
-                        }
-                    ],
-                }
-            ]
-        }
-    },
+    "no default constraints": spreading(),
+    "default constraints of one's own": spreading(ZONES),
     "no affinity between pods": profiles({"multiPoint": off("InterPodAffinity")}),
     "nothing but a binder": profiles({"multiPoint": only()}),
     "zones only": profiles({"multiPoint": only("VolumeZone")}),

@@ -21,6 +21,14 @@ _DEADLINE_S = 60.0
 _CONFIG = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s", "evaluation_interval": "1s"}}
 
 
+def filled(expr: str, rate_interval: str) -> str:
+    """Return a query of the dashboard with its variables filled in."""
+    variables = {"$job": JOB, "$instance": ".+", "$profile": ".+", "$__rate_interval": rate_interval}
+    for name, value in variables.items():
+        expr = expr.replace(name, value)
+    return expr
+
+
 class Prometheus:
     def __init__(self, http: aiohttp.ClientSession, url: str, server: Server) -> None:
         self._http = http

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.deploy.monitored import Monitored, monitored
-from tests.deploy.prometheus import JOB, Prometheus, scraping
+from tests.deploy.prometheus import Prometheus, filled, scraping
 from tests.deploy.test_monitoring import PANELS, RULES
 
 RESULT: Final = Path(__file__).parents[2] / "docs" / "results" / "dashboard.json"
@@ -24,14 +24,7 @@ MINUTES: Final = 4
 ROUNDS: Final = 14
 """The cluster has devices for 15."""
 STEP_S: Final = 5
-_VARIABLES: Final = {"$job": JOB, "$instance": ".+", "$profile": ".+", "$__rate_interval": "30s"}
-
-
-def filled(expr: str) -> str:
-    """Return the query with the dashboard's variables filled in."""
-    for name, value in _VARIABLES.items():
-        expr = expr.replace(name, value)
-    return expr
+RATE_INTERVAL: Final = "30s"
 
 
 def legend(template: str, labels: dict[str, str]) -> str:
@@ -49,7 +42,7 @@ async def answers(server: Prometheus, start: float, end: float) -> dict[str, dic
     """Return query → series → points of all panels."""
     found: dict[str, dict[str, list[tuple[int, float]]]] = {}
     for target in (target for panel in PANELS for target in panel["targets"]):
-        result = await server.range(filled(target["expr"]), start, end, STEP_S)
+        result = await server.range(filled(target["expr"], RATE_INTERVAL), start, end, STEP_S)
         named = ((legend(target.get("legendFormat") or "", each["metric"]), points(each, start)) for each in result)
         found[target["expr"]] = {name: drawn for name, drawn in named if drawn}
     return found

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from tests.deploy import tools
+from tests.deploy.commands import ended
 
 Schema = dict[str, Any]
 
@@ -26,12 +27,12 @@ def location() -> str:
 
 def conforms(kubeconform: Path, manifests: str) -> "subprocess.CompletedProcess[str]":
     """The tool's result for all of them. `-schema-location` replaces the ones of the internet."""
-    command = [str(kubeconform), "-strict", "-summary", "-schema-location", location()]
-    command += [
+    flags = ["-strict", "-summary", "-schema-location", location()]
+    flags += [
         "-skip",
         "CustomResourceDefinition",
-    ]  # its schema refers to itself; the tests of the real API server apply it
-    return subprocess.run(command, input=manifests, capture_output=True, text=True, check=False)
+    ]  # its schema refers to itself; a real API server takes it in other tests
+    return ended([kubeconform, *flags], given=manifests)
 
 
 def _write(place: Path) -> None:

@@ -30,12 +30,3 @@ def test_every_value_has_a_row() -> None:
 
     missing = [path for path in leaves(given) if not any(path[:end] in rows for end in range(1, len(path) + 1))]
     assert missing == []
-
-
-def test_comments_and_defaults_are_read() -> None:
-    found = {row.key: row for row in values()}
-
-    assert found["drainTimeoutSeconds"].default == "`30`"
-    assert found["drainTimeoutSeconds"].text == "Seconds to wait for in-flight bindings and evictions on shutdown."
-    assert found["config"].default == "one profile named kubestow, with kube-scheduler's defaults"
-    assert "metrics.serviceMonitor" not in found

@@ -129,21 +129,20 @@ def test_an_operator_s_document_may_say_what_it_is() -> None:
     assert rendered({"config": head}).config == defaults().config
 
 
-def test_the_first_profile_is_the_one_that_is_tried() -> None:
-    values = profiles({}, {}) | {"admissionPolicy": {"enabled": True}}
-    chart = rendered(values)
+@pytest.mark.parametrize(
+    ("values", "chosen", "name"),
+    [
+        pytest.param(profiles({}, {}), {}, "stow-0", id="the first profile, which is also tried"),
+        pytest.param(profiles({}, {}), {"schedulerName": "stow-1"}, "stow-1", id="another profile"),
+        pytest.param({"config": {"profiles": None}}, {"schedulerName": "kubestow"}, "kubestow", id="no profile at all"),
+    ],
+)
+def test_the_profile_that_the_policy_names(values: Json, chosen: Json, name: str) -> None:
+    chart = rendered(values | {"admissionPolicy": {"enabled": True, **chosen}})
     (mutation,) = chart.one("MutatingAdmissionPolicy")["spec"]["mutations"]
 
-    assert chart.one("Pod")["spec"]["schedulerName"] == "stow-0"
-    assert 'schedulerName: "stow-0"' in mutation["applyConfiguration"]["expression"]
-
-
-def test_the_policy_may_name_another_profile() -> None:
-    for values, name in ((profiles({}, {}), "stow-1"), ({"config": {"profiles": None}}, "kubestow")):
-        chart = rendered(values | {"admissionPolicy": {"enabled": True, "schedulerName": name}})
-        (mutation,) = chart.one("MutatingAdmissionPolicy")["spec"]["mutations"]
-
-        assert f'schedulerName: "{name}"' in mutation["applyConfiguration"]["expression"]
+    assert f'schedulerName: "{name}"' in mutation["applyConfiguration"]["expression"]
+    assert chart.one("Pod")["spec"]["schedulerName"] == name.replace("stow-1", "stow-0")
 
 
 # -- monitoring and policies -----------------------------------------------------------------------------------------------

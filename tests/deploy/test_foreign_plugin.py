@@ -16,7 +16,9 @@ import pytest
 
 from scheduler.config import load
 from scheduler.config.types import KubeSchedulerProfile, PluginRef, PluginSet
+from simulator.builders.core import pod
 from tests.deploy import documents
+from tests.deploy.commands import ended
 from tests.integration.daemon import rig
 
 PAGE = documents.named("plugins.md")
@@ -46,16 +48,15 @@ def page(tmp_path: Path) -> Path:
 def kubestow(*arguments: str, site: Path, cwd: Path) -> subprocess.CompletedProcess[str]:
     """Run the command in a separate process, with the packages of `site` installed."""
     env = {**os.environ, "PYTHONPATH": str(site), "COLUMNS": "200"}
-    command = [sys.executable, "-m", "scheduler", *arguments]
-    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    return ended([sys.executable, "-m", "scheduler", *arguments], cwd=cwd, env=env)
 
 
 def test_it_is_found(site: Path, page: Path) -> None:
-    ended = kubestow("check-config", "config.yaml", site=site, cwd=page)
-    lines = [line.split() for line in ended.stdout.splitlines() if line.startswith("  ")]
+    ran = kubestow("check-config", "config.yaml", site=site, cwd=page)
+    lines = [line.split() for line in ran.stdout.splitlines() if line.startswith("  ")]
     rows = {point: [name.removesuffix(",") for name in names] for point, *names in lines}
 
-    assert (ended.returncode, ended.stderr) == (0, "")
+    assert (ran.returncode, ran.stderr) == (0, "")
     found = {point: name for point, names in rows.items() for name in names if "NodeGeneration" in name}
     assert found == {"filter": "NodeGeneration", "score": "NodeGeneration:5"}
     assert (rows["filter"][-1], rows["score"][-1]) == ("NodeGeneration", "NodeGeneration:5")
@@ -64,11 +65,8 @@ def test_it_is_found(site: Path, page: Path) -> None:
 def test_it_decides(site: Path, page: Path) -> None:
     with_it, without = placed("--config=config.yaml", site=site, page=page), placed(site=site, page=page)
 
-    assert {name: pod["node"] for name, pod in with_it.items()} == {
-        "anywhere": "new",
-        "modern": "new",
-        "futuristic": None,
-    }
+    nodes = {name: each["node"] for name, each in with_it.items()}
+    assert nodes == {"anywhere": "new", "modern": "new", "futuristic": None}
     assert "2 node(s) were of an older generation" in with_it["futuristic"]["message"]
     assert without["anywhere"]["node"] == "old"  # the larger node, where the plugin is not enabled
     assert without["futuristic"]["node"]
@@ -77,16 +75,16 @@ def test_it_decides(site: Path, page: Path) -> None:
 def test_arguments_may_wait_for_it_to_be_enabled(site: Path, page: Path) -> None:
     head, _, tail = PAGE["config.yaml"].partition("    plugins:\n")
     (page / "config.yaml").write_text(head + tail[tail.index("    pluginConfig:") :])
-    ended = kubestow("check-config", "config.yaml", site=site, cwd=page)
+    ran = kubestow("check-config", "config.yaml", site=site, cwd=page)
 
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert "NodeGeneration" not in ended.stdout
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert "NodeGeneration" not in ran.stdout
 
 
 def placed(*flags: str, site: Path, page: Path) -> dict[str, dict[str, Any]]:
-    ended = kubestow("simulate", "-o", "json", *flags, "cluster.yaml", site=site, cwd=page)
-    assert ended.stdout, ended.stderr
-    return {pod["pod"].removeprefix("default/"): pod for pod in json.loads(ended.stdout)["pods"]}
+    ran = kubestow("simulate", "-o", "json", *flags, "cluster.yaml", site=site, cwd=page)
+    assert ran.stdout, ran.stderr
+    return {each["pod"].removeprefix("default/"): each for each in json.loads(ran.stdout)["pods"]}
 
 
 @pytest.fixture
@@ -103,7 +101,7 @@ async def test_its_hint_wakes(page: Path) -> None:
     config = await asyncio.to_thread(load.load, str(page / "config.yaml"))
     async with rig(profiles=config.profiles) as cluster:
         cluster.node("n1", labels={GENERATION: "1"})
-        cluster.server.create("pods", needing("p", "2"))
+        cluster.server.create("pods", pod("p").label(GENERATION, "2").scheduler("kubestow").obj())
         await cluster.until(lambda: "message" in cluster.condition("p"), "no condition")
         assert "older generation" in cluster.condition("p")["message"]
 
@@ -111,23 +109,13 @@ async def test_its_hint_wakes(page: Path) -> None:
         await cluster.bound("p")
 
 
-def needing(name: str, generation: str) -> dict[str, Any]:
-    return {
-        "metadata": {"name": name, "namespace": "default", "labels": {GENERATION: generation}},
-        "spec": {"schedulerName": "kubestow", "containers": [{"name": "c", "image": "none"}]},
-    }
-
-
 TOGETHER = (KubeSchedulerProfile("kubestow", plugins={"multiPoint": PluginSet(enabled=(PluginRef("Together"),))}),)
 
 
-def member(name: str, *, size: int, cpu: str = "1") -> dict[str, Any]:
-    labels = {"example.com/together": "ring", "example.com/together-size": str(size)}
-    container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu}}}
-    return {
-        "metadata": {"name": name, "namespace": "default", "labels": labels},
-        "spec": {"schedulerName": "kubestow", "containers": [container]},
-    }
+def member(name: str) -> dict[str, Any]:
+    """A pod of a group of three."""
+    labels = {"example.com/together": "ring", "example.com/together-size": "3"}
+    return pod(name).labels(labels).cpu("1").scheduler("kubestow").obj()
 
 
 @pytest.mark.usefixtures("importable")
@@ -136,11 +124,11 @@ async def test_a_group_is_bound_when_its_last_pod_has_a_node() -> None:
         cluster.node("n1")
         permits = cluster.daemon.decisions.binder.permits
         for name in ("a", "b"):
-            cluster.server.create("pods", member(name, size=3))
+            cluster.server.create("pods", member(name))
         await cluster.until(lambda: len(permits) == 2, "never held")
         assert {"a": "", "b": ""} == cluster.pods()
 
-        cluster.server.create("pods", member("c", size=3))
+        cluster.server.create("pods", member("c"))
         await cluster.bound("a", "b", "c")
 
 
@@ -150,7 +138,7 @@ async def test_a_group_of_which_one_pod_is_deleted_is_not_bound() -> None:
         cluster.node("n1", cpu="2")
         permits = cluster.daemon.decisions.binder.permits
         for name in ("a", "b"):
-            cluster.server.create("pods", member(name, size=3))
+            cluster.server.create("pods", member(name))
         await cluster.until(lambda: len(permits) == 2, "never held")
         cluster.pod("other", cpu="2")
         await cluster.until(lambda: "message" in cluster.condition("other"), "never refused")
@@ -163,10 +151,10 @@ async def test_a_group_of_which_one_pod_is_deleted_is_not_bound() -> None:
 def test_its_own_tests_pass(site: Path, page: Path) -> None:
     env = {**os.environ, "PYTHONPATH": str(site)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_nodegeneration.py"]
-    ended = subprocess.run(command, cwd=page, env=env, capture_output=True, text=True, check=False)
+    ran = ended(command, cwd=page, env=env)
 
-    assert ended.returncode == 0, ended.stdout
-    assert "1 passed" in ended.stdout
+    assert ran.returncode == 0, ran.stdout
+    assert "1 passed" in ran.stdout
 
 
 def test_it_is_as_short_as_it_is_said_to_be() -> None:
@@ -183,20 +171,22 @@ COMMANDS = [
 ]
 
 
-def distribution(site: Path, name: str, *, plugin: str, module: str, code: str) -> None:
-    """An installed distribution, as pip leaves one."""
+def distribution(site: Path, name: str, *, plugin: str, module: str, code: str) -> Path:
+    """Install a distribution in the directory, as pip leaves one."""
+    site.mkdir(exist_ok=True)
     (site / f"{module}.py").write_text(code)
     info = site / f"{name.replace('-', '_')}-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[kubestow.plugins]\n{plugin} = {module}:Made\n")
+    return site
 
 
 def refused(command: list[str], *, site: Path, cwd: Path) -> str:
     """The only line before it ends with 1. No traceback."""
-    ended = kubestow(*command, site=site, cwd=cwd)
-    lines = [line for line in ended.stderr.splitlines() if "[info" not in line]
-    assert (ended.returncode, len(lines)) == (1, 1), ended.stderr
+    ran = kubestow(*command, site=site, cwd=cwd)
+    lines = [line for line in ran.stderr.splitlines() if "[info" not in line]
+    assert (ran.returncode, len(lines)) == (1, 1), ran.stderr
     return lines[0]
 
 
@@ -230,9 +220,7 @@ def refused(command: list[str], *, site: Path, cwd: Path) -> str:
 def test_one_that_cannot_be_used(
     plugin: str, code: str, words: list[str], command: list[str], tmp_path: Path, page: Path
 ) -> None:
-    place = tmp_path / "site"
-    place.mkdir()
-    distribution(place, "kubestow-broken", plugin=plugin, module="a_broken_one", code=code)
+    place = distribution(tmp_path / "site", "kubestow-broken", plugin=plugin, module="a_broken_one", code=code)
     (page / "config.yaml").write_text("\n".join(PAGE["config.yaml"].splitlines()[:4]))
     said = refused(command, site=place, cwd=page)
 
@@ -286,9 +274,8 @@ def test_a_mistake_in_its_configuration(  # the parameters are a table's columns
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_constructor_that_fails(command: list[str], tmp_path: Path, page: Path) -> None:
-    place = tmp_path / "site"
-    place.mkdir()
     code = "class Made:\n    name = 'NodeGeneration'\n    def __init__(self, args, handle):\n        args.value['needed']\n"
+    place = tmp_path / "site"
     distribution(place, "kubestow-careless", plugin="NodeGeneration", module="a_careless_one", code=code)
     said = refused(command, site=place, cwd=page)
 

@@ -10,7 +10,6 @@ import os
 import re
 import ssl
 import stat
-import subprocess
 import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator
@@ -25,17 +24,16 @@ from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from packaging.requirements import Requirement
 
 from scheduler import __version__
 from simulator.apiserver import ApiServer
 from tests.deploy import confined
+from tests.deploy.commands import ROOT, ended, locked, normal
 from tests.deploy.confined import Confined
 from tests.deploy.image import PROGRAM, Image
 from tests.deploy.running import Running, bound, daemon, fill
 from tests.support.kubeconfigs import kubeconfig
 
-ROOT = Path(__file__).parents[2]
 ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for the wheels
@@ -46,32 +44,20 @@ needs_root = pytest.mark.skipif(not confined.is_possible(), reason="needs root a
 
 
 def test_the_wheels_are_the_locked_ones(image: Image) -> None:
-    markers = {"python_version": image.python, "python_full_version": f"{image.python}.0"}
-    lines = (ROOT / "requirements/runtime.txt").read_text().splitlines()
-    pinned = [Requirement(line.removesuffix("\\").strip()) for line in lines if re.match(r"[\w-]+==", line)]
-    wanted = {
-        normal(each.name): str(each.specifier)[2:]
-        for each in pinned
-        if not each.marker or each.marker.evaluate(markers)
-    }
+    wanted = locked({"python_version": image.python, "python_full_version": f"{image.python}.0"})
     found = importlib.metadata.distributions(path=[str(image.root / image.site)])
 
     assert {normal(each.name): each.version for each in found} == {**wanted, "kubestow": __version__}
-
-
-def normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 def test_another_hash_is_refused(tmp_path: Path) -> None:
     (tmp_path / "requirements").mkdir()
     (tmp_path / "requirements/runtime.txt").write_text(f"idna==3.20 --hash=sha256:{'0' * 64}\n")
     env = {**os.environ, "PYTHON": sys.executable}
-    step = [str(ROOT / "deploy/image/build.sh"), "wheels"]
-    ended = subprocess.run(step, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    failed = ended([ROOT / "deploy/image/build.sh", "wheels"], cwd=tmp_path, env=env)
 
-    assert ended.returncode != 0
-    assert "DO NOT MATCH THE HASHES" in ended.stderr
+    assert failed.returncode != 0
+    assert "DO NOT MATCH THE HASHES" in failed.stderr
     assert not list(tmp_path.rglob("idna"))
 
 
@@ -128,10 +114,10 @@ def opens(directory: Path) -> bool:
 
 def test_tracebacks_name_files_of_the_image(image: Image) -> None:
     asked = "import scheduler.daemon.app, kopf; print(kopf.run.__code__.co_filename, scheduler.daemon.app.run_daemon.__code__.co_filename)"
-    ended = Confined(image.root, env={"HOME": "/"}).run(["/opt/kubestow/bin/python", "-BPsc", asked])
-    named = ended.stdout.split()
+    ran = Confined(image.root, env={"HOME": "/"}).run(["/opt/kubestow/bin/python", "-BPsc", asked])
+    named = ran.stdout.split()
 
-    assert ended.returncode == 0, ended.stderr
+    assert ran.returncode == 0, ran.stderr
     assert [name for name in named if not (name.startswith("/opt/") and (image.root / name.lstrip("/")).exists())] == []
     assert named[1] == f"/{image.site}/scheduler/daemon/app.py"
 
@@ -147,10 +133,10 @@ def test_every_library_loads(image: Image) -> None:
         "for path in sum(found, []): ctypes.CDLL(str(path))\n"
         "print(*map(len, found))"
     )
-    ended = Confined(image.root).run(["/opt/kubestow/bin/python", "-BPsc", asked])
+    ran = Confined(image.root).run(["/opt/kubestow/bin/python", "-BPsc", asked])
 
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert min(map(int, ended.stdout.split())) > 10
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert min(map(int, ran.stdout.split())) > 10
 
 
 def test_the_reader_of_kubeconfigs_needs_no_models(image: Image) -> None:
@@ -180,19 +166,12 @@ def imported(path: Path) -> set[tuple[str, str]]:
     return found
 
 
-def test_version(image: Image) -> None:
-    ended = Confined(image.root).run([*PROGRAM, "version"])
-
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith(f"kubestow {__version__} (Python ")
-
-
 def test_without_a_cluster_it_says_so(image: Image) -> None:
-    ended = Confined(image.root).run([*PROGRAM, "run"])
+    ran = Confined(image.root).run([*PROGRAM, "run"])
 
-    assert ended.returncode == 1
-    assert "kubeconfig" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert ran.returncode == 1
+    assert "kubeconfig" in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 @needs_root
@@ -203,14 +182,14 @@ def test_certificates_within_a_kubeconfig_need_a_place(image: Image) -> None:
     user = {"client-certificate-data": b64encode(certificate).decode(), "client-key-data": b64encode(key).decode()}
     (image.root / name).write_text(json.dumps(kubeconfig(user, "https://127.0.0.1:1", **cluster)))
     try:
-        ended = Confined(image.root).run([*PROGRAM, "run", f"--kubeconfig=/{name}", "--secure-port=0"])
+        ran = Confined(image.root).run([*PROGRAM, "run", f"--kubeconfig=/{name}", "--secure-port=0"])
     finally:
         (image.root / name).unlink()
 
-    assert ended.returncode == 1
-    assert ended.stderr.startswith(f"kubestow: kubeconfig /{name}: ")
-    assert "Read-only file system" in ended.stderr or "No usable temporary directory" in ended.stderr
-    assert "Traceback" not in ended.stderr
+    assert ran.returncode == 1
+    assert ran.stderr.startswith(f"kubestow: kubeconfig /{name}: ")
+    assert "Read-only file system" in ran.stderr or "No usable temporary directory" in ran.stderr
+    assert "Traceback" not in ran.stderr
 
 
 Contents = dict[str, tuple[int, int, int]]

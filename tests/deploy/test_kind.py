@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-ROOT = Path(__file__).parents[2]
+from tests.deploy.commands import ROOT, ended
+
 IMAGE = "localhost/kubestow:dev"
 PLAYED = """#!/bin/sh
 echo "$(basename "$0") $*" >>"$CALLS"
@@ -40,8 +41,7 @@ class Played:
         self._env = {"PATH": str(places), "CALLS": str(self._calls), "SILENT": silent, "CLUSTERS": clusters}
 
     def run(self, script: str, **env: str) -> subprocess.CompletedProcess[str]:
-        command = [str(ROOT / "deploy" / script), IMAGE]
-        return subprocess.run(command, env={**self._env, **env}, capture_output=True, text=True, check=False)
+        return ended([ROOT / "deploy" / script, IMAGE], env={**self._env, **env})
 
     def calls(self, *begin: str) -> list[str]:
         """In order; only those with this prefix."""
@@ -60,10 +60,10 @@ class Played:
 )
 def test_the_engine(tools: list[str], silent: str, env: Mapping[str, str], engine: str, tmp_path: Path) -> None:
     played = Played(tmp_path, *tools, silent=silent)
-    ended = played.run("image/make.sh", **env)
+    ran = played.run("image/make.sh", **env)
     build = played.calls(f"{engine} build")
 
-    assert (ended.returncode, len(build)) == (0, 1), ended.stderr
+    assert (ran.returncode, len(build)) == (0, 1), ran.stderr
     assert f"--tag {IMAGE}" in build[0]
     assert "--build-arg VERSION=dev --build-arg REVISION=" in build[0]
     assert ("--format=docker" in build[0]) == (engine == "podman")
@@ -74,10 +74,10 @@ def test_the_engine(tools: list[str], silent: str, env: Mapping[str, str], engin
 )
 @pytest.mark.parametrize("script", ["image/make.sh", "kind/up.sh"])
 def test_without_an_engine(script: str, tools: list[str], silent: str, tmp_path: Path) -> None:
-    ended = Played(tmp_path, "kind", "kubectl", "helm", *tools, silent=silent).run(script)
+    ran = Played(tmp_path, "kind", "kubectl", "helm", *tools, silent=silent).run(script)
 
-    assert ended.returncode == 1
-    assert ended.stderr.splitlines() == [
+    assert ran.returncode == 1
+    assert ran.stderr.splitlines() == [
         "No container engine answers (tried: docker podman). Install one, start its daemon, or name yours: ENGINE=..."
     ]
 
@@ -85,21 +85,21 @@ def test_without_an_engine(script: str, tools: list[str], silent: str, tmp_path:
 @pytest.mark.parametrize("missing", ["kind", "kubectl", "helm"])
 def test_without_a_tool(missing: str, tmp_path: Path) -> None:
     played = Played(tmp_path, *({"docker", "kind", "kubectl", "helm"} - {missing}))
-    ended = played.run("kind/up.sh")
+    ran = played.run("kind/up.sh")
 
-    assert (ended.returncode, ended.stderr) == (1, f"{missing} is needed and was not found: see docs/kind.md\n")
+    assert (ran.returncode, ran.stderr) == (1, f"{missing} is needed and was not found: see docs/kind.md\n")
     assert played.calls() == []
 
 
 @pytest.mark.parametrize(("clusters", "made"), [("other", 1), ("kubestow", 0)], ids=["a new cluster", "again"])
 def test_kind(clusters: str, made: int, tmp_path: Path) -> None:
     played = Played(tmp_path, "docker", "kind", "kubectl", "helm", clusters=clusters)
-    ended = played.run("kind/up.sh")
+    ran = played.run("kind/up.sh")
     workload = "kubectl --context kind-kubestow apply -f examples/"
     steps = ("kind create", "docker save", "kind load", "helm upgrade", workload)
     found = [next(step for step in steps if call.startswith(step)) for call in played.calls(*steps)]
 
-    assert ended.returncode == 0, ended.stderr
+    assert ran.returncode == 0, ran.stderr
     assert found == list(steps[1 - made :])
     assert f"docker save {IMAGE}" in played.calls()
     for path in ("deploy/kind/cluster.yaml", "deploy/helm/Chart.yaml", "examples/kind.yaml"):
@@ -111,22 +111,14 @@ def test_the_chart_takes_what_it_is_given(helm: Path, tmp_path: Path) -> None:
     played.run("kind/up.sh")
     words = played.calls("helm upgrade")[0].split()
     given = [word for at, word in enumerate(words) if word.startswith("--set") or words[at - 1].startswith("--set")]
-    rendered = subprocess.run(
-        [str(helm), "template", "kubestow", str(ROOT / "deploy/helm"), *given],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    rendered = ended([helm, "template", "kubestow", ROOT / "deploy/helm", *given])
 
     assert rendered.returncode == 0, rendered.stderr
     made = [each for each in yaml.safe_load_all(rendered.stdout) if each and each["kind"] == "Deployment"]
     template = made[0]["spec"]["template"]
     (container,) = template["spec"]["containers"]
-    assert (made[0]["metadata"]["name"], container["image"], container["imagePullPolicy"]) == (
-        "kubestow",
-        IMAGE,
-        "Never",
-    )
+    assert made[0]["metadata"]["name"] == "kubestow"
+    assert (container["image"], container["imagePullPolicy"]) == (IMAGE, "Never")
     assert template["metadata"]["annotations"]["image"] == "sha256:abc"
     assert "command" not in container  # the image's entrypoint is the program
     assert container["args"][0] == "run"
@@ -135,11 +127,8 @@ def test_the_chart_takes_what_it_is_given(helm: Path, tmp_path: Path) -> None:
 def test_the_workload_is_for_us() -> None:
     objects = list(yaml.safe_load_all((ROOT / "examples/kind.yaml").read_text()))
     named = {f"{each['kind']}/{each['metadata']['name']}": each for each in objects}
-    specs = [
-        each["spec"].get("template", each)["spec"]
-        for each in objects
-        if each["kind"] in {"Deployment", "StatefulSet", "Pod"}
-    ]
+    placed = [each for each in objects if each["kind"] in {"Deployment", "StatefulSet", "Pod"}]
+    specs = [each["spec"].get("template", each)["spec"] for each in placed]
 
     assert {"Namespace/kubestow-demo", "Deployment/web", "StatefulSet/store", "Pod/too-large"} <= set(named)
     assert [spec["schedulerName"] for spec in specs] == ["kubestow"] * 3

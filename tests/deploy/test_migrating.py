@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 
 from scheduler.cli.flags import parser
 from tests.deploy import documents
+from tests.deploy.commands import ended
 
 PAGE = "migrating.md"
 FLAGS = documents.named(PAGE)
@@ -23,13 +23,11 @@ def test_what_is_quoted(command: str, printed: str, tmp_path: Path) -> None:
             (tmp_path / name).write_text(text)
     program, *arguments = shlex.split(command)
     assert program == "kubestow"
-    ended = subprocess.run(
-        [sys.executable, "-m", "scheduler", *arguments], cwd=tmp_path, capture_output=True, text=True, check=False
-    )
+    ran = ended([sys.executable, "-m", "scheduler", *arguments], cwd=tmp_path)
 
-    shown, lines = printed.splitlines(), (ended.stdout + ended.stderr).splitlines()
+    shown, lines = printed.splitlines(), (ran.stdout + ran.stderr).splitlines()
     assert [line.rstrip() for line in lines[: len(shown)]] == shown
-    assert ended.returncode == (0 if shown[0].endswith(": ok") else 1)
+    assert ran.returncode == (0 if shown[0].endswith(": ok") else 1)
 
 
 @pytest.mark.parametrize("flag", [flag for flag in FLAGS["taken"].splitlines() if flag != "--version"])
@@ -56,14 +54,8 @@ def test_flags_that_are_refused(flag: str, capsys: pytest.CaptureFixture[str]) -
 def test_every_existing_flag_of_kube_scheduler_is_documented() -> None:
     told = {line.partition("=")[0] for name in ("taken", "ignored", "refused") for line in FLAGS[name].splitlines()}
     ours = {
-        "--allow-default-scheduler",
-        "--csi-storage-capacity-api-version",
-        "--drain-timeout",
-        "--force",
-        "--help",
-        "--loop",
-        "--plain-port",
-        "--scheduler-profiles",
+        *("--allow-default-scheduler", "--csi-storage-capacity-api-version", "--drain-timeout", "--force"),
+        *("--help", "--loop", "--plain-port", "--scheduler-profiles"),
     }
     run = next(action for action in parser()._actions if action.choices).choices["run"]  # type: ignore[index]
     have = {option for action in run._actions for option in action.option_strings if option != "-h"}

@@ -14,7 +14,6 @@ import pytest
 import yaml
 
 from scheduler.metrics.metrics import Metrics
-from tests.deploy.tools import or_skip, promtool
 from tests.unit.metrics.test_metrics import used
 
 REPOSITORY = Path(__file__).parents[2]
@@ -30,12 +29,7 @@ PANELS = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
 THEIRS = {"ALERTS", "scrape_samples_scraped", "up"}
 """Prometheus makes them itself."""
 MADE = {each.name: each.kind for each in Metrics(process=False).described()}
-_METRIC = re.compile(r"\b(?:scheduler|kubestow|rest_client|leader_election|process|python|scrape)_\w+|kubestow:\w+:\w+")
-
-
-@pytest.fixture(scope="session")
-def tool() -> Path:
-    return or_skip(promtool)
+METRIC = re.compile(r"\b(?:scheduler|kubestow|rest_client|leader_election|process|python|scrape)_\w+|kubestow:\w+:\w+")
 
 
 def run(tool: Path, *arguments: str, given: bytes = b"", directory: Path = REPOSITORY) -> tuple[int, str]:
@@ -50,14 +44,14 @@ def queries() -> Iterator[tuple[str, str]]:
             yield panel["title"], target["expr"]
 
 
-def test_prometheus_takes_the_rules(tool: Path) -> None:
-    code, said = run(tool, "check", "rules", "--lint=all", "--lint-fatal", str(RULES))
+def test_prometheus_takes_the_rules(promtool: Path) -> None:
+    code, said = run(promtool, "check", "rules", "--lint=all", "--lint-fatal", str(RULES))
     assert code == 0, said
 
 
 @pytest.mark.parametrize("file", TESTS, ids=lambda file: file.stem)
-def test_rules(tool: Path, file: Path) -> None:
-    code, said = run(tool, "test", "rules", file.name, directory=file.parent)
+def test_rules(promtool: Path, file: Path) -> None:
+    code, said = run(promtool, "test", "rules", file.name, directory=file.parent)
     assert code == 0, said
 
 
@@ -71,19 +65,21 @@ def test_each_alert_has_a_table(rule: dict[str, Any]) -> None:
     assert any(f'severity="{rule["labels"]["severity"]}"' in labels for labels in told)
 
 
-def test_a_wrong_alert_is_noticed(tool: Path, tmp_path: Path) -> None:
+def test_a_wrong_alert_is_noticed(promtool: Path, tmp_path: Path) -> None:
     expected = {"running": "vector(0) > 1", "healthy": "vector(1)"}
     for file, expr in expected.items():
         rules = [rule | ({"expr": expr} if rule.get("alert") == "KubestowNoLeader" else {}) for rule in ALERTS]
         (tmp_path / "rules.yaml").write_text(yaml.safe_dump({"groups": [{"name": "changed", "rules": rules}]}))
         tests = yaml.safe_load((TESTS[0].parent / f"{file}.yaml").read_text()) | {"rule_files": ["rules.yaml"]}
         (tmp_path / "tests.yaml").write_text(yaml.safe_dump(tests))
-        code, said = run(tool, "test", "rules", str(tmp_path / "tests.yaml"))
+        code, said = run(promtool, "test", "rules", str(tmp_path / "tests.yaml"))
         assert (code, "KubestowNoLeader" in said) == (1, True)
 
 
 @pytest.mark.parametrize("rule", ALERTS, ids=lambda rule: rule["alert"])
 def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
+    assert rule["alert"].startswith("Kubestow")
+    assert [each["alert"] for each in ALERTS].count(rule["alert"]) == 1
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     told = rule["annotations"]
     assert sorted(told) == ["description", "runbook_url", "summary"]
@@ -92,26 +88,20 @@ def test_an_alert_says_what_to_do(rule: dict[str, Any]) -> None:
     assert 100 < len(told["description"]) < 600
 
 
-def test_each_alert_has_a_unique_name() -> None:
-    names = [rule["alert"] for rule in ALERTS]
-    assert len(set(names)) == len(names)
-    assert all(name.startswith("Kubestow") for name in names)
-
-
 def test_rules_and_dashboard_speak_of_metrics_that_there_are() -> None:
     rules = [rule["expr"] for group in GROUPS for rule in group["rules"]]
     known = set(THEIRS) | RECORDED | set(MADE)
     known |= {
         f"{name}{end}" for name, kind in MADE.items() if kind == "histogram" for end in ("_bucket", "_sum", "_count")
     }
-    asked = {name for expr in (*rules, *(expr for _, expr in queries())) for name in _METRIC.findall(expr)}
+    asked = {name for expr in (*rules, *(expr for _, expr in queries())) for name in METRIC.findall(expr)}
     assert {name for name in asked - known if not name.startswith(("process_", "python_"))} == set()
     assert len(asked) > 50
 
 
-def test_a_scrape_is_what_promtool_would_have_it(tool: Path) -> None:
+def test_a_scrape_is_what_promtool_would_have_it(promtool: Path) -> None:
     metrics = used()
-    code, said = run(tool, "check", "metrics", given=metrics.render())
+    code, said = run(promtool, "check", "metrics", given=metrics.render())
     assert (code, said) == (0, "")
 
 

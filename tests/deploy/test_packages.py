@@ -19,8 +19,8 @@ import pytest
 from packaging.requirements import Requirement
 
 from scheduler import __version__
+from tests.deploy.commands import ROOT, ended, locked, normal
 
-ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for the wheels
@@ -41,9 +41,8 @@ def build(source: Path, out: Path, release_environment: Path) -> None:
         "RELEASE_PYTHON": str(release_environment / "bin/python"),
         "SOURCE_DATE_EPOCH": "1700000000",
     }
-    command = [str(source / "deploy/release/build.sh"), str(out)]
-    ended = subprocess.run(command, env=env, capture_output=True, text=True, check=False)
-    assert ended.returncode == 0, ended.stderr
+    made = ended([source / "deploy/release/build.sh", out], env=env)
+    assert made.returncode == 0, made.stderr
 
 
 @pytest.fixture(scope="module")
@@ -106,10 +105,8 @@ def test_the_metadata(dist: Path) -> None:
 def test_the_installed_program(dist: Path, tmp_path: Path) -> None:
     program = str(dist / "environment/bin/kubestow")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
-    version, demo = (
-        subprocess.run([program, *words], cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-        for words in (["version"], ["simulate", str(ROOT / "examples/demo.yaml")])
-    )
+    version = ended([program, "version"], cwd=tmp_path, env=env)
+    demo = ended([program, "simulate", ROOT / "examples/demo.yaml"], cwd=tmp_path, env=env)
 
     assert version.stdout.startswith(f"kubestow {__version__} ("), version.stderr
     assert demo.returncode == 0, demo.stderr
@@ -125,13 +122,7 @@ def sbom(dist: Path) -> dict[str, Any]:
 
 
 def test_the_sbom_is_complete(sbom: dict[str, Any]) -> None:
-    lines = (ROOT / "requirements/runtime.txt").read_text().splitlines()
-    pinned = [Requirement(line.removesuffix("\\").strip()) for line in lines if re.match(r"[\w-]+==", line)]
-    wanted = {
-        (normal(each.name), str(each.specifier)[2:]) for each in pinned if not each.marker or each.marker.evaluate()
-    }
-
-    assert {(normal(each["name"]), each["version"]) for each in sbom["components"]} == wanted
+    assert {normal(each["name"]): each["version"] for each in sbom["components"]} == locked()
     assert [each["name"] for each in sbom["components"] if not each["purl"].startswith("pkg:pypi/")] == []
     assert [each["name"] for each in sbom["components"] if not each.get("licenses")] == []
 
@@ -144,7 +135,3 @@ def test_the_sbom_names_the_product(sbom: dict[str, Any]) -> None:
     assert {normal(ref.partition("==")[0]) for ref in needed} == {
         normal(Requirement(each).name) for each in PROJECT["dependencies"]
     }
-
-
-def normal(name: str) -> str:
-    return re.sub(r"[-_.]+", "-", name).lower()

@@ -12,15 +12,14 @@ import pytest_asyncio
 from simulator.apiserver import ApiServer
 from simulator.builders.core import node
 from tests.deploy.monitored import monitored
-from tests.deploy.prometheus import JOB, Prometheus, scraping
-from tests.deploy.test_monitoring import ALERTS, GROUPS, RULES, queries
+from tests.deploy.prometheus import JOB, Prometheus, filled, scraping
+from tests.deploy.test_monitoring import ALERTS, GROUPS, METRIC, RULES, queries
 from tests.deploy.tools import or_skip, prometheus
 from tests.integration.daemon import rig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-_METRIC = re.compile(r"\b(?:scheduler|kubestow|rest_client|process|python|scrape)_\w+|kubestow:\w+:\w+")
-_VARIABLES = {"$job": JOB, "$instance": ".+", "$profile": ".+", "$__rate_interval": "5m"}
+_RATE_INTERVAL = "5m"
 _ROUNDS = 3
 _TROUBLES = {
     "KubestowObjectsUnreadable",
@@ -48,17 +47,11 @@ async def scraped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Pro
         yield server
 
 
-def _filled(expr: str) -> str:
-    for name, value in _VARIABLES.items():
-        expr = expr.replace(name, value)
-    return expr
-
-
 @pytest.mark.parametrize(
     ("panel", "expr"), [pytest.param(*each, id=f"{n} {each[0]}") for n, each in enumerate(queries())]
 )
 async def test_every_query_of_the_dashboard_answers(scraped: Prometheus, panel: str, expr: str) -> None:
-    values = await scraped.values(_filled(expr))
+    values = await scraped.values(filled(expr, _RATE_INTERVAL))
     assert values, expr
     assert any(math.isfinite(value) for value in values), (expr, values)
 
@@ -100,26 +93,15 @@ async def test_trouble_is_named(troubled: Prometheus) -> None:
     await troubled.until('ALERTS{alertname="KubestowKindUnsynced", kind="Namespace"}')
 
 
-@pytest.mark.parametrize(
-    "name", sorted({name for group in GROUPS for rule in group["rules"] for name in _METRIC.findall(rule["expr"])})
-)
-async def test_what_rules_look_at_is_there(scraped: Prometheus, name: str) -> None:
-    assert await scraped.values(name)
+_LABELLED = re.compile(r"\b(?:kubestow|scheduler)[_:][\w:]+\{[^}]*\}")
+EXPRESSIONS = [" ".join(rule["expr"].split()) for group in GROUPS for rule in group["rules"]]
+METRICS = {name for expr in EXPRESSIONS for name in METRIC.findall(expr)}
+SELECTORS = {each for expr in EXPRESSIONS for each in _LABELLED.findall(expr) if "status=" not in each}
 
 
-@pytest.mark.parametrize(
-    "selector",
-    sorted(
-        {
-            selector
-            for group in GROUPS
-            for rule in group["rules"]
-            for selector in re.findall(r"\b(?:kubestow|scheduler)[_:][\w:]+\{[^}]*\}", " ".join(rule["expr"].split()))
-            if "status=" not in selector
-        }
-    ),
-)
-async def test_label_values_of_rules_are_there(scraped: Prometheus, selector: str) -> None:
+@pytest.mark.parametrize("selector", sorted(METRICS | SELECTORS))
+async def test_what_rules_look_at_is_there(scraped: Prometheus, selector: str) -> None:
+    """Each metric, and each metric with the values of labels that a rule wants."""
     assert await scraped.values(selector)
 
 

@@ -209,14 +209,8 @@ def test_every_write_is_allowed_somewhere() -> None:
     found = set(granted(rendered()))
 
     everywhere = (
-        WRITES,
-        OTHER_LEASE_RULES,
-        EVICTION_RULES,
-        VOLUME_RULES,
-        DEVICE_RULES,
-        SERVING_RULES,
-        PROFILE_RULES,
-        EXTENDED_RESOURCE_RULES,
+        *(WRITES, OTHER_LEASE_RULES, EVICTION_RULES, VOLUME_RULES, DEVICE_RULES, SERVING_RULES),
+        *(PROFILE_RULES, EXTENDED_RESOURCE_RULES),
     )
     assert {Right(*rule) for rules in everywhere for rule in rules} <= found
     assert {Right(*rule, CLIENT_CA_NAMESPACE, CLIENT_CA_NAME) for rule in CLIENT_CA_RULES} <= found

@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from scheduler import __version__
+from tests.deploy.commands import ROOT, ended
 from tests.deploy.engine import PACKAGES
 
-ROOT = Path(__file__).parents[2]
 GITHUB = ROOT / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
 NAMES = ("release", "scorecard", "test")
@@ -37,27 +37,26 @@ def steps(name: str) -> Iterator[dict[str, Any]]:
 
 
 def actionlint_on(program: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
-    command = [str(program), "-no-color", "-shellcheck=", "-pyflakes=", *map(str, paths)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return ended([program, "-no-color", "-shellcheck=", "-pyflakes=", *paths], cwd=ROOT)
 
 
 def zizmor_on(environment: Path, *paths: Path) -> subprocess.CompletedProcess[str]:
-    command = [str(environment / "bin/zizmor"), "--offline", "--no-progress", "--color=never", *map(str, paths)]
     env = {name: value for name, value in os.environ.items() if name not in {"GH_TOKEN", "GITHUB_TOKEN"}}
-    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
+    flags = ("--offline", "--no-progress", "--color=never")
+    return ended([environment / "bin/zizmor", *flags, *paths], cwd=ROOT, env=env)
 
 
 def test_actionlint(actionlint: Path) -> None:
-    ended = actionlint_on(actionlint, *WORKFLOWS)
+    ran = actionlint_on(actionlint, *WORKFLOWS)
 
-    assert (ended.returncode, ended.stdout) == (0, ""), ended.stdout
+    assert (ran.returncode, ran.stdout) == (0, "")
 
 
 def test_zizmor(release_environment: Path) -> None:
-    ended = zizmor_on(release_environment, GITHUB)
+    ran = zizmor_on(release_environment, GITHUB)
 
-    assert ended.returncode == 0, ended.stdout
-    assert "No findings to report" in ended.stdout
+    assert ran.returncode == 0, ran.stdout
+    assert "No findings to report" in ran.stdout
 
 
 @pytest.mark.parametrize(
@@ -82,16 +81,9 @@ def test_the_linters_find(
     text = (GITHUB / "workflows/test.yml").read_text()
     assert old in text
     broken.write_text(text.replace(old, new))
-    found = {
-        name
-        for name, ended in (
-            ("actionlint", actionlint_on(actionlint, broken)),
-            ("zizmor", zizmor_on(release_environment, broken)),
-        )
-        if ended.returncode != 0
-    }
+    ran = {"actionlint": actionlint_on(actionlint, broken), "zizmor": zizmor_on(release_environment, broken)}
 
-    assert found == linters
+    assert {name for name, each in ran.items() if each.returncode != 0} == linters
 
 
 # -- the project's own rules -----------------------------------------------------------------------------------------------
@@ -133,16 +125,14 @@ def test_tests_are_those_of_the_project() -> None:
     jobs = workflow("test")["jobs"]
     classifiers = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["classifiers"]
     versions = [each.rpartition(" ")[2] for each in classifiers if re.search(r":: 3\.\d+$", each)]
-    (go,) = {
-        step["with"]["go-version"] for name in NAMES for step in steps(name) if "go-version" in step.get("with", {})
-    }
-    needed = re.findall(
-        r"^go (1\.\d+)", (ROOT / "tests/e2e/controlplane/kubernetes-1.36/go.mod").read_text(), re.MULTILINE
-    )
+    given = [step.get("with", {}) for name in NAMES for step in steps(name)]
+    module = (ROOT / "tests/e2e/controlplane/kubernetes-1.36/go.mod").read_text()
 
     assert any(step.get("run", "").endswith(" .ci/run") for step in jobs["ci"]["steps"])
     assert jobs["unit"]["strategy"]["matrix"]["python"] == versions
-    assert [go] == needed
+    assert {each["go-version"] for each in given if "go-version" in each} == set(
+        re.findall(r"^go (1\.\d+)", module, re.MULTILINE)
+    )
 
 
 def test_a_release_waits_for_the_tests() -> None:
@@ -168,11 +158,10 @@ def writes(job: dict[str, Any]) -> set[str]:
     ids=["its own version", "without v", "another version"],
 )
 def test_the_tag_of_a_release(tag: str, is_right: bool) -> None:
-    command = [str(ROOT / "deploy/release/version.sh"), tag]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = ended([ROOT / "deploy/release/version.sh", tag])
 
-    assert (ended.returncode == 0) is is_right, ended.stderr
-    assert ended.stdout == (f"version={__version__}\n" if is_right else "")
+    assert (ran.returncode == 0) is is_right, ran.stderr
+    assert ran.stdout == (f"version={__version__}\n" if is_right else "")
 
 
 def test_ci_installs_the_container_engine() -> None:
@@ -187,16 +176,9 @@ def test_ci_installs_the_container_engine() -> None:
 def test_renovate(renovate_schema: Path, release_environment: Path) -> None:
     schema, config = json.loads(renovate_schema.read_text()), json.loads((ROOT / "renovate.json").read_text())
     checked = "import json, jsonschema, sys; jsonschema.Draft7Validator(json.load(open(sys.argv[1]))).validate(json.load(open(sys.argv[2])))"
-    command = [
-        str(release_environment / "bin/python"),
-        "-c",
-        checked,
-        str(renovate_schema),
-        str(ROOT / "renovate.json"),
-    ]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    ran = ended([release_environment / "bin/python", "-c", checked, renovate_schema, ROOT / "renovate.json"])
 
-    assert ended.returncode == 0, ended.stderr
+    assert ran.returncode == 0, ran.stderr
     assert set(config) - set(schema["properties"]) == {"$schema"}
     for manager in config["customManagers"]:
         (pattern,) = manager["matchStrings"]

@@ -146,24 +146,17 @@ def test_a_guard_policy_needs_a_cluster_that_has_it(helm: Path) -> None:
 
 def test_a_policy_wants_a_cluster_that_has_it(helm: Path, tmp_path: Path) -> None:
     def policy(*versions: str) -> "subprocess.CompletedProcess[str]":
-        served = [
-            flag for version in versions for flag in ("--api-versions", f"admissionregistration.k8s.io/{version}")
-        ]
-        only = (
-            "--show-only",
-            "templates/admissionpolicy.yaml",
-            "--set",
-            f"admissionPolicy.enabled=true,image.repository={IMAGE}",
-        )
-        return run(helm, "template", RELEASE, str(CHART), "--kube-version", KUBERNETES, *only, *served)
+        served = (f"--api-versions=admissionregistration.k8s.io/{version}" for version in versions)
+        values = ("--set", f"admissionPolicy.enabled=true,image.repository={IMAGE}")
+        only = ("--show-only", "templates/admissionpolicy.yaml", "--kube-version", KUBERNETES)
+        return run(helm, "template", RELEASE, str(CHART), *only, *values, *served)
 
     assert "this cluster serves no MutatingAdmissionPolicy" in policy("v1").stderr
     for version in ("v1", "v1beta1"):
         found = policy(f"{version}/MutatingAdmissionPolicy")
 
-        assert {f"admissionregistration.k8s.io/{version}"} == {
-            each["apiVersion"] for each in yaml.safe_load_all(found.stdout)
-        }
+        versions = {each["apiVersion"] for each in yaml.safe_load_all(found.stdout)}
+        assert versions == {f"admissionregistration.k8s.io/{version}"}
 
 
 def test_an_old_cluster_is_refused(helm: Path) -> None:

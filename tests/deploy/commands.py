@@ -1,0 +1,32 @@
+"""Programs that tests run to their end, and the packages that the lock file of the product names."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from packaging.requirements import Requirement
+
+ROOT = Path(__file__).parents[2]
+
+
+def ended(
+    command: Sequence[str | Path], *, cwd: Path | None = None, env: Mapping[str, str] | None = None, given: str = ""
+) -> subprocess.CompletedProcess[str]:
+    """Run the program with this text as its input, and return what it wrote, whether it succeeded or not."""
+    return subprocess.run(command, cwd=cwd, env=env, input=given, capture_output=True, text=True, check=False)
+
+
+def locked(markers: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Return the packages of requirements/runtime.txt that are for this interpreter, with their versions."""
+    lines = (ROOT / "requirements/runtime.txt").read_text().splitlines()
+    pinned = [Requirement(line.removesuffix("\\").strip()) for line in lines if re.match(r"[\w-]+==", line)]
+    chosen = [each for each in pinned if not each.marker or each.marker.evaluate(dict(markers or {}))]
+    return {normal(each.name): str(each.specifier)[2:] for each in chosen}
+
+
+def normal(name: str) -> str:
+    """Return the name of a package as an index compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
