@@ -2,9 +2,13 @@
 
 from typing import Any
 
+from scheduler.api.resource_v1 import ConsumerReference, ResourceClaim
 from tests.contract.conftest import Answer, Api, Object
 
 GROUP = "resource.k8s.io/v1"
+FIRST = ConsumerReference(resource="pods", name="p", uid="u1")
+SECOND = ConsumerReference(resource="pods", name="q", uid="u2")
+VERSIONS = ("v1", "v1beta2", "v1beta1")
 USER: Object = {"resource": "pods", "name": "p", "uid": "u1"}
 RESULT: Object = {"request": "a", "driver": "d.x", "pool": "p", "device": "d1"}
 STATUS: Object = {"driver": "d.x", "pool": "p", "device": "d1"}
@@ -38,6 +42,12 @@ async def a_claim(api: Api) -> str:
     requests = [*exactly()["requests"], {"name": "f", "firstAvailable": [{"name": "s", "deviceClassName": "x"}]}]
     assert (await post(api, {"requests": requests})).status == 201
     return f"{api.at(GROUP, 'resourceclaims')}/a"
+
+
+def readable(answer: object) -> ResourceClaim:
+    """Return the claim with which a write or read of the product was answered."""
+    assert isinstance(answer, ResourceClaim), answer
+    return answer
 
 
 async def write(api: Api, path: str, **status: Any) -> Answer:

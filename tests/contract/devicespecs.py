@@ -3,6 +3,7 @@
 from typing import Any
 
 from tests.contract.conftest import Answer, Api, Object
+from tests.contract.words import unsupported
 
 ROOT = "/apis/resource.k8s.io"
 SLICES, CLASSES = f"{ROOT}/v1/resourceslices", f"{ROOT}/v1/deviceclasses"
@@ -11,7 +12,7 @@ POOL: Object = {"name": "p", "generation": 0, "resourceSliceCount": 1}
 ONE_COUNTER: Object = {"m": {"value": "1"}}
 SET: Object = {"name": "c", "counters": ONE_COUNTER}
 TAINT: Object = {"key": "k", "effect": "NoSchedule"}
-NO_EFFECT = 'Unsupported value: "X": supported values: "NoExecute", "NoSchedule", "None"'
+NO_EFFECT = unsupported("X", "NoExecute", "NoSchedule", "None")
 
 
 def device(**parts: Any) -> Object:

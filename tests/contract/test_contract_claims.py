@@ -4,48 +4,43 @@ import pytest
 
 from tests.contract.claims import ADMIN, GROUP, NO_REQUEST, a_claim, allocation, exactly, first, kept, post, write
 from tests.contract.conftest import Answer, Api, Object, pod, problems
-from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, Row, too_many, wrong
+from tests.contract.devicespecs import NO_EFFECT
+from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, Row, too_many, unsupported, wrong
+
+ONE: Object = exactly()
+TEXT: Object = {"driver": "d.x", "parameters": "s"}
+ONE_ATTRIBUTE = 'exactly one of "matchAttribute" or "distinctAttribute" is required'
+ONE_OF = "exactly one of `exactly` or `firstAvailable` is required"
+OPTION: Object = {"name": "s", "deviceClassName": "x"}
+ONE_DEVICE: Object = {"allocationMode": "ExactCount", "count": 1}
+CONSTRAINTS = [{"matchAttribute": "a.b/c"}, {"distinctAttribute": "a.b/c", "requests": ["a"]}]
+CONFIG = [{"opaque": {"driver": "d.x", "parameters": {"a": {"b": [], "c": None}}}}]
+REST: Object = exactly(allocationMode="All", capacity={"requests": {"mem": "1Gi"}})
+REST |= {"constraints": CONSTRAINTS, "config": CONFIG}
 
 
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
         pytest.param({}, {"requests": None}, id="no request"),
-        pytest.param(exactly(), exactly(allocationMode="ExactCount", count=1), id="one of a class"),
-        pytest.param(exactly(count=0), exactly(allocationMode="ExactCount", count=1), id="none is one"),
+        pytest.param(exactly(), exactly(**ONE_DEVICE), id="one of a class"),
+        pytest.param(exactly(count=0), exactly(**ONE_DEVICE), id="none is one"),
         pytest.param(exactly(allocationMode="All"), exactly(allocationMode="All"), id="all have no count"),
         pytest.param(
             exactly(tolerations=[{"key": "k", "value": "v"}, {"operator": "Exists"}], adminAccess=False),
             exactly(
-                allocationMode="ExactCount",
-                count=1,
+                **ONE_DEVICE,
                 tolerations=[{"key": "k", "operator": "Equal", "value": "v"}, {"operator": "Exists"}],
                 adminAccess=False,
             ),
             id="tolerations are Equal",
         ),
         pytest.param(
-            first({"name": "s", "deviceClassName": "x", "tolerations": [{"key": "k"}]}),
-            first(
-                {
-                    "name": "s",
-                    "deviceClassName": "x",
-                    "allocationMode": "ExactCount",
-                    "count": 1,
-                    "tolerations": [{"key": "k", "operator": "Equal"}],
-                }
-            ),
+            first(OPTION | {"tolerations": [{"key": "k"}]}),
+            first(OPTION | ONE_DEVICE | {"tolerations": [{"key": "k", "operator": "Equal"}]}),
             id="each option",
         ),
-        pytest.param(
-            exactly(allocationMode="All", capacity={"requests": {"mem": "1Gi"}})
-            | {"constraints": [{"matchAttribute": "a.b/c"}, {"distinctAttribute": "a.b/c", "requests": ["a"]}]}
-            | {"config": [{"opaque": {"driver": "d.x", "parameters": {"a": {"b": [], "c": None}}}}]},
-            exactly(allocationMode="All", capacity={"requests": {"mem": "1Gi"}})
-            | {"constraints": [{"matchAttribute": "a.b/c"}, {"distinctAttribute": "a.b/c", "requests": ["a"]}]}
-            | {"config": [{"opaque": {"driver": "d.x", "parameters": {"a": {"b": [], "c": None}}}}]},
-            id="the rest as it is",
-        ),
+        pytest.param(REST, REST, id="the rest as it is"),
     ],
 )
 async def test_a_new_claim(api: Api, given: Object, expected: Object) -> None:
@@ -59,7 +54,6 @@ async def test_a_new_claim(api: Api, given: Object, expected: Object) -> None:
     assert "status" not in made.body
 
 
-ONE: Object = exactly()
 CLAIMS = [
     wrong(
         "a request's name",
@@ -71,13 +65,13 @@ CLAIMS = [
         "neither one thing nor several",
         {"requests": [{"name": "a"}]},
         "requests[0]",
-        "Required value: exactly one of `exactly` or `firstAvailable` is required",
+        f"Required value: {ONE_OF}",
     ),
     wrong(
         "one thing and several",
-        {"requests": [ONE["requests"][0] | {"firstAvailable": [{"name": "s", "deviceClassName": "x"}]}]},
+        {"requests": [ONE["requests"][0] | {"firstAvailable": [OPTION]}]},
         "requests[0]",
-        "Invalid value: null: exactly one of `exactly` or `firstAvailable` is required, but multiple fields are set",
+        f"Invalid value: null: {ONE_OF}, but multiple fields are set",
     ),
     wrong("no class", exactly(deviceClassName=""), "requests[0].exactly.deviceClassName", REQUIRED),
     wrong(
@@ -90,7 +84,7 @@ CLAIMS = [
         "a mode that is none",
         exactly(allocationMode="X"),
         "requests[0].exactly.allocationMode",
-        'Unsupported value: "X": supported values: "All", "ExactCount"',
+        unsupported("X", "All", "ExactCount"),
     ),
     wrong(
         "all two",
@@ -108,11 +102,9 @@ CLAIMS = [
     ),
     wrong("two requests of one name", {"requests": ONE["requests"] * 2}, "requests[1]", 'Duplicate value: "a"'),
     too_many("too many requests", {"requests": ONE["requests"] * 33}, "requests", 33, 32),
-    too_many(
-        "too many options", first(*[{"name": "s", "deviceClassName": "x"}] * 9), "requests[0].firstAvailable", 9, 8
-    ),
+    too_many("too many options", first(*[OPTION] * 9), "requests[0].firstAvailable", 9, 8),
     pytest.param(
-        first({"name": "s", "deviceClassName": "x"}, {"name": "s"}),
+        first(OPTION, {"name": "s"}),
         [
             ("requests[0].firstAvailable[1].deviceClassName", REQUIRED),
             ("requests[0].firstAvailable[1]", 'Duplicate value: "s"'),
@@ -138,14 +130,8 @@ CLAIMS = [
         [
             ("requests[0].exactly.tolerations[0].key", f'Invalid value: "A B": {KEY}'),
             ("requests[0].exactly.tolerations[0].value", 'Invalid value: "v": must be empty for operator `Exists`'),
-            (
-                "requests[0].exactly.tolerations[0].effect",
-                'Unsupported value: "X": supported values: "NoExecute", "NoSchedule", "None"',
-            ),
-            (
-                "requests[0].exactly.tolerations[1].operator",
-                'Unsupported value: "X": supported values: "Equal", "Exists"',
-            ),
+            ("requests[0].exactly.tolerations[0].effect", NO_EFFECT),
+            ("requests[0].exactly.tolerations[1].operator", unsupported("X", "Equal", "Exists")),
         ],
         id="tolerations",
     ),
@@ -153,13 +139,7 @@ CLAIMS = [
         ONE
         | {"constraints": [{}, {"matchAttribute": "c"}, {"distinctAttribute": "a.b/c-d", "requests": ["z", "a/b/c"]}]},
         [
-            (
-                "constraints[0]",
-                (
-                    'Required value: exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple '
-                    "fields are set"
-                ),
-            ),
+            ("constraints[0]", f"Required value: {ONE_ATTRIBUTE}, but multiple fields are set"),
             (
                 "constraints[1].matchAttribute",
                 'Invalid value: "c": a fully qualified name must be a domain and a name separated by a slash',
@@ -172,14 +152,7 @@ CLAIMS = [
     ),
     too_many("too many constraints", ONE | {"constraints": [{"matchAttribute": "a.b/c"}] * 33}, "constraints", 33, 32),
     pytest.param(
-        ONE
-        | {
-            "config": [
-                {},
-                {"opaque": {"driver": ""}},
-                {"opaque": {"driver": "d.x", "parameters": "s"}, "requests": ["a", "a"]},
-            ]
-        },
+        ONE | {"config": [{}, {"opaque": {"driver": ""}}, {"opaque": TEXT, "requests": ["a", "a"]}]},
         [
             ("config[0].opaque", REQUIRED),
             ("config[1].opaque.driver", REQUIRED),
@@ -220,9 +193,8 @@ async def test_admin_access_needs_its_namespace(api: Api) -> None:
     assert (await api.merge(f"/api/v1/namespaces/{api.ns}", {"metadata": {"labels": label}})).status == 200
     assert (await post(api, exactly(adminAccess=True), "b")).status == 201
     assert (await api("POST", api.at(GROUP, "resourceclaimtemplates"), template)).status == 201
-    assert await kept(api, path, allocation=allocation(adminAccess=True)) == {
-        "allocation": allocation(adminAccess=True)
-    }
+    given = allocation(adminAccess=True)
+    assert await kept(api, path, allocation=given) == {"allocation": given}
 
 
 async def test_the_spec_of_a_claim_is_immutable(api: Api) -> None:
@@ -231,7 +203,7 @@ async def test_the_spec_of_a_claim_is_immutable(api: Api) -> None:
     assert (await api.merge(path, {"metadata": {"labels": {"a": "b"}}})).metadata["labels"] == {"a": "b"}
     ((field, why),) = problems(await api.merge(path, {"spec": {"devices": {"requests": []}}}))
     assert (field, why[:15], why[-20:]) == ("spec", "Invalid value: ", ": field is immutable")
-    bare: Object = {"name": "f", "firstAvailable": [{"name": "s", "deviceClassName": "x"}]}
+    bare: Object = {"name": "f", "firstAvailable": [OPTION]}
     same: Object = {"metadata": {"name": "a"}, "spec": {"devices": {"requests": [*exactly()["requests"], bare]}}}
     assert (await api("PUT", path, same)).body["spec"] == before.body["spec"]
     same["spec"]["devices"] |= {"constraints": [], "config": []}
@@ -269,9 +241,8 @@ async def test_a_pod_with_claims(api: Api) -> None:
     assert created.body["spec"]["resourceClaims"] == claims
     assert created.body["spec"]["containers"][0]["resources"] == {"claims": used}
     assert "resourceClaimStatuses" not in created.body["status"]
-    ((field, why),) = problems(
-        await api.merge(f"{api.pods}/a", {"spec": {"resourceClaims": [*claims, C | {"name": "z"}]}})
-    )
+    more = await api.merge(f"{api.pods}/a", {"spec": {"resourceClaims": [*claims, C | {"name": "z"}]}})
+    ((field, why),) = problems(more)
     assert (field, why[:54]) == ("spec", "Forbidden: pod updates may not change fields other tha")
 
 
@@ -364,6 +335,9 @@ async def test_generated_claims_of_a_pod(api: Api) -> None:
     ]
 
 
+BAD_MAPPINGS = ({"containerName": "q"}, {"resourceName": "q"}, {"requestName": "Q_"})
+
+
 async def test_the_claim_for_extended_resources(api: Api) -> None:
     resources = {"requests": {"a.b/c": "1"}, "limits": {"a.b/c": "1"}}
     await api.pod("a", containers=[{"name": "c", "image": "x", "resources": resources}])
@@ -371,10 +345,8 @@ async def test_the_claim_for_extended_resources(api: Api) -> None:
     mapping = {"containerName": "c", "resourceName": "a.b/c", "requestName": "container-0-request-0"}
 
     async def write(name: str, *mappings: Object) -> Answer:
-        return await api.patch(
-            path,
-            {"status": {"extendedResourceClaimStatus": {"resourceClaimName": name, "requestMappings": list(mappings)}}},
-        )
+        status = {"resourceClaimName": name, "requestMappings": list(mappings)}
+        return await api.patch(path, {"status": {"extendedResourceClaimStatus": status}})
 
     written = (await write("z", mapping)).body["status"]["extendedResourceClaimStatus"]
     assert written == {"resourceClaimName": "z", "requestMappings": [mapping]}
@@ -382,26 +354,12 @@ async def test_the_claim_for_extended_resources(api: Api) -> None:
         (f"{EXTENDED}.requestMappings", "Required value: at least one request mapping is required"),
         (f"{EXTENDED}.resourceClaimName", REQUIRED),
     ]
-    wrong = [
-        mapping | {"containerName": "q"},
-        mapping | {"resourceName": "q"},
-        mapping | {"requestName": "Q_"},
-        mapping,
-        mapping,
-    ]
-    at = f"{EXTENDED}.requestMappings"
+    wrong = [*({**mapping, **each} for each in BAD_MAPPINGS), mapping, mapping]
+    at, unmatched = f"{EXTENDED}.requestMappings", 'Invalid value: "q": must match the'
+    requests = "spec.initContainers.resources.requests or spec.containers.resources.requests"
     assert problems(await write("Z_", *wrong)) == [
-        (
-            f"{at}[0].containerName",
-            'Invalid value: "q": must match the name of an entry in spec.initContainers.name or spec.containers.name',
-        ),
-        (
-            f"{at}[1].resourceName",
-            (
-                'Invalid value: "q": must match the extended resource name of an entry in '
-                "spec.initContainers.resources.requests or spec.containers.resources.requests"
-            ),
-        ),
+        (f"{at}[0].containerName", f"{unmatched} name of an entry in spec.initContainers.name or spec.containers.name"),
+        (f"{at}[1].resourceName", f"{unmatched} extended resource name of an entry in {requests}"),
         (f"{EXTENDED}.requestName", f'Invalid value: "Q_": {LABEL}'),
         *((f"{at}[4].{name}", f'Duplicate value: "{value}"') for name, value in mapping.items()),
         (f"{EXTENDED}.resourceClaimName", f'Invalid value: "Z_": {SUBDOMAIN}'),

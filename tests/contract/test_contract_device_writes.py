@@ -16,11 +16,10 @@ from scheduler.core.errors import Ambiguous, Conflict, Gone, Invalid, NotFound
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import JSON_PATCH
 from scheduler.kube.writes.api_writer import ApiWriter
-from tests.contract.claims import GROUP, STATUS, USER, a_claim, allocation, kept
+from tests.contract.claims import FIRST, GROUP, SECOND, STATUS, USER, VERSIONS, a_claim, allocation, kept, readable
 from tests.contract.conftest import Answer, Api, LosingTransport, Object, pod, refusal, without
 from tests.contract.words import FINALIZER
 
-VERSIONS = ("v1", "v1beta2", "v1beta1")
 REFUSED = "the server rejected our request due to an error in our request"
 PARAMETERS: Object = {"kind": "X", "none": None, "list": [1, None, {"none": None}], "float": 1.0, "text": "é<\u0001"}
 SELECTOR: Object = {
@@ -52,8 +51,6 @@ FULL: Object = {
     "nodeSelector": SELECTOR,
     "allocationTimestamp": "2026-01-01T00:00:00Z",
 }
-FIRST = ConsumerReference(resource="pods", name="p", uid="u1")
-SECOND = ConsumerReference(resource="pods", name="q", uid="u2")
 PLAIN = from_manifest(AllocationResult, allocation())
 
 
@@ -62,19 +59,14 @@ def speaking(transport: LosingTransport, version: str) -> ApiWriter:
 
 
 async def seen(writer: ApiWriter, api: Api, name: str = "a") -> ResourceClaim:
-    found = await writer.device_claims.read_resource_claim(api.ns, name)
-    assert isinstance(found, ResourceClaim)
-    return found
+    return readable(await writer.device_claims.read_resource_claim(api.ns, name))
 
 
 async def allocated(writer: ApiWriter, api: Api) -> ResourceClaim:
     """Return a claim with the finalizer, devices and one user."""
     await a_claim(api)
-    protected = await writer.device_claims.protect_claim(await seen(writer, api))
-    assert isinstance(protected, ResourceClaim)
-    written = await writer.device_claims.allocate_claim(protected, PLAIN, FIRST)
-    assert isinstance(written, ResourceClaim)
-    return written
+    protected = readable(await writer.device_claims.protect_claim(await seen(writer, api)))
+    return readable(await writer.device_claims.allocate_claim(protected, PLAIN, FIRST))
 
 
 # -- JSON patch -------------------------------------------------------------------------------------------------------
@@ -134,8 +126,7 @@ async def test_the_product_allocates(api: Api, transport: LosingTransport, versi
     path = await a_claim(api)
     writer = speaking(transport, version)
     await api.merge(path, {"metadata": {"finalizers": ["x.y/z"], "labels": {"a": "b"}}})
-    protected = await writer.device_claims.protect_claim(await seen(writer, api))
-    assert isinstance(protected, ResourceClaim)
+    protected = readable(await writer.device_claims.protect_claim(await seen(writer, api)))
     assert protected == await seen(writer, api)
     assert set(protected.metadata.finalizers) == {"x.y/z", FINALIZER}
     written = await writer.device_claims.allocate_claim(protected, from_manifest_whole(FULL), FIRST)
@@ -149,11 +140,7 @@ async def test_the_product_allocates(api: Api, transport: LosingTransport, versi
 
 def from_manifest_whole(manifest: Object) -> AllocationResult:
     """Decode with nulls in parameters kept, as claims of a server are read."""
-    return msgspec.json.decode(msgspec.json.encode(manifest), type=AllocationResult, dec_hook=_quantities)
-
-
-def _quantities(wanted: type, raw: Any) -> Any:
-    return from_manifest(wanted, raw)
+    return msgspec.json.decode(msgspec.json.encode(manifest), type=AllocationResult, dec_hook=from_manifest)
 
 
 async def test_the_status_takes_no_finalizer(api: Api) -> None:
@@ -170,17 +157,14 @@ async def test_the_status_takes_no_finalizer(api: Api) -> None:
 
 async def test_users_come_and_go(api: Api, writer: ApiWriter) -> None:
     first = await allocated(writer, api)
-    second = await writer.device_claims.reserve_claim(first, SECOND)
-    assert isinstance(second, ResourceClaim)
+    second = readable(await writer.device_claims.reserve_claim(first, SECOND))
     assert set(second.status.reserved_for) == {FIRST, SECOND}
     assert second.status.allocation == PLAIN
-    left = await writer.device_claims.unreserve_claim(first, "u1")  # whatever was written since
-    assert isinstance(left, ResourceClaim)
+    left = readable(await writer.device_claims.unreserve_claim(first, "u1"))  # whatever was written since
     assert left.status.reserved_for == (SECOND,)
     assert await writer.device_claims.unreserve_claim(first, "u1") == left
     await kept(api, f"{api.at(GROUP, 'resourceclaims')}/a", devices=[STATUS])
-    freed = await writer.device_claims.deallocate_claim(await seen(writer, api))
-    assert isinstance(freed, ResourceClaim)
+    freed = readable(await writer.device_claims.deallocate_claim(await seen(writer, api)))
     assert freed.status == msgspec.structs.replace(freed.status, allocation=None, reserved_for=(), devices=())
     assert FINALIZER in freed.metadata.finalizers
 
@@ -235,9 +219,7 @@ async def test_an_answer_that_is_lost(api: Api, transport: LosingTransport, writ
     claim = await seen(writer, api)
     is_first = write in {param.values[0] for param in FROM_WHAT_WAS_SEEN[:2]}
     if not is_first:
-        written = await writer.device_claims.allocate_claim(claim, PLAIN, FIRST)
-        assert isinstance(written, ResourceClaim)
-        claim = written
+        claim = readable(await writer.device_claims.allocate_claim(claim, PLAIN, FIRST))
     transport.loses = True
     with pytest.raises(Ambiguous):
         await write(writer, claim)
@@ -255,10 +237,9 @@ async def test_an_answer_that_is_lost(api: Api, transport: LosingTransport, writ
 async def test_an_allocation_cannot_be_replaced(api: Api, writer: ApiWriter) -> None:
     claim = await allocated(writer, api)
     assert await writer.device_claims.allocate_claim(claim, PLAIN, FIRST) == claim
+    other = from_manifest(AllocationResult, allocation(device="d2"))
     with pytest.raises(Invalid, match=r"field is immutable|field cannot be modified once set"):
-        await writer.device_claims.allocate_claim(
-            claim, from_manifest(AllocationResult, allocation(device="d2")), FIRST
-        )
+        await writer.device_claims.allocate_claim(claim, other, FIRST)
     assert await seen(writer, api) == claim
 
 
@@ -285,8 +266,7 @@ async def test_a_claim_that_is_going_gets_nothing(api: Api, writer: ApiWriter) -
     assert going.metadata.deletion_timestamp
     with pytest.raises(Invalid):
         await writer.device_claims.reserve_claim(going, SECOND)
-    left = await writer.device_claims.unreserve_claim(claim, "u1")
-    assert isinstance(left, ResourceClaim)
+    left = readable(await writer.device_claims.unreserve_claim(claim, "u1"))
     await writer.device_claims.deallocate_claim(left)
     await writer.device_claims.delete_claim(claim)
     assert await writer.device_claims.read_resource_claim(api.ns, "a") is None
@@ -303,21 +283,16 @@ async def a_pod(api: Api) -> Pod:
     return from_manifest(Pod, made.body)
 
 
+EXACT: Object = {
+    "name": "container-0-request-0",
+    "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2},
+}
+OPTION: Object = {"name": "s", "deviceClassName": "gpu"}
 ASKED = from_manifest(
     ResourceClaim,
     {
         "metadata": {"name": "<extended-resources>", "uid": "temporary"},
-        "spec": {
-            "devices": {
-                "requests": [
-                    {
-                        "name": "container-0-request-0",
-                        "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2},
-                    },
-                    {"name": "f", "firstAvailable": [{"name": "s", "deviceClassName": "gpu"}]},
-                ]
-            }
-        },
+        "spec": {"devices": {"requests": [EXACT, {"name": "f", "firstAvailable": [OPTION]}]}},
     },
 )
 
@@ -325,8 +300,7 @@ ASKED = from_manifest(
 @pytest.mark.parametrize("version", VERSIONS)
 async def test_the_product_makes_a_claim(api: Api, transport: LosingTransport, version: str) -> None:
     owner, writer = await a_pod(api), speaking(transport, version)
-    made = await writer.device_claims.create_claim(ASKED, owner, "p-extended-resources-x")
-    assert isinstance(made, ResourceClaim)
+    made = readable(await writer.device_claims.create_claim(ASKED, owner, "p-extended-resources-x"))
     assert made.metadata.name == "p-extended-resources-x"
     stored: Answer = await api("GET", f"{api.at(GROUP, 'resourceclaims')}/{made.metadata.name}")
     assert stored.metadata["generateName"] == "p-extended-resources-"
@@ -335,15 +309,11 @@ async def test_the_product_makes_a_claim(api: Api, transport: LosingTransport, v
     owning = {"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": owner.metadata.uid, "controller": True}
     assert stored.metadata["ownerReferences"] == [owning]
     exact, first = stored.body["spec"]["devices"]["requests"]
-    assert exact == {
-        "name": "container-0-request-0",
-        "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2},
-    }
-    assert without(first["firstAvailable"][0], "allocationMode", "count") == {"name": "s", "deviceClassName": "gpu"}
+    assert exact == EXACT
+    assert without(first["firstAvailable"][0], "allocationMode", "count") == OPTION
     result = {"request": "container-0-request-0", "driver": "d.x", "pool": "p", "device": "d1"}
     given = from_manifest(AllocationResult, {"devices": {"results": [result]}})
-    written = await writer.device_claims.allocate_claim(made, given, FIRST)
-    assert isinstance(written, ResourceClaim)
+    written = readable(await writer.device_claims.allocate_claim(made, given, FIRST))
     assert written.status.allocation == given
     await writer.device_claims.delete_claim(made)  # although it was written since
     assert await writer.device_claims.read_resource_claim(api.ns, made.metadata.name) is None
@@ -369,8 +339,7 @@ async def test_a_claim_that_was_made_unheard(api: Api, transport: LosingTranspor
         await writer.device_claims.create_claim(ASKED, owner, "p-extended-resources-x")
     with pytest.raises(Conflict):
         await writer.device_claims.create_claim(ASKED, owner, "p-extended-resources-x")
-    read = await writer.device_claims.read_resource_claim(api.ns, "p-extended-resources-x")
-    assert isinstance(read, ResourceClaim)
+    read = readable(await writer.device_claims.read_resource_claim(api.ns, "p-extended-resources-x"))
     assert is_made_for(read, owner)
     found = (await api("GET", api.at(GROUP, "resourceclaims"))).body["items"]
     assert [claim["metadata"]["ownerReferences"][0]["uid"] for claim in found] == [owner.metadata.uid]
@@ -380,15 +349,13 @@ async def test_a_claim_is_read_as_it_was_at_a_version(writer: ApiWriter, api: Ap
     other = await api.pod("earlier")
     before = int(other.body["metadata"]["resourceVersion"])
     given = await allocated(writer, api)
-    freed = await writer.device_claims.deallocate_claim(given)
-    assert isinstance(freed, ResourceClaim)
+    freed = readable(await writer.device_claims.deallocate_claim(given))
 
     versions = (before, given.version - 1, given.version, freed.version)
     found = [await writer.device_claims.read_resource_claim_at(api.ns, "a", version) for version in versions]
 
-    assert [None, False, True, False] == [
-        each.is_allocated if isinstance(each, ResourceClaim) else None for each in found
-    ]
+    assert [isinstance(each, ResourceClaim) and each.is_allocated for each in found] == [False, False, True, False]
+    assert found[0] is None
 
 
 async def test_what_a_claim_was_at_a_version_that_is_forgotten(writer: ApiWriter, api: Api) -> None:

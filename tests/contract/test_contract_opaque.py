@@ -17,7 +17,7 @@ from scheduler.api.resource_v1 import (
 from scheduler.core.errors import Ambiguous, Conflict
 from scheduler.kube.wire import JSON_PATCH
 from scheduler.kube.writes.api_writer import ApiWriter
-from tests.contract.claims import GROUP, RESULT, STATUS, USER, allocation, exactly
+from tests.contract.claims import FIRST, GROUP, RESULT, SECOND, STATUS, USER, VERSIONS, allocation, exactly, readable
 from tests.contract.conftest import MERGE, STRATEGIC, Answer, Api, LosingTransport, Object, problems
 from tests.contract.test_contract_device_writes import speaking
 from tests.contract.words import FINALIZER
@@ -139,15 +139,6 @@ async def test_parameters_that_a_patch_brings(api: Api, content: str, stored: st
     assert await shown(api, path) == ["{}", stored]
 
 
-FIRST = ConsumerReference(resource="pods", name="p", uid="u1")
-SECOND = ConsumerReference(resource="pods", name="q", uid="u2")
-
-
-def readable(answer: object) -> ResourceClaim:
-    assert isinstance(answer, ResourceClaim), answer
-    return answer
-
-
 def as_allocated(claim: ResourceClaim) -> AllocationResult:
     """Return an allocation with the claim's own configuration, as the plugin builds it."""
     (own,) = claim.spec.devices.config
@@ -156,7 +147,7 @@ def as_allocated(claim: ResourceClaim) -> AllocationResult:
     return AllocationResult(DeviceAllocationResult(plain.devices.results, (passed_on,)))
 
 
-@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("parameters", [pytest.param(row.values[0], id=row.id) for row in PARAMETERS])
 async def test_the_life_of_a_claim(api: Api, transport: LosingTransport, parameters: str, version: str) -> None:
     path = await a_claim_with(api, parameters)
@@ -226,9 +217,8 @@ async def test_a_claim_that_takes_no_patch(api: Api, writer: ApiWriter, write: W
 @pytest.mark.parametrize("write", EXACT)
 async def test_a_claim_that_takes_no_patch_and_has_changed(api: Api, writer: ApiWriter, write: Write) -> None:
     _, claim = await allocated_by_another(api, writer)
-    now = readable(
-        await writer.device_claims.reserve_claim(claim, ConsumerReference(resource="pods", name="r", uid="u3"))
-    )
+    third = ConsumerReference(resource="pods", name="r", uid="u3")
+    now = readable(await writer.device_claims.reserve_claim(claim, third))
     if write is RELEASE:
         left = readable(await write(writer, claim))
         assert [user.uid for user in left.status.reserved_for] == ["u3"]
