@@ -5,8 +5,9 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
+from scheduler.api.quantity import parse
 from scheduler.cel.errors import EvalError
-from scheduler.cel.libraries.quantities import Amount
+from scheduler.cel.libraries.quantities import Amount, minus, order, plus
 from scheduler.cel.libraries.semvers import parse as version
 from scheduler.cel.values import Duration, Optional, Timestamp, UInt, compare, contains, equal, key, same, unkey
 
@@ -85,3 +86,33 @@ def test_versions_are_totally_ordered(one, other, third):
     assert [one < other, one == other, one > other].count(True) == 1
     assert not (one <= other <= third) or one <= third
     assert one != other or hash(one) == hash(other)
+
+
+# -- quantities of devices ------------------------------------------------------------------------------------------------
+
+
+_TEXTS = st.builds(
+    "{}{}{}".format,
+    st.integers(-(10**12), 10**12),
+    st.sampled_from(["", ".5", ".125"]),
+    st.sampled_from(["", "m", "u", "k", "M", "G", "Ki", "Mi", "Gi", "e3"]),
+)
+
+
+@given(_TEXTS, _TEXTS)
+def test_sums_and_differences_are_exact(one, other):
+    left, right = _amount(one), _amount(other)
+    total = plus(left, right)
+    assert left.nano + right.nano == total.nano
+    assert left == minus(total, right)
+    assert hash(left) == hash(minus(total, right))
+
+
+@given(_TEXTS, _TEXTS)
+def test_the_order_is_that_of_the_amounts(one, other):
+    left, right = parse(one), parse(other)
+    assert (left.nano > right.nano) - (left.nano < right.nano) == order(_amount(one), _amount(other))
+
+
+def _amount(text):
+    return Amount(*parse(text).form)

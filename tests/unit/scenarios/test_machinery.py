@@ -1,7 +1,7 @@
-"""Rows 103-129 of docs/spec/core.md §9: the number of scored nodes, combined answers, and messages.
+"""Rows 103-129 and 148-179 of docs/spec/core.md §9: the number of scored nodes, combined answers, messages, verdicts.
 
 Rows about adaptive sampling (105, 107, 112) do not apply: all nodes are scored unless a percentage is given. Ids begin
-with the row's number.
+with the row's number. The tables of the plugins are in tests/unit/plugins/.
 """
 
 from __future__ import annotations
@@ -182,3 +182,39 @@ async def test_117_the_plugin_that_refused_the_nominated_node_is_named(pins: tup
     assert sched.message("p") == not_helpful(
         f"0/4 nodes are available: {message} node(s) didn't satisfy plugin(s) [NodeAffinity TaintToleration].", 4
     )
+
+
+# -- the verdict on one node ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("node", "pod", "code", "why"),
+    [
+        pytest.param(
+            {"taints": [{"key": "gpu", "effect": "NoExecute"}]},
+            {},
+            "UnschedulableAndUnresolvable",
+            "node(s) had untolerated taint(s)",
+            id="152 a NoExecute taint",
+        ),
+        pytest.param(
+            {},
+            near("web", away=True),
+            "Unschedulable",
+            "node(s) didn't match pod anti-affinity rules",
+            id="179 a pod with anti-affinity can be evicted",
+        ),
+    ],
+)
+async def test_one_node(node: dict[str, Any], pod: dict[str, Any], code: str, why: str) -> None:
+    """The code decides whether preemption considers the node."""
+    sched = SchedulerHarness()
+    sched.node("n1", labels={HOST: "n1"}, **node)
+    sched.pod("there", on="n1", scheduler="default-scheduler", labels={"app": "web"})
+    sched.pod("p", **pod)
+    await sched.settle()
+
+    assert sched.refusal("p") == f"0/1 nodes are available: 1 {why}."
+    record = sched.parts.records.latest("default/p")
+    assert record is not None
+    assert [group.code for group in record.groups] == [code]
