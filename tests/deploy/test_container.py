@@ -144,7 +144,5 @@ def healthy(podman: Podman, container: str, port: int) -> bool:
     """Run the command of HEALTHCHECK in the container, with another port than the default."""
     _, *command = podman.inspect(IMAGE)["Healthcheck"]["Test"]
     assert any("10259" in word for word in command)
-    return (
-        podman.run("exec", container, *(word.replace("10259", str(port)) for word in command), check=False).returncode
-        == 0
-    )
+    there = [word.replace("10259", str(port)) for word in command]
+    return podman.run("exec", container, *there, check=False).returncode == 0

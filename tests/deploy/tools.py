@@ -12,7 +12,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,6 +22,7 @@ from typing import TypeVar
 
 import pytest
 
+from tests.deploy.commands import ended
 from tests.e2e.controlplane.build import BuildFailed, Unavailable
 
 
@@ -208,15 +208,8 @@ def _unpack(place: Path) -> None:
 
 def ran(command: Sequence[str], *, directory: Path, environment: Mapping[str, str] | None = None) -> str:
     """Its output. Raises `BuildFailed` with its last lines."""
-    ran = subprocess.run(
-        command,
-        cwd=directory,
-        env={**os.environ, "GOWORK": "off", "GOFLAGS": "-mod=readonly -buildvcs=false", **(environment or {})},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    env = {**os.environ, "GOWORK": "off", "GOFLAGS": "-mod=readonly -buildvcs=false", **(environment or {})}
+    ran = ended(command, cwd=directory, env=env)
     if ran.returncode:
         msg = f"{' '.join(command)}\n{ran.stderr[-4000:]}"
         raise BuildFailed(msg)

@@ -40,14 +40,6 @@ async def test_a_free_device_is_kept_while_the_preemptor_backs_off(priority: int
     assert cluster.message("q") == UPSTREAM
 
 
-async def test_a_pod_of_higher_priority_may_take_the_device() -> None:
-    cluster = await preempted(1)
-    cluster.comes("q", priority=11)
-    await cluster.settle()
-
-    assert cluster.writer.binds == [("default/q", "n1")]
-
-
 async def test_a_free_device_and_one_of_a_victim_are_both_kept() -> None:
     cluster = DeviceHarness(2)
     cluster.writer.delete_hold = asyncio.Event()

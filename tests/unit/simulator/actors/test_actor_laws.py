@@ -118,11 +118,8 @@ def _only_dynamic(server: ApiServer) -> ApiServer:
     """Clear the selected node of claims without a provisioner."""
     for claim in server.objects("persistentvolumeclaims"):
         if claim["spec"]["storageClassName"] != "dynamic":
-            server.patch(
-                "persistentvolumeclaims",
-                claim["metadata"]["name"],
-                {"metadata": {"annotations": {SELECTED_NODE: None}}},
-            )
+            cleared = {"metadata": {"annotations": {SELECTED_NODE: None}}}
+            server.patch("persistentvolumeclaims", claim["metadata"]["name"], cleared)
     return server
 
 
@@ -130,10 +127,8 @@ def test_unreadable_objects_do_not_stop_the_controllers() -> None:
     """The controllers ignore unreadable objects."""
     harness = Harness()
     harness.server.create("pods", pod("broken").cpu("many").pvc("c0").bound_to("n0").obj())
-    harness.server.create(
-        "persistentvolumes",
-        a_pv("odd", storage_class="static").label("x").set({"spec": {"claimRef": {"name": 7}}}).obj(),
-    )
+    odd = a_pv("odd", storage_class="static").label("x").set({"spec": {"claimRef": {"name": 7}}})
+    harness.server.create("persistentvolumes", odd.obj())
     harness.take(("claim", 0, "static", 1))
     harness.take(("volume", 0, "static", 1))
     harness.settle()

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from simulator.builders.claims import a_claim
 from simulator.simulate.input.dump import dump_command, save
 from simulator.simulate.input.from_cluster import KINDS_READ
 from simulator.simulate.input.manifests import Found, InputError, cleaned, load
@@ -18,12 +19,8 @@ PAGE = Path(__file__).parents[4] / "docs/simulate.md"
 
 def pod(name: str = "p", annotations: Object | None = None, **container: Any) -> Object:
     metadata = {"name": name, "uid": f"u-{name}", **({"annotations": annotations} if annotations else {})}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": metadata,
-        "spec": {"containers": [{"name": "c", "image": "i", **container}]},
-    }
+    spec = {"containers": [{"name": "c", "image": "i", **container}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
 
 def saved(tmp_path: Path, *objects: Object, name: str = "dump.json.gz") -> list[Found]:
@@ -73,25 +70,15 @@ def test_containers(tmp_path: Path, container: Object, kept: Object) -> None:
 
 def test_annotations(tmp_path: Path) -> None:
     """Annotations of Kubernetes stay, because controllers read them."""
-    given = {
-        "kubectl.kubernetes.io/last-applied-configuration": '{"env": "s3cret"}',
-        "kubectl.kubernetes.io/restartedAt": "2026",
-        "vault.example.com/token": "s3cret",
-        "deployment.kubernetes.io/revision": "3",
-        "scheduling.k8s.io/group-name": "g",
-        "kubestow.dev/expect": "pending",
-        "notkubernetes.io/a": "s3cret",
-    }
-    (found,) = saved(tmp_path, pod(annotations=given))
+    kept = {"deployment.kubernetes.io/revision": "3", "scheduling.k8s.io/group-name": "g"}
+    kept |= {"kubestow.dev/expect": "pending"}
+    hidden = {"kubectl.kubernetes.io/restartedAt": "2026"}
+    hidden |= dict.fromkeys(("vault.example.com/token", "notkubernetes.io/a"), "s3cret")
+    applied = {"kubectl.kubernetes.io/last-applied-configuration": '{"env": "s3cret"}'}
+    (found,) = saved(tmp_path, pod(annotations=applied | hidden | kept))
 
-    assert found.value["metadata"]["annotations"] == {
-        "kubectl.kubernetes.io/restartedAt": "dropped-1",
-        "vault.example.com/token": "dropped-2",
-        "deployment.kubernetes.io/revision": "3",
-        "scheduling.k8s.io/group-name": "g",
-        "kubestow.dev/expect": "pending",
-        "notkubernetes.io/a": "dropped-2",
-    }
+    names = {"2026": "dropped-1", "s3cret": "dropped-2"}
+    assert found.value["metadata"]["annotations"] == kept | {key: names[value] for key, value in hidden.items()}
 
 
 def test_values_that_differ_still_differ(tmp_path: Path) -> None:
@@ -105,17 +92,8 @@ def test_values_that_differ_still_differ(tmp_path: Path) -> None:
 def test_names_that_only_look_like_fields(tmp_path: Path) -> None:
     labelled = pod()
     labelled["metadata"]["labels"] = {"env": "prod", "args": "x"}
-    opaque = {
-        "driver": "d",
-        "parameters": {"env": ["value", {"value": 1}], "annotations": {"a": 1}, "lifecycle": {"x": 1}},
-    }
-    claim = {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaim",
-        "metadata": {"name": "c"},
-        "spec": {"devices": {"config": [{"opaque": opaque}]}},
-    }
-    first, second = saved(tmp_path, labelled, claim)
+    parameters = {"env": ["value", {"value": 1}], "annotations": {"a": 1}, "lifecycle": {"x": 1}}
+    first, second = saved(tmp_path, labelled, a_claim("c").config("d", parameters).obj())
 
     assert first.value["metadata"]["labels"] == {"env": "prod", "args": "x"}
     assert second.value["spec"]["devices"]["config"][0]["opaque"]["parameters"]["env"][0] == "value"

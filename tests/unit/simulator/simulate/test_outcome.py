@@ -14,7 +14,6 @@ from rich.console import Console
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from simulator.simulate import outcome as outcomes
-from simulator.simulate.answer import schema
 from simulator.simulate.outcome import (
     AnnotatedPod,
     Outcome,
@@ -144,16 +143,10 @@ def test_json() -> None:
 
     assert shown["ok"] is False
     assert shown["summary"]["placed"] == shown["summary"]["pending"] == 1
+    why = {"reason": "Unschedulable", "message": "0/1 nodes are available: 1 Too many pods."}
     assert shown["pods"] == [
         {"pod": "a/p", "owner": None, "node": "n", "expectedPending": False},
-        {
-            "pod": "a/q",
-            "owner": None,
-            "node": None,
-            "expectedPending": False,
-            "reason": "Unschedulable",
-            "message": "0/1 nodes are available: 1 Too many pods.",
-        },
+        {"pod": "a/q", "owner": None, "node": None, "expectedPending": False, **why},
     ]
 
 
@@ -225,15 +218,11 @@ def test_victims() -> None:
     answer = dataclasses.replace(outcome(PLACED), victims=found)
     shown = json.loads(as_json(answer))
 
-    assert [(each["pod"], each["for"], each["forNode"]) for each in shown["preempted"]] == [
-        ("a/y", "a/p", None),
-        ("a/x", "a/q", "n2"),
-        ("a/z", None, None),
-    ]
-    assert [(each["priority"], each["node"], each["forPriority"]) for each in shown["preempted"]] == [
-        (2, "n2", 9),
-        (1, "n1", 8),
-        (3, "n3", None),
+    fields = ("pod", "priority", "node", "for", "forPriority", "forNode")
+    assert [tuple(each[field] for field in fields) for each in shown["preempted"]] == [
+        ("a/y", 2, "n2", "a/p", 9, None),
+        ("a/x", 1, "n1", "a/q", 8, "n2"),
+        ("a/z", 3, "n3", None, None, None),
     ]
     console = Console(file=io.StringIO(), width=200)
     as_table(answer, console)
@@ -277,10 +266,6 @@ def valid() -> Object:
 def test_the_file_is_that_of_the_types() -> None:
     """Else: python -m tools.simulate_schema > docs/simulate.schema.json"""
     assert SCHEMA.read_text() == page()
-
-
-def test_an_answer_is_valid() -> None:
-    assert list(mistakes(valid(), schema())) == []
 
 
 @pytest.mark.parametrize(
