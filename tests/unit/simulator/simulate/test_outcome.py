@@ -46,8 +46,18 @@ def outcome(*placements: Placement, is_settled: bool = True) -> Outcome:
     return Outcome(placements, (), Timing(0.1, 0.6, 0.7), 1, 0, 0, {"Service": 2}, is_settled)
 
 
-PLACED = Placement("a/p", "n", "", "", is_expected_pending=False)
-PENDING = Placement("a/q", "", "Unschedulable", "0/1 nodes are available: 1 Too many pods.", is_expected_pending=False)
+def placed(name: str, *, owner: str = "") -> Placement:
+    """A pod on a node, as expected."""
+    return Placement(name, "n", "", "", is_expected_pending=False, owner=owner)
+
+
+def pending(name: str, message: str) -> Placement:
+    """A pod that was refused unexpectedly."""
+    return Placement(name, "", "Unschedulable", message, is_expected_pending=False)
+
+
+PLACED = placed("a/p")
+PENDING = pending("a/q", "0/1 nodes are available: 1 Too many pods.")
 
 
 @pytest.mark.parametrize(
@@ -150,16 +160,18 @@ def test_json() -> None:
     ]
 
 
+def table(answer: Outcome) -> str:
+    """What a terminal shows."""
+    out = io.StringIO()
+    as_table(answer, Console(file=out, width=200, force_terminal=True, color_system=None))
+    return out.getvalue()
+
+
 def test_table() -> None:
     """The table has the first rows and the number of further ones. Markup in messages is not interpreted."""
-    many = [Placement(f"a/p{n}", "n", "", "", is_expected_pending=False) for n in range(ROWS + 1)]
-    odd = Placement("a/odd", "", "Unschedulable", "[red]no[/red]", is_expected_pending=False)
-    out = io.StringIO()
-    as_table(
-        outcome(odd, *many, is_settled=False), Console(file=out, width=200, force_terminal=True, color_system=None)
-    )
+    many = [placed(f"a/p{n}") for n in range(ROWS + 1)]
+    text = table(outcome(pending("a/odd", "[red]no[/red]"), *many, is_settled=False))
 
-    text = out.getvalue()
     assert "a/p39" in text
     assert "a/p40" not in text
     assert "1 more" in text
@@ -171,17 +183,17 @@ def test_table() -> None:
 
 def test_lines_in_a_pipe() -> None:
     why = "0/5 nodes are available: " + "5 Insufficient cpu. " * 20
-    pending = Placement("a/pending", "", "Unschedulable", why, is_expected_pending=False)
+    waiting = pending("a/pending", why)
     grown = WorkloadRow("Deployment a/web", 4, existing=1, created=3, deleted=(), ignored=2)
     waits = WorkloadRow("StatefulSet a/db", 3, existing=0, created=1, deleted=(), ignored=0, reason="db-0 is not ready")
     plain = WorkloadRow("Deployment a/new", 3, existing=0, created=3, deleted=(), ignored=0)
     victim = Victim("a/v", 1, "n", "a/p")
     out = io.StringIO()
-    answer = dataclasses.replace(outcome(PLACED, pending), workloads=(grown, waits, plain), victims=(victim,))
+    answer = dataclasses.replace(outcome(PLACED, waiting), workloads=(grown, waits, plain), victims=(victim,))
     as_table(answer, Console(file=out, width=40))
 
     lines = out.getvalue().splitlines()
-    width = max(len(PLACED.pod), len(pending.pod))
+    width = max(len(PLACED.pod), len(waiting.pod))
     assert lines[0] == f"{PLACED.pod:{width}}  {PLACED.node}"
     assert lines[1] == f"{'a/pending':{width}}  -  {why.strip()}"
     assert lines[2] == "Deployment a/web: 4 replicas, 1 existing, 3 created, 2 ignored"
@@ -192,12 +204,10 @@ def test_lines_in_a_pipe() -> None:
 
 def test_every_workload_has_rows() -> None:
     """A large workload does not hide a small one."""
-    large = [Placement(f"a/large-{n}", "n", "", "", is_expected_pending=False, owner="Job/large") for n in range(ROWS)]
-    small = [Placement(f"a/small-{n}", "n", "", "", is_expected_pending=False, owner="Job/small") for n in range(3)]
-    out = io.StringIO()
-    as_table(outcome(*large, *small), Console(file=out, width=200, force_terminal=True, color_system=None))
+    large = [placed(f"a/large-{n}", owner="Job/large") for n in range(ROWS)]
+    small = [placed(f"a/small-{n}", owner="Job/small") for n in range(3)]
+    text = table(outcome(*large, *small))
 
-    text = out.getvalue()
     assert all(f"a/{name}" in text for name in ("large-0", "large-36", "small-2"))
     assert "a/large-37" not in text
     assert text.index("a/large-36") < text.index("a/small-0")
@@ -208,9 +218,8 @@ def test_victims() -> None:
 
     def a_pod(name: str, priority: int, node_name: str = "") -> Pod:
         metadata = {"name": name, "namespace": "a", "uid": f"uid-{name}"}
-        return from_manifest(
-            AnnotatedPod, {"metadata": metadata, "spec": {"priority": priority, "nodeName": node_name}}
-        )
+        spec = {"priority": priority, "nodeName": node_name}
+        return from_manifest(AnnotatedPod, {"metadata": metadata, "spec": spec})
 
     gone = [a_pod("x", 1, "n1"), a_pod("y", 2, "n2"), a_pod("z", 3, "n3")]
     there = {"a/p": a_pod("p", 9), "a/q": a_pod("q", 8, "n2")}
@@ -224,9 +233,7 @@ def test_victims() -> None:
         ("a/x", 1, "n1", "a/q", 8, "n2"),
         ("a/z", 3, "n3", None, None, None),
     ]
-    console = Console(file=io.StringIO(), width=200)
-    as_table(answer, console)
-    assert "not recorded" in console.file.getvalue()  # type: ignore[attr-defined] # a StringIO
+    assert "not recorded" in table(answer)
 
 
 # -- the schema of the JSON -----------------------------------------------------------------------------------------------

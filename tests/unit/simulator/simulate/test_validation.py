@@ -146,15 +146,9 @@ def test_types_that_contain_themselves_are_checked_in_depth() -> None:
     """A schema of a custom resource is an object of schemas."""
     deep = {"type": "object", "properties": {"a": {"type": "object", "properties": {"b": {"tipe": "x"}}}}}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": deep}}
-    names = {"plural": "xs", "kind": "X"}
-    found = mistakes(
-        {
-            "apiVersion": "apiextensions.k8s.io/v1",
-            "kind": "CustomResourceDefinition",
-            "metadata": {"name": "xs.example.com"},
-            "spec": {"group": "example.com", "names": names, "scope": "Cluster", "versions": [version]},
-        }
-    )
+    spec = {"group": "example.com", "names": {"plural": "xs", "kind": "X"}, "scope": "Cluster", "versions": [version]}
+    head = {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition"}
+    found = mistakes(head | {"metadata": {"name": "xs.example.com"}, "spec": spec})
 
     path = "spec.versions[0].schema.openAPIV3Schema.properties[a].properties[b].tipe"
     assert [str(each) for each in found] == [f'unknown field "{path}", did you mean "type"?']

@@ -240,13 +240,8 @@ def test_a_deployment_that_was_scaled_keeps_its_replica_set() -> None:
 
 
 def test_two_active_replica_sets_grow_in_proportion() -> None:
-    deployment = workload(
-        "Deployment",
-        replicas=20,
-        paused=True,
-        template=template(image="i:2"),
-        strategy=rolling(maxSurge=5, maxUnavailable=2),
-    )
+    spec: Object = {"template": template(image="i:2"), "strategy": rolling(maxSurge=5, maxUnavailable=2)}
+    deployment = workload("Deployment", replicas=20, paused=True, **spec)
     sets: list[Object] = []
     for name, image, size in (("w-old", "i:1", 8), ("w-new", "i:2", 5)):
         shape = template(image=image)
