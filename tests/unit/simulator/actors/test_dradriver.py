@@ -106,6 +106,14 @@ def test_a_pool_may_be_half_published() -> None:
     assert not harness.driver.is_publishing
 
 
+def test_a_deleted_slice_is_published_again_in_a_new_generation() -> None:
+    harness = Harness()
+    harness.publish(FIRST, SECOND)
+    harness.server.delete("resourceslices", harness.server.objects("resourceslices")[0]["metadata"]["name"])
+    harness.settle()
+    assert harness.pool() == ["d0,d1@2/2", "d2@2/2"]
+
+
 def test_a_driver_that_restarts_publishes_a_new_generation() -> None:
     harness = Harness()
     harness.publish(FIRST, SECOND)

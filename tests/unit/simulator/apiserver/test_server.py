@@ -5,12 +5,13 @@ tests/contract compares the rest with a real server.
 
 import asyncio
 import json
+import random
 from typing import Any
 
 import aiohttp
 import pytest
 
-from simulator.apiserver import LIKE_1_32, LIKE_1_36, ApiServer, Fault, Refused, WatchFault
+from simulator.apiserver import LIKE_1_32, LIKE_1_36, ApiServer, Fault, Faults, Refused, Request, WatchFault
 from simulator.apiserver.faults import End
 from simulator.apiserver.reads import Stream
 from simulator.apiserver.resources import Served
@@ -139,6 +140,35 @@ async def test_watches_that_are_held_deliver_all_events_later() -> None:
 
 
 # -- faults ---------------------------------------------------------------------------------------------------------------
+
+
+BINDING = Request("create", "pods", "default", "a", "binding")
+EXACT = Fault(verb="create", resource="pods", subresource="binding", status=500)
+
+
+@pytest.mark.parametrize(
+    ("fault", "strikes"),
+    [
+        pytest.param(Fault(status=500), True, id="an empty rule strikes everything"),
+        pytest.param(EXACT, True, id="all fields fit"),
+        pytest.param(Fault(subresource="", status=500), False, id="the object itself, not its subresources"),
+        pytest.param(Fault(name="b", status=500), False, id="another name"),
+        pytest.param(Fault(verb="patch", status=500), False, id="another verb"),
+        pytest.param(Fault(probability=0, status=500), False, id="never by chance"),
+    ],
+)
+def test_rules(fault: Fault, strikes: bool) -> None:
+    faults = Faults(random.Random(1))
+    faults.add(fault)
+    assert (faults.strike(BINDING) is fault) is strikes
+    assert fault.hits == int(strikes)
+
+
+def test_a_rule_strikes_a_limited_number_of_times() -> None:
+    faults = Faults(random.Random(1))
+    first, second = faults.add(Fault(status=500, times=2)), faults.add(Fault(status=409))
+    assert [faults.strike(BINDING) for _ in range(4)] == [first, first, second, None]
+    assert (first.hits, second.hits) == (2, 1)
 
 
 @pytest.mark.parametrize(

@@ -203,6 +203,24 @@ async def over_http(server: ApiServer, progress: from_cluster.Progress = lambda 
         await transport.close()
 
 
+async def test_a_list_continues_after_a_compaction(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(from_cluster, "_PAGE", 2)
+    async with ApiServer() as server:
+        for name in "abcde":
+            server.create("Pod", pod(name).obj())
+
+        def compact(_kinds: int, _total: int, objects: int) -> None:
+            if objects == 2:
+                server.create("Pod", pod("late").obj())
+                server.compact()
+
+        found = await over_http(server, compact)
+
+        assert server.requests()["list pods 410"] == 1
+        assert {(verb.split()[0]) for verb in server.requests()} == {"list"}
+    assert [each.name for each in found if each.kind == "Pod"] == ["a", "b", "c", "d", "e", "late"]
+
+
 @pytest.mark.parametrize(
     ("served", "version"),
     [
