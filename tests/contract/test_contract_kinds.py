@@ -4,7 +4,18 @@ import asyncio
 import datetime as dt
 from email.utils import parsedate_to_datetime
 
-from tests.contract.conftest import MERGE, PATIENCE_S, Api, Object, missing, modified, pod, refusal, told, without
+from tests.contract.conftest import (
+    MERGE,
+    PATIENCE_S,
+    Api,
+    Object,
+    missing,
+    modified,
+    pod,
+    refusal,
+    refused_with,
+    without,
+)
 from tests.contract.words import new_event
 
 
@@ -70,7 +81,7 @@ async def test_leases(api: Api) -> None:
     assert created.status == 201
     blind = await api("PUT", f"{leases}/l", body)
     why = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
-    told(blind, 422, f'leases.coordination.k8s.io "l" is invalid: {why}')
+    refused_with(blind, 422, f'leases.coordination.k8s.io "l" is invalid: {why}')
     taken = created.body | {"spec": {"holderIdentity": "b"}}
     assert (await api("PUT", f"{leases}/l", taken)).status == 200
     late = await api("PUT", f"{leases}/l", taken)

@@ -1,6 +1,6 @@
 """Devices that an eviction freed are kept for the preemptor (docs/spec/dra.md §10; switch devicePreemption).
 
-That is so even if the profile changes meanwhile.
+That is so even if the profile changes in between.
 """
 
 from __future__ import annotations

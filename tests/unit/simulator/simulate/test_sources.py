@@ -1,4 +1,4 @@
-"""Paths become texts: files, directories, standard input, with and without gzip; and what is said meanwhile."""
+"""Paths become texts: files, directories, standard input, with and without gzip; and the output during the reading."""
 
 from __future__ import annotations
 
