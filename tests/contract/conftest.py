@@ -181,7 +181,7 @@ def modified(answer: Answer, resource: str, name: str, group: str = "") -> None:
     refusal(answer, 409, "Conflict", f"Operation cannot be fulfilled on {what}: {why}", details)
 
 
-def refused_with(answer: Answer, status: int, message: str) -> None:
+def denies(answer: Answer, status: int, message: str) -> None:
     """Check the status and the message of a refusal, whatever else it says."""
     assert (answer.status, answer.body["message"]) == (status, message)
 

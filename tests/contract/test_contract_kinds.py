@@ -4,18 +4,7 @@ import asyncio
 import datetime as dt
 from email.utils import parsedate_to_datetime
 
-from tests.contract.conftest import (
-    MERGE,
-    PATIENCE_S,
-    Api,
-    Object,
-    missing,
-    modified,
-    pod,
-    refusal,
-    refused_with,
-    without,
-)
+from tests.contract.conftest import MERGE, PATIENCE_S, Api, Object, denies, missing, modified, pod, refusal, without
 from tests.contract.words import new_event
 
 
@@ -81,7 +70,7 @@ async def test_leases(api: Api) -> None:
     assert created.status == 201
     blind = await api("PUT", f"{leases}/l", body)
     why = "metadata.resourceVersion: Invalid value: 0: must be specified for an update"
-    refused_with(blind, 422, f'leases.coordination.k8s.io "l" is invalid: {why}')
+    denies(blind, 422, f'leases.coordination.k8s.io "l" is invalid: {why}')
     taken = created.body | {"spec": {"holderIdentity": "b"}}
     assert (await api("PUT", f"{leases}/l", taken)).status == 200
     late = await api("PUT", f"{leases}/l", taken)

@@ -4,7 +4,7 @@ from urllib.parse import quote
 
 import pytest
 
-from tests.contract.conftest import Api, refused_with
+from tests.contract.conftest import Api, denies
 
 KINDS = [
     ("v1", "pods", "Pod", True),
@@ -176,7 +176,7 @@ async def test_field_selectors(api: Api, selector: str, names: list[str]) -> Non
 )  # fmt: skip
 async def test_refused_lists(api: Api, query: str, status: int, message: str) -> None:
     answer = await api("GET", f"{api.pods}?{query}")
-    refused_with(answer, status, message)
+    denies(answer, status, message)
 
 
 async def test_other_kinds_know_fewer_fields(api: Api) -> None:
@@ -197,7 +197,7 @@ async def test_versions_of_lists(api: Api) -> None:
     assert (future.status, future.body["reason"]) == (504, "Timeout")
     token = (await api("GET", f"{api.pods}?limit=1")).metadata["continue"]
     both = await api("GET", f"{api.pods}?limit=1&continue={token}&resourceVersion={now}")
-    refused_with(both, 400, "specifying resource version is not allowed when using continue")
+    denies(both, 400, "specifying resource version is not allowed when using continue")
     broken = await api("GET", f"{api.pods}?limit=1&continue=abc")
     assert (broken.status, broken.body["reason"]) == (400, "BadRequest")
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.contract.conftest import Api, Object, pod, problems, refusal, refused_with, without
+from tests.contract.conftest import Api, Object, denies, pod, problems, refusal, without
 from tests.contract.words import condition
 
 GROUP = "policy/v1"
@@ -103,7 +103,7 @@ async def test_a_selector_is_patched_as_a_whole(api: Api) -> None:
 )
 async def test_what_a_budget_may_not_say(api: Api, spec: Object, field: str, why: str) -> None:
     answer = await api("POST", api.at(GROUP, "poddisruptionbudgets"), {"metadata": {"name": "a"}, "spec": spec})
-    refused_with(answer, 422, f'PodDisruptionBudget.policy "a" is invalid: {field}: {why}')
+    denies(answer, 422, f'PodDisruptionBudget.policy "a" is invalid: {field}: {why}')
     assert problems(answer) == [(field, why)]
 
 
@@ -151,13 +151,13 @@ async def test_a_class_of_users_has_its_limits(api: Api) -> None:
     assert (system["value"], system["preemptionPolicy"]) == (2_000_001_000, "PreemptLowerPriority")
     too_high = await api("POST", classes, {"metadata": {"name": name}, "value": 1_000_000_001})
     why = "value: Forbidden: maximum allowed value of a user defined priority is 1000000000"
-    refused_with(too_high, 422, f'PriorityClass.scheduling.k8s.io "{name}" is invalid: {why}')
+    denies(too_high, 422, f'PriorityClass.scheduling.k8s.io "{name}" is invalid: {why}')
     try:
         first = await api("POST", classes, {"metadata": {"name": name}, "value": 1_000_000_000, "globalDefault": True})
         assert first.status == 201
         await api.until_known(name)
         second = await api("POST", classes, {"metadata": {"name": f"{name}-2"}, "value": 1, "globalDefault": True})
         why = f"PriorityClass {name} is already marked as default. Only one default can exist"
-        refused_with(second, 403, f'priorityclasses.scheduling.k8s.io "{name}-2" is forbidden: {why}')
+        denies(second, 403, f'priorityclasses.scheduling.k8s.io "{name}-2" is forbidden: {why}')
     finally:
         await api("DELETE", f"{classes}/{name}")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.contract.conftest import Api, Object, modified, pod, refusal, refused_with, without
+from tests.contract.conftest import Api, Object, denies, modified, pod, refusal, without
 
 
 async def test_an_old_resource_version_conflicts(api: Api) -> None:
@@ -91,7 +91,7 @@ async def test_a_bound_pod_is_not_nominated(api: Api) -> None:
     await api.pod("a", nodeName="n")
     answer = await api.patch(f"{api.pods}/a/status", {"status": {"nominatedNodeName": "m", "phase": "Running"}})
     why = "status.nominatedNodeName: Forbidden: may not be set on pods that are already bound to a node"
-    refused_with(answer, 422, f'Pod "a" is invalid: {why}')
+    denies(answer, 422, f'Pod "a" is invalid: {why}')
     assert (await api.merge(f"{api.pods}/a/status", {"status": {"nominatedNodeName": None}})).status == 200
 
 
@@ -115,7 +115,7 @@ async def test_what_is_on_its_way_out_takes_no_finalizer_and_no_successor(api: A
     answer = await api.patch(path, {"metadata": {"finalizers": ["x.example/b", "x.example/a"]}})
     why = "no new finalizers can be added if the object is being deleted, found new finalizers"
     new = '[]string{"x.example/a", "x.example/b"}'
-    refused_with(answer, 422, f'Pod "a" is invalid: metadata.finalizers: Forbidden: {why} {new}')
+    denies(answer, 422, f'Pod "a" is invalid: metadata.finalizers: Forbidden: {why} {new}')
     both = await api.patch(path, {"metadata": {"uid": "other", "finalizers": ["x.example/a"]}})
     assert both.status == 422
     assert not both.has_known_texts or both.body["message"] == (

@@ -5,7 +5,7 @@ import pytest
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
 from scheduler.core.errors import Conflict, NotFound
 from scheduler.kube.writes.api_writer import ApiWriter
-from tests.contract.conftest import Answer, Api, Object, modified, refused_with
+from tests.contract.conftest import Answer, Api, Object, denies, modified
 
 VOLUMES = "/api/v1/persistentvolumes"
 SELECTED = "volume.kubernetes.io/selected-node"
@@ -103,7 +103,7 @@ async def test_a_patch_for_a_namesake_is_refused(api: Api, kind: str) -> None:
 async def test_a_patch_of_nothing(api: Api, kind: str) -> None:
     path = f"{VOLUMES}/missing-{api.ns}" if kind == "persistentvolumes" else f"{api.at('v1', kind)}/missing"
     answer = await api.merge(path, {"metadata": {"uid": "u", "resourceVersion": "1"}})
-    refused_with(answer, 404, f'{kind} "{path.rpartition("/")[2]}" not found')
+    denies(answer, 404, f'{kind} "{path.rpartition("/")[2]}" not found')
 
 
 async def _gone(api: Api, path: str) -> None:
