@@ -129,75 +129,7 @@ def test_non_zero(spec: dict[str, Any], milli_cpu: int, memory_mi: int) -> None:
     assert (milli_cpu, memory_mi * MI) == (seen.non_zero_milli_cpu, seen.non_zero_memory_bytes)
 
 
-def resized(
-    spec_cpu: str, *, allocated: str = "", actual: str = "", reason: str = "", init: bool = False, sidecar: bool = False
-) -> Requests:
-    status: dict[str, Any] = {"name": "c"}
-    if allocated:
-        status["allocatedResources"] = {"cpu": allocated}
-    if actual:
-        status["resources"] = {"requests": {"cpu": actual}}
-    conditions = [{"type": "PodResizePending", "status": "True", "reason": reason}] if reason else []
-    one = container(cpu=spec_cpu) | (SIDECAR if sidecar else {})
-    spec: dict[str, Any] = {"containers": [one]}
-    if init:
-        spec = {"containers": [container("main")], "initContainers": [one]}
-    kind = "initContainerStatuses" if init else "containerStatuses"
-    return requests_of(pod(on="n1", status={kind: [status], "conditions": conditions}, **spec))
-
-
-@pytest.mark.parametrize(
-    ("seen", "cpu"),
-    [
-        pytest.param(resized("2", allocated="1", actual="1", reason="Deferred"), 2000, id="88 deferred resize counts"),
-        pytest.param(resized("2", allocated="1", actual="1", reason="Infeasible"), 1000, id="89 infeasible does not"),
-        pytest.param(resized("1", allocated="1", actual="2"), 2000, id="scaling down holds until it is in effect"),
-        pytest.param(resized("1", allocated="3", actual="2"), 3000, id="what is allocated is held"),
-        pytest.param(
-            resized("1", allocated="3", actual="3", init=True), 1000, id="a plain init container is never resized"
-        ),
-    ],
-)
-def test_resized(seen: Requests, cpu: int) -> None:
-    assert {"cpu": cpu} == seen
-
-
-def test_resize_is_judged_per_container() -> None:
-    """One container growing and another shrinking hold the sum of their greater amounts, as upstream v1.36."""
-    statuses = [
-        {"name": "a", "resources": {"requests": {"cpu": "1"}}},
-        {"name": "b", "resources": {"requests": {"cpu": "4"}}},
-    ]
-    seen = pod(containers=[container("a", cpu="2"), container("b", cpu="3")], status={"containerStatuses": statuses})
-
-    assert requests_of(seen) == {"cpu": 6000}
-
-
-@pytest.mark.parametrize(
-    ("status", "cpu"),
-    [
-        pytest.param({}, 2000, id="no status: the spec"),
-        pytest.param({"resources": {"requests": {"cpu": "3"}}}, 3000, id="what is in effect is held"),
-        pytest.param(
-            {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "4"}}, 4000, id="allocated as well"
-        ),
-        pytest.param(
-            {
-                "resources": {"requests": {"cpu": "1"}},
-                "conditions": [{"type": "PodResizePending", "status": "True", "reason": "Infeasible"}],
-            },
-            1000,
-            id="an infeasible wish does not count",
-        ),
-    ],
-)
-def test_pod_level_resize(status: dict[str, Any], cpu: int) -> None:
-    seen = pod(containers=[container(cpu="1")], resources={"requests": {"cpu": "2"}}, status=status)
-
-    assert {"cpu": cpu} == requests_of(seen)
-
-
-# -- resize by totals, as from 1.37 on ---------------------------------------------------------------------------------
+# -- resize, by totals as from 1.37 on ---------------------------------------------------------------------------------
 
 INFEASIBLE = {"type": "PodResizePending", "status": "True", "reason": "Infeasible"}
 DEFERRED = INFEASIBLE | {"reason": "Deferred"}
@@ -218,6 +150,8 @@ def of_containers(*statuses: dict[str, Any], **more: Any) -> dict[str, Any]:
 AB = {"containers": [container("a", cpu="1"), container("b", cpu="4")]}
 SWAPPED = of_containers(status_of("a", allocated="4", actual="4"), status_of("b", allocated="1", actual="1"))
 MEMORY_OF_POD = {"requests": {"memory": "1"}}
+TWO_OF_POD = {"resources": {"requests": {"cpu": "2"}}}
+ALLOCATED_TO_POD = {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "4"}}
 
 
 @pytest.mark.parametrize(
@@ -231,8 +165,10 @@ MEMORY_OF_POD = {"requests": {"memory": "1"}}
             5000,
             id="both resizes are allocated, and none is in effect",
         ),
-        pytest.param(AB, SWAPPED | {"conditions": [DEFERRED]}, 8000, 5000, id="a deferred resize counts"),
-        pytest.param(AB, SWAPPED | {"conditions": [INFEASIBLE]}, 5000, 5000, id="an infeasible resize does not count"),
+        pytest.param(AB, SWAPPED | {"conditions": [DEFERRED]}, 8000, 5000, id="88 a deferred resize counts"),
+        pytest.param(
+            AB, SWAPPED | {"conditions": [INFEASIBLE]}, 5000, 5000, id="89 an infeasible resize does not count"
+        ),
         pytest.param(
             {"containers": [container("a", cpu="3")]},
             of_containers(status_of("a", allocated="2"), conditions=[INFEASIBLE]),
@@ -246,6 +182,13 @@ MEMORY_OF_POD = {"requests": {"memory": "1"}}
             3000,
             4000,
             id="allocated resources above the request count without actual ones",
+        ),
+        pytest.param(
+            {"containers": [container("a", cpu="1")]},
+            of_containers(status_of("a", allocated="3", actual="2")),
+            3000,
+            3000,
+            id="allocated resources above the actual ones count",
         ),
         pytest.param(
             {"containers": [container("a", cpu="3")]},
@@ -298,6 +241,13 @@ MEMORY_OF_POD = {"requests": {"memory": "1"}}
         ),
         pytest.param(
             AB | {"resources": MEMORY_OF_POD}, {"conditions": [INFEASIBLE]}, 5000, None, id="pod-level memory alone"
+        ),
+        pytest.param(AB | TWO_OF_POD, {}, 2000, 2000, id="a pod-level request without a status"),
+        pytest.param(
+            AB | TWO_OF_POD, {"resources": {"requests": {"cpu": "3"}}}, 3000, 3000, id="pod-level resources in effect"
+        ),
+        pytest.param(
+            AB | TWO_OF_POD, ALLOCATED_TO_POD, 4000, 4000, id="allocated pod-level resources above those in effect"
         ),
         pytest.param(AB | {"overhead": {"cpu": "1"}}, SWAPPED, 9000, 6000, id="the overhead is added at the end"),
     ],

@@ -43,16 +43,6 @@ async def test_199_a_pod_is_bound_and_its_event_is_written() -> None:
     assert bind_statuses(sched) == ["Success"]
 
 
-async def test_71_the_watch_confirms_the_assumption() -> None:
-    sched = with_pods()
-    await sched.settle()
-    sched.pod("p", on="n1")
-
-    assert sched.cluster.sizes() == {"nodes": 1, "pods": 1, "assumed_pods": 0}
-    assert sched.places() == {}
-    assert int(sched.cluster.nodes.pod_count.sum()) == 1
-
-
 ERROR = "error backoff"
 CONFLICT = Conflict("taken")
 

@@ -38,33 +38,23 @@ def mine(version: str, *, name: str = "v", by: str = "us") -> PersistentVolume:
     return pv(version, name=name, by=by)
 
 
-def test_c7_an_unknown_key_is_not_found() -> None:
-    with pytest.raises(NotKnown, match=r'^persistentvolumes "v" not found$'):
-        Volumes().need("v")
-
-
-def test_c10_restoring_shows_the_store_again() -> None:
-    cache = Volumes(pv("5"))
-    cache.assume(mine("5"))
-    cache.restore(mine("5"))
-
-    assert pv("5") == cache.need("v")
-    assert [(pv("5"), mine("5")), (mine("5"), pv("5"))] == cache.changes
+def test_c6_c7_an_unknown_key_is_not_found_and_cannot_be_assumed() -> None:
+    cache = Volumes()
+    for ask in (lambda: cache.need("v"), lambda: cache.assume(mine("5"))):
+        with pytest.raises(NotKnown, match=r'^persistentvolumes "v" not found$'):
+            ask()
 
 
 @pytest.mark.parametrize(
     ("stored", "assumed"),
     [
         pytest.param("5", "6", id="C2 newer than the store"),
-        pytest.param("5", "4", id="C3 older than the store"),
         pytest.param("5", "a", id="C4 not a number"),
-        pytest.param("a", "5", id="C5 the stored one is not a number"),
-        pytest.param("5", "", id="no version at all"),
         pytest.param("5", "05", id="versions are text"),
     ],
 )
 def test_another_version_cannot_be_assumed(stored: str, assumed: str) -> None:
-    """Newer and older are refused alike, with upstream's text; what is seen stays the store's."""
+    """The text is upstream's, and what is seen stays the store's. C3, C5: versions are compared as texts."""
     cache = Volumes(pv(stored))
     with pytest.raises(OutOfSync) as refused:
         cache.assume(mine(assumed))
@@ -73,16 +63,6 @@ def test_another_version_cannot_be_assumed(stored: str, assumed: str) -> None:
     assert pv(stored) == cache.get("v")
     assert not cache.is_assumed("v")
     assert [] == cache.changes
-
-
-def test_c6_what_the_store_does_not_have_cannot_be_assumed() -> None:
-    cache = Volumes(pv("5", name="other"))
-    with pytest.raises(NotKnown) as refused:
-        cache.assume(mine("5"))
-
-    assert 'persistentvolumes "v" not found' == str(refused.value)
-    assert cache.get("v") is None
-    assert () == cache.assumed_keys()
 
 
 def test_c18_two_caches_of_the_same_objects_do_not_see_each_other() -> None:
@@ -121,7 +101,7 @@ _steps = st.tuples(
 
 @given(st.lists(_steps, max_size=20))
 def test_it_is_the_assumption_exactly_while_the_store_has_its_version(steps: list[tuple[str, str, str]]) -> None:
-    """C8, C9, C11–C15, C19: after any history `get` follows the table of §1.2, and every change of it is reported once."""
+    """C8–C15, C19: after any history `get` follows the table of §1.2, and every change of it is reported once."""
     cache, store, assumed = Volumes(), dict[str, PersistentVolume](), dict[str, PersistentVolume]()
     followed: dict[str, PersistentVolume | None] = {}
     for at, (what, name, version) in enumerate(steps):

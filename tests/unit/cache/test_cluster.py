@@ -7,7 +7,7 @@ import pytest
 from scheduler.api.decode import Broken
 from scheduler.api.meta import Metadata
 from scheduler.cache.cluster import AssumptionError, Cluster
-from tests.unit.objects import cluster, container, info, node, pod_requesting
+from tests.unit.objects import cluster, node, pod_requesting
 
 
 def cpu(seen: Cluster, name: str) -> int:
@@ -59,29 +59,6 @@ def test_74_forget_what_was_not_assumed(known: str) -> None:
         seen.forget(pod_requesting("a", on="n1", cpu="1"))
 
     assert before == (cpu(seen, "n1"), cpu(seen, "n2"), seen.sizes())
-
-
-def test_83_stale_deletion() -> None:
-    seen = cluster(node("n1"), pod_requesting("a", on="n1", cpu="1"))
-    gone = seen.remove_pod("a")
-
-    assert gone is not None
-    assert (gone.node_name, cpu(seen, "n1")) == ("n1", 0)
-    assert seen.remove_pod("a") is None
-
-
-def test_84_85_pods_of_other_schedulers_count() -> None:
-    seen = cluster(node("n1"), info("mirror", on="n1", containers=[container(cpu="2")]))
-
-    assert cpu(seen, "n1") == 2000
-
-
-def test_88_resize_is_followed() -> None:
-    seen = cluster(node("n1"), pod_requesting("a", on="n1", cpu="1"))
-    seen.update_pod(pod_requesting("a", on="n1", cpu="3"))
-
-    assert cpu(seen, "n1") == 3000
-    assert seen.healed == 0
 
 
 @pytest.mark.parametrize(

@@ -8,26 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from scheduler.framework.profile import BoundFilter
-from scheduler.framework.status import Code, Rejection
-from tests.unit.fake_plugins import Holds, TakesLong, Verifies
+from scheduler.framework.status import Rejection
+from tests.unit.fake_plugins import TakesLong, Verifies
 from tests.unit.harness import SchedulerHarness
-
-
-async def test_an_unreserve_that_raises_keeps_the_rejection_of_reserve() -> None:
-    class Breaks(Holds):
-        def unreserve(self, *_: object) -> None:
-            raise RuntimeError("boom")
-
-    sched = SchedulerHarness()
-    sched.plug(reserve=(Holds("A", reserves=Rejection("A", Code.UNSCHEDULABLE, ("taken",))), Breaks("B")))
-    sched.node("n1")
-    sched.pod("p")
-
-    await sched.settle()
-
-    assert sched.is_free()
-    assert sched.message("p") == "0/1 nodes are available: 1 taken."
-    assert set(sched.calls) == {"A.reserve", "A.unreserve"}
 
 
 async def test_the_loop_is_not_idle_while_an_attempt_yields() -> None:

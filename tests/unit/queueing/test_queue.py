@@ -8,9 +8,7 @@ import pytest
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import (
-    ASSIGNED_POD_ADD,
     ASSIGNED_POD_DELETE,
-    FORCE_ACTIVATE,
     NODE_ADD,
     UPDATE,
     Action,
@@ -20,7 +18,7 @@ from scheduler.core.cluster_events import (
 from scheduler.framework.interface import Hint
 from scheduler.queue import QueuedPodInfo
 from scheduler.queueing.types import Place
-from tests.unit.queueing.harness import OTHER, QueueHarness, hint, pod
+from tests.unit.queueing.harness import QueueHarness, hint, pod
 
 FIT = "NodeResourcesFit"
 AFFINITY = "NodeAffinity"
@@ -34,15 +32,6 @@ PLUGINS = {
 
 
 # -- order ---------------------------------------------------------------------------------------------------------------
-
-
-def test_1_2_pods_are_tried_by_priority_then_age() -> None:
-    harness = QueueHarness()
-    harness.add(pod("p1"), pod("p2", priority=10))
-    harness.advance(1)
-    harness.add(pod("p3", priority=10), pod("p4", priority=10))
-
-    assert harness.names_popped() == ["p2", "p3", "p4", "p1"]
 
 
 @pytest.mark.parametrize(
@@ -60,7 +49,7 @@ def test_pods_that_do_not_enter(foreign: PodInfo) -> None:
 
 
 def test_a_retried_pod_goes_behind_newer_ones_of_its_priority() -> None:
-    """§1.2: the time in the queue starts again with every failure."""
+    """1, 2: the time in the queue starts again with every failure (§1.2)."""
     harness = QueueHarness(PLUGINS)
     harness.add(pod("retried"))
     retried = harness.pop()
@@ -86,6 +75,7 @@ def test_a_retried_pod_goes_behind_newer_ones_of_its_priority() -> None:
     ],
 )
 def test_durations(initial_s: float, max_s: float, expected: list[int]) -> None:
+    """18, 19, 20: the first rejection waits for the initial time, and each further one twice as long."""
     harness = QueueHarness(PLUGINS, initial_backoff_s=initial_s, max_backoff_s=max_s)
     queued = harness.rejected(pod("p"), FIT)
     seen = []
@@ -97,15 +87,6 @@ def test_durations(initial_s: float, max_s: float, expected: list[int]) -> None:
         harness.fail(queued, FIT)
 
     assert expected == seen
-
-
-def test_18_the_first_rejection() -> None:
-    harness = QueueHarness(PLUGINS)
-    harness.clock.time = 1000.7
-    queued = harness.rejected(pod("p"), FIT)
-    harness.queue.move_all(NODE_ADD, None, None)
-
-    assert (queued.unschedulable_count, queued.consecutive_errors, queued.backoff_until) == (1, 0, 1001)
 
 
 @pytest.mark.parametrize(
@@ -194,28 +175,6 @@ def test_order_of_backing_off(low_at: float, high_at: float, expected: list[str]
 
 
 # -- events during an attempt ---------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("rejecters", "event", "place"),
-    [
-        pytest.param((FIT,), None, "unschedulable", id="29 rejected by Fit, no events"),
-        pytest.param((FIT,), ASSIGNED_POD_DELETE, "backoff", id="30 rejected by Fit, a pod left"),
-        pytest.param((AFFINITY,), ASSIGNED_POD_DELETE, "unschedulable", id="31 rejected by NodeAffinity, a pod left"),
-        pytest.param((FIT, AFFINITY), ASSIGNED_POD_DELETE, "backoff", id="40 rejected by both, a pod left"),
-    ],
-)
-def test_events_during_an_attempt_are_replayed(
-    rejecters: tuple[str, ...], event: ClusterEvent | None, place: str
-) -> None:
-    harness = QueueHarness(PLUGINS)
-    harness.add(pod("p"))
-    queued = harness.pop()
-    if event is not None:
-        harness.queue.move_all(event, None, None)
-    harness.fail(queued, *rejecters)
-
-    assert place == harness.place("p")
 
 
 def test_32_an_event_before_the_pop_is_not_replayed() -> None:
@@ -344,9 +303,7 @@ GENERIC_POD_UPDATE = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_OTHER)
 @pytest.mark.parametrize(
     ("registered", "event", "place"),
     [
-        pytest.param(hint(NODE_ADD, broken), NODE_ADD, "active", id="37 a hint that raises counts as Queue"),
         pytest.param(hint(NODE_ADD), NODE_ADD, "active", id="38 a registration without hint counts as Queue"),
-        pytest.param(hint(NODE_ADD, Hint.SKIP), NODE_ADD, "unschedulable", id="a hint that returns Skip"),
         pytest.param(
             hint(ONE_UPDATE), GENERIC_POD_UPDATE, "unschedulable", id="45 one bit does not match a generic update"
         ),
@@ -373,35 +330,6 @@ def test_37_a_raising_hint_counts_as_queue_and_as_an_error() -> None:
     assert harness.metrics.hints == [("Plugin", "NodeAdd", "Error")] * 2
 
 
-def test_41_a_pending_plugin_skips_the_backoff() -> None:
-    harness = QueueHarness({"Waits": (hint(NODE_ADD, Hint.QUEUE),)})
-    harness.rejected(pod("p"), pending=("Waits",))
-    harness.queue.move_all(NODE_ADD, None, None)
-
-    assert harness.place("p") == "active"
-
-
-@pytest.mark.parametrize("during", [False, True], ids=["while waiting", "during the attempt"])
-@pytest.mark.parametrize(
-    ("pending_says", "place"),
-    [
-        pytest.param(Hint.SKIP, "backoff", id="42 the unschedulable plugin returns Queue, the pending plugin Skip"),
-        pytest.param(Hint.QUEUE, "active", id="both return Queue: the pending plugin counts"),
-    ],
-)
-def test_unschedulable_and_pending_rejecters(pending_says: Hint, place: str, during: bool) -> None:
-    harness = QueueHarness({"Rejects": (hint(NODE_ADD, Hint.QUEUE),), "Waits": (hint(NODE_ADD, pending_says),)})
-    harness.add(pod("p"))
-    queued = harness.pop()
-    if during:
-        harness.queue.move_all(NODE_ADD, None, None)
-    harness.fail(queued, "Rejects", pending=("Waits",))
-    if not during:
-        harness.queue.move_all(NODE_ADD, None, None)
-
-    assert place == harness.place("p")
-
-
 @pytest.mark.parametrize(
     ("parked_s", "place"),
     [
@@ -417,48 +345,6 @@ def test_backoff_runs_from_the_failure(parked_s: int, place: str) -> None:
 
     assert place == harness.place("p")
     assert queued.backoff_until == 1010
-
-
-def test_47_a_wildcard_for_one_pod() -> None:
-    harness = QueueHarness(PLUGINS)
-    p1, p2 = pod("p1"), pod("p2")
-    for info in (p1, p2):
-        harness.rejected(info, FIT)
-    harness.queue.move_all(FORCE_ACTIVATE, None, p1)
-
-    assert harness.places() == {"p1": "backoff", "p2": "unschedulable"}
-
-
-def test_70_hints_of_a_profile_are_called_for_its_pods_only() -> None:
-    harness = QueueHarness({FIT: (hint(NODE_LABEL),)}, other_hints={FIT: (hint(NODE_ADD, Hint.QUEUE),)})
-    harness.rejected(pod("a"), FIT)
-    harness.rejected(pod("b", scheduler=OTHER), FIT)
-    harness.queue.move_all(NODE_ADD, None, None)
-
-    assert harness.places() == {"a": "unschedulable", "b": "backoff"}
-    assert harness.metrics.hints == [(FIT, "NodeAdd", "Queue")]
-
-
-def test_a_plugin_that_registered_nothing_is_woken_by_the_flush_only() -> None:
-    """§1.10: an empty list means no events."""
-    harness = QueueHarness({"Silent": (), FIT: (hint(NODE_ADD, Hint.QUEUE),)})
-    harness.rejected(pod("p"), "Silent")
-    harness.queue.move_all(NODE_ADD, None, None)
-
-    assert harness.place("p") == "unschedulable"
-
-
-def test_a_pod_that_an_unknown_plugin_rejected_is_woken_by_every_event() -> None:
-    """§1.10: as the pseudo plugin of extenders. The first time the pod is retried, because no event was kept."""
-    harness = QueueHarness(PLUGINS)
-    stranger = harness.rejected(pod("p"), "Stranger")
-    assert harness.place("p") == "backoff"
-    assert harness.pop() is stranger
-    harness.fail(stranger, "Stranger")
-    assert harness.place("p") == "unschedulable"
-    harness.queue.move_all(ASSIGNED_POD_ADD, None, None)
-
-    assert harness.place("p") == "backoff"
 
 
 def test_concerns_restricts_waiting_pods_and_those_in_flight() -> None:

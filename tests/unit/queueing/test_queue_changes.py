@@ -94,18 +94,6 @@ def test_13_an_event_does_not_touch_gated_pods() -> None:
     assert (calls, hints) == (gate.calls, len(harness.metrics.hints))
 
 
-def test_the_gating_plugin_s_events_reopen() -> None:
-    """§1.10: the hint of the gating plugin is called. The pod stays gated if it returns Skip."""
-    gate = Gate("Gate", {"a", "b"})
-    only_a = hint(NODE_ADD, lambda info, _old, _new: Hint.QUEUE if info.uid == "a" else Hint.SKIP)
-    harness = QueueHarness({"Gate": (only_a,)}, gates=(gate,))
-    harness.add(pod("a"), pod("b"))
-    gate.held.clear()
-    harness.queue.move_all(NODE_ADD, None, None)
-
-    assert harness.places() == {"a": "active", "b": "gated"}
-
-
 def test_14_the_flush_calls_the_gate_again() -> None:
     gate = SchedulingGates()
     harness = QueueHarness(PLUGINS, gates=(gate,))
@@ -307,39 +295,6 @@ def test_57_an_update_of_an_unknown_pod() -> None:
 
 
 # -- deletions -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("place", ["active", "backoff", "error backoff", "unschedulable", "gated"])
-def test_58_deletion(place: str) -> None:
-    harness = QueueHarness(PLUGINS, gates=(SchedulingGates(),))
-    info = pod("p", gates=("g",) if place == "gated" else ())
-    if place in {"active", "gated"}:
-        harness.add(info)
-    else:
-        harness.rejected(info, *(() if place == "error backoff" else (FIT,)))
-    if place == "backoff":
-        harness.queue.move_all(NODE_ADD, None, None)
-    assert place == harness.place("p")
-    harness.delete(info)
-
-    assert harness.places() == {}
-    assert harness.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
-    assert not any(harness.metrics.rejected.values())
-    harness.advance(400)
-    assert harness.queue.pop() is None
-
-
-def test_59_deletion_in_flight() -> None:
-    harness = QueueHarness(PLUGINS)
-    info = pod("p")
-    harness.add(info)
-    queued = harness.pop()
-    harness.delete(info)
-    assert harness.places() == {"p": "in flight"}
-    harness.queue.done(queued.uid)
-    harness.queue.done(queued.uid)
-
-    assert harness.places() == {}
 
 
 def test_a_pod_that_was_bound_leaves_the_queue() -> None:

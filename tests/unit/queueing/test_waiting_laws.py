@@ -252,7 +252,7 @@ steps = st.one_of(
 @settings(max_examples=examples(250, share=SLOW_SHARE), deadline=None)
 @given(ours=hints, others=hints, history=st.lists(steps, min_size=5, max_size=40))
 def test_laws(ours: dict[str, Any], others: dict[str, Any], history: list[Callable[[Pool], None]]) -> None:
-    """Events wake the pods that the rule wakes. The index is empty once all pods are gone."""
+    """70: events wake the pods that the rule of their profile wakes. The index is empty once all pods are gone."""
     pool = Pool(ours, others)
     for step in history:
         step(pool)

@@ -39,23 +39,6 @@ def known(*classes: DeviceClass) -> DeviceClasses:
 OLD, NEW = a_class("z-old", GPU, "2025-01-01T00:00:00Z"), a_class("new", GPU, "2026-01-01T00:00:00Z")
 
 
-@pytest.mark.parametrize(
-    ("classes", "winner"),
-    [
-        pytest.param([], None, id="no class"),
-        pytest.param([a_class("plain")], None, id="a class that names none"),
-        pytest.param([a_class("gpu", "example.com/other")], None, id="another resource"),
-        pytest.param([OLD], "z-old", id="one"),
-        pytest.param([OLD, NEW], "new", id="the newer wins"),
-        pytest.param([NEW, OLD], "new", id="the newer wins, though it came first"),
-        pytest.param([a_class("b", GPU), a_class("a", GPU)], "a", id="of the same age the first by name"),
-        pytest.param([a_class("a", GPU), a_class("b", GPU)], "a", id="in whatever order they came"),
-    ],
-)
-def test_332_which_class_wins(classes: list[DeviceClass], winner: str | None) -> None:
-    assert winner == serving(known(*classes))
-
-
 def test_332_the_loser_goes() -> None:
     """Upstream forgets the winner's resource then."""
     classes = known(OLD, NEW)

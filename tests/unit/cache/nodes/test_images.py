@@ -28,22 +28,6 @@ def seen(index: ImageIndex) -> dict[str, tuple[int, int]]:
     return {name: (state.nodes, state.size_bytes) for name, state in index._states.items()}
 
 
-def test_87_one_node_fewer() -> None:
-    nodes = Nodes()
-    for name in ("n1", "n2"):
-        nodes.set_node(having(name, APP))
-    for name in ("n3", "n4"):
-        nodes.set_node(having(name))
-    before = seen(nodes.images)
-    nodes.set_node(having("n2"))
-    after = seen(nodes.images)
-    nodes.remove_node("n1")
-
-    assert before == dict.fromkeys(("app@sha256:1", "app:1"), (0b11, 7))
-    assert after == dict.fromkeys(("app@sha256:1", "app:1"), (0b01, 7))
-    assert (len(nodes.images), nodes.images.get("app:1")) == (0, None)
-
-
 def test_only_what_changed_is_news() -> None:
     nodes = Nodes()
     nodes.set_node(having("n1", APP))
@@ -147,6 +131,7 @@ steps = st.tuples(
 def test_the_index_equals_upstreams_after_every_heartbeat(
     history: list[tuple[str, int, tuple[ContainerImage, ...]]],
 ) -> None:
+    """87: also if one node fewer has an image."""
     index, upstream = ImageIndex(), Upstream()
     for what, node, having_ in history:
         everywhere = what.endswith("where")

@@ -16,7 +16,6 @@ from scheduler.cache.nodes.node_multiset import NodeMultiset
 from scheduler.cache.nodes.nodes import Nodes, Priorities
 from scheduler.core import nodeset
 from tests.examples import examples
-from tests.unit.cache.leftovers import leftovers
 from tests.unit.objects import info
 
 NAMES = ("n1", "n2", "n3")
@@ -63,16 +62,6 @@ VALUES = ("a", "b", "3", "10", "1_0", "")
 OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Near")
 
 labels = st.dictionaries(st.sampled_from(KEYS), st.sampled_from(VALUES))
-
-
-def test_removed_labels_leave_no_keys() -> None:
-    index = LabelIndex()
-    index.add(1, {"a": "x", "b": "y"})
-    index.add(2, {"a": "z"})
-    index.remove(1, {"a": "x", "b": "y"})
-    index.remove(2, {"a": "z"})
-
-    assert leftovers(index) == {}
 
 
 @given(

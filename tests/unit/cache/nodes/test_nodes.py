@@ -80,25 +80,6 @@ def test_76_pods_before_their_node() -> None:
     assert nodes.view(slot).requested("cpu") == 1000
 
 
-def test_77_78_ghosts() -> None:
-    nodes = Nodes()
-    slot = nodes.set_node(node("n1"))
-    for name in ("a", "b"):
-        nodes.add_pod("n1", pod_requesting(name, cpu="1"))
-    nodes.remove_node("n1")
-    ghost = (len(nodes), nodes.slot("n1"), nodes.view(slot).allocatable("cpu"), nodes.view(slot).allowed_pods)
-    nodes.set_node(node("n1"))
-    back = (len(nodes), nodes.view(slot).requested("cpu"), nodes.view(slot).allocatable("cpu"))
-    nodes.remove_node("n1")
-    nodes.remove_pod("n1", "a")
-    nodes.remove_pod("n1", "b")
-
-    assert (0, slot, 0, 0) == ghost
-    assert back == (1, 2000, 4000)
-    assert nodes.slot("n1") is None
-    assert nodes.name(slot) == ""
-
-
 @pytest.mark.parametrize(
     ("changed", "generation_moves", "columns_move"),
     [

@@ -179,23 +179,6 @@ def test_any_history_leaves_what_a_count_from_scratch_finds(history, eligible):
     check_terms(cluster)
 
 
-@settings(max_examples=examples(60), deadline=None)
-@given(st.lists(STEPS, max_size=20), st.lists(st.integers(0, 7), max_size=3, unique=True))
-def test_a_trial_is_counted_and_undone(history, leaving):
-    cluster = Cluster()
-    for step in history:
-        apply(cluster, step)
-    cluster.set_node(node("n0", "z0"))
-    new = pod("new", "", "a", {"app": "x"}, deleting=False, anti="x")
-    check(cluster, None)
-
-    gone = [info for number in leaving if (info := cluster.get(f"p{number}")) is not None]
-    with cluster.trial(add=[(new, "n0")], remove=gone):
-        check(cluster, None)
-
-    check(cluster, None)
-
-
 def test_unused_sums_are_dropped():
     cluster = Cluster()
     cluster.set_node(node("n0", "z0"))

@@ -178,6 +178,7 @@ def check_object_indexes(seen: Cluster) -> None:
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(steps, max_size=40))
 def test_columns_equal_a_recount(history: list[tuple[str, str, str, int, int]]) -> None:
+    """77, 78, 83, 85, 88: nodes that go while pods are there, stale deletions and resizes are among the steps."""
     seen = Cluster()
     for step in history:
         apply(seen, step)
