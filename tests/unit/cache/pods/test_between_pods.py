@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Any
 
 import msgspec
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from scheduler.api.core_v1 import Node, Pod
@@ -14,6 +15,7 @@ from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes import topology as domains
+from scheduler.cache.pods import selector_counts as population
 from scheduler.cache.pods.affinity_terms import TermKind, pod_terms
 from scheduler.cache.pods.selector_counts import Selection, SelectorCounts, selection
 from tests.examples import examples
@@ -42,7 +44,9 @@ SELECTIONS = [
 ]
 
 
-def pod(name: str, node: str, namespace: str, labels: dict[str, str], *, deleting: bool, anti: str) -> PodInfo:
+def pod(
+    name: str, node: str, namespace: str, labels: dict[str, str], *, deleting: bool = False, anti: str = ""
+) -> PodInfo:
     metadata = {"name": name, "namespace": namespace, "uid": name, "labels": labels}
     if deleting:
         metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
@@ -185,7 +189,7 @@ def test_unused_sums_are_dropped():
     tally = cluster.nodes.population.tally(SELECTIONS[0])
     domains.of(tally, cluster.nodes.topologies.of(ZONE))
     for number in range(600):
-        cluster.add_pod(pod(f"q{number}", "n0", "a", {"app": "x"}, deleting=False, anti=""))
+        cluster.add_pod(pod(f"q{number}", "n0", "a", {"app": "x"}))
 
     assert not tally.domains
     assert tally.changed_since(0) is None
@@ -200,7 +204,7 @@ def test_unused_selections_are_dropped():
         cluster.nodes.population.tally(
             selection(((frozenset({"a"}), LabelSelector({"app": str(number)})),), counts_terminating=True)
         )
-    cluster.add_pod(pod("p0", "n0", "a", {"app": "x"}, deleting=False, anti=""))
+    cluster.add_pod(pod("p0", "n0", "a", {"app": "x"}))
 
     assert len(cluster.nodes.population._tallies) == 4096
     check(cluster, None)
@@ -224,12 +228,57 @@ def test_a_term_that_names_a_value_twice_leaves_with_its_pod():
 
 
 def test_a_selection_that_names_a_value_twice_is_counted_once_and_forgotten():
-    population, labelled = SelectorCounts(), pod("p0", "n0", "a", {"app": "x"}, deleting=False, anti="")
+    population, labelled = SelectorCounts(), pod("p0", "n0", "a", {"app": "x"})
     population.add(0, labelled)
     wanted = selection(((frozenset({"a"}), TWICE),), counts_terminating=True)
 
     assert population.tally(wanted).counts == {0: 1}
     for number in range(4096):
         population.tally(selection(((frozenset({"a"}), LabelSelector({"app": str(number)})),), counts_terminating=True))
-    population.add(0, pod("p1", "n0", "a", {"app": "x"}, deleting=False, anti=""))
+    population.add(0, pod("p1", "n0", "a", {"app": "x"}))
     assert population.tally(wanted).counts == {0: 2}
+
+
+# -- bounded in memory, whatever tenants select -------------------------------------------------------------------------
+
+
+def everything_but(name: str) -> Selection:
+    """Another key for each name; each finds all pods."""
+    requirement = LabelSelectorRequirement("x", "NotIn", (name,))
+    return selection([(None, LabelSelector(match_expressions=(requirement,)))], counts_terminating=True)
+
+
+def test_selections_that_find_pods_on_all_nodes_are_let_go_beyond_a_number_of_entries(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(population, "_ENTRIES_MAX", 1_000)
+    monkeypatch.setattr(population, "_TALLIES_MIN", 5)
+    seen = Cluster()
+    for at in range(20):
+        seen.set_node(node(f"n{at}", ""))
+        seen.add_pod(pod(f"p{at}", f"n{at}", "a", {}))
+    pods, host = seen.nodes.population, seen.nodes.topologies.of(HOST)
+
+    for at in range(200):
+        for _ in range(2):
+            domains.of(pods.tally(everything_but(str(at))), host).column()
+
+    kept = list(pods._tallies)
+    assert kept[-1] == everything_but("199").key
+    assert 5 <= len(kept) <= 1_000 // 40
+    assert pods._entries == sum(tally.entries for tally in pods._tallies.values()) <= 1_000
+    seen.add_pod(pod("more", "n0", "a", {}))
+    assert sum(pods.tally(everything_but("0")).counts.values()) == 21
+    assert sum(pods.tally(everything_but("199")).counts.values()) == 21
+
+
+def test_a_few_selections_are_kept_whatever_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(population, "_ENTRIES_MAX", 1)
+    monkeypatch.setattr(population, "_TALLIES_MIN", 3)
+    seen = Cluster()
+    seen.add_pod(pod("p", "n1", "a", {}))
+
+    for at in range(10):
+        seen.nodes.population.tally(everything_but(str(at)))
+
+    assert list(seen.nodes.population._tallies) == [everything_but(str(at)).key for at in (7, 8, 9)]
