@@ -170,11 +170,13 @@ def test_a_pod_counts_as_nominated_to_the_one_node_that_its_claims_leave(
 
 
 TIED: Final = (in_rack("c", "b"), bound("c"), pod("c"))
+SELECTED: Final = (selected("c", "n1"), pod("c"))
+NO_DEVICE: Final = a_device_claim("d").request("gpu", "gpu")
 ENDS: Final[dict[str, tuple[tuple[Change, ...], Change, str]]] = {
-    "the selected node is cleared": ((selected("c", "n1"), pod("c")), open_("c", "made"), ""),
-    "the selected node changes": ((selected("c", "n1"), pod("c")), selected("c", "n2"), "n2"),
-    "the claim goes": ((selected("c", "n1"), pod("c")), lambda s: s.hides("PersistentVolumeClaim", "c"), ""),
-    "the node goes": ((selected("c", "n1"), pod("c")), lambda s: s.sched.node_gone("n1"), ""),
+    "the selected node is cleared": (SELECTED, open_("c", "made"), ""),
+    "the selected node changes": (SELECTED, selected("c", "n2"), "n2"),
+    "the claim goes": (SELECTED, lambda s: s.hides("PersistentVolumeClaim", "c"), ""),
+    "the node goes": (SELECTED, lambda s: s.sched.node_gone("n1"), ""),
     "the volume goes": (TIED, lambda s: s.hides("PersistentVolume", "v"), ""),
     "the volume is given to another claim": (
         (local("c", "n1"), open_("c"), pod("c")),
@@ -187,26 +189,22 @@ ENDS: Final[dict[str, tuple[tuple[Change, ...], Change, str]]] = {
         both(lambda s: s.node("n3", rack="c"), lambda s: s.node("n2", rack="b")),
         "n2",
     ),
-    "the device is given back": (
-        (device_on("n1"), pod(devices=("d",))),
-        lambda s: s.shows(a_device_claim("d").request("gpu", "gpu")),
-        "",
-    ),
+    "the device is given back": ((device_on("n1"), pod(devices=("d",))), lambda s: s.shows(NO_DEVICE), ""),
     "a second node comes into the rack of the device": (
         (device_in("b"), pod(devices=("d",))),
         lambda s: s.node("n4", rack="b"),
         "",
     ),
-    "the pod goes": ((selected("c", "n1"), pod("c")), lambda s: s.sched.gone("p"), ""),
-    "the pod is bound by another scheduler": ((selected("c", "n1"), pod("c")), pod("c", on="n2"), ""),
-    "the pod is deleted": ((selected("c", "n1"), pod("c")), pod("c", deleting=True), ""),
-    "the pod changes in other ways": ((selected("c", "n1"), pod("c")), pod("c", labels={"a": "b"}), "n1"),
+    "the pod goes": (SELECTED, lambda s: s.sched.gone("p"), ""),
+    "the pod is bound by another scheduler": (SELECTED, pod("c", on="n2"), ""),
+    "the pod is deleted": (SELECTED, pod("c", deleting=True), ""),
+    "the pod changes in other ways": (SELECTED, pod("c", labels={"a": "b"}), "n1"),
     "another pod of that name takes its place": (
-        (selected("c", "n1"), pod("c")),
+        SELECTED,
         both(lambda s: s.sched.gone("p"), lambda s: s.sched.pod("p", uid="uid-q")),
         "",
     ),
-    "status nominates to the same node": ((selected("c", "n1"), pod("c")), pod("c", nominated="n1"), ""),
+    "status nominates to the same node": (SELECTED, pod("c", nominated="n1"), ""),
 }
 
 

@@ -15,9 +15,7 @@ from scheduler.api.decode import Broken, Delta
 from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import pod_info
 from scheduler.api.storage_v1 import PersistentVolumeClaim
-from scheduler.cache.cluster import Cluster
 from scheduler.config.types import Configuration
-from scheduler.context import Inbox, Shared
 from scheduler.controllers.node_name_pods import (
     FIRST_PAUSE_S,
     IN_FLIGHT_MAX,
@@ -29,12 +27,12 @@ from scheduler.controllers.node_name_pods import (
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, Forbidden, NotFound, Unavailable
 from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.eventhandlers.workloads import workload_handlers
-from scheduler.metrics.metrics import Metrics
 from scheduler.profiles.build import build_profiles
 from simulator.builders.core import PodBuilder, node, pod
-from tests.support.ports import ListRecorder, ScriptedWriter
+from tests.support.ports import ScriptedWriter
 from tests.support.volumebuilders import ClaimBuilder, StorageClassBuilder, a_claim, a_class, a_pv
-from tests.unit.harness import SchedulerHarness, StepClock
+from tests.unit.controllers.controller_scene import ControllerScene
+from tests.unit.harness import SchedulerHarness
 
 CLAIM: Final = "default/c"
 WRITTEN: Final = (CLAIM, "n1")
@@ -52,29 +50,17 @@ class HeldWriter(ScriptedWriter):
         return await super().select_node(claim, node_name)
 
 
-class Scene:
+class Scene(ControllerScene):
     """Nodes n1 and n2, the class `fast` with a provisioner, and a namespace that opts in."""
 
     def __init__(self, *, opted_in: str | None = "true", profiles: Any = None) -> None:
-        self.clock, self.writer = StepClock(), ScriptedWriter()
-        self.cluster = Cluster(self.clock)
-        shared: Any = Shared(
-            self.cluster,
-            None,  # type: ignore[arg-type]
-            Inbox(),
-            self.writer,
-            ListRecorder(),
-            self.clock,
-            Metrics(process=False),
-        )
+        super().__init__()
         self.handlers = {
             **StorageHandlers(self.cluster, lambda *_: None).handlers(),
             **workload_handlers(self.cluster, lambda *_: None),
         }
         known = build_profiles(Configuration()) if profiles is None else profiles
-        self.under_test = NodeNamePods(shared, profiles=known)
-        for name in ("n1", "n2"):
-            self.cluster.set_node(node(name).label("kubernetes.io/hostname", name).typed())
+        self.under_test = NodeNamePods(self.shared, profiles=known)
         self.has_class(a_class("fast", "csi.example"))
         if opted_in is not None:
             self.opt_in(opted_in)
@@ -97,14 +83,6 @@ class Scene:
 
     def runs(self, built: PodBuilder) -> None:
         self.cluster.add_pod(pod_info(built.typed()))
-
-    async def passes(self, seconds: float) -> None:
-        """Move the clock second by second, and let tasks run."""
-        for _ in range(int(seconds)):
-            self.clock.move(1.0)
-            self.under_test.tick()
-            for _ in range(20):
-                await asyncio.sleep(0)
 
 
 def fails(*errors: ApiError) -> Callable[[PersistentVolumeClaim, str | None], None]:
@@ -250,34 +228,30 @@ async def test_of_two_pods_on_two_nodes_the_older_one_decides() -> None:
 # -- changes that come later -------------------------------------------------------------------------------------------
 
 
-def _opts_in(scene: Scene) -> None:
-    scene.opt_in("true")
+Change = Callable[[Scene], object]
 
 
-def _claim_comes(scene: Scene) -> None:
+def claim_comes(scene: Scene) -> None:
     scene.has(unbound().typed())
-
-
-def _class_comes(scene: Scene) -> None:
-    scene.has_class(a_class("late", "csi.example"))
-
-
-def _node_comes(scene: Scene) -> None:
-    scene.cluster.set_node(node("n3").typed())
 
 
 @pytest.mark.parametrize(
     ("arrange", "change", "node_name"),
     [
-        pytest.param(lambda s: (s.opt_in("no"), s.has(unbound().typed())), _opts_in, "n1", id="the namespace opts in"),
-        pytest.param(lambda _: None, _claim_comes, "n1", id="the claim is created"),
-        pytest.param(lambda s: s.has(unbound("c", "late").typed()), _class_comes, "n1", id="the class is created"),
-        pytest.param(lambda s: s.has(unbound().typed()), _node_comes, "n3", id="the node is created"),
+        pytest.param(
+            lambda s: (s.opt_in("no"), claim_comes(s)), lambda s: s.opt_in("true"), "n1", id="the namespace opts in"
+        ),
+        pytest.param(lambda _: None, claim_comes, "n1", id="the claim is created"),
+        pytest.param(
+            lambda s: s.has(unbound("c", "late").typed()),
+            lambda s: s.has_class(a_class("late", "csi.example")),
+            "n1",
+            id="the class is created",
+        ),
+        pytest.param(claim_comes, lambda s: s.cluster.set_node(node("n3").typed()), "n3", id="the node is created"),
     ],
 )
-async def test_the_node_is_selected_within_a_second_after(
-    arrange: Callable[[Scene], object], change: Callable[[Scene], None], node_name: str
-) -> None:
+async def test_the_node_is_selected_within_a_second_after(arrange: Change, change: Change, node_name: str) -> None:
     scene = Scene()
     arrange(scene)
     scene.runs(on(node_name).pvc("c"))

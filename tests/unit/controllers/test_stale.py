@@ -2,53 +2,34 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 import pytest
 
-from scheduler.api.core_v1 import Node
-from scheduler.api.decode import Broken, Delta, from_manifest
+from scheduler.api.decode import Broken, Delta
 from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import PodInfo, placed, pod_info
 from scheduler.api.storage_v1 import PersistentVolumeClaim
-from scheduler.cache.cluster import Cluster
-from scheduler.context import Inbox, Shared, UnboundPods
 from scheduler.controllers.stale_volumes import AGAIN_S, GONE_S, TIED_S, TRIES, StaleVolumes
 from scheduler.core.errors import Conflict, Unavailable
 from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.framework.status import Code, Diagnosis, Rejection
-from scheduler.metrics.metrics import Metrics
 from simulator.builders.claims import a_claim as a_device_claim, a_result
 from simulator.builders.core import node, pod
-from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.support.volumebuilders import a_claim, a_csi_node, a_pv
-from tests.unit.harness import StepClock
+from tests.unit.controllers.controller_scene import ControllerScene
 
 CLAIM = "default/c"
 
 
-class Scene:
+class Scene(ControllerScene):
     """Nodes n1 and n2, and the controller."""
 
     def __init__(self, *, names: tuple[str, ...] = ("kubestow",)) -> None:
-        self.clock, self.writer, self.recorder = StepClock(), ScriptedWriter(), ListRecorder()
-        self.cluster, self.pending = Cluster(self.clock), UnboundPods()
-        shared: Any = Shared(
-            self.cluster,
-            None,  # type: ignore[arg-type]
-            Inbox(),
-            self.writer,
-            self.recorder,
-            self.clock,
-            Metrics(process=False),
-            self.pending,
-        )
+        super().__init__()
         self.storage = StorageHandlers(self.cluster, lambda *_: None)
-        self.stale = StaleVolumes(shared, names=names)
-        for name in ("n1", "n2"):
-            self.cluster.set_node(from_manifest(Node, node(name).label("kubernetes.io/hostname", name).obj()))
+        self.under_test = self.stale = StaleVolumes(self.shared, names=names)
 
     def has(self, claim: PersistentVolumeClaim, *, owner: str | None = "kubestow") -> None:
         """The server and the watch have the claim."""
@@ -61,14 +42,6 @@ class Scene:
         """Make the node unreadable."""
         broken = Broken(kind="Node", metadata=Metadata(name=node_name), why="no number")
         self.cluster.volumes.broken["Node", node_name] = broken
-
-    async def passes(self, seconds: float) -> None:
-        """Move the clock second by second, and let tasks run."""
-        for _ in range(int(seconds)):
-            self.clock.move(1.0)
-            self.stale.tick()
-            for _ in range(10):
-                await asyncio.sleep(0)
 
     def reasons(self) -> list[str]:
         return [noted.reason for noted in self.recorder.events]
@@ -92,7 +65,7 @@ async def test_b6b_a_node_that_comes_back_in_time_keeps_its_claim() -> None:
     scene = Scene()
     scene.has(selected("n9"))
     await scene.passes(GONE_S - 1)
-    scene.cluster.set_node(from_manifest(Node, node("n9").obj()))
+    scene.cluster.set_node(node("n9").typed())
     await scene.passes(GONE_S + 2)
     assert scene.writer.selections == []
 

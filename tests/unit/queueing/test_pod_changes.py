@@ -86,10 +86,7 @@ CLAIMS = [Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM]
         pytest.param(with_extended("c", "r"), with_extended("c", "s"), CLAIMS, id="extended resources from elsewhere"),
         pytest.param(with_extended("c", "r"), with_extended("c", "r"), OTHER, id="from the same requests"),
         pytest.param(
-            pod("p"),
-            pod("p", labels={"a": "b"}, tolerations=1),
-            LABELS + TOLERATIONS,
-            id="two properties, two events",
+            pod("p"), pod("p", labels={"a": "b"}, tolerations=1), LABELS + TOLERATIONS, id="two properties, two events"
         ),
     ],
 )
