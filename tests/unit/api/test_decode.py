@@ -71,9 +71,7 @@ PART = WHOLE | {"device": "d1", "shareID": "s", "consumedCapacity": {"memory": "
     ("results", "seen"),
     [
         pytest.param([WHOLE, PART], [("d0", None, None), ("d1", "s", None)], id="as they are"),
-        pytest.param(
-            [PART | {"consumedCapacity": {"memory": "much"}}], [("d1", None, False)], id="a part is all of it"
-        ),
+        pytest.param([PART | {"consumedCapacity": {"memory": "much"}}], [("d1", None, False)], id="a part is whole"),
         pytest.param([WHOLE | {"adminAccess": True, "shareID": 5}], [("d0", None, True)], id="for administrators"),
         pytest.param([WHOLE | {"device": 5}, PART], [("d1", "s", None)], id="one without a name"),
         pytest.param(["d0", None], None, id="none with a name"),

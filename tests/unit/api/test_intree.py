@@ -108,7 +108,7 @@ def terms_of(affinity: VolumeNodeAffinity | None) -> Terms | None:
             id="the affinity's words decide which label is read, with values or without"
         ),
         pytest.param(
-            EBS, {BETA_ZONE: "old", ZONE: "new"}, None, [[(EBS_KEY, "In", "new")]], id="of two labels GA is read"
+            EBS, {BETA_ZONE: "old", ZONE: "new"}, None, [[(EBS_KEY, "In", "new")]], id="GA before beta"
         ),
         pytest.param(
             EBS, {BETA_ZONE: "z"}, [[(BETA_REGION, "In", "r")]], [[(REGION, "In", "r"), (EBS_KEY, "In", "z")]],
@@ -160,9 +160,7 @@ GCE_ZONES = "projects/UNSPECIFIED/zones"
             GCE, {ZONE: "us-a-1__us-a-2"}, "projects/UNSPECIFIED/regions/us-a/disks/d", id="T10 two zones of one region"
         ),
         pytest.param(GCE, {}, f"{GCE_ZONES}/UNSPECIFIED/disks/d", id="T10 no zone"),
-        pytest.param(
-            {"azureDisk": {"diskURI": "/d/1", "kind": "managed"}}, {}, "/d/1", id="T12 in any case of letters"
-        ),
+        pytest.param({"azureDisk": {"diskURI": "/d/1", "kind": "managed"}}, {}, "/d/1", id="T12 in any letter case"),
         pytest.param({"azureDisk": {"diskURI": "/d/1", "kind": None}}, {}, "/d/1", id="no kind is said"),
         pytest.param(VSPHERE, {}, "[ds] a.vmdk", id="Q-15 vSphere with a storage policy"),
         pytest.param({"cinder": {}}, {}, "", id="an id that is not there is empty"),

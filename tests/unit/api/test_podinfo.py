@@ -166,9 +166,7 @@ ALLOCATED_TO_POD = {"resources": {"requests": {"cpu": "1"}}, "allocatedResources
             id="both resizes are allocated, and none is in effect",
         ),
         pytest.param(AB, SWAPPED | {"conditions": [DEFERRED]}, 8000, 5000, id="88 a deferred resize counts"),
-        pytest.param(
-            AB, SWAPPED | {"conditions": [INFEASIBLE]}, 5000, 5000, id="89 an infeasible resize does not count"
-        ),
+        pytest.param(AB, SWAPPED | {"conditions": [INFEASIBLE]}, 5000, 5000, id="89 an infeasible one does not count"),
         pytest.param(
             {"containers": [container("a", cpu="3")]},
             of_containers(status_of("a", allocated="2"), conditions=[INFEASIBLE]),
@@ -246,9 +244,7 @@ ALLOCATED_TO_POD = {"resources": {"requests": {"cpu": "1"}}, "allocatedResources
         pytest.param(
             AB | TWO_OF_POD, {"resources": {"requests": {"cpu": "3"}}}, 3000, 3000, id="pod-level resources in effect"
         ),
-        pytest.param(
-            AB | TWO_OF_POD, ALLOCATED_TO_POD, 4000, 4000, id="allocated pod-level resources above those in effect"
-        ),
+        pytest.param(AB | TWO_OF_POD, ALLOCATED_TO_POD, 4000, 4000, id="allocated pod-level amounts above the actual"),
         pytest.param(AB | {"overhead": {"cpu": "1"}}, SWAPPED, 9000, 6000, id="the overhead is added at the end"),
     ],
 )

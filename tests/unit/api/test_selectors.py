@@ -130,9 +130,7 @@ def test_no_anchor_comes_twice(namespaces, selector):
     [
         pytest.param(None, {"app": "a"}, False, id="a nil selector is not found"),
         pytest.param(LabelSelector(), {}, True, id="an empty selector is found by all pods"),
-        pytest.param(
-            LabelSelector({"app": "a"}), {"app": "b"}, False, id="another value of the label does not find it"
-        ),
+        pytest.param(LabelSelector({"app": "a"}), {"app": "b"}, False, id="another value of the label finds nothing"),
         pytest.param(
             LabelSelector(match_expressions=(LabelSelectorRequirement("app", "In", ("a", "b")),)),
             {"app": "b"},

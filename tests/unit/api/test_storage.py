@@ -79,9 +79,7 @@ def claim(name: str) -> dict[str, Any]:
             ["y b", "x a"],
             id="in the order of the volumes",
         ),
-        pytest.param(
-            [{"name": "v", **claim("c")}, {"name": "w", **claim("c")}], ["c v", "c w"], id="the same claim twice"
-        ),
+        pytest.param([{"name": "v", **claim("c")}, {"name": "w", **claim("c")}], ["c v", "c w"], id="one claim twice"),
         pytest.param([{"name": "v", **claim("")}], [" v"], id="a claim without a name"),
     ],
 )
@@ -106,9 +104,7 @@ TEXT = "PVC {ns}/p-v was not created for pod default/p (pod is not owner)"
         pytest.param(
             a_claim("p-v").owned_by("p", "p", controller=False), TEXT.format(ns="default"), id="G15 not as controller"
         ),
-        pytest.param(
-            a_claim("p-v").owned_by("x", "x", controller=False).owned_by("p", "p"), "", id="another owner as well"
-        ),
+        pytest.param(a_claim("p-v").owned_by("x", "x", controller=False).owned_by("p", "p"), "", id="two owners"),
         pytest.param(
             a_claim("p-v", ns="other").owned_by("p", "p"), TEXT.format(ns="other"), id="G16 in another namespace"
         ),

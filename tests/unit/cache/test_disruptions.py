@@ -66,9 +66,7 @@ Z, T = pod("z", labels={**X, "tier": "a"}), pod("t", labels={"tier": "a"})
             "zt",
             id="both are used, also if the first is over",
         ),
-        pytest.param(
-            [budget("d", 5, X), budget("e", 0, {"tier": "a"})], [A, Z, B], "z", id="the strictest of several decides"
-        ),
+        pytest.param([budget("d", 5, X), budget("e", 0, {"tier": "a"})], [A, Z, B], "z", id="the strictest decides"),
         pytest.param(
             [budget("d", 0, X, gone=("z",)), budget("e", 1, {"tier": "a"})],
             [Z, A],
@@ -147,13 +145,9 @@ def test_the_index_equals_an_evaluation_of_each_budget(
 @pytest.mark.parametrize(
     ("spec", "is_broken"),
     [
-        pytest.param(
-            '"selector": {"matchExpressions": [{"key": "a", "operator": "Never"}]}', True, id="unknown operator"
-        ),
+        pytest.param('"selector": {"matchExpressions": [{"key": "a", "operator": "Never"}]}', True, id="bad operator"),
         pytest.param('"selector": null', False, id="no selector"),
-        pytest.param(
-            '"maxUnavailable": "50%", "selector": {"matchLabels": null}', False, id="fields that are not read"
-        ),
+        pytest.param('"maxUnavailable": "50%", "selector": {"matchLabels": null}', False, id="fields not read"),
     ],
 )
 def test_as_the_server_writes_it(spec: str, is_broken: bool) -> None:

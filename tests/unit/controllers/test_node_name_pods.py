@@ -145,12 +145,8 @@ async def test_the_node_of_a_bound_pod_is_selected_for(claim: ClaimBuilder, user
         pytest.param(unbound("c", "missing"), on("n1").pvc("c"), id="a claim whose class is not there is left alone"),
         pytest.param(unbound("c", "eager"), on("n1").pvc("c"), id="a claim of an Immediate class is left alone"),
         pytest.param(unbound("c", "local"), on("n1").pvc("c"), id="a claim without a provisioner is left alone"),
-        pytest.param(
-            unbound("c", "rack"), on("n1").pvc("c"), id="a node that the class does not allow is not selected"
-        ),
-        pytest.param(
-            unbound("meant"), on("n1").pvc("meant"), id="a claim for which a volume is reserved is left alone"
-        ),
+        pytest.param(unbound("c", "rack"), on("n1").pvc("c"), id="a node that the class forbids is not selected"),
+        pytest.param(unbound("meant"), on("n1").pvc("meant"), id="a claim whose volume is reserved is left alone"),
         pytest.param(unbound(), on("n9").pvc("c"), id="a node that does not exist is not selected"),
         pytest.param(unbound(), on("n1"), id="a claim that no pod uses is left alone"),
         pytest.param(unbound(), on("n1").ephemeral("x"), id="a claim of another name is left alone"),

@@ -222,9 +222,7 @@ def test_127_128_129_the_nominated_node_is_taken_without_scoring() -> None:
 @pytest.mark.parametrize(
     ("exact", "nominated", "calls"),
     [
-        pytest.param(
-            False, "", ["filter n1 n2", "verify n1", "verify n2", "prepare n2"], id="Verify in descending score"
-        ),
+        pytest.param(False, "", ["filter n1 n2", "verify n1", "verify n2", "prepare n2"], id="Verify from the best"),
         pytest.param(True, "", ["filter n1 n2", "verify n1", "verify n2", "prepare n2"], id="every node before Score"),
         pytest.param(False, "n2", ["filter n2", "verify n2", "prepare n2"], id="the nominated node alone"),
     ],

@@ -149,15 +149,9 @@ async def test_a_node_that_becomes_unreadable_keeps_its_pods() -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param(
-            {"containers": requesting(memory="1e99999")}, id="an amount of memory beyond int64, which counts nothing"
-        ),
-        pytest.param(
-            {"containers": requesting(**{"example.com/foo": "1e99999"})}, id="a device the node lacks, beyond int64"
-        ),
-        pytest.param(
-            {"containers": requesting(**{"example.com/foo": "bad!"})}, id="an unreadable amount of a device it lacks"
-        ),
+        pytest.param({"containers": requesting(memory="1e99999")}, id="memory beyond int64, which counts nothing"),
+        pytest.param({"containers": requesting(**{"example.com/foo": "1e99999"})}, id="missing devices, beyond int64"),
+        pytest.param({"containers": requesting(**{"example.com/foo": "bad!"})}, id="an unreadable amount of devices"),
         pytest.param({"labels": {"app": 5}}, id="a label"),
         pytest.param({"priority": "high"}, id="the priority"),
         pytest.param({"tolerations": [{"key": 5}]}, id="a toleration"),
@@ -351,9 +345,7 @@ async def test_a_failed_change_of_a_bound_pod(monkeypatch, cpu) -> None:
     ("odd", "then", "opens"),
     [
         pytest.param(["odd"], lambda sched: sched.gone("odd"), True, id="opens when that pod goes"),
-        pytest.param(
-            ["odd"], lambda sched: sched.pod("odd", cpu="1", on="large"), True, id="opens when that pod is readable"
-        ),
+        pytest.param(["odd"], lambda sched: sched.pod("odd", cpu="1", on="large"), True, id="opens once readable"),
         pytest.param(["odd", "queer"], lambda sched: sched.gone("odd"), False, id="stays full if another pod fills it"),
     ],
 )

@@ -48,9 +48,7 @@ def no(*reasons: str, plugin: str = "P", code: Code = Code.UNSCHEDULABLE) -> Rej
             id="PostFilter's message is appended as it is",
         ),
         pytest.param(Diagnosis(0), "0/0 nodes are available:", id="no reasons, no list"),
-        pytest.param(
-            one_node(no("full")), "0/1 nodes are available: 1 full.", id="Reserve and Permit speak of one node"
-        ),
+        pytest.param(one_node(no("full")), "0/1 nodes are available: 1 full.", id="Reserve and Permit name one node"),
     ],
 )
 def test_message(diagnosis: Diagnosis, message: str) -> None:

@@ -20,9 +20,7 @@ from tests.unit.queueing.harness import pod
         pytest.param({}, {"a": "1"}, {label("a"), label("a", "1")}, id="a label came"),
         pytest.param({"a": "1"}, {}, {label("a")}, id="a label went"),
         pytest.param({"a": "1"}, {"a": "1"}, set(), id="nothing changed"),
-        pytest.param(
-            None, {"a": "1"}, {label("a"), label("a", "1"), NODE_CAME, named("n1")}, id="a node came with its labels"
-        ),
+        pytest.param(None, {"a": "1"}, {label("a"), label("a", "1"), NODE_CAME, named("n1")}, id="a node came"),
         pytest.param({"a": "1"}, None, {label("a")}, id="a node went with its labels"),
     ],
 )

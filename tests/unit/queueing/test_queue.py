@@ -304,9 +304,7 @@ GENERIC_POD_UPDATE = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_OTHER)
     ("registered", "event", "place"),
     [
         pytest.param(hint(NODE_ADD), NODE_ADD, "active", id="38 a registration without hint counts as Queue"),
-        pytest.param(
-            hint(ONE_UPDATE), GENERIC_POD_UPDATE, "unschedulable", id="45 one bit does not match a generic update"
-        ),
+        pytest.param(hint(ONE_UPDATE), GENERIC_POD_UPDATE, "unschedulable", id="45 one bit is no generic update"),
         pytest.param(hint(ANY_NODE_UPDATE), NODE_LABEL, "active", id="46 all bits match a label update"),
         pytest.param(hint(NODE_LABEL), NODE_TAINT, "unschedulable", id="another bit of the same resource"),
     ],

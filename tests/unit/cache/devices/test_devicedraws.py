@@ -54,9 +54,7 @@ def test_without_the_rules_of_partitions_nothing_draws() -> None:
         pytest.param((CARD, PARTS.device(a_device("plain"))), id="two devices of one name"),
         pytest.param((CARD.of(3), PARTS.of(3), CARD.of(3).named("again")), id="two counter sets of one name"),
         pytest.param((a_slice("n1", "d", HALF),), id="a counter set that is not there"),
-        pytest.param(
-            (CARD, PARTS.device(a_device("wide").consumes("card", {"lanes": "1"}))), id="a counter that is not there"
-        ),
+        pytest.param((CARD, PARTS.device(a_device("wide").consumes("card", {"lanes": "1"}))), id="a missing counter"),
     ],
 )
 def test_nothing_can_be_said(slices: tuple[SliceBuilder, ...]) -> None:

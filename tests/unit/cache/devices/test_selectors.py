@@ -50,9 +50,7 @@ WITH_LISTS = DeviceSelectors(list_attributes=True)
         pytest.param('"none.example.com" in device.attributes', False, id="it is no member"),
         pytest.param("device.attributes.?none.hasValue()", True, id="yet an optional look-up finds it"),
         pytest.param("device.attributes.all(d, d != 'none')", True, id="loops see real domains only"),
-        pytest.param(
-            f"{OWN}.gone == 1", "CEL runtime error: no such key: gone", id="an unknown identifier is an error"
-        ),
+        pytest.param(f"{OWN}.gone == 1", "CEL runtime error: no such key: gone", id="an unknown name is an error"),
         pytest.param(f'device.capacity["{DRIVER}"].memory == quantity("40Gi")', True, id="capacity is a quantity"),
         pytest.param(f"{OWN}.firmware.isGreaterThan(semver('1.9.0'))", True, id="a version is a version"),
         pytest.param("device.allowMultipleAllocations", False, id="not shared unless it says so"),

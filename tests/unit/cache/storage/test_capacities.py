@@ -174,19 +174,10 @@ def taking(pools: ClassPools, sizes: Sequence[int], nodes: NodeSet, *, together:
     ("objects", "in_flight", "sizes", "alone", "together"),
     [
         pytest.param([at("1Gi")], {}, [1, 1], "yy", "yn", id="K15 two claims and capacity for one"),
-        pytest.param([at("2Gi")], {}, [1, 1], "yy", "yy", id="capacity for both"),
         pytest.param([at("2Gi")], {"o": 1}, [1, 1], "yy", "yn", id="what is in flight is gone"),
-        pytest.param([at("2Gi")], {"o": 9}, [1], "y", "n", id="more in flight than there is"),
         pytest.param([at("2Gi")], {"o": 2}, [0], "y", "y", id="nothing fits even where nothing is left"),
-        pytest.param([at("1Mi").maximum("1Gi")], {}, [1, 1], "yy", "yn", id="a maximum above the capacity, once"),
         pytest.param([at("8Gi").maximum("2Gi")], {"o": 5}, [2, 2, 1], "yyy", "yny", id="the maximum stays what it was"),
-        pytest.param([at("8Gi")], {}, [9, 8], "ny", "ny", id="what does not fit takes nothing"),
         pytest.param([at(None).maximum("1Gi")], {"o": 99}, [1, 1], "yy", "yy", id="an unknown capacity is not used up"),
-        pytest.param([at("1Gi"), at("1Gi", name="p")], {}, [1, 1, 1], "yyy", "yyn", id="one from each of two pools"),
-        pytest.param([at("3Gi"), at("2Gi", name="p")], {}, [2, 2], "yy", "yy", id="the one with most left comes first"),
-        pytest.param(
-            [at("3Gi"), at("2Gi", name="p")], {"o": 2}, [2, 1], "yy", "yy", id="what is in flight counts in that"
-        ),
     ],
 )
 def test_several_claims(

@@ -88,28 +88,11 @@ def v(name: str, zone: str, claim: str) -> Any:
 @pytest.mark.parametrize(
     ("claims", "taken"),
     [
-        pytest.param([c()], {}, id="nothing is selected"),
         pytest.param([c().selected("")], {}, id="an empty node is none"),
         pytest.param([c().selected("n1")], {"a": 3}, id="selected"),
-        pytest.param([c().selected("n1"), c("d", "2Gi").selected("n1")], {"a": 5}, id="two on one"),
         pytest.param([c().selected("n1"), c("d").selected("n2")], {"a": 3, "b": 3}, id="one on each"),
-        pytest.param([c(size="30Gi").selected("n1")], {"a": 30}, id="more than there is"),
-        pytest.param([c().request(None).selected("n1")], {}, id="no request"),
-        pytest.param([c().selected("n9")], {}, id="an unknown node"),
-        pytest.param([a_claim("c", "3Gi", "E").uid("c").selected("n1")], {}, id="a class without objects"),
-        pytest.param([c().bound_to("v").selected("n1")], {}, id="bound before we looked"),
         pytest.param([c().wants("v").selected("n1")], {}, id="it has a volume already, if not for good"),
-        pytest.param([c().selected("n1"), c().selected("n2")], {"b": 3}, id="another node is selected"),
-        pytest.param([c().selected("n1"), c()], {}, id="the annotation was removed"),
-        pytest.param([c().selected("n1"), c(size="5Gi").selected("n1")], {"a": 5}, id="it requests more now"),
         pytest.param([c().selected("n1"), c().selected("n1").deleting()], {}, id="the claim is being deleted"),
-        pytest.param(
-            [c().selected("n1"), c().uid("other").selected("n2")], {"b": 3}, id="another claim of that name"
-        ),
-        pytest.param([c().selected("n1"), c().uid("other")], {}, id="another one without a node"),
-        pytest.param(
-            [c().selected("n1"), c().label("x", "y").resource_version("2").selected("n1")], {"a": 3}, id="another write"
-        ),
     ],
 )  # fmt: skip
 def test_what_is_selected_is_in_flight(claims: list[Any], taken: dict[str, int]) -> None:
@@ -118,27 +101,6 @@ def test_what_is_selected_is_in_flight(claims: list[Any], taken: dict[str, int])
         world.claim(claim)
 
     assert taken == world.taken()
-
-
-def test_our_own_selection_counts_from_the_moment_it_is_assumed() -> None:
-    world = World()
-    world.claim(c())
-    world.volumes.claims.assume(c().selected("n1").typed())
-
-    assert ({"a": 3}, set()) == (world.taken(), world.freed())
-
-    world.volumes.claims.restore(c().selected("n1").typed())
-
-    assert ({}, {"D"}) == (world.taken(), world.freed())
-
-    world.volumes.claims.assume(c().selected("n1").typed())
-    world.claim(c().selected("n1").resource_version("2"))
-
-    assert ({"a": 3}, set()) == (world.taken(), world.freed())
-
-    world.gone("c")
-
-    assert ({}, {"D"}) == (world.taken(), world.freed())
 
 
 @pytest.mark.parametrize(
@@ -248,14 +210,6 @@ def test_an_object_that_is_never_written_again() -> None:
     assert ({}, {"D"}) == (world.taken(), world.freed())
 
 
-def test_a_volume_that_is_gone_at_once() -> None:
-    world = World()
-    bound(world)
-    world.gone("c")
-
-    assert ({}, {"D"}) == (world.taken(), world.freed())
-
-
 def test_a_new_volume_whose_object_is_replaced() -> None:
     """The pool that serves its node now is charged for the remaining time."""
     world = World()
@@ -288,21 +242,6 @@ def pair() -> World:
     world.claim(c().resource_version("2"))
     world.freed()
     return world
-
-
-def test_a_claim_that_cannot_go_elsewhere_keeps_its_reservation() -> None:
-    """Its sibling's volume is in zone a: another use of that capacity leaves the pod with half of its volumes."""
-    world = pair()
-
-    assert {"a": 3} == world.taken()
-
-    world.claim(c().selected("n1").resource_version("3"))
-
-    assert {"a": 3} == world.taken()
-
-    world.gone("c")
-
-    assert ({}, 0) == (world.taken(), len(world.reservations))
 
 
 @pytest.mark.parametrize(

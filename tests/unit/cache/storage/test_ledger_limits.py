@@ -76,9 +76,7 @@ def test_a_selected_node_whose_volume_never_comes_reserves_capacity_for_ten_minu
         pytest.param(c(size="4Gi").selected("n1"), {}, id="it requests more"),
         pytest.param(c().selected("n2"), {}, id="another node is selected"),
         pytest.param(c(), {}, id="no node is selected any more"),
-        pytest.param(
-            c().selected("n1").bound_to("v"), {"a": 3}, id="the volume comes after all: the object does not show it"
-        ),
+        pytest.param(c().selected("n1").bound_to("v"), {"a": 3}, id="a volume comes that the object does not show"),
         pytest.param(c().uid("new").selected("n1"), {"a": 3}, id="another claim of that name"),
     ],
 )
@@ -175,25 +173,6 @@ def test_then_the_other_pod_holds_it(happens: Any) -> None:
     happens(world)
 
     assert "f" in holding(world)
-
-
-def test_capacity_that_shrinks_is_held_for_one_pod_only() -> None:
-    world = rivals("6Gi", ("c", "d"), ("e", "f"))
-    assert ({"d", "f"}, set()) == (holding(world), world.freed())
-    world.write("a", "5Gi", version="4")
-
-    assert ({"d"}, {"D"}) == (holding(world), world.freed())
-
-
-def test_what_is_selected_goes_before_what_is_held() -> None:
-    world = rivals("5Gi", ("c", "d"))
-    world.claim(c("x", "4Gi").selected("n1"))
-
-    assert {"x"} == holding(world)
-
-    world.gone("x")
-
-    assert {"d"} == holding(world)
 
 
 # -- nodes that come back elsewhere ------------------------------------------------------------------------------------
