@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from scheduler.api.decode import Broken, Delta
-from scheduler.api.meta import Metadata
+from scheduler.api.decode import Delta
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.storage.capacity_reservations import SETTLE_S
 from scheduler.core.cluster_events import Action
@@ -18,6 +17,7 @@ from scheduler.eventhandlers.storage import CAPACITY_FREED, StorageHandlers
 from simulator.builders.core import node
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
+from tests.unit.eventhandlers.deviceworld import broken
 from tests.unit.eventhandlers.hearing import Hearing
 
 
@@ -33,10 +33,6 @@ class World(Hearing):
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
         return self.storage.handlers()
-
-
-def broken(kind: str, obj: Any, why: str = "no number") -> Broken:
-    return Broken(kind=kind, metadata=Metadata(name=obj.metadata.name, namespace=obj.metadata.namespace), why=why)
 
 
 def _shown(volumes: Any, kind: str, key: str) -> Any:

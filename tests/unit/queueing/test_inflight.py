@@ -20,18 +20,6 @@ def seen(in_flight: InFlightEvents, uid: str) -> list[tuple[str, object, bool]]:
     return [(recorded.event.label, recorded.new, recorded.is_blurred) for recorded in kept]
 
 
-def test_35_a_second_begin_is_refused() -> None:
-    """The events of the first would be kept permanently."""
-    in_flight = InFlightEvents()
-    assert in_flight.begin(queued("p"))
-    in_flight.record(NODE_ADD, None, 1)
-
-    assert not in_flight.begin(queued("p"))
-    assert seen(in_flight, "p") == [("NodeAdd", 1, False)]
-    in_flight.end("p")
-    assert in_flight.counts() == {}
-
-
 def test_an_event_is_not_kept_without_a_pod_in_flight() -> None:
     in_flight = InFlightEvents()
     in_flight.record(NODE_ADD, None, 1)

@@ -79,20 +79,6 @@ def test_a_nominated_pod_that_changes_keeps_its_position() -> None:
     assert None is nominator_.remove_foreign(c.uid)
 
 
-def test_order_and_deletion() -> None:
-    a, b = pod("a"), pod("b")
-    nominator_ = nominator(a, b)
-    nominator_.add(b, "n1")
-    nominator_.add(a, "n1")
-    assert (b, a) == nominator_.for_node("n1")
-    assert nominator_.delete(b) == "n1"
-    assert nominator_.delete(b) is None
-    assert (a,) == nominator_.for_node("n1")
-    nominator_.delete(a)
-
-    assert nominator_.nodes() == ()
-
-
 def test_foreign_nominations() -> None:
     """§2.6: pods of other schedulers count, are not looked up in our store, and leave only by `remove_foreign`."""
     ours, theirs = pod("ours"), pod("theirs", scheduler="default-scheduler")
