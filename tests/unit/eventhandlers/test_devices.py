@@ -303,33 +303,6 @@ def test_a_rule_comes_and_goes(rule: TaintRuleBuilder, changed: dict[str, list[s
     assert plain == {name: world.taints(name) for name in plain}
 
 
-def test_241_a_rule_that_moved_before_slices_came() -> None:
-    world = World(RULES_ON)
-    first, second = RULE.pool("n1").typed(), RULE.pool("n2").typed()
-    world.feed("DeviceTaintRule", None, first)
-    world.feed("DeviceTaintRule", first, second)
-    for each in (N1, N2):
-        world.feed("ResourceSlice", None, each.typed())
-
-    assert ({"d0": [], "d1": []}, {"d0": ["broken"]}) == (world.taints("n1-drv"), world.taints("n2-other"))
-    assert [
-        (CHANGED, {"d0": [], "d1": []}, {"d0": ["broken"], "d1": ["broken"]}),
-        (CHANGED, {"d0": ["broken"]}, {"d0": []}),
-    ] == slice_events(world.feed("DeviceTaintRule", second, first))
-
-
-def test_245_a_slice_grows_and_shrinks_under_a_rule() -> None:
-    world = World(RULES_ON)
-    world.feed("DeviceTaintRule", None, RULE.typed())
-    small, large = a_slice("n1", "drv", a_device("d0")).typed(), N1.typed()
-    one, two = {"d0": ["broken"]}, {"d0": ["broken"], "d1": ["broken"]}
-
-    assert [(ADD, {}, one)] == slice_events(world.feed("ResourceSlice", None, small))
-    assert [(CHANGED, one, two)] == slice_events(world.feed("ResourceSlice", small, large))
-    assert [(CHANGED, two, one)] == slice_events(world.feed("ResourceSlice", large, small))
-    assert [(DELETE, one, {})] == slice_events(world.feed("ResourceSlice", small, None))
-
-
 @pytest.mark.parametrize(("after", "is_news"), [
     pytest.param(RULE.label("a", "b"), False, id="247 a label"),
     pytest.param(RULE.device("d0"), True, id="fewer devices"),

@@ -183,7 +183,7 @@ SLICES = st.builds(
 def test_after_any_history_slices_have_the_taints_of_their_rules(
     steps: list[ResourceSlice | tuple[str, ...]],
 ) -> None:
-    """Each slice that a rule changes is reported with its state before."""
+    """241, 245: each slice that a rule changes is reported with its state before."""
     devices = SharedDRAManager(Nodes(), DEVICE_GATES_ON | {TAINT_RULES})
     slices: dict[str, ResourceSlice] = {}
     rules: dict[str, TaintRuleBuilder] = {}

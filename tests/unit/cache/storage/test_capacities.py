@@ -178,6 +178,8 @@ def taking(pools: ClassPools, sizes: Sequence[int], nodes: NodeSet, *, together:
         pytest.param([at("2Gi")], {"o": 2}, [0], "y", "y", id="nothing fits even where nothing is left"),
         pytest.param([at("8Gi").maximum("2Gi")], {"o": 5}, [2, 2, 1], "yyy", "yny", id="the maximum stays what it was"),
         pytest.param([at(None).maximum("1Gi")], {"o": 99}, [1, 1], "yy", "yy", id="an unknown capacity is not used up"),
+        pytest.param([at("1Gi"), at("1Gi", name="p")], {}, [1, 1, 1], "yyy", "yyn", id="one from each of two pools"),
+        pytest.param([at("3Gi"), at("2Gi", name="p")], {}, [2, 2], "yy", "yy", id="the one with most left comes first"),
     ],
 )
 def test_several_claims(

@@ -6,10 +6,8 @@ from typing import Any
 
 import pytest
 
-from scheduler.api.storage_v1 import STORAGE_PROVISIONERS
 from scheduler.cache.storage.capacity_reservations import GRACE_S, HOLD_S
 from simulator.builders.core import node
-from tests.support.volumebuilders import a_capacity, a_claim
 from tests.unit.cache.storage.test_ledger import World, c, pair, v
 
 # -- time --------------------------------------------------------------------------------------------------------------
@@ -138,23 +136,6 @@ def holding(world: World) -> set[str]:
 )
 def test_only_pods_that_can_be_served_hold_capacity(capacity: str, pods: list[tuple[str, ...]], held: set[str]) -> None:
     assert held == holding(rivals(capacity, *pods))
-
-
-def test_pools_of_two_classes_are_given_to_one_pod() -> None:
-    """Each pod needs 3 Gi of both classes, and there is capacity for one pod: one class for each pod would help neither."""
-    world = World()
-    for name, storage_class in (("a", "D"), ("c", "E")):
-        world.put(a_capacity(name, storage_class, "3Gi").where("zone", "a").resource_version("2"))
-    for bound, *lost in (("p", "p-d", "p-e"), ("q", "q-e", "q-d")):
-        world.volumes.set_volume(v(f"v{bound}", "a", bound).typed())
-        world.claim(c(bound).bound_to(f"v{bound}"))
-        world.reservations.plan([f"default/{name}" for name in (bound, *lost)])
-    for name in ("p-d", "q-e", "p-e", "q-d"):
-        claim = a_claim(name, "3Gi", name[-1].upper()).uid(name).annotation(STORAGE_PROVISIONERS[0], "p")
-        world.claim(claim.resource_version("1"))
-        world.pass_(1)
-
-    assert {"p-d", "p-e"} == holding(world)
 
 
 @pytest.mark.parametrize(

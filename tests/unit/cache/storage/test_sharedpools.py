@@ -162,17 +162,6 @@ def test_classes_share_until_it_is_seen_otherwise() -> None:
     assert ({"D": 3, "E": 0}, {"E"}) == (classes.in_flight(), classes.world.freed())
 
 
-def test_of_three_classes_two_share() -> None:
-    classes = Classes("D", "E", "F")
-    classes.make("first", "D", 3)
-    classes.pass_(GRACE_S)
-    for name, room in {"D": 7, "E": 7, "F": 9}.items():
-        classes.publish(name, room)
-    classes.select("c", "D", 1)
-
-    assert {"D": 1, "E": 1, "F": 0} == classes.in_flight()
-
-
 @pytest.mark.parametrize("ends", [SETTLE_S, GRACE_S])
 def test_pods_that_wait_for_either_class_are_woken_when_capacity_is_freed(ends: float) -> None:
     classes = Classes("D", "E", mode="all")
