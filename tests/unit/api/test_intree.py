@@ -26,11 +26,7 @@ from scheduler.api.decode import from_manifest
 from scheduler.api.storage_v1 import CSISource, PersistentVolume, VolumeNodeAffinity
 from tests.support.volumebuilders import PersistentVolumeBuilder, a_pv
 
-GCE_KEY, EBS_KEY, CINDER_KEY = (
-    "topology.gke.io/zone",
-    "topology.ebs.csi.aws.com/zone",
-    "topology.cinder.csi.openstack.org/zone",
-)
+GCE_KEY, EBS_KEY = "topology.gke.io/zone", "topology.ebs.csi.aws.com/zone"
 GCE: dict[str, Any] = {"gcePersistentDisk": {"pdName": "d"}}
 EBS: dict[str, Any] = {"awsElasticBlockStore": {"volumeID": "vol-1"}}
 VSPHERE: dict[str, Any] = {"vsphereVolume": {"volumePath": "[ds] a.vmdk", "storagePolicyName": "gold"}}

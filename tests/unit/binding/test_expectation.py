@@ -217,11 +217,10 @@ async def test_pods_that_waited_for_the_place_are_woken_when_the_watch_shows_the
 # -- when the pod gets another node ------------------------------------------------------------------------------------
 
 
-async def rejected_on_n1(*, shown: bool = True) -> tuple[SchedulerHarness, Works]:
+async def rejected_on_n1() -> tuple[SchedulerHarness, Works]:
     """PreBind has rejected the pod on n1, which is cordoned now. n2 is new."""
     sched, works = await in_prebind()
-    if shown:
-        sched.pod("p", nominated="n1")
+    sched.pod("p", nominated="n1")
     refuse(sched, works)
     await sched.settle()
     sched.node("n1", unschedulable=True)

@@ -16,6 +16,7 @@ from scheduler.framework.interface import EventHint, Hint
 from scheduler.framework.status import Code, Rejection
 from scheduler.queue import QueuedPodInfo, QueueProfile, SchedulingQueue
 from scheduler.queueing.nominator import Nominator
+from tests.unit.harness import StepClock
 
 OURS = "kubestow"
 OTHER = "kubestow-batch"
@@ -47,22 +48,6 @@ def pod(
             status=PodStatus(nominated_node_name=nominated),
         )
     )
-
-
-@dataclass
-class HandClock:
-    """A clock that tests move."""
-
-    time: float = 1000.0
-
-    def now(self) -> float:
-        return self.time
-
-    def wall(self) -> float:
-        return self.time
-
-    async def sleep(self, delay_s: float) -> None:
-        self.time += delay_s
 
 
 @dataclass
@@ -161,7 +146,7 @@ class QueueHarness:
         other_hints: Mapping[str, tuple[EventHint, ...]] | None = None,
         **options: float,
     ) -> None:
-        self.clock = HandClock()
+        self.clock = StepClock()
         self.metrics = Tally()
         self.log = Notes()
         self.errors = UnforeseenErrors(self.clock)

@@ -27,14 +27,6 @@ def charged(spent_s: float = SPENT_S) -> QueueHarness:
     return harness
 
 
-def popped(harness: QueueHarness) -> list[str]:
-    """Return the names of all ready pods, in order."""
-    names = []
-    while (queued := harness.queue.pop()) is not None:
-        names.append(queued.info.pod.metadata.name)
-    return names
-
-
 BY_PRIORITY = ["costly", "sibling", "high", "small"]
 
 
@@ -56,7 +48,7 @@ def test_other_pods_are_popped_first_after_a_costly_attempt(spent_s: float, wait
     harness = charged(spent_s)
     harness.clock.time += wait_s
 
-    assert popped(harness) == wanted
+    assert harness.names_popped() == wanted
 
 
 def test_pods_that_were_passed_over_return_to_their_order() -> None:
@@ -65,7 +57,7 @@ def test_pods_that_were_passed_over_return_to_their_order() -> None:
     harness.clock.time += REST_S
     harness.add(pod("higher", priority=10), pod("middle", priority=7))
 
-    assert popped(harness) == ["higher", "costly", "sibling", "middle", "small"]
+    assert harness.names_popped() == ["higher", "costly", "sibling", "middle", "small"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +87,7 @@ def test_changes_of_a_pod_that_was_passed_over(change: Callable[[QueueHarness], 
     assert harness.queue.counts()["active"] == 3
     change(harness)
 
-    assert popped(harness) == wanted
+    assert harness.names_popped() == wanted
     assert harness.queue.counts()["active"] == 0
 
 

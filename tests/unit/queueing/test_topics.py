@@ -8,11 +8,9 @@ from typing import Any
 import pytest
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.cluster_events import NODE_ADD, ClusterEvent
 from scheduler.framework.interface import EventHint, Hint, Topics
 from tests.unit.queueing.harness import OTHER, QueueHarness, pod
-
-NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 
 
 class Wants:

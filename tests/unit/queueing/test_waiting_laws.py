@@ -19,7 +19,8 @@ from scheduler.queueing.queueing_hints import QueueingHints, QueueingStrategy
 from scheduler.queueing.types import Place
 from scheduler.queueing.unschedulable_pods import RejectedPods, UnschedulablePods
 from tests.examples import SLOW_SHARE, examples
-from tests.unit.queueing.harness import OTHER, OURS, HandClock, Tally, by_priority, pod
+from tests.unit.harness import StepClock
+from tests.unit.queueing.harness import OTHER, OURS, Tally, by_priority, pod
 
 NODE_LABEL = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL)
 EVENTS = (NODE_ADD, NODE_LABEL, ASSIGNED_POD_DELETE)
@@ -116,7 +117,7 @@ class Pool:
         self.hints = {OURS: ours, OTHER: others}
         self.tally = Tally()
         profiles = {name: QueueProfile((), by_priority, plugins) for name, plugins in self.hints.items()}
-        self.wakers = QueueingHints(profiles, metrics=self.tally, clock=HandClock())
+        self.wakers = QueueingHints(profiles, metrics=self.tally, clock=StepClock())
         self.pool = UnschedulablePods(self.wakers)
         self.pods: dict[str, QueuedPodInfo] = {}
 
@@ -194,13 +195,6 @@ def is_yes(registration: EventHint, info: PodInfo, old: str | None, new: str) ->
         return registration.hint is None or registration.hint(info, old, new) is Hint.QUEUE
     except ValueError:
         return True
-
-
-def is_concerned(registration: EventHint, info: PodInfo, old: str | None, new: str) -> bool:
-    if registration.topics is None:
-        return True
-    of_pod, of_event = known(registration.topics.of_pod, info), known(registration.topics.of_event, old, new)
-    return of_pod is None or of_event is None or not of_pod.isdisjoint(of_event)
 
 
 def check_rejected(rejected: RejectedPods) -> None:
@@ -281,15 +275,7 @@ def test_hints_are_called_for_shapes_with_a_topic_of_the_event_only(
         pool.put(f"p{n}", {"wants": wants, "priority": priority}, plugins={"A"}, pending=set(), gate="")
     pool.pool.woken_by(NODE_ADD, old, new, concerns=None)
 
-    assert registration.topics is not None
-    of_event = known(registration.topics.of_event, old, new)
-    concerned = {
-        shape(queued.info)
-        for queued in pool.pods.values()
-        if of_event is None
-        or (of_pod := known(registration.topics.of_pod, queued.info)) is None
-        or not of_pod.isdisjoint(of_event)
-    }
+    concerned = {shape(q.info) for q in pool.pods.values() if concerns(registration, q.info, old, new)}
     assert len(concerned) == len(pool.tally.hints)
 
 
