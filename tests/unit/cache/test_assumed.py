@@ -45,6 +45,15 @@ def test_c6_c7_an_unknown_key_is_not_found_and_cannot_be_assumed() -> None:
             ask()
 
 
+def test_c10_restoring_shows_the_store_again() -> None:
+    cache = Volumes(pv("5"))
+    cache.assume(mine("5"))
+    cache.restore(mine("5"))
+
+    assert pv("5") == cache.need("v")
+    assert [(pv("5"), mine("5")), (mine("5"), pv("5"))] == cache.changes
+
+
 @pytest.mark.parametrize(
     ("stored", "assumed"),
     [
