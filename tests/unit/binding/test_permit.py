@@ -67,7 +67,6 @@ ALLOWED = ("", "")
     ("steps", "verdict"),
     [
         pytest.param([allow("A"), allow("B")], ALLOWED, id="both allow it"),
-        pytest.param([allow("B"), allow("A")], ALLOWED, id="in the other order"),
         pytest.param([allow("A"), allow("A"), allow("B")], ALLOWED, id="one allows it twice"),
         pytest.param([allow("A"), after(9), allow("B")], ALLOWED, id="each plugin within its time limit"),
         pytest.param([allow("A"), allow("B"), reject("A")], ALLOWED, id="a rejection comes too late"),
@@ -87,7 +86,6 @@ ALLOWED = ("", "")
         pytest.param([after(5), allow("A"), allow("B")], ("A", TIMEOUT), id="both allow it too late"),
         pytest.param([], None, id="no plugin answers: still held"),
         pytest.param([allow("A")], None, id="one of two allows it: still held"),
-        pytest.param([after(4.9)], None, id="no time limit has passed: still held"),
     ],
 )
 async def test_verdicts(steps: list[Step], verdict: tuple[str, str] | None) -> None:

@@ -35,6 +35,11 @@ class FakeExtender:
     def is_interested(self, pod: PodInfo) -> bool:
         return self.name in pod.pod.metadata.name
 
+    def answers(self) -> None:
+        """Open the gate."""
+        assert self.gate is not None
+        self.gate.set()
+
     async def _called(self, verb: str, pod: PodInfo, *about: str) -> None:
         self.calls.append(" ".join((verb, pod.pod.metadata.name, *about)))
         if self.gate is not None:
@@ -68,7 +73,6 @@ def harness(*extenders: Extender) -> SchedulerHarness:
 
 async def test_pods_of_one_extender_are_tried_one_after_another() -> None:
     slow = FakeExtender("a", gate=asyncio.Event())
-    assert slow.gate is not None
     scheduler = harness(slow)
     for name, priority in (("a1", 0), ("a2", 5), ("a3", 9), ("b1", 0)):
         scheduler.pod(name, priority=priority)
@@ -78,7 +82,7 @@ async def test_pods_of_one_extender_are_tried_one_after_another() -> None:
     assert slow.calls == ["filter a3 n1 n2"]
     assert scheduler.parts.pending()["active"] == 2
     assert not scheduler.parts.is_idle()
-    slow.gate.set()
+    slow.answers()
     await scheduler.settle()
 
     assert slow.calls == ["filter a3 n1 n2", "filter a2 n1 n2", "filter a1 n1 n2"]
@@ -88,14 +92,13 @@ async def test_pods_of_one_extender_are_tried_one_after_another() -> None:
 async def test_a_pod_of_two_extenders_is_not_overtaken() -> None:
     """It waits for one of them; a later pod of the other one waits behind it."""
     slow, quick = FakeExtender("a", gate=asyncio.Event()), FakeExtender("b")
-    assert slow.gate is not None
     scheduler = harness(slow, quick)
     for name in ("a1", "ab", "b1"):
         scheduler.pod(name)
         await scheduler.settle()
 
     assert (slow.calls, quick.calls) == (["filter a1 n1 n2"], [])
-    slow.gate.set()
+    slow.answers()
     await scheduler.settle()
 
     assert quick.calls == ["filter ab n1 n2", "filter b1 n1 n2"]
@@ -129,13 +132,12 @@ async def test_no_back_off_is_shortened_while_a_pod_waits_for_an_extender() -> N
 
 async def test_a_held_pod_that_is_deleted_is_forgotten() -> None:
     slow = FakeExtender("a", gate=asyncio.Event())
-    assert slow.gate is not None
     scheduler = harness(slow)
     scheduler.pod("a1")
     scheduler.pod("a2")
     await scheduler.settle()
     scheduler.gone("a2")
-    slow.gate.set()
+    slow.answers()
     await scheduler.settle()
 
     assert slow.calls == ["filter a1 n1 n2"]
@@ -165,13 +167,12 @@ async def test_an_error_fails_the_attempt_and_frees_the_extender() -> None:
 async def test_a_node_that_fills_up_during_the_call_is_not_used() -> None:
     """The extender accepted n1 only; it is full when the answer comes, and the extender is called with n2."""
     slow = FakeExtender("a", gate=asyncio.Event(), passes=frozenset({"n1", "n3"}))
-    assert slow.gate is not None
     scheduler = harness(slow)
     scheduler.pod("a1", cpu="3")
     await scheduler.settle()
     scheduler.pod("other", cpu="3", on="n1")
     scheduler.node("n3")
-    slow.gate.set()
+    slow.answers()
     await scheduler.settle()
 
     assert slow.calls == ["filter a1 n1 n2", "filter a1 n3"]
@@ -181,12 +182,11 @@ async def test_a_node_that_fills_up_during_the_call_is_not_used() -> None:
 async def test_reasons_are_those_of_the_newest_state() -> None:
     """n1 was accepted and is full now, n2 is refused: both have a reason."""
     slow = FakeExtender("a", gate=asyncio.Event(), passes=frozenset({"n1"}), failed={"n2": "no licence"})
-    assert slow.gate is not None
     scheduler = harness(slow)
     scheduler.pod("a1", cpu="3")
     await scheduler.settle()
     scheduler.pod("other", cpu="3", on="n1")
-    slow.gate.set()
+    slow.answers()
     await scheduler.settle()
 
     assert scheduler.refusal("a1") == "0/2 nodes are available: 1 Insufficient cpu, 1 no licence."
@@ -245,12 +245,11 @@ async def test_victims_that_left_during_the_call_are_not_evicted() -> None:
     """The pod then fits without a preemption."""
     slow = FakeExtender("a", is_filter=False, supports_preemption=True, gate=asyncio.Event())
     slow.victims = {"n2": MetaVictims(("uid-low-n2",), 0)}
-    assert slow.gate is not None
     scheduler = full(slow)
     scheduler.pod("a1", cpu="4", priority=9)
     await scheduler.settle()
     scheduler.gone("low-n2")
-    slow.gate.set()
+    slow.answers()
     await scheduler.settle()
 
     assert scheduler.writer.deletions == []

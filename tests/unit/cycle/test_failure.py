@@ -334,16 +334,24 @@ async def test_a_patch_in_flight_is_waited_for_before_the_binding() -> None:
     assert sched.writer.wire == ["patch p", "bind p"]
 
 
-async def test_a_patch_that_waits_is_withdrawn_by_the_binding() -> None:
+async def crowded(*names: str) -> SchedulerHarness:
+    """As many patches of other pods are in flight as may be. Those of these pods wait."""
     sched = SchedulerHarness()
     sched.writer.patch_hold = asyncio.Event()
     sched.node("n1", cpu="1")
     for i in range(16):
         sched.pod(f"big{i}", cpu="64")
     await sched.settle()
-    sched.pod("p", cpu="2")
+    for name in names:
+        sched.pod(name, cpu="2")
     await sched.settle()
-    assert len(sched.parts.patches) == 17
+    assert len(sched.parts.patches) == 16 + len(names)
+    return sched
+
+
+async def test_a_patch_that_waits_is_withdrawn_by_the_binding() -> None:
+    sched = await crowded("p")
+    assert sched.writer.patch_hold is not None
 
     sched.node("n2", cpu="4")
     await sched.later(5)
@@ -355,16 +363,8 @@ async def test_a_patch_that_waits_is_withdrawn_by_the_binding() -> None:
 
 
 async def test_a_patch_that_waits_is_withdrawn_when_another_scheduler_binds_the_pod() -> None:
-    sched = SchedulerHarness()
-    sched.writer.patch_hold = asyncio.Event()
-    sched.node("n1", cpu="1")
-    for i in range(16):
-        sched.pod(f"big{i}", cpu="64")
-    await sched.settle()
-    sched.pod("p", cpu="2")
-    sched.pod("q", cpu="2")
-    await sched.settle()
-
+    sched = await crowded("p", "q")
+    assert sched.writer.patch_hold is not None
     sched.pod("p", cpu="2", on="n1")
     sched.gone("q")
     sched.writer.patch_hold.set()
