@@ -104,7 +104,7 @@ def test_a_pod_with_a_node() -> None:
 
 # -- changes during an attempt -------------------------------------------------------------------------------------------
 
-LABEL, SHRANK, TOLERATION, GATES, CLAIM, ANYTHING = (
+LABEL, SHRANK, TOLERATION, LAST_GATE, CLAIM, ANYTHING = (
     ClusterEvent(Resource.TARGET_POD, action)
     for action in (
         Action.UPDATE_POD_LABEL,
@@ -115,7 +115,7 @@ LABEL, SHRANK, TOLERATION, GATES, CLAIM, ANYTHING = (
         Action.UPDATE_OTHER,
     )
 )
-KINDS = (LABEL, SHRANK, TOLERATION, GATES, CLAIM)
+KINDS = (LABEL, SHRANK, TOLERATION, LAST_GATE, CLAIM)
 
 
 PLAIN = pod("p")
@@ -123,7 +123,7 @@ CHANGES = [
     pytest.param(PLAIN, pod("p", version="2", labels={"a": "b"}), LABEL, id="its labels change"),
     pytest.param(with_requests(cpu="2"), with_spec(with_requests(cpu="1")), SHRANK, id="it requests less"),
     pytest.param(PLAIN, pod("p", version="2", tolerations=1), TOLERATION, id="it gets a toleration"),
-    pytest.param(pod("p", gates=("g",)), pod("p", version="2"), GATES, id="its last gate is removed"),
+    pytest.param(pod("p", gates=("g",)), pod("p", version="2"), LAST_GATE, id="its last gate is removed"),
     pytest.param(PLAIN, with_claim("claim"), CLAIM, id="a claim is made for it"),
     pytest.param(PLAIN, pod("p", version="2"), ANYTHING, id="something else changes"),
 ]
