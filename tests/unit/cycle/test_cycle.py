@@ -71,53 +71,41 @@ def test_122_skip_in_prefilter_skips_filter_and_add_pod() -> None:
     assert harness.calls == ["A.pre_filter"]
 
 
+def only(*names: str) -> Narrow:
+    return Narrow(frozenset(names))
+
+
+def no(plugin: str, reason: str, code: Code = Code.UNSCHEDULABLE) -> Rejection:
+    return Rejection(plugin, code, (reason,))
+
+
 @pytest.mark.parametrize(
-    ("answers", "message", "plugins"),
+    ("answers", "reason", "plugins"),
     [
+        pytest.param({"A": only("gone")}, "2 node(s) didn't satisfy plugin(s) [A]", "A", id="117 only a missing node"),
         pytest.param(
-            [Answers("A", answer=Narrow(frozenset({"gone"})))],
-            "0/2 nodes are available: 2 node(s) didn't satisfy plugin(s) [A].",
-            {"A"},
-            id="117 narrowed to a node that is not there",
-        ),
-        pytest.param(
-            [Answers("A", answer=Narrow(frozenset({"n1"}))), Answers("B", answer=Narrow(frozenset({"n2"})))],
-            "0/2 nodes are available: node(s) didn't satisfy plugin(s) [A B] simultaneously.",
-            {"A", "B"},
+            {"A": only("n1"), "B": only("n2")},
+            "node(s) didn't satisfy plugin(s) [A B] simultaneously",
+            "AB",
             id="118 two that exclude each other",
         ),
+        pytest.param({"A": only()}, "node(s) didn't satisfy plugin A", "A", id="one plugin that allows no node"),
+        pytest.param({"A": no("A", "x", Code.UNRESOLVABLE)}, "x", "A", id="116 an unresolvable PreFilter"),
         pytest.param(
-            [Answers("A", answer=Narrow(frozenset()))],
-            "0/2 nodes are available: node(s) didn't satisfy plugin A.",
-            {"A"},
-            id="one plugin that allows no node",
-        ),
-        pytest.param(
-            [Answers("A", answer=Rejection("A", Code.UNRESOLVABLE, ("pvc not found",)))],
-            "0/2 nodes are available: pvc not found.",
-            {"A"},
-            id="116 an unresolvable PreFilter",
-        ),
-        pytest.param(
-            [
-                Answers("A", answer=Rejection("A", Code.UNSCHEDULABLE, ("first",))),
-                Answers("B", answer=Rejection("B", Code.UNSCHEDULABLE, ("last",))),
-            ],
-            "0/2 nodes are available: last.",
-            {"B"},
-            id="of several unschedulable ones the last counts",
+            {"A": no("A", "x"), "B": no("B", "y")}, "y", "B", id="of several unschedulable ones the last counts"
         ),
     ],
 )
-def test_prefilter_refusals(answers: list[Answers], message: str, plugins: set[str]) -> None:
+def test_prefilter_refusals(answers: dict[str, Narrow | Rejection], reason: str, plugins: str) -> None:
     """PreFilter's table of §3.2."""
-    outcome = CycleHarness("n1 n2", *answers).unschedulable()
+    outcome = CycleHarness("n1 n2", *(Answers(name, answer=each) for name, each in answers.items())).unschedulable()
 
-    assert (outcome.message, outcome.diagnosis.unschedulable_plugins) == (message, plugins)
+    assert outcome.message == f"0/2 nodes are available: {reason}."
+    assert outcome.diagnosis.unschedulable_plugins == set(plugins)
 
 
 def test_an_error_in_prefilter_names_the_plugin() -> None:
-    harness = CycleHarness("n1", Answers("A", answer=Rejection("A", Code.ERROR, ("bad",))))
+    harness = CycleHarness("n1", Answers("A", answer=no("A", "bad", Code.ERROR)))
 
     assert harness.failed().message == 'running PreFilter plugin "A": bad'
 
@@ -145,7 +133,7 @@ def test_postfilter_gets_every_node_and_its_message_is_appended() -> None:
 
 def test_a_postfilter_that_fails_is_not_the_pods_error() -> None:
     """§3.9: its message is appended, the pod stays unschedulable, and its nomination stays."""
-    failed = AfterFilter("P", answer=Rejection("P", Code.ERROR, ("lister is away",)))
+    failed = AfterFilter("P", answer=no("P", "lister is away", Code.ERROR))
 
     outcome = CycleHarness("n1", Refuses("A", reasons={"n1": "a"}), failed).unschedulable()
 
@@ -156,9 +144,8 @@ def test_a_postfilter_that_fails_is_not_the_pods_error() -> None:
 @pytest.mark.parametrize("code", [Code.UNRESOLVABLE, Code.ERROR], ids=["nothing can help", "a failure"])
 def test_the_message_of_a_postfilter_that_ends_the_round_counts_alone(code: Code) -> None:
     """§3.2, §3.9: earlier messages are dropped, the nomination stays, and later plugins are not called."""
-    no = Rejection("P", Code.UNSCHEDULABLE, ("first",))
-    first = AfterFilter("P", answer=Nominate("", rejection=no))
-    stops = AfterFilter("Q", answer=Rejection("Q", code, ("stop",)))
+    first = AfterFilter("P", answer=Nominate("", rejection=no("P", "first")))
+    stops = AfterFilter("Q", answer=no("Q", "stop", code))
     harness = CycleHarness("n1", Refuses("A", reasons={"n1": "a"}), first, stops, AfterFilter("R"))
 
     outcome = harness.unschedulable()
@@ -375,8 +362,7 @@ def test_when_verify_refuses_the_whole_sample_the_other_nodes_are_tried() -> Non
 
 
 def test_209_a_failed_reserve_unreserves_all_in_reverse_order() -> None:
-    no = Rejection("B", Code.UNSCHEDULABLE, ("taken",))
-    harness = CycleHarness("n1 n2", Holds("A"), Holds("B", reserves=no), Holds("C"))
+    harness = CycleHarness("n1 n2", Holds("A"), Holds("B", reserves=no("B", "taken")), Holds("C"))
 
     outcome = harness.unschedulable()
 
@@ -387,14 +373,14 @@ def test_209_a_failed_reserve_unreserves_all_in_reverse_order() -> None:
 
 def test_permit_may_refuse_or_hold() -> None:
     held = CycleHarness("n1", Holds("A", permits=Wait(5))).attempt()
-    refused = CycleHarness("n1", Holds("A", permits=Rejection("A", Code.UNSCHEDULABLE, ("later",)))).unschedulable()
+    refused = CycleHarness("n1", Holds("A", permits=no("A", "later"))).unschedulable()
 
     assert isinstance(held, Scheduled)
     assert held.waits == {"A": Wait(5)}
     assert refused.message == "0/1 nodes are available: 1 later."
 
 
-DISK = Rejection("A", Code.ERROR, ("disk",))
+DISK = no("A", "disk", Code.ERROR)
 
 
 @pytest.mark.parametrize(

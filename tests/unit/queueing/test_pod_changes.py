@@ -139,6 +139,7 @@ def plugins() -> dict[str, tuple[EventHint, ...]]:
 @pytest.mark.parametrize(("old", "new", "event"), CHANGES)
 @pytest.mark.parametrize("rejecter", [*(event.label for event in KINDS), ANYTHING.label, "Deaf"])
 def test_a_change_during_the_attempt(old: PodInfo, new: PodInfo, event: ClusterEvent, rejecter: str) -> None:
+    """56: it wakes the pod if the plugin that rejects it registered the change."""
     harness = QueueHarness(plugins())
     harness.add(old)
     queued = harness.pop()

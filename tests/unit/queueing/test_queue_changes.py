@@ -272,21 +272,6 @@ def test_an_update_in_the_pool(rejecter: str, place: str) -> None:
     assert len(harness.metrics.hints) <= 1
 
 
-def test_56_an_update_in_flight() -> None:
-    harness = QueueHarness(PLUGINS)
-    harness.add(pod("p"), pod("other"))
-    queued, other = harness.pop(), harness.pop()
-    new = pod("p", version="2", tolerations=1)
-    harness.update(new)
-    hints = len(harness.metrics.hints)
-    harness.fail(other, TAINTS)
-    assert hints == len(harness.metrics.hints)
-    harness.fail(queued, TAINTS)
-
-    assert harness.places() == {"p": "backoff", "other": "unschedulable"}
-    assert queued.info is new
-
-
 def test_57_an_update_of_an_unknown_pod() -> None:
     harness = QueueHarness(PLUGINS)
     harness.queue.update(pod("p"), pod("p", version="2"))
