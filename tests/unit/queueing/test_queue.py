@@ -9,6 +9,7 @@ import pytest
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import (
     ASSIGNED_POD_DELETE,
+    FORCE_ACTIVATE,
     NODE_ADD,
     UPDATE,
     Action,
@@ -328,6 +329,27 @@ def test_37_a_raising_hint_counts_as_queue_and_as_an_error() -> None:
     assert harness.metrics.hints == [("Plugin", "NodeAdd", "Error")] * 2
 
 
+@pytest.mark.parametrize("during", [False, True], ids=["while waiting", "during the attempt"])
+@pytest.mark.parametrize(
+    ("pending_says", "place"),
+    [
+        pytest.param(Hint.SKIP, "backoff", id="42 the unschedulable plugin returns Queue, the pending plugin Skip"),
+        pytest.param(Hint.QUEUE, "active", id="both return Queue: the pending plugin counts"),
+    ],
+)
+def test_unschedulable_and_pending_rejecters(pending_says: Hint, place: str, during: bool) -> None:
+    harness = QueueHarness({"Rejects": (hint(NODE_ADD, Hint.QUEUE),), "Waits": (hint(NODE_ADD, pending_says),)})
+    harness.add(pod("p"))
+    queued = harness.pop()
+    if during:
+        harness.queue.move_all(NODE_ADD, None, None)
+    harness.fail(queued, "Rejects", pending=("Waits",))
+    if not during:
+        harness.queue.move_all(NODE_ADD, None, None)
+
+    assert place == harness.place("p")
+
+
 @pytest.mark.parametrize(
     ("parked_s", "place"),
     [
@@ -343,6 +365,16 @@ def test_backoff_runs_from_the_failure(parked_s: int, place: str) -> None:
 
     assert place == harness.place("p")
     assert queued.backoff_until == 1010
+
+
+def test_47_a_wildcard_for_one_pod() -> None:
+    harness = QueueHarness(PLUGINS)
+    p1, p2 = pod("p1"), pod("p2")
+    for info in (p1, p2):
+        harness.rejected(info, FIT)
+    harness.queue.move_all(FORCE_ACTIVATE, None, p1)
+
+    assert harness.places() == {"p1": "backoff", "p2": "unschedulable"}
 
 
 def test_concerns_restricts_waiting_pods_and_those_in_flight() -> None:

@@ -249,7 +249,7 @@ steps = st.one_of(
 @settings(max_examples=examples(250, share=SLOW_SHARE), deadline=None)
 @given(st.lists(steps, min_size=20, max_size=60))
 def test_laws(history: list[Callable[[History], None]]) -> None:
-    """41, 47, 58, 59: each pod is in one place, none is lost, and wake-ups match the model."""
+    """41, 58, 59: each pod is in one place, none is lost, and wake-ups match the model."""
     harness = History()
     for step in history:
         step(harness)
@@ -287,7 +287,7 @@ def drain(harness: History) -> None:
 def test_replay(
     events: list[tuple[ClusterEvent, int]], plugins: set[str], pending: set[str], priority: int, name: str
 ) -> None:
-    """29, 30, 31, 40, 42: what happens during the attempt counts as if the pod waited, and the best answer wins."""
+    """29, 30, 31, 40: what happens during the attempt counts as if the pod waited, and the best answer wins."""
     harness = QueueHarness(HINTS)
     harness.add(pod(name, priority=priority))
     queued = harness.pop()
