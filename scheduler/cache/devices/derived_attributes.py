@@ -18,6 +18,10 @@ _ELEMENTS: Final = (BOOL, INT, STRING, ANY, DYN, SEMVER)
 _ACCEPTED: Final = frozenset({*_ELEMENTS, *map(list_of, _ELEMENTS)})
 
 
+_VALUES_MAX: Final = 1000
+"""The longest list of values: each step of a search compares lists."""
+
+
 class DerivedAttributes(DeviceExpressions[DeviceAttribute]):
     """Compiles and evaluates the expressions of derived attributes."""
 
@@ -51,6 +55,8 @@ def _list_of(values: tuple[Value, ...]) -> DeviceAttribute | str:
     """Return a list attribute of the first element's type. An empty list is one of strings."""
     if not values:
         return DeviceAttribute(strings=())
+    if len(values) > _VALUES_MAX:
+        return f"a list of {len(values)} values; at most {_VALUES_MAX} can be compared"
     kind = _scalar(values[0])
     if kind is None:
         return f"unsupported list element type: {_go_type(values[0])}"

@@ -35,6 +35,7 @@ FOUND = [
     ("[true, false]", DeviceAttribute(bools=(True, False))),
     (f"{OWN}.lanes", DeviceAttribute(ints=(1, 2))),
     ('["a"]', DeviceAttribute(strings=("a",))),
+    ("lists.range(1000)", DeviceAttribute(ints=tuple(range(1000)))),
     ('[semver("1.0.0")]', DeviceAttribute(versions=("1.0.0",))),
     ("dyn([])", DeviceAttribute(strings=())),
 ]
@@ -51,6 +52,7 @@ REFUSED = [
     (f"dyn([{OWN}.lanes])", "unsupported list element type: []int64"),
     ("dyn([dyn(1), dyn('a')])", "expected list element at index 1 to be int, got string"),
     (f"{OWN}.none", "no such key: none"),
+    ("lists.range(1001)", "a list of 1001 values; at most 1000 can be compared"),
 ]
 
 
