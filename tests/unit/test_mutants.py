@@ -91,7 +91,7 @@ MUTANTS: Final = {
         "scheduler.cel.eval.attributes:find",
         "0 <= index < len(holder)",
         "index < len(holder)",
-        "cel/libraries/test_answers.py::test_answers[optionals: a key or index may be missing]",
+        "cel/libraries/test_environment.py::test_answers[optionals: a key or index may be missing]",
     ),
     "the time of an evaluation is not limited": Mutant(
         "scheduler.cel.eval.running:Run.check",
@@ -133,7 +133,7 @@ MUTANTS: Final = {
         "scheduler.plugins.volumebinding.find:_Queue.served",
         "np.maximum(self._taken - (self._before - counts), 0)",
         "self._taken",
-        "plugins/volumebinding/test_nodes.py::test_one_node[F5 claims of 1G and 2G, volumes of 1G and 2G-no driver]",
+        "plugins/volumebinding/test_filter.py::test_f5_claims_of_a_class_leave_the_larger_volumes_to_the_larger_claims",
     ),
     "a pod's own claims in flight are in its way": Mutant(
         "scheduler.plugins.volumebinding.find:VolumeFinder.find",

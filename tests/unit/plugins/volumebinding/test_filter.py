@@ -161,6 +161,14 @@ def test_the_first_that_is_wrong_ends_the_look_at_bound_claims() -> None:
     assert {"n1": (NODE_CONFLICT,), "n2": (NOT_EXISTING,)} == world.judged(using("p", "ib", "bnd"))
 
 
+def test_f5_claims_of_a_class_leave_the_larger_volumes_to_the_larger_claims() -> None:
+    """F5 Claims of 1G and 2G, and volumes of 1G and 2G."""
+    small, large = a_claim("v1", "1G", "W"), a_claim("v2", "2G", "W")
+    volumes = [a_pv(name, size, "W").where("k", "n1") for name, size in (("g1", "1G"), ("g2", "2G"))]
+
+    assert World(small, large, *volumes).decide(using("p", "v1", "v2")) == Decided((), (("v1", "g1"), ("v2", "g2")))
+
+
 def test_f20_a_class_that_vanished_after_pre_filter() -> None:
     """F20 After PreFilter there was a class, and now there is none."""
     world = World(D1)
