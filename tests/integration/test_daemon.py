@@ -60,28 +60,6 @@ async def test_after_the_end_nothing_is_written_and_nothing_left_behind(monkeypa
         assert not raised
 
 
-async def test_endpoints_show_the_state() -> None:
-    async with rig() as cluster, aiohttp.ClientSession(f"http://127.0.0.1:{cluster.daemon.port}") as http:
-        cluster.node("n1", cpu="1")
-        cluster.pod("fits", cpu="500m")
-        cluster.pod("big", cpu="2")
-        await cluster.bound("fits")
-        await cluster.until(lambda: "message" in cluster.condition("big"), "no condition")
-
-        assert await text(http, "/livez") == "ok"
-        await cluster.until(lambda: cluster.daemon.self_check.permissions() is None, "permissions were not checked")
-        assert "[+]informer-sync-pods ok" in await text(http, "/readyz?verbose")
-        metrics = await text(http, "/metrics")
-        assert 'scheduler_schedule_attempts_total{profile="kubestow",result="scheduled"} 1.0' in metrics
-        assert 'scheduler_pending_pods{queue="unschedulable"} 1.0' in metrics
-        assert 'scheduler_unschedulable_pods{plugin="NodeResourcesFit",profile="kubestow"} 1.0' in metrics
-        assert "kubestow" in await text(http, "/configz")
-        assert '"default/big"' in await text(http, "/debug/queue")
-        assert '"n1"' in await text(http, "/debug/cache")
-        assert "Insufficient cpu" in await text(http, "/debug/pod/default/big")
-        assert '"scheduled"' in await text(http, "/debug/pod/default/fits")
-
-
 async def test_221_not_ready_until_the_informers_are_synced(clock: HastyClock) -> None:
     server = ApiServer(clock=clock)
     server.forbidden.add(("watch", "pods"))
@@ -151,10 +129,3 @@ async def said(process: asyncio.subprocess.Process, word: bytes) -> None:
     async with asyncio.timeout(DEADLINE_S):
         while word not in await process.stderr.readline():
             assert process.returncode is None
-
-
-async def text(http: aiohttp.ClientSession, path: str) -> str:
-    async with http.get(path) as answer:
-        body = await answer.text()
-        assert answer.status == 200, body
-        return body

@@ -147,30 +147,6 @@ async def test_trouble_every_second(happens: Callable[[Harness], Awaitable[None]
         await exactly_filled(cluster)
 
 
-@pytest.mark.parametrize(
-    "rules",
-    [
-        pytest.param([("create", "pods/binding")], id="bindings"),
-        pytest.param([("list", "nodes"), ("watch", "nodes")], id="nodes"),
-        pytest.param([("list", "pods"), ("watch", "pods")], id="pods"),
-        pytest.param([("patch", "pods/status")], id="conditions"),
-        pytest.param([("create", "events"), ("patch", "events")], id="events"),
-    ],
-)
-async def test_a_permission_that_is_taken_away(rules: list[tuple[str, str]]) -> None:
-    async with running_cluster() as cluster:
-        with_nodes(cluster)
-        filled(cluster, to=FITTING // 2)
-        await until(lambda: cluster.witness.bindings > 2, lambda: "nothing bound")
-        cluster.forbid(rules)
-        cluster.cut_watches("", abruptly=False)
-        filled(cluster, from_=FITTING // 2)
-        await until(lambda: any(entry.status == 403 for entry in cluster.server.log), lambda: "never missed")
-        cluster.allow_all()
-
-        await exactly_filled(cluster)
-
-
 async def test_bookmarks_alone_keep_a_watch_young() -> None:
     """Other kinds change and history is compacted past the watch of nodes, which needs no new list."""
     async with running_cluster() as cluster:
@@ -218,19 +194,6 @@ async def test_a_lost_answer_before_a_long_outage_does_not_give_the_place_away()
         cluster.server.cut_watches("pods")
         await cluster.seconds(60)
         assert {o["metadata"]["name"] for o in cluster.server.objects("pods") if o["spec"].get("nodeName")} == {"first"}
-
-        await cluster.settle()
-        assert cluster.broken_laws() == []
-
-
-async def test_capacity_that_a_failed_binding_released() -> None:
-    async with running_cluster() as cluster:
-        cluster.add_node("n0", 1000, "a")
-        fails = cluster.server.faults.add(Fault(**BINDING, name="first", delay_s=5, status=500, times=None))
-        cluster.add_pod("first", 1000)
-        await until(lambda: fails.hits > 0, lambda: "no binding")
-        cluster.add_pod("second", 1000)
-        await until(lambda: bool(cluster.server.get("pods", "second")["spec"].get("nodeName")), lambda: "not woken")
 
         await cluster.settle()
         assert cluster.broken_laws() == []

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
@@ -18,7 +15,7 @@ from scheduler.config.types import LeaderElection
 from scheduler.core.errors import Fenced
 from scheduler.kube.leader_election import LeaseLost
 from simulator.apiserver import ApiServer, Fault
-from tests.integration.daemon import DEADLINE_S, Rig, rig_on, until
+from tests.integration.daemon import DEADLINE_S, Rig, rig_on
 from tests.support.invariants import Witness
 
 ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
@@ -191,40 +188,6 @@ async def test_the_lease_has_an_event(server: ApiServer) -> None:
 
 
 # -- the process -------------------------------------------------------------------------------------------------------
-
-
-async def daemon_process(server: ApiServer, *flags: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "scheduler", "run", "--master", server.url, "--secure-port", "0"),
-        *("--leader-elect-retry-period=200ms", *flags),
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
-        stderr=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.DEVNULL,
-    )
-
-
-async def ended(process: asyncio.subprocess.Process) -> tuple[int | None, str]:
-    try:
-        _, log = await asyncio.wait_for(process.communicate(), DEADLINE_S)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    return process.returncode, log.decode()
-
-
-@pytest.mark.parametrize(
-    ("holder", "after"), [("", ""), ("ghost", "ghost")], ids=["a leader gives the lease back", "a standby just goes"]
-)
-async def test_the_process_ends_with_0_on_sigterm(server: ApiServer, holder: str, after: str) -> None:
-    hand_to(server, holder)
-    process = await daemon_process(server)
-    request = "patch leases 200" if not holder else "get leases 200"
-    await until(lambda: server.requests()[request] > 0, lambda: "the lease was not requested")
-    process.send_signal(signal.SIGTERM)
-    code, _ = await ended(process)
-
-    assert (code, lease(server)["holderIdentity"]) == (0, after)
 
 
 async def test_without_election_there_is_no_lease(server: ApiServer) -> None:

@@ -95,23 +95,6 @@ async def test_what_is_held_for_a_pod_that_is_taken_away(is_there: bool, is_sent
         assert is_there or allocated(cluster) == []
 
 
-async def test_a_fail_over_while_all_is_held() -> None:
-    async with running_cluster(volumes=True, devices=True, replicas=2) as cluster:
-        prepare(cluster)
-        cluster.kill_provisioner(in_a_call=False)
-        cluster.add_mixed(1, 100, FAST, SLOW, Rules())
-        await assumed(cluster)
-        first = cluster.daemon
-        await cluster.kill_daemon()
-        cluster.revive_provisioner()
-        await cluster.settle()
-
-        assert node_of(cluster)
-        assert cluster.daemon is not first
-        assert cluster.broken_laws() == []
-        assert await cluster.start_over() == []
-
-
 async def test_a_pod_that_is_moved_onto_the_node_of_another() -> None:
     async with running_cluster(volumes=True, devices=True, replicas=2) as cluster:
         prepare(cluster)

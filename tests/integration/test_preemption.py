@@ -143,31 +143,3 @@ async def test_a_daemon_that_comes_back_finishes_what_the_first_has_begun(fault:
 
 def vars_of(fault: Fault) -> dict[str, Any]:
     return {name: getattr(fault, name) for name in Fault.__dataclass_fields__}
-
-
-async def test_a_daemon_that_is_stopped_again_and_again_evicts_each_victim_once() -> None:
-    async with prepared() as server:
-        witness = Witness(server)
-        async with Kubelet(server, grace_used_s=0.01):
-            for stopped in range(12):
-                async with rig_on(server) as cluster:
-                    if not stopped:
-                        for name in ("n1", "n2"):
-                            cluster.node(name, cpu="4")
-                            for i in range(4):
-                                cluster.pod(f"{name}-{i}", cpu="1", nodeName=name)
-                        high(cluster, "4")
-                    before = len(victims(witness))
-
-                    def has_progressed(cluster: Rig = cluster, before: int = before) -> bool:
-                        return len(victims(witness)) > before or bool(cluster.pods()["p"])
-
-                    await cluster.until(has_progressed, "no progress")
-                    await cluster.daemon.stop(0)
-                    if cluster.pods()["p"]:
-                        break
-        where = cluster.pods()["p"]
-
-        assert where in {"n1", "n2"}
-        assert victims(witness) == [f"{where}-{i}" for i in range(4)]
-        witness.close()

@@ -5,7 +5,6 @@ Evicted pods do not come back, so each preemptor costs exactly one victim, whate
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 import pytest
@@ -15,7 +14,7 @@ from simulator.apiserver import Fault
 from tests.integration.daemon import until
 from tests.integration.daemon_laws import Object
 from tests.integration.harness import Harness, running_cluster
-from tests.integration.test_faults import BINDING, compacted, cut, drained, killed, restarted, silenced
+from tests.integration.test_faults import BINDING
 
 NODES: Final = 4
 PER_NODE: Final = 5
@@ -90,43 +89,6 @@ async def test_requests_that_fail(faults: list[Fault]) -> None:
 
 
 # -- trouble that goes on while they arrive ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "happens",
-    [
-        pytest.param(cut, id="watches are cut"),
-        pytest.param(compacted, id="history is compacted: 410"),
-        pytest.param(restarted, id="the server restarts"),
-        pytest.param(killed, id="the daemon is killed"),
-        pytest.param(drained, id="the daemon is stopped"),
-        pytest.param(silenced, id="watches of pods lag by a second"),
-    ],
-)
-async def test_trouble_every_second(happens: Callable[[Harness], Awaitable[None]]) -> None:
-    """The fault also occurs in the middle of evictions."""
-    async with running_cluster(kubelets_grace_s=2) as cluster:
-        await full(cluster)
-        cluster.fault(DELETION, {"delay_s": 0.5}, None)
-        for i in range(0, COMING, 2):
-            contested(cluster, from_=i, to=i + 2)
-            await cluster.seconds(1)
-            await happens(cluster)
-
-        await exactly_displaced(cluster)
-
-
-@pytest.mark.parametrize("permission", [("delete", "pods"), ("patch", "pods/status"), ("create", "pods/binding")])
-async def test_a_permission_that_is_taken_away(permission: tuple[str, str]) -> None:
-    async with running_cluster(kubelets_grace_s=0) as cluster:
-        await full(cluster)
-        cluster.forbid([permission])
-        contested(cluster)
-        await until(lambda: any(entry.status == 403 for entry in cluster.server.log), lambda: "never missed")
-        await cluster.seconds(20)
-        cluster.allow_all()
-
-        await exactly_displaced(cluster)
 
 
 async def test_what_goes_wrong_again_and_again_is_said_once() -> None:

@@ -314,19 +314,6 @@ async def test_a_watch_that_falls_silent_is_noticed(server: ApiServer, clock: Ha
         await up(cluster)
 
 
-async def test_an_error_in_the_watch_ends_kopf_and_nothing_else(server: ApiServer, clock: HastyClock) -> None:
-    async with rig_on(server, clock=clock) as cluster:
-        two_nodes(cluster)
-        await up(cluster)
-        server.faults.add(Fault(verb="watch", resource="schedulerprofiles", status=403, times=5))
-        await kopfs("watcher for schedulerprofiles")
-        server.cut_watches("schedulerprofiles")
-        await until(lambda: restarts(cluster) > 0, lambda: "not noticed")
-
-        assert await placed(cluster, "a") == "empty"
-        await up(cluster)
-
-
 async def test_a_kopf_that_cannot_be_loaded_costs_a_minute_per_change(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, clock: HastyClock
 ) -> None:

@@ -50,24 +50,3 @@ async def test_a_pod_that_its_kubelet_refuses(more: dict[str, Any], expected: st
 
         assert cluster.pods()["successor"] == expected
         assert counted(cluster) == 1
-
-
-@pytest.mark.parametrize("watch_list", [True, False], ids=["with WatchList", "with paged lists"])
-async def test_pods_that_failed_before_the_start_are_no_news(watch_list: bool) -> None:
-    server = ApiServer(watch_list=watch_list)
-    cluster = Rig(server, None)  # type: ignore[arg-type] # before there is a daemon
-    cluster.node("n1", cpu="4")
-    for i in range(700):
-        cluster.pod(f"old-{i}", nodeName="n1")
-        server.patch("pods", f"old-{i}", {"status": {"phase": "Failed", "reason": "OutOfcpu"}}, subresource="status")
-    async with rig(server) as cluster:
-        cluster.node("n2", cpu="500m")
-        cluster.pod("p", cpu="100m")
-        await cluster.bound("p")
-        mirror = cluster.daemon.mirrors.reflectors["FailedPod/kubestow"]
-        await cluster.until(mirror.synced.is_set, "old failures were not listed")
-        await cluster.until(lambda: not len(cluster.daemon.decisions.inbox), "they were not looked at")
-
-        assert len(mirror.store) == 700
-        assert counted(cluster) == 0
-        assert not cluster.daemon.decisions.refusals.held_back()

@@ -26,21 +26,6 @@ def is_quiet(cluster: Rig) -> bool:
     return cluster.daemon.decisions.is_idle() and not cluster.daemon.decisions.cluster.sizes()["assumed_pods"]
 
 
-async def test_199_a_pod_is_bound() -> None:
-    async with rig() as cluster:
-        cluster.node("n1")
-        cluster.pod("p", cpu="1")
-        await cluster.bound("p")
-        await cluster.until(lambda: is_quiet(cluster), "never confirmed")
-        await cluster.until(lambda: bool(events(cluster, "Scheduled")), "no event")
-
-        requests = cluster.server.requests()
-        assert (requests[f"{POST} 201"], requests["patch pods/status 200"]) == (1, 0)
-        assert cluster.condition("p")["status"] == "True"
-        assert [event["note"] for event in events(cluster, "Scheduled")] == ["Successfully assigned default/p to n1"]
-        assert cluster.daemon.decisions.cluster.sizes() == {"nodes": 1, "pods": 1, "assumed_pods": 0}
-
-
 # -- conflicts ---------------------------------------------------------------------------------------------------------
 
 

@@ -79,35 +79,6 @@ async def test_223_a_missing_permission_is_named_until_it_is_given(log: Capturin
         assert problems(log) == [("error", text), ("info", text)]
 
 
-async def test_a_server_without_reviews_is_taken_at_its_word(log: CapturingLogger, clock: HastyClock) -> None:
-    server = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if not group.startswith("authorization")])
-    async with checked(server, clock) as (cluster, http):
-        await answered(http, 200)
-        cluster.node("n1")
-        cluster.pod("p")
-        await cluster.bound("p")
-
-        ((level, problem),) = problems(log)
-        assert level == "warning"
-        assert problem.startswith("permissions could not be checked: ")
-
-
-async def test_a_kind_that_is_not_served_and_not_needed_leaves_the_daemon_ready(
-    log: CapturingLogger, clock: HastyClock
-) -> None:
-    server = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if group != "apps/v1"])
-    async with checked(server, clock) as (cluster, http):
-        missing = [f"not served: {plural} (apps/v1)" for plural in ("replicasets", "statefulsets")]
-        await answered(http, 200, "[+]informer-sync-replicasets ok", f"[+]kinds-served ok ({'; '.join(missing)})")
-        cluster.node("n1")
-        cluster.pod("p")
-        await cluster.bound("p")
-
-        assert problems(log) == [
-            ("warning", f"not served: {plural} (apps/v1)") for plural in ("replicasets", "statefulsets")
-        ]
-
-
 WITHOUT_BUDGETS = "preemption goes on without budgets"
 
 
@@ -145,23 +116,6 @@ async def test_without_budgets_preemption_goes_on(
         await cluster.until(lambda: cluster.pods() == {"high": "n1"}, "no pod was evicted")
 
         assert problems(log) == [("warning", problem) for problem in said]
-
-
-async def test_without_the_permission_to_delete_pods_no_pod_is_evicted(log: CapturingLogger, clock: HastyClock) -> None:
-    server = ApiServer(clock=clock)
-    server.forbidden.add(("delete", "pods"))
-    text = "missing permission: delete pods: preemption evicts no pods"
-    async with checked(server, clock) as (cluster, http), Kubelet(server, clock=clock):
-        await answered(http, 200, f"[+]permissions ok ({text})")
-        cluster.node("n1", cpu="2")
-        cluster.pod("low", cpu="2", nodeName="n1")
-        priority_class(server, "high", 7)
-        cluster.pod("high", cpu="2", priorityClassName="high")
-        await cluster.until(lambda: "1 Insufficient cpu" in cluster.condition("high").get("message", ""), "not refused")
-        assert cluster.pods()["low"] == "n1"
-
-        server.forbidden.clear()
-        await cluster.until(lambda: cluster.pods() == {"high": "n1"}, "no pod was evicted")
 
 
 @pytest.mark.parametrize("binds", [True, False], ids=["with VolumeBinding", "without"])

@@ -140,36 +140,6 @@ async def test_access_to_each_path() -> None:
             assert plain.status == 200
 
 
-async def test_reviews_are_cached_and_equal_ones_are_sent_once() -> None:
-    async with served(SecureServing(allowed_ttl_s=0.0, token_ttl_s=60.0, denied_ttl_s=0.0)) as cluster:
-        answers = await asyncio.gather(*(cluster.get("/metrics", token="ann's") for _ in range(20)))
-        assert {status for status, _ in answers} == {200}
-        assert cluster.requested("tokenreviews") == 1
-        assert 1 <= cluster.requested("subjectaccessreviews") <= 20
-        before = cluster.requested("subjectaccessreviews")
-        cluster.rig.server.people.sees.clear()
-        assert (await cluster.get("/metrics", token="ann's"))[0] == 403
-        assert cluster.requested("subjectaccessreviews") == before + 1
-        cluster.rig.server.people.tokens.clear()
-        assert (await cluster.get("/metrics", token="ann's"))[0] == 403
-        assert cluster.requested("tokenreviews") == 1
-
-
-async def test_an_api_server_that_is_gone(tmp_path: Path) -> None:
-    """Health still answers. Tokens are unknown, and only system:masters are admitted."""
-    authority = Authority("cluster")
-    file = tmp_path / "ca.pem"
-    file.write_bytes(authority.pem)
-    async with served(SecureServing(client_ca_file=str(file))) as cluster:
-        await cluster.rig.server.stop()
-        assert (await cluster.get("/livez"))[0] == 200
-        assert (await cluster.get("/metrics", token="ann's"))[0] == 401
-        status, said = await cluster.get("/metrics")
-        assert (status, said.partition(": ")[0]) == (500, "Internal Server Error")
-        assert (await cluster.get("/metrics", shows=shows(authority, "ann", tmp_path)))[0] == 500
-        assert (await cluster.get("/metrics", shows=shows(authority, "root", tmp_path, "system:masters")))[0] == 200
-
-
 async def test_client_certificates_of_the_cluster(tmp_path: Path) -> None:
     one, two = Authority("one"), Authority("two")
     async with served() as cluster:

@@ -162,17 +162,6 @@ def test_validation(
     assert (ended, said in errors, "unknown field" in errors) == (code, True, bool(said)), errors
 
 
-def test_pods_of_another_scheduler_s_groups_are_named(simulate: Simulation) -> None:
-    manifests = [json.loads(pod(name)) for name in ("a", "b")]
-    for manifest in manifests:
-        manifest["metadata"]["labels"] = {"scheduling.x-k8s.io/pod-group": "g"}
-    code, _, errors = simulate.of(NODE, *manifests)
-
-    assert code == 0
-    assert errors.count("scheduling.x-k8s.io/pod-group (coscheduling)") == 1
-    assert "warning: 2 pods have" in errors
-
-
 CLAIMED: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimName": "forgotten"}]}
 TEMPLATED: dict[str, Any] = {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "forgotten"}]}
 

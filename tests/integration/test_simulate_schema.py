@@ -8,7 +8,6 @@ import pytest
 
 from scheduler.cli import main as cli
 from simulator.simulate.answer import Answer
-from tests.integration.conftest import Simulation
 from tests.support.jsonschema import mistakes
 
 ROOT = Path(__file__).parents[2]
@@ -25,16 +24,6 @@ def test_the_output_is_as_the_schema_says(path: Path, capsys: pytest.CaptureFixt
     printed = capsys.readouterr().out
     assert list(mistakes(json.loads(printed), SCHEMA)) == []
     assert msgspec.json.decode(printed, type=Answer).pods
-
-
-def test_missing_objects_are_in_the_schema(simulate: Simulation) -> None:
-    spec = {
-        "containers": [{"name": "c"}],
-        "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}],
-    }
-    _, shown, _ = simulate.of({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
-    assert list(mistakes(shown, SCHEMA)) == []
-    assert [each["kind"] for each in shown["missingReferences"]] == ["PersistentVolumeClaim"]
 
 
 def test_every_example_is_simulated() -> None:

@@ -17,7 +17,6 @@ from tests.integration.volume_helpers import (
     THREE,
     VOLUMES,
     bound,
-    claim,
     is_selected,
     node_of,
     published,
@@ -27,7 +26,6 @@ from tests.integration.volume_helpers import (
     well,
     with_local_volumes,
 )
-from tests.integration.volume_laws import is_bound
 from tests.integration.volume_steps import Want
 
 
@@ -91,22 +89,6 @@ async def test_the_second_of_three_volumes_is_hard_to_write(harm: Object) -> Non
 # -- controllers that fail ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("in_a_call", [pytest.param(False, id="between calls"), pytest.param(True, id="in a call")])
-async def test_the_provisioner_dies(in_a_call: bool) -> None:
-    async with running_cluster(volumes=True) as cluster:
-        cluster.add_node("n1", 4000, "a")
-        await published(cluster)
-        cluster.kill_provisioner(in_a_call)
-        cluster.add_pod_with("p", 100, (FAST,))
-        await is_selected(cluster, "p-0")
-        await until(lambda: cluster.provisioner.is_dead, lambda: "it lives")
-        cluster.revive_provisioner()
-        await bound(cluster, "p")
-
-        assert cluster.refusals == []
-        await well(cluster)
-
-
 # -- capacity --------------------------------------------------------------------------------------------------------------
 
 
@@ -146,25 +128,6 @@ async def test_a_pod_that_waits_for_its_volume_gives_way() -> None:
         cluster.revive_provisioner()
         cluster.delete("high", at_once=True)
         await bound(cluster, "low")
-        await well(cluster)
-
-
-async def test_the_node_is_taken_while_the_volume_is_made() -> None:
-    async with running_cluster(volumes=True) as cluster:
-        cluster.add_node("n1", 1000, "a")
-        await published(cluster)
-        cluster.kill_provisioner(in_a_call=False)
-        cluster.add_pod_with("p", 600, (FAST,))
-        await is_selected(cluster, "p-0")
-        cluster.add_foreign_pod("f", 600)
-        cluster.server.bind("f", "n1")
-        await cluster.seconds(1)
-        cluster.revive_provisioner()
-        await refused(cluster, "p", "1 Insufficient cpu")
-        assert is_bound(claim(cluster, "p-0"))
-        assert node_of(cluster, "p") == ""
-        cluster.delete("f", at_once=True)
-        await bound(cluster, "p")
         await well(cluster)
 
 

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from scheduler.api.core_v1 import Pod, PodCondition
+from scheduler.api.core_v1 import Pod
 from scheduler.core.clock import SystemClock
 from scheduler.core.errors import Ambiguous, Conflict, NotFound
 from scheduler.kube.client_config import load_settings
@@ -15,8 +15,6 @@ from scheduler.kube.transport import HttpTransport
 from scheduler.kube.writes.api_writer import LABEL, NAMES, ApiWriter, LeaseSpec, LeaseWriter
 from simulator.apiserver import ApiServer, Fault
 from simulator.builders.core import node, pod
-
-REFUSED = PodCondition(type="PodScheduled", status="False", reason="Unschedulable", message="0/1 nodes are available.")
 
 
 @pytest.fixture
@@ -54,50 +52,7 @@ async def test_a_lost_bind_is_ambiguous(server, writer, reset, node_name):
     assert node_name == (await seen(writer)).spec.node_name
 
 
-async def test_status_patch(server, writer):
-    server.patch("pods", "p", {"status": {"conditions": [{"type": "Ready", "status": "False"}]}}, subresource="status")
-    await writer.patch_pod_status(await seen(writer), condition=REFUSED, nominated_node_name="n1")
-    first = server.get("pods", "p")["status"]
-    again = PodCondition(type="PodScheduled", status="False", reason="SchedulerError", message="")
-    await writer.patch_pod_status(await seen(writer), condition=again, nominated_node_name="")
-    second = server.get("pods", "p")["status"]
-
-    assert "n1" == first["nominatedNodeName"]
-    before, after = (next(c for c in status["conditions"] if c["type"] == "PodScheduled") for status in (first, second))
-    assert ("Unschedulable", "0/1 nodes are available.") == (before["reason"], before["message"])
-    assert ("SchedulerError", before["lastTransitionTime"]) == (after["reason"], after["lastTransitionTime"])
-    assert not after.get("message")
-    assert not second.get("nominatedNodeName")
-    assert {"Ready", "PodScheduled"} <= {c["type"] for c in second["conditions"]}
-
-
 # -- evictions ---------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("on", "stays"),
-    [
-        pytest.param("n1", True, id="on a node: until its kubelet has ended it"),
-        pytest.param("", False, id="without a node: at once"),
-    ],
-)
-async def test_delete(server, writer, on, stays):
-    if on:
-        server.bind("p", on)
-    before = await seen(writer)
-    await writer.delete_pod(before)
-
-    after = await writer.read_pod("default", "p")
-    if not stays:
-        assert after is None
-        return
-    assert isinstance(after, Pod)
-    assert (before.metadata.uid, True) == (after.metadata.uid, bool(after.metadata.deletion_timestamp))
-    raw = server.get("pods", "p")
-    assert raw["spec"]["terminationGracePeriodSeconds"] == raw["metadata"]["deletionGracePeriodSeconds"] > 0
-    version = raw["metadata"]["resourceVersion"]
-    await writer.delete_pod(before)
-    assert version == server.get("pods", "p")["metadata"]["resourceVersion"]
 
 
 async def test_delete_of_a_recreated_pod_is_a_conflict(server, writer):
