@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
+
+import aiohttp
+from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.config.types import ClientConnection, Configuration, RunOptions
 from scheduler.core.clock import Clock
@@ -47,6 +51,36 @@ class Rig:
         conditions = self.server.get("pods", name).get("status", {}).get("conditions", [])
         return next((c for c in conditions if c["type"] == "PodScheduled"), {})
 
+    def events(self, reason: str) -> list[dict[str, Any]]:
+        return [event for event in self.server.list("events") if event["reason"] == reason]
+
+    def leads(self) -> bool:
+        return self.daemon.leadership.may_write()
+
+    def metric(self, name: str) -> dict[tuple[str, ...], float]:
+        """Return label values → value of a metric."""
+        text = self.daemon.metrics.render().decode()
+        return {
+            tuple(sample.labels.values()): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+            if sample.name == name
+        }
+
+    async def get(self, path: str) -> tuple[int, str]:
+        """Return status and text of a page that the daemon serves without TLS."""
+        url = f"http://127.0.0.1:{self.daemon.port}"
+        async with aiohttp.ClientSession(url) as http, http.get(path) as answer:
+            return answer.status, await answer.text()
+
+    async def shows(self, holds: Callable[[int, str], bool], path: str = "/readyz?verbose") -> str:
+        """Wait until status and text of a page are as wanted, and return the text."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not holds(*(found := await self.get(path))):
+            assert time.monotonic() < deadline, found
+            await asyncio.sleep(0.01)
+        return found[1]
+
     async def until(self, holds: Callable[[], bool], what: str) -> None:
         await until(holds, lambda: f"{what}: {self.pods()}")
 
@@ -70,9 +104,11 @@ async def until(
 
 
 def options(url: str, **more: Any) -> RunOptions:
-    """Return options without a rate limit, with any free port and a short drain."""
+    """Return options without a rate limit, with any free port and a short drain. The others are of RunOptions or its configuration."""
+    run: dict[str, Any] = {"port": 0, "drain_timeout_s": 5}
+    run |= {each.name: more.pop(each.name) for each in dataclasses.fields(RunOptions) if each.name in more}
     config = Configuration(client_connection=ClientConnection(qps=-1), **more)
-    return RunOptions(config=config, master=url, port=0, drain_timeout_s=5)
+    return RunOptions(config=config, master=url, **run)
 
 
 @contextlib.asynccontextmanager

@@ -2,17 +2,15 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from scheduler.cache.storage.capacity import Capacities
-from scheduler.daemon.app import Daemon
 from simulator.apiserver import ApiServer
 from simulator.apiserver.resources import LIKE_1_23, LIKE_1_25, LIKE_1_36
 from tests.integration.clocks import HastyClock
-from tests.integration.daemon import Rig, options, until
+from tests.integration.daemon import Rig, rig_on, until
 
 CAPACITY = "csistoragecapacities"
 NOWHERE = tuple(entry for entry in LIKE_1_23 if entry != "storage.k8s.io/v1beta1")
@@ -25,13 +23,8 @@ async def running(served: Sequence[str], version: str = "auto") -> AsyncIterator
     async with ApiServer(clock=clock, served=LIKE_1_25) as server:
         offer(server, "a")
         server.serve(served)
-        asked = replace(options(server.url), csi_storage_capacity_api_version=version)
-        daemon = Daemon(asked, clock=clock)
-        try:
-            await daemon.start()
-            yield Rig(server, daemon)
-        finally:
-            await daemon.stop()
+        async with rig_on(server, clock=clock, csi_storage_capacity_api_version=version) as cluster:
+            yield cluster
 
 
 def offer(server: ApiServer, name: str, room: str = "1Gi") -> None:
@@ -67,7 +60,7 @@ async def shows(cluster: Rig, *wanted: object) -> None:
         pytest.param(LIKE_1_25, "none", ("none", False, 0), id="the flag is none"),
     ],
 )
-async def test_servers_of_every_age(served: Sequence[str], flag: str, wanted: tuple[object, ...]) -> None:
+async def test_servers_of_every_age(served: Sequence[str], flag: str, wanted: tuple[str, bool, int]) -> None:
     """D1, D2, D3, D5, D9: one version is watched or none, and pods are scheduled in any case."""
     async with running(served, flag) as cluster:
         await shows(cluster, *wanted)
@@ -76,8 +69,7 @@ async def test_servers_of_every_age(served: Sequence[str], flag: str, wanted: tu
         await cluster.bound("p")
         assert len(cluster.daemon.mirrors.reflectors) > 3
         cluster.daemon.metrics.sample()
-        info = f'scheduler_volume_capacity_api_info{{version="{wanted[0]}"}} 1.0'
-        assert info in cluster.daemon.metrics.render().decode()
+        assert cluster.metric("scheduler_volume_capacity_api_info")[wanted[0],] == 1
 
 
 @pytest.mark.parametrize(

@@ -30,14 +30,14 @@ async def test_a_pod_that_does_not_fit_says_why_and_is_woken_by_a_node() -> None
             "0/1 nodes are available: 1 Insufficient cpu. no new claims to deallocate, "
             "preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
         )
-        await cluster.until(lambda: bool(events(cluster, "FailedScheduling")), "no event")
-        event = events(cluster, "FailedScheduling")[0]
+        await cluster.until(lambda: bool(cluster.events("FailedScheduling")), "no event")
+        event = cluster.events("FailedScheduling")[0]
         assert (event["type"], event["action"], event["reportingController"]) == ("Warning", "Scheduling", "kubestow")
         assert event["note"] == condition["message"]
 
         cluster.node("large", cpu="4")
         await cluster.bound("big")
-        await cluster.until(lambda: bool(events(cluster, "Scheduled")), "no event")
+        await cluster.until(lambda: bool(cluster.events("Scheduled")), "no event")
 
 
 async def test_after_the_end_nothing_is_written_and_nothing_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,10 +114,6 @@ async def test_signals(second: bool) -> None:
 
 
 # -- looking at the server ---------------------------------------------------------------------------------------------
-
-
-def events(cluster: Rig, reason: str) -> list[Any]:
-    return [event for event in cluster.server.list("events") if event["reason"] == reason]
 
 
 def binding_requests(server: ApiServer) -> list[Any]:

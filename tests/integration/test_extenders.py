@@ -52,24 +52,7 @@ async def test_an_extender_chooses_the_node(is_capable: bool) -> None:
         assert on.pods() == {"p": "n3"}
         assert server.called("filter") == [("p", ["n1", "n2", "n3"])]
         assert server.called("prioritize") == [("p", ["n2", "n3"])]
-
-
-async def test_an_extender_gets_whole_objects() -> None:
-    """Also what scheduling does not read, but not the managed fields."""
-    async with world({"filter": filtering("n1", whole=True)}) as (on, server):
-        about = {"name": "n1", "annotations": {"x": "y"}, "managedFields": [{"manager": "m"}]}
-        on.server.create("nodes", {"metadata": about, "status": {"allocatable": {"cpu": "4", "pods": "1"}, "z": 1}})
-        container = {"name": "c", "image": "i", "env": [{"name": "A", "value": "b"}]}
-        on.pod("p", containers=[container])
-        await on.bound("p")
-
-        [(_, args)] = server.calls
-        assert args["NodeNames"] is None
-        [node] = args["Nodes"]["items"]
-        assert node["metadata"]["annotations"] == {"x": "y"}
-        assert "managedFields" not in node["metadata"]
-        assert node["status"]["z"] == 1
-        assert args["Pod"]["spec"]["containers"][0]["env"] == container["env"]
+        assert server.calls[0][1]["Pod"]["spec"]["containers"][0]["image"] == "none"  # which scheduling does not read
 
 
 async def test_other_pods_go_on_while_an_extender_is_slow() -> None:
@@ -158,32 +141,6 @@ async def test_130_reasons_of_an_extender_are_shown_and_any_event_wakes_its_pod(
         assert on.pods() == {"p": "n3"}
 
 
-@pytest.mark.parametrize(
-    ("behaviour", "said"),
-    [
-        pytest.param(lambda _: {"Error": "out of licences"}, "out of licences", id="an error"),
-        pytest.param(
-            lambda _: web.Response(status=500),
-            "failed filter with extender at URL {url}/filter, code 500",
-            id="a status",
-        ),
-        pytest.param(
-            lambda _: {"NodeNames": ["n9"]},
-            'extender "{url}" claims a filtered node "n9" which is not found in the input node list',
-            id="an unknown node",
-        ),
-    ],
-)
-async def test_an_error_of_an_extender_fails_the_attempt(behaviour: Behaviour, said: str) -> None:
-    async with world({"filter": behaviour}, nodeCacheCapable=True) as (on, server):
-        on.node("n1")
-        on.pod("p")
-        message = await unschedulable(on, "p")
-
-        assert message == said.format(url=server.url)
-        assert on.condition("p")["reason"] == "SchedulerError"
-
-
 async def test_an_extender_that_is_down_may_be_ignored() -> None:
     """It is called last, also if the file lists it first."""
     async with extender({"filter": filtering("n1")}) as running:
@@ -196,27 +153,6 @@ async def test_an_extender_that_is_down_may_be_ignored() -> None:
             await on.bound("p")
 
             assert on.pods() == {"p": "n1"}
-
-
-async def test_an_extender_that_is_down_fails_its_pods() -> None:
-    async with rig(extenders=configuration({"urlPrefix": "http://127.0.0.1:9", "filterVerb": "f"}).extenders) as on:
-        on.node("n1")
-        on.pod("p")
-
-        assert await unschedulable(on, "p") == (
-            'Post "http://127.0.0.1:9/f": dial tcp 127.0.0.1:9: connect: connection refused'
-        )
-
-
-async def test_an_extender_that_is_too_slow_fails_its_pods() -> None:
-    verbs = {"filter": held(asyncio.Event(), filtering())}
-    async with world(verbs, nodeCacheCapable=True, httpTimeout="50ms") as (on, server):
-        on.node("n1")
-        on.pod("p")
-
-        assert await unschedulable(on, "p") == (
-            f'Post "{server.url}/filter": context deadline exceeded (Client.Timeout exceeded while awaiting headers)'
-        )
 
 
 # -- bind ------------------------------------------------------------------------------------------------------------
@@ -249,12 +185,48 @@ async def test_an_extender_binds(status: int) -> None:
         assert on.condition("p").get("status") != "False"
 
 
-async def test_an_extender_that_does_not_bind_fails_the_pod() -> None:
-    async with world({"bind": binding([], error="no")}) as (on, _):
+BY_NAME: dict[str, Any] = {"nodeCacheCapable": True}
+
+
+@pytest.mark.parametrize(
+    ("verbs", "fields", "said"),
+    [
+        pytest.param({"filter": lambda _: {"Error": "out of licences"}}, BY_NAME, "out of licences", id="an error"),
+        pytest.param(
+            {"filter": lambda _: web.Response(status=500)},
+            BY_NAME,
+            "failed filter with extender at URL {url}/filter, code 500",
+            id="a status",
+        ),
+        pytest.param(
+            {"filter": lambda _: {"NodeNames": ["n9"]}},
+            BY_NAME,
+            'extender "{url}" claims a filtered node "n9" which is not found in the input node list',
+            id="an unknown node",
+        ),
+        pytest.param(
+            {"filter": filtering("n1")},
+            {"urlPrefix": "http://127.0.0.1:9"},
+            'Post "http://127.0.0.1:9/filter": dial tcp 127.0.0.1:9: connect: connection refused',
+            id="it is down",
+        ),
+        pytest.param(
+            {"filter": held(asyncio.Event(), filtering())},
+            BY_NAME | {"httpTimeout": "50ms"},
+            'Post "{url}/filter": context deadline exceeded (Client.Timeout exceeded while awaiting headers)',
+            id="it is too slow",
+        ),
+        pytest.param({"bind": binding([], error="no")}, {}, "no", id="it does not bind"),
+    ],
+)
+async def test_an_error_of_an_extender_fails_the_attempt(
+    verbs: dict[str, Behaviour], fields: dict[str, Any], said: str
+) -> None:
+    async with world(verbs, **fields) as (on, server):
         on.node("n1")
         on.pod("p")
 
-        assert await unschedulable(on, "p") == "no"
+        assert await unschedulable(on, "p") == said.format(url=server.url)
         assert on.condition("p")["reason"] == "SchedulerError"
 
 

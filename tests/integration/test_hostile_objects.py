@@ -11,7 +11,7 @@ from scheduler.kube.resources import POD, WATCHED_NOW, KindSpec
 from simulator.apiserver import ApiServer
 from tests.hostile import LARGE, SMALL, fields
 from tests.integration.daemon import rig_on, until
-from tests.integration.test_unforeseen import errors, page
+from tests.integration.test_unforeseen import errors
 
 BOUND = {"schedulerName": "other", "nodeName": "n1", "nominatedNodeName": ""}
 
@@ -72,7 +72,7 @@ async def test_hostile_objects_cost_no_other_object_anything(is_watched: bool, h
         )
         cluster.pod("late", cpu="1")
         await until(lambda: is_bound(server, "late"), lambda: "late was never bound")
-        _, shown = await page(cluster, "/debug/cache")
+        _, shown = await cluster.get("/debug/cache")
 
         assert {} == errors(cluster)
         assert cluster.daemon.failure is None

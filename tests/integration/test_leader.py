@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Any
 
-import aiohttp
 import pytest
 
 from scheduler import binding
@@ -15,7 +15,8 @@ from scheduler.config.types import LeaderElection
 from scheduler.core.errors import Fenced
 from scheduler.kube.leader_election import LeaseLost
 from simulator.apiserver import ApiServer, Fault
-from tests.integration.daemon import DEADLINE_S, Rig, rig_on
+from tests.integration.clocks import HastyClock
+from tests.integration.daemon import DEADLINE_S, rig_on
 from tests.support.invariants import Witness
 
 ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
@@ -26,10 +27,6 @@ ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, re
 async def server() -> AsyncIterator[ApiServer]:
     async with ApiServer() as server:
         yield server
-
-
-def leads(cluster: Rig) -> bool:
-    return cluster.daemon.leadership.may_write()
 
 
 def lease(server: ApiServer) -> dict[str, Any]:
@@ -53,15 +50,9 @@ def writes(server: ApiServer) -> Counter[str]:
     )
 
 
-async def read(cluster: Rig, path: str) -> tuple[int, str]:
-    url = f"http://127.0.0.1:{cluster.daemon.port}"
-    async with aiohttp.ClientSession(url) as http, http.get(path) as answer:
-        return answer.status, await answer.text()
-
-
 async def test_one_leads_and_the_other_is_warm_and_silent(server: ApiServer) -> None:
     async with rig_on(server, leader_election=ELECTION) as first:
-        await first.until(lambda: leads(first), "no replica leads")
+        await first.until(first.leads, "no replica leads")
         async with rig_on(server, leader_election=ELECTION) as second:
             first.node("n1", cpu="1")
             first.pod("fits", cpu="500m")
@@ -71,12 +62,12 @@ async def test_one_leads_and_the_other_is_warm_and_silent(server: ApiServer) -> 
             await second.until(lambda: second.daemon.decisions.cluster.sizes()["pods"] == 1, "the standby is not warm")
             await second.until(lambda: second.daemon.self_check.permissions() is None, "not checked")
 
-            assert (leads(first), leads(second)) == (True, False)
+            assert (first.leads(), second.leads()) == (True, False)
             assert lease(server)["holderIdentity"].partition("_")[2]
             assert second.daemon.decisions.queue.counts()["active"] == 1  # big, as it came
-            assert (await read(second, "/readyz"))[0] == 200
-            assert "[+]leaderElection ok" in (await read(second, "/livez?verbose"))[1]
-            shown = [(await read(cluster, "/metrics"))[1] for cluster in (first, second)]
+            assert (await second.get("/readyz"))[0] == 200
+            assert "[+]leaderElection ok" in (await second.get("/livez?verbose"))[1]
+            shown = [(await cluster.get("/metrics"))[1] for cluster in (first, second)]
             assert ['leader_election_master_status{name="kubestow"} 1.0' in text for text in shown] == [True, False]
             assert ['leader_election_master_status{name="kubestow"} 0.0' in text for text in shown] == [False, True]
             assert ["scheduler_scheduling_attempt_duration_seconds_count{" in text for text in shown] == [True, False]
@@ -87,7 +78,7 @@ async def test_one_leads_and_the_other_is_warm_and_silent(server: ApiServer) -> 
 async def test_a_leader_that_stops_hands_over_at_once(server: ApiServer) -> None:
     witness = Witness(server)
     async with rig_on(server, leader_election=ELECTION) as heir_after:
-        await heir_after.until(lambda: leads(heir_after), "no replica leads")
+        await heir_after.until(heir_after.leads, "no replica leads")
         async with rig_on(server, leader_election=ELECTION) as heir:
             heir.node("n1", cpu="64")
             for i in range(60):
@@ -98,7 +89,7 @@ async def test_a_leader_that_stops_hands_over_at_once(server: ApiServer) -> None
                 heir.pod(f"p{i}", cpu="100m")
             await heir.bound(*(f"p{i}" for i in range(80)))
 
-            assert leads(heir)
+            assert heir.leads()
             assert lease(server)["leaseTransitions"] == 1
             assert (witness.bound_twice(), witness.lost(), witness.bindings) == ([], [], 80)
     assert lease(server)["holderIdentity"] == ""
@@ -116,7 +107,7 @@ async def test_a_stolen_lease_stops_every_write(server: ApiServer) -> None:
         hand_to(server, "thief")
         with pytest.raises(LeaseLost, match="lease kube-system/kubestow is held by thief"):
             await asyncio.wait_for(cluster.daemon.wait(), DEADLINE_S)
-        assert not leads(cluster)
+        assert not cluster.leads()
         sent = writes(server)
         cluster.pod("late")
         cluster.pod("never", cpu="100")
@@ -146,7 +137,7 @@ async def test_a_lease_is_not_given_back_while_a_binding_may_still_take_effect(
         await cluster.until(lambda: fault.hits > 0, "no binding was tried")
         await cluster.daemon.stop(0)
 
-        assert not leads(cluster)
+        assert not cluster.leads()
         assert lease(server)["holderIdentity"]
         server.faults.clear()
 
@@ -156,20 +147,14 @@ async def test_a_lease_that_may_not_be_had_is_named(server: ApiServer) -> None:
     async with rig_on(server, leader_election=ELECTION) as cluster:
         cluster.node("n1")
         cluster.pod("p")
-
-        async def said() -> str:
-            return (await read(cluster, "/readyz"))[1]
-
-        async with asyncio.timeout(DEADLINE_S):
-            while "cannot create resource" not in (text := await said()):
-                await asyncio.sleep(0.05)
+        text = await cluster.shows(lambda _, text: "cannot create resource" in text)
         assert "[-]leaderElection failed: lease kube-system/kubestow: leases.coordination.k8s.io is forbidden" in text
-        assert (await read(cluster, "/livez"))[0] == 200
+        assert (await cluster.get("/livez"))[0] == 200
         assert cluster.pods()["p"] == ""
         server.forbidden.clear()
         await cluster.bound("p")
 
-        assert (await read(cluster, "/readyz/leaderElection"))[0] == 200
+        assert (await cluster.get("/readyz/leaderElection"))[0] == 200
 
 
 async def test_the_lease_has_an_event(server: ApiServer) -> None:
@@ -187,7 +172,21 @@ async def test_the_lease_has_an_event(server: ApiServer) -> None:
         assert event["regarding"]["uid"] == server.list("leases")[0]["metadata"]["uid"]
 
 
-# -- the process -------------------------------------------------------------------------------------------------------
+async def test_a_standby_that_waits_with_its_mirrors_is_not_called_unsynced(clock: HastyClock) -> None:
+    """With delayCacheUntilActive the standby has no informers, so none counts as unsynced."""
+    election: dict[str, Any] = {"clock": clock, "leader_election": dataclasses.replace(ELECTION, retry_period_s=20)}
+    async with ApiServer(clock=clock) as server, rig_on(server, **election) as first:
+        await first.until(first.daemon.idle, "never synced")
+        await first.until(lambda: first.metric("kubestow_leading") == {(): 1}, "no replica leads")
+        assert set(first.metric("kubestow_watch_synced").values()) == {1}
+        assert {("Pod",), ("Node",), ("ResourceSlice",)} <= set(first.metric("kubestow_watch_synced"))
+
+        async with rig_on(server, **election, delay_cache_until_active=True) as second:
+            await second.until(lambda: "get leases 200" in " ".join(server.requests()), "never stood")
+            assert second.metric("kubestow_leading") == {(): 0}
+            assert second.metric("kubestow_watch_synced") == {}
+            await first.daemon.stop()
+            await second.until(lambda: set(second.metric("kubestow_watch_synced").values()) == {1}, "never began")
 
 
 async def test_without_election_there_is_no_lease(server: ApiServer) -> None:
@@ -197,5 +196,5 @@ async def test_without_election_there_is_no_lease(server: ApiServer) -> None:
         await cluster.bound("p")
 
         assert [what for what in server.requests() if "leases" in what] == ["list leases 200"]
-        assert "leaderElection" not in (await read(cluster, "/readyz?verbose"))[1]
-        assert "leader_election_master_status{" not in (await read(cluster, "/metrics"))[1]
+        assert "leaderElection" not in (await cluster.get("/readyz?verbose"))[1]
+        assert "leader_election_master_status{" not in (await cluster.get("/metrics"))[1]

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from scheduler.config.types import Configuration, KubeSchedulerProfile, LeaderElection, RunOptions
-from scheduler.daemon.app import Daemon
+from scheduler.config.types import KubeSchedulerProfile, LeaderElection
 from scheduler.kube.leader_election import AnotherScheduler
 from simulator.apiserver import ApiServer
 from tests.integration.clocks import HastyClock
-from tests.integration.daemon import Rig
+from tests.integration.daemon import Rig, rig_on
 
 CHART = LeaderElection(leader_elect=True, resource_namespace="stow")
 BY_HAND = LeaderElection(leader_elect=True)
@@ -29,18 +28,11 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
 async def running(
     server: ApiServer, clock: HastyClock, election: LeaderElection, name: str = "kubestow", *, is_forced: bool = False
 ) -> AsyncIterator[Rig]:
-    """Run a daemon with one profile of this name."""
-    config = Configuration(leader_election=election, profiles=(KubeSchedulerProfile(name),))
-    daemon = Daemon(RunOptions(config=config, master=server.url, drain_timeout_s=5, is_forced=is_forced), clock=clock)
-    await daemon.start()
-    try:
-        yield Rig(server, daemon)
-    finally:
-        await daemon.stop(0)
-
-
-def leads(cluster: Rig) -> bool:
-    return cluster.daemon.leadership.may_write()
+    """Run a daemon with one profile of this name, which is stopped without a drain."""
+    more = {"leader_election": election, "profiles": (KubeSchedulerProfile(name),), "is_forced": is_forced}
+    async with rig_on(server, clock=clock, **more) as cluster:
+        yield cluster
+        await cluster.daemon.stop(0)
 
 
 @contextlib.asynccontextmanager
@@ -50,9 +42,9 @@ async def with_chart() -> AsyncIterator[tuple[ApiServer, HastyClock]]:
     async with ApiServer(clock=clock) as server:
         server.ensure_namespace("stow")
         async with running(server, clock, CHART) as chart:
-            await chart.until(lambda: leads(chart), "no replica leads")
+            await chart.until(chart.leads, "no replica leads")
             yield server, clock
-            assert leads(chart)
+            assert chart.leads()
 
 
 @pytest.mark.parametrize("election", [BY_HAND, ALONE], ids=["with another Lease", "without leader election"])
@@ -60,7 +52,7 @@ async def test_a_second_scheduler_of_the_same_name_ends(election: LeaderElection
     async with with_chart() as (server, clock), running(server, clock, election) as second:
         with pytest.raises(AnotherScheduler, match=r"Lease stow/kubestow is held by .* which serves kubestow; "):
             await second.daemon.wait()
-        assert not leads(second)
+        assert not second.leads()
         await second.daemon.stop(0)
         assert not server.list("leases", "kube-system")
 
@@ -72,7 +64,7 @@ async def test_a_second_scheduler_of_the_same_name_ends(election: LeaderElection
 )
 async def test_a_second_scheduler_acts(election: LeaderElection, more: dict[str, object]) -> None:
     async with with_chart() as (server, clock), running(server, clock, election, **more) as second:  # type: ignore[arg-type]
-        await second.until(lambda: leads(second), "it does not act")
+        await second.until(second.leads, "it does not act")
 
 
 async def test_a_second_scheduler_acts_when_the_first_is_dead() -> None:
@@ -80,12 +72,12 @@ async def test_a_second_scheduler_acts_when_the_first_is_dead() -> None:
     async with ApiServer(clock=clock) as server:
         server.ensure_namespace("stow")
         async with running(server, clock, CHART) as chart:
-            await chart.until(lambda: leads(chart), "no replica leads")
+            await chart.until(chart.leads, "no replica leads")
             (held,) = server.list("leases", "stow")
         server.patch("leases", "kubestow", {"spec": held["spec"]}, namespace="stow")
         async with running(server, clock, BY_HAND) as second:
             ready = second.daemon.leadership.readyz()["other-schedulers"]
             await second.until(lambda: bool(ready()), "it does not look")
-            assert (ready(), leads(second)) == ("looking whether it is renewed: Lease stow/kubestow", False)
-            await second.until(lambda: leads(second), "it does not act")
+            assert (ready(), second.leads()) == ("looking whether it is renewed: Lease stow/kubestow", False)
+            await second.until(second.leads, "it does not act")
             assert ready() is None

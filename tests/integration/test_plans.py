@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 import pytest
 
@@ -31,88 +31,58 @@ async def full(cluster: Harness) -> None:
 
 
 def known(cluster: Harness, name: str) -> PodInfo:
-    assert cluster.daemon is not None
-    decisions = cluster.daemon.decisions
+    decisions = cluster.running().decisions
     uid = cluster.server.get("pods", name)["metadata"]["uid"]
     found = decisions.cluster.get(uid) or decisions.shared.pending.get(f"default/{name}")
     assert found is not None
     return found
 
 
-@pytest.mark.parametrize(
-    ("node_name", "victims", "wrong"),
-    [
-        pytest.param("n1", ["n1-0"], [], id="the one that is large enough"),
-        pytest.param("n1", ["n1-1"], [TOO_FEW], id="one that is too small"),
-        pytest.param("n1", ["n1-0", "n1-1"], [NOT_NEEDED], id="one more than needed"),
-        pytest.param("n2", ["n1-0"], ["they are not all on the node", TOO_FEW], id="on another node"),
-        pytest.param("n3", ["equal"], ["one of them is not less important"], id="an equal"),
-        pytest.param("gone", ["n1-0"], ["the node is not there"], id="a node that is not there"),
-    ],
-)
-async def test_a_plan(node_name: str, victims: list[str], wrong: list[str]) -> None:
+async def test_the_defect_of_a_plan_is_named() -> None:
+    not_all, equal, gone = "they are not all on the node", "one of them is not less important", "the node is not there"
     async with running_cluster() as cluster:
         await full(cluster)
         assert cluster.plans.broken == []
-        assert cluster.daemon is not None
-        plans = Plans(lambda _: True)
-        plans.judge(cluster.daemon, known(cluster, "waits"), node_name, [known(cluster, name) for name in victims])
+        for node_name, victims, wrong in (
+            ("n1", ["n1-0"], []),
+            ("n1", ["n1-1"], [TOO_FEW]),
+            ("n1", ["n1-0", "n1-1"], [NOT_NEEDED]),
+            ("n2", ["n1-0"], [not_all, TOO_FEW]),
+            ("n3", ["equal"], [equal]),
+            ("gone", ["n1-0"], [gone]),
+        ):
+            plans = Plans(lambda _: True)
+            judge(plans, cluster, "waits", node_name, *victims)
 
-        says = f"for default/waits on {node_name} were to die {[f'default/{name}' for name in victims]}: "
-        assert plans.broken == [says + each for each in wrong]
-
-
-async def nothing(_: Harness) -> None:
-    pass
-
-
-async def cordoned(cluster: Harness) -> None:
-    cluster.cordon_node(0, True)
-
-
-async def protected(cluster: Harness) -> None:
-    cluster.protect("red", 1)
+            says = f"for default/waits on {node_name} were to die {[f'default/{name}' for name in victims]}: "
+            assert plans.broken == [says + each for each in wrong]
 
 
-async def joined(cluster: Harness) -> None:
-    cluster.add_node("n4", 50, "b")
+def judge(plans: Plans, cluster: Harness, preemptor: str, node_name: str, *victims: str) -> None:
+    plans.judge(cluster.running(), known(cluster, preemptor), node_name, [known(cluster, name) for name in victims])
 
 
-@pytest.mark.parametrize("has_died", [True, False], ids=["a victim was deleted", "no victim was deleted"])
 @pytest.mark.parametrize(
     ("happens", "is_reason"),
     [
-        pytest.param(nothing, False, id="nothing has happened"),
-        pytest.param(joined, False, id="another node came"),
-        pytest.param(cordoned, True, id="the first node was cordoned"),
-        pytest.param(protected, True, id="there is a new budget"),
+        pytest.param(lambda cluster: cluster.add_node("n4", 50, "b"), False, id="another node came"),
+        pytest.param(lambda cluster: cluster.cordon_node(0, True), True, id="the first node was cordoned"),
+        pytest.param(lambda cluster: cluster.protect("red", 1), True, id="there is a new budget"),
     ],
 )
-async def test_another_node(happens: Callable[[Harness], Awaitable[None]], is_reason: bool, has_died: bool) -> None:
+async def test_another_node_needs_a_reason_once_a_victim_was_deleted(
+    happens: Callable[[Harness], None], is_reason: bool
+) -> None:
     async with running_cluster() as cluster:
         await full(cluster)
-        daemon = cluster.daemon
-        assert daemon is not None
-        plans = Plans(lambda _: has_died)
-        waits = known(cluster, "waits")
-        plans.judge(daemon, waits, "n1", [known(cluster, "n1-0")])
-        await happens(cluster)
+        cautious, careless, of_two = Plans(lambda _: True), Plans(lambda _: False), Plans(lambda _: True)
+        judge(of_two, cluster, "equal", "n1", "n1-0")  # a victim of two preemptors counts for neither
+        for plans in (cautious, careless, of_two):
+            judge(plans, cluster, "waits", "n1", "n1-0")
+        happens(cluster)
         await cluster.seconds(3)
-        plans.judge(daemon, waits, "n2", [known(cluster, "n2-0")])
+        for plans in (cautious, careless, of_two):
+            judge(plans, cluster, "waits", "n2", "n2-0")
 
-        assert bool(plans.broken) == (has_died and not is_reason)
-
-
-async def test_a_victim_of_two_preemptors_counts_for_neither() -> None:
-    async with running_cluster() as cluster:
-        await full(cluster)
-        daemon = cluster.daemon
-        assert daemon is not None
-        plans = Plans(lambda _: True)
-        cluster.add_pod("also", 500, class_name="mid")
-        await cluster.seconds(3)
-        for name in ("waits", "also"):
-            plans.judge(daemon, known(cluster, name), "n1", [known(cluster, "n1-0")])
-        plans.judge(daemon, known(cluster, "also"), "n2", [known(cluster, "n2-0")])
-
-        assert [wrong for wrong in plans.broken if "had died" in wrong] == []
+        found = [any("had died" in each for each in plans.broken) for plans in (cautious, careless, of_two)]
+        assert found == [not is_reason, False, False]

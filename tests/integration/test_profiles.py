@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import importlib
 import inspect
 import signal
@@ -12,7 +11,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import kopf
 import pytest
 
@@ -88,37 +86,17 @@ async def placed(cluster: Rig, name: str) -> str:
     return cluster.pods()[name]
 
 
-async def readyz(cluster: Rig, check: str = "scheduler-profiles") -> tuple[int, str]:
-    """Return the status, and the line of the check."""
-    url = f"http://127.0.0.1:{cluster.daemon.port}"
-    async with aiohttp.ClientSession(url) as http, http.get("/readyz?verbose") as answer:
-        lines = (await answer.text()).splitlines()
-    return answer.status, next((line for line in lines if check in line), "")
-
-
-async def says(cluster: Rig, words: str) -> None:
-    """Wait until /readyz passes and has these words."""
-    line = ""
-    for _ in range(6000):
-        code, line = await readyz(cluster)
-        if code == 200 and words in line:
-            return
-        await asyncio.sleep(0.01)
-    raise AssertionError(line)
-
-
-def metric(cluster: Rig, line: str) -> bool:
-    return line in cluster.daemon.metrics.render().decode().splitlines()
+def is_up(cluster: Rig) -> bool:
+    return cluster.metric("kubestow_shell_up") == {(): 1}
 
 
 def restarts(cluster: Rig) -> float:
     """Return the count. On a slow machine kopf may miss a change, which costs one more restart."""
-    lines = cluster.daemon.metrics.render().decode().splitlines()
-    return next(float(line.split()[1]) for line in lines if line.startswith("kubestow_shell_restarts_total "))
+    return cluster.metric("kubestow_shell_restarts_total")[()]
 
 
 async def up(cluster: Rig) -> None:
-    await until(lambda: metric(cluster, "kubestow_shell_up 1.0"), lambda: cluster.daemon._shell.remark() or "not up")
+    await until(lambda: is_up(cluster), lambda: cluster.daemon._shell.remark() or "not up")
 
 
 def kopfs_tasks() -> list[str]:
@@ -178,7 +156,7 @@ async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer,
         await observed(server, "True", 1)
         assert {"ResourceClaim", "PodDisruptionBudget"} <= cluster.daemon.mirrors.reflectors.keys()
         assert cluster.daemon.mirrors.reflectors["ResourceClaim"].synced.is_set()
-        assert (await readyz(cluster, "informer-sync-resourceclaims"))[1] == "[+]informer-sync-resourceclaims ok"
+        assert "[+]informer-sync-resourceclaims ok\n" in (await cluster.get("/readyz?verbose"))[1]
         assert deciding.hits == 3
         missing = "missing permission: delete pods: preemption evicts no pods"
         await until(
@@ -209,16 +187,16 @@ async def test_kinds_that_cannot_be_had_are_named(server: ApiServer, clock: Hast
 async def test_a_standby_goes_by_the_same_rules_and_says_nothing(server: ApiServer) -> None:
     async with rig_on(server, leader_election=ELECTION) as first:
         two_nodes(first)
-        await first.until(first.daemon.leadership.may_write, "no replica leads")
+        await first.until(first.leads, "no replica leads")
         async with rig_on(server, leader_election=ELECTION) as second:
             wish(server, MOST)
             await observed(server, "True", 1)
-            await until(
-                lambda: metric(second, 'kubestow_profile_generation{profile="kubestow"} 1.0'), lambda: "not taken in"
+            await second.until(
+                lambda: second.metric("kubestow_profile_generation") == {("kubestow",): 1}, "not taken in"
             )
             assert server.requests()["patch schedulerprofiles/status 200"] == 1
             await first.daemon.stop()
-            await second.until(second.daemon.leadership.may_write, "no replica took over")
+            await second.until(second.leads, "no replica took over")
             assert await placed(second, "p") == "full"
             wish(server, {"plugins": {"score": {"enabled": [{"name": "Missing"}]}}})
             await observed(server, "False", 2)
@@ -239,9 +217,8 @@ async def test_without_the_kind_kopf_is_not_even_loaded(monkeypatch: pytest.Monk
     async with ApiServer(clock=clock, served=LIKE_1_36) as server, rig_on(server, clock=clock) as cluster:
         two_nodes(cluster)
         assert await placed(cluster, "a") == "empty"
-        await says(cluster, "[+]scheduler-profiles ok")
-        assert (await readyz(cluster))[1] == "[+]scheduler-profiles ok"
-        assert (loaded, metric(cluster, "kubestow_shell_up 0.0")) == ([], True)
+        await cluster.shows(lambda status, text: status == 200 and "[+]scheduler-profiles ok\n" in text)
+        assert (loaded, is_up(cluster)) == ([], False)
 
         wish(server, MOST)
         server.serve(LIKE_1_36_WITH_OURS)
@@ -251,19 +228,14 @@ async def test_without_the_kind_kopf_is_not_even_loaded(monkeypatch: pytest.Monk
         server.serve(LIKE_1_36)
         await until(lambda: not cluster.daemon.decisions.reloading._wishes, lambda: "still in force")
         assert await placed(cluster, "c") == "empty"
-        await until(lambda: metric(cluster, "kubestow_shell_up 0.0"), lambda: "still up")
+        await cluster.until(lambda: not is_up(cluster), "still up")
 
 
 async def test_switched_off_nothing_is_read(server: ApiServer) -> None:
     wish(server, MOST)
-    daemon = Daemon(dataclasses.replace(options(server.url), scheduler_profiles=False))
-    try:
-        await daemon.start()
-        cluster = Rig(server, daemon)
+    async with rig_on(server, scheduler_profiles=False) as cluster:
         two_nodes(cluster)
         assert await placed(cluster, "a") == "empty"
-    finally:
-        await daemon.stop()
 
     assert not [key for key in server.requests() if "schedulerprofiles" in key]
 
@@ -323,7 +295,8 @@ async def test_a_kopf_that_cannot_be_loaded_costs_a_minute_per_change(
     monkeypatch.setattr(shell, "_kopf", missing)
     async with rig_on(server, clock=clock) as cluster:
         two_nodes(cluster)
-        await says(cluster, "the shell is down, changes are noticed once a minute: ModuleNotFoundError(")
+        remark = "the shell is down, changes are noticed once a minute: ModuleNotFoundError("
+        await cluster.shows(lambda status, text: status == 200 and remark in text)
         wish(server, MOST)
         await observed(server, "True", 1)
 

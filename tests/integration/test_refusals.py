@@ -12,13 +12,10 @@ from simulator.apiserver import ApiServer, Fault
 from simulator.controllers.kubelet import Kubelet
 from tests.integration.daemon import Rig, rig
 
-COUNT = 'kubestow_admission_rejections_total{profile="kubestow",reason="OutOfcpu"}'
-
 
 def counted(cluster: Rig) -> float:
-    """Return the metric of our pods that kubelets refused for lack of cpu."""
-    lines = cluster.daemon.metrics.render().decode().splitlines()
-    return next((float(line.rpartition(" ")[2]) for line in lines if line.startswith(COUNT)), 0.0)
+    """Return the number of our pods that kubelets refused for lack of cpu."""
+    return cluster.metric("kubestow_admission_rejections_total").get(("kubestow", "OutOfcpu"), 0.0)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ The other rows are in tests/unit/; ids begin with the row's number."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 
@@ -15,10 +14,6 @@ from tests.integration.daemon_laws import leftovers
 from tests.integration.placement_laws import cache_differences
 
 POST = "create pods/binding"
-
-
-def events(cluster: Rig, reason: str) -> list[Any]:
-    return [event for event in cluster.server.list("events") if event["reason"] == reason]
 
 
 def is_quiet(cluster: Rig) -> bool:
@@ -63,7 +58,7 @@ async def test_a_binding_that_comes_too_late(change: Callable[[ApiServer], None]
         await cluster.until(lambda: "message" in cluster.condition("p"), "not tried")
         cluster.server.hold_watches("pods")
         change(cluster.server)
-        said = len(events(cluster, "FailedScheduling"))
+        said = len(cluster.events("FailedScheduling"))
 
         cluster.server.patch("nodes", "n1", {"status": {"allocatable": {"cpu": "4"}}}, subresource="status")
         await cluster.until(lambda: cluster.server.requests()[f"{POST} 409"] == 1, "no Binding was sent")
@@ -76,8 +71,8 @@ async def test_a_binding_that_comes_too_late(change: Callable[[ApiServer], None]
             await cluster.bound("p")
             await cluster.until(lambda: cluster.daemon.decisions.cluster.sizes()["pods"] == 1, "not seen")
         else:
-            await cluster.until(lambda: len(events(cluster, "FailedScheduling")) > said, "not seen")
-            assert events(cluster, "FailedScheduling")[-1]["note"] == "skip schedule deleting pod: default/p"
+            await cluster.until(lambda: len(cluster.events("FailedScheduling")) > said, "not seen")
+            assert cluster.events("FailedScheduling")[-1]["note"] == "skip schedule deleting pod: default/p"
         await cluster.until(lambda: is_quiet(cluster), "still at it")
 
         sent = sum(count for what, count in cluster.server.requests().items() if what.startswith(POST))
@@ -95,9 +90,9 @@ async def test_119_a_long_message() -> None:
         resources = {"requests": amounts, "limits": amounts}
         cluster.pod("p", containers=[{"name": "c", "image": "none", "resources": resources}])
         await cluster.until(lambda: "message" in cluster.condition("p"), "not tried")
-        await cluster.until(lambda: bool(events(cluster, "FailedScheduling")), "no event")
+        await cluster.until(lambda: bool(cluster.events("FailedScheduling")), "no event")
 
-        message, note = cluster.condition("p")["message"], events(cluster, "FailedScheduling")[0]["note"]
+        message, note = cluster.condition("p")["message"], cluster.events("FailedScheduling")[0]["note"]
         reasons = ", ".join(f"1 Insufficient {name}" for name in names)
         assert message == (
             f"0/1 nodes are available: {reasons}. no new claims to deallocate, "

@@ -3,47 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
-import aiohttp
 import pytest
 from structlog.testing import CapturingLogger
 
 from scheduler.config.types import KubeSchedulerProfile, LeaderElection, PluginSet
-from scheduler.daemon.app import Daemon
 from scheduler.kube import self_check as access
 from simulator.apiserver import LIKE_1_36, ApiServer
 from simulator.controllers.kubelet import Kubelet
 from tests.integration.clocks import HastyClock
-from tests.integration.daemon import DEADLINE_S, Rig, options, rig, until
+from tests.integration.daemon import Rig, rig, rig_on, until
 
 
-@asynccontextmanager
-async def checked(
-    server: ApiServer, clock: HastyClock, *profiles: KubeSchedulerProfile
-) -> AsyncIterator[tuple[Rig, aiohttp.ClientSession]]:
-    """Run a daemon on the server's clock and yield it with a session to its endpoints."""
-    more = {"profiles": profiles} if profiles else {}
-    async with (
-        rig(server, clock=clock, **more) as cluster,
-        aiohttp.ClientSession(f"http://127.0.0.1:{cluster.daemon.port}") as http,
-    ):
-        yield cluster, http
-
-
-async def answered(http: aiohttp.ClientSession, status: int, *lines: str, starting: str = "") -> None:
-    """Wait until /readyz answers with this status, these lines and a line that begins with `starting`."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        async with http.get("/readyz?verbose") as answer:
-            said = await answer.text()
-            has_start = any(line.startswith(starting) for line in said.splitlines())
-            if answer.status == status and set(lines) <= set(said.splitlines()) and has_start:
-                return
-        assert time.monotonic() < deadline, said
-        await asyncio.sleep(0.01)
+async def answered(cluster: Rig, status: int, *lines: str) -> None:
+    """Wait until /readyz answers with this status and lines that begin like these."""
+    await cluster.shows(lambda found, text: found == status and all(f"\n{line}" in f"\n{text}" for line in lines))
 
 
 @pytest.fixture
@@ -64,16 +38,16 @@ def problems(log: CapturingLogger) -> list[tuple[str, str]]:
 async def test_223_a_missing_permission_is_named_until_it_is_given(log: CapturingLogger, clock: HastyClock) -> None:
     server = ApiServer(clock=clock)
     server.forbidden.add(("create", "pods/binding"))
-    async with checked(server, clock) as (cluster, http):
+    async with rig(server, clock=clock) as cluster:
         text = "missing permission: create pods/binding"
-        await answered(http, 500, f"[-]permissions failed: {text}", "[+]sched-handler-sync ok")
+        await answered(cluster, 500, f"[-]permissions failed: {text}", "[+]sched-handler-sync ok")
         cluster.node("n1")
         cluster.pod("p")
         await cluster.until(lambda: "message" in cluster.condition("p"), "not tried")
         assert problems(log) == [("error", text)]
 
         server.forbidden.clear()
-        await answered(http, 200)
+        await answered(cluster, 200)
         await cluster.bound("p")
 
         assert problems(log) == [("error", text), ("info", text)]
@@ -107,8 +81,8 @@ async def test_without_budgets_preemption_goes_on(
 ) -> None:
     server = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if withheld or group != "policy/v1"])
     server.forbidden.update(withheld)
-    async with checked(server, clock) as (cluster, http), Kubelet(server, clock=clock):
-        await answered(http, 200, starting=line)
+    async with rig(server, clock=clock) as cluster, Kubelet(server, clock=clock):
+        await answered(cluster, 200, line)
         cluster.node("n1", cpu="2")
         cluster.pod("low", cpu="2", nodeName="n1")
         priority_class(server, "high", 7)
@@ -118,47 +92,55 @@ async def test_without_budgets_preemption_goes_on(
         assert problems(log) == [("warning", problem) for problem in said]
 
 
-@pytest.mark.parametrize("binds", [True, False], ids=["with VolumeBinding", "without"])
-async def test_the_permissions_of_volumes_are_checked_with_their_plugin(
-    log: CapturingLogger, binds: bool, clock: HastyClock
+@pytest.mark.parametrize("is_enabled", [True, False], ids=["is enabled", "is disabled"])
+@pytest.mark.parametrize(
+    ("plugin", "resource", "what"),
+    [
+        ("VolumeBinding", "persistentvolumeclaims", "persistentvolumeclaims: pods whose volumes are yet to be bound"),
+        (
+            "DynamicResources",
+            "resourceclaims/binding",
+            "resourceclaims/binding in group resource.k8s.io: pods whose devices are yet to be allocated",
+        ),
+    ],
+    ids=["VolumeBinding", "DynamicResources"],
+)
+async def test_permissions_are_checked_where_a_plugin_needs_them(
+    log: CapturingLogger, clock: HastyClock, plugin: str, resource: str, what: str, is_enabled: bool
 ) -> None:
     server = ApiServer(clock=clock)
-    server.forbidden.add(("patch", "persistentvolumeclaims"))
-    plugins = {} if binds else {"multiPoint": PluginSet(disabled=("VolumeBinding",))}
-    text = "missing permission: patch persistentvolumeclaims: pods whose volumes are yet to be bound stay pending"
-    async with checked(server, clock, KubeSchedulerProfile("kubestow", plugins=plugins)) as (_, http):
-        await answered(http, 200, f"[+]permissions ok ({text})" if binds else "[+]permissions ok")
+    server.forbidden.add(("patch", resource))
+    plugins = {} if is_enabled else {"multiPoint": PluginSet(disabled=(plugin,))}
+    text = f"missing permission: patch {what} stay pending"
+    async with rig(server, clock=clock, profiles=(KubeSchedulerProfile("kubestow", plugins=plugins),)) as cluster:
+        await answered(cluster, 200, f"[+]permissions ok ({text})\n" if is_enabled else "[+]permissions ok\n")
 
-        assert problems(log) == ([("warning", text)] if binds else [])
+        assert problems(log) == ([("warning", text)] if is_enabled else [])
 
 
 async def test_without_pods_and_nodes_no_replica_takes_part_in_the_election(clock: HastyClock) -> None:
     """A proxy in between answers 404 to all: a replica that sees the cluster must get the lease."""
     bare = ApiServer(clock=clock, served=[group for group in LIKE_1_36 if group != "v1"])
     election = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=20)
-    async with bare:
-        daemon = Daemon(options(bare.url, leader_election=election), clock=clock)
-        await daemon.start()
-        try:
-            mirrors = daemon.mirrors.reflectors
-            outside = {spec.name for spec in daemon.mirrors.kinds if spec.group}
-            assert {"ReplicaSet", "StatefulSet", "PodDisruptionBudget"} <= outside
-            await until(
-                lambda: mirrors.keys() == outside and all(m.synced.is_set() for m in mirrors.values()), mirrors.__repr__
-            )
-            missing = "not served: pods (v1); not served: nodes (v1)"
-            await until(lambda: daemon.self_check.kinds_served() == missing, lambda: str(daemon.self_check.findings))
-            for _ in range(50):
-                await asyncio.sleep(0)
-            assert not daemon.is_synced
-            assert not bare.list("leases")
-            await bare.stop()
-            async with ApiServer(clock=clock) as server:
-                await server.stop()
-                await server.start(int(bare.url.rpartition(":")[2]))
-                cluster = Rig(server, daemon)
-                cluster.node("n1")
-                cluster.pod("p")
-                await cluster.bound("p")
-        finally:
-            await daemon.stop()
+    async with bare, rig_on(bare, clock=clock, leader_election=election) as cluster:
+        daemon = cluster.daemon
+        mirrors = daemon.mirrors.reflectors
+        outside = {spec.name for spec in daemon.mirrors.kinds if spec.group}
+        assert {"ReplicaSet", "StatefulSet", "PodDisruptionBudget"} <= outside
+        await until(
+            lambda: mirrors.keys() == outside and all(m.synced.is_set() for m in mirrors.values()), mirrors.__repr__
+        )
+        missing = "not served: pods (v1); not served: nodes (v1)"
+        await until(lambda: daemon.self_check.kinds_served() == missing, lambda: str(daemon.self_check.findings))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not daemon.is_synced
+        assert not bare.list("leases")
+        await bare.stop()
+        async with ApiServer(clock=clock) as server:
+            await server.stop()
+            await server.start(int(bare.url.rpartition(":")[2]))
+            cluster.server = server
+            cluster.node("n1")
+            cluster.pod("p")
+            await cluster.bound("p")

@@ -9,14 +9,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from scheduler.config.types import ClientConnection, Configuration, LeaderElection, RunOptions
+from scheduler.config.types import LeaderElection
 from scheduler.daemon.app import Daemon
 from scheduler.kube import transport as sockets
 from scheduler.kube.client_config import Settings
 from scheduler.kube.transport import HttpTransport, SharedSession
 from simulator.apiserver import ApiServer
 from tests.integration.clocks import HastyClock
-from tests.integration.daemon import Rig, until
+from tests.integration.daemon import Rig, options, until
 from tests.integration.test_transport import answer, raw, says
 
 
@@ -91,11 +91,8 @@ async def balanced(server: ApiServer) -> AsyncIterator[Balancer]:
 async def test_a_leader_keeps_its_lease_when_its_api_server_is_silently_replaced(pods: int) -> None:
     clock = HastyClock()
     async with ApiServer(clock=clock) as server, balanced(server) as balancer:
-        config = Configuration(
-            client_connection=ClientConnection(qps=-1), leader_election=LeaderElection(leader_elect=True)
-        )
-        options = RunOptions(config=config, master=balancer.url, port=0, drain_timeout_s=1)
-        daemon = Daemon(options, clock=clock)
+        elected = options(balancer.url, leader_election=LeaderElection(leader_elect=True))
+        daemon = Daemon(elected, clock=clock)
         await daemon.start()
         cluster = Rig(server, daemon)
         cluster.node("n1", cpu="64", pods="500")

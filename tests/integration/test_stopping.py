@@ -5,10 +5,9 @@ from __future__ import annotations
 import gc
 
 from scheduler.config.types import LeaderElection
-from scheduler.daemon.app import Daemon
 from simulator.apiserver import ApiServer, Fault
 from simulator.controllers.kubelet import Kubelet
-from tests.integration.daemon import Rig, options, until
+from tests.integration.daemon import Rig, rig, rig_on, until
 
 
 def events(server: ApiServer, reason: str) -> list[str]:
@@ -29,12 +28,9 @@ async def preempting(cluster: Rig) -> None:
 async def test_evictions_end_within_the_drain_time_and_before_the_lease() -> None:
     elected = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
     async with ApiServer() as server, Kubelet(server):
-        daemon = Daemon(options(server.url, leader_election=elected))
-        try:
-            await daemon.start()
-            await preempting(Rig(server, daemon))
-        finally:
-            await daemon.stop(60)
+        async with rig_on(server, leader_election=elected) as cluster:
+            await preempting(cluster)
+            await cluster.daemon.stop(60)
 
         assert [pod["metadata"]["name"] for pod in server.list("pods")] == ["high"]
         high = server.get("pods", "high")
@@ -42,22 +38,15 @@ async def test_evictions_end_within_the_drain_time_and_before_the_lease() -> Non
         assert events(server, "Preempted") == ["a", "b"]
         (lease,) = server.list("leases")
         assert lease["spec"]["holderIdentity"] == ""
-        order = [
-            (logged.request.verb, logged.request.resource)
-            for logged in server.log
-            if (logged.request.verb, logged.request.resource) in {("delete", "pods"), ("patch", "leases")}
-        ]
-        assert order[-1] == ("patch", "leases")
+        order = [(logged.request.verb, logged.request.resource) for logged in server.log]
+        assert [each for each in order if each in {("delete", "pods"), ("patch", "leases")}][-1] == ("patch", "leases")
 
 
 async def test_without_drain_time_the_second_victim_lives() -> None:
     async with ApiServer() as server:
-        daemon = Daemon(options(server.url))
-        try:
-            await daemon.start()
-            await preempting(Rig(server, daemon))
-        finally:
-            await daemon.stop(0)
+        async with rig_on(server) as cluster:
+            await preempting(cluster)
+            await cluster.daemon.stop(0)
 
         leaving = [pod["metadata"]["name"] for pod in server.list("pods") if "deletionTimestamp" in pod["metadata"]]
         assert len(leaving) == 1
@@ -67,12 +56,7 @@ async def test_without_drain_time_the_second_victim_lives() -> None:
 async def test_the_garbage_collector_is_tuned_and_reset() -> None:
     """The first lists create more objects than any later change."""
     before = gc.get_threshold()
-    async with ApiServer() as server:
-        daemon = Daemon(options(server.url))
-        try:
-            await daemon.start()
-            assert gc.get_threshold()[0] > before[0]
-        finally:
-            await daemon.stop()
+    async with rig():
+        assert gc.get_threshold()[0] > before[0]
 
     assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)

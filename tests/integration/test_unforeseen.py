@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
-import time
 from collections.abc import Callable
 from typing import Any
 
-import aiohttp
 import pytest
 
 from scheduler import binding
@@ -18,8 +15,7 @@ from scheduler.eventhandlers import pods_and_nodes as intake
 from scheduler.kube import events as recorder, leader_election as lease, reflector
 from scheduler.server import cache_dump as cachedump
 from simulator.apiserver import ApiServer
-from tests.integration.daemon import DEADLINE_S, Rig, rig_on
-from tests.integration.test_shown import shown
+from tests.integration.daemon import Rig, rig_on
 
 ELECTION = LeaderElection(leader_elect=True)
 
@@ -53,28 +49,9 @@ def is_about(name: str) -> Callable[..., bool]:
     return concerns
 
 
-async def page(cluster: Rig, path: str) -> tuple[int, str]:
-    async with (
-        aiohttp.ClientSession() as session,
-        session.get(f"http://127.0.0.1:{cluster.daemon.port}{path}") as answer,
-    ):
-        return answer.status, await answer.text()
-
-
-async def ready(cluster: Rig) -> str:
-    """Wait until /readyz passes, and return its text."""
-    deadline = time.monotonic() + DEADLINE_S
-    while True:
-        status, text = await page(cluster, "/readyz?verbose")
-        if status == 200:
-            return text
-        assert time.monotonic() < deadline, text
-        await asyncio.sleep(0.01)
-
-
 def errors(cluster: Rig) -> dict[str, float]:
     """Return part → errors, of the parts that had any."""
-    return {part: value for (part,), value in shown(cluster, "kubestow_unforeseen_errors_total").items() if value}
+    return {part: value for (part,), value in cluster.metric("kubestow_unforeseen_errors_total").items() if value}
 
 
 @pytest.mark.parametrize(
@@ -107,7 +84,7 @@ async def test_a_mistake_in_one_part_costs_a_pause(monkeypatch, owner, method, m
             await cluster.until(lambda: mistake.times == 0, "the mistake was never made")
             cluster.pod("late")
             await cluster.bound("late", "p", "q")
-            text = await ready(cluster)
+            text = await cluster.shows(lambda status, _: status == 200)
 
             counted = {key: value for key, value in errors(cluster).items() if key.startswith(part)}
             assert times == sum(counted.values()), counted
@@ -124,8 +101,8 @@ async def test_a_page_that_fails_costs_its_request(monkeypatch) -> None:
         cluster.node("n1")
         cluster.pod("p")
         await cluster.bound("p")
-        status, text = await page(cluster, "/debug/cache")
-        again, _ = await page(cluster, "/debug/cache")
+        status, text = await cluster.get("/debug/cache")
+        again, _ = await cluster.get("/debug/cache")
 
         assert (500, 200) == (status, again)
         assert "500 internal server error\n" == text
@@ -136,7 +113,7 @@ async def test_a_check_that_fails_is_a_failed_check(monkeypatch) -> None:
     async with ApiServer() as server, rig_on(server) as cluster:
         await cluster.until(cluster.daemon.idle, "never synced")
         monkeypatch.setattr(cluster.daemon.mirrors, "lag", lambda _: 1 / 0)
-        status, text = await page(cluster, "/readyz")
+        status, text = await cluster.get("/readyz")
 
         assert 500 == status
         assert "[-]informer-sync-pods failed: the check raised ZeroDivisionError" in text
