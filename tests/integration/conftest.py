@@ -17,6 +17,9 @@ from scheduler.cli import main as cli
 from scheduler.metrics import logs
 from simulator.builders.core import Builder
 from tests.integration.clocks import HastyClock
+from tests.support.jsonschema import mistakes
+
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "simulate.schema.json").read_text())
 
 
 @pytest.fixture
@@ -37,11 +40,13 @@ class Simulation:
     monkeypatch: pytest.MonkeyPatch
 
     def __call__(self, *arguments: str, stdin: str = "") -> tuple[int, Any, str]:
-        """Return exit code, JSON and standard error."""
+        """Return exit code, JSON and standard error. The JSON is as its schema says."""
         self.monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin.encode())))
         code = cli.main(["simulate", "-o", "json", "--timeout", "60s", *arguments])
         out = self.capsys.readouterr()
-        return code, json.loads(out.out) if out.out else {}, out.err
+        shown = json.loads(out.out) if out.out else {}
+        assert not shown or list(mistakes(shown, SCHEMA)) == []
+        return code, shown, out.err
 
     def of(self, *objects: str | dict[str, Any] | Builder[Any], flags: Iterable[str] = ()) -> tuple[int, Any, str]:
         """The same for these objects."""
@@ -57,6 +62,21 @@ def simulate(
 ) -> Simulation:
     monkeypatch.chdir(tmp_path)
     return Simulation(capsys, monkeypatch)
+
+
+def workload(
+    kind: str, name: str, replicas: int, *, namespace: str = "default", cpu: str = "1", **spec: Any
+) -> dict[str, Any]:
+    """Return a workload whose pods have these requests and fields."""
+    container = {"name": "c", "image": "i:1", "resources": {"requests": {"cpu": cpu}}}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container], **spec}}
+    selector = {"matchLabels": {"app": name}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"replicas": replicas, "selector": selector, "template": template},
+    }
 
 
 def nodes_of(shown: dict[str, Any]) -> dict[str, str]:

@@ -13,33 +13,12 @@ import pytest
 from scheduler.cli import main as cli
 from simulator.apiserver import ApiServer
 from simulator.builders.core import node, pod
-from tests.integration.conftest import Simulation
+from tests.integration.conftest import Simulation, workload
 from tests.integration.test_transport import kubeconfig
 
 pytestmark = pytest.mark.usefixtures("guest")
 
 Object = dict[str, Any]
-
-
-def deployment(name: str, namespace: str, replicas: int, image: str = "i:1") -> Object:
-    """Return a Deployment whose pods request one CPU each."""
-    container = {
-        "name": "c",
-        "image": image,
-        "env": [{"name": "A", "value": f"secret of {name}"}],
-        "resources": {"requests": {"cpu": "1"}},
-    }
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": labels},
-            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}},
-        },
-    }
 
 
 @pytest.fixture
@@ -49,8 +28,8 @@ async def server() -> AsyncIterator[ApiServer]:
         for obj in (
             node("n").cpu("4").obj(),
             pod("old", "b").cpu("1").bound_to("n").obj(),
-            deployment("web", "a", 2),
-            deployment("other", "b", 1),
+            workload("Deployment", "web", 2, namespace="a"),
+            workload("Deployment", "other", 1, namespace="b"),
             pod("waits", "b").cpu("4").obj(),
         ):
             server.apply(obj)
@@ -90,7 +69,7 @@ async def test_one_namespace(simulate: Simulation, cluster: list[str]) -> None:
 
 async def test_manifests_on_top(simulate: Simulation, cluster: list[str], tmp_path: Path) -> None:
     file = tmp_path / "in.json"
-    more = [deployment("web", "a", 5), node("m").cpu("2").obj()]
+    more = [workload("Deployment", "web", 5, namespace="a"), node("m").cpu("2").obj()]
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": more}))
     code, shown, _ = await asyncio.to_thread(simulate, *cluster, "-n", "a", "-f", str(file))
 
