@@ -65,8 +65,6 @@ class OtherScheduler(Actor):
         self._node_name = node_name
         self._delay_s = delay_s
         self._tries: Counter[str] = Counter()
-        self.prebound = 0
-        self.selected = 0
         super().__init__(server, clock=clock)
 
     def _heard(self, type_: str, resource: str, obj: Object) -> None:
@@ -106,7 +104,6 @@ class OtherScheduler(Actor):
             self._pre_bind(obj, claim, labels)
         elif self._tries[claim.metadata.uid] < _TRIES_MAX:
             self._tries[claim.metadata.uid] += 1
-            self.selected += 1
             obj["metadata"]["annotations"] = annotations_of(obj) | {SELECTED_NODE: self._node_name}
             self._server.update(_CLAIMS, obj)
 
@@ -136,7 +133,6 @@ class OtherScheduler(Actor):
             reference = {field: metadata[field] for field in ("namespace", "name", "uid", "resourceVersion")}
             best["spec"]["claimRef"] = {"kind": "PersistentVolumeClaim", "apiVersion": "v1"} | reference
             best["metadata"]["annotations"] = annotations_of(best) | {BOUND_BY_CONTROLLER: "yes"}
-            self.prebound += 1
             self._server.update(_VOLUMES, best)
 
 

@@ -43,6 +43,28 @@ def is_alive(pid_file: pathlib.Path) -> bool:
     return state != "Z"  # a child of a child is collected by init, some time
 
 
+@pytest.mark.parametrize(
+    ("status", "forced", "expected"),
+    [
+        pytest.param('"token":"token-NUMBER"', False, "token-1", id="without expiry it is kept"),
+        pytest.param('"token":"token-NUMBER"', True, "token-2", id="without expiry until it is refused"),
+        pytest.param('"token":"token-NUMBER","expirationTimestamp":"2100-01-01T00:00:00Z"', False, "token-1", id="valid"),
+        pytest.param('"token":"token-NUMBER","expirationTimestamp":"2100-01-01T00:00:00Z"', True, "token-2", id="valid but refused"),
+        pytest.param('"token":"token-NUMBER","expirationTimestamp":"2000-01-01T00:00:00Z"', False, "token-2", id="expired"),
+    ],
+)  # fmt: skip
+async def test_when_a_plugin_is_run_again(tmp_path, status, forced, expected):
+    said, runs = SAYS.replace("STATUS", status), tmp_path / "runs"
+    numbered = f"echo x >> {runs}; echo '{said}' | sed \"s/NUMBER/$(wc -l < {runs} | tr -d ' ')/\""
+    settings = await load_settings(kubeconfig(tmp_path / "config", user(tmp_path / "plugin", numbered)))
+    assert "Bearer token-1" == settings.authorization
+    assert settings.renew is not None
+
+    await settings.renew(forced)
+
+    assert f"Bearer {expected}" == settings.authorization
+
+
 async def test_requests_go_on_while_the_plugin_hangs(tmp_path):
     """The token is still valid, so no request waits for a new one."""
     pid = tmp_path / "pid"

@@ -6,7 +6,6 @@ import asyncio
 import base64
 import json
 import pathlib
-import ssl
 from typing import Any
 
 import pytest
@@ -14,7 +13,7 @@ import yaml
 
 from scheduler.kube.client_config import SettingsError, load_settings
 from scheduler.kube.transport import SharedSession
-from tests.integration.test_transport import answer, client, kubeconfig, raw, says
+from tests.integration.test_transport import answer, client, kubeconfig, raw, says, server_tls
 from tests.unit.server.authorities import Authority
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*aiohttp.encode_basic_auth:DeprecationWarning")  # the library's
@@ -90,11 +89,6 @@ async def test_an_issuer_of_an_untrusted_authority_gets_no_refresh_token(tmp_pat
 
 async def _token_of_issuer(directory: pathlib.Path, authority: Authority, trust: dict[str, str]) -> str | None:
     """Return the authorization that would be sent to the API server."""
-    issued = authority.issues("localhost")
-    file = directory / "issuer.pem"
-    file.write_bytes(issued.key + issued.certificate)
-    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    tls.load_cert_chain(file)
 
     async def issue(request: bytes, writer: asyncio.StreamWriter) -> None:
         body: dict[str, Any] = {"token_endpoint": f"{issuer}/token"}
@@ -103,7 +97,7 @@ async def _token_of_issuer(directory: pathlib.Path, authority: Authority, trust:
             body = {"id_token": "new", "refresh_token": "newer"}
         writer.write(answer(200, json.dumps(body).encode()))
 
-    async with raw(issue, tls) as server:
+    async with raw(issue, server_tls(directory, authority, "localhost")) as server:
         issuer = server.url.replace("127.0.0.1", "localhost")
         config = {"client-id": "c", "client-secret": "s", "idp-issuer-url": issuer, "refresh-token": "old"} | trust
         user: dict[str, object] = {"auth-provider": {"name": "oidc", "config": config}}

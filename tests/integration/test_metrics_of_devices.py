@@ -15,7 +15,7 @@ from tests.integration.clocks import SkippingClock
 from tests.integration.device_steps import SLOW
 from tests.integration.harness import BINDING_TIMEOUT_S, running_cluster
 from tests.integration.metering import Amount, ClusterStage, Outcome, Row, Steps, rises, shows, when
-from tests.integration.test_device_given_twice import ALLOCATE, CLAIMS, allocate_as_another
+from tests.integration.test_device_faults import ALLOCATE, CLAIMS, allocate_as_another
 
 _ALLOCATIONS: Final = "scheduler_dra_bindingconditions_allocations_total"
 _COLLISIONS: Final = "kubestow_device_collisions_total"

@@ -12,8 +12,8 @@ from tests.integration.clocks import SkippingClock
 from tests.integration.harness import BIND_TIMEOUT_S, running_cluster
 from tests.integration.metering import ANY, ClusterStage, Outcome, Row, Steps, rises, shows, when
 from tests.integration.pod_steps import ZONE
-from tests.integration.volume_helpers import CLAIMS, FAST, VOLUMES, selected
-from tests.integration.volume_steps import Want
+from tests.integration.test_volumes import FAST, selected
+from tests.integration.volume_steps import CLAIMS, VOLUMES, Want
 from tests.support.volumebuilders import a_claim, a_pv
 
 GIB: Final = 2**30

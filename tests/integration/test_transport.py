@@ -357,19 +357,6 @@ def kubeconfig(path, user, server="http://127.0.0.1:1", **rest):
     return str(path)
 
 
-def plugin(path: pathlib.Path, status: str) -> dict[str, object]:
-    """Return an exec plugin that gives token-1, token-2, …"""
-    path.write_text(
-        f"""#!/bin/sh
-echo x >> {path}.runs
-n=$(wc -l < {path}.runs | tr -d ' ')
-echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{{{status}}}}}' | sed "s/NUMBER/$n/"
-"""
-    )
-    path.chmod(0o755)
-    return {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": str(path), "interactiveMode": "Never"}}
-
-
 async def test_a_token_file_is_read_again(tmp_path):
     token = tmp_path / "token"
     token.write_text("first\n")
@@ -386,32 +373,12 @@ async def test_a_token_file_is_read_again(tmp_path):
     assert "Bearer second" == settings.authorization
 
 
-@pytest.mark.parametrize(
-    ("status", "forced", "expected"),
-    [
-        pytest.param('"token":"token-NUMBER"', False, "token-1", id="without expiry it is kept"),
-        pytest.param('"token":"token-NUMBER"', True, "token-2", id="without expiry until it is refused"),
-        pytest.param('"token":"token-NUMBER","expirationTimestamp":"2100-01-01T00:00:00Z"', False, "token-1", id="valid"),
-        pytest.param('"token":"token-NUMBER","expirationTimestamp":"2100-01-01T00:00:00Z"', True, "token-2", id="valid but refused"),
-        pytest.param('"token":"token-NUMBER","expirationTimestamp":"2000-01-01T00:00:00Z"', False, "token-2", id="expired"),
-    ],
-)  # fmt: skip
-async def test_exec_plugins(tmp_path, status, forced, expected):
-    settings = await load_settings(kubeconfig(tmp_path / "config", plugin(tmp_path / "plugin", status)))
-    assert "Bearer token-1" == settings.authorization
-    assert settings.renew is not None
-
-    await settings.renew(forced)
-
-    assert f"Bearer {expected}" == settings.authorization
-
-
 async def test_an_authority_that_is_replaced_is_read_again(tmp_path):
     """The file keeps its name. Otherwise each connection would fail, and no request would be refused."""
     authorities = Authority("old"), Authority("new")
     ca = tmp_path / "ca.crt"
     ca.write_bytes(authorities[0].pem)
-    async with raw(says(answer(200)), _server_tls(tmp_path, authorities[1])) as server:
+    async with raw(says(answer(200)), server_tls(tmp_path, authorities[1])) as server:
         trust = {"certificate-authority": str(ca), "tls-server-name": "api"}
         settings = await load_settings(kubeconfig(tmp_path / "config", {"token": "t"}, server.url, **trust))
         assert settings.renew is not None
@@ -436,7 +403,7 @@ async def test_an_authority_that_is_replaced_is_read_again(tmp_path):
 async def test_a_shared_session_follows_a_replaced_authority(tmp_path):
     authorities = Authority("old"), Authority("new")
     trusts = [ssl.create_default_context(cadata=each.pem.decode()) for each in authorities]
-    async with raw(says(answer(200)), _server_tls(tmp_path, authorities[1])) as server:
+    async with raw(says(answer(200)), server_tls(tmp_path, authorities[1])) as server:
         settings = Settings(server.url, tls=trusts[0], tls_server_name="api")
         async with client(settings) as transport:
             shared_session = SharedSession(settings, transport)
@@ -471,8 +438,8 @@ async def test_half_a_file_is_looked_at_again(tmp_path):
     assert before is not settings.tls
 
 
-def _server_tls(directory: pathlib.Path, authority: Authority) -> ssl.SSLContext:
-    issued = authority.issues("api")
+def server_tls(directory: pathlib.Path, authority: Authority, name: str = "api") -> ssl.SSLContext:
+    issued = authority.issues(name)
     file = directory / "serving.pem"
     file.write_bytes(issued.key + issued.certificate)
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

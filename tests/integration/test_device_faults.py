@@ -1,9 +1,11 @@
-"""Ways in which kube-scheduler allocates one device to two claims, one at a time: here it is allocated once. Seconds are virtual."""
+"""Devices under one kind of fault at a time. Seconds are virtual.
+
+First the ways in which kube-scheduler allocates one device to two claims: here it is allocated once."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import pytest
@@ -17,12 +19,11 @@ from simulator.builders.devices import on_node
 from tests.integration.daemon import until
 from tests.integration.daemon_laws import Object
 from tests.integration.device_laws import results_of
-from tests.integration.device_steps import GPU, MEMORY, PART
+from tests.integration.device_steps import DEVICE_CLAIMS as CLAIMS, GPU, MEMORY, PART, SLOW
 from tests.integration.harness import Harness, running_cluster
 from tests.support.deviceinvariants import capacity_overdrawn, counters_overdrawn
 from tests.support.volumebuilders import HOSTNAME, a_claim as a_volume_claim, a_class, a_pv
 
-CLAIMS: Final = "resourceclaims"
 ALLOCATE: Final[dict[str, Any]] = {"verb": "patch", "resource": CLAIMS, "subresource": "status"}
 _GATE: Final = "example.com/wait"
 _THE_GPU: Final = a_result("r", f"{GPU}/n1/g0")
@@ -207,3 +208,158 @@ async def test_another_client_overcommits_a_shared_device_while_the_write_is_on_
 
 def overdrawn(cluster: Harness) -> list[str]:
     return capacity_overdrawn(cluster.server) + counters_overdrawn(cluster.server)
+
+
+# -- a daemon dies while pods that share a claim wait for its devices: its reservations do not block these pods --------------
+
+
+SHARED_CLAIM = "shared-slow-1"
+
+
+def shared_claim(cluster: Harness) -> Object:
+    return cluster.server.get(CLAIMS, SHARED_CLAIM)
+
+
+def users(cluster: Harness) -> list[str]:
+    return sorted(user["name"] for user in (shared_claim(cluster).get("status") or {}).get("reservedFor") or ())
+
+
+def nodes_of(cluster: Harness, names: Sequence[str]) -> list[str]:
+    return [str(cluster.server.get("pods", name)["spec"].get("nodeName", "")) for name in names]
+
+
+def has_failed(cluster: Harness) -> bool:
+    devices = (shared_claim(cluster).get("status") or {}).get("devices") or ()
+    return any(each["type"] == "failed" for device in devices for each in device.get("conditions") or ())
+
+
+async def waiting(cluster: Harness, names: Sequence[str], *, milli_cpu: int = 100) -> None:
+    """Reserve the claim for these pods while its device is not ready. The last pod requests `milli_cpu`."""
+    cluster.drivers[SLOW].die()
+    for name in names:
+        cluster.add_pod_with(name, milli_cpu if name == names[-1] else 100, devices=("slow-1+",))
+    await until(lambda: users(cluster) == sorted(names), lambda: f"reserved for {users(cluster)}")
+
+
+@pytest.mark.parametrize("names", [("p",), ("p", "q"), ("p", "q", "r")], ids=lambda names: f"{len(names)} pods")
+async def test_the_device_fails_while_no_daemon_runs(names: Sequence[str]) -> None:
+    async with running_cluster(devices=True) as cluster:
+        cluster.add_node("n1", 4000, "a")
+        await waiting(cluster, names)
+        await cluster.kill_daemon()
+        cluster.answer("it is broken", 1)
+        cluster.drivers[SLOW].revive()
+        await until(lambda: has_failed(cluster), lambda: f"no word: {shared_claim(cluster)}")
+        await cluster.start_daemon()
+
+        await until(lambda: all(nodes_of(cluster, names)), lambda: f"{names} are on {nodes_of(cluster, names)}")
+
+        await cluster.settle()
+        assert (users(cluster), cluster.broken_laws()) == (sorted(names), [])
+
+
+async def test_the_node_of_the_device_is_gone_when_the_next_daemon_comes() -> None:
+    async with running_cluster(devices=True) as cluster:
+        cluster.add_node("n1", 4000, "a")
+        await waiting(cluster, ("p", "q"))
+        await cluster.kill_daemon()
+        cluster.add_node("n2", 4000, "a")
+        cluster.server.delete("nodes", "n1")
+        cluster.drivers[SLOW].revive()
+        await cluster.start_daemon()
+
+        await until(lambda: nodes_of(cluster, ("p", "q")) == ["n2", "n2"], lambda: f"{nodes_of(cluster, ('p', 'q'))}")
+
+        await cluster.settle()
+        assert (users(cluster), len(results_of(shared_claim(cluster))), cluster.broken_laws()) == (["p", "q"], 1, [])
+
+
+async def test_one_of_them_cannot_run_for_another_reason() -> None:
+    async with running_cluster(devices=True) as cluster:
+        cluster.add_node("n1", 4000, "a")
+        await waiting(cluster, ("p", "q"), milli_cpu=2000)
+        await cluster.kill_daemon()
+        cluster.server.patch("nodes", "n1", {"status": {"allocatable": {"cpu": "1000m"}}}, subresource="status")
+        cluster.answer("it is broken", 1)
+        cluster.drivers[SLOW].revive()
+        await until(lambda: has_failed(cluster), lambda: f"no word: {shared_claim(cluster)}")
+        await cluster.start_daemon()
+
+        await until(lambda: bool(nodes_of(cluster, ("p",))[0]), lambda: f"{users(cluster)}")
+
+        await cluster.settle()
+        assert (users(cluster), nodes_of(cluster, ("q",)), cluster.broken_laws()) == (["p"], [""], [])
+
+
+async def test_a_daemon_that_stops_leaves_nothing_reserved() -> None:
+    async with running_cluster(devices=True) as cluster:
+        cluster.add_node("n1", 4000, "a")
+        await waiting(cluster, ("p",))
+        slow = cluster.server.faults.add(Fault(resource=CLAIMS, delay_s=1.0, times=None))
+        await cluster.stop_daemon()
+
+        assert slow.hits
+        assert users(cluster) == []
+
+
+# -- the claim controller, whose cache lags, names a second claim for a pod, while the first gets its devices -----------------
+
+
+def name_another(cluster: Harness, pod_name: str, class_name: str) -> None:
+    """Create a claim and then name it in the pod's status, as the controller does."""
+    uid = cluster.server.get("pods", pod_name)["metadata"]["uid"]
+    cluster.server.create(CLAIMS, a_claim("second").owned_by(pod_name, uid).request("r", class_name).obj())
+    status = {"status": {"resourceClaimStatuses": [{"name": "e0", "resourceClaimName": "second"}]}}
+    cluster.server.patch("pods", pod_name, status, subresource="status")
+
+
+def users_of_each(cluster: Harness) -> dict[str, list[str]]:
+    return {
+        obj["metadata"]["name"]: [user["name"] for user in obj["status"].get("reservedFor") or ()]
+        for obj in cluster.server.objects(CLAIMS)
+        if results_of(obj)
+    }
+
+
+async def runs_with_the_second(cluster: Harness) -> None:
+    await until(lambda: bool(node_of(cluster, "p")), lambda: f"{users_of_each(cluster)}")
+    assert users_of_each(cluster).get("second") == ["p"]
+    await cluster.settle()
+    assert (users_of_each(cluster), cluster.broken_laws()) == ({"second": ["p"]}, [])
+
+
+@pytest.mark.parametrize("gpus", [1, 2])
+async def test_it_is_named_while_the_first_is_allocated(gpus: int) -> None:
+    async with running_cluster(devices=True) as cluster:
+        cluster.add_node("n1", 4000, "a")
+        cluster.publish("n1", gpus)
+        slow = cluster.server.faults.add(Fault(**ALLOCATE, delay_s=30))
+        cluster.add_pod_with("p", 100, devices=("gpu-1",))
+        await until(lambda: slow.hits > 0, lambda: "not under way")
+        name_another(cluster, "p", "gpu")
+
+        await runs_with_the_second(cluster)
+
+
+async def test_it_is_named_while_the_devices_of_the_first_get_ready() -> None:
+    async with running_cluster(devices=True) as cluster:
+        cluster.add_node("n1", 4000, "a")
+        cluster.drivers[SLOW].die()
+        cluster.add_pod_with("p", 100, devices=("slow-1",))
+        await until(lambda: ["p"] in users_of_each(cluster).values(), lambda: f"{users_of_each(cluster)}")
+        await cluster.seconds(3)
+        name_another(cluster, "p", "slow")
+        cluster.drivers[SLOW].revive()
+
+        await runs_with_the_second(cluster)
+
+
+async def test_the_daemon_does_not_hear_of_it_in_time() -> None:
+    async with running_cluster(devices=True) as cluster:
+        cluster.add_node("n1", 4000, "a")
+        cluster.add_pod_with("p", 100, devices=("gpu-1",))
+        await until(lambda: bool(node_of(cluster, "p")), lambda: f"{users_of_each(cluster)}")
+        name_another(cluster, "p", "gpu")
+        await cluster.settle()
+
+        assert [["p"]] == list(users_of_each(cluster).values())
