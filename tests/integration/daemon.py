@@ -105,10 +105,9 @@ async def until(
 
 def options(url: str, **more: Any) -> RunOptions:
     """Return options without a rate limit, with any free port and a short drain. The others are of RunOptions or its configuration."""
-    run: dict[str, Any] = {"port": 0, "drain_timeout_s": 5}
+    run: dict[str, Any] = {"master": url, "port": 0, "drain_timeout_s": 5}
     run |= {each.name: more.pop(each.name) for each in dataclasses.fields(RunOptions) if each.name in more}
-    config = Configuration(client_connection=ClientConnection(qps=-1), **more)
-    return RunOptions(config=config, master=url, **run)
+    return RunOptions(config=Configuration(**{"client_connection": ClientConnection(qps=-1)} | more), **run)
 
 
 @contextlib.asynccontextmanager

@@ -146,6 +146,11 @@ class Harness(DeviceSteps):
         names = self._picked("pods", n, lambda o: o["metadata"]["uid"] in where and is_waiting(o))
         return [(name, where[self.server.get("pods", name)["metadata"]["uid"]]) for name in names]
 
+    def node_of(self, name: str) -> str:
+        """Return the node of a pod; "" if it has none, or if there is no such pod."""
+        found = (obj for obj in self.server.objects("pods") if obj["metadata"]["name"] == name)
+        return next((str(obj["spec"].get("nodeName", "")) for obj in found), "")
+
     # -- faults ----------------------------------------------------------------------------------------------------------
 
     def fault(self, where: Object, harm: Object, times: int | None) -> None:

@@ -16,12 +16,12 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterat
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from scheduler.config.types import ClientConnection, Configuration, RunOptions
+from scheduler.config.types import ClientConnection
 from scheduler.core.clock import Clock
 from scheduler.daemon.app import Daemon
 from simulator.apiserver import LIKE_1_36, ApiServer
 from tests.integration.clocks import SkippingClock
-from tests.integration.daemon import Rig
+from tests.integration.daemon import Rig, rig_on
 from tests.integration.harness import Harness
 
 Samples: TypeAlias = dict[str, dict[frozenset[tuple[str, str]], float]]
@@ -147,9 +147,11 @@ class Outcome:
         return row.problems(self._steps.seen)
 
 
-async def reached(clock: Clock, holds: Callable[[], object], what: Callable[[], str]) -> None:
-    """Wait for a condition, within ten minutes of virtual time."""
-    deadline = clock.now() + _DEADLINE_S
+async def reached(
+    clock: Clock, holds: Callable[[], object], what: Callable[[], str], within_s: float = _DEADLINE_S
+) -> None:
+    """Wait for a condition, within ten minutes of virtual time or as long as is said."""
+    deadline = clock.now() + within_s
     while not holds():
         assert clock.now() < deadline, what()
         await clock.sleep(0.1)
@@ -167,9 +169,7 @@ class ClusterStage:
         await self.cluster.clock.sleep(count)
 
     async def bound(self, name: str) -> None:
-        await self.until(
-            lambda: self.cluster.server.get("pods", name)["spec"].get("nodeName"), f"{name} was never bound"
-        )
+        await self.until(lambda: self.cluster.node_of(name), f"{name} was never bound")
         await self.seconds(1)
 
 
@@ -209,21 +209,12 @@ async def staged(
 ) -> AsyncIterator[Stage]:
     """Run a daemon on a new server. `before` is applied to the server before the daemon starts."""
     clock = SkippingClock()
-    made = Configuration(client_connection=ClientConnection(qps=qps, burst=max(1, int(qps))), **config)
+    more = {"client_connection": ClientConnection(qps=qps, burst=max(1, int(qps))), "port": None, **config}
     async with ApiServer(clock=clock, rng=random.Random(1), served=served, bookmark_interval_s=5) as server:
         for prepare in before:
             prepare(server)
-        daemon = Daemon(
-            RunOptions(
-                config=made, master=server.url, drain_timeout_s=5, max_in_unschedulable_s=max_in_unschedulable_s
-            ),
-            clock=clock,
-        )
-        try:
-            await daemon.start()
-            daemon.decisions.chance.seed(1)
-            stage = Stage(server, daemon)
-            stage.clock, stage.steps = clock, Steps(lambda: daemon)
+        async with rig_on(server, clock=clock, max_in_unschedulable_s=max_in_unschedulable_s, **more) as cluster:
+            cluster.daemon.decisions.chance.seed(1)
+            stage = Stage(server, cluster.daemon)
+            stage.clock, stage.steps = clock, Steps(lambda: cluster.daemon)
             yield stage
-        finally:
-            await daemon.stop()

@@ -12,10 +12,12 @@ from typing import Any
 import aiohttp
 import pytest
 
+from scheduler.config.types import LeaderElection
 from scheduler.daemon import app
 from simulator.apiserver import ApiServer, Fault
+from simulator.controllers.kubelet import Kubelet
 from tests.integration.clocks import HastyClock
-from tests.integration.daemon import DEADLINE_S, Rig, rig, until
+from tests.integration.daemon import DEADLINE_S, Rig, rig, rig_on, until
 
 
 async def test_a_pod_that_does_not_fit_says_why_and_is_woken_by_a_node() -> None:
@@ -111,6 +113,61 @@ async def test_signals(second: bool) -> None:
 
         assert code == (130 if second else 0)
         assert bool(cluster.pods()["p"]) is not second
+
+
+# -- a daemon that is stopped finishes what it has begun (docs/spec/core.md §7.3) -------------------------------------------
+
+
+def preempted(cluster: Rig) -> list[str]:
+    return sorted(event["regarding"]["name"] for event in cluster.events("Preempted"))
+
+
+async def preempting(cluster: Rig) -> None:
+    """Create a pod that needs the CPUs of two pods; return once an eviction is on the wire."""
+    deleting = cluster.server.faults.add(Fault(verb="delete", resource="pods", delay_s=0.2, times=None))
+    cluster.node("n1", cpu="2")
+    cluster.server.create("PriorityClass", {"metadata": {"name": "high"}, "value": 7})
+    for name in ("a", "b"):
+        cluster.pod(name, cpu="1", nodeName="n1")
+    cluster.pod("high", cpu="2", priorityClassName="high")
+    await until(lambda: bool(deleting.hits), lambda: "no pod was evicted")
+
+
+async def test_evictions_end_within_the_drain_time_and_before_the_lease() -> None:
+    elected = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
+    async with ApiServer() as server, Kubelet(server):
+        async with rig_on(server, leader_election=elected) as cluster:
+            await preempting(cluster)
+            await cluster.daemon.stop(60)
+
+        assert [pod["metadata"]["name"] for pod in server.list("pods")] == ["high"]
+        high = server.get("pods", "high")
+        assert (high["spec"].get("nodeName"), high["status"]["nominatedNodeName"]) == (None, "n1")
+        assert preempted(cluster) == ["a", "b"]
+        (lease,) = server.list("leases")
+        assert lease["spec"]["holderIdentity"] == ""
+        order = [(logged.request.verb, logged.request.resource) for logged in server.log]
+        assert [each for each in order if each in {("delete", "pods"), ("patch", "leases")}][-1] == ("patch", "leases")
+
+
+async def test_without_drain_time_the_second_victim_lives() -> None:
+    async with ApiServer() as server:
+        async with rig_on(server) as cluster:
+            await preempting(cluster)
+            await cluster.daemon.stop(0)
+
+        leaving = [pod["metadata"]["name"] for pod in server.list("pods") if "deletionTimestamp" in pod["metadata"]]
+        assert len(leaving) == 1
+        assert preempted(cluster) == leaving
+
+
+async def test_the_garbage_collector_is_tuned_and_reset() -> None:
+    """The first lists create more objects than any later change."""
+    before = gc.get_threshold()
+    async with rig():
+        assert gc.get_threshold()[0] > before[0]
+
+    assert (gc.get_threshold(), gc.get_freeze_count()) == (before, 0)
 
 
 # -- looking at the server ---------------------------------------------------------------------------------------------

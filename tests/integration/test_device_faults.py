@@ -46,10 +46,6 @@ async def stage() -> AsyncIterator[Harness]:
         yield made
 
 
-def node_of(cluster: Harness, name: str) -> str:
-    return str(cluster.server.get("pods", name)["spec"].get("nodeName", ""))
-
-
 def holders(cluster: Harness) -> list[str]:
     claims = (obj["metadata"] for obj in cluster.server.objects(CLAIMS) if results_of(obj))
     return sorted(each.get("ownerReferences", (each,))[0]["name"] for each in claims)
@@ -69,13 +65,13 @@ def _is_refused(cluster: Harness, name: str) -> bool:
 async def ends_well(cluster: Harness) -> None:
     """Check that `p` alone has the GPU, and that `q` gets it after `p` is deleted."""
     await cluster.seconds(10)
-    assert (holders(cluster), node_of(cluster, "q")) == (["p"], "")
+    assert (holders(cluster), cluster.node_of("q")) == (["p"], "")
     cluster.release_watches()
-    await until(lambda: node_of(cluster, "p") == "n1", lambda: "p was never bound")
+    await until(lambda: cluster.node_of("p") == "n1", lambda: "p was never bound")
     await cluster.settle()
-    assert (holders(cluster), node_of(cluster, "q"), cluster.broken_laws()) == (["p"], "", [])
+    assert (holders(cluster), cluster.node_of("q"), cluster.broken_laws()) == (["p"], "", [])
     cluster.delete("p", at_once=True)
-    await until(lambda: node_of(cluster, "q") == "n1", lambda: "q was never bound")
+    await until(lambda: cluster.node_of("q") == "n1", lambda: "q was never bound")
     await cluster.settle()
     assert (holders(cluster), cluster.broken_laws()) == (["q"], [])
 
@@ -140,11 +136,11 @@ async def test_the_daemon_dies_before_it_sees_that_another_claim_was_first() -> 
         await cluster.start_daemon()
 
         await until(
-            lambda: holders(cluster) == ["theirs"], lambda: f"{holders(cluster)}, p is on {node_of(cluster, 'p')}"
+            lambda: holders(cluster) == ["theirs"], lambda: f"{holders(cluster)}, p is on {cluster.node_of('p')}"
         )
         await cluster.settle()
 
-        assert (node_of(cluster, "p"), cluster.broken_laws()) == ("", [])
+        assert (cluster.node_of("p"), cluster.broken_laws()) == ("", [])
 
 
 async def test_the_last_write_of_a_daemon_comes_when_the_next_one_has_given_the_device_away() -> None:
@@ -160,14 +156,14 @@ async def test_the_last_write_of_a_daemon_comes_when_the_next_one_has_given_the_
         cluster.server.faults.add(refused)  # whichever of the two is tried first
         cluster.server.patch("pods", "q", {"spec": {"schedulingGates": None}})
         await cluster.start_daemon()
-        await until(lambda: node_of(cluster, "q") == "n1", lambda: "q was never bound")
+        await until(lambda: cluster.node_of("q") == "n1", lambda: "q was never bound")
         cluster.server.faults.rules.remove(refused)
 
         allocate_as_another(cluster, claim["metadata"]["name"], {"resource": "pods", "name": "p", "uid": pod_uid})
 
-        await until(lambda: holders(cluster) == ["q"], lambda: f"{holders(cluster)}, p is on {node_of(cluster, 'p')}")
+        await until(lambda: holders(cluster) == ["q"], lambda: f"{holders(cluster)}, p is on {cluster.node_of('p')}")
         await cluster.settle()
-        assert (node_of(cluster, "p"), cluster.broken_laws()) == ("", [])
+        assert (cluster.node_of("p"), cluster.broken_laws()) == ("", [])
 
 
 @pytest.mark.parametrize(
@@ -193,15 +189,15 @@ async def test_another_client_overcommits_a_shared_device_while_the_write_is_on_
         cluster.release_watches()
 
         await until(
-            lambda: holders(cluster) == ["theirs"], lambda: f"{holders(cluster)}, p is on {node_of(cluster, 'p')}"
+            lambda: holders(cluster) == ["theirs"], lambda: f"{holders(cluster)}, p is on {cluster.node_of('p')}"
         )
         await cluster.settle()
 
-        assert (overdrawn(cluster), node_of(cluster, "p")) == ([], "")
+        assert (overdrawn(cluster), cluster.node_of("p")) == ([], "")
         cluster.server.patch(
             CLAIMS, "theirs", {"status": {"allocation": None, "reservedFor": None}}, subresource="status"
         )
-        await until(lambda: node_of(cluster, "p") == "n1", lambda: "p was never bound")
+        await until(lambda: cluster.node_of("p") == "n1", lambda: "p was never bound")
         await cluster.settle()
         assert (holders(cluster), overdrawn(cluster)) == (["p"], [])
 
@@ -225,7 +221,7 @@ def users(cluster: Harness) -> list[str]:
 
 
 def nodes_of(cluster: Harness, names: Sequence[str]) -> list[str]:
-    return [str(cluster.server.get("pods", name)["spec"].get("nodeName", "")) for name in names]
+    return [cluster.node_of(name) for name in names]
 
 
 def has_failed(cluster: Harness) -> bool:
@@ -322,7 +318,7 @@ def users_of_each(cluster: Harness) -> dict[str, list[str]]:
 
 
 async def runs_with_the_second(cluster: Harness) -> None:
-    await until(lambda: bool(node_of(cluster, "p")), lambda: f"{users_of_each(cluster)}")
+    await until(lambda: bool(cluster.node_of("p")), lambda: f"{users_of_each(cluster)}")
     assert users_of_each(cluster).get("second") == ["p"]
     await cluster.settle()
     assert (users_of_each(cluster), cluster.broken_laws()) == ({"second": ["p"]}, [])
@@ -358,7 +354,7 @@ async def test_the_daemon_does_not_hear_of_it_in_time() -> None:
     async with running_cluster(devices=True) as cluster:
         cluster.add_node("n1", 4000, "a")
         cluster.add_pod_with("p", 100, devices=("gpu-1",))
-        await until(lambda: bool(node_of(cluster, "p")), lambda: f"{users_of_each(cluster)}")
+        await until(lambda: bool(cluster.node_of("p")), lambda: f"{users_of_each(cluster)}")
         name_another(cluster, "p", "gpu")
         await cluster.settle()
 

@@ -11,6 +11,7 @@ import structlog
 from simulator.apiserver import Fault
 from tests.integration.clocks import SkippingClock
 from tests.integration.harness import Harness, running_cluster
+from tests.integration.metering import reached
 from tests.integration.placement_laws import cache_differences
 
 SPARED_S: Final = 600.0
@@ -31,10 +32,7 @@ def filled(cluster: Harness, *pods: str) -> None:
 
 
 async def until(cluster: Harness, holds: Callable[[], object], within_s: float) -> None:
-    end = cluster.clock.now() + within_s
-    while not holds():
-        assert cluster.clock.now() < end, cluster.server.list("pods")
-        await cluster.clock.sleep(0.1)
+    await reached(cluster.clock, holds, lambda: str(cluster.server.list("pods")), within_s)
 
 
 def unbound(cluster: Harness) -> list[str]:

@@ -135,23 +135,6 @@ async def test_trouble_every_second(happens: Callable[[Harness], Awaitable[None]
         await exactly_filled(cluster)
 
 
-async def test_bookmarks_alone_keep_a_watch_young() -> None:
-    """Other kinds change and history is compacted past the watch of nodes, which needs no new list."""
-    async with running_cluster() as cluster:
-        with_nodes(cluster)
-        filled(cluster)
-        await exactly_filled(cluster)
-        assert cluster.daemon is not None
-        nodes = cluster.daemon.mirrors.reflectors["Node"]
-        cluster.storm("pods", 3)
-        await until(lambda: nodes._version == cluster.server.resource_version, lambda: f"no bookmark: {nodes._version}")
-        cluster.compact()
-        cluster.add_node("late", 1000, "b")
-        await until(lambda: nodes.store.get("late") is not None, lambda: "the node was never seen")
-
-        assert nodes.stats.relists == {"start": 1}
-
-
 async def test_a_pod_that_another_scheduler_binds_first() -> None:
     async with running_cluster() as cluster:
         with_nodes(cluster)

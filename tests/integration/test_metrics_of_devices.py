@@ -12,10 +12,10 @@ from simulator.builders.claims import a_claim
 from simulator.builders.core import pod
 from simulator.builders.devices import a_device_class
 from tests.integration.clocks import SkippingClock
-from tests.integration.device_steps import SLOW
+from tests.integration.device_steps import DEVICE_CLAIMS as CLAIMS, SLOW
 from tests.integration.harness import BINDING_TIMEOUT_S, running_cluster
 from tests.integration.metering import Amount, ClusterStage, Outcome, Row, Steps, rises, shows, when
-from tests.integration.test_device_faults import ALLOCATE, CLAIMS, allocate_as_another
+from tests.integration.test_device_faults import ALLOCATE, allocate_as_another
 
 _ALLOCATIONS: Final = "scheduler_dra_bindingconditions_allocations_total"
 _COLLISIONS: Final = "kubestow_device_collisions_total"

@@ -28,13 +28,6 @@ def prepare(cluster: Harness) -> None:
     cluster.add_node(SHARED, 4000, "b")
 
 
-def node_of(cluster: Harness) -> str:
-    found = [
-        obj["spec"].get("nodeName", "") for obj in cluster.server.objects("pods") if obj["metadata"]["name"] == POD
-    ]
-    return found[0] if found else ""
-
-
 def places(cluster: Harness) -> dict[str, str]:
     """Return pods that the leader has assumed and that are not bound → their nodes."""
     return dict(pair for n in range(2) for pair in cluster.assumed(n))
@@ -65,7 +58,7 @@ async def test_what_is_undone_once_is_done_in_the_end(harm: Harm) -> None:
         prepare(cluster)
         harm(cluster)
         cluster.add_mixed(1, 100, FAST, SLOW, Rules())
-        await until(lambda: bool(node_of(cluster)), lambda: f"never bound: {cluster.refusals}")
+        await until(lambda: bool(cluster.node_of(POD)), lambda: f"never bound: {cluster.refusals}")
         await cluster.settle()
 
         assert cluster.reservations.undone >= 2
@@ -89,7 +82,7 @@ async def test_what_is_held_for_a_pod_that_is_taken_away(is_there: bool, is_sent
             cluster.delete_assumed(0, is_replaced=False)
         await cluster.settle()
 
-        assert node_of(cluster) == (SHARED if is_there else "")
+        assert cluster.node_of(POD) == (SHARED if is_there else "")
         assert cluster.reservations.undone >= 2
         assert cluster.broken_laws() == []
         assert is_there or allocated(cluster) == []

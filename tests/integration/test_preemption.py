@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -121,7 +122,7 @@ async def test_a_daemon_that_comes_back_finishes_what_the_first_has_begun(fault:
                     first.pod(f"{name}-{i}", cpu="1", nodeName=name)
             kubelet.step()
             faults = [
-                server.faults.add(Fault(**{**vars_of(fault), "name": f"{name}-{i}"}))
+                server.faults.add(dataclasses.replace(fault, name=f"{name}-{i}"))
                 for name in ("n1", "n2")
                 for i in range(begun, 2)
             ]
@@ -139,7 +140,3 @@ async def test_a_daemon_that_comes_back_finishes_what_the_first_has_begun(fault:
         assert second.pods()["p"] in ({where} if begun else {"n1", "n2"})
         assert victims(witness) == [f"{second.pods()['p']}-0", f"{second.pods()['p']}-1"]
         witness.close()
-
-
-def vars_of(fault: Fault) -> dict[str, Any]:
-    return {name: getattr(fault, name) for name in Fault.__dataclass_fields__}

@@ -1,14 +1,18 @@
-"""Rows of docs/spec/core.md §9 that need answers of a server: conflicts over one pod, texts, a restart.
+"""Rows of docs/spec/core.md §9 that need answers of a server: conflicts over one pod, a node that is full, texts, a restart.
 
 The other rows are in tests/unit/; ids begin with the row's number."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from simulator.apiserver import ApiServer
+from scheduler.config.args import KubestowArgs
+from scheduler.config.types import OUR_NAME, KubeSchedulerProfile
+from simulator.apiserver import ApiServer, Fault
+from simulator.controllers.kubelet import Kubelet
 from tests.integration.daemon import Rig, rig
 from tests.integration.daemon_laws import leftovers
 from tests.integration.placement_laws import cache_differences
@@ -77,6 +81,45 @@ async def test_a_binding_that_comes_too_late(change: Callable[[ApiServer], None]
 
         sent = sum(count for what, count in cluster.server.requests().items() if what.startswith(POST))
         assert (sent, cluster.pods()["p"]) == (posts, where)
+
+
+# -- a node that another scheduler has filled (docs/spec/core.md §2.6) ----------------------------------------------------
+
+
+def counted(cluster: Rig) -> float:
+    """Return the number of our pods that kubelets refused for lack of cpu."""
+    return cluster.metric("kubestow_admission_rejections_total").get(("kubestow", "OutOfcpu"), 0.0)
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        pytest.param({}, "n2", id="93 its successor goes elsewhere"),
+        pytest.param(
+            {"profiles": (KubeSchedulerProfile(OUR_NAME, args={"Kubestow": KubestowArgs(parity=True)}),)},
+            "n1",
+            id="parity: where kube-scheduler would put it",
+        ),
+    ],
+)
+async def test_a_pod_that_its_kubelet_refuses(more: dict[str, Any], expected: str) -> None:
+    server = ApiServer()
+    on_the_wire = server.faults.add(Fault(verb="create", subresource="binding", name="ours", delay_s=0.5))
+    async with rig(server, **more) as cluster, Kubelet(server):
+        cluster.node("n1", cpu="4")
+        cluster.node("n2", cpu="500m")
+        cluster.pod("ours", cpu="3")
+        await cluster.until(lambda: on_the_wire.hits > 0, "no binding was tried")
+        cluster.pod("theirs", cpu="2", schedulerName="default-scheduler")
+        server.bind("theirs", "n1")
+
+        await cluster.until(lambda: counted(cluster) == 1, "the refusal was not counted")
+        assert server.get("pods", "ours")["status"]["reason"] == "OutOfcpu"
+        cluster.pod("successor", cpu="400m")
+        await cluster.bound("successor")
+
+        assert cluster.pods()["successor"] == expected
+        assert counted(cluster) == 1
 
 
 # -- texts -------------------------------------------------------------------------------------------------------------

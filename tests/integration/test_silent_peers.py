@@ -6,17 +6,17 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from scheduler.config.types import LeaderElection
-from scheduler.daemon.app import Daemon
 from scheduler.kube import transport as sockets
 from scheduler.kube.client_config import Settings
 from scheduler.kube.transport import HttpTransport, SharedSession
 from simulator.apiserver import ApiServer
 from tests.integration.clocks import HastyClock
-from tests.integration.daemon import Rig, options, until
+from tests.integration.daemon import rig_on, until
 from tests.integration.test_transport import answer, raw, says
 
 
@@ -91,22 +91,20 @@ async def balanced(server: ApiServer) -> AsyncIterator[Balancer]:
 async def test_a_leader_keeps_its_lease_when_its_api_server_is_silently_replaced(pods: int) -> None:
     clock = HastyClock()
     async with ApiServer(clock=clock) as server, balanced(server) as balancer:
-        elected = options(balancer.url, leader_election=LeaderElection(leader_elect=True))
-        daemon = Daemon(elected, clock=clock)
-        await daemon.start()
-        cluster = Rig(server, daemon)
-        cluster.node("n1", cpu="64", pods="500")
-        for i in range(pods):
-            cluster.pod(f"p{i}")
-        await cluster.bound(*(f"p{i}" for i in range(pods)))
+        elected: dict[str, Any] = {"master": balancer.url, "leader_election": LeaderElection(leader_elect=True)}
+        async with rig_on(server, clock=clock, **elected) as cluster:
+            cluster.node("n1", cpu="64", pods="500")
+            for i in range(pods):
+                cluster.pod(f"p{i}")
+            await cluster.bound(*(f"p{i}" for i in range(pods)))
 
-        balancer.silence()
-        died_at = clock.now()
-        await until(lambda: clock.now() > died_at + 60, lambda: "time stands", clock=clock, lasts_s=60)
+            balancer.silence()
+            died_at = clock.now()
+            await until(lambda: clock.now() > died_at + 60, lambda: "time stands", clock=clock, lasts_s=60)
 
-        assert daemon.failure is None
-        assert daemon.leadership.may_write()
-        await daemon.stop(0)
+            assert cluster.daemon.failure is None
+            assert cluster.leads()
+            await cluster.daemon.stop(0)
 
 
 @pytest.fixture

@@ -118,14 +118,3 @@ async def test_a_check_that_fails_is_a_failed_check(monkeypatch) -> None:
         assert 500 == status
         assert "[-]informer-sync-pods failed: the check raised ZeroDivisionError" in text
         assert "[+]shutdown ok" in text
-
-
-async def test_a_part_that_cannot_run_ends_the_daemon(monkeypatch) -> None:
-    monkeypatch.setattr("scheduler.daemon.supervision._LONGEST_PAUSE_S", 0.01)
-    monkeypatch.setattr("scheduler.daemon.supervision._FIRST_PAUSE_S", 0.01)
-    Mistake(10**6, lambda of: of.spec.name == "Pod").around(monkeypatch, reflector.Reflector, "_follow")
-    async with ApiServer() as server, rig_on(server) as cluster:
-        with pytest.raises(RuntimeError, match="_follow has a mistake"):
-            await cluster.daemon.wait()
-
-        assert {"informer-pods": 10} == errors(cluster)

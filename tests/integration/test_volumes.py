@@ -34,10 +34,6 @@ def with_local_volumes(cluster: Harness) -> None:
             cluster.add_volume("local", size, name)
 
 
-def node_of(cluster: Harness, name: str) -> str:
-    return str(cluster.server.get("pods", name)["spec"].get("nodeName", ""))
-
-
 def claim(cluster: Harness, name: str) -> Object:
     return cluster.server.get(CLAIMS, name)
 
@@ -53,7 +49,7 @@ def answers(cluster: Harness, what: str) -> dict[str, int]:
 
 
 async def bound(cluster: Harness, *names: str) -> None:
-    await until(lambda: all(node_of(cluster, name) for name in names), lambda: f"never bound: {cluster.refusals}")
+    await until(lambda: all(cluster.node_of(name) for name in names), lambda: f"never bound: {cluster.refusals}")
 
 
 async def refused(cluster: Harness, name: str, words: str) -> None:
@@ -88,17 +84,6 @@ def second_volume(cluster: Harness, **harm: Any) -> list[Fault]:
     return [cluster.server.faults.add(each) for each in faults]
 
 
-async def waiting_for_its_volume(cluster: Harness, *more: str) -> str:
-    """Create a pod whose volume is not provisioned; return the node that was selected."""
-    for name in ("n1", *more):
-        cluster.add_node(name, 4000, "a")
-    await published(cluster)
-    cluster.kill_provisioner(in_a_call=False)
-    cluster.add_pod_with("p", 100, (FAST,))
-    await is_selected(cluster, "p-0")
-    return selected(cluster, "p-0")
-
-
 # -- writes that fail ---------------------------------------------------------------------------------------------------
 
 
@@ -123,7 +108,7 @@ async def test_a_label_in_between_as_kube_scheduler_takes_it() -> None:
         told = 'running PreBind plugin "VolumeBinding": Operation cannot be fulfilled on '
         (why,) = [why for _, why in cluster.refusals]
         assert why.startswith(f'{told}persistentvolumes "{name}"'), why
-        assert node_of(cluster, "p") == node_name
+        assert cluster.node_of("p") == node_name
         await well(cluster)
 
 
@@ -159,24 +144,19 @@ async def test_the_second_of_three_volumes_is_hard_to_write(harm: Object) -> Non
 # -- capacity --------------------------------------------------------------------------------------------------------------
 
 
-async def burst(cluster: Harness) -> None:
-    """Create four pods with two volumes each, which fill both racks; all prefer `n1`. Capacity is not published again."""
-    cluster.add_node("n1", 64_000, "a")
-    cluster.add_node("n2", 400, "a")
-    for n in range(12):
-        cluster.raise_limit(n)
-    await published(cluster)
-    cluster.add_set("b", 4, (FAST, FAST))
-
-
 async def test_a_burst_on_old_capacity_fails_nowhere() -> None:
-    """B-1: capacity in flight is subtracted, so two pods go to each node."""
+    """B-1: capacity in flight is subtracted, so two pods go to each node, though all prefer `n1`."""
     async with running_cluster(volumes=True, publishes_every_s=100_000) as cluster:
-        await burst(cluster)
+        cluster.add_node("n1", 64_000, "a")
+        cluster.add_node("n2", 400, "a")
+        for n in range(12):
+            cluster.raise_limit(n)
+        await published(cluster)
+        cluster.add_set("b", 4, (FAST, FAST))
         await bound(cluster, *(f"b{i}" for i in range(4)))
 
         assert (cluster.provisioner.provisioned, cluster.provisioner.failures) == (8, 0)
-        assert sorted(node_of(cluster, f"b{i}") for i in range(4)) == ["n1", "n1", "n2", "n2"]
+        assert sorted(cluster.node_of(f"b{i}") for i in range(4)) == ["n1", "n1", "n2", "n2"]
 
 
 # -- several pods ------------------------------------------------------------------------------------------------
@@ -191,7 +171,7 @@ async def test_a_pod_that_waits_for_its_volume_gives_way() -> None:
         await is_selected(cluster, "low-0")
         cluster.add_pod("high", 600, class_name="high")
         await bound(cluster, "high")
-        assert (node_of(cluster, "low"), selected(cluster, "low-0"), cluster.witness.preempted) == ("", "n1", {})
+        assert (cluster.node_of("low"), selected(cluster, "low-0"), cluster.witness.preempted) == ("", "n1", {})
         cluster.revive_provisioner()
         cluster.delete("high", at_once=True)
         await bound(cluster, "low")
@@ -227,12 +207,12 @@ async def test_the_daemon_ends_with_one_of_three_volumes_written(is_killed: bool
             await cluster.kill_daemon()
         else:
             await cluster.stop_daemon()
-            assert node_of(cluster, "p") == chosen
+            assert cluster.node_of("p") == chosen
         cluster.end_faults()
         await cluster.start_daemon()
         await bound(cluster, "p")
 
-        assert node_of(cluster, "p") == chosen
+        assert cluster.node_of("p") == chosen
         await well(cluster)
         assert sum(bool(v["spec"].get("claimRef")) for v in cluster.server.objects(VOLUMES)) == 3
 
@@ -279,7 +259,7 @@ async def test_nothing_is_written_for_a_pod_that_is(is_bound: bool) -> None:
         await well(cluster)
 
         assert (selected(cluster, "p-0"), cluster.provisioner.provisioned) == ("", 0)
-        assert not is_bound or node_of(cluster, "p") == SHARED
+        assert not is_bound or cluster.node_of("p") == SHARED
 
 
 async def test_the_first_of_two_pods_that_share_a_claim_is_deleted() -> None:
@@ -333,27 +313,31 @@ async def test_leadership_that_is_lost_with_one_of_three_volumes_written() -> No
             await cluster.daemon.wait()
         await cluster.stop_daemon()
         assert sum(answers(cluster, "patch persistentvolumes").values()) <= 2
-        assert node_of(cluster, "p") == ""
+        assert cluster.node_of("p") == ""
 
         hand_to(cluster.server, "")
         await cluster.start_daemon()
         await bound(cluster, "p")
-        assert node_of(cluster, "p") == chosen
+        assert cluster.node_of("p") == chosen
         await well(cluster)
 
 
 async def test_a_standby_clears_no_selected_node() -> None:
     async with running_cluster(volumes=True, election=ELECTION) as cluster:
-        chosen = await waiting_for_its_volume(cluster)
+        cluster.add_node("n1", 4000, "a")
+        await published(cluster)
+        cluster.kill_provisioner(in_a_call=False)
+        cluster.add_pod_with("p", 100, (FAST,))
+        await is_selected(cluster, "p-0", "n1")
         await cluster.kill_daemon()
         hand_to(cluster.server, "another")
-        cluster.server.delete("nodes", chosen)
+        cluster.server.delete("nodes", "n1")
         before = answers(cluster, "get persistentvolumeclaims")
         await cluster.start_daemon()
         assert cluster.daemon is not None
         await until(lambda: len(cluster.daemon.decisions.cluster.volumes.reservations) == 1, lambda: "not synced")  # type: ignore[union-attr]
         await cluster.seconds(20)
-        assert (selected(cluster, "p-0"), answers(cluster, "get persistentvolumeclaims")) == (chosen, before)
+        assert (selected(cluster, "p-0"), answers(cluster, "get persistentvolumeclaims")) == ("n1", before)
 
         hand_to(cluster.server, "")
         await until(lambda: selected(cluster, "p-0") == "", lambda: "never cleared")

@@ -1,22 +1,28 @@
-"""Credential plugins of kubeconfigs that hang, fail, write much, or are not installed."""
+"""Credentials of kubeconfigs: plugins that hang, fail, write much or are not installed, impersonation, and OIDC tokens."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import json
 import pathlib
 import re
+from typing import Any
 
 import pytest
+import yaml
 
-from scheduler.config.types import Configuration, LeaderElection, RunOptions
-from scheduler.daemon.app import Daemon
+from scheduler.config.types import LeaderElection
 from scheduler.kube.client_config import SettingsError, load_settings
-from scheduler.kube.transport import HttpTransport
+from scheduler.kube.transport import HttpTransport, SharedSession
 from simulator.apiserver import ApiServer
 from tests.integration.clocks import HastyClock
-from tests.integration.daemon import Rig, until
-from tests.integration.test_transport import answer, kubeconfig, raw, says
+from tests.integration.daemon import rig_on, until
+from tests.integration.test_transport import answer, client, kubeconfig, raw, says, server_tls
 from tests.support.clock import VirtualClock
+from tests.unit.server.authorities import Authority
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*aiohttp.encode_basic_auth:DeprecationWarning")  # the library's
 
 SAYS = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{STATUS}}'
 EXPIRED = '{"token":"t1","expirationTimestamp":"2000-01-01T00:00:00Z"}'
@@ -90,21 +96,18 @@ async def test_a_leader_keeps_its_lease_while_its_plugin_hangs(tmp_path):
     hangs = once_then(tmp_path / "plugin", f"echo $$ > {pid}; sleep 1000")
     clock = HastyClock()
     async with ApiServer(clock=clock) as server:
-        config = Configuration(leader_election=LeaderElection(leader_elect=True))
         path = kubeconfig(tmp_path / "config", hangs, server.url)
-        daemon = Daemon(RunOptions(config=config, kubeconfig=path, port=0, drain_timeout_s=5), clock=clock)
-        await daemon.start()
-        rig = Rig(server, daemon)
-        await rig.until(pid.exists, "the plugin was not run again")
-        began = clock.now()
-        await until(lambda: clock.now() > began + 60, lambda: "time stands", clock=clock, lasts_s=120)
-        rig.node("n1")
-        rig.pod("p")
-        await rig.bound("p")
+        elected = {"kubeconfig": path, "leader_election": LeaderElection(leader_elect=True)}
+        async with rig_on(server, clock=clock, **elected) as cluster:
+            await cluster.until(pid.exists, "the plugin was not run again")
+            began = clock.now()
+            await until(lambda: clock.now() > began + 60, lambda: "time stands", clock=clock, lasts_s=120)
+            cluster.node("n1")
+            cluster.pod("p")
+            await cluster.bound("p")
 
-        assert is_alive(pid)
-        assert daemon.failure is None
-        await daemon.stop()
+            assert is_alive(pid)
+            assert cluster.daemon.failure is None
 
 
 async def test_a_token_is_renewed_in_the_background(tmp_path):
@@ -194,3 +197,96 @@ async def test_a_plugin_that_is_not_installed_is_named(tmp_path, hint, advice, c
 
     assert str(raised.value) == f"kubeconfig {path}: user \"k\": exec: cannot run 'cloud-auth-plugin': {advice}"
     assert caplog.records == []
+
+
+# -- identities: impersonation, and tokens of an OIDC issuer -----------------------------------------------------------
+
+ELSE: dict[str, object] = {
+    "as": "system:serviceaccount:kube-system:kubestow",
+    "as-uid": "u-1",
+    "as-groups": ["one", "two"],
+    "as-user-extra": {"Example.com/reason": ["night shift"]},
+}
+
+
+async def test_requests_carry_the_impersonated_user(tmp_path):
+    """Without these headers, the requests would have all rights of the kubeconfig's user."""
+    async with raw(says(answer(200))) as server:
+        settings = await load_settings(kubeconfig(tmp_path / "config", ELSE | {"token": "t"}, server.url))
+        async with client(settings) as transport:
+            await transport.get("/x")
+            shared_session = SharedSession(settings, transport)
+            session = await shared_session.session()
+            assert session is not None
+            async with session.get(server.url):
+                await shared_session.close()
+
+    for request in server.requests:
+        assert [line for line in request.decode().split("\r\n") if line.startswith("Impersonate")] == [
+            "Impersonate-User: system:serviceaccount:kube-system:kubestow",
+            "Impersonate-Uid: u-1",
+            "Impersonate-Group: one",
+            "Impersonate-Group: two",
+            "Impersonate-Extra-example.com%2Freason: night shift",
+        ]
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        pytest.param({"as-groups": ["system:masters"]}, id="groups without a user"),
+        pytest.param({"as": "a\nb"}, id="a name of two lines"),
+        pytest.param({"as": "a", "as-user-extra": ["b"]}, id="extra without keys"),
+    ],
+)
+async def test_an_invalid_user_to_impersonate_is_refused(tmp_path, user):
+    with pytest.raises(SettingsError, match=str(tmp_path)):
+        await load_settings(kubeconfig(tmp_path / "config", user))
+
+
+async def test_files_are_relative_to_the_kubeconfig_that_names_them(tmp_path):
+    (tmp_path / "token").write_text("mine")
+
+    settings = await load_settings(kubeconfig(tmp_path / "config", {"tokenFile": "token"}))
+
+    assert settings.authorization == "Bearer mine"
+
+
+async def test_an_issuer_whose_authority_is_named_is_believed(tmp_path):
+    authority = Authority("issuers")
+
+    token = await _token_of_issuer(tmp_path, authority, {"idp-certificate-authority-data": _in_base64(authority.pem)})
+
+    assert token == "Bearer new"
+    (user,) = yaml.safe_load((tmp_path / "config").read_text())["users"]
+    assert user["user"]["auth-provider"]["config"]["refresh-token"] == "newer"
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["none is named", "another is named"])
+async def test_an_issuer_of_an_untrusted_authority_gets_no_refresh_token(tmp_path, named):
+    trust = {"idp-certificate-authority-data": _in_base64(Authority("another").pem)} if named else {}
+
+    with pytest.raises(SettingsError, match="certificate"):
+        await _token_of_issuer(tmp_path, Authority("issuers"), trust)
+
+
+async def _token_of_issuer(directory: pathlib.Path, authority: Authority, trust: dict[str, str]) -> str | None:
+    """Return the authorization that would be sent to the API server."""
+
+    async def issue(request: bytes, writer: asyncio.StreamWriter) -> None:
+        body: dict[str, Any] = {"token_endpoint": f"{issuer}/token"}
+        if request.startswith(b"POST"):
+            assert b"refresh_token=old" in request
+            body = {"id_token": "new", "refresh_token": "newer"}
+        writer.write(answer(200, json.dumps(body).encode()))
+
+    async with raw(issue, server_tls(directory, authority, "localhost")) as server:
+        issuer = server.url.replace("127.0.0.1", "localhost")
+        config = {"client-id": "c", "client-secret": "s", "idp-issuer-url": issuer, "refresh-token": "old"} | trust
+        user: dict[str, object] = {"auth-provider": {"name": "oidc", "config": config}}
+        settings = await load_settings(kubeconfig(directory / "config", user))
+    return settings.authorization
+
+
+def _in_base64(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()

@@ -1,4 +1,6 @@
-"""Devices on servers of several versions and through an upgrade, with the whole daemon (docs/spec/dra.md §4.11, §6)."""
+"""Devices and capacity objects on servers of several versions and through an upgrade, with the whole daemon.
+
+Rules: docs/spec/dra.md §4.11, §6, and docs/spec/volumes.md §8."""
 
 from __future__ import annotations
 
@@ -9,12 +11,21 @@ from typing import Any
 import pytest
 import structlog
 
+from scheduler.cache.storage.capacity import Capacities
 from scheduler.config.types import GATES_ON
 from scheduler.core.feature_gates import TAINT_RULES
 from scheduler.kube.resources import KINDS
 from scheduler.kube.self_check import KINDS_SERVED
 from simulator.apiserver import ApiServer
-from simulator.apiserver.resources import LIKE_1_25, LIKE_1_32, LIKE_1_33, LIKE_1_36, LIKE_1_36_WITH_BETAS, LIKE_1_37
+from simulator.apiserver.resources import (
+    LIKE_1_23,
+    LIKE_1_25,
+    LIKE_1_32,
+    LIKE_1_33,
+    LIKE_1_36,
+    LIKE_1_36_WITH_BETAS,
+    LIKE_1_37,
+)
 from simulator.builders.claims import a_claim
 from simulator.builders.devices import a_device, a_device_class, a_slice, a_taint_rule
 from tests.integration.clocks import HastyClock
@@ -28,14 +39,15 @@ CLAIM = a_claim("c").request("r", "gpu", count=2, cel="true")
 
 
 @asynccontextmanager
-async def running(served: Sequence[str], gates: frozenset[str] = GATES_ON) -> AsyncIterator[Rig]:
-    """Run a daemon on a server with these kinds, with one object of each kind that allocation reads."""
+async def running(served: Sequence[str], gates: frozenset[str] = GATES_ON, **more: Any) -> AsyncIterator[Rig]:
+    """Run a daemon on a server with these kinds, with one object of each kind that allocation reads and one of capacity."""
     clock = HastyClock()
     async with ApiServer(clock=clock, served=LIKE_1_36_WITH_BETAS) as server:
         for built in (SLICE, CLAIM, a_device_class("gpu", "true"), a_taint_rule("rule", "example.com/broken")):
             server.apply(built.obj())
+        offer(server, "a")
         server.serve(served)
-        async with rig_on(server, clock=clock, feature_gates=gates) as cluster:
+        async with rig_on(server, clock=clock, feature_gates=gates, **more) as cluster:
             yield cluster
 
 
@@ -165,3 +177,100 @@ async def test_what_may_not_be_read_is_waited_for() -> None:
             assert not daemon.is_synced
             server.forbidden.clear()
             await shows(cluster, all_in("v1"), 0, 0, 0, 0)
+
+
+# -- capacity ----------------------------------------------------------------------------------------------------------
+
+NOWHERE = tuple(entry for entry in LIKE_1_23 if entry != "storage.k8s.io/v1beta1")
+
+
+def offer(server: ApiServer, name: str, room: str = "1Gi") -> None:
+    metadata = {"name": name, "namespace": "default"}
+    selector: dict[str, Any] = {"matchLabels": {}}
+    server.create(
+        "csistoragecapacities",
+        {"metadata": metadata, "storageClassName": "s", "nodeTopology": selector, "capacity": room},
+    )
+
+
+def capacities(cluster: Rig) -> Capacities:
+    return cluster.daemon.decisions.cluster.volumes.capacities
+
+
+def state(cluster: Rig) -> tuple[str | None, bool, int]:
+    known = capacities(cluster)
+    return cluster.daemon.mirrors.capacity_version(), known.is_served, len(known)
+
+
+async def shows_capacity(cluster: Rig, *wanted: object) -> None:
+    await until(
+        lambda: cluster.daemon.is_synced and state(cluster) == wanted, lambda: f"{state(cluster)}, not {wanted}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("served", "flag", "wanted"),
+    [
+        pytest.param(LIKE_1_23, "auto", ("v1beta1", True, 1), id="1.23: only v1beta1"),
+        pytest.param(LIKE_1_25, "auto", ("v1", True, 1), id="1.25: both, the better one"),
+        pytest.param(LIKE_1_36, "auto", ("v1", True, 1), id="1.27: only v1"),
+        pytest.param(NOWHERE, "auto", ("none", False, 0), id="neither: capacity everywhere"),
+        pytest.param(LIKE_1_25, "v1beta1", ("v1beta1", True, 1), id="both, and the flag names v1beta1"),
+        pytest.param(LIKE_1_36, "v1beta1", ("none", False, 0), id="the flag names v1beta1, which is not served"),
+        pytest.param(LIKE_1_25, "none", ("none", False, 0), id="the flag is none"),
+    ],
+)
+async def test_capacity_on_servers_of_every_age(
+    served: Sequence[str], flag: str, wanted: tuple[str, bool, int]
+) -> None:
+    """D1, D2, D3, D5, D9: one version is watched or none, and pods are scheduled in any case."""
+    async with running(served, csi_storage_capacity_api_version=flag) as cluster:
+        await shows_capacity(cluster, *wanted)
+        cluster.node("n1")
+        cluster.pod("p")
+        await cluster.bound("p")
+        assert len(cluster.daemon.mirrors.reflectors) > 3
+        cluster.daemon.metrics.sample()
+        assert cluster.metric("scheduler_volume_capacity_api_info")[wanted[0],] == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "versions"),
+    [
+        pytest.param(LIKE_1_23, LIKE_1_36, ("v1beta1", "v1"), id="upgraded over the versions that have both"),
+        pytest.param(LIKE_1_36, LIKE_1_23, ("v1", "v1beta1"), id="set back"),
+    ],
+)
+async def test_capacity_through_an_upgrade(
+    before: Sequence[str], after: Sequence[str], versions: tuple[str, str]
+) -> None:
+    """D6: objects created during the upgrade are seen, and none is missing at any time."""
+    async with running(before) as cluster:
+        await shows_capacity(cluster, versions[0], True, 1)
+        least = len(capacities(cluster))
+        cluster.server.serve(after)
+        offer(cluster.server, "b", "2Gi")
+
+        def has_moved() -> bool:
+            nonlocal least
+            least = min(least, len(capacities(cluster)))
+            return state(cluster) == (versions[1], True, 2)
+
+        await until(has_moved, lambda: str(state(cluster)))
+        assert least == 1
+        offer(cluster.server, "c")
+        await shows_capacity(cluster, versions[1], True, 3)
+
+
+async def test_capacity_goes_and_comes_back() -> None:
+    """D5, D7: without the kind, no pod is refused for lack of capacity."""
+    async with running(LIKE_1_36) as cluster:
+        await shows_capacity(cluster, "v1", True, 1)
+        cluster.server.serve(NOWHERE)
+        await shows_capacity(cluster, "none", False, 1)
+        lag = cluster.daemon.mirrors.lag("CSIStorageCapacity")
+        assert lag is not None
+        assert not lag.matters
+        cluster.server.serve(LIKE_1_23)
+        await shows_capacity(cluster, "v1beta1", True, 1)
+        assert cluster.daemon.mirrors.lag("CSIStorageCapacity") is None
