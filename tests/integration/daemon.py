@@ -104,7 +104,10 @@ async def until(
 
 
 def options(url: str, **more: Any) -> RunOptions:
-    """Return options without a rate limit, with any free port and a short drain. The others are of RunOptions or its configuration."""
+    """Return options without a rate limit, with any free port and a short drain.
+
+    `more` are fields of RunOptions or of its configuration.
+    """
     run: dict[str, Any] = {"master": url, "port": 0, "drain_timeout_s": 5}
     run |= {each.name: more.pop(each.name) for each in dataclasses.fields(RunOptions) if each.name in more}
     return RunOptions(config=Configuration(**{"client_connection": ClientConnection(qps=-1)} | more), **run)
