@@ -200,6 +200,18 @@ async def test_certificates_are_rotated_without_a_restart(tmp_path: Path, log: C
         await reached(lambda: is_trusted(first))
 
 
+async def test_each_answer_of_a_review_has_its_own_lifetime() -> None:
+    async with served(SecureServing(token_ttl_s=60.0, allowed_ttl_s=0.0, denied_ttl_s=60.0)) as cluster:
+        people = cluster.rig.server.people
+        assert (await cluster.get("/metrics", token="ann's"))[0] == 200
+        permissions = set(people.sees)
+        people.sees.clear()
+        people.tokens.clear()
+        assert (await cluster.get("/metrics", token="ann's"))[0] == 403
+        people.sees |= permissions
+        assert (await cluster.get("/metrics", token="ann's"))[0] == 403
+
+
 @pytest.mark.parametrize("source", ["a file", "the ConfigMap"])
 async def test_a_connection_does_not_outlive_the_authority_that_it_was_made_under(source: str, tmp_path: Path) -> None:
     one, two, file = Authority("one"), Authority("two"), tmp_path / "ca.pem"
