@@ -16,8 +16,6 @@ from scheduler.cel.values import Optional, TypeValue, Value, type_name
 
 _ELEMENTS: Final = (BOOL, INT, STRING, ANY, DYN, SEMVER)
 _ACCEPTED: Final = frozenset({*_ELEMENTS, *map(list_of, _ELEMENTS)})
-
-
 _VALUES_MAX: Final = 1000
 """The longest list of values: each step of a search compares lists."""
 

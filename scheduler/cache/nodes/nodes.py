@@ -176,7 +176,7 @@ class Nodes(ChangeLog[int]):
         self.pod_count = np.zeros(capacity, dtype=np.int64)
         self.allowed_pods = np.zeros(capacity, dtype=np.int64)
         self.relabelled: ChangeLog[int] = ChangeLog()
-        """Slots at which a node was added or removed, or its labels changed."""
+        """Slots at which a node was added or removed, or its labels or declared features changed."""
         self.object_generation = 0
         """A number that changes when a node is added or removed, or its labels, taints or cordon change."""
         self.stamps = [0] * capacity
@@ -405,7 +405,8 @@ class Nodes(ChangeLog[int]):
             self.features.remove(slot, old.status.declared_features)
         if new is not None:
             self.features.add(slot, new.status.declared_features)
-        self.relabelled.note(slot)
+        if old is not None and new is not None:  # other changes are noted with the labels
+            self.relabelled.note(slot)
 
     def _reallocate(self, slot: int, old: Node | None, new: Node | None) -> None:
         before = allocatable(old.status.allocatable) if old is not None else {}

@@ -54,7 +54,6 @@ from scheduler.plugins.dra.structured.node_verdicts import (
 from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, request_problem, unreadable
 from scheduler.plugins.dra.structured.selectors import SelectorSets
 
-"""The feature that a node declares if its kubelet can skip operations of a claim's devices."""
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
 

@@ -146,9 +146,7 @@ class Allocator:
         }.values():
             if request_data.selectors is not None:
                 yield from request_data.selectors.evaluating(each.kind for each in self._node_devices.devices)
-        for derived in [
-            each for claim in self._demand.claims for c in claim.constraints for each in c.derived.values()
-        ]:
+        for derived in self._demand.derived_attributes:
             yield from derived.evaluating(each.kind for each in self._node_devices.devices)
         self._lists.update(check(self._demand, self._node_devices, self._names))
         self._risk = risk_of(self._demand, self._node_devices, self._lists)

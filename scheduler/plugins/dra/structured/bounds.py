@@ -130,7 +130,7 @@ class Bounds:
         self._wants: dict[tuple[int, int], tuple[_Want, ...]] = {}
         self._draws: dict[int, dict[tuple[str, str], int]] = {}
         self._needed: list[Need] = []
-        self._has_derived = any(each.derived for claim in demand.claims for each in claim.constraints)
+        self._has_derived = bool(demand.derived_attributes)
         self._feasibility = Feasibility(demand, node_devices, self.buckets, self.draws)
         self._first_alike: dict[Hashable, int] = {}
         self._alike = {

@@ -3,6 +3,9 @@
 `add` takes the values seen so far and returns the new ones. Nothing is changed in place, so the search undoes a
 step with the old value. List attributes are sets; a plain value is a set of one.
 
+A request can compute attributes by expressions. A computed value depends on the kind of device alone and is cached with the
+kind; an error is a result too, and is raised only when a search adds such a device (docs/spec/changes-1.37-devices.md §4.2).
+
 Compatibility groups restrict the devices that draw from one counter set at the same time: all of them must have a group
 in common, and a device without groups goes only with devices without groups (docs/spec/changes-1.37-devices.md §4.3).
 
@@ -11,12 +14,14 @@ Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/sta
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.api.resource_v1 import Device, DeviceAttribute, DeviceConstraint
 from scheduler.cache.devices.pools import DeviceKind
-from scheduler.plugins.dra.structured.derived_attributes import DerivedAttributeOf, DerivedFault
+from scheduler.cache.devices.selectors import CompileProblem
+from scheduler.core.cooperative import Work, finish
 
 Values: TypeAlias = frozenset[tuple[str, object]]
 """(type, value) pairs: values of different types are never equal. Empty if the values' form is unknown."""
@@ -24,9 +29,62 @@ Known: TypeAlias = tuple[Values, ...]
 """The values that a constraint has seen: for match one entry with the common values, for distinct one per device."""
 
 NOTHING_SEEN: Final[Known] = ()
-_NONE_DERIVED: Final[Mapping[str, DerivedAttributeOf]] = {}
 _SCALARS: Final = (("bool", "bool_"), ("int", "int_"), ("string", "string"), ("version", "version"))
 _LISTS: Final = (("bool", "bools"), ("int", "ints"), ("string", "strings"), ("version", "versions"))
+
+
+Deriving: TypeAlias = Callable[[str, DeviceKind], Work["DeviceAttribute | str"]]
+"""(expression, kind) → the attribute, or an error text; a `CompileProblem` does not depend on the device."""
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedFault:
+    """An expression that does not compile, or fails on a device."""
+
+    attribute: str
+    cause: str
+    is_of_device: bool
+
+    def text(self, device: str) -> str:
+        """Return upstream's text for the device where the search ends."""
+        if not self.is_of_device:
+            return f"compile derived attribute {self.attribute} failed: {self.cause}"
+        return f"evaluate derived attribute {self.attribute} on device {device} failed: {self.cause}"
+
+
+class DerivedAttributeOf:
+    """A derived attribute of one request."""
+
+    __slots__ = ("_deriving", "_memo_key", "_name", "key")
+
+    def __init__(self, name: str, expression: str, deriving: Deriving) -> None:
+        self.key = name, expression
+        """Equal for equal attributes."""
+        self._name = name
+        self._deriving = deriving
+        self._memo_key = deriving, expression
+
+    def of(self, kind: DeviceKind) -> DeviceAttribute | DerivedFault:
+        """Return the attribute of such a device."""
+        return self._named(finish(self._evaluating(kind)))
+
+    def evaluating(self, kinds: Iterable[DeviceKind]) -> Work[None]:
+        """Evaluate these kinds in steps, so that `of` is fast for them."""
+        for kind in kinds:
+            if kind.memo.get(self._memo_key) is None:
+                yield from self._evaluating(kind)
+                yield
+
+    def _evaluating(self, kind: DeviceKind) -> Work[DeviceAttribute | str]:
+        known: DeviceAttribute | str | None = kind.memo.get(self._memo_key)
+        if known is None:
+            known = kind.memo[self._memo_key] = yield from self._deriving(self.key[1], kind)
+        return known
+
+    def _named(self, found: DeviceAttribute | str) -> DeviceAttribute | DerivedFault:
+        if isinstance(found, str):
+            return DerivedFault(self._name, found, is_of_device=not isinstance(found, CompileProblem))
+        return found
 
 
 class AllocationConstraint:
@@ -39,7 +97,7 @@ class AllocationConstraint:
         constraint: DeviceConstraint,
         *,
         lists: bool,
-        derived: Mapping[str, DerivedAttributeOf] = _NONE_DERIVED,
+        derived: Mapping[str, DerivedAttributeOf],
     ) -> None:
         """Take the one attribute of the constraint; `lists` is whether list attributes are understood."""
         self.is_match = constraint.match_attribute is not None

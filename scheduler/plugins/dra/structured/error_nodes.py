@@ -18,7 +18,7 @@ from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.plugins.dra.structured.derived_attributes import DerivedAttributeOf, DerivedFault
+from scheduler.plugins.dra.structured.constraints import DerivedAttributeOf, DerivedFault
 from scheduler.plugins.dra.structured.feasibility import bits
 from scheduler.plugins.dra.structured.node_devices import (
     AllocatorFeatures,
@@ -244,13 +244,13 @@ class ErrorNodes:
                 requests = request_data.spec.capacity.requests
                 key = "capacities", tuple(sorted((name, amount.nano) for name, amount in requests.items()))
                 yield self._where(key, partial(_with_a_capacity_fault, request_data, self._rules), above=0)
+        for derived in demand.derived_attributes:
+            yield self._where(("derived", derived.key), partial(_with_a_fault, derived), above=0)
         for claim in demand.claims:
             least, lists = _least(claim.requests)
             if lists or least > RESULTS_MAX:
                 above = (RESULTS_MAX - least) // max(lists, 1) if least <= RESULTS_MAX else -1
                 yield self._where(("devices", above), _devices, above=above)
-            for derived in [each for constraint in claim.constraints for each in constraint.derived.values()]:
-                yield self._where(("derived", derived.key), partial(_with_a_derived_fault, derived), above=0)
             if any(request_data.is_all for request in claim.requests for request_data in request.alternatives):
                 yield self._where("bad pools", _bad_pools, above=0)
             if _has_constrained_lists(claim):
@@ -280,19 +280,10 @@ def _has_constrained_lists(claim: ClaimToAllocate) -> bool:
     )
 
 
-def _with_a_fault(selectors: Selectors, views: Iterable[PoolView]) -> Work[int]:
+def _with_a_fault(evaluated: Selectors | DerivedAttributeOf, views: Iterable[PoolView]) -> Work[int]:
     for kind in dict.fromkeys(each.kind for view in views for each in view.devices):
-        yield from selectors.evaluating((kind,))
-        if isinstance(selectors.of(kind), SelectorFault):
-            return 1
-        yield
-    return 0
-
-
-def _with_a_derived_fault(derived: DerivedAttributeOf, views: Iterable[PoolView]) -> Work[int]:
-    for kind in dict.fromkeys(each.kind for view in views for each in view.devices):
-        yield from derived.evaluating((kind,))
-        if isinstance(derived.of(kind), DerivedFault):
+        yield from evaluated.evaluating((kind,))
+        if isinstance(evaluated.of(kind), SelectorFault | DerivedFault):
             return 1
         yield
     return 0

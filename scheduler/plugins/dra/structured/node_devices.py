@@ -320,7 +320,7 @@ class NodeDevices:
         )
 
     def may_draw(self, number: int) -> bool:
-        """Return whether the device may be allocated; devices that consume counters need their feature gate."""
+        """Return whether the device may be allocated: its feature gates are on, and the node can skip operations."""
         if not self.rules.partitionable and self.devices[number].device.consumes_counters:
             return False
         return self.can_skip_operations(number)

@@ -34,8 +34,7 @@ from scheduler.core.feature_gates import (
     PRIORITIZED_LIST,
 )
 from scheduler.framework.status import Code
-from scheduler.plugins.dra.structured.constraints import AllocationConstraint
-from scheduler.plugins.dra.structured.derived_attributes import DerivedAttributeOf, Deriving
+from scheduler.plugins.dra.structured.constraints import AllocationConstraint, DerivedAttributeOf, Deriving
 from scheduler.plugins.dra.structured.selectors import Selectors, SelectorSets
 
 _DEMANDS_MAX: Final = 4096
@@ -101,6 +100,12 @@ class ClaimsToAllocate:
     """Whether any request has admin access."""
     form: bytes
     """Equal for claims that differ only in selectors and classes; b"" if a claim is invalid."""
+
+    @property
+    def derived_attributes(self) -> Sequence[DerivedAttributeOf]:
+        """The attributes of constraints that requests compute."""
+        constraints = [each for claim in self.claims for each in claim.constraints]
+        return [derived for each in constraints for derived in each.derived.values()]
 
     @property
     def request_data(self) -> Sequence[tuple[int, int, RequestData]]:
