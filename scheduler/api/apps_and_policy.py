@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from scheduler.api.core_v1 import Pod, PodCondition
-from scheduler.api.meta import Frozen, Labels, Metadata
+from scheduler.api.meta import Frozen, Labels, NamespacedObject
 from scheduler.api.selectors import LabelSelector
 
 
@@ -21,24 +21,14 @@ class PlainSelector(Frozen, frozen=True):
     selector: Labels | None = None
 
 
-class Service(Frozen, frozen=True):
+class Service(NamespacedObject, frozen=True):
     """A Service; with a nil selector it selects no pod."""
 
-    metadata: Metadata
     spec: PlainSelector = PlainSelector()
 
-    @property
-    def key(self) -> str:
-        return self.metadata.key
 
-
-class ReplicationController(Frozen, frozen=True):
-    metadata: Metadata
+class ReplicationController(NamespacedObject, frozen=True):
     spec: PlainSelector = PlainSelector()
-
-    @property
-    def key(self) -> str:
-        return self.metadata.key
 
 
 class SetSelector(Frozen, frozen=True):
@@ -47,22 +37,12 @@ class SetSelector(Frozen, frozen=True):
     selector: LabelSelector | None = None
 
 
-class ReplicaSet(Frozen, frozen=True):
-    metadata: Metadata
+class ReplicaSet(NamespacedObject, frozen=True):
     spec: SetSelector = SetSelector()
 
-    @property
-    def key(self) -> str:
-        return self.metadata.key
 
-
-class StatefulSet(Frozen, frozen=True):
-    metadata: Metadata
+class StatefulSet(NamespacedObject, frozen=True):
     spec: SetSelector = SetSelector()
-
-    @property
-    def key(self) -> str:
-        return self.metadata.key
 
 
 DISRUPTION_TARGET: Final = "DisruptionTarget"
@@ -83,14 +63,9 @@ class BudgetStatus(Frozen, frozen=True):
     """By pod name: evictions that the API server has already allowed."""
 
 
-class PodDisruptionBudget(Frozen, frozen=True):
-    metadata: Metadata
+class PodDisruptionBudget(NamespacedObject, frozen=True):
     spec: BudgetSpec = BudgetSpec()
     status: BudgetStatus = BudgetStatus()
-
-    @property
-    def key(self) -> str:
-        return self.metadata.key
 
 
 def preempted_by(scheduler_name: str, generation: int) -> PodCondition:

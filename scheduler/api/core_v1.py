@@ -14,7 +14,16 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
-from scheduler.api.meta import AnnotatedMetadata, Frozen, Int32, Key, Metadata, Values
+from scheduler.api.meta import (
+    AnnotatedMetadata,
+    ClusterObject,
+    Frozen,
+    Identity,
+    Int32,
+    Key,
+    NamespacedObject,
+    Values,
+)
 from scheduler.api.quantity import Quantity
 from scheduler.api.selectors import LabelSelector
 from scheduler.core.caching import Interner
@@ -292,14 +301,9 @@ class PodStatus(Frozen, frozen=True):
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
 
 
-class Pod(Frozen, frozen=True):
-    metadata: Metadata
+class Pod(NamespacedObject, frozen=True):
     spec: PodSpec
     status: PodStatus = PodStatus()
-
-    @property
-    def key(self) -> str:
-        return self.metadata.key
 
     @property
     def priority(self) -> int:
@@ -371,35 +375,14 @@ def _counting(images: Iterable[ContainerImage]) -> Iterator[ContainerImage]:
         yield _images.share(image, image)
 
 
-class Node(Frozen, frozen=True):
+class Node(ClusterObject, frozen=True):
     metadata: AnnotatedMetadata
     spec: NodeSpec = NodeSpec()
     status: NodeStatus = NodeStatus()
 
-    @property
-    def key(self) -> str:
-        return self.metadata.name
 
-
-class Namespace(Frozen, frozen=True):
-    metadata: Metadata
-
-    @property
-    def key(self) -> str:
-        return self.metadata.name
-
-
-class Identity(Frozen, frozen=True):
-    """The part of `metadata` that identifies an object."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-    @property
-    def key(self) -> Key:
-        return f"{self.namespace}/{self.name}"
+class Namespace(ClusterObject, frozen=True):
+    """A namespace; only its labels are read."""
 
 
 class FailedSpec(Frozen, frozen=True):

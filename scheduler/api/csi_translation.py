@@ -12,12 +12,12 @@ import re
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, Volume
-from scheduler.api.storage_v1 import CSISource, PersistentVolume, VolumeNodeAffinity
+from scheduler.api.storage_v1 import CSISource, PersistentVolume, PersistentVolumeSpec, VolumeNodeAffinity
 
 Source = dict[str, Any]
 
@@ -79,32 +79,8 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _SECRET_NAME: Final = re.compile(r"azure-storage-account-(.+)-secret")
 
 
-class _Sources(Protocol):
-    """A volume's spec or a pod's volume."""
-
-    @property
-    def aws_elastic_block_store(self) -> Source | None: ...
-    @property
-    def gce_persistent_disk(self) -> Source | None: ...
-    @property
-    def azure_disk(self) -> Source | None: ...
-    @property
-    def azure_file(self) -> Source | None: ...
-    @property
-    def cinder(self) -> Source | None: ...
-    @property
-    def portworx_volume(self) -> Source | None: ...
-    @property
-    def vsphere_volume(self) -> Source | None: ...
-
-
-def kind_of(volume: PersistentVolume) -> InTree | None:
+def kind_of(volume: PersistentVolumeSpec | Volume) -> InTree | None:
     """Return the in-tree type of the volume; None for all other volumes, including CSI."""
-    return _found(volume.spec)[0]
-
-
-def kind_of_inline(volume: Volume) -> InTree | None:
-    """Return the in-tree type of an inline volume."""
     return _found(volume)[0]
 
 
@@ -155,7 +131,7 @@ def translate_inline(volume: Volume, namespace: str) -> CSISource:
     return CSISource(kind.driver, _plain_handle(kind, source))
 
 
-def _found(sources: _Sources) -> tuple[InTree | None, Source]:
+def _found(sources: PersistentVolumeSpec | Volume) -> tuple[InTree | None, Source]:
     for kind in KINDS:
         source = getattr(sources, kind.field)
         if source is not None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 from msgspec.structs import FieldInfo
@@ -30,7 +30,7 @@ from scheduler.api.core_v1 import (
     ResourceRequirements,
     share,
 )
-from scheduler.api.meta import Frozen, Metadata
+from scheduler.api.meta import Frozen, Identity, Metadata
 from scheduler.api.quantity import UNREADABLE, Quantity, parse
 from scheduler.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
 from scheduler.core import api_json as apijson
@@ -116,7 +116,8 @@ def within_limits(pod: Pod) -> Pod:
         priority=HIGHEST_PRIORITY,
     )
     unread = (*pod.unread, why) if isinstance(pod, PartlyReadPod) else (why,)
-    return PartlyReadPod(pod.metadata, kept, _without_statuses(status), unread=unread)
+    status = msgspec.structs.replace(status, container_statuses=(), init_container_statuses=())
+    return PartlyReadPod(pod.metadata, kept, status, unread=unread)
 
 
 def _with_native(container: Container) -> Container:
@@ -126,10 +127,6 @@ def _with_native(container: Container) -> Container:
 def _native(resources: ResourceRequirements) -> ResourceRequirements:
     kept = ({n: q for n, q in each.items() if n in _NATIVE} for each in (resources.requests, resources.limits))
     return ResourceRequirements(*kept)
-
-
-def _without_statuses(status: PodStatus) -> PodStatus:
-    return msgspec.structs.replace(status, container_statuses=(), init_container_statuses=())
 
 
 _PARTS: Final[dict[str, Any]] = {"metadata": Metadata, "spec": PodSpec, "status": PodStatus}
@@ -323,15 +320,8 @@ class _Rest(Frozen, frozen=True):
     spec: Any = None
 
 
-class _Identity(Frozen, frozen=True):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-
-
 class _Named(Frozen, frozen=True):
-    metadata: _Identity = _Identity()
+    metadata: Identity = Identity()
 
 
 def _hook(wanted: type, raw: Any) -> Any:
@@ -340,9 +330,6 @@ def _hook(wanted: type, raw: Any) -> Any:
     raise TypeError(f"cannot decode {wanted!r}")
 
 
-_SHARE: Final[Mapping[type, Callable[[Any], None]]] = {Pod: share}
-_PARTLY: Final[Mapping[type, Callable[[Any, Callable[[type, Any], Any]], Any]]] = {Pod: partly_read}
-_WITHIN_LIMITS: Final[Mapping[type, Callable[[Any], Any]]] = {Pod: within_limits}
 _LARGE_BYTES: Final = 20_000
 """Smaller objects cannot exceed a limit over several fields."""
 _STRIPPED_BYTES_MAX: Final = 256_000
@@ -363,13 +350,10 @@ class Older(NamedTuple):
     current: Callable[[Any], Any]
 
 
-_AS_IT_IS: Final[Mapping[str, Older]] = {}
-
-
 class ObjectDecoder(Generic[T]):
     """Decode one kind. `decode` costs about 10–15 µs for a pod of 5 KB. `older` is by API version."""
 
-    def __init__(self, kind: str, typ: type[T], older: Mapping[str, Older] = _AS_IT_IS) -> None:
+    def __init__(self, kind: str, typ: type[T], older: Mapping[str, Older] | None = None) -> None:
         self.kind = kind
         self._decoder = msgspec.json.Decoder(typ, dec_hook=_hook)
         self._lenient = msgspec.json.Decoder()
@@ -377,10 +361,8 @@ class ObjectDecoder(Generic[T]):
         self._rest = msgspec.json.Decoder(_Rest)
         self._named_only = msgspec.json.Decoder(_Named)
         self._typ = typ
-        self._share = _SHARE.get(typ)
-        self._partly = _PARTLY.get(typ)
-        self._within_limits = _WITHIN_LIMITS.get(typ)
-        self._older = {version: (ObjectDecoder(kind, form.typ), form.current) for version, form in older.items()}
+        self._is_pod = typ is Pod
+        self._older = {v: (ObjectDecoder(kind, form.typ), form.current) for v, form in (older or {}).items()}
 
     def decode(self, raw: bytes | msgspec.Raw, version: str = "") -> T | Broken:
         """Return the object, or a `Broken` with its name and the field.
@@ -400,21 +382,19 @@ class ObjectDecoder(Generic[T]):
             converted: T | Broken = read if isinstance(read, Broken) else current(read)
             return converted
         try:
-            obj: T | Broken = apijson.decode(self._decoder, raw)
+            obj: Any = apijson.decode(self._decoder, raw)
         except (msgspec.DecodeError, ValueError) as first:
             obj = self._without_nulls(raw, first)
-        if isinstance(obj, Broken):
-            return obj
-        if self._within_limits is not None and len(raw) > _LARGE_BYTES:
-            try:
-                obj = self._within_limits(obj)
-            except ValueError as error:
-                return self.outline(raw, str(error))
-        if self._share is not None:
-            self._share(obj)
-        return obj
+        if self._is_pod and not isinstance(obj, Broken):
+            if len(raw) > _LARGE_BYTES:
+                try:
+                    obj = within_limits(obj)
+                except ValueError as error:
+                    return self.outline(raw, str(error))
+            share(obj)
+        return cast("T | Broken", obj)
 
-    def _without_nulls(self, raw: bytes | msgspec.Raw, first: Exception) -> T | Broken:
+    def _without_nulls(self, raw: bytes | msgspec.Raw, first: Exception) -> Any:
         try:
             plain = self._plain(raw)
         except (msgspec.DecodeError, ValueError, RecursionError):
@@ -422,7 +402,7 @@ class ObjectDecoder(Generic[T]):
         try:
             return msgspec.convert(plain, self._typ, dec_hook=_hook)
         except (msgspec.DecodeError, ValueError, RecursionError):
-            partly = self._partly(plain, _hook) if self._partly is not None else None
+            partly = partly_read(plain, _hook) if self._is_pod else None
             return self.outline(raw, str(first)) if partly is None else partly
 
     def _plain(self, raw: bytes | msgspec.Raw) -> Any:
@@ -459,16 +439,12 @@ class ObjectDecoder(Generic[T]):
             rest = apijson.decode(self._rest, raw)
         except (msgspec.DecodeError, ValueError):
             return self._named(raw, why)
-        bare = rest.metadata or _Bare()
         spec = rest.spec if isinstance(rest.spec, dict) else {}
+        bare = msgspec.structs.asdict(rest.metadata or _Bare())
+        identity: dict[str, Any] = {field: _text(value) for field, value in bare.items()}
         return Broken(
             kind=self.kind,
-            metadata=Metadata(
-                name=_text(bare.name),
-                namespace=_text(bare.namespace),
-                uid=_text(bare.uid),
-                resource_version=_text(bare.resource_version),
-            ),
+            metadata=Metadata(**identity),
             why=why,
             node_name=_text(spec.get("nodeName")),
             scheduler_name=_text(spec.get("schedulerName")),
@@ -480,7 +456,7 @@ class ObjectDecoder(Generic[T]):
         try:
             metadata = apijson.decode(self._named_only, raw).metadata
         except (msgspec.DecodeError, ValueError):
-            metadata = _Identity()
+            metadata = Identity()
         return Broken(kind=self.kind, metadata=Metadata(**msgspec.structs.asdict(metadata)), why=why)
 
     def _allocation(self, raw: bytes | msgspec.Raw) -> AllocationResult | None:

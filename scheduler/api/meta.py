@@ -37,31 +37,53 @@ class OwnerReference(Frozen, frozen=True):
     controller: bool = False
 
 
-class Metadata(Frozen, frozen=True):
-    """`metadata`. `resource_version` is opaque: equal or not.
-
-    Annotations are not read: an object may have 256 KiB of them.
-    """
+class Identity(Frozen, frozen=True):
+    """The part of `metadata` that identifies an object. `resource_version` is opaque: equal or not."""
 
     name: str = ""
     namespace: str = ""
     uid: str = ""
     resource_version: str = ""
-    generation: int = 0
-    labels: Labels = {}
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-    owner_references: tuple[OwnerReference, ...] = ()
 
     @property
     def key(self) -> Key:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
 
 
+class Metadata(Identity, frozen=True):
+    """`metadata`. Annotations are not read: an object may have 256 KiB of them."""
+
+    generation: int = 0
+    labels: Labels = {}
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+    owner_references: tuple[OwnerReference, ...] = ()
+
+
 class AnnotatedMetadata(Metadata, frozen=True):
     """`metadata` of the kinds whose annotations are read."""
 
     annotations: Labels = {}
+
+
+class NamespacedObject(Frozen, frozen=True):
+    """The base of kinds with a namespace."""
+
+    metadata: Metadata
+
+    @property
+    def key(self) -> Key:
+        return self.metadata.key
+
+
+class ClusterObject(Frozen, frozen=True):
+    """The base of cluster-scoped kinds."""
+
+    metadata: Metadata
+
+    @property
+    def key(self) -> Key:
+        return self.metadata.name
 
 
 def seconds(wall_s: float) -> str:

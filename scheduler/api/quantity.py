@@ -178,21 +178,12 @@ def _nano(digits: str, power: int, bits: int) -> int:
         rest = digits[max(kept, 0) :].strip("0")
         digits, power = digits[: max(kept, 0)] + ("1" if rest else "0"), -_FRACTION_DIGITS - 1
     amount, shift = int(digits) << bits, power - _FINEST
-    return amount * _power_of_ten(shift) if shift >= 0 else -(-amount // _power_of_ten(-shift))
-
-
-def _power_of_ten(exponent: int) -> int:
-    power: int = 10**exponent
-    return power
+    factor: int = 10 ** abs(shift)
+    return amount * factor if shift >= 0 else -(-amount // factor)
 
 
 UNREADABLE: Final = Quantity(_LARGEST_NANO * 10**10)
 """An unreadable amount: greater than any sum of readable amounts."""
-
-
-def from_nano(nano: int) -> Quantity:
-    """Return the quantity of this many billionths."""
-    return Quantity(nano)
 
 
 _BINARY_UNITS: Final = tuple((suffix, 2**bits) for suffix, bits in reversed(_BINARY.items()))

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from scheduler.api.core_v1 import NodeSelector
-from scheduler.api.meta import AnnotatedMetadata, Frozen, Metadata
+from scheduler.api.meta import AnnotatedMetadata, ClusterObject, Frozen, NamespacedObject
 from scheduler.api.quantity import Quantity
 from scheduler.core import api_json as apijson
 
@@ -132,13 +132,8 @@ class ResourceSliceSpec(Frozen, frozen=True):
     skip_node_operations: tuple[str, ...] = ()
 
 
-class ResourceSlice(Frozen, frozen=True):
-    metadata: Metadata
+class ResourceSlice(ClusterObject, frozen=True):
     spec: ResourceSliceSpec = ResourceSliceSpec()
-
-    @property
-    def key(self) -> str:
-        return self.metadata.name
 
 
 class DeviceTaintSelector(Frozen, frozen=True):
@@ -160,13 +155,8 @@ class DeviceTaintRuleSpec(Frozen, frozen=True):
     device_selector: DeviceTaintSelector | None = None
 
 
-class DeviceTaintRule(Frozen, frozen=True):
-    metadata: Metadata
+class DeviceTaintRule(ClusterObject, frozen=True):
     spec: DeviceTaintRuleSpec
-
-    @property
-    def key(self) -> str:
-        return self.metadata.name
 
 
 FINALIZER: Final = "resource.kubernetes.io/delete-protection"
@@ -366,14 +356,10 @@ class ClaimMetadata(AnnotatedMetadata, frozen=True):
     finalizers: tuple[str, ...] = ()
 
 
-class ResourceClaim(Frozen, frozen=True):
+class ResourceClaim(NamespacedObject, frozen=True):
     metadata: ClaimMetadata
     spec: ResourceClaimSpec = ResourceClaimSpec()
     status: ResourceClaimStatus = ResourceClaimStatus()
-
-    @property
-    def key(self) -> str:
-        return self.metadata.key
 
     @property
     def uid(self) -> str:
@@ -403,10 +389,5 @@ class DeviceClassSpec(Frozen, frozen=True):
     extended_resource_name: str | None = None
 
 
-class DeviceClass(Frozen, frozen=True):
-    metadata: Metadata
+class DeviceClass(ClusterObject, frozen=True):
     spec: DeviceClassSpec = DeviceClassSpec()
-
-    @property
-    def key(self) -> str:
-        return self.metadata.name

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Final, NamedTuple
 import msgspec
 
 from scheduler.api.core_v1 import NodeSelector, Pod, ResourceMap, Volume
-from scheduler.api.meta import AnnotatedMetadata, Frozen, Metadata, Values
+from scheduler.api.meta import AnnotatedMetadata, ClusterObject, Frozen, NamespacedObject, Values
 from scheduler.api.quantity import Quantity
 from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
 
@@ -80,14 +80,10 @@ class PersistentVolumeStatus(Frozen, frozen=True):
     phase: str = ""
 
 
-class PersistentVolume(Frozen, frozen=True):
+class PersistentVolume(ClusterObject, frozen=True):
     metadata: AnnotatedMetadata
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
     status: PersistentVolumeStatus = PersistentVolumeStatus()
-
-    @property
-    def key(self) -> str:
-        return self.metadata.name
 
     @property
     def storage_class(self) -> str:
@@ -131,14 +127,10 @@ class PersistentVolumeClaimStatus(Frozen, frozen=True):
     phase: str = ""
 
 
-class PersistentVolumeClaim(Frozen, frozen=True):
+class PersistentVolumeClaim(NamespacedObject, frozen=True):
     metadata: AnnotatedMetadata
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
     status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
-
-    @property
-    def key(self) -> str:
-        return self.metadata.key
 
     @property
     def storage_class(self) -> str:
@@ -197,15 +189,10 @@ class TopologySelectorTerm(Frozen, frozen=True):
     match_label_expressions: Annotated[tuple[TopologyLabelRequirement, ...], _FEW] = ()
 
 
-class StorageClass(Frozen, frozen=True):
-    metadata: Metadata
+class StorageClass(ClusterObject, frozen=True):
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: Annotated[tuple[TopologySelectorTerm, ...], _FEW] = ()
-
-    @property
-    def key(self) -> str:
-        return self.metadata.name
 
 
 class DriverResources(Frozen, frozen=True):
@@ -225,15 +212,11 @@ class CSINodeSpec(Frozen, frozen=True):
     drivers: tuple[CSINodeDriver, ...] = ()
 
 
-class CSINode(Frozen, frozen=True):
+class CSINode(ClusterObject, frozen=True):
     """What CSI drivers report about the node of the same name."""
 
     metadata: AnnotatedMetadata
     spec: CSINodeSpec = CSINodeSpec()
-
-    @property
-    def key(self) -> str:
-        return self.metadata.name
 
     @property
     def migrated_plugins(self) -> frozenset[str]:
@@ -251,13 +234,8 @@ class CSIDriverSpec(Frozen, frozen=True):
     prevent_pod_scheduling_if_missing: bool | None = None
 
 
-class CSIDriver(Frozen, frozen=True):
-    metadata: Metadata
+class CSIDriver(ClusterObject, frozen=True):
     spec: CSIDriverSpec = CSIDriverSpec()
-
-    @property
-    def key(self) -> str:
-        return self.metadata.name
 
     @property
     def tracks_capacity(self) -> bool:
@@ -265,18 +243,13 @@ class CSIDriver(Frozen, frozen=True):
         return bool(self.spec.storage_capacity)
 
 
-class CSIStorageCapacity(Frozen, frozen=True):
+class CSIStorageCapacity(NamespacedObject, frozen=True):
     """Capacity of a class on some nodes; v1 and v1beta1 have the same fields (§8)."""
 
-    metadata: Metadata
     storage_class_name: str = ""
     node_topology: LabelSelector | None = None
     capacity: Quantity | None = None
     maximum_volume_size: Quantity | None = None
-
-    @property
-    def key(self) -> str:
-        return self.metadata.key
 
     @property
     def limit(self) -> Quantity | None:
@@ -294,15 +267,10 @@ class VolumeAttachmentSpec(Frozen, frozen=True):
     source: AttachmentSource = AttachmentSource()
 
 
-class VolumeAttachment(Frozen, frozen=True):
+class VolumeAttachment(ClusterObject, frozen=True):
     """A volume that is, is being, or was attached to a node."""
 
-    metadata: Metadata
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
-
-    @property
-    def key(self) -> str:
-        return self.metadata.name
 
 
 class ClaimUse(NamedTuple):

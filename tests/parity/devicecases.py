@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.api.quantity import Quantity, from_nano
+from scheduler.api.quantity import Quantity
 from scheduler.api.resource_v1 import DeviceId
 from scheduler.core.feature_gates import (
     CONSUMABLE,
@@ -154,7 +154,7 @@ def _held(world: World) -> Iterator[Json]:
         for number, share in enumerate(world.shares[device]):
             result = _result(device) | {"shareID": _SHARE.format(100 * at + number)}
             if share:
-                result["consumedCapacity"] = {name: _quantity(from_nano(amount)) for name, amount in share.items()}
+                result["consumedCapacity"] = {name: _quantity(Quantity(amount)) for name, amount in share.items()}
             yield _allocated(f"share-{at}-{number}", [result])
 
 

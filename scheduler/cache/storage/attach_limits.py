@@ -74,7 +74,7 @@ class VolumeNames:
 def _by_volume(volume: PersistentVolume) -> NamedVolume:
     csi, is_in_tree = volume.spec.csi, False
     if csi is None:
-        kind = kind_of(volume)
+        kind = kind_of(volume.spec)
         if kind is None or kind.plugin not in MIGRATABLE:
             return _NOT_COUNTED
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from scheduler.api.core_v1 import Volume
-from scheduler.api.csi_translation import MIGRATABLE, InlineDisk, TranslationError, kind_of_inline, translate_inline
+from scheduler.api.csi_translation import MIGRATABLE, InlineDisk, TranslationError, kind_of, translate_inline
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import CSISource, PersistentVolumeClaim
 from scheduler.cache.nodes.node_multiset import NodeMultiset
@@ -183,7 +183,7 @@ def disks_of(info: PodInfo) -> set[CSISource]:
 
 def disk_of(volume: Volume, namespace: str) -> CSISource | None:
     """Return the CSI name of an inline volume; None if no driver counts it. Raise TranslationError."""
-    kind = kind_of_inline(volume)
+    kind = kind_of(volume)
     return translate_inline(volume, namespace) if kind is not None and kind.plugin in MIGRATABLE else None
 
 

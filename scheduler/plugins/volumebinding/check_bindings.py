@@ -44,7 +44,7 @@ class VolumeReachability:
         Raises VolumeError if a node needs the translated volume and it cannot be translated.
         """
         raw = self._volumes.volumes.where(volume.key).nodes & among
-        kind = kind_of(volume)
+        kind = kind_of(volume.spec)
         is_migratable = kind is not None and kind.plugin in MIGRATABLE
         migrated = self._volumes.migrated(kind.plugin) & among if kind is not None and is_migratable else EMPTY
         if not migrated:

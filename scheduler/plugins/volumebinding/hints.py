@@ -75,7 +75,7 @@ class VolumeBindingHints:
         if name:
             yield "volume", name
             volume = self._volumes.volumes.get_api(name)
-            if volume is None or kind_of(volume) is not None:
+            if volume is None or kind_of(volume.spec) is not None:
                 yield _IN_TREE
         storage_class = claim.storage_class
         yield "class", storage_class

@@ -16,7 +16,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.meta import dns_label, subdomain
 from scheduler.api.podinfo import CPU, MEMORY, requests_of
-from scheduler.api.quantity import from_nano, text
+from scheduler.api.quantity import Quantity, text
 from simulator.apiserver.resources import ApiResource
 from simulator.apiserver.status import (
     Problems,
@@ -170,7 +170,7 @@ def _together(spec: Mapping[str, Any], kind: str) -> dict[str, str]:
         for name in ("containers", "initContainers")
     }
     amounts = requests_of(from_manifest(Pod, {"metadata": {}, "spec": alone}))
-    return {n: text(from_nano(a * (_NANO_PER_MILLI if n == CPU else _NANO))) for n, a in amounts.items()}
+    return {n: text(Quantity(a * (_NANO_PER_MILLI if n == CPU else _NANO))) for n, a in amounts.items()}
 
 
 _FILE_SOURCES: Final = ("configMap", "downwardAPI", "projected", "secret")

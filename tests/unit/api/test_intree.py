@@ -18,7 +18,6 @@ from scheduler.api.csi_translation import (
     TranslationError,
     driver_of,
     kind_of,
-    kind_of_inline,
     translate_inline,
     translate_volume,
 )
@@ -134,7 +133,7 @@ def test_topology(source: dict[str, Any], labels: dict[str, str], terms: Terms |
     assert after == terms_of(translated.spec.node_affinity)
     assert terms == terms_of(given.spec.node_affinity)
     assert (given.metadata, given.spec.capacity) == (translated.metadata, translated.spec.capacity)
-    assert kind_of(translated) is None
+    assert kind_of(translated.spec) is None
 
 
 GCE_ZONES = "projects/UNSPECIFIED/zones"
@@ -164,7 +163,7 @@ GCE_ZONES = "projects/UNSPECIFIED/zones"
 )
 def test_handles(source: dict[str, Any], labels: dict[str, str], handle: str) -> None:
     given: PersistentVolume = volume(source, labels=labels).typed()
-    kind = kind_of(given)
+    kind = kind_of(given.spec)
     assert kind is not None
 
     assert translate_volume(given).spec.csi == CSISource(kind.driver, handle)
@@ -299,7 +298,7 @@ def test_handle_of_an_azure_share(built: PersistentVolumeBuilder, handle: str) -
 )
 def test_inline(source: dict[str, Any], namespace: str, expected: tuple[str, str]) -> None:
     inline = from_manifest(Volume, {"name": "data", **source})
-    kind = kind_of_inline(inline)
+    kind = kind_of(inline)
 
     assert kind is not None
     assert expected == (kind.driver, translate_inline(inline, namespace).volume_handle)
@@ -308,7 +307,7 @@ def test_inline(source: dict[str, Any], namespace: str, expected: tuple[str, str
 def test_inline_of_another_kind() -> None:
     inline = from_manifest(Volume, {"name": "data", "configMap": {"name": "c"}})
 
-    assert kind_of_inline(inline) is None
+    assert kind_of(inline) is None
     with pytest.raises(TranslationError, match='could not find in-tree plugin translation logic for "data"'):
         translate_inline(inline, "ns")
 

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from scheduler.api import quantity as module
-from scheduler.api.quantity import Quantity, domain, from_nano, is_extended, is_scalar, parse, text as spelled
+from scheduler.api.quantity import Quantity, domain, is_extended, is_scalar, parse, text as spelled
 from scheduler.cel.libraries.quantities import Amount
 
 MAX = 2**63 - 1
@@ -60,12 +60,12 @@ def test_texts(given: str, wanted: str) -> None:
 
 
 def _whole(count: int) -> Quantity:
-    return from_nano(count * 10**9)
+    return Quantity(count * 10**9)
 
 
 @given(
     st.one_of(
-        st.integers(-(2**80), 2**80).map(from_nano),
+        st.integers(-(2**80), 2**80).map(Quantity),
         st.integers(-(10**24), 10**24).map(_whole),
         st.builds(lambda n, k: _whole(n << 10 * k), st.integers(-(2**20), 2**20), st.integers(0, 4)),
     )

@@ -115,7 +115,7 @@ def test_a_claim_with_deep_parameters_is_read():
 
 def test_whatever_fails_in_a_decoder_costs_only_its_object(monkeypatch):
     decoder = ObjectDecoder("Pod", Pod)
-    monkeypatch.setattr(decoder, "_share", lambda _: 1 / 0)
+    monkeypatch.setattr("scheduler.api.decode.share", lambda _: 1 / 0)
 
     read = decoder.decode(pod())
 

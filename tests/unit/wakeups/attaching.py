@@ -155,7 +155,7 @@ class LongWay:
         return list(out), None
 
     def _inline(self, volume: Volume, pod: PodInfo) -> tuple[str, str] | None:
-        kind = intree.kind_of_inline(volume)
+        kind = intree.kind_of(volume)
         if kind is None or kind.plugin not in intree.MIGRATABLE:
             return None
         source = intree.translate_inline(volume, pod.pod.metadata.namespace)
@@ -164,7 +164,7 @@ class LongWay:
     def _of_claim(self, claim: PersistentVolumeClaim, *, has_csi_node: bool) -> tuple[str, str] | None:
         volume = self._world.get(PersistentVolume, claim.spec.volume_name)
         if volume is not None:
-            csi, kind = volume.spec.csi, intree.kind_of(volume)
+            csi, kind = volume.spec.csi, intree.kind_of(volume.spec)
             if csi is None and kind is not None and kind.plugin in intree.MIGRATABLE and has_csi_node:
                 try:
                     csi = intree.translate_volume(volume).spec.csi

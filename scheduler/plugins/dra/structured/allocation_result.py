@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from scheduler.api.node_affinity import NODE_NAME_FIELD, is_empty
-from scheduler.api.quantity import from_nano
+from scheduler.api.quantity import Quantity
 from scheduler.api.resource_v1 import (
     AllocatedConfiguration,
     AllocationResult,
@@ -74,7 +74,7 @@ def _result(picked: Picked, node_devices: NodeDevices, chance: random.Random) ->
         binding_conditions=device.binding_conditions if binding else (),
         binding_failure_conditions=device.binding_failure_conditions if binding else (),
         share_id=share,
-        consumed_capacity={name: from_nano(amount) for name, amount in amounts.items()} if amounts else None,
+        consumed_capacity={name: Quantity(amount) for name, amount in amounts.items()} if amounts else None,
         skip_node_operations=published.slice.spec.skip_node_operations if node_devices.rules.operations else (),
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, strategies as st
 
-from scheduler.api.quantity import from_nano, parse
+from scheduler.api.quantity import Quantity, parse
 from scheduler.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceId, DeviceRequestAllocationResult
 from scheduler.cache.devices.allocation_state import AllocationState, HypotheticalState
 
@@ -51,7 +51,7 @@ results = st.builds(
         pool=device.pool,
         device=device.device,
         share_id=str(share) if share else None,
-        consumed_capacity={"gi": from_nano(share)} if share else None,
+        consumed_capacity={"gi": Quantity(share)} if share else None,
     ),
     st.sampled_from(DEVICES),
     st.integers(0, 3),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scheduler.api.core_v1 import Node
 from scheduler.api.meta import AnnotatedMetadata
-from scheduler.api.quantity import from_nano
+from scheduler.api.quantity import Quantity
 from scheduler.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.manager import DeviceClasses
@@ -75,7 +75,7 @@ def _allocations(world: World) -> Sequence[AllocationResult]:
     results = [DeviceRequestAllocationResult("r", *device) for device in world.exclusive]
     for device, shares in world.shares.items():
         for number, share in enumerate(shares):
-            amounts = {name: from_nano(amount) for name, amount in share.items()}
+            amounts = {name: Quantity(amount) for name, amount in share.items()}
             results.append(
                 DeviceRequestAllocationResult("r", *device, share_id=f"s{number}", consumed_capacity=amounts or None)
             )
