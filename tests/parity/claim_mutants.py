@@ -5,13 +5,13 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.plugins.dra.binding.claim_binder import NOT_HELPED, ClaimReleaser
+from scheduler.plugins.dra.binding.claim_binder import NOT_HELPED, ClaimBinder
 from scheduler.plugins.dra.extended_resources import _share
 
 _DRA: Final = "scheduler.plugins.dra"
 _EXTENDED: Final = f"{_DRA}.extended_resources.ExtendedResources"
 _REQUESTS: Final = f"{_DRA}.extended_resources"
-_free = ClaimReleaser.free
+_free = ClaimBinder.free
 
 
 def _borrowing_nothing(at: int, container: Any, resource: str, *, reusable: object = ()) -> Any:
@@ -22,12 +22,12 @@ def _not_renamed(shares: Any, _extra: object) -> Any:
     return [mapped for share in shares for mapped in share.mappings]
 
 
-def _of_any_pod(giver: ClaimReleaser, known: Any, pod: Any, useless: Any, background: Any) -> str:
+def _of_any_pod(binder: ClaimBinder, known: Any, pod: Any, useless: Any) -> str:
     nobodys = [
         msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, reserved_for=()))
         for claim in useless
     ]
-    return _free(giver, known, pod, nobodys, background)
+    return _free(binder, known, pod, nobodys)
 
 
 CLAIM_MUTATIONS: Final[Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]]] = {
@@ -40,11 +40,11 @@ CLAIM_MUTATIONS: Final[Mapping[str, tuple[Mapping[str, Any], tuple[str, ...]]]] 
         ("ExtendedDevices",),
     ),
     "no devices are given back": (
-        {f"{_DRA}.binding.claim_binder.ClaimReleaser.free": lambda *_: NOT_HELPED},
+        {f"{_DRA}.binding.claim_binder.ClaimBinder.free": lambda *_: NOT_HELPED},
         ("DeviceClaims",),
     ),
     "devices of other pods are given back": (
-        {f"{_DRA}.binding.claim_binder.ClaimReleaser.free": _of_any_pod},
+        {f"{_DRA}.binding.claim_binder.ClaimBinder.free": _of_any_pod},
         ("DeviceClaims",),
     ),
 }

@@ -72,7 +72,7 @@ def planned_devices(plugin: DynamicResources, state: CycleState, pod: PodInfo, *
         after[f"{pod.pod.metadata.namespace}/{name}"] = _bound(known.special, known, pod)
         rows = [_plain(mapping) for mapping in known.mappings]
         told["status"] = {"extendedResourceClaimStatus": {"resourceClaimName": name, "requestMappings": rows}}
-    plugin._binder._releaser.land(known)
+    plugin._binder.land(known)
     known.allocations.clear()
     return device_changes(before, after, told)
 

@@ -82,7 +82,7 @@ class OurDevices:
         known.variants = (Variant(1 << slot, self._claims, self._plugin._parser.of(self._claims)),)
         no = self._refusal(state, info, slot) or self._plugin.reserve(state, info, name)
         allocations = [_plain(known.allocations[claim.uid]) for claim in self._claims] if no is None else None
-        self._plugin._binder._releaser.land(known)
+        self._plugin._binder.land(known)
         if no is None or no.message == CANNOT_ALLOCATE:
             return Answer(allocations, steps=self._steps.most)
         return Answer(error=no.message, on_node=no.code is not Code.ERROR, steps=self._steps.most)

@@ -5,15 +5,15 @@ Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 
 from scheduler.api.apps_and_policy import started_at
-from scheduler.api.resource_v1 import AllocatedDeviceStatus, Condition, DeviceRequestAllocationResult, ResourceClaim
-from scheduler.cache.devices.manager import SharedDRAManager
-from scheduler.core.clock import Clock
-from scheduler.framework.handle import DeviceMetrics
+from scheduler.api.core_v1 import Pod
+from scheduler.api.resource_v1 import Condition, DeviceRequestAllocationResult, ResourceClaim
+from scheduler.config.args import DynamicResourcesArgs
+from scheduler.framework.handle import Handle
 from scheduler.framework.wait import wait_until
 from scheduler.plugins.dra.binding.claim_writer import ClaimError
 
@@ -43,8 +43,7 @@ def readiness(claim: ResourceClaim) -> Readiness:
     """
     is_ready = True
     for result in waited_for(claim):
-        status = _status_of(claim, result)
-        conditions = status.conditions if status is not None else ()
+        conditions = _conditions_of(claim, result)
         failure = next(
             (c for c in conditions if c.type in result.binding_failure_conditions and c.status == _TRUE), None
         )
@@ -71,33 +70,35 @@ def is_overdue(claim: ResourceClaim, now_s: float, timeout_s: float) -> bool:
 def is_worn_out(claim: ResourceClaim, now_s: float, timeout_s: float) -> bool:
     """Return whether the next attempt should avoid these devices (§3.4 step 3)."""
     ready = readiness(claim)
-    if ready.failure is not None:
-        return True
-    return not ready.is_ready and is_overdue(claim, now_s, timeout_s)
+    return ready.failure is not None or (not ready.is_ready and is_overdue(claim, now_s, timeout_s))
 
 
 class ConditionWaiter:
     """Waits for the devices of pods, one call per pod, any number of pods concurrently."""
 
-    def __init__(
-        self, devices: SharedDRAManager, *, clock: Clock, metrics: DeviceMetrics, timeout_s: float, follows_events: bool
-    ) -> None:
-        """Take the timeout. Without `follows_events` it polls like upstream: at once, then every five seconds."""
-        self._devices = devices
-        self._clock = clock
-        self._metrics = metrics
-        self._timeout_s = timeout_s
-        self._follows_events = follows_events
+    def __init__(self, args: DynamicResourcesArgs, handle: Handle) -> None:
+        self._devices = handle.cluster.devices
+        self._clock = handle.clock
+        self._metrics = handle.device_metrics
+        self._recorder = handle.recorder
+        self._profile = handle.scheduler_name
+        self._timeout_s = args.binding_timeout_s
+        self._follows_events = handle.ours.bind_poll == "events"
+        """Otherwise it polls like upstream: at once, then every five seconds."""
 
-    async def wait(self, claims: Sequence[ResourceClaim], profile: str, *, begins: Callable[[], None]) -> None:
-        """Return when all devices are ready, at once if none has conditions. Raises ConditionError, ClaimError.
-
-        `begins` is called if there are devices to wait for.
-        """
+    async def wait(self, claims: Sequence[ResourceClaim], pod: Pod, node_name: str) -> None:
+        """Return when all devices are ready, at once if none has conditions. Raises ConditionError, ClaimError."""
         waited = [claim for claim in claims if any(waited_for(claim))]
         if not waited:
             return
-        begins()
+        self._recorder.event(
+            pod,
+            controller=self._profile,
+            type_="Normal",
+            reason="BindingConditionsPending",
+            action="Scheduling",
+            note=f"waiting for binding conditions for device on node {node_name}",
+        )
         began, status = self._clock.now(), "error"
         try:
             await self._wait(waited)
@@ -106,23 +107,22 @@ class ConditionWaiter:
             status = error.status
             raise
         finally:
-            self._count(claims, profile, status, self._clock.now() - began)
+            self._count(claims, status, self._clock.now() - began)
 
-    def _count(self, claims: Sequence[ResourceClaim], profile: str, status: str, seconds: float) -> None:
+    def _count(self, claims: Sequence[ResourceClaim], status: str, seconds: float) -> None:
         """Count the wait per device of all claims, and the allocation per device with conditions, as upstream."""
         for claim in claims:
             for result in claim.status.allocation.devices.results if claim.status.allocation is not None else ():
-                self._metrics.conditions_wait(profile, result.driver, status, seconds)
+                self._metrics.conditions_wait(self._profile, result.driver, status, seconds)
                 if result.binding_conditions:
-                    self._metrics.conditions_allocation(profile, result.driver, status)
+                    self._metrics.conditions_allocation(self._profile, result.driver, status)
 
     async def _wait(self, claims: Sequence[ResourceClaim]) -> None:
         deadline = self._clock.now() + self._timeout_s
         keys = tuple(claim.key for claim in claims)
         is_ready = await wait_until(
-            lambda: (
-                sum(self._is_ready(claim, deadline) for claim in claims) == len(claims)
-            ),  # checks every claim, so that a late one does not hide a failed one
+            # checks every claim, so that a late one does not hide a failed one
+            lambda: sum(self._is_ready(claim, deadline) for claim in claims) == len(claims),
             self._clock,
             deadline,
             subscribe=partial(self._devices.subscribe, keys) if self._follows_events else None,
@@ -152,13 +152,7 @@ class ConditionWaiter:
         return ready.is_ready
 
 
-def _status_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> AllocatedDeviceStatus | None:
-    return next(
-        (
-            status
-            for status in claim.status.devices
-            if (status.driver, status.pool, status.device, status.share_id)
-            == (result.driver, result.pool, result.device, result.share_id)
-        ),
-        None,
-    )
+def _conditions_of(claim: ResourceClaim, result: DeviceRequestAllocationResult) -> Sequence[Condition]:
+    key = (result.driver, result.pool, result.device, result.share_id)
+    found = (s.conditions for s in claim.status.devices if (s.driver, s.pool, s.device, s.share_id) == key)
+    return next(found, ())

@@ -8,7 +8,7 @@ write counts as done. Each write checks that the current claim still allows the 
 from __future__ import annotations
 
 import asyncio
-import random
+import contextlib
 from typing import Final, NamedTuple
 
 import msgspec
@@ -16,15 +16,13 @@ import msgspec
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken
 from scheduler.api.meta import seconds
-from scheduler.api.resource_v1 import FINALIZER, AllocationResult, DeviceId, ResourceClaim
-from scheduler.cache.devices.manager import SharedDRAManager
+from scheduler.api.resource_v1 import FINALIZER, AllocationResult, ResourceClaim
 from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
-from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Unauthorized, Unavailable
 from scheduler.core.retry import Retry
-from scheduler.framework.handle import ClaimWrites, DeviceMetrics
+from scheduler.framework.handle import Handle
 from scheduler.framework.wait import settle
-from scheduler.plugins.dra.binding.device_conflicts import UNKNOWN, DeviceConflicts
+from scheduler.plugins.dra.binding.device_conflicts import UNKNOWN, DeviceConflicts, same_devices
 from scheduler.plugins.dra.claims import consumer
 
 WRITES_IN_FLIGHT: Final = 128
@@ -59,26 +57,16 @@ class ClaimWriter:
     Upstream: pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go bindClaim
     """
 
-    def __init__(  # noqa: PLR0913 (what it acts through)
-        self,
-        devices: SharedDRAManager,
-        writer: ClaimWrites,
-        *,
-        clock: Clock,
-        chance: random.Random,
-        metrics: DeviceMetrics,
-        stamps: bool,
-        conflicts: DeviceConflicts | None,
-    ) -> None:
-        """Take the writers. `stamps`: allocations have a time. `conflicts`: refuse devices that other claims have."""
-        self._devices = devices
-        self._writer = writer
-        self._clock = clock
-        self._chance = chance
-        self._metrics = metrics
+    def __init__(self, handle: Handle, conflicts: DeviceConflicts | None, *, stamps: bool) -> None:
+        """`stamps`: allocations have a time. `conflicts`: refuse devices that other claims have."""
+        self._claims = handle.cluster.devices.claims
+        self._writer = handle.writer.device_claims
+        self._clock = handle.clock
+        self._chance = handle.chance
+        self._metrics = handle.device_metrics
         self._stamps = stamps
         self._conflicts = conflicts
-        self.unconfirmed: dict[str, WrittenAllocation] = {}
+        self.unconfirmed = handle.kept("DynamicResources.unconfirmed", dict[str, WrittenAllocation])
         """Uids of allocated claims for which the double check is not done."""
         self._write_slots = asyncio.Semaphore(WRITES_IN_FLIGHT)
 
@@ -90,7 +78,7 @@ class ClaimWriter:
         `is_new`: the claim was just created, and the cache may not have it. Raises ClaimError, ApiError. May be
         cancelled between two writes.
         """
-        current = self._newest(claim, is_new=is_new)
+        current = claim if is_new and self._claims.get(claim.key) is None else self.newest(claim)
         retry = Retry(self._clock, first_s=_BUSY_PAUSE_S, longest_s=_LONGEST_PAUSE_S, tries=_TRIES)
         while True:
             await asyncio.sleep(0)
@@ -100,7 +88,7 @@ class ClaimWriter:
                     return self._taken(current, allocation, UNKNOWN)
                 current = await self._protected(current, allocation)
                 await asyncio.sleep(0)  # a cancellation during the first request takes effect here
-                return self._taken(*await settle(self._write(current, pod, allocation)))
+                return await settle(self._write(current, pod, allocation))
             except (Conflict, Ambiguous, Unavailable) as error:
                 failed: ApiError = error
             is_busy = isinstance(failed, Unavailable)
@@ -114,19 +102,18 @@ class ClaimWriter:
 
     def newest(self, claim: ResourceClaim) -> ResourceClaim:
         """Return the claim as the cache has it, with allocations in flight. Raises ClaimError if it is gone."""
-        return self._newest(claim, is_new=False)
+        known = self._claims.get(claim.key)
+        if known is None or known.uid != claim.uid:
+            raise _deleted(claim)
+        return known
 
     async def release(self, claim: ResourceClaim, pod_uid: str) -> None:
         """Remove the pod's reservation; the claim keeps its devices (§3.8). Raises ApiError."""
-        written = await self._writer.unreserve_claim(claim, pod_uid)
-        if isinstance(written, ResourceClaim):
-            self._assume(written)
+        self._assume(await self._writer.unreserve_claim(claim, pod_uid))
 
     async def deallocate(self, claim: ResourceClaim) -> None:
         """Remove reservations and devices (§3.5). Raises ApiError."""
-        written = await self._writer.deallocate_claim(claim)
-        if isinstance(written, ResourceClaim):
-            self._assume(written)
+        self._assume(await self._writer.deallocate_claim(claim))
 
     # -- one write -----------------------------------------------------------------------------------------------------
 
@@ -142,15 +129,13 @@ class ClaimWriter:
         except ApiError as error:
             raise ClaimError(f"add finalizer to claim {claim.key}: {error}") from error
 
-    async def _write(
-        self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None
-    ) -> tuple[ResourceClaim, AllocationResult | None, int]:
-        """Write the status once and cache the answer; also return the version at which devices were allocated."""
+    async def _write(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
+        """Write the status once, and cache and return the answer."""
         user = consumer(pod)
         gives = allocation is not None and not claim.is_allocated
         try:
             async with self._write_slots:
-                if allocation is not None and not claim.is_allocated:
+                if allocation is not None and gives:
                     written = await self._writer.allocate_claim(claim, self._stamped(allocation), user)
                 else:
                     written = await self._writer.reserve_claim(claim, user)
@@ -165,8 +150,7 @@ class ClaimWriter:
         except ApiError as error:
             raise ClaimError(f"{self._doing(claim, allocation)}: {error}") from error
         claim = _readable(written, claim)
-        self._assume(claim)
-        return claim, allocation, claim.version if gives else UNKNOWN
+        return self._taken(claim, allocation, claim.version if gives else UNKNOWN)
 
     async def _outcome(self, claim: ResourceClaim) -> ResourceClaim | Broken | None:
         """Read the claim after a lost answer, for as long as the server takes: until then its devices are in use.
@@ -189,8 +173,8 @@ class ClaimWriter:
         self._assume(claim)
         if self._conflicts is not None and allocation is not None:
             if len(self.unconfirmed) >= _UNCONFIRMED_MAX:
-                there = {each.uid for each in self._devices.claims if each.is_allocated}
-                self.unconfirmed = {uid: at for uid, at in self.unconfirmed.items() if uid in there}
+                for uid in self.unconfirmed.keys() - {each.uid for each in self._claims if each.is_allocated}:
+                    del self.unconfirmed[uid]
             self.unconfirmed[claim.uid] = WrittenAllocation(claim.status.allocation, version)
         return claim
 
@@ -199,21 +183,12 @@ class ClaimWriter:
             return allocation
         return msgspec.structs.replace(allocation, allocation_timestamp=seconds(self._clock.wall()))
 
-    def _assume(self, claim: ResourceClaim) -> None:
-        try:
-            self._devices.claims.assume(claim)
-        except (NotKnown, OutOfSync):
-            return  # the watch has a newer version
+    def _assume(self, written: ResourceClaim | Broken) -> None:
+        if isinstance(written, ResourceClaim):
+            with contextlib.suppress(NotKnown, OutOfSync):  # the watch has a newer version
+                self._claims.assume(written)
 
     # -- checks --------------------------------------------------------------------------------------------------------
-
-    def _newest(self, claim: ResourceClaim, *, is_new: bool) -> ResourceClaim:
-        known = self._devices.claims.get(claim.key)
-        if known is None and is_new:
-            return claim
-        if known is None or known.uid != claim.uid:
-            raise ClaimError(f"claim {claim.key} got deleted in the meantime")
-        return known
 
     async def reread(self, claim: ResourceClaim) -> ResourceClaim:
         """Return the claim as the server has it. Raises ClaimError, also if it is gone."""
@@ -221,13 +196,14 @@ class ClaimWriter:
             found = await self._writer.read_resource_claim(claim.metadata.namespace, claim.metadata.name)
         except ApiError as error:
             raise ClaimError(f"get updated claim {claim.key} after conflict: {error}") from error
-        if found is None or (not isinstance(found, Broken) and found.uid != claim.uid):
-            raise ClaimError(f"claim {claim.key} got deleted in the meantime")
-        return _readable(found, claim)
+        now = _readable(found, claim)
+        if now.uid != claim.uid:
+            raise _deleted(claim)
+        return now
 
     def _check(self, claim: ResourceClaim, allocation: AllocationResult | None) -> None:
         if claim.metadata.deletion_timestamp is not None:
-            raise ClaimError(f"claim {claim.key} got deleted in the meantime")
+            raise _deleted(claim)
         if allocation is None:
             if not claim.is_allocated:
                 raise ClaimError(f"claim {claim.key} got deallocated elsewhere in the meantime")
@@ -253,20 +229,13 @@ class ClaimWriter:
         return f"{what} to claim {claim.key}"
 
 
-def same_devices(left: AllocationResult | None, right: AllocationResult | None) -> bool:
-    """Return whether both are the same decision: times and tolerations added by a server do not count."""
-    return _decided(left) == _decided(right)
-
-
-def _decided(allocation: AllocationResult | None) -> list[tuple[str, DeviceId, str | None]] | None:
-    if allocation is None:
-        return None
-    return [(result.request, result.id, result.share_id) for result in allocation.devices.results]
+def _deleted(claim: ResourceClaim) -> ClaimError:
+    return ClaimError(f"claim {claim.key} got deleted in the meantime")
 
 
 def _readable(found: ResourceClaim | Broken | None, wanted: ResourceClaim) -> ResourceClaim:
     if isinstance(found, Broken):
         raise ClaimError(f"{found.kind} {found.key} cannot be read: {found.why}")
     if found is None:
-        raise ClaimError(f"claim {wanted.key} got deleted in the meantime")
+        raise _deleted(wanted)
     return found

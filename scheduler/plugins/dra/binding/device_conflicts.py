@@ -13,8 +13,8 @@ returns a claim at a version. A claim without devices at a version at which the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import NamedTuple, TypeAlias
 
 from scheduler.api.decode import Broken
 from scheduler.api.resource_v1 import AllocationResult, DeviceId, DeviceRequestAllocationResult, ResourceClaim
@@ -28,8 +28,6 @@ from scheduler.framework.handle import ClaimWrites
 _Results: TypeAlias = Sequence[DeviceRequestAllocationResult]
 _Counts: TypeAlias = Callable[[str], bool]
 """Whether the devices of the claim with this uid count."""
-_NOTHING: Final[Mapping[str, Mapping[str, int]]] = {}
-_NO_AMOUNTS: Final[Mapping[str, int]] = {}
 
 
 class DeviceConflict(NamedTuple):
@@ -49,7 +47,7 @@ class DeviceConflicts:
 
     def ahead(self, claim: ResourceClaim, allocation: AllocationResult) -> str:
         """Return the conflict of a new allocation with all other claims, also those in flight; "" if there is none."""
-        conflict = self._conflict(claim, allocation, is_there=_always, counts=_always)
+        conflict = self._conflict(claim, allocation, is_there=lambda _: True, counts=lambda _: True)
         return conflict.problem if conflict is not None else ""
 
     def shown(self, claim: ResourceClaim, *, but: Container[str] = ()) -> DeviceConflict | None:
@@ -89,10 +87,7 @@ class DeviceConflicts:
     def _elsewhere(self, result: DeviceRequestAllocationResult, uid: str) -> set[str]:
         """Return the other claims that have the device; shares conflict only with claims for the whole device."""
         use = self._devices.use
-        others = set(use.holders(result.id))
-        if result.share_id is None:
-            others.update(share.claim_uid for share in use.shares(result.id))
-        return others - {uid}
+        return set(use.users(result.id) if result.share_id is None else use.holders(result.id)) - {uid}
 
     def _overdrawn_capacity(self, uid: str, results: _Results, counts: _Counts) -> DeviceConflict | None:
         """Return the first capacity that the claim's shares exceed; shares with amount 0 never do."""
@@ -103,7 +98,7 @@ class DeviceConflicts:
                 own[name] = own.get(name, 0) + consumed.nano
         for device, own in taken.items():
             draws = self._devices.on_nodes.draws(PoolKey(device.driver, device.pool))
-            there = draws.capacities.get(device, _NO_AMOUNTS) if draws is not None else _NO_AMOUNTS
+            there = draws.capacities.get(device, {}) if draws is not None else {}
             wanted = {name: amount for name, amount in own.items() if amount > 0 and name in there}
             if not wanted:
                 continue
@@ -134,7 +129,7 @@ class DeviceConflicts:
         for device in sorted(devices):
             pool = PoolKey(device.driver, device.pool)
             draws = self._devices.on_nodes.draws(pool)
-            for of, amounts in draws.drawn.get(device, _NOTHING).items() if draws is not None else ():
+            for of, amounts in draws.drawn.get(device, {}).items() if draws is not None else ():
                 names = out.setdefault((pool, of), {})
                 names.update((name, None) for name, amount in amounts.items() if amount > 0)
         return out
@@ -149,9 +144,7 @@ class DeviceConflicts:
 
     def _users(self, device: DeviceId, uid: str, counts: _Counts) -> set[str]:
         """Return the other claims that have the device or a part of it."""
-        use = self._devices.use
-        users = {*use.holders(device), *(share.claim_uid for share in use.shares(device))}
-        return {user for user in users if user != uid and counts(user)}
+        return {user for user in self._devices.use.users(device) if user != uid and counts(user)}
 
     def _is_shown(self, uid: str) -> bool:
         """Return whether the watch has shown the claim with devices; an unreadable claim keeps what it had."""
@@ -161,10 +154,6 @@ class DeviceConflicts:
             return claims.pending(uid) is None
         seen = claims.get_api(known.key)
         return seen is not None and seen.uid == uid and seen.is_allocated
-
-
-def _always(_: str) -> bool:
-    return True
 
 
 UNKNOWN = 0
@@ -213,25 +202,27 @@ class Precedence:
 
         Raises ApiError.
         """
-        then = await self._read(claim, version)
-        if then is None or isinstance(then, Broken) or then.uid != claim.uid or not _is_same(then, claim):
-            return None
-        return then.version or version
-
-    async def _read(self, claim: ResourceClaim, version: int) -> ResourceClaim | Broken | None:
         namespace, name = claim.metadata.namespace, claim.metadata.name
         retry = Retry(self._clock, first_s=0.1, factor=5.0, tries=4)
         while True:
             try:
-                return await self._writer.read_resource_claim_at(namespace, name, version)
+                then = await self._writer.read_resource_claim_at(namespace, name, version)
+                break
             except (Ambiguous, Unavailable) as error:
                 await retry.pause(error)
+        if then is None or isinstance(then, Broken) or then.uid != claim.uid:
+            return None
+        past, now = then.status.allocation, claim.status.allocation
+        if past is None or now is None or not same_devices(past, now):
+            return None
+        if past.allocation_timestamp != now.allocation_timestamp:
+            return None  # equal devices, allocated again
+        return then.version or version
 
 
-def _is_same(left: ResourceClaim, right: ResourceClaim) -> bool:
-    """Return whether both are the same allocation. The time distinguishes two allocations of equal devices."""
-    one, two = left.status.allocation, right.status.allocation
-    if one is None or two is None:
-        return False
-    parts = [[(r.request, r.id, r.share_id) for r in each.devices.results] for each in (one, two)]
-    return parts[0] == parts[1] and one.allocation_timestamp == two.allocation_timestamp
+def same_devices(left: AllocationResult | None, right: AllocationResult | None) -> bool:
+    """Return whether both are the same decision: times and tolerations added by a server do not count."""
+    if left is None or right is None:
+        return left is right
+    parts = [[(r.request, r.id, r.share_id) for r in each.devices.results] for each in (left, right)]
+    return parts[0] == parts[1]

@@ -18,14 +18,12 @@ from typing import Final
 import structlog
 
 from scheduler.api.resource_v1 import AllocationResult, ResourceClaim
-from scheduler.cache.devices.manager import SharedDRAManager
-from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
 from scheduler.core.retry import Retry
-from scheduler.framework.handle import DeviceMetrics
+from scheduler.framework.handle import Handle
 from scheduler.framework.wait import settle, wait_until
-from scheduler.plugins.dra.binding.claim_writer import ClaimError, ClaimWriter, same_devices
-from scheduler.plugins.dra.binding.device_conflicts import UNKNOWN, DeviceConflicts, Precedence
+from scheduler.plugins.dra.binding.claim_writer import ClaimError, ClaimWriter
+from scheduler.plugins.dra.binding.device_conflicts import UNKNOWN, DeviceConflicts, Precedence, same_devices
 
 _log = structlog.get_logger(__name__)
 WATCH_WITHIN_S: Final = 120.0
@@ -35,23 +33,13 @@ WATCH_WITHIN_S: Final = 120.0
 class DeviceDoubleCheck:
     """Checks the claims that a `ClaimWriter` has allocated."""
 
-    def __init__(
-        self,
-        devices: SharedDRAManager,
-        writer: ClaimWriter,
-        precedence: Precedence,
-        *,
-        conflicts: DeviceConflicts | None,
-        clock: Clock,
-        metrics: DeviceMetrics,
-    ) -> None:
-        """Take the caches and writers; `conflicts` is None if nothing is checked."""
-        self._devices = devices
+    def __init__(self, handle: Handle, writer: ClaimWriter, conflicts: DeviceConflicts) -> None:
+        self._devices = handle.cluster.devices
         self._writer = writer
-        self._precedence = precedence
+        self._precedence = Precedence(handle.writer.device_claims, handle.clock)
         self._conflicts = conflicts
-        self._clock = clock
-        self._metrics = metrics
+        self._clock = handle.clock
+        self._metrics = handle.device_metrics
 
     async def confirm_all(self, claims: Sequence[ResourceClaim], pod_uid: str) -> None:
         """Confirm each claim, also after one fails: the pod does not run, and its other claims may have to be freed.
@@ -74,20 +62,27 @@ class DeviceDoubleCheck:
         device first; then the devices are freed, unless other pods use the claim. If cancelled, the claim stays
         unconfirmed.
         """
-        conflicts = self._conflicts
-        if conflicts is None or (claim.uid not in self._writer.unconfirmed and not _is_doubtful(claim, conflicts)):
+        if claim.uid not in self._writer.unconfirmed and not self._is_doubtful(claim):
             return
         seen = await self._shown(claim)
         if seen is None:
             self._forget(claim)
             raise ClaimError(f"claim {claim.key} got deleted in the meantime")
-        problem = await self._problem(seen, conflicts)
+        problem = await self._problem(seen)
         if not problem:
             self._forget(claim)
             return
         self._metrics.collision()
         await settle(self._free_devices(claim, pod_uid))
         raise ClaimError(problem)
+
+    def _is_doubtful(self, claim: ResourceClaim) -> bool:
+        """Return whether an allocated claim conflicts with another one, and no pod runs with its devices.
+
+        The check may be missing because a daemon died, or its write came late. Without a running pod, yielding costs
+        little.
+        """
+        return not self._conflicts.has_running_user(claim) and self._conflicts.shown(claim) is not None
 
     def _forget(self, claim: ResourceClaim) -> None:
         self._writer.unconfirmed.pop(claim.uid, None)
@@ -112,14 +107,14 @@ class DeviceDoubleCheck:
             raise ClaimError(f"claim {claim.key}: the watch is behind")
         return seen
 
-    async def _problem(self, seen: ResourceClaim, conflicts: DeviceConflicts) -> str:
+    async def _problem(self, seen: ResourceClaim) -> str:
         """Return what other claims got before this one of its devices; "" if nothing. Later claims do not count."""
         given = self._writer.unconfirmed.get(seen.uid)
         is_it = given is not None and given.allocation == seen.status.allocation
         allocated_at = given.version if given is not None and is_it else UNKNOWN
         later: set[str] = set()
         earlier: dict[str, AllocationResult | None] = {}
-        while (conflict := conflicts.shown(seen, but=later)) is not None:
+        while (conflict := self._conflicts.shown(seen, but=later)) is not None:
             others = {uid: self._devices.claims.by_uid(uid) for uid in sorted(conflict.others)}
             new = {uid: each for uid, each in others.items() if uid not in earlier or earlier[uid] != _devices_of(each)}
             if not new:
@@ -155,12 +150,3 @@ class DeviceDoubleCheck:
 
 def _devices_of(claim: ResourceClaim | None) -> AllocationResult | None:
     return claim.status.allocation if claim is not None else None
-
-
-def _is_doubtful(claim: ResourceClaim, conflicts: DeviceConflicts) -> bool:
-    """Return whether an allocated claim conflicts with another one, and no pod runs with its devices.
-
-    The check may be missing because a daemon died, or its write came late. Without a running pod, yielding costs
-    little.
-    """
-    return not conflicts.has_running_user(claim) and conflicts.shown(claim) is not None

@@ -9,8 +9,7 @@ Upstream: pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresour
 
 from __future__ import annotations
 
-import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeVar
 
@@ -22,11 +21,9 @@ from scheduler.api.resource_v1 import ClaimMetadata, ResourceClaim
 from scheduler.cache.devices.claim_tracker import is_made_for
 from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
-from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
 from scheduler.core.retry import Retry
-from scheduler.framework.background_writes import BackgroundWrites
-from scheduler.framework.handle import ClaimWrites, DeviceMetrics
+from scheduler.framework.handle import Handle
 from scheduler.framework.wait import settle, wait_until
 from scheduler.plugins.dra.binding.claim_writer import ClaimError, ClaimWriter
 from scheduler.plugins.dra.state import DeviceState
@@ -46,27 +43,14 @@ _BASE_MAX: Final = 58
 class ExtendedResourceClaimWriter:
     """Writes one claim at a time per pod, and any number of pods concurrently."""
 
-    def __init__(  # noqa: PLR0913 (what it acts through)
-        self,
-        devices: SharedDRAManager,
-        writer: ClaimWrites,
-        claims: ClaimWriter,
-        *,
-        clock: Clock,
-        chance: random.Random,
-        metrics: DeviceMetrics,
-        must_be_seen: bool,
-    ) -> None:
-        """Take the caches and writers.
-
-        `must_be_seen`: fail if the watch does not show the claim; upstream continues.
-        """
-        self._devices = devices
-        self._writer = writer
+    def __init__(self, handle: Handle, claims: ClaimWriter, *, must_be_seen: bool) -> None:
+        """`must_be_seen`: fail if the watch does not show the claim; upstream continues."""
+        self._devices = handle.cluster.devices
+        self._writer = handle.writer.device_claims
         self._claims = claims
-        self._clock = clock
-        self._chance = chance
-        self._metrics = metrics
+        self._clock = handle.clock
+        self._chance = handle.chance
+        self._metrics = handle.device_metrics
         self._must_be_seen = must_be_seen
 
     async def write(self, pod: Pod, known: DeviceState) -> ResourceClaim:
@@ -78,11 +62,7 @@ class ExtendedResourceClaimWriter:
         assert special is not None
         if not known.mappings:  # only the pod's overhead requests the resource
             raise ClaimError(f"nil or empty request mappings, no update of pod {pod.key} ExtendedResourceClaimStatus")
-
-        def note(made: ResourceClaim) -> None:
-            known.made = made
-
-        made = await self.make(pod, special, made=note)
+        made = await self._make(pod, special, known)
         self._devices.claims.adopt(special.uid, made)
         known.signalled = tuple(made.uid if uid == special.uid else uid for uid in known.signalled)
         allocation = known.allocations[made.uid] = known.allocations.pop(special.uid)
@@ -96,26 +76,22 @@ class ExtendedResourceClaimWriter:
         await self._remove_duplicates(pod, written)
         return written
 
-    def unmake(self, pod: Pod, known: DeviceState, background: BackgroundWrites, *, kept: str = "") -> None:
-        """Delete in the background the claims that `write` has created, or whose creation was unknown. Safe to repeat.
+    def unmake(self, pod: Pod, known: DeviceState, *, kept: str = "") -> Sequence[ResourceClaim]:
+        """Forget the claims that `write` has created, or whose creation was unknown, and return those to delete.
 
-        `kept` is the name of a claim that stays.
+        `kept` is the name of a claim that stays. Safe to repeat.
         """
         if known.special is None:
-            return
+            return ()
         found = {claim.uid: claim for claim in self._devices.claims.all_made_for(pod)}
         if known.made is not None:
             found[known.made.uid] = known.made
         known.special = known.made = None
         known.claims = tuple(claim for claim in known.claims if claim.uid not in found)
-        for made in (each for each in found.values() if each.metadata.name != kept):
-            background.run(partial(self.remove, made), f"delete claim {made.key}", about=made.key, uid=made.uid)
+        return [made for made in found.values() if made.metadata.name != kept]
 
-    async def make(self, pod: Pod, claim: ResourceClaim, *, made: Callable[[ResourceClaim], None]) -> ResourceClaim:
-        """Create the claim. `made` is called at once with the claim to delete if the pod is not bound.
-
-        Raises ClaimError.
-        """
+    async def _make(self, pod: Pod, claim: ResourceClaim, known: DeviceState) -> ResourceClaim:
+        """Create the claim, and note it at once in `known`, to be deleted if the pod is not bound. Raises ClaimError."""
         names = [self._name_for(pod)]
 
         async def create() -> ResourceClaim | Broken:
@@ -127,7 +103,7 @@ class ExtendedResourceClaimWriter:
                     names.append(self._name_for(pod))
                     raise Unavailable(taken.message, status=taken.status, reason=taken.reason) from taken
                 answer = found
-            made(_to_remove(answer))  # before the next point of cancellation
+            known.made = _to_remove(answer)  # before the next point of cancellation
             return answer
 
         try:
@@ -150,10 +126,6 @@ class ExtendedResourceClaimWriter:
         except ApiError as error:
             raise ClaimError(f"update pod {pod.key} ExtendedResourceClaimStatus: {error}") from error
 
-    async def remove(self, claim: ResourceClaim) -> None:
-        """Delete the claim; do nothing if it is gone. Raises ApiError."""
-        await self._writer.delete_claim(claim)
-
     async def _remove_duplicates(self, pod: Pod, kept: ResourceClaim) -> None:
         """Delete claims that a server created although it answered with an error.
 
@@ -163,7 +135,7 @@ class ExtendedResourceClaimWriter:
             if other.uid == kept.uid:
                 continue
             try:
-                await settle(self.remove(other))
+                await settle(self._writer.delete_claim(other))
             except ApiError as error:  # it has no devices, and is deleted with its pod
                 _log.info("not done", what=f"delete claim {other.key}", error=str(error))
 
