@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any
 
 from msgspec.structs import replace
@@ -28,7 +29,6 @@ from scheduler.api.storage_v1 import (
     PersistentVolumeClaim,
 )
 from scheduler.core.errors import Conflict, Invalid
-from tests.support.claimports import ClaimHistory
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,36 @@ class ListRecorder:
         related: Pod | None = None,
     ) -> None:
         self.events.append(Noted(about.key, type_, reason, action, note, related.key if related is not None else ""))
+
+
+class ClaimHistory(dict[str, "ResourceClaim | Broken"]):
+    """Claims by namespace/name, and what they were before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._past: dict[str, list[tuple[int, ResourceClaim | Broken | None]]] = {}
+        self._newest = 0
+
+    def __setitem__(self, key: str, claim: ResourceClaim | Broken) -> None:
+        super().__setitem__(key, claim)
+        if isinstance(claim, ResourceClaim):
+            self._newest = max(self._newest, claim.version)
+        self._past.setdefault(key, []).append((self._newest, claim))
+
+    def __delitem__(self, key: str) -> None:
+        super().__delitem__(key)
+        self._newest += 1
+        self._past.setdefault(key, []).append((self._newest, None))
+
+    def events(self) -> list[tuple[int, str, ResourceClaim | Broken | None]]:
+        """Everything that was written, in order, each with its version and what it was written to."""
+        return sorted(
+            ((then, key, claim) for key, past in self._past.items() for then, claim in past), key=itemgetter(0)
+        )
+
+    def at(self, key: str, version: int) -> ResourceClaim | Broken | None:
+        """As it was at this version; None if it was not there."""
+        return next((claim for then, claim in reversed(self._past.get(key, [])) if then <= version), None)
 
 
 @dataclass

@@ -1,12 +1,21 @@
-"""Label selectors, and the anchors under which they are indexed."""
+"""Names, label selectors and their anchors in indexes; tolerations and node affinity (docs/spec/core.md §A.6, §5.4)."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
+from scheduler.api.core_v1 import NodeSelectorTerm
 from scheduler.api.decode import from_manifest
+from scheduler.api.meta import c_identifier, dns_label, label_key, label_value, subdomain
+from scheduler.api.node_affinity import (
+    required_affinity_matches,
+    term_matches,
+    term_problem,
+)
 from scheduler.api.selectors import (
     LabelSelector,
     LabelSelectorRequirement,
@@ -15,6 +24,7 @@ from scheduler.api.selectors import (
     probes,
     requirement_matches,
 )
+from tests.unit.objects import pod
 
 LABELS = {"app": "web", "rank": "7", "odd": "1_000", "empty": ""}
 
@@ -144,3 +154,145 @@ def test_what_finds_a_selector(selector, labels, found):
 
     assert found == bool(set(anchors(namespaces, selector)) & set(probes("default", labels)))
     assert not set(anchors(namespaces, selector)) & set(probes("elsewhere", labels))
+
+
+NODE_LABELS = {"zone": "z1", "disk": "ssd", "rank": "5"}
+
+
+def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"key": key, "operator": operator, "values": list(values)}
+
+
+@pytest.mark.parametrize(
+    ("term", "matches"),
+    [
+        pytest.param({}, False, id="155 an empty term matches nothing"),
+        pytest.param({"matchFields": [expression("metadata.name", "NotIn", "n1")]}, False, id="field excludes it"),
+        pytest.param(
+            {"matchFields": [expression("metadata.name", "In", "n1", "n2")]}, False, id="a field has one value"
+        ),
+        pytest.param({"matchFields": [expression("metadata.uid", "NotIn", "n1")]}, True, id="an empty field is not it"),
+        pytest.param({"matchExpressions": [expression("disk", "Gt", "4")]}, False, id="156 label is no integer"),
+        pytest.param({"matchExpressions": [expression("none", "NotIn")]}, False, id="values are missing"),
+        pytest.param({"matchExpressions": [expression("zone", "Near", "z1")]}, False, id="unknown operator"),
+        pytest.param(
+            {
+                "matchExpressions": [expression("zone", "In", "z1")],
+                "matchFields": [expression("metadata.name", "In", "n2")],
+            },
+            False,
+            id="fields and expressions must both hold",
+        ),
+        pytest.param({"matchFields": [expression("metadata.name", "In", "n1")]}, True, id="field names the node"),
+        pytest.param({"matchFields": [expression("metadata.name", "Exists")]}, False, id="a field is In or NotIn"),
+        pytest.param({"matchFields": [expression("metadata.uid", "In", "n1")]}, False, id="another field is empty"),
+    ],
+)
+def test_terms(term: dict[str, Any], matches: bool) -> None:
+    assert matches is term_matches(from_manifest(NodeSelectorTerm, term), "n1", NODE_LABELS)
+
+
+@pytest.mark.parametrize(
+    ("term", "place"),
+    [
+        ({"matchExpressions": [expression("a", "In", "x"), expression("a", "Gt", "x")]}, "matchExpressions[1].values"),
+        ({"matchExpressions": [expression("a", "Near")]}, "matchExpressions[0].operator"),
+        ({"matchExpressions": [expression("/a", "Exists")]}, "matchExpressions[0].key"),
+        ({"matchExpressions": [expression("a" * 64, "Exists")]}, "matchExpressions[0].key"),
+        ({"matchExpressions": [expression("a", "In", "x" * 64)]}, "matchExpressions[0].values"),
+        ({"matchFields": [expression("metadata.name", "In")]}, "matchFields[0].values"),
+    ],
+)
+def test_problems_name_their_place(term: dict[str, Any], place: str) -> None:
+    assert term_problem(from_manifest(NodeSelectorTerm, term)).startswith(place)
+
+
+def test_good_terms_have_no_problem() -> None:
+    """Names as Kubernetes spells them."""
+    keys = ["zone", "topology.kubernetes.io/zone", "a/B_c.d-1"]
+    term = {"matchExpressions": [expression(key, "In", "", "v1", "A_b.c-d") for key in keys]}
+
+    assert term_problem(from_manifest(NodeSelectorTerm, term)) == ""
+
+
+def test_selector_and_affinity_are_joined() -> None:
+    """154: and between nodeSelector and affinity."""
+    affinity = {
+        "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": {
+                "nodeSelectorTerms": [{"matchExpressions": [expression("disk", "In", "ssd")]}]
+            }
+        }
+    }
+    both = pod(nodeSelector={"zone": "z1"}, affinity=affinity)
+
+    assert required_affinity_matches(both, "n1", NODE_LABELS)
+    assert not required_affinity_matches(both, "n1", {"zone": "z1"})
+    assert not required_affinity_matches(both, "n1", {"disk": "ssd"})
+
+
+KEY = (
+    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
+    "(e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
+)
+SUBDOMAIN = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end "
+    "with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param("a" * 63, [], id="as many as 63 characters"),
+        pytest.param("a" * 64, ["name part must be no more than 63 bytes"], id="as many as 64 characters"),
+        pytest.param("x/", ["name part must be non-empty", f"name part {KEY}"], id="only a domain"),
+        pytest.param("/x", ["prefix part must be non-empty"], id="a slash without a domain"),
+        pytest.param(
+            "a/b/c",
+            [f"a valid label key {KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"],
+            id="two slashes",
+        ),
+        pytest.param("-x", [f"name part {KEY}"], id="starts with a dash"),
+        pytest.param("x\n", [f"name part {KEY}"], id="ends with a line break"),
+        pytest.param("Example.com/x", [f"prefix part {SUBDOMAIN}"], id="an upper-case domain"),
+        pytest.param(
+            "a" * 254 + "/" + "é" * 32,
+            [
+                "prefix part must be no more than 253 bytes",
+                "name part must be no more than 63 bytes",
+                f"name part {KEY}",
+            ],
+            id="too long, counted in bytes",
+        ),
+        pytest.param("\ud800", [f"name part {KEY}"], id="half a character, which JSON can write"),
+    ],
+)
+def test_label_keys(name: str, said: list[str]) -> None:
+    assert label_key(name) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "good"), [("", True), ("a.b_c-1", True), ("a/b", False), ("é", False), ("a" * 64, False)]
+)
+def test_label_values(value: str, good: bool) -> None:
+    assert (label_value(value) == []) is good
+
+
+@pytest.mark.parametrize(
+    ("name", "of_most_objects", "of_a_namespace"),
+    [
+        pytest.param("a.b-c", [], ["must not contain dots"], id="a dot"),
+        pytest.param("a" * 64, [], ["must be no more than 63 characters"], id="too long for a label"),
+    ],
+)
+def test_dns_names(name: str, of_most_objects: list[str], of_a_namespace: list[str]) -> None:
+    assert (subdomain(name), dns_label(name)) == (of_most_objects, of_a_namespace)
+
+
+def test_what_a_dns_name_must_not_be() -> None:
+    assert subdomain("A") == [SUBDOMAIN]
+    assert subdomain("a" * 254) == ["must be no more than 253 characters"]
+    assert c_identifier("a_1") == []
+    assert len(c_identifier("1a")) == 1

@@ -14,9 +14,9 @@ from scheduler.api.core_v1 import Pod
 from scheduler.binding_state import PodWatch
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
 from scheduler.framework.status import AttemptError, Code, Rejection, Wait
-from tests.unit.binding.reading import bind_statuses, conflicts
 from tests.unit.fake_plugins import AfterBind, BeforeBind, FakePlugin, Holds
 from tests.unit.harness import SchedulerHarness, manifest, typed, with_pods
+from tests.unit.scenarios.seen import bind_statuses, conflicts
 
 
 def refuse_once(sched: SchedulerHarness, error: Exception) -> None:

@@ -8,9 +8,9 @@ import pytest
 
 from scheduler.api.core_v1 import Pod
 from scheduler.framework.status import AttemptError, Code, Rejection
-from tests.unit.binding.reading import point_statuses, samples
 from tests.unit.fake_plugins import BeforeBind
 from tests.unit.harness import SchedulerHarness, with_pods
+from tests.unit.scenarios.seen import point_statuses, samples
 
 
 class Waits(BeforeBind):

@@ -19,8 +19,7 @@ from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Code, Rejection, Skip, Wait
 from tests.unit.fake_plugins import BeforeBind, Holds
 from tests.unit.harness import SchedulerHarness, with_pods
-from tests.unit.scenarios.evicting import nominations
-from tests.unit.scenarios.seen import with_plugins
+from tests.unit.scenarios.seen import nominations, with_plugins
 
 NOT_HERE = Rejection("W", Code.UNSCHEDULABLE, ("not here",))
 Step: TypeAlias = Callable[[SchedulerHarness, "Works"], None]

@@ -1,4 +1,4 @@
-"""The contents of a cluster's columns and indexes by name, to compare clusters with different slots."""
+"""The contents of a cluster's columns and indexes by name, and collections that should be empty."""
 
 from __future__ import annotations
 
@@ -126,3 +126,11 @@ def _held(nodes: Nodes, held: NodeMultiset[T]) -> dict[T, dict[str, int]]:
 
 def _counts(nodes: Nodes, counts: dict[int, int]) -> dict[str, int]:
     return {nodes.name(slot): count for slot, count in counts.items()}
+
+
+def leftovers(owner: object, *, spared: frozenset[str] = frozenset()) -> dict[str, Any]:
+    """Return the attributes that are non-empty dicts, sets, lists of keys or multisets, except the spared ones."""
+    slots = [name for kind in type(owner).__mro__ for name in getattr(kind, "__slots__", ())]
+    names = {*getattr(owner, "__dict__", ()), *slots} - spared
+    found = {name: getattr(owner, name) for name in names if hasattr(owner, name)}
+    return {name: value for name, value in found.items() if isinstance(value, (dict, set, NodeMultiset)) and len(value)}

@@ -11,7 +11,7 @@ from scheduler.api.apps_and_policy import PodDisruptionBudget
 from scheduler.api.decode import Broken, ObjectDecoder
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.disruptions import Disruptions
-from tests.unit.cache.leftovers import leftovers
+from tests.unit.cache.picture import leftovers
 from tests.unit.plugins.preempting import budget, pod
 from tests.unit.plugins.preemption_worlds import budgets, namespaces, words
 

@@ -17,7 +17,7 @@ from simulator.builders.core import Builder
 from tests.support.volumebuilders import HOSTNAME, a_claim, a_class, a_pv
 from tests.unit.harness import SchedulerHarness, manifest, read_pod
 from tests.unit.scenarios.device_harness import DeviceHarness
-from tests.unit.scenarios.evicting import OTHERS
+from tests.unit.scenarios.seen import OTHERS
 
 RACK: Final = "rack"
 GPU: Final = "gpu.example/n1/g0"

@@ -1,4 +1,4 @@
-"""A cluster with devices, and the calls that changes cause."""
+"""A cluster with devices, and the calls that event handlers make, with the state of the cache at each call."""
 
 from __future__ import annotations
 
@@ -9,18 +9,40 @@ from scheduler.api.decode import Broken, Delta
 from scheduler.api.meta import Metadata
 from scheduler.api.resource_v1 import DeviceId
 from scheduler.cache.cluster import Cluster
-from scheduler.core.cluster_events import Action
+from scheduler.core.cluster_events import Action, ClusterEvent
 from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.eventhandlers.devices import DeviceHandlers
 from scheduler.framework.preemption_state import Preempting
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from tests.support.clock import VirtualClock
-from tests.unit.eventhandlers.hearing import Hearing
 
 ADD, CHANGED, DELETE = Action.ADD, Action.UPDATE_OTHER, Action.DELETE
 D0 = DeviceId("drv", "n1", "d0")
 CLAIM = a_claim("c").uid("c")
 HELD = CLAIM.allocated(a_result("r", str(D0)))
+
+
+class Hearing:
+    """Takes the place of the queue and of subscribers. `shown` returns the state of the cache."""
+
+    def __init__(self) -> None:
+        self.heard: list[tuple[Any, ...]] = []
+        self.shown: Callable[[], Any] = lambda: None
+
+    def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
+        raise NotImplementedError
+
+    def move(self, event: ClusterEvent, old: object, new: object) -> None:
+        self.heard.append((event.resource.value.rpartition("/")[2], event.action, old, new, self.shown()))
+
+    def notified(self) -> None:
+        self.heard.append(("notified", self.shown()))
+
+    def feed(self, kind: str, old: Any, new: Any) -> list[tuple[Any, ...]]:
+        """Return the calls that this delta causes."""
+        self.heard.clear()
+        self.handlers()[kind](Delta(old, new))
+        return list(self.heard)
 
 
 class World(Hearing):

@@ -17,8 +17,7 @@ from scheduler.eventhandlers.storage import CAPACITY_FREED, StorageHandlers
 from simulator.builders.core import node
 from tests.support.clock import VirtualClock
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
-from tests.unit.eventhandlers.deviceworld import broken
-from tests.unit.eventhandlers.hearing import Hearing
+from tests.unit.eventhandlers.deviceworld import Hearing, broken
 
 
 class World(Hearing):

@@ -1,14 +1,18 @@
-"""Memos drop outdated answers, and the least recently used shape."""
+"""Helpers of plugins: memos, normalisation (docs/spec/core.md §3.6), requests of configured resources (§5.5), and null ports."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 
 from scheduler.cache.cluster import Cluster
 from scheduler.core.changes import ChangeLog
+from scheduler.core.errors import Unavailable
+from scheduler.framework.handle import ClaimWrites, DeviceMetrics, Recorder, Uncounted, Unplugged, VolumeMetrics, Writer
 from scheduler.framework.memo import ByObjects, BySlots
+from scheduler.framework.scoring import default_normalize, demands
 from tests.unit.objects import cluster, node, pod_requesting
 
 
@@ -88,3 +92,78 @@ def test_by_slots_starts_afresh(why: str, monkeypatch: pytest.MonkeyPatch) -> No
         seen.add_pod(pod_requesting(f"p{at}", on=f"ghost{at}" if why == "grown" else "n1"))
 
     assert memo.get("shape", Slots) is not kept
+
+
+@pytest.mark.parametrize(
+    ("raw", "reverse", "normal"),
+    [
+        pytest.param([30, 60], False, [50, 100], id="141 the best gets 100"),
+        pytest.param([2, 0], True, [0, 100], id="140 reversed, the least gets 100"),
+        pytest.param([0, 0], False, [0, 0], id="all scores are zero"),
+        pytest.param([0, 0], True, [100, 100], id="reversed, all scores are zero"),
+        pytest.param([1, 3], False, [33, 100], id="rounded down"),
+        pytest.param([1, 3], True, [67, 0], id="reversed after rounding"),
+    ],
+)
+def test_default_normalize(raw: list[int], reverse: bool, normal: list[int]) -> None:
+    column = np.array([*raw, 1000], dtype=np.int64)
+    before = column.copy()
+    out = default_normalize(column, np.array([0, 1]), reverse=reverse)
+
+    assert normal == out[:2].tolist()
+    assert before.tolist() == column.tolist()
+
+
+def test_no_candidates() -> None:
+    assert default_normalize(np.zeros(3, dtype=np.int64), np.array([], dtype=np.intp)).tolist() == [0, 0, 0]
+
+
+def test_demands() -> None:
+    wanted = [
+        ("cpu", 1),
+        ("memory", 2),
+        ("ephemeral-storage", 3),
+        ("example.com/x", 4),
+        ("example.com/y", 5),
+        ("odd", 6),
+    ]
+    pod = pod_requesting(cpu="1", **{"example.com/x": "2"})
+    scored = [(d.resource, d.amount, d.weight) for d in demands(pod, wanted, non_zero=True)]
+    balanced = [(d.resource, d.amount, d.weight) for d in demands(pod, wanted, non_zero=False)]
+
+    assert [("ephemeral-storage", 0, 3), ("example.com/x", 2, 4)] == scored[2:] == balanced[2:]
+    assert scored[:2] == [("cpu", 1000, 1), ("memory", 200 * 2**20, 2)]
+    assert balanced[:2] == [("cpu", 1000, 1), ("memory", 0, 2)]
+
+
+def test_a_resource_that_no_node_has() -> None:
+    nodes = cluster(node("n1")).nodes
+    (x,) = demands(pod_requesting(**{"example.com/x": "1"}), [("example.com/x", 1)], non_zero=True)
+
+    assert x.columns(nodes, slice(1)) is None
+    assert x.of(nodes, 0) == (0, 0)
+
+
+def methods(*ports: type) -> list[str]:
+    return [name for port in ports for name in vars(port) if not name.startswith("_")]
+
+
+async def test_a_writer_without_a_cluster_fails() -> None:
+    unplugged = Unplugged()
+    await unplugged.turn()
+    for name in methods(Writer, ClaimWrites):
+        if name not in {"turn", "device_claims"}:
+            with pytest.raises(Unavailable, match=name):
+                await getattr(unplugged, name)(object(), anything=1)
+
+
+def test_events_and_metrics_are_dropped() -> None:
+    for port, names in ((Unplugged(), methods(Recorder)), (Uncounted(), methods(VolumeMetrics, DeviceMetrics))):
+        for name in names:
+            assert getattr(port, name)(1, anything=2) is None
+
+
+@pytest.mark.parametrize("port", [Unplugged(), Uncounted()])
+def test_a_name_that_is_not_in_the_port_is_an_error(port: object) -> None:
+    with pytest.raises(AttributeError):
+        _ = port.write_everything  # type: ignore[attr-defined]

@@ -27,8 +27,7 @@ from tests.support.volumebuilders import (
     an_attachment,
 )
 from tests.unit.objects import handle, info, node
-from tests.unit.plugins.ask import hinted, refused
-from tests.unit.plugins.stored import using
+from tests.unit.plugins.ask import hinted, refused, using
 from tests.unit.wakeups.attaching import EBS, FULL, GCE, World
 
 PARITY = KubestowArgs(parity=True)

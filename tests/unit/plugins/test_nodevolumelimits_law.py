@@ -16,8 +16,7 @@ from scheduler.plugins.nodevolumelimits.attached_volumes import wanted_by
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import handle
 from tests.unit.plugins.ask import named
-from tests.unit.wakeups.attaching import EBS, FULL, LongWay, Refusal, World
-from tests.unit.wakeups.attaching_histories import NAMES, OTHER, Step, begun, pods, steps
+from tests.unit.wakeups.attaching import EBS, FULL, NAMES, OTHER, LongWay, Refusal, Step, World, begun, pods, steps
 
 Rules = tuple[bool, bool, tuple[str, ...]]
 

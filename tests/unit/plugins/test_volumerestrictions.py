@@ -16,8 +16,7 @@ from scheduler.plugins.volumerestrictions import VolumeRestrictions
 from tests.examples import SLOW_SHARE, examples
 from tests.support.volumebuilders import a_claim
 from tests.unit.objects import handle, node
-from tests.unit.plugins.ask import hinted, is_concerned, named
-from tests.unit.plugins.stored import stored, unreadable, using
+from tests.unit.plugins.ask import hinted, is_concerned, named, stored, unreadable, using
 
 NO_DISK = (Code.UNSCHEDULABLE, ("node(s) had no available disk",))
 _BY_ANOTHER = "PersistentVolumeClaim with ReadWriteOncePod access mode already in-use by another pod"

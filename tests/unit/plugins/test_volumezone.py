@@ -21,8 +21,7 @@ from simulator.builders.core import Builder
 from tests.examples import examples
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 from tests.unit.objects import handle, node
-from tests.unit.plugins.ask import Refusals, hinted, is_concerned, named
-from tests.unit.plugins.stored import put, stored, unreadable, using
+from tests.unit.plugins.ask import Refusals, hinted, is_concerned, named, put, stored, unreadable, using
 
 NO_ZONE = (Code.UNRESOLVABLE, ("node(s) had no available volume zone",))
 PARITY = KubestowArgs(parity=True)

@@ -13,8 +13,8 @@ from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.harness import SchedulerHarness
 from tests.unit.hints.hint_rows_limits import stored
-from tests.unit.scenarios import evicting
-from tests.unit.scenarios.evicting import OTHERS
+from tests.unit.scenarios import seen
+from tests.unit.scenarios.seen import OTHERS
 
 SHORT = "0/1 nodes are available: 1 cannot allocate all claims."
 WAITING = f"{SHORT} preemption: not eligible due to devices that are being given back on the nominated node."
@@ -107,4 +107,4 @@ class DeviceHarness(SchedulerHarness):
 
 def at_once(cluster: DeviceHarness) -> None:
     """Let the watch show at once that victims are gone."""
-    cluster.writer.on_delete = evicting.at_once(cluster)
+    cluster.writer.on_delete = seen.at_once(cluster)

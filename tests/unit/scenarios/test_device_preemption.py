@@ -1,20 +1,24 @@
-"""Pods that are evicted for their devices, from the plan to the Binding (docs/spec/dra.md §10; switch devicePreemption).
+"""Pods that are evicted for their devices, which are kept for the preemptor (docs/spec/dra.md §10; switch devicePreemption).
 
-Upstream does not evict pods for devices.
+Upstream does not evict pods for devices. Freed devices are kept even if the profile changes in between.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 
+from scheduler.plugins.dra.preemption import GIVE_UP_S
+from scheduler.profiles.reconciler import RequestedProfile
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.hints.hint_rows import requesting
-from tests.unit.scenarios.device_harness import SHORT, UPSTREAM, WAITING, DeviceHarness
-from tests.unit.scenarios.evicting import OTHERS, evicted, found, nominations, ours
+from tests.unit.scenarios.device_harness import SHORT, UPSTREAM, WAITING, DeviceHarness, at_once
+from tests.unit.scenarios.seen import OTHERS, evicted, found, nominations, ours
 
 
 async def test_one_pod_has_the_device() -> None:
@@ -156,3 +160,224 @@ async def test_a_partition() -> None:
     await cluster.settle()
 
     assert (evicted(cluster), nominations(cluster)) == (["vn2"], ["n2"])
+
+
+async def preempted(devices: int, *cel: str) -> DeviceHarness:
+    """Return a cluster in which a pod `p` has evicted `v`, whose claim has the device `d0` no longer."""
+    cluster = DeviceHarness(devices)
+    at_once(cluster)
+    cluster.low("v", "d0")
+    cluster.comes("p", *cel)
+    await cluster.settle()
+    cluster.frees("v")
+    return cluster
+
+
+@pytest.mark.parametrize("priority", [0, 10], ids=["lower priority", "equal priority"])
+async def test_a_free_device_is_kept_while_the_preemptor_backs_off(priority: int) -> None:
+    cluster = await preempted(1)
+    cluster.comes("q", priority=priority)
+    await cluster.settle()
+
+    assert (cluster.tried, cluster.writer.binds) == (["p", "q", "p"], [("default/p", "n1")])
+    assert (cluster.places(), evicted(cluster)) == ({"q": "unschedulable"}, ["v"])
+    assert cluster.message("q") == UPSTREAM
+
+
+async def test_a_free_device_and_one_of_a_victim_are_both_kept() -> None:
+    cluster = DeviceHarness(2)
+    cluster.writer.delete_hold = asyncio.Event()
+    cluster.low("v", "d1")
+    cluster.comes(count=2)
+    await cluster.settle()
+    cluster.comes("q", priority=5)
+    await cluster.settle()
+
+    assert (evicted(cluster), cluster.writer.binds) == (["v"], [])
+
+    cluster.writer.delete_hold.set()
+    cluster.gone("v")
+    await cluster.tries_again()
+    assert cluster.writer.binds == []
+
+    cluster.frees("v")
+    await cluster.later(30)
+    assert cluster.writer.binds == [("default/p", "n1")]
+    assert sorted(cluster.devices_of()) == ["d0", "d1"]
+
+
+async def test_other_pods_get_the_remaining_devices() -> None:
+    cluster = await preempted(2, "device.attributes['drv'].at == 0")
+    cluster.comes("q", priority=5)
+    await cluster.settle()
+
+    assert cluster.tried == ["p", "q", "p"]
+    assert (cluster.devices_of("q"), cluster.devices_of("p")) == (["d1"], ["d0"])
+
+
+@pytest.mark.parametrize("further", [(), ("y",)], ids=["it is the only one", "there is another"])
+async def test_a_device_of_several_nodes_is_kept_on_all_of_them(further: tuple[str, ...]) -> None:
+    cluster = DeviceHarness(0, nodes=("n1", "n2"))
+    at_once(cluster)
+    cluster.show(
+        a_slice("n1", "net", *(a_device(name) for name in ("x", *further))).everywhere().pool("net").named("net")
+    )
+    cluster.show(cluster.claim("v").allocated(a_result("r", "net/net/x")).reserved_for("v", "uid-v"))
+    cluster.uses("v", "v", on="n1", **OTHERS)
+    for name in further:
+        cluster.show(cluster.claim(name).allocated(a_result("r", f"net/net/{name}")))
+    cluster.comes()
+    await cluster.settle()
+    assert (evicted(cluster), nominations(cluster)) == (["v"], ["n1"])
+
+    cluster.frees("v", *further)
+    cluster.comes("q", priority=5)
+    await cluster.settle()
+    await cluster.later(30)
+    assert cluster.tried[:3] == ["p", "q", "p"]
+    assert {"default/p": "n1"}.items() <= dict(cluster.writer.binds).items()
+    assert (cluster.places(), len(cluster.writer.binds)) == (({}, 2) if further else ({"q": "unschedulable"}, 1))
+
+
+async def test_two_preemptors_on_one_node() -> None:
+    cluster = DeviceHarness(2)
+    at_once(cluster)
+    cluster.low("v", "d0", priority=1)
+    cluster.low("w", "d1", priority=2)
+    cluster.comes()
+    cluster.comes("q")
+    await cluster.settle()
+
+    assert sorted(evicted(cluster)) == ["v", "w"]
+
+    cluster.frees("v", "w")
+    await cluster.later(30)
+    assert sorted(cluster.writer.binds) == [("default/p", "n1"), ("default/q", "n1")]
+    assert sorted((*cluster.devices_of("p"), *cluster.devices_of("q"))) == ["d0", "d1"]
+
+
+async def test_two_preemptors_for_one_device() -> None:
+    cluster = DeviceHarness()
+    cluster.low("v", "d0")
+    cluster.comes()
+    cluster.comes("q")
+    await cluster.settle()
+
+    assert (evicted(cluster), nominations(cluster, "q")) == (["v"], [])
+
+    cluster.gone("v")
+    cluster.frees("v")
+    await cluster.later(30)
+    assert [pod for pod, _ in cluster.writer.binds] == ["default/p"]
+
+
+async def test_the_end_of_the_preemptor_wakes_other_pods() -> None:
+    cluster = DeviceHarness()
+    cluster.comes(nominated="n1", gates=("wait",))
+    cluster.comes("q", priority=5)
+    await cluster.later(30)
+    assert cluster.places() == {"p": "gated", "q": "unschedulable"}
+
+    cluster.gone("p")
+    await cluster.later(30)
+    assert cluster.writer.binds == [("default/q", "n1")]
+
+
+@pytest.mark.parametrize("is_free", [False, True], ids=["its claim still has the device", "the device is free"])
+async def test_after_a_restart_the_nomination_keeps_the_device(*, is_free: bool) -> None:
+    cluster = DeviceHarness()
+    if not is_free:
+        cluster.holds("v", "d0", users=("v",))
+    cluster.comes(nominated="n1", gates=("wait",))
+    cluster.comes("q", priority=5)
+    cluster.low("other", priority=0)
+    await cluster.settle()
+    assert (cluster.writer.binds, evicted(cluster)) == ([], [])
+
+    cluster.shows_nomination()
+    await cluster.settle()
+    if not is_free:
+        assert cluster.message("p") == WAITING
+        cluster.frees("v")
+    await cluster.later(30)
+    assert (cluster.writer.binds, evicted(cluster)) == ([("default/p", "n1")], [])
+
+
+async def test_a_device_that_is_never_deallocated() -> None:
+    """After some time another victim is evicted."""
+    cluster = DeviceHarness(3)
+    at_once(cluster)
+    cluster.low("v", "d0", priority=1)
+    cluster.low("w", "d1", priority=2)
+    cluster.low("x", "d2", priority=3)
+    cluster.comes()
+    await cluster.settle()
+    await cluster.tries_again()
+    assert (evicted(cluster), cluster.message("p")) == (["v"], WAITING)
+
+    cluster.clock.move(GIVE_UP_S)
+    await cluster.tries_again()
+    assert evicted(cluster) == ["v", "w"]
+
+    await cluster.tries_again()
+    assert (evicted(cluster), cluster.message("p")) == (["v", "w"], WAITING)
+
+
+async def test_the_preemptor_waits_for_a_terminating_victim() -> None:
+    cluster = DeviceHarness(2)
+    cluster.low("v", "d0", priority=1)
+    cluster.low("w", "d1", priority=2)
+    cluster.comes()
+    await cluster.settle()
+    cluster.uses("v", "v", on="n1", priority=1, deleting=True, **OTHERS)
+    for _ in range(5):
+        cluster.clock.move(GIVE_UP_S)
+        await cluster.tries_again()
+
+    assert (evicted(cluster), cluster.message("p"), nominations(cluster)) == (["v"], WAITING, ["n1"])
+
+
+# -- profiles that change --------------------------------------------------------------------------------------------
+
+
+def changes(cluster: DeviceHarness, generation: int) -> None:
+    """Replace the profile."""
+    wish = RequestedProfile("u", generation, {"percentageOfNodesToScore": generation})
+    cluster.parts.inbox.put(partial(cluster.parts.reloading.reconcile, {"kubestow": wish}))
+
+
+async def test_changes_do_not_prolong_the_wait_for_a_device_that_is_never_deallocated() -> None:
+    cluster = DeviceHarness(2)
+    at_once(cluster)
+    cluster.low("v", "d0", priority=1)
+    cluster.low("w", "d1", priority=2)
+    cluster.comes()
+    await cluster.settle()
+    await cluster.tries_again()
+    assert (evicted(cluster), cluster.message("p")) == (["v"], WAITING)
+
+    cluster.clock.move(GIVE_UP_S / 2)
+    changes(cluster, 1)
+    await cluster.settle()
+    assert (evicted(cluster), cluster.message("p")) == (["v"], WAITING)
+
+    cluster.clock.move(GIVE_UP_S / 2)
+    changes(cluster, 2)
+    await cluster.settle()
+    assert evicted(cluster) == ["v", "w"]
+
+
+async def test_the_new_plugins_keep_the_device_of_a_nominated_pod() -> None:
+    cluster = DeviceHarness()
+    cluster.low("v", "d0")
+    cluster.comes()
+    await cluster.settle()
+    assert (evicted(cluster), nominations(cluster)) == (["v"], ["n1"])
+
+    changes(cluster, 1)
+    cluster.comes("q", priority=5)
+    await cluster.settle()
+    cluster.frees("v")
+    await cluster.later(30)
+
+    assert cluster.writer.binds == [("default/p", "n1")]

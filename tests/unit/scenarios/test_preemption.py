@@ -13,7 +13,7 @@ import pytest
 from scheduler.api.core_v1 import Pod
 from scheduler.core.errors import Forbidden, Unavailable
 from tests.unit.harness import POST_FILTER, SchedulerHarness
-from tests.unit.scenarios.evicting import NO_ROOM, NO_VICTIMS, OTHERS, PREEMPTED, evicted, full_nodes, nominations, ours
+from tests.unit.scenarios.seen import NO_ROOM, NO_VICTIMS, OTHERS, PREEMPTED, evicted, full_nodes, nominations, ours
 
 HIGH: dict[str, Any] = {"cpu": "2", "priority": 10}
 EXECUTED = "scheduler_preemption_goroutines_execution_total"

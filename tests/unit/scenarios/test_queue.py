@@ -1,6 +1,7 @@
-"""Rows 1-70 of docs/spec/core.md §9 that need more than a queue. The other rows are in tests/unit/queueing/.
+"""Rows 1-93 and 199-216 of docs/spec/core.md §9 through the whole scheduler: ids begin with the row's number.
 
-Ids begin with the row's number.
+Other rows are in tests/unit/{queueing,cache,binding,config}/, test_refusals.py and tests/integration/test_scenarios.py.
+Rows 79-81 (snapshots, node tree order) do not apply.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import pytest
 
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.podinfo import pod_info
+from scheduler.framework.status import SKIP, Wait
+from tests.unit.binding.test_expectation import Works
+from tests.unit.fake_plugins import Holds
 from tests.unit.harness import SchedulerHarness, read_node
-from tests.unit.scenarios.seen import attempts, in_flight, metric
+from tests.unit.scenarios.seen import HOST, attempts, in_flight, metric, near, with_plugins
 
 REJECTED = {"plugin": "NodeResourcesFit", "profile": "kubestow"}
 
@@ -96,3 +100,147 @@ async def test_49_a_pod_that_only_the_flush_brought_back_is_counted_when_bound()
 
     assert ("default/q", "n2") in sched.writer.binds
     assert metric(sched, "scheduler_pod_scheduled_after_flush_total") == 1
+
+
+NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
+
+
+async def test_75_an_assumption_does_not_expire() -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="2")
+    sched.pod("p", cpu="2")
+    await sched.settle()
+    assert sched.writer.binds == [("default/p", "n1")]
+
+    await sched.later(3600)
+    sched.pod("q", cpu="1")
+    await sched.settle()
+
+    assert sched.cluster.sizes()["assumed_pods"] == 1
+    assert (sched.refusal("q"), sched.places()) == (NO_ROOM, {"q": "unschedulable"})
+
+
+async def test_82_the_anti_affinity_of_a_bound_pod_counts_until_its_end() -> None:
+    """The new pod has no constraint."""
+    sched = SchedulerHarness()
+    sched.node("n1", labels={HOST: "n1"})
+    sched.pod("p", labels={"app": "web"}, cpu="1")
+    await sched.settle()
+    assert sched.writer.binds == [("default/p", "n1")]
+    sched.pod("alone", on="n1", scheduler="default-scheduler", **near("web", away=True))
+
+    sched.pod("q", labels={"app": "web"})
+    await sched.later(20)
+    assert sched.refusal("q") == (
+        "0/1 nodes are available: 1 node(s) didn't satisfy existing pods anti-affinity rules."
+    )
+    sched.gone("alone")
+    await sched.settle()
+
+    assert sched.writer.binds[1:] == [("default/q", "n1")]
+
+
+@pytest.mark.parametrize(
+    ("priority", "bound"),
+    [
+        pytest.param(0, [], id="90 a pod of lower priority than the nominated pod of another scheduler is refused"),
+        pytest.param(5, [], id="90 a pod of equal priority is refused"),
+        pytest.param(10, [("default/p", "n1")], id="91 a pod of higher priority is bound"),
+    ],
+)
+async def test_a_nomination_of_another_scheduler(priority: int, bound: list[tuple[str, str]]) -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="2")
+    sched.pod("theirs", cpu="2", priority=5, nominated="n1", scheduler="default-scheduler")
+    sched.pod("p", cpu="1", priority=priority)
+    await sched.settle()
+
+    assert sched.writer.binds == bound
+    assert sched.writer.conditions == [] if bound else sched.refusal("p") == NO_ROOM
+    assert all(key == "default/p" for key, _ in sched.writer.nominations)
+
+
+# -- Permit -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["gone", "going"])
+async def test_204_a_pod_deleted_at_permit_is_rejected_at_once(how: str) -> None:
+    sched = SchedulerHarness()
+    permit, reserve = Holds("A", permits=Wait(600)), Holds("R")
+    sched.plug(permit=(permit,), reserve=(reserve,))
+    sched.node("n1", cpu="2")
+    for name in ("p", "q"):
+        sched.pod(name, cpu="2")
+        await sched.settle()
+    await sched.later(20)
+    assert sched.places()["q"] == "unschedulable"
+    permit.permits = None
+
+    if how == "gone":
+        sched.gone("p")
+    else:
+        sched.pod("p", cpu="2", deleting=True)
+    await sched.settle()
+
+    assert sched.calls[:3] == ["R.reserve", "A.permit", "R.unreserve"]
+    assert sched.writer.binds == [("default/q", "n1")]
+    if how == "going":
+        assert sched.message("p") == "0/1 nodes are available: 1 removed."
+    await sched.later(5)
+    assert sched.places() == {}
+
+
+@pytest.mark.parametrize(
+    ("wait_s", "said"),
+    [
+        pytest.param(5, "5s", id="206 five seconds without an answer"),
+        pytest.param(3600, "15m0s", id="206 Permit waits at most 15 minutes"),
+    ],
+)
+async def test_permit_times_out(monkeypatch: pytest.MonkeyPatch, wait_s: int, said: str) -> None:
+    sched = with_plugins(monkeypatch, Holds("A", permits=Wait(wait_s)))
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
+    limit_s = min(wait_s, 900)
+    await sched.later(limit_s - 0.5)
+    assert (sched.cluster.is_assumed("uid-p"), sched.writer.conditions) == (True, [])
+
+    await sched.later(0.5)
+
+    reason = f"rejected due to timeout after waiting {said} at plugin A"
+    assert sched.message("p") == f"0/1 nodes are available: 1 {reason}."
+    assert sched.writer.conditions[-1][1].reason == "Unschedulable"
+    assert (sched.is_free(), sched.places(), attempts(sched, "p")) == (True, {"p": "unschedulable"}, 1)
+
+
+# -- the nomination of an assumed pod --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("waits", "works", "said"),
+    [
+        pytest.param(True, True, True, id="207 Permit holds the pod and PreBind has work"),
+        pytest.param(True, False, True, id="207 Permit holds the pod"),
+        pytest.param(False, True, True, id="207 PreBind has work"),
+        pytest.param(False, False, False, id="208 neither: the Binding follows at once"),
+    ],
+)
+async def test_the_node_of_an_assumed_pod_is_written_before_long_work(waits: bool, works: bool, said: bool) -> None:
+    """An autoscaler must not remove the node."""
+    sched = SchedulerHarness()
+    plugin = Works(flight=None if works else SKIP)
+    sched.plug(permit=(Holds("A", permits=Wait(600) if waits else None),), pre_bind=(plugin,))
+    sched.node("n1")
+    sched.pod("p")
+    await sched.settle()
+    nominations = [("default/p", "n1")] if said else []
+    assert sched.writer.nominations == nominations
+    assert sched.writer.wire == (["patch p"] if said else ["bind p"])
+
+    sched.parts.binder.permits.allow("uid-p", "A")
+    plugin.go.set()
+    await sched.settle()
+
+    assert sched.writer.wire[-1] == "bind p"
+    assert sched.writer.nominations == nominations

@@ -44,7 +44,7 @@ from scheduler.plugins.dra.structured.selectors import SelectorSets
 from tests.examples import examples
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.random_devices import Maker, holds
-from tests.unit.plugins.dra.standins import no_derived
+from tests.unit.plugins.dra.trying import no_derived
 
 NODES = ("n1", "n2", "n3", "n4")
 SLICES = tuple(f"s{at}" for at in range(7))

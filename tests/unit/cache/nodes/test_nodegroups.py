@@ -1,4 +1,4 @@
-"""Sets of nodes that label rules describe: docs/spec/volumes.md §3.4, §3.5, row M25."""
+"""Sets of nodes that label rules describe (docs/spec/volumes.md §3.4, §3.5, row M25), and node selectors for all nodes at once."""
 
 from __future__ import annotations
 
@@ -8,10 +8,15 @@ from typing import Any
 import pytest
 from hypothesis import given, strategies as st
 
+from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from scheduler.api.node_affinity import selector_matches
 from scheduler.cache.nodes.node_groups import (
     NodeGroup,
     NodeGroups,
     affinity_problem,
+    matching_labels,
+    matching_selector,
+    matching_term,
     where_affinity,
     where_selector,
     where_topologies,
@@ -21,8 +26,9 @@ from scheduler.core import nodeset
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import NodeSet
 from tests.support.volumebuilders import a_pv
-from tests.unit.cache.leftovers import leftovers
 from tests.unit.cache.nodes.labelled_nodes import affinities, node_steps, selectors, take, topologies, where
+from tests.unit.cache.picture import leftovers
+from tests.unit.objects import cluster, node
 from tests.unit.wakeups.literal_volumes import affinity_admits, selector_admits, topologies_admit
 
 
@@ -134,3 +140,54 @@ def test_groups_equal_an_evaluation_of_each_node(history: list[tuple[str, Any]],
             world.take(what, more)
         world.look()
         world.close()
+
+
+NODES = [
+    node("n1", labels={"zone": "a", "rank": "3"}),
+    node("n2", labels={"zone": "b"}),
+    node("n3", labels={"zone": "a", "rank": "x"}),
+    node("n4"),
+]
+
+
+def requirements(keys: tuple[str, ...], values: tuple[str, ...]) -> Any:
+    return st.lists(
+        st.builds(
+            NodeSelectorRequirement,
+            key=st.sampled_from(keys),
+            operator=st.sampled_from(("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt", "Near")),
+            values=st.lists(st.sampled_from(values), max_size=2).map(tuple),
+        ),
+        max_size=2,
+    ).map(tuple)
+
+
+terms = st.builds(
+    NodeSelectorTerm,
+    match_expressions=requirements(("zone", "rank", "no key"), ("a", "b", "2", "3", "not ok")),
+    match_fields=requirements(("metadata.name", "metadata.uid"), ("n1", "n2", "n9", "")),
+)
+
+
+@given(st.lists(terms, max_size=3).map(tuple))
+def test_selectors(parts: tuple[NodeSelectorTerm, ...]) -> None:
+    nodes = cluster(*NODES).nodes
+    selector = NodeSelector(parts)
+    expected = nodeset.of(
+        slot
+        for each in NODES
+        if selector_matches(selector, each.metadata.name, each.metadata.labels)
+        and (slot := nodes.slot(each.metadata.name)) is not None
+    )
+
+    assert expected == matching_selector(nodes, selector)
+
+
+def test_only_present_nodes_match() -> None:
+    seen = cluster(*NODES)
+    seen.remove_node("n4")
+    without_zone = NodeSelectorTerm(match_expressions=(NodeSelectorRequirement("zone", "DoesNotExist"),))
+
+    assert matching_term(seen.nodes, without_zone) == nodeset.EMPTY
+    assert seen.nodes.present == matching_labels(seen.nodes, {})
+    assert seen.nodes.by_name(["n1", "n3"]) == matching_labels(seen.nodes, {"zone": "a"})

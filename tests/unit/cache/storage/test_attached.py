@@ -13,10 +13,22 @@ from scheduler.cache.storage.attach_limits import AttachedVolumes
 from scheduler.core import nodeset
 from tests.examples import SLOW_SHARE, examples
 from tests.support.volumebuilders import a_claim, a_csi_node, a_pv, an_attachment
-from tests.unit.cache.leftovers import leftovers
+from tests.unit.cache.picture import leftovers
 from tests.unit.objects import info, node
-from tests.unit.wakeups.attaching import EBS, LongWay, World
-from tests.unit.wakeups.attaching_histories import DRIVERS, GONE, NAMES, OTHER, UIDS, Step, begun, pods, steps
+from tests.unit.wakeups.attaching import (
+    DRIVERS,
+    EBS,
+    GONE,
+    NAMES,
+    OTHER,
+    UIDS,
+    LongWay,
+    Step,
+    World,
+    begun,
+    pods,
+    steps,
+)
 
 # -- what must hold ----------------------------------------------------------------------------------------------------
 

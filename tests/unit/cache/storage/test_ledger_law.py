@@ -30,8 +30,8 @@ from scheduler.cache.storage.volumes import Volumes
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import NodeSet
 from tests.support.clock import VirtualClock
-from tests.unit.cache.leftovers import leftovers
 from tests.unit.cache.nodes.labelled_nodes import NAMES, Step, affinities, node_steps, take, where
+from tests.unit.cache.picture import leftovers
 from tests.unit.cache.storage.storage_objects import at_version, capacities, mostly, with_selected_node
 from tests.unit.wakeups.literal_volumes import affinity_admits, selector_admits
 

@@ -17,8 +17,8 @@ from scheduler.core import nodeset
 from scheduler.core.changes import ChangeLog
 from simulator.builders.core import node
 from tests.support.volumebuilders import a_claim, a_pv
-from tests.unit.cache.leftovers import leftovers
 from tests.unit.cache.nodes.labelled_nodes import NAMES, node_steps, take
+from tests.unit.cache.picture import leftovers
 from tests.unit.cache.storage.storage_objects import at_version, claims, taken_by, volumes
 from tests.unit.wakeups.literal_volumes import matching_volume
 

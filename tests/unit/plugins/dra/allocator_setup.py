@@ -25,7 +25,7 @@ from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAlloc
 from scheduler.plugins.dra.structured.selectors import SelectorSets
 from tests.unit.plugins.dra.literal_devices import World
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker, newer_case
-from tests.unit.plugins.dra.standins import no_derived
+from tests.unit.plugins.dra.trying import no_derived
 
 cases = st.builds(
     lambda seed, is_rich: Maker(random.Random(seed), is_rich=is_rich).case(), st.integers(0, 2**64), st.booleans()

@@ -30,7 +30,7 @@ from simulator.builders.core import node
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.served import Slow
-from tests.unit.plugins.dra.standins import no_derived
+from tests.unit.plugins.dra.trying import no_derived
 from tests.unit.plugins.dra.world import World
 
 NODES = tuple(f"n{at}" for at in range(1, 41))

@@ -20,9 +20,8 @@ from scheduler.plugins.dra.binding.device_conflicts import UNKNOWN, Precedence
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from simulator.builders.devices import SliceBuilder, a_device, a_slice
 from tests.examples import SLOW_SHARE, examples
-from tests.support.claimports import ClaimHistory
 from tests.support.clock import VirtualClock
-from tests.support.ports import ScriptedWriter
+from tests.support.ports import ClaimHistory, ScriptedWriter
 from tests.unit.plugins.dra.served import OTHER, Served, Under, begun, taken_by_other, using
 from tests.unit.plugins.dra.world import FIRST_FIT
 

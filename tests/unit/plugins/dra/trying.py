@@ -1,4 +1,4 @@
-"""A cluster with devices and a scheduling cycle, for whole attempts of pods that request devices."""
+"""Devices of example.com/gpu, pods that request them, and scheduling cycles on clusters with devices."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from scheduler.api.podinfo import pod_info
-from scheduler.api.resource_v1 import AllocationResult
+from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.api.resource_v1 import AllocationResult, DeviceAttribute, ResourceClaim
+from scheduler.cache.devices.pools import DeviceKind
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import KubeSchedulerProfile as ProfileConfig, PluginRef, PluginSet
 from scheduler.core.cooperative import Work
@@ -18,7 +19,9 @@ from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.dra.state import STATE
 from simulator.builders.core import Builder, pod
+from simulator.builders.devices import a_device_class
 from tests.unit.fake_plugins import Bind, Nominated, Sort
+from tests.unit.plugins.dra.served import Served, Under
 from tests.unit.plugins.dra.world import World
 
 
@@ -80,3 +83,45 @@ def result_of(outcome: Outcome) -> object:
         devices = {uid: [r.id for r in each.devices.results] for uid, each in allocations.items()}
         return outcome.assumed.node_name, devices
     return outcome.message
+
+
+GPU = "example.com/gpu"
+SERVES = a_device_class("gpu", 'device.driver == "a"').extended_resource(GPU)
+PREFIX = "p-extended-resources-"
+
+
+def gpus(count: int = 1, *, claim: str = "", name: str = "p") -> PodInfo:
+    built = pod(name).uid(name).extended(GPU, str(count))
+    return pod_info((built.claim("e", claim=claim) if claim else built).typed())
+
+
+def a_world(*things: Any, **more: Any) -> Served:
+    """Return a world with two devices on each node, which serve example.com/gpu."""
+    return Served(SERVES, *things, **more)
+
+
+def made(world: Served) -> list[ResourceClaim]:
+    """Return the claims for extended resources that are on the server."""
+    claims = world.writer.resource_claims.values()
+    return [each for each in claims if each.metadata.name.startswith(PREFIX)]
+
+
+def the_one(world: Served) -> str:
+    """Return the name of the only claim for extended resources."""
+    (claim,) = made(world)
+    return claim.metadata.name
+
+
+def creates(world: Served) -> int:
+    return world.writes.count("create <extended-resources>")
+
+
+async def undone(world: Served, under: Under) -> tuple[list[ResourceClaim], list[str], list[str]]:
+    """Undo the binding; return the claims that remain, the devices in use and the claims in flight."""
+    await world.undo(under)
+    return made(world), world.used, world.in_flight
+
+
+def no_derived(expression: str, _: DeviceKind) -> Work[DeviceAttribute | str]:
+    """Take the place of `SharedDRAManager.deriving` for claims without derived attributes."""
+    raise AssertionError(expression)

@@ -3,7 +3,10 @@
 tests/contract compares the rest with a real server.
 """
 
+from __future__ import annotations
+
 import asyncio
+import contextlib
 import json
 import random
 from typing import Any
@@ -18,6 +21,8 @@ from simulator.apiserver.resources import Served
 from simulator.apiserver.storage import Storage
 from simulator.builders.core import pod
 from tests.support.clock import VirtualClock
+from tests.support.connections import SettledConnector
+from tests.unit.server.test_listening import secured
 
 
 def test_objects_are_handed_out_as_copies() -> None:
@@ -306,3 +311,25 @@ def test_a_slice_with_lists_has_half_as_many_devices() -> None:
     }
     with pytest.raises(Refused, match="must have at most 64 items"):
         ApiServer().create("ResourceSlice", SLICE | {"spec": spec})
+
+
+async def test_a_session_that_is_closed_has_no_open_socket() -> None:
+    """Also when each connection was given up before, and the peer says nothing to our goodbye."""
+    ours, theirs = secured()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=ours.front)
+    url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/"
+    connector = SettledConnector(force_close=True)
+    async with server, aiohttp.ClientSession(connector=connector) as http:
+        async with http.get(url, ssl=theirs, server_hostname="localhost") as answer:
+            assert await answer.text() == "ok"
+
+        assert [one.fileno() >= 0 for one in connector.opened] == [True]
+    assert [one.fileno() >= 0 for one in connector.opened] == [False]
