@@ -1,4 +1,4 @@
-"""The plugin creates and deletes the claim for extended resources (docs/spec/dra.md §3.12, rows 321, 328–331 of §9.15); claims that a status names anew."""
+"""The plugin creates and deletes the claim for extended resources (docs/spec/dra.md §3.12, rows 321, 328–331 of §9.15); claims whose name in the status changes."""
 
 from __future__ import annotations
 
