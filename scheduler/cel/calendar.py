@@ -99,8 +99,6 @@ def zone_offset_s(zone: str, nanos: int) -> int:
     there = _zone(zone)
     if isinstance(there, int):
         return there
-    if isinstance(there, str):
-        raise EvalError(there)
     seconds = max(nanos // _SECOND, _ZONED_S[0])
     # Python's calendar may end during that day; four centuries earlier the calendar is the same
     if seconds > _ZONED_S[1]:
@@ -110,15 +108,8 @@ def zone_offset_s(zone: str, nanos: int) -> int:
 
 
 @remembered
-def _zone(zone: str) -> int | ZoneInfo | str:
-    """Return the offset of a fixed zone, or the zone, or the error text for an invalid one."""
-    try:
-        return _found_zone(zone)
-    except EvalError as error:
-        return str(error)
-
-
-def _found_zone(zone: str) -> int | ZoneInfo:
+def _zone(zone: str) -> int | ZoneInfo:
+    """Return the offset of a fixed zone, or the zone."""
     hours, colon, minutes = zone.partition(":")
     if colon:
         whole, rest = _number(hours), _number(minutes)

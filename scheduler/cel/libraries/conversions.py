@@ -96,33 +96,33 @@ def _decoded(value: bytes) -> str:
 _type_value: Final = cache(TypeValue)
 
 
-def _itself(value: Value) -> Value:
+def itself(value: Value) -> Value:
     return value
 
 
 CONVERSIONS: Final[tuple[Overload, ...]] = (
-    function("int", "int64_to_int64", ((INT,), INT), _itself),
+    function("int", "int64_to_int64", ((INT,), INT), itself),
     function("int", "double_to_int64", ((DOUBLE,), INT), _double_to_int),
     function("int", "string_to_int64", ((STRING,), INT), _text_to_int),
     function("int", "uint64_to_int64", ((UINT,), INT), lambda value: int64(int(value))),
-    function("uint", "uint64_to_uint64", ((UINT,), UINT), _itself),
+    function("uint", "uint64_to_uint64", ((UINT,), UINT), itself),
     function("uint", "double_to_uint64", ((DOUBLE,), UINT), _double_to_uint),
     function("uint", "int64_to_uint64", ((INT,), UINT), uint64),
     function("uint", "string_to_uint64", ((STRING,), UINT), _text_to_uint),
-    function("double", "double_to_double", ((DOUBLE,), DOUBLE), _itself),
+    function("double", "double_to_double", ((DOUBLE,), DOUBLE), itself),
     function("double", "int64_to_double", ((INT,), DOUBLE), float),
     function("double", "string_to_double", ((STRING,), DOUBLE), to_double),
     function("double", "uint64_to_double", ((UINT,), DOUBLE), float),
-    function("string", "string_to_string", ((STRING,), STRING), _itself),
+    function("string", "string_to_string", ((STRING,), STRING), itself),
     function("string", "bool_to_string", ((BOOL,), STRING), lambda value: "true" if value else "false"),
     function("string", "bytes_to_string", ((BYTES,), STRING), _decoded, traversal),
     function("string", "double_to_string", ((DOUBLE,), STRING), double_text),
     function("string", "int64_to_string", ((INT,), STRING), str),
     function("string", "uint64_to_string", ((UINT,), STRING), str),
-    function("bytes", "bytes_to_bytes", ((BYTES,), BYTES), _itself),
+    function("bytes", "bytes_to_bytes", ((BYTES,), BYTES), itself),
     function("bytes", "string_to_bytes", ((STRING,), BYTES), str.encode, traversal),
-    function("bool", "bool_to_bool", ((BOOL,), BOOL), _itself),
+    function("bool", "bool_to_bool", ((BOOL,), BOOL), itself),
     function("bool", "string_to_bool", ((STRING,), BOOL), _text_to_bool),
-    function("dyn", "to_dyn", ((A,), DYN), _itself),
+    function("dyn", "to_dyn", ((A,), DYN), itself),
     function("type", "type", ((A,), type_of(A)), lambda value: _type_value(type_name(value))),
 )

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import lru_cache, wraps
-from typing import Any, Final, TypeAlias, TypeVar
+from functools import lru_cache
+from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
 
 from scheduler.cel.check.types import Overload, Type
+from scheduler.cel.errors import EvalError
 from scheduler.cel.eval.logic import OF_ONE, size
 from scheduler.cel.eval.running import work
 from scheduler.cel.values import Value, unkey
@@ -96,18 +97,53 @@ def _deep(value: Value, known: dict[int, int]) -> int:
     return cost
 
 
+def of_the_plan(*values: Value) -> NoReturn:
+    """Stand for the call of an overload that `plan` evaluates itself, or whose argument types no value has."""
+    raise AssertionError(f"this overload is only declared: {values}")
+
+
 _Read = TypeVar("_Read")
+_Read_co = TypeVar("_Read_co", covariant=True)
 _KEPT: Final = 4096
 _LONGEST: Final = 128
 """Longer texts are not cached, so that the cache stays small."""
 
 
-def remembered(read: Callable[[str], _Read]) -> Callable[[str], _Read]:
-    """Cache the results of the function. They must be immutable, and errors must be returned as values."""
-    known = lru_cache(maxsize=_KEPT)(read)
+class _Refused(str):
+    """The text of an error."""
 
-    @wraps(read)
-    def recall(text: str) -> _Read:
-        return known(text) if len(text) <= _LONGEST else read(text)
+    __slots__ = ()
 
-    return recall
+
+class Remembered(Protocol[_Read_co]):
+    """A function of a text whose results and errors are cached."""
+
+    accepts: Callable[[str], bool]
+    """Returns whether there is a result."""
+
+    def __call__(self, text: str, /) -> _Read_co:
+        """Return the result, or raise EvalError."""
+
+
+def remembered(read: Callable[[str], _Read]) -> Remembered[_Read]:
+    """Cache the results of a function, which must be immutable, and its errors: EvalError and ValueError."""
+
+    def tried(text: str) -> _Read | _Refused:
+        try:
+            return read(text)
+        except (EvalError, ValueError) as error:
+            return _Refused(error)
+
+    known = lru_cache(maxsize=_KEPT)(tried)
+
+    def recall(text: str) -> _Read | _Refused:
+        found = known(text) if len(text) <= _LONGEST else tried(text)
+        if type(found) is _Refused:
+            raise EvalError(found)
+        return found
+
+    def accepts(text: str) -> bool:
+        return type(known(text) if len(text) <= _LONGEST else tried(text)) is not _Refused
+
+    recall.accepts = accepts  # type: ignore[attr-defined]
+    return recall  # type: ignore[return-value]

@@ -9,11 +9,11 @@ Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/authz.go Authz
 
 from __future__ import annotations
 
-from typing import Final, NoReturn
+from typing import Final
 
 from scheduler.cel.check.types import BOOL, DYN, STRING, Overload, Type
 from scheduler.cel.errors import EvalError
-from scheduler.cel.libraries.declaring import member
+from scheduler.cel.libraries.declaring import member, of_the_plan
 from scheduler.cel.values import Value, same
 
 _LONGEST: Final = 48
@@ -40,12 +40,8 @@ _RESOURCE_CHECK: Final = Type("kubernetes.authorization.ResourceCheck")
 _DECISION: Final = Type("kubernetes.authorization.Decision")
 
 
-def _never(*values: Value) -> NoReturn:
-    raise AssertionError(f"no value has a type of the authorizer library: {values}")
-
-
 def _member(name: str, id: str, receiver: Type, arguments: tuple[Type, ...], result: Type) -> Overload:  # noqa: A002
-    return member(name, id, ((receiver, *arguments), result), _never)
+    return member(name, id, ((receiver, *arguments), result), of_the_plan)
 
 
 AUTHORIZATION: Final[tuple[Overload, ...]] = (

@@ -78,52 +78,38 @@ class CIDRValue:
         return int(self.address) >> (self.address.max_prefixlen - bits)
 
 
-def _ip(text: str) -> IPValue:
-    found = _read_ip(text)
-    if type(found) is IPValue:
-        return found
-    raise EvalError(str(found))
-
-
 @remembered
-def _read_ip(text: str) -> IPValue | str:
+def _ip(text: str) -> IPValue:
     try:
         address, zone = parse_address(text)
     except BadAddress as error:
-        return f"IP Address {quoted(text)} {_DURING}: {error}"
+        raise EvalError(f"IP Address {quoted(text)} {_DURING}: {error}") from None
     if zone:
-        return f"IP address {quoted(text)} with zone value is not allowed"
+        raise EvalError(f"IP address {quoted(text)} with zone value is not allowed")
     if _is_mapped(address):
-        return f"IPv4-mapped IPv6 address {quoted(text)} is not allowed"
+        raise EvalError(f"IPv4-mapped IPv6 address {quoted(text)} is not allowed")
     return IPValue(address)
 
 
 def _is_ip(text: str) -> bool:
-    return ("." in text or ":" in text) and type(_read_ip(text)) is IPValue
-
-
-def _cidr(text: str) -> CIDRValue:
-    found = _read_cidr(text)
-    if type(found) is CIDRValue:
-        return found
-    raise EvalError(str(found))
+    return ("." in text or ":" in text) and _ip.accepts(text)
 
 
 @remembered
-def _read_cidr(text: str) -> CIDRValue | str:
+def _cidr(text: str) -> CIDRValue:
     try:
         address, bits = _prefix(text)
     except BadAddress as error:
         shown = f"netip.ParsePrefix({quoted(text)}): {error}"
-        return f"network address {_DURING}: network address {_DURING}: {shown}"
+        raise EvalError(f"network address {_DURING}: network address {_DURING}: {shown}") from None
     if _is_mapped(address):
         why = f"IPv4-mapped IPv6 address {quoted(text)} is not allowed"
-        return f"network address {_DURING}: {why}"
+        raise EvalError(f"network address {_DURING}: {why}")
     return CIDRValue(address, bits)
 
 
 def _is_cidr(text: str) -> bool:
-    return "/" in text and type(_read_cidr(text)) is CIDRValue
+    return "/" in text and _cidr.accepts(text)
 
 
 def _prefix(text: str) -> tuple[Address, int]:

@@ -1,7 +1,7 @@
 """Operators on values: 64-bit arithmetic, order, membership, size.
 
-`&&`, `||`, `?:` and equality are declared here for the checker. Their evaluation, which absorbs errors, is in
-`logic`. The evaluation of an index is part of a chain of selections (`attributes`).
+`&&`, `||`, `?:`, `!` and equality are only declared here, for the checker. Their evaluation, which absorbs errors, is
+in `logic`. The evaluation of an index is part of a chain of selections (`attributes`).
 """
 
 from __future__ import annotations
@@ -28,11 +28,10 @@ from scheduler.cel.check.types import (
     map_of,
 )
 from scheduler.cel.errors import EvalError
-from scheduler.cel.eval.attributes import pick
 from scheduler.cel.eval.logic import size
 from scheduler.cel.eval.running import fits
-from scheduler.cel.libraries.declaring import Cost, both, function, member, shorter
-from scheduler.cel.values import UInt, Value, compare, contains, equal, is_kubernetes, key, same
+from scheduler.cel.libraries.declaring import Cost, both, function, member, of_the_plan, shorter
+from scheduler.cel.values import UInt, Value, compare, contains, key
 
 _INT_MAX: Final = 2**63 - 1
 _UINT_MAX: Final = 2**64 - 1
@@ -176,7 +175,7 @@ def _of_doubles(holds: _Holds) -> _Holds:
     return ordered
 
 
-def in_map(value: Value, entries: Mapping[Any, Value]) -> bool:
+def _in_map(value: Value, entries: Mapping[Any, Value]) -> bool:
     """Return whether the map has the key; an invalid key is in no map."""
     if type(value) is str:
         return value in entries
@@ -184,20 +183,6 @@ def in_map(value: Value, entries: Mapping[Any, Value]) -> bool:
         return key(value) in entries
     except TypeError:
         return False
-
-
-def _not(value: Value) -> bool:
-    if not isinstance(value, bool):
-        raise EvalError("no such overload")
-    return not value
-
-
-def _not_strictly_false(value: Value) -> bool:
-    return value is not False
-
-
-def _equality(one: Value, other: Value, *_: Value) -> int:
-    return 1 if is_kubernetes(one) else shorter(one, other)
 
 
 def _list_size(_: Value, values: Value, *__: Value) -> int:
@@ -218,16 +203,16 @@ OPERATORS: Final[tuple[Overload, ...]] = (
     function("-_", "negate_int64", ((INT,), INT), lambda value: int64(-value)),
     *_orders(),
     function("@in", "in_list", ((A, _LIST), BOOL), lambda value, values: contains(values, value), _list_size),
-    function("@in", "in_map", ((A, _MAP), BOOL), in_map),
-    function("_[_]", "index_list", ((_LIST, INT), A), pick),
-    function("_[_]", "index_map", ((_MAP, A), B), pick),
-    function("!_", "logical_not", ((BOOL,), BOOL), _not),
-    function("@not_strictly_false", "not_strictly_false", ((BOOL,), BOOL), _not_strictly_false),
-    function("_&&_", "logical_and", ((BOOL, BOOL), BOOL), lambda one, other: one and other),
-    function("_||_", "logical_or", ((BOOL, BOOL), BOOL), lambda one, other: one or other),
-    function("_?_:_", "conditional", ((BOOL, A, A), A), lambda condition, yes, no: yes if condition else no),
-    function("_==_", "equals", ((A, A), BOOL), equal, _equality),
-    function("_!=_", "not_equals", ((A, A), BOOL), lambda one, other: not same(one, other), shorter),
+    function("@in", "in_map", ((A, _MAP), BOOL), _in_map),
+    function("_[_]", "index_list", ((_LIST, INT), A), of_the_plan),
+    function("_[_]", "index_map", ((_MAP, A), B), of_the_plan),
+    function("!_", "logical_not", ((BOOL,), BOOL), of_the_plan),
+    function("@not_strictly_false", "not_strictly_false", ((BOOL,), BOOL), of_the_plan),
+    function("_&&_", "logical_and", ((BOOL, BOOL), BOOL), of_the_plan),
+    function("_||_", "logical_or", ((BOOL, BOOL), BOOL), of_the_plan),
+    function("_?_:_", "conditional", ((BOOL, A, A), A), of_the_plan),
+    function("_==_", "equals", ((A, A), BOOL), of_the_plan),
+    function("_!=_", "not_equals", ((A, A), BOOL), of_the_plan),
     *(
         declare("size", id_, ((type_,), INT), len)
         for word, type_ in (("string", STRING), ("bytes", BYTES), ("list", _LIST), ("map", _MAP))

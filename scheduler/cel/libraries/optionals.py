@@ -7,9 +7,8 @@ from typing import Any, Final
 
 from scheduler.cel.check.types import BOOL, DYN, INT, STRING, Overload, Type, list_of, map_of, optional_of
 from scheduler.cel.errors import EvalError
-from scheduler.cel.eval.attributes import MISSING, find
 from scheduler.cel.go_format import scalar
-from scheduler.cel.libraries.declaring import function, member
+from scheduler.cel.libraries.declaring import function, member, of_the_plan
 from scheduler.cel.values import NONE, Duration, Optional, Timestamp, UInt, Value, key, type_name
 
 _EMPTY_OR_NOT: Final = frozenset({type(None), bool, int, UInt, float, str, bytes, list, dict})
@@ -52,16 +51,6 @@ def _last(values: Sequence[Value]) -> Optional:
     return Optional(values[-1]) if values else NONE
 
 
-def _tried(holder: Any, name: Value) -> Optional:
-    """Return the selected value, or none. Chains of selections do not use it."""
-    if isinstance(holder, Optional):
-        if not holder.present:
-            return NONE
-        holder = holder.value
-    found = find(holder, name)
-    return NONE if found is MISSING else Optional(found)
-
-
 def _inserted(entries: Mapping[Any, Value], name: Value, value: Value) -> dict[Any, Value]:
     if _hashed(name) in entries:
         raise EvalError(f"insert failed: key {scalar(name)} already exists")
@@ -94,25 +83,15 @@ OPTIONALS: Final[tuple[Overload, ...]] = (
     function("optional.none", "optional_none", ((), _OPTIONAL), lambda: NONE),
     member("value", "optional_value", ((_OPTIONAL,), _V), _value),
     member("hasValue", "optional_hasValue", ((_OPTIONAL,), BOOL), lambda optional: optional.present),
-    member(
-        "or",
-        "optional_or_optional",
-        ((_OPTIONAL, _OPTIONAL), _OPTIONAL),
-        lambda one, other: one if one.present else other,
-    ),
-    member(
-        "orValue",
-        "optional_orValue_value",
-        ((_OPTIONAL, _V), _V),
-        lambda one, other: one.value if one.present else other,
-    ),
-    function("_?._", "select_optional_field", ((DYN, STRING), _OPTIONAL), _tried),
-    function("_[?_]", "list_optindex_optional_int", ((_LIST, INT), _OPTIONAL), _tried),
-    function("_[?_]", "optional_list_optindex_optional_int", ((optional_of(_LIST), INT), _OPTIONAL), _tried),
-    function("_[?_]", "map_optindex_optional_value", ((_MAP, _K), _OPTIONAL), _tried),
-    function("_[?_]", "optional_map_optindex_optional_value", ((optional_of(_MAP), _K), _OPTIONAL), _tried),
-    function("_[_]", "optional_list_index_int", ((optional_of(_LIST), INT), _OPTIONAL), _tried),
-    function("_[_]", "optional_map_index_value", ((optional_of(_MAP), _K), _OPTIONAL), _tried),
+    member("or", "optional_or_optional", ((_OPTIONAL, _OPTIONAL), _OPTIONAL), of_the_plan),
+    member("orValue", "optional_orValue_value", ((_OPTIONAL, _V), _V), of_the_plan),
+    function("_?._", "select_optional_field", ((DYN, STRING), _OPTIONAL), of_the_plan),
+    function("_[?_]", "list_optindex_optional_int", ((_LIST, INT), _OPTIONAL), of_the_plan),
+    function("_[?_]", "optional_list_optindex_optional_int", ((optional_of(_LIST), INT), _OPTIONAL), of_the_plan),
+    function("_[?_]", "map_optindex_optional_value", ((_MAP, _K), _OPTIONAL), of_the_plan),
+    function("_[?_]", "optional_map_optindex_optional_value", ((optional_of(_MAP), _K), _OPTIONAL), of_the_plan),
+    function("_[_]", "optional_list_index_int", ((optional_of(_LIST), INT), _OPTIONAL), of_the_plan),
+    function("_[_]", "optional_map_index_value", ((optional_of(_MAP), _K), _OPTIONAL), of_the_plan),
     member("first", "list_first", ((_LIST,), _OPTIONAL), _first),
     member("last", "list_last", ((_LIST,), _OPTIONAL), _last),
     function("optional.unwrap", "optional_unwrap", ((list_of(_OPTIONAL),), _LIST), _unwrapped),

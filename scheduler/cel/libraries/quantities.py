@@ -105,7 +105,6 @@ def _power(exponent: int) -> int:
 
 
 _MOST_DIGITS: Final = 15
-_INT_MAX: Final = 2**63 - 1
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _DECIMAL: Final = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _SHORT: Final = re.compile(r"(-?[0-9]{1,9})(?:\.([0-9]{0,6}))?(?:[eE]([+-]?[0-9]{1,4})|([numkMGTPE]|[KMGTPE]i)?)")
@@ -119,11 +118,7 @@ _ILL_FORMED_TEXT: Final = "quantities must match the regular expression '^([+-]?
 
 
 def _quantity(text: str) -> Amount:
-    """Parse a quantity; raise EvalError."""
-    found = _quickly_read(text) or _read(text)
-    if type(found) is Amount:
-        return found
-    raise EvalError(str(found))
+    return _quickly_read(text) or _read(text)
 
 
 def _quickly_read(text: str) -> Amount | None:
@@ -143,26 +138,23 @@ def _quickly_read(text: str) -> Amount | None:
 
 
 @remembered
-def _read(text: str) -> Amount | str:
-    """Parse any quantity; return the text of an error.
-
-    Upstream reads a number without digits as zero if the number has its 64-bit form.
-    """
+def _read(text: str) -> Amount:
+    """Parse any quantity. Upstream reads a number without digits as zero if the number has its 64-bit form."""
     bare = _WITHOUT_DIGITS.fullmatch(text) if text else None
     try:
         found = Amount(*parse(f"{bare[1]}0{bare[2] or ''}" if bare else text).form)
     except ValueError:
         is_well_formed = text and _WELL_FORMED.fullmatch(text)
-        return "unable to parse quantity's suffix" if is_well_formed else _ILL_FORMED_TEXT
+        raise EvalError("unable to parse quantity's suffix" if is_well_formed else _ILL_FORMED_TEXT) from None
     if bare and not found.is_small:
-        return "unable to parse numeric part of quantity"
+        raise EvalError("unable to parse numeric part of quantity")
     return found
 
 
 def _is_quantity(text: str) -> bool:
     if _is_short(text) or (text.isdecimal() and text.isascii()):
         return True
-    return _WELL_FORMED.fullmatch(text) is not None and type(_read(text)) is Amount
+    return _WELL_FORMED.fullmatch(text) is not None and _read.accepts(text)
 
 
 def _integer(value: Amount) -> int:
@@ -174,29 +166,18 @@ def _integer(value: Amount) -> int:
 
 def _is_integer(value: Amount) -> bool:
     if value.is_small and not value.exponent:
-        return -_INT_MAX <= value.unscaled <= _INT_MAX
+        return -_MAX <= value.unscaled <= _MAX
     return value.as_int64() is not None
-
-
-def _plus_int(value: Amount, more: int) -> Amount:
-    return plus(value, Amount(more))
-
-
-def _minus_int(value: Amount, less: int) -> Amount:
-    return plus(value, Amount(-less))
-
-
-def _sign(value: Amount) -> int:
-    return (value.unscaled > 0) - (value.unscaled < 0)
 
 
 _PAIR: Final = (QUANTITY, QUANTITY)
 _WITH_INT: Final = (QUANTITY, INT)
+_ZERO: Final = Amount(0)
 
 QUANTITIES: Final[tuple[Overload, ...]] = (
     function("quantity", "string_to_quantity", ((STRING,), QUANTITY), _quantity, traversal),
     function("isQuantity", "is_quantity_string", ((STRING,), BOOL), _is_quantity, traversal),
-    function("sign", "quantity_sign", ((QUANTITY,), INT), _sign),
+    function("sign", "quantity_sign", ((QUANTITY,), INT), lambda value: order(value, _ZERO)),
     member("isGreaterThan", "quantity_is_greater_than", (_PAIR, BOOL), lambda one, other: order(one, other) > 0),
     member("isLessThan", "quantity_is_less_than", (_PAIR, BOOL), lambda one, other: order(one, other) < 0),
     member("compareTo", "quantity_compare_to", (_PAIR, INT), order),
@@ -204,7 +185,7 @@ QUANTITIES: Final[tuple[Overload, ...]] = (
     member("asInteger", "quantity_get_int", ((QUANTITY,), INT), _integer),
     member("isInteger", "quantity_is_integer", ((QUANTITY,), BOOL), _is_integer),
     member("add", "quantity_add", (_PAIR, QUANTITY), plus),
-    member("add", "quantity_add_int", (_WITH_INT, QUANTITY), _plus_int),
+    member("add", "quantity_add_int", (_WITH_INT, QUANTITY), lambda value, more: plus(value, Amount(more))),
     member("sub", "quantity_sub", (_PAIR, QUANTITY), minus),
-    member("sub", "quantity_sub_int", (_WITH_INT, QUANTITY), _minus_int),
+    member("sub", "quantity_sub_int", (_WITH_INT, QUANTITY), lambda value, less: plus(value, Amount(-less))),
 )

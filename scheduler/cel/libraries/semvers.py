@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import operator
 import re
-from collections.abc import Callable
 from typing import ClassVar, Final, TypeAlias
 
 from msgspec import Struct
 
 from scheduler.cel.check.types import BOOL, INT, SEMVER, STRING, Overload
-from scheduler.cel.errors import EvalError
 from scheduler.cel.go_format import quoted
 from scheduler.cel.libraries.declaring import function, member, remembered, traversal
 
@@ -49,26 +47,6 @@ class Semver(Struct, frozen=True, order=True):
     cel_type: ClassVar[str] = "kubernetes.Semver"
 
 
-def is_version(text: str) -> bool:
-    """Return whether `parse` accepts the text."""
-    if _is_formed(text) is None:
-        return False
-    return len(text) <= _SHORT or _is_taken(parse, text)  # else some number may be too large
-
-
-def is_tolerable(text: str) -> bool:
-    """Return whether `parse_tolerant` accepts the text."""
-    return _LOOSE.fullmatch(text) is not None or _is_taken(parse_tolerant, text)
-
-
-def _is_taken(read: Callable[[str], Semver], text: str) -> bool:
-    try:
-        read(text)
-    except ValueError:
-        return False
-    return True
-
-
 def parse(text: str) -> Semver:
     """Parse `1.2.3-rc.1+build`: three numbers without leading zeros, no `v`. Raise ValueError with upstream's text."""
     if plain := _PLAIN.fullmatch(text):
@@ -92,7 +70,7 @@ def parse(text: str) -> Semver:
     return Semver(major, minor, patch, words)
 
 
-def parse_tolerant(text: str) -> Semver:
+def _parse_tolerant(text: str) -> Semver:
     """Parse as `parse`, but also accept a leading `v`, leading zeros, and only one or two numbers."""
     parts = [_without_zeros(each) for each in text.removeprefix("v").split(".", 2)]
     if len(parts) < 3 and ("+" in parts[-1] or "-" in parts[-1]):
@@ -135,31 +113,19 @@ def _word(text: str) -> tuple[int, int | str]:
     return 1, text
 
 
-def _semver(text: str, normalize: bool = False) -> Semver:
-    found = _read_tolerantly(text) if normalize else _read(text)
-    if type(found) is Semver:
-        return found
-    raise EvalError(str(found))
+_strict: Final = remembered(parse)
+_tolerant: Final = remembered(_parse_tolerant)
 
 
-@remembered
-def _read(text: str) -> Semver | str:
-    try:
-        return parse(text)
-    except ValueError as error:
-        return str(error)
+def _semver(text: str, normalize: bool) -> Semver:
+    return _tolerant(text) if normalize else _strict(text)
 
 
-@remembered
-def _read_tolerantly(text: str) -> Semver | str:
-    try:
-        return parse_tolerant(text)
-    except ValueError as error:
-        return str(error)
-
-
-def _is_semver(text: str, normalize: bool) -> bool:
-    return is_tolerable(text) if normalize else is_version(text)
+def _is_semver(text: str, normalize: bool = False) -> bool:
+    if normalize:
+        return _LOOSE.fullmatch(text) is not None or _tolerant.accepts(text)
+    # A number in a long text may be too large.
+    return _is_formed(text) is not None and (len(text) <= _SHORT or _strict.accepts(text))
 
 
 def _order(one: Semver, other: Semver) -> int:
@@ -174,9 +140,9 @@ def _int64(number: int) -> int:
 _PAIR: Final = (SEMVER, SEMVER)
 
 SEMVERS: Final[tuple[Overload, ...]] = (
-    function("semver", "string_to_semver", ((STRING,), SEMVER), _semver, traversal),
+    function("semver", "string_to_semver", ((STRING,), SEMVER), _strict, traversal),
     function("semver", "string_bool_to_semver", ((STRING, BOOL), SEMVER), _semver, traversal),
-    function("isSemver", "is_semver_string", ((STRING,), BOOL), is_version, traversal),
+    function("isSemver", "is_semver_string", ((STRING,), BOOL), _is_semver, traversal),
     function("isSemver", "is_semver_string_bool", ((STRING, BOOL), BOOL), _is_semver, traversal),
     member("isGreaterThan", "semver_is_greater_than", (_PAIR, BOOL), operator.gt),
     member("isLessThan", "semver_is_less_than", (_PAIR, BOOL), operator.lt),

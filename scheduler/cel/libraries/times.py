@@ -10,7 +10,7 @@ from scheduler.cel.calendar import date, date_and_time, day_of_year, nanos_of, z
 from scheduler.cel.check.types import DURATION, INT, STRING, TIMESTAMP, Overload
 from scheduler.cel.errors import EvalError
 from scheduler.cel.go_format import without_exponent
-from scheduler.cel.libraries.conversions import refused
+from scheduler.cel.libraries.conversions import itself, refused
 from scheduler.cel.libraries.declaring import function, member, remembered
 from scheduler.cel.libraries.operators import int64
 from scheduler.cel.values import Duration, Timestamp, Value
@@ -45,23 +45,9 @@ _MOST_DIGITS: Final = 6
 _PART: Final = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?([^0-9.]+)")
 
 
-def to_timestamp(text: str) -> Timestamp:
-    """Parse RFC 3339 as Go does: one-digit hours and decimal commas are valid, lower-case letters are not."""
-    found = _read_timestamp(text)
-    if type(found) is Timestamp:
-        return found
-    raise EvalError(str(found))
-
-
 @remembered
-def _read_timestamp(text: str) -> Timestamp | str:
-    try:
-        return _timestamp_of(text)
-    except EvalError as error:
-        return str(error)
-
-
-def _timestamp_of(text: str) -> Timestamp:
+def _to_timestamp(text: str) -> Timestamp:
+    """Parse RFC 3339 as Go does: one-digit hours and decimal commas are valid, lower-case letters are not."""
     match = _RFC3339.fullmatch(text)
     if match is None:
         raise refused("string", "google.protobuf.Timestamp")
@@ -90,22 +76,19 @@ def _of_seconds(seconds: int) -> Timestamp:
     raise EvalError("timestamp overflow")
 
 
-def to_duration(text: str) -> Duration:
+def _to_duration(text: str) -> Duration:
     """Parse a duration as Go does: `1h15m`, `-1.5s`."""
     number = text[:-1]
     if number.isdecimal() and number.isascii() and len(number) <= _MOST_DIGITS and (unit := _UNITS.get(text[-1])):
         return Duration(int(number) * unit)
-    found = _read_duration(text)
-    if found is None:
-        raise refused("string", "google.protobuf.Duration")
-    return found
+    return _read_duration(text)
 
 
 @remembered
-def _read_duration(text: str) -> Duration | None:
+def _read_duration(text: str) -> Duration:
     nanos = _nanos(text.removeprefix("-") if text.startswith("-") else text.removeprefix("+"))
     if nanos is None or nanos > 2**63 or (nanos == 2**63 and not text.startswith("-")):
-        return None
+        raise refused("string", "google.protobuf.Duration")
     return Duration(-nanos if text.startswith("-") else nanos)
 
 
@@ -225,17 +208,13 @@ def _milliseconds(value: Duration) -> int:
     return value.nanos // 10**6 if value.nanos >= 0 else -(-value.nanos // 10**6)
 
 
-def _itself(value: Value) -> Value:
-    return value
-
-
 TIMES: Final[tuple[Overload, ...]] = (
-    function("timestamp", "string_to_timestamp", ((STRING,), TIMESTAMP), to_timestamp),
+    function("timestamp", "string_to_timestamp", ((STRING,), TIMESTAMP), _to_timestamp),
     function("timestamp", "int64_to_timestamp", ((INT,), TIMESTAMP), _of_seconds),
-    function("timestamp", "timestamp_to_timestamp", ((TIMESTAMP,), TIMESTAMP), _itself),
-    function("duration", "string_to_duration", ((STRING,), DURATION), to_duration),
+    function("timestamp", "timestamp_to_timestamp", ((TIMESTAMP,), TIMESTAMP), itself),
+    function("duration", "string_to_duration", ((STRING,), DURATION), _to_duration),
     function("duration", "int64_to_duration", ((INT,), DURATION), _from_int),
-    function("duration", "duration_to_duration", ((DURATION,), DURATION), _itself),
+    function("duration", "duration_to_duration", ((DURATION,), DURATION), itself),
     function("string", "timestamp_to_string", ((TIMESTAMP,), STRING), timestamp_text),
     function("string", "duration_to_string", ((DURATION,), STRING), duration_text),
     function("int", "timestamp_to_int64", ((TIMESTAMP,), INT), lambda value: value.nanos // SECOND),

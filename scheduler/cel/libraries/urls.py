@@ -224,33 +224,24 @@ def _url(text: str) -> URLValue:
         if not query:
             return URLValue(scheme.lower(), "", None, host, path)
         return URLValue(scheme.lower(), "", None, host, path, query[1:], query == "?")
-    found = _read(text)
-    if type(found) is URLValue:
-        return found
-    raise EvalError(str(found))
+    return _read(text)
 
 
 @remembered
-def _read(text: str) -> URLValue | str:
+def _read(text: str) -> URLValue:
     try:
         return parse(text)
     except BadURL as error:
-        return f"URL parse error during conversion from string: {error}"
+        raise EvalError(f"URL parse error during conversion from string: {error}") from None
 
 
 def _is_url(text: str) -> bool:
     if _plain_path(text) or _COMMON.fullmatch(text):
         return True
-    return (text.startswith("/") or ":" in text or text == "*") and _is_request(text)
+    return (text.startswith("/") or ":" in text or text == "*") and _request.accepts(text)
 
 
-@remembered
-def _is_request(text: str) -> bool:
-    try:
-        parse_request(text)
-    except BadURL:
-        return False
-    return True
+_request: Final = remembered(parse_request)
 
 
 def _name_and_port(url: URLValue) -> tuple[str, str]:
