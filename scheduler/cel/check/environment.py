@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
 from itertools import chain
 from typing import Final
 
@@ -21,7 +20,7 @@ from scheduler.cel.check.types import (
     UINT,
     Env,
     Overload,
-    Type,
+    declared_name,
     list_of,
     map_of,
     optional_of,
@@ -41,36 +40,19 @@ from scheduler.cel.libraries.strings import STRINGS
 from scheduler.cel.libraries.times import TIMES
 from scheduler.cel.libraries.urls import URLS
 
-_STANDARD_TYPES: Final[Mapping[str, Type]] = {
-    "bool": BOOL,
-    "bytes": BYTES,
-    "double": DOUBLE,
-    "google.protobuf.Duration": DURATION,
-    "google.protobuf.Timestamp": TIMESTAMP,
-    "int": INT,
-    "list": list_of(DYN),
-    "map": map_of(DYN, DYN),
-    "null_type": NULL,
-    "optional_type": optional_of(DYN),
-    "string": STRING,
-    "type": type_of(DYN),
-    "uint": UINT,
-}
-_KUBERNETES_TYPES: Final[Mapping[str, Type]] = {"net.CIDR": CIDR, "net.IP": IP}
-
-
-def _env(types: Mapping[str, Type], *libraries: Iterable[Overload]) -> Env:
-    functions: dict[str, tuple[Overload, ...]] = {}
-    for overload in chain(*libraries):
-        functions[overload.name] = (*functions.get(overload.name, ()), overload)
-    return Env({name: type_of(each) for name, each in types.items()}, functions)
-
-
-_CEL_GO: Final = (OPERATORS, CONVERSIONS, TIMES, STRINGS, MATCHES, OPTIONALS, TWO_VARIABLES, SETS, LISTS)
-_KUBERNETES: Final = (KUBERNETES_LISTS, REGEX, URLS, NETWORKS, FORMATS, QUANTITIES, SEMVERS, INCLUDES, AUTHORIZATION)
-
-STANDARD: Final = _env(_STANDARD_TYPES, *_CEL_GO)
+_PLAIN: Final = (BOOL, BYTES, DOUBLE, DURATION, TIMESTAMP, INT, NULL, STRING, UINT, CIDR, IP)
+_GENERIC: Final = (list_of(DYN), map_of(DYN, DYN), optional_of(DYN), type_of(DYN))
+CEL_GO: Final = (OPERATORS, CONVERSIONS, TIMES, STRINGS, MATCHES, OPTIONALS, TWO_VARIABLES, SETS, LISTS)
 """cel-go's standard library, and the cel-go extensions that Kubernetes enables."""
+_OWN: Final = (KUBERNETES_LISTS, REGEX, URLS, NETWORKS, FORMATS, QUANTITIES, SEMVERS, INCLUDES, AUTHORIZATION)
 
-KUBERNETES: Final = _env({**_STANDARD_TYPES, **_KUBERNETES_TYPES}, *_CEL_GO, *_KUBERNETES)
+
+def _by_name() -> dict[str, tuple[Overload, ...]]:
+    functions: dict[str, tuple[Overload, ...]] = {}
+    for overload in chain(*CEL_GO, *_OWN):
+        functions[overload.name] = (*functions.get(overload.name, ()), overload)
+    return functions
+
+
+KUBERNETES: Final = Env({declared_name(each): type_of(each) for each in (*_PLAIN, *_GENERIC)}, _by_name())
 """The declarations of a device selector in Kubernetes 1.36, for all feature gates."""

@@ -7,7 +7,7 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final, NamedTuple
@@ -28,10 +28,6 @@ class Type(NamedTuple):
         if not self.params:
             return self.name
         return f"{self.name}({', '.join(map(str, self.params))})"
-
-    @property
-    def is_parameter(self) -> bool:
-        return len(self.name) == 1 and self.name.isupper()
 
 
 DYN: Final = Type("dyn")
@@ -120,9 +116,6 @@ class Env:
 ERROR: Final = Type("!error!")
 """The type of an expression whose error has been reported already."""
 
-Bindings = Mapping[str, Type]
-"""Name of a type variable → its type."""
-
 _OPAQUE = frozenset({"optional_type", "net.IP", "net.CIDR"})
 _CONTAINERS = frozenset({"list", "map"}) | _OPAQUE
 _NEVER_NULL = frozenset({"bool", "int", "uint", "double", "string", "bytes", "list", "map", "type"})
@@ -132,11 +125,6 @@ _DECLARED = {
     "any": "google.protobuf.Any",
 }
 _VARIABLE: Final = "_var"
-
-
-def variable(number: int) -> Type:
-    """Return a new type variable."""
-    return Type(f"{_VARIABLE}{number}")
 
 
 def is_variable(type_: Type) -> bool:
@@ -182,11 +170,16 @@ def shown(type_: Type) -> str:
 
 def declared(type_: Type) -> str:
     """Return the type as the message about the result's type writes it."""
-    name = _DECLARED.get(type_.name, type_.name)
+    name = declared_name(type_)
     return f"{name}({', '.join(map(declared, type_.params))})" if type_.params else name
 
 
-def substitute(bound: Bindings, type_: Type, *, to_dyn: bool = False) -> Type:
+def declared_name(type_: Type) -> str:
+    """Return the name with which an expression refers to the type."""
+    return _DECLARED.get(type_.name, type_.name)
+
+
+def substitute(bound: Mapping[str, Type], type_: Type, *, to_dyn: bool = False) -> Type:
     """Return the type with its bound variables replaced, and its other variables by dyn if `to_dyn`."""
     while type_.name in bound:
         type_ = bound[type_.name]
@@ -197,82 +190,9 @@ def substitute(bound: Bindings, type_: Type, *, to_dyn: bool = False) -> Type:
     return Type(type_.name, tuple(substitute(bound, each, to_dyn=to_dyn) for each in type_.params))
 
 
-class _Attempt:
-    """Bindings with tentative additions. Copying all bindings for each attempt would be quadratic in the source."""
-
-    __slots__ = ("_bound", "added")
-
-    def __init__(self, bound: Bindings) -> None:
-        self._bound = bound
-        self.added: dict[str, Type] = {}
-
-    def get(self, name: str) -> Type | None:
-        found = self.added.get(name)
-        return self._bound.get(name) if found is None else found
-
-
-def assign(bound: dict[str, Type], given: Sequence[Type], wanted: Sequence[Type]) -> bool:
-    """Return whether all of `given` fit `wanted`; if so, add the needed bindings to `bound`."""
-    attempt = _Attempt(bound)
-    fits = _all_fit(attempt, given, wanted)
-    if fits and attempt.added:
-        bound.update(attempt.added)
-    return fits
-
-
 def more_general(one: Type, other: Type) -> Type:
     """Return the more general of two types that unify."""
     return one if _is_no_more_specific(one, other) else other
-
-
-def _all_fit(bound: _Attempt, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
-    return len(given) == len(wanted) and all(_fits(bound, one, other) for one, other in zip(given, wanted))
-
-
-def _fits(bound: _Attempt, one: Type, other: Type) -> bool:
-    if is_variable(other):
-        fits, was_bound = _binds(bound, one, other)
-        if fits or was_bound:
-            return fits
-    if is_variable(one):
-        return _binds(bound, other, one)[0]
-    if is_dyn_or_error(one) or is_dyn_or_error(other):
-        return True
-    if "null_type" in {one.name, other.name}:
-        return one.name not in _NEVER_NULL and other.name not in _NEVER_NULL
-    if one.name != other.name:
-        return False
-    return one.name not in _CONTAINERS or _all_fit(bound, one.params, other.params)
-
-
-def _binds(bound: _Attempt, type_: Type, variable_: Type) -> tuple[bool, bool]:
-    """Return whether the variable may stand for the type, and whether it was bound before."""
-    if type_ == variable_:
-        return True, True
-    known = bound.get(variable_.name)
-    if known is None:
-        free = _is_free_of(bound, variable_, type_)
-        if free:
-            bound.added[variable_.name] = type_
-        return free, False
-    if type_ == known:
-        return True, True
-    if not _fits(bound, type_, known):
-        return False, True
-    general = more_general(type_, known)
-    if _is_free_of(bound, variable_, general):
-        bound.added[variable_.name] = general
-    return True, True
-
-
-def _is_free_of(bound: _Attempt, variable_: Type, within: Type) -> bool:
-    """Return whether the variable does not occur in the type, also through bound variables."""
-    if variable_ == within:
-        return False
-    if is_variable(within):
-        known = bound.get(within.name)
-        return known is None or _is_free_of(bound, variable_, known)
-    return is_closed(within) or all(_is_free_of(bound, variable_, each) for each in within.params)
 
 
 def _is_no_more_specific(one: Type, other: Type) -> bool:
@@ -283,3 +203,134 @@ def _is_no_more_specific(one: Type, other: Type) -> bool:
     if one.name not in _CONTAINERS:
         return one.name == "type" or one == other
     return len(one.params) == len(other.params) and all(map(_is_no_more_specific, one.params, other.params))
+
+
+class Inference:
+    """Type variables and their inferred types."""
+
+    __slots__ = ("_added", "_bound", "_fresh", "_known_calls")
+
+    def __init__(self) -> None:
+        self._bound: dict[str, Type] = {}
+        """Name of a type variable → its type."""
+        self._added: dict[str, Type] = {}
+        """What the running `assign` binds if it succeeds. To copy all bindings would be quadratic in the source."""
+        self._fresh = 0
+        self._known_calls: dict[Hashable, tuple[tuple[Overload, ...], Type | None]] = {}
+
+    def assign(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
+        """Return whether all of `given` fit `wanted`; if so, bind the type variables accordingly."""
+        self._added = {}
+        fits = self._all_fit(given, wanted)
+        if fits:
+            self._bound.update(self._added)
+        return fits
+
+    def new_variable(self) -> Type:
+        """Return a new type variable."""
+        self._fresh += 1
+        return Type(f"{_VARIABLE}{self._fresh}")
+
+    def known(self, type_: Type, *, to_dyn: bool = False) -> Type:
+        """Return the type with its bound variables replaced."""
+        return substitute(self._bound, type_, to_dyn=to_dyn)
+
+    def fitting(
+        self, overloads: tuple[Overload, ...], given: Sequence[Type], *, is_member: bool
+    ) -> tuple[tuple[Overload, ...], Type | None]:
+        """Return all overloads that these arguments allow, and their result type: dyn if they disagree.
+
+        Calls with equal arguments without type variables share one cached result, because a source may contain
+        thousands.
+        """
+        key = (overloads, is_member, *given)
+        known = self._known_calls.get(key)
+        if known is not None:
+            return known
+        found = self._fitting(overloads, given, is_member=is_member)
+        if (found[1] is None or is_closed(found[1])) and all(map(is_closed, given)):
+            self._known_calls[key] = found
+        return found
+
+    def _fitting(
+        self, overloads: Sequence[Overload], given: Sequence[Type], *, is_member: bool
+    ) -> tuple[tuple[Overload, ...], Type | None]:
+        fitting: list[Overload] = []
+        result: Type | None = None
+        for overload in overloads:
+            if overload.member != is_member:
+                continue
+            wanted, gives = self._instance(overload)
+            if not self.assign(given, wanted):
+                continue
+            fitting.append(overload)
+            this = self.known(gives)
+            if result is None:
+                result = this
+            elif not is_dyn(result) and this != result:
+                result = DYN
+        return tuple(fitting), result
+
+    def _instance(self, overload: Overload) -> tuple[tuple[Type, ...], Type]:
+        """Return its parameters and result with new type variables."""
+        fresh: dict[str, Type] = {}
+        for each in (overload.result, *overload.params):
+            self._freshen(each, fresh)
+        if not fresh:
+            return overload.params, overload.result
+        return tuple(substitute(fresh, each) for each in overload.params), substitute(fresh, overload.result)
+
+    def _freshen(self, type_: Type, fresh: dict[str, Type]) -> None:
+        if is_variable(type_) and type_.name not in fresh:
+            fresh[type_.name] = self.new_variable()
+        for each in type_.params:
+            self._freshen(each, fresh)
+
+    def _all_fit(self, given: Sequence[Type], wanted: Sequence[Type]) -> bool:
+        return len(given) == len(wanted) and all(map(self._fits, given, wanted))
+
+    def _fits(self, one: Type, other: Type) -> bool:
+        if is_variable(other):
+            fits, was_bound = self._binds(one, other)
+            if fits or was_bound:
+                return fits
+        if is_variable(one):
+            return self._binds(other, one)[0]
+        if is_dyn_or_error(one) or is_dyn_or_error(other):
+            return True
+        if "null_type" in {one.name, other.name}:
+            return one.name not in _NEVER_NULL and other.name not in _NEVER_NULL
+        if one.name != other.name:
+            return False
+        return one.name not in _CONTAINERS or self._all_fit(one.params, other.params)
+
+    def _binds(self, type_: Type, variable: Type) -> tuple[bool, bool]:
+        """Return whether the variable may stand for the type, and whether it was bound before."""
+        if type_ == variable:
+            return True, True
+        known = self._type_of(variable)
+        if known is None:
+            is_free = self._is_free_of(variable, type_)
+            if is_free:
+                self._added[variable.name] = type_
+            return is_free, False
+        if type_ == known:
+            return True, True
+        if not self._fits(type_, known):
+            return False, True
+        general = more_general(type_, known)
+        if self._is_free_of(variable, general):
+            self._added[variable.name] = general
+        return True, True
+
+    def _type_of(self, variable: Type) -> Type | None:
+        return self._added.get(variable.name) or self._bound.get(variable.name)
+
+    def _is_free_of(self, variable: Type, within: Type) -> bool:
+        """Return whether the variable does not occur in the type, also through bound variables."""
+        if variable == within:
+            return False
+        if is_variable(within):
+            known = self._type_of(within)
+            return known is None or self._is_free_of(variable, known)
+        return is_closed(within) or all(self._is_free_of(variable, each) for each in within.params)

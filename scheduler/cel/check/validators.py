@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from scheduler.cel.check.checker import Checked
-from scheduler.cel.check.types import Type, declared, shown
+from scheduler.cel.check.types import Type, declared_name, shown
 from scheduler.cel.errors import CompileError, EvalError, Issue, report
 from scheduler.cel.libraries.regex import pattern_of
 from scheduler.cel.libraries.strings import formatted
@@ -16,10 +16,7 @@ from scheduler.cel.syntax.ast import Call, ListExpr, Literal, MapExpr, Node, chi
 _CLAUSE: Final = re.compile(r"%(?:(?P<percent>%)|(?:\.[0-9]+)?(?P<letter>[sdfebxXo]))?")
 _WHOLE: Final = frozenset({"int", "uint"})
 _REAL: Final = frozenset({"double", "string"})
-_HEX: Final = (
-    _WHOLE | {"string", "bytes"},
-    "only integers, byte buffers, and strings can be formatted as hex",
-)
+_HEX: Final = (_WHOLE | {"string", "bytes"}, "only integers, byte buffers, and strings can be formatted as hex")
 _SHOWABLE: Final = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
 _TEXT: Final = (
     _WHOLE | _REAL | {"list", "map", "bool", "timestamp", "bytes", "duration", "type", "null_type"},
@@ -37,28 +34,8 @@ _CLAUSES: Final = {
 }
 
 
-def format_issues(checked: Checked, node: Call) -> Iterator[Issue]:
-    """Yield the error of a literal pattern with a literal list."""
-    pattern, values = node.target, node.args[0] if len(node.args) == 1 else None
-    if not isinstance(pattern, Literal) or not isinstance(pattern.value, str) or not isinstance(values, ListExpr):
-        return
-    used = 0
-    for clause in _CLAUSE.finditer(pattern.value):
-        if clause["percent"]:
-            continue
-        problem = _problem(checked, pattern.value, clause, values.elements[used : used + 1])
-        if problem is not None:
-            at, text = problem
-            yield Issue(node.at if at is None else at, text or f"index {used} out of range")
-            return
-        used += 1
-    if len(values.elements) > used:
-        given = len(values.elements)
-        yield Issue(node.at, f"too many arguments supplied to string.format (expected {used}, got {given})")
-
-
 def _problem(
-    checked: Checked, pattern: str, clause: re.Match[str], value: tuple[Node, ...]
+    checked: Checked, pattern: str, clause: re.Match[str], value: Sequence[Node]
 ) -> tuple[int | None, str] | None:
     """Return the position, if it is not the call's, and the text, which is empty for a missing value."""
     if clause.start() + 1 == len(pattern):
@@ -74,7 +51,7 @@ def _problem(
     wrong = _wrong(checked, value[0], allowed, is_deep=clause["letter"] == "s")
     if wrong is None:
         return None
-    name = declared(checked.types[wrong]).partition("(")[0]
+    name = declared_name(checked.types[wrong])
     return wrong.at, f"error during formatting: {words}, was given {name}"
 
 
@@ -91,10 +68,6 @@ def _wrong(checked: Checked, node: Node, allowed: frozenset[str], *, is_deep: bo
     return next((each for each in found if each is not None), None)
 
 
-_TAKES_ANYTHING: Final = "format"
-"""The function whose arguments are a list that may be mixed."""
-
-
 def validate(checked: Checked) -> None:
     """Raise CompileError with all errors."""
     nodes = list(_walk(checked.root))
@@ -104,51 +77,51 @@ def validate(checked: Checked) -> None:
 
 
 def _bad_literals(checked: Checked, nodes: Sequence[Node]) -> Iterator[Issue]:
-    checks: dict[str, Callable[[Call, Literal], bool]] = {
-        "duration": lambda call, literal: _can_be_called(checked, call, literal),
-        "timestamp": lambda call, literal: _can_be_called(checked, call, literal),
-        "matches": lambda _call, literal: _is_pattern(literal),
-    }
-    for name, is_good in checks.items():
+    for name in ("duration", "timestamp", "matches"):
         for node in nodes:
             if not isinstance(node, Call) or node.function != name or not node.args:
                 continue
             first = node.args[0]
-            if isinstance(first, Literal) and not is_good(node, first):
+            if not isinstance(first, Literal):
+                continue
+            read = pattern_of if name == "matches" else checked.calls[node][0].call
+            try:
+                read(first.value)
+            except EvalError:
                 yield Issue(first.at, f"invalid {name} argument")
 
 
-def _can_be_called(checked: Checked, call: Call, literal: Literal) -> bool:
-    try:
-        checked.calls[call][0].call(literal.value)
-    except EvalError:
-        return False
-    return True
-
-
-def _is_pattern(literal: Literal) -> bool:
-    try:
-        pattern_of(literal.value)
-    except EvalError:
-        return False
-    return True
-
-
 def _bad_formats(checked: Checked, nodes: Sequence[Node]) -> Iterator[Issue]:
+    """Yield the errors of literal patterns with a literal list."""
     for node in nodes:
-        if isinstance(node, Call) and node.function == _TAKES_ANYTHING and node not in checked.qualified:
-            yield from format_issues(checked, node)
+        match node:
+            case Call("format", (ListExpr(values),), Literal(str(pattern)), at):
+                yield from _bad_format(checked, pattern, values, at)
+
+
+def _bad_format(checked: Checked, pattern: str, values: Sequence[Node], at: int) -> Iterator[Issue]:
+    used = 0
+    for clause in _CLAUSE.finditer(pattern):
+        if clause["percent"]:
+            continue
+        problem = _problem(checked, pattern, clause, values[used : used + 1])
+        if problem is not None:
+            where, text = problem
+            yield Issue(at if where is None else where, text or f"index {used} out of range")
+            return
+        used += 1
+    if len(values) > used:
+        yield Issue(at, f"too many arguments supplied to string.format (expected {used}, got {len(values)})")
 
 
 def _mixed(checked: Checked, nodes: Sequence[Node]) -> Iterator[Issue]:
-    """Yield the mixed literals: lists first, then maps, as upstream does."""
-    exempt = set(_exempt(nodes))
-    nodes = [node for node in nodes if node not in exempt]
+    """Yield the mixed literals: lists first, then maps, as upstream does. The arguments of `format` may be mixed."""
+    exempt = {inner for node in nodes if isinstance(node, Call) and node.function == "format" for inner in _walk(node)}
     for node in nodes:
-        if isinstance(node, ListExpr):
+        if isinstance(node, ListExpr) and node not in exempt:
             yield from _mixed_list(checked, node)
     for node in nodes:
-        if isinstance(node, MapExpr):
+        if isinstance(node, MapExpr) and node not in exempt:
             yield from _mixed_map(checked, node)
 
 
@@ -179,12 +152,6 @@ def _held(checked: Checked, node: Node, *, is_optional: bool) -> Type:
 
 def _mismatch(node: Node, expected: Type, found: Type) -> Issue:
     return Issue(node.at, f"expected type '{shown(expected)}' but found '{shown(found)}'")
-
-
-def _exempt(nodes: Sequence[Node]) -> Iterator[Node]:
-    for node in nodes:
-        if isinstance(node, Call) and node.function == _TAKES_ANYTHING:
-            yield from _walk(node)
 
 
 def _walk(root: Node) -> Iterator[Node]:

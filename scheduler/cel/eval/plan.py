@@ -9,23 +9,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from scheduler.cel.check.checker import Checked, Variable
-from scheduler.cel.check.types import DYN, Env, Type, declared
+from scheduler.cel.check.types import DYN, Env, Type, declared_name
 from scheduler.cel.errors import CompileError, EvalError
 from scheduler.cel.eval import logic
 from scheduler.cel.eval.attributes import Attribute, Qualifier, accumulator, global_variable, is_key, iteration_variable
 from scheduler.cel.eval.calls import call
-from scheduler.cel.eval.logic import (
-    Loop,
-    LoopParts,
-    binding,
-    built_list,
-    built_map,
-    fold,
-    is_searchable,
-    member_of,
-    quantifier,
-    unbuildable,
-)
 from scheduler.cel.eval.running import Code, Run, go_type
 from scheduler.cel.libraries.regex import pattern_of
 from scheduler.cel.syntax.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
@@ -104,11 +92,13 @@ class _Planner:
             case Comprehension():
                 return self._comprehension(node)
             case StructExpr():
-                return CompiledNode(unbuildable(node.type_name, [self.plan(value).code for _, value in node.entries]))
+                return CompiledNode(
+                    logic.unbuildable(node.type_name, [self.plan(value).code for _, value in node.entries])
+                )
 
     def _variable(self, variable: Variable) -> CompiledNode:
         if variable.names_type:
-            return _constant(TypeValue(declared(variable.type.params[0]).partition("(")[0]))
+            return _constant(TypeValue(declared_name(variable.type.params[0])))
         if variable.is_local:
             return _chain(Attribute(self.slots[variable]))
         return _chain(Attribute(global_variable(variable.name)))
@@ -150,12 +140,15 @@ class _Planner:
         if name == "@in" and [each.id for each in known] == ["in_list"] and args[1].is_constant:
             if not args[1].value:
                 return _constant(value=False)
-            if is_searchable(args[1].value):
-                return CompiledNode(member_of(args[0].code, args[1].value))
+            if logic.is_searchable(args[1].value):
+                return CompiledNode(logic.member_of(args[0].code, args[1].value))
         # As upstream, a pattern that is a constant text is compiled with the program.
         is_pattern = len(args) > 1 and known[0].name in _TAKE_PATTERN and isinstance(args[1].value, str)
         if is_pattern:
-            self._compiled(args[1].value)
+            try:
+                pattern_of(args[1].value)
+            except EvalError as error:
+                raise NotInstantiable(str(error)) from None
         codes = tuple(each.code for each in args)
         planned = CompiledNode(call(self.env.functions[known[0].name], known, codes, is_nameless=is_pattern))
         if name in _CONVERSIONS and len(args) == 1 and args[0].is_constant:
@@ -166,11 +159,16 @@ class _Planner:
         """Return the code of operators that are not called like functions; None for other nodes."""
         match node.function:
             case "_&&_" | "_||_":
-                return self._junction(node)
+                terms = tuple(self.plan(each).code for each in node.args)
+                return CompiledNode(logic.junction(terms, decisive=node.function == "_||_"))
             case "_?_:_":
-                return self._conditional(node)
-            case "_==_" | "_!=_":
-                return self._equality(node)
+                condition, truthy, falsy = map(self.plan, node.args)
+                code = logic.conditional(condition.code, truthy.as_part, falsy.as_part)
+                return _chain(Attribute(code, charge=0))
+            case "_==_":
+                return CompiledNode(logic.equality(*(self.plan(each).code for each in node.args)))
+            case "_!=_":
+                return CompiledNode(logic.inequality(*(self.plan(each).code for each in node.args)))
             case "_[_]" | "_[?_]":
                 return self._index(node, is_optional=node.function == "_[?_]")
             case "!_":
@@ -179,42 +177,22 @@ class _Planner:
                 return CompiledNode(logic.not_strictly_false(self.plan(node.args[0]).code))
         return None
 
-    @staticmethod
-    def _compiled(pattern: Value) -> None:
-        try:
-            pattern_of(pattern)
-        except EvalError as error:
-            raise NotInstantiable(str(error)) from None
-
     def _folded(self, code: Code) -> CompiledNode:
         try:
             return _constant(code(Run({}, 0)))
         except EvalError as error:
             raise NotInstantiable(str(error)) from None
 
-    def _junction(self, node: Call) -> CompiledNode:
-        terms = tuple(self.plan(each).code for each in node.args)
-        return CompiledNode(logic.junction(terms, decisive=node.function == "_||_"))
-
-    def _conditional(self, node: Call) -> CompiledNode:
-        condition, truthy, falsy = map(self.plan, node.args)
-        code = logic.conditional(condition.code, truthy.as_part, falsy.as_part)
-        return _chain(Attribute(code, charge=0))
-
-    def _equality(self, node: Call) -> CompiledNode:
-        left, right = (self.plan(each).code for each in node.args)
-        return CompiledNode(logic.equality(left, right) if node.function == "_==_" else logic.inequality(left, right))
-
     # --- literals ---
 
     def _list(self, node: ListExpr) -> CompiledNode:
         parts = list(map(self.plan, node.elements))
-        code = built_list([each.code for each in parts], node.optional)
+        code = logic.built_list([each.code for each in parts], node.optional)
         return self._folded(code) if all(each.is_constant for each in parts) else CompiledNode(code)
 
     def _map(self, node: MapExpr) -> CompiledNode:
         parts = [(self.plan(key), self.plan(value)) for key, value in node.entries]
-        code = built_map([(key.code, value.code) for key, value in parts], node.optional)
+        code = logic.built_map([(key.code, value.code) for key, value in parts], node.optional)
         is_constant = all(key.is_constant and value.is_constant for key, value in parts)
         return self._folded(code) if is_constant else CompiledNode(code)
 
@@ -227,13 +205,13 @@ class _Planner:
         slot = len(self.slots)
         self.slots[accu] = accumulator(slot, init.code, grows=node.macro != "bind")
         if node.macro == "bind":
-            return CompiledNode(binding(slot, self.plan(node.result).code))
+            return CompiledNode(logic.binding(slot, self.plan(node.result).code))
         for number, each in enumerate(items, slot + 1):
             self.slots[each] = iteration_variable(number)
         second = slot + 2 if len(items) == 2 else None
-        loop = Loop(over.code, slot + 1, second)
+        loop = logic.Loop(over.code, slot + 1, second)
         if node.macro in {"all", "exists"} and isinstance(node.loop_step, Call):
             test = self.plan(node.loop_step.args[1]).code
-            return CompiledNode(quantifier(loop, test, decisive=node.macro == "exists"))
+            return CompiledNode(logic.quantifier(loop, test, decisive=node.macro == "exists"))
         parts = (self.plan(each).code for each in (node.loop_condition, node.loop_step, node.result))
-        return CompiledNode(fold(loop, LoopParts(slot, *parts)))
+        return CompiledNode(logic.fold(loop, logic.LoopParts(slot, *parts)))

@@ -144,7 +144,7 @@ class Program:
                     value = self._code(run)
         finally:
             current.run = None
-        run.settle()
+        run.afford(0)  # the costs outside of loops are not checked before
         return EvaluationResult(value, run.cost)
 
 

@@ -97,11 +97,6 @@ class Run:
             if self._made > _MOST_MADE or (size > LONGEST and type(result) is not list):
                 raise CostExceeded(EXCEEDED)
 
-    def settle(self) -> None:
-        """Raise CostExceeded if the final cost is above the limit, for costs outside of loops."""
-        if self.cost > self._limit:
-            raise CostExceeded(EXCEEDED)
-
 
 class _Current(threading.local):
     """The evaluation of this thread, for library functions, which only get values."""

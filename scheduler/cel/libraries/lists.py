@@ -25,7 +25,7 @@ from scheduler.cel.check.types import (
     A,
     Overload,
     T,
-    Type,
+    declared,
     list_of,
 )
 from scheduler.cel.errors import EvalError
@@ -47,17 +47,7 @@ _COMPARABLES: Final = _PLAIN | _TIMES | {float}
 _MANY: Final = 16
 """The number of pairs from which hashing is faster."""
 _HASHED: Final = _PLAIN | _TIMES | {Semver}
-_COMPARABLE: Final[tuple[tuple[str, str, Type], ...]] = (
-    ("int", "int", INT),
-    ("uint", "uint", UINT),
-    ("double", "double", DOUBLE),
-    ("bool", "bool", BOOL),
-    ("duration", "google.protobuf.Duration", DURATION),
-    ("timestamp", "google.protobuf.Timestamp", TIMESTAMP),
-    ("string", "string", STRING),
-    ("bytes", "bytes", BYTES),
-)
-"""Kubernetes' name, cel-go's name, type."""
+_COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 
 
 def _slice(values: Sequence[Value], start: int, end: int) -> list[Value]:
@@ -165,30 +155,23 @@ def _ordered(values: Sequence[Value], kinds: set[type]) -> Sequence[Any] | None:
     return values if kinds == {float} and not any(map(isnan, values)) else None
 
 
-def _least(values: Sequence[Value]) -> Value:
-    ordered = _ordered(values, {*map(type, values)})
-    if ordered is not None:
-        found = min(ordered)
-        return found if ordered is values else values[ordered.index(found)]
-    return _first_by(values, 1, "min")
+def _extreme(pick: Callable[[Sequence[Any]], Any], replaced_if: int) -> Callable[[Sequence[Value]], Value]:
+    """Return the function `min` or `max`."""
 
+    def extreme(values: Sequence[Value]) -> Value:
+        ordered = _ordered(values, {*map(type, values)})
+        if ordered is not None:
+            found = pick(ordered)
+            return found if ordered is values else values[ordered.index(found)]
+        if not values:
+            raise EvalError(f"{pick.__name__} called on empty list")
+        found = _comparable(values[0])
+        for each in map(_comparable, values[1:]):
+            if _order(found, each) == replaced_if:
+                found = each
+        return found
 
-def _greatest(values: Sequence[Value]) -> Value:
-    ordered = _ordered(values, {*map(type, values)})
-    if ordered is not None:
-        found = max(ordered)
-        return found if ordered is values else values[ordered.index(found)]
-    return _first_by(values, -1, "max")
-
-
-def _first_by(values: Sequence[Value], replaced_if: int, name: str) -> Value:
-    if not values:
-        raise EvalError(f"{name} called on empty list")
-    found = _comparable(values[0])
-    for each in map(_comparable, values[1:]):
-        if _order(found, each) == replaced_if:
-            found = each
-    return found
+    return extreme
 
 
 def _summing(zero: Value) -> Callable[[Sequence[Any]], Value]:
@@ -316,41 +299,36 @@ LISTS: Final[tuple[Overload, ...]] = (
     member("distinct", "list_distinct", ((_OF_T,), _OF_T), _distinct, _self_comparing),
     member("reverse", "list_reverse", ((_OF_T,), _OF_T), lambda values: list(values[::-1]), _new_list),
     *(
-        member("sort", f"list_{name}_sort", ((list_of(type_),), list_of(type_)), _sorted, _self_comparing)
-        for _, name, type_ in _COMPARABLE
+        member("sort", f"list_{declared(type_)}_sort", ((list_of(type_),), list_of(type_)), _sorted, _self_comparing)
+        for type_ in _COMPARABLE
     ),
     *(
         member(
             "@sortByAssociatedKeys",
-            f"list_{name}_sortByAssociatedKeys",
+            f"list_{declared(type_)}_sortByAssociatedKeys",
             ((_OF_T, list_of(type_)), _OF_T),
             _sorted_by,
             _key_comparing,
         )
-        for _, name, type_ in _COMPARABLE
+        for type_ in _COMPARABLE
     ),
 )
 
-_ZEROS: Final[tuple[tuple[str, Type, Value], ...]] = (
-    ("int", INT, 0),
-    ("uint", UINT, UInt(0)),
-    ("double", DOUBLE, 0.0),
-    ("duration", DURATION, Duration(0)),
-)
+_ZEROS: Final = ((INT, 0), (UINT, UInt(0)), (DOUBLE, 0.0), (DURATION, Duration(0)))
 
 KUBERNETES_LISTS: Final[tuple[Overload, ...]] = (
     *(
-        member("isSorted", f"list_{name}_is_sorted_bool", ((list_of(type_),), BOOL), _is_sorted, deep_traversal)
-        for name, _, type_ in _COMPARABLE
+        member("isSorted", f"list_{type_}_is_sorted_bool", ((list_of(type_),), BOOL), _is_sorted, deep_traversal)
+        for type_ in _COMPARABLE
     ),
     *(
-        member("sum", f"list_{name}_sum_{name}", ((list_of(type_),), type_), _summing(zero), deep_traversal)
-        for name, type_, zero in _ZEROS
+        member("sum", f"list_{type_}_sum_{type_}", ((list_of(type_),), type_), _summing(zero), deep_traversal)
+        for type_, zero in _ZEROS
     ),
     *(
-        member(word, f"list_{name}_{word}_{name}", ((list_of(type_),), type_), call, deep_traversal)
-        for word, call in (("max", _greatest), ("min", _least))
-        for name, _, type_ in _COMPARABLE
+        member(word, f"list_{type_}_{word}_{type_}", ((list_of(type_),), type_), call, deep_traversal)
+        for word, call in (("max", _extreme(max, -1)), ("min", _extreme(min, 1)))
+        for type_ in _COMPARABLE
     ),
     member("indexOf", "list_a_index_of_int", ((_OF_A, A), INT), _index_of, deep_traversal),
     member("lastIndexOf", "list_a_last_index_of_int", ((_OF_A, A), INT), _last_index_of, deep_traversal),

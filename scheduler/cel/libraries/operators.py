@@ -131,27 +131,16 @@ _ORDERS: Final[tuple[tuple[str, str, _Holds, _Holds], ...]] = (
 )
 """Comparisons of values with the same order in Python, and of times."""
 _NUMBERS: Final = (("int64", INT), ("uint64", UINT), ("double", DOUBLE))
-_ORDERED: Final[tuple[tuple[str, Type, Cost], ...]] = (
-    ("bool", BOOL, None),
-    ("string", STRING, shorter),
-    ("bytes", BYTES, shorter),
-    ("timestamp", TIMESTAMP, None),
-    ("duration", DURATION, None),
-)
+_ORDERED: Final[Mapping[Type, Cost]] = {BOOL: None, STRING: shorter, BYTES: shorter, TIMESTAMP: None, DURATION: None}
+"""Type → cost of a comparison."""
 
 
 def _orders() -> list[Overload]:
     overloads = []
     for name, word, holds, of_times in _ORDERS:
         overloads += [
-            function(
-                name,
-                f"{word}_{short}",
-                ((type_, type_), BOOL),
-                of_times if type_ == TIMESTAMP else holds,
-                cost,
-            )
-            for short, type_, cost in _ORDERED
+            function(name, f"{word}_{type_}", ((type_, type_), BOOL), of_times if type_ == TIMESTAMP else holds, cost)
+            for type_, cost in _ORDERED.items()
         ]
         overloads += [
             function(

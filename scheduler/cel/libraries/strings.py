@@ -359,10 +359,6 @@ def _index_of(text: str, part: str, offset: int = 0) -> int:
     return text.find(part, offset)
 
 
-def _last_index_of(text: str, part: str) -> int:
-    return text.rfind(part)
-
-
 def _last_index_from(text: str, part: str, offset: int) -> int:
     if not part:
         return offset
@@ -439,7 +435,7 @@ STRINGS: Final[tuple[Overload, ...]] = (
     member("charAt", "string_char_at_int", ((STRING, INT), STRING), _char_at),
     member("indexOf", "string_index_of_string", (_TWO, INT), _index_of, deep_traversal),
     member("indexOf", "string_index_of_string_int", ((*_TWO, INT), INT), _index_of, deep_traversal),
-    member("lastIndexOf", "string_last_index_of_string", (_TWO, INT), _last_index_of, deep_traversal),
+    member("lastIndexOf", "string_last_index_of_string", (_TWO, INT), str.rfind, deep_traversal),
     member("lastIndexOf", "string_last_index_of_string_int", ((*_TWO, INT), INT), _last_index_from, deep_traversal),
     member("lowerAscii", "string_lower_ascii", _TEXT, _lower, traversal),
     member("upperAscii", "string_upper_ascii", _TEXT, _upper, traversal),

@@ -46,8 +46,7 @@ def _has(field: Node, at: int) -> Node:
     return Select(field.operand, field.field, test=True, at=at)
 
 
-# --- macros with one or two variables, followed by the same arguments
-# ------------------------------------------------
+# --- macros with one or two variables, followed by the same arguments -----------------------------------------------
 
 
 def _variables(args: Arguments, count: int, text: str) -> tuple[str, str]:
@@ -68,50 +67,22 @@ def _identifier(node: Node, text: str) -> str:
 
 
 def _all(target: Node, args: Arguments, at: int) -> Node:
-    return _fold(
-        "all",
-        target,
-        _variables(args, len(args) - 1, _NOT_SIMPLE),
-        (
-            Literal(value=True, at=at),
-            Call("@not_strictly_false", (_accumulator(at),), at=at),
-            Call("_&&_", (_accumulator(at), args[-1]), at=at),
-            _accumulator(at),
-        ),
-        at=at,
-    )
+    goes_on = Call("@not_strictly_false", (_accumulator(at),), at=at)
+    step = Call("_&&_", (_accumulator(at), args[-1]), at=at)
+    return _quantified("all", target, args, (Literal(value=True, at=at), goes_on, step, _accumulator(at)), at=at)
 
 
 def _exists(target: Node, args: Arguments, at: int) -> Node:
-    is_no = Call("!_", (_accumulator(at),), at=at)
-    return _fold(
-        "exists",
-        target,
-        _variables(args, len(args) - 1, _NOT_SIMPLE),
-        (
-            Literal(value=False, at=at),
-            Call("@not_strictly_false", (is_no,), at=at),
-            Call("_||_", (_accumulator(at), args[-1]), at=at),
-            _accumulator(at),
-        ),
-        at=at,
-    )
+    goes_on = Call("@not_strictly_false", (Call("!_", (_accumulator(at),), at=at),), at=at)
+    step = Call("_||_", (_accumulator(at), args[-1]), at=at)
+    return _quantified("exists", target, args, (Literal(value=False, at=at), goes_on, step, _accumulator(at)), at=at)
 
 
 def _exists_one(target: Node, args: Arguments, at: int) -> Node:
     one_more = Call("_+_", (_accumulator(at), Literal(1, at)), at=at)
-    return _fold(
-        "exists_one",
-        target,
-        _variables(args, len(args) - 1, _NOT_SIMPLE),
-        (
-            Literal(0, at),
-            Literal(value=True, at=at),
-            Call("_?_:_", (args[-1], one_more, _accumulator(at)), at=at),
-            Call("_==_", (_accumulator(at), Literal(1, at)), at=at),
-        ),
-        at=at,
-    )
+    step = Call("_?_:_", (args[-1], one_more, _accumulator(at)), at=at)
+    is_one = Call("_==_", (_accumulator(at), Literal(1, at)), at=at)
+    return _quantified("exists_one", target, args, (Literal(0, at), Literal(value=True, at=at), step, is_one), at=at)
 
 
 def _map(target: Node, args: Arguments, at: int) -> Node:
@@ -160,14 +131,15 @@ def _accumulator(at: int) -> Ident:
     return Ident(ACCUMULATOR, at)
 
 
-def _fold(
-    macro: str,
-    target: Node,
-    variables: tuple[str, str],
-    parts: tuple[Node, Node, Node, Node],
-    *,
-    at: int,
-) -> Comprehension:
+_Parts: TypeAlias = tuple[Node, Node, Node, Node]
+"""The initial value of the accumulator, the condition, the step and the result."""
+
+
+def _quantified(macro: str, target: Node, args: Arguments, parts: _Parts, *, at: int) -> Comprehension:
+    return _fold(macro, target, _variables(args, len(args) - 1, _NOT_SIMPLE), parts, at=at)
+
+
+def _fold(macro: str, target: Node, variables: tuple[str, str], parts: _Parts, *, at: int) -> Comprehension:
     init, condition, step, result = parts
     return Comprehension(target, *variables, ACCUMULATOR, init, condition, step, result, at=at, macro=macro)
 
@@ -225,15 +197,9 @@ def _if_present(target: Node, present: Callable[[Node], Node], at: int) -> Node:
     cel-go duplicates the target, so that n nested calls grow to 2^n nodes; here the target gets a name.
     """
     name = target.name if isinstance(target, Ident) else TARGET
-    chosen = Call(
-        "_?_:_",
-        (
-            Call("hasValue", (), Ident(name, target.at), at=at),
-            present(Call("value", (), Ident(name, target.at), at=at)),
-            Call("optional.none", (), at=at),
-        ),
-        at=at,
-    )
+    is_present = Call("hasValue", (), Ident(name, target.at), at=at)
+    value = present(Call("value", (), Ident(name, target.at), at=at))
+    chosen = Call("_?_:_", (is_present, value, Call("optional.none", (), at=at)), at=at)
     return chosen if isinstance(target, Ident) else _bound(TARGET, target, chosen, at)
 
 

@@ -6,6 +6,7 @@ A frame is an open expression, between its first token and the one that ends it,
 from __future__ import annotations
 
 import enum
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, NoReturn, TypeAlias
 
 from scheduler.cel.errors import CompileError, Issue, report
@@ -131,45 +132,29 @@ class Levels(NamedTuple):
     sums: int = 0
 
 
+@dataclass(slots=True, eq=False)
 class Frame:
     """One open bracket, argument list or branch. Its operators are pending until a weaker one or the end follows."""
 
-    __slots__ = (
-        "_operators",
-        "_prefix",
-        "_related",
-        "_summed",
-        "depth",
-        "items",
-        "kind",
-        "levels",
-        "name",
-        "names",
-        "opener",
-        "operands",
-        "optional",
-    )
-
-    def __init__(self, kind: FrameKind, opener: Token, levels: Levels, *, name: str = "") -> None:
-        self.kind = kind
-        self.opener = opener
-        self.levels = levels
-        self.name = name
-        """The name of the function or type."""
-        self.names: list[str] = []
-        """The names of a struct's fields."""
-        self.items: list[Node] = []
-        """The complete parts: arguments, elements, alternating keys and values, or the middle of `? :`."""
-        self.optional: list[int] = []
-        """The positions of elements or entries with a question mark."""
-        self.depth = 0
-        """The greatest depth of the items."""
-        self.operands: list[Operand] = []
-        self._operators: list[_Operator] = []
-        self._related = 0
-        self._summed = 0
-        """The numbers of pending operators that compare (`_related`) and that are stronger (`_summed`)."""
-        self._prefix: tuple[_Operator, int] | None = None
+    kind: FrameKind
+    opener: Token
+    levels: Levels
+    name: str = ""
+    """The name of the function or type."""
+    names: list[str] = field(default_factory=list)
+    """The names of a struct's fields."""
+    items: list[Node] = field(default_factory=list)
+    """The complete parts: arguments, elements, alternating keys and values, or the middle of `? :`."""
+    optional: list[int] = field(default_factory=list)
+    """The positions of elements or entries with a question mark."""
+    depth: int = 0
+    """The greatest depth of the items."""
+    operands: list[Operand] = field(default_factory=list)
+    _operators: list[_Operator] = field(default_factory=list)
+    _related: int = 0
+    _summed: int = 0
+    """The numbers of pending operators that compare (`_related`) and that are stronger (`_summed`)."""
+    _prefix: tuple[_Operator, int] | None = None
 
     def inner(self) -> Levels:
         """Return the levels of the next operand."""

@@ -24,31 +24,10 @@ from scheduler.cel.syntax.parse_stack import OPERATORS, Cursor, Frame, FrameKind
 
 MOST_CODE_POINTS: Final = 100_000
 MOST_NESTED: Final = 250
-_RESERVED: Final = frozenset(
-    {
-        "as",
-        "break",
-        "const",
-        "continue",
-        "else",
-        "false",
-        "for",
-        "function",
-        "if",
-        "import",
-        "in",
-        "let",
-        "loop",
-        "namespace",
-        "null",
-        "package",
-        "return",
-        "true",
-        "var",
-        "void",
-        "while",
-    }
-)
+_is_reserved: Final = re.compile(
+    "as|break|const|continue|else|false|for|function|if|import|in|let|loop|namespace|null|package|return|true|var|void"
+    "|while"
+).fullmatch
 _NUMBERS: Final = frozenset({lexer.INT, lexer.FLOAT})
 _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 
@@ -355,7 +334,7 @@ class _Parser:
         if (rest := self._rest_of_type()) is not None:
             return self.open_struct(dot + token.text + rest)
         is_call = cursor.token.kind == "("
-        if token.text in _RESERVED:
+        if _is_reserved(token.text):
             error = cursor.blame(first.at, f"reserved identifier: {token.text}")
             if not is_call:
                 frame.operands.append((error, 0))

@@ -12,16 +12,13 @@ from scheduler.cel.check.types import (
     NULL,
     STRING,
     TIMESTAMP,
-    Type,
-    assign,
+    Inference,
     declared,
     list_of,
     map_of,
     more_general,
     optional_of,
     shown,
-    substitute,
-    variable,
 )
 from scheduler.cel.errors import Issue, report
 from scheduler.cel.syntax.parser import parse
@@ -46,27 +43,29 @@ TYPES = st.recursive(
 
 @given(TYPES)
 def test_every_type_fits_itself_and_dyn(type_):
-    assert assign({}, [type_], [type_])
-    assert assign({}, [type_], [DYN])
-    assert assign({}, [DYN], [type_])
-    bound: dict[str, Type] = {}
-    assert assign(bound, [type_], [variable(0)])
-    assert type_ == substitute(bound, variable(0))
+    assert Inference().assign([type_], [type_])
+    assert Inference().assign([type_], [DYN])
+    assert Inference().assign([DYN], [type_])
+    inference = Inference()
+    variable = inference.new_variable()
+    assert inference.assign([type_], [variable])
+    assert type_ == inference.known(variable)
 
 
 @given(TYPES, TYPES)
 def test_fitting_has_no_direction_between_known_types(one, other):
-    fits = assign({}, [one], [other])
+    fits = Inference().assign([one], [other])
 
-    assert fits is assign({}, [other], [one])
+    assert fits is Inference().assign([other], [one])
     if fits:
         assert more_general(one, other) in {one, other}
 
 
 def test_a_variable_does_not_contain_itself():
-    bound: dict[str, Type] = {}
-    assert not assign(bound, [list_of(variable(0))], [variable(0)])
-    assert not bound
+    inference = Inference()
+    variable = inference.new_variable()
+    assert not inference.assign([list_of(variable)], [variable])
+    assert variable == inference.known(variable)
 
 
 def test_how_types_are_written():
