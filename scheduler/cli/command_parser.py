@@ -1,4 +1,4 @@
-"""An argparse parser that suggests the flag or command that was meant.
+"""An argparse parser that suggests the flag or command that was meant, and its completion script for a shell.
 
 argparse's own error line stays as it is; the suggestion follows it.
 """
@@ -14,6 +14,21 @@ from typing import Any, Final, NoReturn
 
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)$", re.DOTALL)
 _UNKNOWN: Final = re.compile(r"^unrecognized arguments: (?P<given>.*)$", re.DOTALL)
+_BOOLEANS: Final = ("true", "false")
+_EQUALS_SIGNS: Final = """
+# bash splits --flag=value into three words, of which shtab expects the first and the last.
+_kubestow() {
+  local words=() at
+  for ((at = 0; at <= COMP_CWORD; at++)); do
+    if [[ "${COMP_WORDS[at]}" != "=" ]]; then words+=("${COMP_WORDS[at]}")
+    elif ((at == COMP_CWORD)); then words+=("")
+    fi
+  done
+  local COMP_WORDS=("${words[@]}") COMP_CWORD=$((${#words[@]} - 1))
+  _shtab_kubestow
+}
+complete -o bashdefault -F _kubestow kubestow
+"""
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -73,3 +88,17 @@ def _meant(given: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
 
     close = difflib.get_close_matches(given, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""
+
+
+def completion_script(parser: CommandParser, shell: str) -> str:
+    """Return the script for the shell. Arguments named FILE or DIR complete paths, BOOL completes true and false."""
+    import shtab
+
+    completed = {"FILE": shtab.FILE, "DIR": shtab.DIRECTORY}
+    for each in (parser, *parser.commands.values()):
+        for action in each._actions:  # noqa: SLF001 (argparse has no other way to list them)
+            if action.metavar in completed:
+                action.complete = completed[str(action.metavar)]  # type: ignore[attr-defined]
+            elif action.metavar == "BOOL" and action.choices is None:
+                action.choices = _BOOLEANS
+    return str(shtab.complete(parser, shell=shell)) + (_EQUALS_SIGNS if shell == "bash" else "")

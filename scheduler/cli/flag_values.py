@@ -129,13 +129,7 @@ def emulated_version(text: str) -> str:
 class MergeGates(argparse.Action):
     """Merge repeated flags; the last value of a gate wins."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: Any,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         setattr(namespace, self.dest, {**getattr(namespace, self.dest), **values})
 
 

@@ -14,11 +14,12 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
+from scheduler.cli.command_parser import completion_script
 from scheduler.cli.flags import ELECTION, parser, version_text
 from scheduler.cli.upstream_flags import why_without_effect
 from scheduler.config.errors import PluginLoadError
@@ -28,7 +29,6 @@ from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS, closest_vers
 if TYPE_CHECKING:
     from scheduler.config.errors import ConfigError
     from scheduler.config.types import Configuration
-    from scheduler.framework.profile import Profile
 
 
 _IMPORT_GC_THRESHOLD: Final = 100_000
@@ -112,7 +112,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from scheduler.kube.client_config import SettingsError
     from scheduler.server.serving import CannotListen, CertificateError, LookupFailed
 
-    _profiles(options.config, arguments.config or "kubestow")  # a wrong plugin is refused before the first request
+    _check_plugins(options.config, arguments.config or "kubestow")  # a wrong plugin is refused before the first request
     for_version = None if arguments.emulated_version else partial(_options_for_server, arguments, options)
     try:
         if arguments.loop == "asyncio":
@@ -290,18 +290,16 @@ def _check_config(arguments: argparse.Namespace) -> int:
 
 
 def _completion(arguments: argparse.Namespace) -> int:
-    from scheduler.cli.completion import script
-
-    print(script(parser(), arguments.shell))
+    print(completion_script(parser(), arguments.shell))
     return 0
 
 
-def _profiles(configuration: Configuration, file: str) -> Mapping[str, Profile]:
+def _check_plugins(configuration: Configuration, file: str) -> None:
     from scheduler.config.errors import ConfigErrors
     from scheduler.profiles.build import build_profiles
 
     try:
-        return build_profiles(configuration)
+        build_profiles(configuration)
     except ConfigErrors as wrong:
         _refuse(file, wrong.errors)
 
@@ -322,7 +320,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
     version = arguments.emulated_version or DEFAULT_VERSION
     configuration = _configuration(arguments, gates=defaults(version))
-    _profiles(configuration, arguments.config or "kubestow")  # mistakes are reported before anything starts
+    _check_plugins(configuration, arguments.config or "kubestow")  # mistakes are reported before anything starts
     logs.setup("text", arguments.v)
 
     def daemon(master: str, git_version: str) -> simulate.SimulatedDaemon:

@@ -9,7 +9,6 @@ Upstream: cmd/kube-scheduler/app/options/options.go Options
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -100,13 +99,7 @@ def _value(flag: UpstreamFlag) -> dict[str, Any]:
 
 
 class _WithoutEffect(argparse.Action):
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         name = self.option_strings[0].removeprefix("--")
         namespace.without_effect = (*dict.fromkeys((*namespace.without_effect, name)),)
 
@@ -114,11 +107,5 @@ class _WithoutEffect(argparse.Action):
 class _Refuse(argparse.Action):
     """`const` is the reason."""
 
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         raise argparse.ArgumentError(self, f"refused: {self.const}")

@@ -17,7 +17,7 @@ import yaml
 
 from scheduler import __version__
 from scheduler.cli import main as cli
-from scheduler.cli.completion import script
+from scheduler.cli.command_parser import completion_script
 from scheduler.cli.flags import SHELLS, parser
 from scheduler.config import load
 from scheduler.config.errors import ConfigError, ConfigErrors
@@ -468,7 +468,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 @pytest.fixture
 def directory(tmp_path: Path) -> Path:
     """Return a directory with the script and some files."""
-    (tmp_path / "script.bash").write_text(script(parser(), "bash"))
+    (tmp_path / "script.bash").write_text(completion_script(parser(), "bash"))
     (tmp_path / "pods.yaml").touch()
     (tmp_path / "pods.d").mkdir()
     return tmp_path
