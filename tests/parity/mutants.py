@@ -6,7 +6,7 @@ from typing import Any, Final
 from unittest.mock import patch
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.plugins.defaultpreemption.dry_run import VictimRule, by_importance
+from scheduler.plugins.defaultpreemption import VictimRule, by_importance
 
 _PLUGIN: Final = "scheduler.plugins.defaultpreemption"
 
@@ -17,8 +17,8 @@ def _least_important_first(pods: Iterable[PodInfo], rule: VictimRule) -> list[Po
 
 _MUTATIONS: Final[Mapping[str, tuple[str, Callable[..., Any]]]] = {
     "budgets are ignored": ("scheduler.cache.disruptions.Disruptions.violating", lambda *_: set()),
-    "start times are ignored": (f"{_PLUGIN}.dry_run.started_at", lambda _: 0.0),
-    "the least important are spared first": (f"{_PLUGIN}.dry_run.by_importance", _least_important_first),
+    "start times are ignored": (f"{_PLUGIN}.started_at", lambda _: 0.0),
+    "the least important are spared first": (f"{_PLUGIN}.by_importance", _least_important_first),
     "nominated pods are ignored": ("scheduler.framework.dry_run.NominatedPods.of", lambda *_: []),
 }
 MUTANTS: Final = tuple(_MUTATIONS)
@@ -29,6 +29,6 @@ def mutated(name: str) -> Iterator[None]:
     """As long as the block lasts; what dry runs remember is neither used nor spoilt."""
     place, instead = _MUTATIONS[name]
     with ExitStack() as until_then:
-        until_then.enter_context(patch(f"{_PLUGIN}.dry_run.Evaluator.of", lambda *_: None))
+        until_then.enter_context(patch(f"{_PLUGIN}.Evaluator.of", lambda *_: None))
         until_then.enter_context(patch(place, instead))
         yield

@@ -142,7 +142,7 @@ MUTANTS: Final = {
         "plugins/volumebinding/test_room.py::test_a_pod_is_not_in_its_own_way",
     ),
     "a node beyond its attach limit takes no pod": Mutant(
-        "scheduler.plugins.nodevolumelimits.attached_volumes:RemainingAttachments.is_short",
+        "scheduler.plugins.nodevolumelimits:RemainingAttachments.is_short",
         "0 < need >",
         "need >",
         "plugins/test_nodevolumelimits_preemption.py::"

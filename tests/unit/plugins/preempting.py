@@ -28,8 +28,7 @@ from scheduler.framework.runtime import Runner
 from scheduler.framework.status import Code, Groups, Nominate, Rejection
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins import BUILT_IN
-from scheduler.plugins.defaultpreemption import DefaultPreemption
-from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, Evaluator, VictimRule
+from scheduler.plugins.defaultpreemption import Answer, Candidate, DefaultPreemption, Evaluator, VictimRule
 from scheduler.queueing.nominator import Nominator
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.unit import objects

@@ -13,7 +13,7 @@ from scheduler.config.args import DefaultPreemptionArgs, KubestowArgs
 from scheduler.framework.interface import CycleState
 from scheduler.framework.preemption_state import LOST_BEFORE_BRAKE
 from scheduler.framework.status import AttemptError, Code, Nominate, Rejection
-from scheduler.plugins.defaultpreemption.dry_run import VictimRule
+from scheduler.plugins.defaultpreemption import VictimRule
 from tests.unit.fake_plugins import Answers
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import NO_VICTIMS, OTHERS, Looks, PreemptionHarness, Refusal, Ticking, budget, pod

@@ -14,7 +14,7 @@ from scheduler.framework import dry_run
 from scheduler.framework.dry_run import NominatedPods, Simulation
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Nominate, Rejection
-from scheduler.plugins.defaultpreemption.dry_run import Answer, Candidate, Evaluator, VictimRule
+from scheduler.plugins.defaultpreemption import Answer, Candidate, Evaluator, VictimRule
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.cache.picture import check_sums, picture
 from tests.unit.plugins.preempting import NO_VICTIMS, PreemptionHarness, Refusal

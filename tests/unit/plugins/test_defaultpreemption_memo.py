@@ -11,7 +11,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.core.cooperative import finish
 from scheduler.framework.interface import CycleState, DryRun
 from scheduler.framework.runtime import Runner
-from scheduler.plugins.defaultpreemption.dry_run import Evaluator, VictimRule
+from scheduler.plugins.defaultpreemption import Evaluator, VictimRule
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import node
 from tests.unit.plugins.preempting import Looks, PreemptionHarness, near_to, pod, restarted, spread

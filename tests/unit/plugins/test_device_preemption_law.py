@@ -23,7 +23,7 @@ from scheduler.core.nodeset import each
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Rejection
 from scheduler.plugins import BUILT_IN
-from scheduler.plugins.defaultpreemption.dry_run import Candidate, Evaluator, VictimRule
+from scheduler.plugins.defaultpreemption import Candidate, Evaluator, VictimRule
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.examples import SLOW_SHARE, examples

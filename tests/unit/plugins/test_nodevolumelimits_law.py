@@ -11,8 +11,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.core import nodeset
 from scheduler.framework.interface import CycleState, Tally
 from scheduler.framework.status import AttemptError, Code
-from scheduler.plugins.nodevolumelimits import NodeVolumeLimits
-from scheduler.plugins.nodevolumelimits.attached_volumes import wanted_by
+from scheduler.plugins.nodevolumelimits import NodeVolumeLimits, wanted_by
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import handle
 from tests.unit.plugins.ask import named

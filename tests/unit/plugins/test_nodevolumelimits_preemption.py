@@ -12,7 +12,7 @@ from scheduler.api.storage_v1 import VolumeAttachment
 from scheduler.config.args import KubestowArgs
 from scheduler.core.cooperative import finish
 from scheduler.framework.interface import CycleState
-from scheduler.plugins.defaultpreemption.dry_run import Evaluator, VictimRule
+from scheduler.plugins.defaultpreemption import Evaluator, VictimRule
 from tests.support.volumebuilders import a_claim, a_csi_node, a_pv, an_attachment
 from tests.unit.fake_plugins import Refuses
 from tests.unit.objects import node

@@ -21,7 +21,7 @@ from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.status import SKIP
-from scheduler.plugins.podtopologyspread import PodTopologySpread, scoring as soft_module
+from scheduler.plugins.podtopologyspread import PodTopologySpread, plugin as soft_module
 from tests.examples import SLOW_SHARE, examples
 from tests.unit import objects
 from tests.unit.objects import handle
