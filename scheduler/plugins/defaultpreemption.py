@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -96,21 +96,14 @@ def cost(victims: list[PodInfo], violations: int, rule: VictimRule) -> Cost:
     return (others, violations, highest, total, len(victims), -earliest)
 
 
-def needless(node_name: str) -> Rejection:
-    """Return the error for a pod that fits without any eviction, because the filters contradict each other."""
-    return Rejection(PLUGIN, Code.ERROR, (f'expected at least one victim pod on node "{node_name}"',))
-
-
 _SHAPES: Final = 64
 
 Answer: TypeAlias = Candidate | Rejection
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    stamp: int
-    budgets: int
-    nominations: int
+class _Kept(NamedTuple):
+    seen: tuple[int, int, int]
+    """The states of the node, of the budgets and of the node's nominations."""
     answer: Answer
 
 
@@ -140,18 +133,14 @@ class Evaluator:
         """Return the victims on this node, or why preemption does not help. O(pods on the node)."""
         if known is None or not what_if.alike >> slot & 1 or what_if.hopeless(slot):
             return (yield from self._run(what_if, pod, slot))
-        stamp, budgets, nominations = (
-            self._nodes.stamps[slot],
-            self._cluster.disruptions.generation,
-            what_if.version(slot),
-        )
+        now = (self._nodes.stamps[slot], self._cluster.disruptions.generation, what_if.version(slot))
         kept = known.get(slot)
-        if kept is None or (kept.stamp, kept.budgets, kept.nominations) != (stamp, budgets, nominations):
+        if kept is None or kept.seen != now:
             rejection = None if what_if.is_counted else self._rejection_without_victims(what_if, pod, slot)
             answer = rejection if rejection is not None else (yield from self._run(what_if, pod, slot))
             if rejection is None and not what_if.is_counted:
                 return answer
-            kept = known[slot] = _Kept(stamp, budgets, nominations, answer)
+            kept = known[slot] = _Kept(now, answer)
         return kept.answer
 
     def _rejection_without_victims(self, what_if: DryRun, pod: PodInfo, slot: int) -> Rejection | None:
@@ -183,8 +172,9 @@ class Evaluator:
             return Rejection(PLUGIN, Code.ERROR, (error.message,))
         if isinstance(evicted, Rejection):
             return evicted
-        if not evicted:
-            return needless(self._nodes.name(slot))
+        if not evicted:  # the pod fits without any eviction, because the filters contradict each other
+            name = self._nodes.name(slot)
+            return Rejection(PLUGIN, Code.ERROR, (f'expected at least one victim pod on node "{name}"',))
         if violating:
             evicted = by_importance(evicted, self._rule)
         violations = sum(other.uid in violating for other in evicted)
@@ -208,7 +198,6 @@ def _evicted(simulation: NodeSimulation, potential: list[PodInfo]) -> Work[list[
     return evicted
 
 
-_POD_GONE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
 _NOT_HELPFUL: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("Preemption is not helpful for scheduling",))
 _NEVER: Final = "not eligible due to preemptionPolicy=Never."
 _TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
@@ -247,7 +236,9 @@ class DefaultPreemption:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the event of a deleted victim: PreEnqueue runs again, and other plugins' hints decide the rest."""
-        return (EventHint(_POD_GONE, _never, _uid, Topics(_itself, self._concerned)),)
+        gone = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+        victim = Topics(lambda pod: (pod.uid,), self._concerned)
+        return (EventHint(gone, lambda *_: Hint.SKIP, lambda pod: pod.uid, victim),)
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun
@@ -409,15 +400,3 @@ class DefaultPreemption:
 
 _NOMINATED_AT: Final = 3
 """After the priority of the most important victim, before the sum of all: some evictions may be done already."""
-
-
-def _uid(pod: PodInfo) -> Hashable:
-    return pod.uid
-
-
-def _itself(pod: PodInfo) -> tuple[Hashable, ...]:
-    return (pod.uid,)
-
-
-def _never(_pod: PodInfo, _old: PodInfo | None, _new: PodInfo | None) -> Hint:
-    return Hint.SKIP

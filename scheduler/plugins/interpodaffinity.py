@@ -75,7 +75,6 @@ class AffinityRules:
     required_anti: tuple[AffinityRule, ...]
     preferred: tuple[tuple[int, AffinityRule], ...]
     """With weights, which are negative for anti-affinity."""
-    terms: tuple[PodTerm, ...]
 
     def matches_itself(self, pod: PodInfo) -> bool:
         """Return whether the pod matches its own required affinity terms."""
@@ -83,7 +82,7 @@ class AffinityRules:
         return self.required is not None and self.required.finds(metadata.namespace, metadata.labels)
 
 
-NO_RULES: Final = AffinityRules(None, (), (), (), ())
+NO_RULES: Final = AffinityRules(None, (), (), ())
 _Shape: TypeAlias = tuple[str, bytes]
 
 
@@ -106,10 +105,7 @@ class AffinityRulesCache:
             self._known.clear()
             self._seen = self._namespaces.generation
         shape = (pod.pod.metadata.namespace, pod.placement_shape)
-        known = self._known.get(shape)
-        if known is None:
-            known = self._known.put(shape, self._resolve_all(terms))
-        return known
+        return self._known.get_or_make(shape, lambda: self._resolve_all(terms))
 
     def _resolve_all(self, terms: tuple[PodTerm, ...]) -> AffinityRules:
         required = [term for term in terms if term.kind is TermKind.REQUIRED]
@@ -119,7 +115,6 @@ class AffinityRulesCache:
             required_keys=tuple(dict.fromkeys(term.topology_key for term in required)),
             required_anti=tuple(self._near(term) for term in terms if term.kind is TermKind.REQUIRED_ANTI),
             preferred=tuple((signs[term.kind] * term.weight, self._near(term)) for term in terms if term.kind in signs),
-            terms=terms,
         )
 
     def selects_all(self, selector: LabelSelector) -> bool:
@@ -159,7 +154,7 @@ class MatchingTerms:
 
     def __init__(self, cluster: Cluster) -> None:
         self._terms = cluster.nodes.pod_terms
-        self._namespaces = cluster.namespaces
+        self.namespaces = cluster.namespaces
         self._seen = (-1, -1)
         self._known: BoundedCache[tuple[TermKind, MatchingKey], list[TermGroup]] = BoundedCache(_KEPT_MAX)
 
@@ -167,29 +162,15 @@ class MatchingTerms:
         """Return the groups of terms that match this pod."""
         if not self._terms.any(kind):
             return []
-        now = (self._terms.generation, self._namespaces.generation)
+        now = (self._terms.generation, self.namespaces.generation)
         if now != self._seen:
             self._known.clear()
             self._seen = now
-        key = (kind, matching_key(pod))
-        known = self._known.get(key)
-        if known is None:
-            metadata = pod.pod.metadata
-            namespace_labels = self._namespaces.labels(metadata.namespace)
-            known = self._known.put(
-                key, self._terms.concerning(kind, metadata.namespace, metadata.labels, namespace_labels)
-            )
-        return known
+        return self._known.get_or_make((kind, matching_key(pod)), lambda: self._concerning(kind, pod))
 
-    def namespace_labels(self, name: str) -> Mapping[str, str]:
-        """Return the namespace's labels; none for an unknown namespace, as in upstream."""
-        return self._namespaces.labels(name)
-
-
-_ITSELF: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
-_PODS: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
-_NODES: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL)
-_NAMESPACES: Final = ClusterEvent(Resource.NAMESPACE, Action.ADD | Action.UPDATE_OTHER)
+    def _concerning(self, kind: TermKind, pod: PodInfo) -> list[TermGroup]:
+        namespace, labels = _namespace_and_labels(pod)
+        return self._terms.concerning(kind, namespace, labels, self.namespaces.labels(namespace))
 
 
 class _Keys(NamedTuple):
@@ -218,11 +199,15 @@ class InterPodAffinityHints:
 
     def registered(self) -> Sequence[EventHint]:
         """Return one registration per kind of event."""
+        itself = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL)
+        pods = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
+        nodes = ClusterEvent(Resource.NODE, Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL)
+        namespaces = ClusterEvent(Resource.NAMESPACE, Action.ADD | Action.UPDATE_OTHER)
         return (
-            EventHint(_ITSELF, queue_itself),
-            EventHint(_PODS, self._after_pod, _by_rules, Topics(_pods_topics, _by_pods)),
-            EventHint(_NODES, self._after_node, self._keys, Topics(self._nodes_topics, by_node_labels)),
-            EventHint(_NAMESPACES, self._after_namespace, _by_rules, Topics(self._namespace_topics, _by_namespace)),
+            EventHint(itself, queue_itself),
+            EventHint(pods, self._after_pod, _by_rules, Topics(_pods_topics, _by_pods)),
+            EventHint(nodes, self._after_node, self._keys, Topics(self._nodes_topics, by_node_labels)),
+            EventHint(namespaces, self._after_namespace, _by_rules, Topics(self._namespace_topics, _by_namespace)),
         )
 
     # -- pods on nodes -----------------------------------------------------------------------------------------------
@@ -246,7 +231,7 @@ class InterPodAffinityHints:
 
     def _kept_away(self, pod: PodInfo, other: PodInfo) -> bool:
         namespace, labels = _namespace_and_labels(pod)
-        of_namespace = self._concerning.namespace_labels(namespace)
+        of_namespace = self._concerning.namespaces.labels(namespace)
         return any(
             term.kind is TermKind.REQUIRED_ANTI and term.matches(namespace, labels, of_namespace)
             for term in pod_terms(other)
@@ -419,12 +404,13 @@ class InterPodAffinity:
                 groups[self._not_near] = out
                 nodes &= ~out
         if rules.required_anti:
-            out = nodes & self._near_avoided_pods(rules)
+            out = nodes & self._occupied((near.topology_key, self._tally(near)) for near in rules.required_anti)
             if out:
                 groups[self._too_near] = out
                 nodes &= ~out
         if self._nodes.pod_terms.any(TermKind.REQUIRED_ANTI):
-            out = nodes & self._near_avoiding_pods(pod)
+            against = self._concerning.groups(TermKind.REQUIRED_ANTI, pod)
+            out = nodes & self._occupied((group.term.topology_key, group) for group in against)
             if out:
                 groups[self._kept_away] = out
         return groups
@@ -486,16 +472,11 @@ class InterPodAffinity:
             is_first &= not near.per_domain
         return having if is_first and rules.matches_itself(pod) else admitted
 
-    def _near_avoided_pods(self, rules: AffinityRules) -> NodeSet:
+    def _occupied(self, counts: Iterable[tuple[str, SlotCounts]]) -> NodeSet:
+        """Return the nodes in domains with any counted pod, given topology keys and counts."""
         out = EMPTY
-        for near in rules.required_anti:
-            out |= self._domains(self._tally(near), near.topology_key).occupied
-        return out
-
-    def _near_avoiding_pods(self, pod: PodInfo) -> NodeSet:
-        out = EMPTY
-        for group in self._concerning.groups(TermKind.REQUIRED_ANTI, pod):
-            out |= self._domains(group, group.term.topology_key).occupied
+        for key, each in counts:
+            out |= self._domains(each, key).occupied
         return out
 
     def _tally(self, near: AffinityRule) -> SlotCounts:

@@ -235,13 +235,6 @@ class AttachCheck:
         return MAX_VOLUMES if is_short else None
 
 
-_CSI_NODE_CAME: Final = ClusterEvent(Resource.CSI_NODE, Action.ADD)
-_CSI_NODE_CHANGED: Final = ClusterEvent(Resource.CSI_NODE, UPDATE)
-_DRIVER: Final = ClusterEvent(Resource.CSI_DRIVER, UPDATE | Action.DELETE)
-_POD_GONE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
-_CLAIM_CAME: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
-_CLAIM_CHANGED: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | UPDATE)
-_DETACHED: Final = ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE)
 _CLAIMS: Final = "pods with claims"
 
 
@@ -257,17 +250,19 @@ class NodeVolumeLimitsHints:
 
     def events(self) -> Sequence[EventHint]:
         """Return upstream's events, and those that upstream lacks."""
+        changed = Action.ADD if self._as_upstream else Action.ADD | UPDATE
+        claim = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, changed)
+        detached = ClusterEvent(Resource.VOLUME_ATTACHMENT, Action.DELETE)
         hints = [
-            EventHint(_CSI_NODE_CAME),
-            EventHint(_CSI_NODE_CHANGED, self._after_csi_node, all_alike),
-            EventHint(_POD_GONE, _after_pod_gone, all_alike),
-            EventHint(
-                _CLAIM_CAME if self._as_upstream else _CLAIM_CHANGED, _after_claim, _claims, Topics(_claims, _claim)
-            ),
-            EventHint(_DETACHED, self._after_detaching, self._waits_for, Topics(self._waits_for, _detached)),
+            EventHint(ClusterEvent(Resource.CSI_NODE, Action.ADD)),
+            EventHint(ClusterEvent(Resource.CSI_NODE, UPDATE), self._after_csi_node, all_alike),
+            EventHint(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), _after_pod_gone, all_alike),
+            EventHint(claim, _after_claim, _claims, Topics(_claims, _claim)),
+            EventHint(detached, self._after_detaching, self._waits_for, Topics(self._waits_for, _detached)),
         ]
         if self._is_scaling and not self._as_upstream:
-            hints.append(EventHint(_DRIVER, _after_driver, all_alike))
+            driver = ClusterEvent(Resource.CSI_DRIVER, UPDATE | Action.DELETE)
+            hints.append(EventHint(driver, _after_driver, all_alike))
         return hints
 
     def _after_csi_node(self, _pod: PodInfo, old: CSINode, new: CSINode) -> Hint:

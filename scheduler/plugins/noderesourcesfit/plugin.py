@@ -23,7 +23,7 @@ from scheduler.api.quantity import NATIVE
 from scheduler.api.resource_v1 import IMPLICIT_EXTENDED_RESOURCE, DeviceClass
 from scheduler.cache.devices.manager import ServedResources
 from scheduler.cache.nodes.nodes import Matrix, Nodes
-from scheduler.config.args import NodeResourcesFitArgs, ScoringStrategy, ShapePoint
+from scheduler.config.args import NodeResourcesFitArgs, ScoringStrategy
 from scheduler.core import nodeset
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.core.nodeset import EMPTY, Mask, NodeSet
@@ -42,11 +42,6 @@ from scheduler.plugins.noderesourcesfit.shortage import (
     rejection,
 )
 
-_POD_GONE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
-_NEIGHBOUR_SHRANK: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN)
-_POD_ITSELF_SHRANK: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN)
-_NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
-_CLASS: Final = ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | UPDATE)
 _PODS: Final = "pods"
 _CAME: Final = "a node came"
 _BYTES_PER_MILLI_CPU: Final = 4 * 1024**2
@@ -72,14 +67,17 @@ class NodeResourcesFitHints:
 
         A device class may also begin to serve a resource that no node has.
         """
-        classes = (EventHint(_CLASS, _after_class, by_requests),) if self._served.is_on else ()
-        return (
-            EventHint(_POD_GONE, _after_pod_gone, all_alike),
-            EventHint(_NEIGHBOUR_SHRANK, _after_neighbour_shrank, by_requests, Topics(_wanted, _given_back)),
-            EventHint(_POD_ITSELF_SHRANK, queue_itself),
-            EventHint(_NODE, self._after_node, by_requests, Topics(self._waits_for, self._offers)),
-            *classes,
+        shrank = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN)
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
+        events = (
+            EventHint(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), _after_pod_gone, all_alike),
+            EventHint(shrank, _after_neighbour_shrank, by_requests, Topics(_wanted, _given_back)),
+            EventHint(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN), queue_itself),
+            EventHint(node, self._after_node, by_requests, Topics(self._waits_for, self._offers)),
         )
+        if not self._served.is_on:
+            return events
+        return (*events, EventHint(ClusterEvent(Resource.DEVICE_CLASS, Action.ADD | UPDATE), _after_class, by_requests))
 
     def _after_node(self, pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
         if new is None:
@@ -194,8 +192,8 @@ class Strategy:
     def __init__(self, config: ScoringStrategy) -> None:
         self.resources = tuple((resource.name, resource.weight) for resource in config.resources)
         self._counts_free = config.type == "LeastAllocated"
-        self._curve = curve(config.shape) if config.type == "RequestedToCapacityRatio" else None
-        self._steps = None if self._curve is None else [int(score) for score in self._curve]
+        self._steps = broken_line(config.shape) if config.type == "RequestedToCapacityRatio" else None
+        self._curve: Curve | None = None if self._steps is None else np.array(self._steps, dtype=np.float64)
 
     def one(self, nodes: Nodes, wanted: tuple[Demand, ...], slot: int) -> int:
         """Return the score of one node, computed with integers."""
@@ -257,11 +255,6 @@ def percent(part: Matrix, whole: Matrix) -> Curve:
         exact: Curve = (part.astype(object) * MAX_NODE_SCORE // whole.astype(object)).astype(np.float64)
         return exact
     return np.floor(part * float(MAX_NODE_SCORE) / whole)
-
-
-def curve(shape: tuple[ShapePoint, ...]) -> Curve:
-    """Return `broken_line` as a column."""
-    return np.array(broken_line(shape), dtype=np.float64)
 
 
 _FEW: Final = 4

@@ -197,14 +197,11 @@ class RemainingResources:
     def __init__(
         self, nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int, served: frozenset[str] = NONE_SERVED
     ) -> None:
-        rows = nodes.resources()
         if served:
             wanted = tuple(each for each in wanted if each[0] not in served or _whole(nodes, each[0], slot))
         self._wanted = wanted
         self._places = nodes.allowed_pods.item(slot) - nodes.pod_count.item(slot)
-        self._whole = [
-            0 if (row := rows.get(name)) is None else nodes.allocatable.item(row, slot) for name, _ in wanted
-        ]
+        self._whole = [_whole(nodes, name, slot) for name, _ in wanted]
         taken = [nodes.requested_at(slot, name) for name, _ in wanted]  # also of resources that no node offers
         self._left = [whole - held for whole, held in zip(self._whole, taken, strict=True)]
         self._value = 0

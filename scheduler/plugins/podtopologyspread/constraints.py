@@ -12,7 +12,7 @@ controller adds to it is one.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final
 
 from scheduler.api.core_v1 import Toleration, TopologySpreadConstraint
@@ -84,16 +84,9 @@ class SpreadRulesCache:
 
     def __init__(self, args: PodTopologySpreadArgs, workloads: Workloads) -> None:
         self._is_system = args.defaulting_type == "System"
+        # matchLabelKeys have no effect: they narrow a selector, and a default constraint has none.
         self._defaults = tuple(
-            TopologySpreadConstraint(
-                max_skew=default.max_skew,
-                topology_key=default.topology_key,
-                when_unsatisfiable=default.when_unsatisfiable,
-                min_domains=default.min_domains,
-                node_affinity_policy=default.node_affinity_policy,
-                node_taints_policy=default.node_taints_policy,
-                # matchLabelKeys have no effect: they narrow a selector, and a default constraint has none.
-            )
+            TopologySpreadConstraint(**asdict(default))
             for default in (SYSTEM_DEFAULTS if self._is_system else args.default_constraints)
         )
         self.has_defaults = bool(self._defaults)

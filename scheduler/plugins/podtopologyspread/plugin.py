@@ -70,43 +70,6 @@ SKEWED: Final = Rejection(PLUGIN, Code.UNSCHEDULABLE, (_NO,))
 KEYLESS: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, (f"{_NO} (missing required label)",))
 
 
-class HardConstraints:
-    """Computes the sets for Filter. The cost grows with constraints and different counts, not with nodes."""
-
-    def __init__(self, nodes: Nodes, eligibility: EligibleNodesCache) -> None:
-        self._nodes = nodes
-        self._eligibility = eligibility
-
-    def refused(self, pod: PodInfo, constraints: Constraints, nodes: NodeSet) -> Groups:
-        """Return the rejected nodes; the first constraint that rejects a node gives the reason."""
-        groups: Groups = {}
-        for constraint, eligible in zip(constraints.each, self._eligibility.of(pod, constraints)):
-            if not nodes:
-                break
-            topology = self._nodes.topologies.of(constraint.topology_key)
-            crowded = self._crowded(constraint, topology, eligible.nodes)
-            for no, out in ((KEYLESS, nodes & ~topology.having), (SKEWED, nodes & crowded)):
-                if out:
-                    groups[no] = groups.get(no, EMPTY) | out
-                    nodes &= ~out
-        return groups
-
-    def _crowded(self, constraint: Constraint, topology: Topology, eligible: NodeSet | None) -> NodeSet:
-        """Return the nodes of domains that would exceed the smallest count by more than the skew.
-
-        A domain without eligible nodes is never full.
-        """
-        counts = domains.of(self._nodes.population.tally(constraint.counted), topology, eligible)
-        levels = counts.levels()
-        least = min(levels, default=0) if counts.existing >= constraint.min_domains else 0
-        most = constraint.max_skew + least - constraint.counts_itself
-        crowded = EMPTY
-        for count, level in levels.items():
-            if count > most:
-                crowded |= level.nodes
-        return crowded
-
-
 _Floats: TypeAlias = npt.NDArray[np.float64]
 _TABLE_MAX: Final = 64
 """Up to this many domains are computed one by one; for more the counts are a column."""
@@ -262,14 +225,6 @@ class _NodeCounts:
         self.column[index] = np.fromiter(counts.values(), dtype=np.float64, count=len(counts))
 
 
-_NEIGHBOUR: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
-_ITSELF: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION)
-_NODE: Final = ClusterEvent(
-    Resource.NODE, Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
-)
-_CHANGED: Final = Action.ADD | Action.DELETE | Action.UPDATE_OTHER
-_SELECTING: Final = (ClusterEvent(Resource.SERVICE, _CHANGED), ClusterEvent(Resource.CONTROLLER, _CHANGED))
-
 Selecting: TypeAlias = Service | Controller
 
 
@@ -288,15 +243,21 @@ class PodTopologySpreadHints:
         With hard default constraints also the events of Services and owners.
         """
         shape = self._rules.shape
+        neighbour = ClusterEvent(Resource.ASSIGNED_POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
+        itself = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION)
+        changed = Action.ADD | Action.DELETE
+        node = ClusterEvent(Resource.NODE, changed | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT)
         events = (
-            EventHint(_NEIGHBOUR, self._after_neighbour, shape, Topics(self._selecting, by_pod_labels)),
-            EventHint(_ITSELF, self._after_itself),
-            EventHint(_NODE, self._after_node, self._by_keys, Topics(self._keyed, by_keys_and_taints)),
+            EventHint(neighbour, self._after_neighbour, shape, Topics(self._selecting, by_pod_labels)),
+            EventHint(itself, self._after_itself),
+            EventHint(node, self._after_node, self._by_keys, Topics(self._keyed, by_keys_and_taints)),
         )
         if not self._rules.has_hard_defaults:
             return events
         selecting = Topics(_selecting_objects, _by_selecting)
-        return (*events, *(EventHint(event, _after_selecting, shape, selecting) for event in _SELECTING))
+        kinds = (Resource.SERVICE, Resource.CONTROLLER)
+        selected = (ClusterEvent(kind, changed | Action.UPDATE_OTHER) for kind in kinds)
+        return (*events, *(EventHint(event, _after_selecting, shape, selecting) for event in selected))
 
     def _after_neighbour(self, pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
         namespace = pod.pod.metadata.namespace
@@ -447,7 +408,8 @@ class PodTopologySpread:
         nodes = handle.cluster.nodes
         eligibility = EligibleNodesCache(nodes)
         self._rules = SpreadRulesCache(args if args is not None else PodTopologySpreadArgs(), handle.cluster.workloads)
-        self._hard = HardConstraints(nodes, eligibility)
+        self._nodes = nodes
+        self._eligibility = eligibility
         self._soft = SoftConstraints(nodes, eligibility)
         self.reads: tuple[str, ...] = _SELECTING_KINDS if self._rules.has_defaults else ()
         """Default constraints count the pods that these kinds select."""
@@ -457,8 +419,38 @@ class PodTopologySpread:
         return None if self._rules.has_hard(pod) else SKIP
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """Reject nodes without a topology key, and nodes where the pod would exceed the allowed skew."""
-        return self._hard.refused(pod, self._rules.of(pod).hard, nodes)
+        """Reject nodes without a topology key, and nodes where the pod would exceed the allowed skew.
+
+        The first constraint that rejects a node gives the reason. The cost grows with constraints and different counts,
+        not with nodes.
+        """
+        constraints = self._rules.of(pod).hard
+        groups: Groups = {}
+        for constraint, eligible in zip(constraints.each, self._eligibility.of(pod, constraints)):
+            if not nodes:
+                break
+            topology = self._nodes.topologies.of(constraint.topology_key)
+            crowded = self._crowded(constraint, topology, eligible.nodes)
+            for no, out in ((KEYLESS, nodes & ~topology.having), (SKEWED, nodes & crowded)):
+                if out:
+                    groups[no] = groups.get(no, EMPTY) | out
+                    nodes &= ~out
+        return groups
+
+    def _crowded(self, constraint: Constraint, topology: Topology, eligible: NodeSet | None) -> NodeSet:
+        """Return the nodes of domains that would exceed the smallest count by more than the skew.
+
+        A domain without eligible nodes is never full.
+        """
+        counts = domains.of(self._nodes.population.tally(constraint.counted), topology, eligible)
+        levels = counts.levels()
+        least = min(levels, default=0) if counts.existing >= constraint.min_domains else 0
+        most = constraint.max_skew + least - constraint.counts_itself
+        crowded = EMPTY
+        for count, level in levels.items():
+            if count > most:
+                crowded |= level.nodes
+        return crowded
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Skip without soft constraints."""

@@ -11,10 +11,11 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import NodeResourcesFitArgs, ResourceWeight, ScoringStrategy, ShapePoint
 from scheduler.core.cluster_events import NODE_ADD
 from scheduler.framework.interface import CycleState, Hint
+from scheduler.framework.scoring import broken_line
 from scheduler.framework.status import Code
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit
-from scheduler.plugins.noderesourcesfit.plugin import curve, percent
+from scheduler.plugins.noderesourcesfit.plugin import percent
 from tests.unit.objects import cluster, container, handle, info, node, pod_requesting
 from tests.unit.plugins.ask import hinted, refused, scored
 
@@ -127,7 +128,7 @@ def test_score(args: Any, things: list[Any], pod: PodInfo, score: int, more_node
 )
 def test_curve(shape: tuple[tuple[int, int], ...], at: int, score: int) -> None:
     """Piecewise linear with Go's integer division."""
-    assert curve(tuple(ShapePoint(u, s) for u, s in shape))[at] == score
+    assert broken_line(tuple(ShapePoint(u, s) for u, s in shape))[at] == score
 
 
 def test_percent_is_exact() -> None:
