@@ -6,7 +6,6 @@ depends on the node alone. Where a filter reads other nodes (spread, pod affinit
 are cached: if they reject the node without all its victims, later filters are not called.
 
 Upstream: pkg/scheduler/framework/preemption/preemption.go Evaluator, Preempt
-Upstream: pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go SelectVictimsOnNode
 """
 
 from __future__ import annotations
@@ -182,7 +181,10 @@ class Evaluator:
 
 
 def _evicted(simulation: NodeSimulation, potential: list[PodInfo]) -> Work[list[PodInfo] | Rejection]:
-    """Remove all pods, and add each again if the preemptor still fits; return the victims, or a rejection."""
+    """Remove all pods, and add each again if the preemptor still fits; return the victims, or a rejection.
+
+    Upstream: pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go SelectVictimsOnNode
+    """
     for other in potential:
         simulation.remove(other)
     no = simulation.verdict() if (judging := simulation.judging()) is None else (yield from judging)
