@@ -24,7 +24,7 @@ from scheduler.kube.writes.api_writer import ApiWriter
 from simulator.apiserver import LIKE_1_36_WITH_BETAS, ApiServer
 from tests.e2e.controlplane.build import MINOR
 from tests.e2e.controlplane.gate import binaries_or_skip
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.harness import ControlPlane, started
 
 Object = dict[str, Any]
 PATIENCE_S = 60.0
@@ -240,11 +240,8 @@ def without(obj: Object, *keys: str) -> Object:
 def real() -> Iterator[ControlPlane]:
     """Start etcd and kube-apiserver for this suite only: it restarts them."""
     binaries_or_skip("etcd", "kube-apiserver")
-    plane = ControlPlane(apiserver_flags=[BETAS])
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        runner.run(plane.start())
-    yield plane
-    plane.stop()
+    with started(ControlPlane(apiserver_flags=[BETAS])) as plane:
+        yield plane
 
 
 _names = itertools.count()
@@ -255,8 +252,8 @@ def plane(request: pytest.FixtureRequest) -> ControlPlane | None:
     """Return the real server, or None for the in-process one. Not async, because `real` runs its own event loop."""
     if request.param == "in-process":
         return None
-    started: ControlPlane = request.getfixturevalue("real")
-    return started
+    found: ControlPlane = request.getfixturevalue("real")
+    return found
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from simulator.builders.core import Builder, pod
 from simulator.controllers import EphemeralVolumeController, PersistentVolumeController, ProtectionController
 from tests.contract.conftest import PATIENCE_S, Api, Object, _compact_ours, _with_namespace, without
 from tests.e2e.controlplane.gate import binaries_or_skip
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.harness import ControlPlane, started
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 
 CONTROLLERS = (
@@ -33,24 +33,16 @@ MARKS = {BIND_COMPLETED: "yes", BOUND_BY_CONTROLLER: "yes"}
 def managed() -> Iterator[ControlPlane]:
     """Start a control plane for this module: its controllers act on all objects."""
     binaries_or_skip("etcd", "kube-apiserver", "kube-controller-manager")
-    plane = ControlPlane()
-
-    async def start() -> None:
-        await plane.start()
-        await plane.start_controllers(CONTROLLERS)
-
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        runner.run(start())
-    yield plane
-    plane.stop()
+    with started(ControlPlane(), lambda plane: plane.start_controllers(CONTROLLERS)) as plane:
+        yield plane
 
 
 @pytest.fixture(params=["actors", pytest.param("kube-controller-manager", marks=pytest.mark.e2e)])
 def plane(request: pytest.FixtureRequest) -> ControlPlane | None:
     if request.param == "actors":
         return None
-    started: ControlPlane = request.getfixturevalue("managed")
-    return started
+    found: ControlPlane = request.getfixturevalue("managed")
+    return found
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from tests.deploy import engine, tools
 from tests.deploy.engine import Podman
 from tests.deploy.image import Image, from_script, prepared
 from tests.e2e.controlplane.build import BuildFailed, Unavailable
+from tests.e2e.controlplane.gate import built_or_skip
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -31,7 +32,7 @@ def _fixture(tool: Callable[[], Path]) -> Callable[[], Path]:
 
     @pytest.fixture(scope="session", name=tool.__name__)
     def made() -> Path:
-        return tools.or_skip(tool)
+        return built_or_skip(tool)
 
     return made
 
@@ -54,7 +55,7 @@ def podman(place: Path) -> Iterator[Podman]:
     """An engine that has built the image from the Dockerfile as `make image` does."""
     directory = place / "podman"
     directory.mkdir()
-    started = tools.or_skip(lambda: engine.start(directory))
+    started = built_or_skip(lambda: engine.start(directory))
     try:
         started.build()
         yield started
@@ -66,7 +67,7 @@ def podman(place: Path) -> Iterator[Podman]:
 def image(request: pytest.FixtureRequest, place: Path) -> Image:
     """The files of the image. Without an engine the same script makes them."""
     if engine.missing():
-        return tools.or_skip(lambda: from_script(place))
+        return built_or_skip(lambda: from_script(place))
     started: Podman = request.getfixturevalue("podman")
     started.export(engine.IMAGE, place / "root")
     return prepared(Image(place / "root"))

@@ -14,7 +14,8 @@ from simulator.builders.core import node
 from tests.deploy.monitored import monitored
 from tests.deploy.prometheus import JOB, Prometheus, filled, scraping
 from tests.deploy.test_monitoring import ALERTS, GROUPS, METRIC, RULES, queries
-from tests.deploy.tools import or_skip, prometheus
+from tests.deploy.tools import prometheus
+from tests.e2e.controlplane.gate import built_or_skip
 from tests.integration.daemon import rig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -33,7 +34,7 @@ _TROUBLES = {
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def scraped(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prometheus]:
     """Everything has happened several times since the first scrape, and rules have been evaluated."""
-    or_skip(prometheus)
+    built_or_skip(prometheus)
     async with (
         monitored() as cluster,
         scraping(cluster.port, tmp_path_factory.mktemp("prometheus"), rules=[RULES]) as server,
@@ -67,7 +68,7 @@ async def test_every_rule_is_evaluated(scraped: Prometheus) -> None:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def troubled(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Prometheus]:
     """A node that cannot be read is there from the start, and permissions are missing."""
-    or_skip(prometheus)
+    built_or_skip(prometheus)
     server = ApiServer()
     server.create("nodes", node("bad").cpu("four").obj())
     server.forbidden.update(

@@ -18,9 +18,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
-
-import pytest
 
 from tests.deploy.commands import ended
 from tests.e2e.controlplane.build import BuildFailed, Unavailable
@@ -121,19 +118,6 @@ TOOLS: Mapping[str, Callable[[], Path]] = {
     "promtool": promtool,
     "prometheus": prometheus,
 }
-
-
-_Made = TypeVar("_Made")
-
-
-def or_skip(tool: Callable[[], _Made]) -> _Made:
-    """For fixtures: without Go or Debian the test is skipped with one line, or fails if `E2E=required`."""
-    try:
-        return tool()
-    except Unavailable as why:
-        if os.environ.get("E2E") == "required":
-            pytest.fail(f"E2E=required, but {why}", pytrace=False)
-        pytest.skip(str(why))
 
 
 def module(wanted: Module) -> Path:

@@ -1,6 +1,5 @@
 """The real control plane as fixtures."""
 
-import asyncio
 import contextlib
 import itertools
 import os
@@ -13,7 +12,7 @@ import structlog
 
 from scheduler.metrics import logs
 from tests.e2e.controlplane.gate import binaries_or_skip
-from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
+from tests.e2e.controlplane.harness import ControlPlane, scheduler_config, started
 from tests.e2e.controlplane.process import free_port
 from tests.e2e.daemon import daemon
 from tests.e2e.devices import DeviceSandbox
@@ -39,11 +38,8 @@ def control_plane_binaries() -> Path:
 @pytest.fixture(scope="session")
 def control_plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
     """etcd and kube-apiserver for the whole session. Tests leave it empty or use unique names."""
-    plane = ControlPlane()
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        runner.run(plane.start())
-    yield plane
-    plane.stop()
+    with started(ControlPlane()) as plane:
+        yield plane
 
 
 @pytest.fixture(scope="session")
@@ -59,19 +55,13 @@ def kubeconfig(request: pytest.FixtureRequest) -> Path:
 def _shared(plane: ControlPlane, controllers: Sequence[str], *flags: str) -> Iterator[SharedPlane]:
     """The plane with these controllers, kube-scheduler, and the daemon with these flags."""
 
-    async def start() -> None:
-        await plane.start()
+    async def prepare(plane: ControlPlane) -> None:
         await plane.start_controllers(controllers)
         await plane.start_scheduler(scheduler_config(THEIRS))
 
-    try:
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            runner.run(start())
-        port = free_port()
-        with daemon(plane, flags=[f"--plain-port={port}", *flags]) as server:
-            yield SharedPlane(plane, server, port)
-    finally:
-        plane.stop()
+    port = free_port()
+    with started(plane, prepare), daemon(plane, flags=[f"--plain-port={port}", *flags]) as server:
+        yield SharedPlane(plane, server, port)
 
 
 _numbers = itertools.count()

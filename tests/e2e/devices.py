@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from scheduler.api.resource_v1 import FINALIZER
 from simulator.builders.core import Builder
 from simulator.builders.devices import DeviceBuilder, DeviceClassBuilder, SliceBuilder, a_device_class, a_slice
 from tests.e2e.cluster import Json, each
@@ -24,6 +23,7 @@ from tests.support.deviceinvariants import (
 
 DRIVER: Final = "gpu.example.com"
 """In every manifest; each sandbox replaces it by a unique name."""
+CANNOT: Final = "cannot allocate all claims"
 LAWS: Final = (
     *(devices_taken_twice, capacity_overdrawn, counters_overdrawn, claims_of_pods, out_of_reach),
     *(reserved_unallocated, reserved_for_the_gone),
@@ -164,10 +164,6 @@ def users_of(claim: Json) -> list[str]:
     return [user["name"] for user in claim.get("status", {}).get("reservedFor") or []]
 
 
-def is_protected(claim: Json) -> bool:
-    return FINALIZER in (claim["metadata"].get("finalizers") or [])
-
-
 def a_priority(name: str, value: int) -> Json:
     return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
 
@@ -178,3 +174,6 @@ def gpus(name: str = "gpu", *cel: str) -> DeviceClassBuilder:
 
 def on(node_name: str, *devices: DeviceBuilder) -> SliceBuilder:
     return a_slice(node_name, DRIVER, *devices)
+
+
+GPU: Final = gpus()

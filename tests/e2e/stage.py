@@ -20,17 +20,17 @@ from scheduler.kube.writes.api_writer import (
     VOLUME_RULES,
 )
 from tests.e2e.cluster import PODS, Cluster, Json
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import Server
 from tests.e2e.daemon import SCHEDULER_NAME, daemon
 from tests.e2e.faultproxy import FaultProxy
 from tests.e2e.history import History
+from tests.e2e.sandbox import Sandbox
 from tests.support.kubeconfigs import kubeconfig
 
 RBAC: Final = "/apis/rbac.authorization.k8s.io/v1"
 BINDING: Final[Json] = {"verb": "create", "resource": "pods", "subresource": "binding"}
 STATUS: Final[Json] = {"verb": "patch", "resource": "pods", "subresource": "status"}
-DELETION: Final[Json] = {"verb": "delete", "resource": "pods"}
 
 
 class Permission(NamedTuple):
@@ -41,14 +41,12 @@ class Permission(NamedTuple):
     verb: str
 
 
-BINDINGS: Final = Permission("", "pods/binding", "create")
-DELETIONS: Final = Permission("", "pods", "delete")
 VOLUMES: Final = frozenset(Permission(*rule) for rule in VOLUME_RULES)
 DEVICES: Final = frozenset(Permission(*rule) for rule in (*DEVICE_RULES, *EXTENDED_RESOURCE_RULES))
 ALL: Final = frozenset(
     {
-        BINDINGS,
-        DELETIONS,
+        Permission("", "pods/binding", "create"),
+        Permission("", "pods", "delete"),
         Permission("", "pods/status", "patch"),
         *(rule for rule in (*VOLUMES, *DEVICES) if rule.verb != "get"),
         *(Permission(*rule) for rule in (*CLAIM_EVENT_RULES, *OTHER_LEASE_RULES)),
@@ -65,10 +63,7 @@ class Stage:
     plane: ControlPlane
     proxy: FaultProxy
     admin: aiohttp.ClientSession
-    http: aiohttp.ClientSession
     history: History = field(default_factory=History)
-    port: int = 0
-    """Of the daemon's endpoints; 0: none."""
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(self.admin)
@@ -77,8 +72,8 @@ class Stage:
     @contextlib.asynccontextmanager
     async def opened(cls, plane: ControlPlane) -> AsyncIterator[Self]:
         """A prepared plane without other pods and nodes, and a running watch."""
-        async with plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(plane) as proxy:
-            stage = cls(plane, proxy, admin, http)
+        async with plane.client() as admin, FaultProxy(plane) as proxy:
+            stage = cls(plane, proxy, admin)
             await stage.clean()
             await stage.prepare()
             watching = asyncio.create_task(stage.follow())
@@ -100,8 +95,7 @@ class Stage:
         """The daemon behind the proxy, with this token or the proxy's permissions. `name` is the scheduler's."""
         path = self.plane.directory / f"{name}-proxy.kubeconfig"
         path.write_text(yaml.safe_dump(kubeconfig({"token": token} if token else {}, self.proxy.url)))
-        flags = (f"--kubeconfig={path}", f"--plain-port={self.port}")
-        with daemon(self.plane, name, config=config, flags=flags, name=name) as server:
+        with daemon(self.plane, name, config=config, flags=(f"--kubeconfig={path}",), name=name) as server:
             yield server
 
     async def put(self, path: str, obj: Json) -> None:
@@ -135,12 +129,6 @@ class Stage:
         rules = [{"apiGroups": [p.group], "resources": [p.resource], "verbs": [p.verb]} for p in sorted(permissions)]
         await self.put(f"{RBAC}/clusterroles", {"metadata": {"name": "kubestow-faults"}, "rules": rules})
 
-    async def is_denied(self, token: str, verb: str, path: str) -> bool:
-        """The answer that the daemon gets."""
-        headers = {"Authorization": f"Bearer {token}"}
-        async with self.http.request(verb, f"{self.proxy.url}{path}", headers=headers) as answer:
-            return answer.status == 403
-
     async def follow(self) -> None:
         """Fill the history until cancelled; after each failure from a new list."""
         while True:
@@ -151,3 +139,19 @@ class Stage:
                 await self.history.follow(self.admin, page["metadata"]["resourceVersion"])
             except (aiohttp.ClientError, OSError, AssertionError):
                 await asyncio.sleep(0.1)
+
+
+@contextlib.asynccontextmanager
+async def staged(sandbox: Sandbox) -> AsyncIterator[Stage]:
+    """A proxy; the sandbox's pods are for the scheduler behind it."""
+    sandbox.scheduler = f"kubestow-{sandbox.name}"
+    async with sandbox.plane.client() as admin, FaultProxy(sandbox.plane) as proxy:
+        yield Stage(sandbox.plane, proxy, admin)
+
+
+@contextlib.asynccontextmanager
+async def running(sandbox: Sandbox, stage: Stage, *, token: str = "") -> AsyncIterator[None]:
+    """The daemon for the sandbox's pods."""
+    with stage.daemon(token, config=scheduler_config(sandbox.scheduler), name=sandbox.scheduler) as server:
+        sandbox.server = server
+        yield

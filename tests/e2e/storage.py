@@ -24,6 +24,8 @@ CONTROLLERS: Final = (
 )
 GI: Final = 1024**3
 DRIVER: Final = "driver.example.com"
+NODE_CONFLICT: Final = "node(s) didn't match PersistentVolume's node affinity"
+NO_SPACE: Final = "node(s) did not have enough free storage"
 _IN_FLIGHT: Final = "kubestow_volume_bytes_in_flight{"
 _probes = itertools.count()
 

@@ -4,11 +4,14 @@ Neither sees the other's last binding in time, so a node sometimes gets too full
 Kubestow must not exceed a node by the state that its watch had shown when the binding left. And it must notice conflicts
 and refusals, and bind all its pods that fit in the end."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import itertools
-from collections import Counter
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import aiohttp
@@ -20,7 +23,6 @@ from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import Server, free_port
 from tests.e2e.daemon import SCHEDULER_NAME, daemon
 from tests.e2e.history import pod_events
-from tests.e2e.replay import Write, replay
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
@@ -239,3 +241,119 @@ async def reported(cluster: Cluster, names: set[str], server: Server) -> None:
         return names <= {event["regarding"]["name"] for event in failed if event["note"] == TOO_FULL}
 
     await until(all_have_an_event, f"an event on each of {len(names)} pods", server=server)
+
+
+# -- a replay of both schedulers' writes, in the order of one watch: which binding exceeded a node, and was it avoidable -----
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One version of a pod. `is_over`: finished or deleted, so that it uses nothing."""
+
+    version: int
+    pod: str
+    scheduler: str
+    milli_cpu: int
+    node: str = ""
+    is_over: bool = False
+
+
+@dataclass(slots=True)
+class Replay:
+    """Bindings that exceeded a node, by scheduler; and the avoidable ones of Kubestow."""
+
+    by_us: list[str] = field(default_factory=list)
+    by_others: list[str] = field(default_factory=list)
+    avoidable: list[str] = field(default_factory=list)
+    created: dict[str, int] = field(default_factory=dict)
+    """Pod → the version at which it was there first."""
+    bound: dict[str, int] = field(default_factory=dict)
+    """Pod → the version of its binding."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    milli_cpu: int
+    since: int
+    is_ours: bool
+
+
+def replay(writes: Iterable[Write], *, cpu_of: Mapping[str, int], ours: str, seen: Mapping[str, int]) -> Replay:
+    """`cpu_of` is each node's cpu, `seen` the version that our watch had shown when we bound the pod.
+
+    A binding of ours is avoidable if the pod exceeded the node even without those other pods that our watch had not shown
+    yet. Our own pods need no watch: the cache has them."""
+    found = Replay()
+    held: defaultdict[str, dict[str, _Held]] = defaultdict(dict)
+    for write in writes:
+        found.created.setdefault(write.pod, write.version)
+        if write.is_over:
+            held[write.node].pop(write.pod, None)
+            continue
+        if not write.node or write.pod in found.bound:
+            continue
+        found.bound[write.pod] = write.version
+        is_ours = write.scheduler == ours
+        before = held[write.node]
+        excess = sum(pod.milli_cpu for pod in before.values()) + write.milli_cpu - cpu_of[write.node]
+        if excess > 0:
+            (found.by_us if is_ours else found.by_others).append(write.pod)
+        if excess > 0 and is_ours:
+            known = seen.get(write.pod, write.version)
+            hidden = sum(p.milli_cpu for p in before.values() if not p.is_ours and p.since > known)
+            if excess > hidden:
+                found.avoidable.append(
+                    f"{write.pod} on {write.node}: {excess} m too much, {hidden} m of it unseen at version {known}"
+                )
+        before[write.pod] = _Held(write.milli_cpu, write.version, is_ours)
+    return found
+
+
+def bound(version: int, pod: str, milli_cpu: int, node: str = "n", *, by: str = "") -> Write:
+    """Pods whose names begin with `o` are ours."""
+    return Write(version, pod, by or (SCHEDULER_NAME if pod.startswith("o") else THEIRS), milli_cpu, node)
+
+
+def over(version: int, pod: str, node: str = "n") -> Write:
+    return Write(version, pod, "", 0, node, is_over=True)
+
+
+@pytest.mark.parametrize(
+    ("writes", "seen", "too_many", "avoidable"),
+    [
+        pytest.param([bound(1, "t", 500), bound(2, "o", 500)], {"o": 1}, [], [], id="it fits exactly"),
+        pytest.param([bound(1, "o", 600), bound(2, "t", 600)], {"o": 0}, ["t"], [], id="they came later"),
+        pytest.param([bound(1, "t", 600), bound(2, "o", 600)], {"o": 0}, ["o"], [], id="we came later, unseeing"),
+        pytest.param([bound(1, "t", 600), bound(2, "o", 600)], {"o": 1}, ["o"], ["o"], id="we came later, seeing"),
+        pytest.param([bound(1, "t", 600), bound(2, "o", 600)], {}, ["o"], ["o"], id="without a record we saw it all"),
+        pytest.param([bound(1, "o1", 600), bound(2, "o2", 600)], {"o1": 0, "o2": 0}, ["o2"], ["o2"], id="twice ours"),
+        pytest.param(
+            [bound(1, "t", 600), over(2, "t"), bound(3, "o", 600)], {"o": 1}, [], [], id="what is over holds nothing"
+        ),
+        pytest.param(
+            [bound(1, "t", 600, "m"), bound(2, "o", 600)], {"o": 1}, [], [], id="another node is another matter"
+        ),
+        pytest.param(
+            [bound(1, "t1", 300), bound(2, "t2", 300), bound(3, "o", 600)], {"o": 1}, ["o"], [], id="the one seen left enough"
+        ),
+        pytest.param(
+            [bound(1, "t1", 500), bound(2, "t2", 300), bound(3, "o", 600)], {"o": 1}, ["o"], ["o"], id="the one seen left none"
+        ),
+        pytest.param(
+            [bound(1, "t", 600), bound(2, "o", 300), bound(3, "o", 300), bound(4, "o2", 300)],
+            {"o": 1, "o2": 3},
+            ["o2"],
+            ["o2"],
+            id="later writes of a bound pod change nothing",
+        ),
+        pytest.param(
+            [Write(1, "o", SCHEDULER_NAME, 600), bound(2, "t", 600), bound(3, "o", 600)], {"o": 1}, ["o"], [], id="from its creation on"
+        ),
+    ],
+)  # fmt: skip
+def test_replay(writes: list[Write], seen: dict[str, int], too_many: list[str], avoidable: list[str]) -> None:
+    found = replay(writes, cpu_of={"n": 1000, "m": 1000}, ours=SCHEDULER_NAME, seen=seen)
+
+    assert found.by_us + found.by_others == too_many
+    assert [sentence.split()[0] for sentence in found.avoidable] == avoidable
+    assert found.created == {write.pod: write.version for write in reversed(writes)}

@@ -23,7 +23,8 @@ from tests.deploy import tools
 from tests.deploy.chart import CHART, NAMESPACE, Json, Rendered, rendered
 from tests.deploy.matrix import CONFIGURATIONS, FULL
 from tests.e2e.cluster import Cluster, collection, node, until
-from tests.e2e.controlplane.harness import STORAGE_AND_DEVICES, ControlPlane
+from tests.e2e.controlplane.gate import built_or_skip
+from tests.e2e.controlplane.harness import STORAGE_AND_DEVICES, ControlPlane, started
 from tests.e2e.controlplane.process import Server, free_port
 from tests.e2e.devices import DRIVER as DEVICE_DRIVER, DeviceSandbox, a_priority, gpus, on
 from tests.e2e.installed import Account, Applier, Installation, account, may, readyz
@@ -48,11 +49,9 @@ TROUBLE: Final = re.compile(r"forbidden|Traceback", re.IGNORECASE)
 @pytest.fixture(scope="module")
 def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
     """With controllers for volumes and claims, and the kinds of operators."""
-    tools.or_skip(tools.helm)
-    plane = ControlPlane(volume_resync_s=1, apiserver_flags=TAINT_RULES)
+    built_or_skip(tools.helm)
 
-    async def start() -> None:
-        await plane.start()
+    async def prepare(plane: ControlPlane) -> None:
         await plane.start_controllers(STORAGE_AND_DEVICES)
         async with plane.client() as http:
             await Applier(http).namespaces(NAMESPACE, "leases", "monitoring")
@@ -61,17 +60,13 @@ def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
             for crd in crds:
                 await until(partial(_is_served, http, crd), f"objects of {crd['metadata']['name']}")
 
-    try:
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            runner.run(start())
+    with started(ControlPlane(volume_resync_s=1, apiserver_flags=TAINT_RULES), prepare) as plane:
         yield plane
-    finally:
-        plane.stop()
 
 
 def _crds() -> list[Json]:
     """Kubestow's, and those of the Prometheus operator."""
-    folder = tools.or_skip(lambda: tools.module(tools.PROMETHEUS_OPERATOR)) / "example" / "prometheus-operator-crd"
+    folder = built_or_skip(lambda: tools.module(tools.PROMETHEUS_OPERATOR)) / "example" / "prometheus-operator-crd"
     theirs = [folder / f"monitoring.coreos.com_{plural}.yaml" for plural in ("servicemonitors", "prometheusrules")]
     files = [*theirs, *sorted((CHART / "files").glob("*-crd.yaml"))]
     return [crd for file in files for crd in yaml.safe_load_all(file.read_text(encoding="utf-8")) if crd]

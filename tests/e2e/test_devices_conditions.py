@@ -12,9 +12,8 @@ from simulator.builders.devices import a_device
 from tests.e2e.controlplane.harness import scheduler_config
 from tests.e2e.controlplane.process import Server
 from tests.e2e.daemon import daemon
-from tests.e2e.devices import DeviceSandbox, on, users_of
+from tests.e2e.devices import CANNOT, GPU, DeviceSandbox, on, users_of
 from tests.e2e.sandbox import SharedPlane, together
-from tests.e2e.test_devices import CANNOT, GPU
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

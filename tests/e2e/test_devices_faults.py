@@ -12,10 +12,8 @@ from simulator.apiserver.faults import Request
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.devices import a_device, on_node
 from tests.e2e.cluster import Json
-from tests.e2e.devices import DRIVER, DeviceSandbox, gpus, on, results_of, users_of
-from tests.e2e.stage import ALL, DEVICES, Stage
-from tests.e2e.staged import running, staged
-from tests.e2e.test_devices import GPU
+from tests.e2e.devices import DRIVER, GPU, DeviceSandbox, gpus, on, results_of, users_of
+from tests.e2e.stage import ALL, DEVICES, Stage, running, staged
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

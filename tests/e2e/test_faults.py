@@ -9,15 +9,14 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from typing import Final
 
-import aiohttp
 import pytest
 
 from simulator.apiserver import Fault
-from tests.e2e.cluster import NODES as NODES_PATH, PODS, node, pod, until
+from tests.e2e.cluster import PODS, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane
-from tests.e2e.controlplane.process import Server, free_port
+from tests.e2e.controlplane.process import Server
 from tests.e2e.daemon import SCHEDULER_NAME
-from tests.e2e.stage import ALL, BINDING, STATUS, Permission, Stage
+from tests.e2e.stage import BINDING, STATUS, Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -59,21 +58,6 @@ class Burst(Stage):
         bound = {item["metadata"]["name"]: item["spec"]["nodeName"] for item in items if item["spec"].get("nodeName")}
         assert self.history.nodes_of == {name: [node_name] for name, node_name in bound.items()}
         assert Counter(bound.values()) == {f"n-{i}": PER_NODE for i in range(NODES)}
-
-    async def readyz(self) -> str:
-        """The verbose page, "" while there is none."""
-        url = f"http://127.0.0.1:{self.port}/readyz?verbose"
-        try:
-            async with self.http.get(url) as answer:
-                return await answer.text()
-        except aiohttp.ClientError:
-            return ""
-
-    async def says(self, words: str, server: Server) -> None:
-        async def said() -> bool:
-            return words in await self.readyz()
-
-        await until(said, f"{words!r} in /readyz", server=server)
 
 
 @pytest.fixture
@@ -119,57 +103,3 @@ async def test_the_server_restarts_under_a_burst(stage: Burst) -> None:
         await stage.burst(start=FITTING // 2)
 
         await stage.exactly_filled(server)
-
-
-@pytest.mark.parametrize(
-    ("faults", "bound"),
-    [
-        pytest.param([Fault(**BINDING, times=10)], 10, id="with bindings on the wire"),
-        pytest.param(
-            [Fault(**BINDING, times=10), Fault(**BINDING, reset="after", times=20), Fault(verb="get", status=500)],
-            30,
-            id="with bindings on the wire and lost answers",
-        ),
-    ],
-)
-async def test_killed_in_the_middle_of_a_burst(stage: Burst, faults: list[Fault], bound: int) -> None:
-    stage.proxy.add(*map(dataclasses.replace, faults), Fault(**BINDING, delay_s=3600, times=None))
-    with stage.daemon() as first:
-        await stage.burst()
-        await stage.bound(bound, first)
-        first.kill()
-    assert bound <= len(stage.history.bound_at) < FITTING
-    stage.proxy.faults.clear()
-    with stage.daemon() as second:
-        await stage.exactly_filled(second)
-
-
-# -- permissions ---------------------------------------------------------------------------------------------------------
-
-NODE_READS: Final = {Permission("", "nodes", verb) for verb in ("get", "list", "watch")}
-
-
-@pytest.fixture
-async def token(stage: Burst) -> str:
-    return await stage.account()
-
-
-async def test_the_permission_to_watch_nodes_is_taken_away(stage: Burst, token: str) -> None:
-    stage.port = free_port()
-    await stage.cluster.delete("/api/v1/nodes/n-0")
-    with stage.daemon(token) as server:
-        await stage.says("[+]informer-sync-nodes ok", server)
-        await stage.permit(ALL - NODE_READS)
-        await until(
-            lambda: stage.is_denied(token, "GET", f"{NODES_PATH}?limit=1"), "the authorizer to notice", server=server
-        )
-        stage.proxy.cut_watches()
-        await stage.says("cannot watch nodes: nodes is forbidden", server)
-        await stage.cluster.create(node("n-0", cpu=f"{PER_NODE * 500}m"))
-        await stage.burst()
-        await stage.bound(FITTING - PER_NODE, server)
-        assert len(stage.history.bound_at) == FITTING - PER_NODE
-        await stage.permit(ALL)
-
-        await stage.exactly_filled(server)
-        await stage.says("[+]informer-sync-nodes ok", server)

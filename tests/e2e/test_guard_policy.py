@@ -18,7 +18,8 @@ from simulator.builders.claims import a_claim as a_device_claim
 from tests.deploy import tools
 from tests.deploy.chart import NAMESPACE, rendered
 from tests.e2e.cluster import Cluster, Json, node, pod, until
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.gate import built_or_skip
+from tests.e2e.controlplane.harness import ControlPlane, started
 from tests.e2e.installed import Account, Applier, Installation
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 
@@ -40,14 +41,9 @@ LEASES: Final = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases"
 
 @pytest.fixture(scope="module")
 def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
-    tools.or_skip(tools.helm)
-    plane = ControlPlane()
-    try:
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            runner.run(plane.start())
+    built_or_skip(tools.helm)
+    with started(ControlPlane()) as plane:
         yield plane
-    finally:
-        plane.stop()
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import copy
 import gzip
 import json
@@ -15,7 +14,7 @@ import yaml
 
 from simulator.simulate.input import schema
 from simulator.simulate.input.manifests import InputError, load
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.harness import ControlPlane, started
 from tests.tools.api_schema import EVERYTHING, fetch, merged, packed, reduced
 from tests.unit.simulator.simulate.manifest_cases import BAD, GOOD, Case, Object
 
@@ -25,11 +24,8 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(scope="module")
 def everything(control_plane_binaries: Path) -> Iterator[ControlPlane]:
     """A control plane that serves each group version it has."""
-    plane = ControlPlane(apiserver_flags=EVERYTHING)
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        runner.run(plane.start())
-    yield plane
-    plane.stop()
+    with started(ControlPlane(apiserver_flags=EVERYTHING)) as plane:
+        yield plane
 
 
 async def test_the_shipped_schema_has_all_of_the_server_s(everything: ControlPlane) -> None:

@@ -1,10 +1,9 @@
-"""Preemption on a real control plane: conditions and events of victims and preemptors, and recovery from half a preemption."""
+"""Preemption on a real control plane: conditions and events of victims and preemptors, alone and with kube-scheduler."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Final
@@ -12,13 +11,12 @@ from typing import Final
 import pytest
 
 from scheduler.framework.preemption_state import LOST_BEFORE_BRAKE
-from simulator.apiserver import Fault
 from tests.e2e.cluster import EVENTS, NODES, PODS, Json, node, pod, until
 from tests.e2e.controlplane.build import MINOR
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import Server
 from tests.e2e.daemon import SCHEDULER_NAME
-from tests.e2e.stage import ALL, DELETION, DELETIONS, STATUS, Stage
+from tests.e2e.stage import Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
@@ -31,7 +29,7 @@ NOTHING_FREED: Final = "no new claims to deallocate, " if MINOR == "1.36" else "
 """What DynamicResources adds for a pod without claims."""
 ROUNDS: Final = LOST_BEFORE_BRAKE + 1
 FOR_EVER_S: Final = 3600
-"""A grace that no test outlives, a delay that no daemon does."""
+"""A grace that no test outlives."""
 
 
 class Preemption(Stage):
@@ -209,66 +207,6 @@ async def test_184_a_disruption_budget_decides_the_node(stage: Preemption, spare
         bound = await stage.bound("preemptor", server)
     assert bound != spared
     assert stage.gone_from() == {f"of-{bound}": bound}
-
-
-# -- half of it ----------------------------------------------------------------------------------------------------------
-
-HELD: Final[Json] = {"delay_s": FOR_EVER_S, "times": None}
-
-
-@pytest.mark.parametrize(
-    ("faults", "died"),
-    [
-        pytest.param([Fault(**STATUS, times=1), Fault(**STATUS, **HELD)], 0, id="after the nomination"),
-        pytest.param(
-            [Fault(**DELETION, reset="after", times=1), Fault(**DELETION, **HELD)],
-            1,
-            id="between two evictions, the first carried out without an answer",
-        ),
-    ],
-)
-async def test_killed_in_the_middle_of_a_preemption(stage: Preemption, faults: list[Fault], died: int) -> None:
-    for name in ("n-1", "n-2", "n-3"):
-        await stage.cluster.create(node(name, cpu="1"), *(placed(f"on-{name}-{i}", name, cpu="500m") for i in range(2)))
-    rules = [dataclasses.replace(fault) for fault in faults]
-    stage.proxy.add(*rules)
-    with stage.daemon() as one:
-        await stage.cluster.create(important("preemptor"))
-        nominated = await stage.nominated("preemptor", one)
-
-        async def held() -> bool:
-            return bool(rules[-1].hits) and len(stage.history.deleted) == died
-
-        await until(held, f"{died} victims, and the next write held", server=one)
-        one.kill()
-    assert (await stage.cluster.node_of("preemptor")) == ""
-    stage.proxy.faults.clear()
-    with stage.daemon() as two:
-        bound = await stage.bound("preemptor", two)
-    assert bound == nominated
-    assert stage.gone_from() == {f"on-{nominated}-0": nominated, f"on-{nominated}-1": nominated}
-
-
-async def test_the_permission_to_delete_is_taken_away(stage: Preemption) -> None:
-    token = await stage.account()
-    await stage.permit(ALL - {DELETIONS})
-    await until(lambda: stage.is_denied(token, "DELETE", f"{PODS}/none"), "the authorizer to notice")
-    await stage.cluster.create(node("n", cpu="1"), placed("victim", "n"))
-    with stage.daemon(token) as server:
-        await stage.cluster.create(important("preemptor"))
-        condition = await stage.says("preemptor", "1 Insufficient cpu", server)
-
-        async def tried_again() -> bool:
-            return stage.proxy.seen["delete pods 403"] >= 4
-
-        await until(tried_again, "several tries", server=server)
-        assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
-        assert condition == await stage.cluster.condition("preemptor")
-        failed = [line for line in server.log.read_text().splitlines() if "preemption failed" in line]
-        assert len(failed) == 1, failed
-        assert 'cannot delete resource \\"pods\\"' in failed[0] or 'cannot delete resource "pods"' in failed[0]
-        await stage.permit(ALL)
-        assert await stage.bound("preemptor", server) == "n"
 
 
 # -- with kube-scheduler ------------------------------------------------------------------------------------------------------

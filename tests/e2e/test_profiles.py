@@ -208,7 +208,7 @@ async def test_a_server_that_comes_back_is_watched_again(scene: Scene) -> None:
 
 async def test_without_permissions_pods_are_bound_all_the_same(scene: Scene) -> None:
     async with FaultProxy(scene.plane) as proxy:
-        stage = Stage(scene.plane, proxy, scene.http, scene.http)
+        stage = Stage(scene.plane, proxy, scene.http)
         token = await stage.account()
         path = scene.plane.directory / "profiles.kubeconfig"
         config = yaml.safe_load(scene.plane.kubeconfig.read_text())

@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-import aiohttp
 import pytest
 
 from simulator.apiserver import Fault
@@ -71,8 +70,8 @@ async def test_no_pod_is_stuck_after_a_daemon_has_been_killed_again_and_again(
     chance = random.Random(seed)
     async with ControlPlane() as plane:
         await plane.start_controllers(CONTROLLERS)
-        async with plane.client() as admin, aiohttp.ClientSession() as http, FaultProxy(plane) as proxy:
-            stage = Stage(plane, proxy, admin, http)
+        async with plane.client() as admin, FaultProxy(plane) as proxy:
+            stage = Stage(plane, proxy, admin)
             await create(stage, classes())
             await create(stage, nodes())
             await until(lambda: are_available(stage), "volumes that the PV controller knows")

@@ -15,7 +15,7 @@ import aiohttp
 import pytest
 
 from tests.contract.test_contract_access import RBAC, ensure
-from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
+from tests.e2e.controlplane.harness import ControlPlane, scheduler_config, started
 from tests.e2e.controlplane.process import Server, free_port
 from tests.e2e.daemon import daemon
 from tests.e2e.sandbox import THEIRS
@@ -43,27 +43,23 @@ class Endpoints:
         return self.plane.ports["kube-scheduler"]
 
 
+async def with_scheduler(plane: ControlPlane) -> None:
+    await plane.start_scheduler(scheduler_config(THEIRS))
+
+
 @pytest.fixture(scope="module")
 def endpoints(control_plane_binaries: Path) -> Iterator[Endpoints]:
     authority = Authority("clients")
     with tempfile.TemporaryDirectory() as directory:
         file = Path(directory) / "ca.pem"
         file.write_bytes(authority.pem)
-        plane = ControlPlane(apiserver_flags=[f"--client-ca-file={file}"])
-
-        async def start() -> None:
-            await plane.start()
-            await plane.start_scheduler(scheduler_config(THEIRS))
-
-        try:
-            with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-                runner.run(start())
-            port = free_port()
-            with daemon(plane, flags=[f"--secure-port={port}"]) as server:
-                yield Endpoints(plane, server, port, authority, Path(directory))
-                assert "Traceback" not in server.log.read_text()
-        finally:
-            plane.stop()
+        port = free_port()
+        with (
+            started(ControlPlane(apiserver_flags=[f"--client-ca-file={file}"]), with_scheduler) as plane,
+            daemon(plane, flags=[f"--secure-port={port}"]) as server,
+        ):
+            yield Endpoints(plane, server, port, authority, Path(directory))
+            assert "Traceback" not in server.log.read_text()
 
 
 @dataclass

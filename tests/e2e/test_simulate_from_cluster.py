@@ -16,7 +16,7 @@ from simulator.simulate.input.dump import dump_command
 from simulator.simulate.input.from_cluster import KINDS_READ
 from tests.e2e.cluster import node
 from tests.e2e.controlplane.build import MINOR
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.harness import ControlPlane, started
 
 pytestmark = pytest.mark.e2e
 
@@ -138,12 +138,8 @@ RIGHTS = {
 @pytest.fixture(scope="module")
 def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
     """Without controllers: objects stay as the tests write them."""
-    plane = ControlPlane()
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        runner.run(plane.start())
-        runner.run(fill(plane))
-    yield plane
-    plane.stop()
+    with started(ControlPlane(), fill) as plane:
+        yield plane
 
 
 async def fill(plane: ControlPlane) -> None:

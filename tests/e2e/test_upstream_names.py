@@ -1,8 +1,9 @@
-"""Every path and name of the `Upstream:` lines and of docs/upstream-map.md is in the source of the control plane."""
+"""What this repository says of upstream is so: names in its source, flags of kube-scheduler, and departures from cel-spec."""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 from functools import partial
@@ -14,8 +15,10 @@ from tests.e2e.controlplane import build
 from tests.e2e.controlplane.build import Unavailable
 from tests.e2e.controlplane.gate import built_or_skip
 from tests.support.upstream import MAP, Upstream, all_lines, is_defined_in_go, renamed, rows
+from tests.unit.cel.departures import FILE, answers, binary, departures, reasons, written_cases
+from tests.unit.cli.test_upstream_flags import FLAGS, name_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
 MODULE = Path(build.__file__).parent / f"kubernetes-{build.MINOR}"
 STAGING = "staging/src/"
@@ -99,3 +102,36 @@ def test_everything_named_is_there(directories: dict[str, Path]) -> None:
 )
 def test_a_wrong_name_is_caught(directories: dict[str, Path], path: str, name: str, said: list[str]) -> None:
     assert problems(Upstream(path, (name,), "here"), directories) == [f"here: {each}" for each in said]
+
+
+def test_the_table_has_every_flag_of_the_binary(control_plane_binaries: Path) -> None:
+    command = [str(control_plane_binaries / "kube-scheduler"), "--help"]
+    text = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    flags = set(re.findall(r"^ {2,6}(?:-\w, )?(--[a-z0-9-]+)", text, re.MULTILINE)) - {"--help"}
+    assert flags == {name_of(flag) for flag in FLAGS}
+
+
+# -- CEL: where and how Kubernetes departs from cel-spec ------------------------------------------------------------------
+
+
+def test_the_departures_are_kubernetes_answers() -> None:
+    """Byte for byte, but for the reasons: `python -m tests.unit.cel.departures` writes this file, with Kubernetes 1.36.
+
+    With 1.37 only the versions in its head differ.
+    """
+    oracle, text = built_or_skip(binary), FILE.read_text()
+    now, known = departures(oracle, reasons(text)).splitlines(), text.splitlines()
+
+    assert now[1:] == known[1:]
+    assert (now[0] == known[0]) is (build.MINOR == "1.36")
+
+
+def test_a_case_has_one_answer() -> None:
+    """Each ends with a value, an error or a refusal, and says which modules have answered."""
+    source, told = answers(built_or_skip(binary), list(written_cases().values()))
+
+    modules = {"1.36": "k8s.io/apiserver v0.36.3 (cel-go v0.26.0)", "1.37": "k8s.io/apiserver v0.37.2 (cel-go v0.29.2)"}
+    assert source.startswith(modules[build.MINOR])
+    assert {len(answer) for answer in told} == {1}
+    assert set().union(*told) == {"value", "error", "compile"}

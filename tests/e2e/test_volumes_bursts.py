@@ -11,8 +11,7 @@ from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER
 from simulator.builders.core import Builder
 from tests.e2e.cluster import Json
 from tests.e2e.sandbox import THEIRS
-from tests.e2e.storage import DRIVER, GI, StorageSandbox, annotations_of, is_bound, selected_node
-from tests.e2e.test_volumes import NO_SPACE
+from tests.e2e.storage import DRIVER, GI, NO_SPACE, StorageSandbox, annotations_of, is_bound, selected_node
 from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]

@@ -10,8 +10,7 @@ import pytest
 from simulator.apiserver import Fault
 from simulator.apiserver.faults import Request
 from tests.e2e.cluster import Json
-from tests.e2e.stage import ALL, VOLUMES, Stage
-from tests.e2e.staged import running, staged
+from tests.e2e.stage import ALL, VOLUMES, Stage, running, staged
 from tests.e2e.storage import DRIVER, StorageSandbox, selected_node
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 

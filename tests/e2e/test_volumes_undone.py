@@ -12,8 +12,7 @@ from scheduler.api.storage_v1 import SELECTED_NODE
 from tests.e2e.cluster import Json
 from tests.e2e.provisioner import Call
 from tests.e2e.sandbox import together
-from tests.e2e.storage import DRIVER, GI, StorageSandbox, selected_node
-from tests.e2e.test_volumes import NO_SPACE, NODE_CONFLICT
+from tests.e2e.storage import DRIVER, GI, NO_SPACE, NODE_CONFLICT, StorageSandbox, selected_node
 from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]

@@ -20,7 +20,7 @@ from simulator.controllers.resource_claim import is_controlled_by, name_of
 from tests.integration.daemon_laws import Object
 
 _CLAIMS: Final = "resourceclaims"
-_OVER: Final = frozenset({"Succeeded", "Failed"})
+
 Device = tuple[str, str, str]
 
 

@@ -14,10 +14,12 @@ import pytest
 from scheduler import binding
 from scheduler.config.types import KubeSchedulerProfile, LeaderElection
 from scheduler.core.errors import Fenced
+from scheduler.daemon import app
 from scheduler.kube.leader_election import AnotherScheduler, LeaseLost
 from simulator.apiserver import ApiServer, Fault
 from tests.integration.clocks import HastyClock
-from tests.integration.daemon import DEADLINE_S, Rig, rig_on
+from tests.integration.daemon import DEADLINE_S, Rig, options, rig_on, until
+from tests.integration.harness import running_cluster
 from tests.support.invariants import Witness
 
 ELECTION = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=0.2)
@@ -124,6 +126,32 @@ async def test_a_stolen_lease_stops_every_write(server: ApiServer) -> None:
         assert "message" not in cluster.condition("never")
         assert (witness.bound_twice(), witness.lost()) == ([], [])
         assert lease(server)["holderIdentity"] == "thief"
+
+
+async def test_218_a_killed_leader_is_replaced_and_nothing_is_bound_twice() -> None:
+    async with running_cluster(replicas=2) as cluster:
+        for n in range(8):
+            cluster.add_node(f"n{n}", 4000, "a")
+        slow = cluster.server.faults.add(Fault(verb="create", subresource="binding", delay_s=2, times=None))
+        cluster.add_burst(40, 100)
+        await until(lambda: slow.hits >= 20, lambda: "no progress")
+        await cluster.kill_daemon()
+        by_first = cluster.witness.bindings
+        slow.times = 0
+        await until(lambda: cluster.witness.bindings == 40, lambda: f"{cluster.witness.bindings} are bound")
+
+        assert by_first < 40
+        assert lease(cluster.server)["leaseTransitions"] == 1
+        await cluster.settle()
+        assert cluster.broken_laws() == []
+
+
+async def test_219_a_stolen_lease_ends_the_process_with_1(server: ApiServer) -> None:
+    running = asyncio.ensure_future(app.run_daemon(options(server.url, leader_election=ELECTION)))
+    await until(lambda: bool(lease(server)), lambda: "no replica leads")
+    hand_to(server, "thief")
+
+    assert await asyncio.wait_for(running, DEADLINE_S) == 1
 
 
 async def test_a_lease_is_not_given_back_while_a_binding_may_still_take_effect(

@@ -3,10 +3,13 @@
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
 from tests.e2e.controlplane.build import Unavailable, binaries
+
+_Built = TypeVar("_Built")
 
 
 def binaries_or_skip(*names: str) -> Path:
@@ -14,7 +17,7 @@ def binaries_or_skip(*names: str) -> Path:
     return built_or_skip(lambda: binaries(*names))
 
 
-def built_or_skip(build: Callable[[], Path]) -> Path:
+def built_or_skip(build: Callable[[], _Built]) -> _Built:
     """The same, of whatever raises `Unavailable`."""
     try:
         return build()

@@ -12,7 +12,8 @@ import shutil
 import ssl
 import tempfile
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -89,9 +90,6 @@ class ControlPlane:
     def logs(self) -> Path:
         """The directory of `<process>.log`; gone after `stop`."""
         return self.directory / "logs"
-
-    def log_tail(self, name: str) -> str:
-        return self._servers[name].tail()
 
     def cpu_s(self, name: str) -> float:
         """CPU seconds that the process of this name, such as "kube-scheduler", has used since it was started."""
@@ -297,6 +295,23 @@ class ControlPlane:
         wait = aiohttp.ClientTimeout(total=10)
         async with aiohttp.ClientSession(timeout=wait) as http, http.get(url, ssl=trust, headers=headers) as answer:
             return answer.status
+
+
+@contextmanager
+def started(plane: ControlPlane, *prepare: Callable[[ControlPlane], Awaitable[None]]) -> Iterator[ControlPlane]:
+    """Start the plane in an event loop that ends with the start, prepare it there, and stop it at the end: for fixtures of modules."""
+
+    async def start() -> None:
+        await plane.start()
+        for each in prepare:
+            await each(plane)
+
+    try:
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            runner.run(start())
+        yield plane
+    finally:
+        plane.stop()
 
 
 def scheduler_config(*names: str, qps: float = 1000, burst: int = 2000) -> dict[str, object]:

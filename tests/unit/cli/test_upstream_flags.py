@@ -76,7 +76,7 @@ FLAGS: Final = {
     "--vmodule=x=2": NO_EFFECT,
     "--write-config-to=/f": MEANT,
 }
-"""`tests/e2e/test_upstream_flags.py` compares the names with those of the binary."""
+"""`tests/e2e/test_upstream_names.py` compares the names with those of the binary."""
 
 
 def name_of(flag: str) -> str:
