@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -43,6 +43,10 @@ _UNLIKE_NODES = 2000
 _IN_A_SLICE = 64
 _PARTS = {1: (1, range(7)), 2: (2, range(0, 6, 2)), 3: (4, (0, 4)), 4: (4, (0,)), 7: (8, (0,))}
 """Size of a partition → how much of eight parts of memory it takes, and where it may start."""
+
+
+Scoring: TypeAlias = Literal["pack", "firstFit"]
+_SCORINGS: Final[tuple[Scoring, ...]] = ("pack", "firstFit")
 
 
 class Taken(NamedTuple):
@@ -148,7 +152,7 @@ def alternatives(nodes: int) -> Taken:
 def lines() -> Iterator[str]:
     """What was measured."""
     for name, make in _families():
-        for scoring in ("pack", "firstFit"):
+        for scoring in _SCORINGS:
             yield _line(f"{name}, {scoring}", make, scoring)
     first = alternatives(_UNLIKE_NODES)
     yield (
@@ -189,7 +193,7 @@ def _families() -> Iterator[tuple[str, Callable[[int], Hard]]]:
         yield f"twelve parts of two capacities on shared devices that draw on six counters of {room}", both
 
 
-def _line(name: str, make: Callable[[int], Hard], scoring: str) -> str:
+def _line(name: str, make: Callable[[int], Hard], scoring: Scoring) -> str:
     """The best of three for each case: other load on the machine is not measured."""
     taken = []
     for seed in range(_SEEDS):
@@ -205,7 +209,7 @@ def _line(name: str, make: Callable[[int], Hard], scoring: str) -> str:
     )
 
 
-def _best(hard: Hard, scoring: str) -> Taken:
+def _best(hard: Hard, scoring: Scoring) -> Taken:
     """The fastest of several attempts; a slow one is not repeated, because chance matters less there."""
     first = _attempt(_decider(hard, scoring), hard.claims)
     repeats = _REPEATS if first.attempt_ms < _SLOW_MS else 1
@@ -232,7 +236,7 @@ def _slice(index: int, slices: int, number: int = 0, **spec: Any) -> bytes:
     )
 
 
-def _decider(hard: Hard, scoring: str) -> InProcess:
+def _decider(hard: Hard, scoring: Scoring) -> InProcess:
     """With one node that has these."""
     profile = default().profiles[0]
     ours = KubestowArgs(device_scoring=scoring)

@@ -150,8 +150,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _spread(arguments: argparse.Namespace) -> int:
     scene = hopeless_spread.Scene(arguments.nodes, arguments.pods, arguments.replicas)
-    share = "none" if arguments.no_share else "on"
-    ratio = hopeless_spread.compare(scene, arguments.rounds, fair_share=share)
+    ratio = hopeless_spread.compare(scene, arguments.rounds, fair_share="none" if arguments.no_share else "on")
     print(f"with {arguments.replicas} replicas/without, median of {arguments.rounds}: {ratio:.2f} pods/s")
     return 0 if ratio >= hopeless_spread.WANTED else 1
 

@@ -14,7 +14,7 @@ import logging
 import time
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import structlog
@@ -57,7 +57,7 @@ class Rate:
 class _World:
     """A cluster that answers every Binding at once."""
 
-    def __init__(self, scene: Scene, *, fair_share: str) -> None:
+    def __init__(self, scene: Scene, *, fair_share: Literal["on", "none"]) -> None:
         config = Configuration()
         own = config.profiles[0]
         args = {**own.args, "Kubestow": KubestowArgs(preemption_fair_share=fair_share)}
@@ -128,7 +128,7 @@ class _World:
             raise TimeoutError(f"{count} of {pods} pods were bound in {_LIMIT_S:g} s")
 
 
-async def measure(scene: Scene, *, fair_share: str = "on") -> Rate:
+async def measure(scene: Scene, *, fair_share: Literal["on", "none"] = "on") -> Rate:
     """Build it, let every replica fail once, then offer the pods that fit."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     world = _World(scene, fair_share=fair_share)
@@ -163,7 +163,7 @@ async def measure(scene: Scene, *, fair_share: str = "on") -> Rate:
     return rate
 
 
-def compare(scene: Scene, rounds: int, *, fair_share: str) -> float:
+def compare(scene: Scene, rounds: int, *, fair_share: Literal["on", "none"]) -> float:
     """Print each round, without and with the replicas; answers with the median ratio."""
     ratios = []
     for number in range(rounds):

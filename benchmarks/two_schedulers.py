@@ -21,6 +21,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 import structlog
@@ -45,12 +46,16 @@ WATCH_S = (0.01, 0.15)
 _versions = itertools.count(1)
 
 
+BusyNodes: TypeAlias = Literal["avoid", "none"]
+_BUSY_NODES: Final[tuple[BusyNodes, ...]] = ("none", "avoid")
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """One history."""
 
     full: float
-    busy_nodes: str
+    busy_nodes: BusyNodes
     seed: int
     nodes: int = 300
     bindings: int = 2000
@@ -268,7 +273,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     table = Table(title=f"conflicts per 1000 bindings, {arguments.nodes} nodes, {arguments.seeds} seeds")
     for column in ("full", "busyNodes", "ours", "theirs", "together", "bindings"):
         table.add_column(column, justify="right")
-    for full, busy_nodes in itertools.product((0.7, 0.97), ("none", "avoid")):
+    for full, busy_nodes in itertools.product((0.7, 0.97), _BUSY_NODES):
         total = Counts()
         for seed in range(arguments.seeds):
             run = Run(full, busy_nodes, seed, arguments.nodes, arguments.bindings, arguments.pods_per_s, sizes)

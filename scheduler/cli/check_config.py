@@ -5,12 +5,11 @@ from __future__ import annotations
 import shutil
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence, Set as AbstractSet
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Unpack
 
 from scheduler.config import load
 from scheduler.config.errors import ConfigError, ConfigErrors, Findings
-from scheduler.config.types import GATES_ON
 from scheduler.core.feature_gates import DEFAULT_VERSION, GATES, defaults
 
 if TYPE_CHECKING:
@@ -37,24 +36,14 @@ def check_file(file: str, *, allow_default_scheduler: bool, version: str = DEFAU
 
 
 def examine_file(
-    file: str,
-    *,
-    allow_default_scheduler: bool,
-    feature_gates: AbstractSet[str] = GATES_ON,
-    leader_election: Mapping[str, Any] | None = None,
+    file: str, **options: Unpack[load.ReadOptions]
 ) -> tuple[Configuration | None, Mapping[str, Profile], Sequence[ConfigError]]:
     """Return the configuration, its profiles and all mistakes of the file, in the order of its lines.
 
     The profiles are empty if there is a mistake in the plugins. A file that is not YAML has no configuration.
     """
     try:
-        configuration, findings = load.examine(
-            load.read_text(file),
-            source=file,
-            allow_default_scheduler=allow_default_scheduler,
-            feature_gates=feature_gates,
-            leader_election=leader_election or {},
-        )
+        configuration, findings = load.examine(load.read_text(file), source=file, **options)
     except ConfigErrors as wrong:
         return None, {}, wrong.errors
     profiles = _profiles(configuration, findings)

@@ -236,26 +236,21 @@ def _configuration(arguments: argparse.Namespace, *, gates: frozenset[str]) -> C
 
     given = {name: value for name, value in vars(arguments).items() if value is not None}
     election = {name.removeprefix(ELECTION): given[name] for name in given if name.startswith(ELECTION)}
+    options: load.ReadOptions = {
+        "allow_default_scheduler": arguments.allow_default_scheduler,
+        "feature_gates": gates,
+        "leader_election": election,
+    }
     try:
         if not arguments.config:
             return load.default(election, feature_gates=gates)
-        return load.load(
-            arguments.config,
-            allow_default_scheduler=arguments.allow_default_scheduler,
-            feature_gates=gates,
-            leader_election=election,
-        )
+        return load.load(arguments.config, **options)
     except ConfigErrors as wrong:
         if not arguments.config:
             _refuse("flags", wrong.errors)
         from scheduler.cli.check_config import examine_file
 
-        _, _, errors = examine_file(
-            arguments.config,
-            allow_default_scheduler=arguments.allow_default_scheduler,
-            feature_gates=gates,
-            leader_election=election,
-        )
+        _, _, errors = examine_file(arguments.config, **options)
         _refuse(arguments.config, errors or wrong.errors)
 
 

@@ -10,10 +10,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final, TypeAlias
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 KUBE_SCHEDULER_V1: Final = "kubescheduler.config.k8s.io/v1"
 KUBESTOW_V1ALPHA1: Final = "kubestow.dev/v1alpha1"
+
+
+def spelled(name: str) -> str:
+    """Return the name of a field in the spelling of a file."""
+    first, *rest = name.split("_")
+    return "".join((first, *map(str.capitalize, rest))).replace("Csi", "CSI").replace("Https", "HTTPS")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,29 +149,29 @@ class KubestowArgs:
 
     plugin: ClassVar[str] = "Kubestow"
     parity: bool = False
-    victims: str = "all"
+    victims: Literal["all", "own", "ownFirst"] = "all"
     """Pods that preemption may evict: `all` as upstream, `own` (pods of Kubestow's scheduler names only), or
     `ownFirst`.
     """
-    preemption_fair_share: str = "on"
+    preemption_fair_share: Literal["on", "none"] = "on"
     """`on`: while other pods are ready, pods that searched for victims in vain get a tenth of the time. `none`: only
     priority counts.
     """
-    busy_nodes: str = "avoid"
+    busy_nodes: Literal["avoid", "none"] = "avoid"
     """`avoid`: of equal nodes, those to which another scheduler bound a pod in the last second come last. `none`: no
     such order.
     """
-    storage_capacity_reservation: str = "ledger"
+    storage_capacity_reservation: Literal["ledger", "none"] = "ledger"
     """`ledger`: volumes that are being provisioned reduce a pool's capacity. `none`: only the published capacity
     counts.
     """
-    storage_pool_sharing: str = "learned"
+    storage_pool_sharing: Literal["learned", "all", "none"] = "learned"
     """Classes of one driver that share a pool: `learned` from what the driver publishes, `all`, or `none`."""
-    bound_claim_capacity: str = "none"
+    bound_claim_capacity: Literal["none", "score"] = "none"
     """With StorageCapacityScoring, `score`: pods whose claims are all bound prefer nodes with free capacity of the
     claims' classes. `none`: they score 0 everywhere.
     """
-    clear_stale_selected_node: str = "own"
+    clear_stale_selected_node: Literal["own", "none"] = "own"
     """`own`: a selected node that Kubestow wrote is cleared once that node is deleted, or has refused the pod for a
     minute while nothing else ties the pod to it. `none`: only provisioners clear it.
     """
@@ -173,25 +179,25 @@ class KubestowArgs:
     """CSI drivers that must be registered on a node before pods with their volumes are placed there."""
     volume_write_retries: int = 3
     """How often a volume or claim that another component changed is read again and written again."""
-    bind_poll: str = "events"
+    bind_poll: Literal["events", "upstream"] = "events"
     """`events`: a binding is checked as soon as its volumes change. `upstream`: once a second."""
     treat_binding_as_unbound: bool = False
     """Refuse a pod whose claim is being bound for another pod, instead of letting it wait."""
     count_attached_twice: bool = False
     """Count a volume that is already attached again."""
-    zone_ephemeral: str = "on"
+    zone_ephemeral: Literal["on", "none"] = "on"
     """`on`: VolumeZone checks claims of ephemeral volumes. `none`: it does not."""
-    pre_bind_live_check: str = "claims"
+    pre_bind_live_check: Literal["claims", "none"] = "claims"
     """`claims`: a young claim is read from the API server before it is bound, because the watch may be late. `none`:
     only the watch counts.
     """
-    device_scoring: str = "pack"
+    device_scoring: Literal["pack", "firstFit"] = "pack"
     """`pack`: of equal nodes and devices those that leave the largest request placeable. `firstFit`: the first."""
-    device_preemption: str = "on"
+    device_preemption: Literal["on", "none"] = "on"
     """`on`: pods may be evicted for their devices. `none`: preemption does not free devices."""
-    device_double_check: str = "on"
+    device_double_check: Literal["on", "none"] = "on"
     """`on`: devices that another claim got first are returned before the pod is bound. `none`: no check."""
-    derived_nominations: str = "on"
+    derived_nominations: Literal["on", "none"] = "on"
     """`on`: a pod whose claims leave it one node counts as nominated there. `none`: only status and preemption
     nominate.
     """
@@ -224,25 +230,7 @@ UPSTREAM: Final[Mapping[str, Any]] = {
 }
 """The switches that `parity` sets, with kube-scheduler's values (docs/spec/volumes.md §12, docs/spec/dra.md §10)."""
 
-SPELLED: Final[Mapping[str, str]] = {
-    "preemption_fair_share": "preemptionFairShare",
-    "busy_nodes": "busyNodes",
-    "storage_capacity_reservation": "storageCapacityReservation",
-    "storage_pool_sharing": "storagePoolSharing",
-    "bound_claim_capacity": "boundClaimCapacity",
-    "clear_stale_selected_node": "clearStaleSelectedNode",
-    "require_csi_node_drivers": "requireCSINodeDrivers",
-    "volume_write_retries": "volumeWriteRetries",
-    "bind_poll": "bindPoll",
-    "treat_binding_as_unbound": "treatBindingAsUnbound",
-    "count_attached_twice": "countAttachedTwice",
-    "zone_ephemeral": "zoneEphemeral",
-    "pre_bind_live_check": "preBindLiveCheck",
-    "device_scoring": "deviceScoring",
-    "device_preemption": "devicePreemption",
-    "device_double_check": "deviceDoubleCheck",
-    "derived_nominations": "derivedNominations",
-}
+SPELLED: Final[Mapping[str, str]] = {name: spelled(name) for name in UPSTREAM}
 """These switches in the spelling of a file."""
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import yaml
 
-from scheduler.config.errors import ConfigError, ConfigErrors, Findings, below
+from scheduler.config.errors import ConfigError, ConfigErrors, below
 
 _UNIT_NS: Final = {
     "h": 3_600_000_000_000,
@@ -117,20 +117,7 @@ for _tag, _form, _first in (
 
 
 def read_document(text: str) -> Document:
-    """Read a document.
-
-    Raises ConfigErrors for a syntax error, or for all duplicates and refused words. An empty text is None.
-    """
-    document = examine_document(text)
-    findings = Findings(document.lines)
-    for path, message in document.mistakes:
-        findings.error(path, message)
-    findings.raise_any()
-    return document
-
-
-def examine_document(text: str) -> Document:
-    """Like `read_document`, but duplicates and refused words are in `mistakes`. Raises ConfigErrors for a syntax error."""
+    """Read a document; an empty text is None. Raises ConfigErrors for a syntax error."""
     try:
         nodes = [node for node in yaml.compose_all(_untabbed(text), Loader=_Loader) if not _is_empty(node)]
     except yaml.MarkedYAMLError as broken:

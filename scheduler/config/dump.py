@@ -10,27 +10,20 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
-from dataclasses import replace
+from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
 from scheduler.config.args import (
     KUBE_SCHEDULER_V1,
     KUBESTOW_V1ALPHA1,
-    SPELLED,
-    DefaultConstraint,
-    DefaultPreemptionArgs,
     DynamicResourcesArgs,
-    InterPodAffinityArgs,
     KnownArgs,
     KubestowArgs,
-    NodeAffinityArgs,
-    NodeResourcesBalancedAllocationArgs,
     NodeResourcesFitArgs,
     PodTopologySpreadArgs,
     RawArgs,
-    ResourceWeight,
-    ShapePoint,
     VolumeBindingArgs,
+    spelled,
 )
 from scheduler.config.document import format_duration
 from scheduler.config.plugins import MULTI_POINT, POINTS, Resolved
@@ -43,21 +36,12 @@ def to_document(configuration: Configuration, *, resolved: Mapping[str, Resolved
 
     `resolved` maps schedulerName to its lists; without it the plugin sets stay as they were written.
     """
-    client, election = configuration.client_connection, configuration.leader_election
     document: dict[str, Any] = {
         "apiVersion": KUBE_SCHEDULER_V1,
         "kind": "KubeSchedulerConfiguration",
         "parallelism": configuration.parallelism,
-        "clientConnection": {"kubeconfig": client.kubeconfig, "qps": client.qps, "burst": client.burst},
-        "leaderElection": {
-            "leaderElect": election.leader_elect,
-            "leaseDuration": format_duration(election.lease_duration_s),
-            "renewDeadline": format_duration(election.renew_deadline_s),
-            "retryPeriod": format_duration(election.retry_period_s),
-            "resourceLock": election.resource_lock,
-            "resourceName": election.resource_name,
-            "resourceNamespace": election.resource_namespace,
-        },
+        "clientConnection": _written(configuration.client_connection),
+        "leaderElection": _written(configuration.leader_election),
         "podInitialBackoffSeconds": round(configuration.pod_initial_backoff_s),
         "podMaxBackoffSeconds": round(configuration.pod_max_backoff_s),
         "enableProfiling": configuration.enable_profiling,
@@ -114,76 +98,44 @@ def _args(args: KnownArgs, feature_gates: AbstractSet[str]) -> dict[str, Any]:
 
 
 def _args_fields(args: KnownArgs, feature_gates: AbstractSet[str]) -> dict[str, Any]:
+    document: dict[str, Any] = _written(args)
     match args:
-        case DefaultPreemptionArgs(percentage, absolute):
-            return {"minCandidateNodesPercentage": percentage, "minCandidateNodesAbsolute": absolute}
-        case InterPodAffinityArgs(weight, ignore):
-            return {"hardPodAffinityWeight": weight, "ignorePreferredTermsOfExistingPods": ignore}
-        case NodeAffinityArgs(added):
-            return {} if added is None else {"addedAffinity": dict(added)}
         case NodeResourcesFitArgs():
-            return _fit(args)
-        case NodeResourcesBalancedAllocationArgs(resources):
-            return {"resources": [_weight(resource) for resource in resources]}
-        case PodTopologySpreadArgs(constraints, kind):
-            return {"defaultConstraints": [_constraint(c) for c in constraints], "defaultingType": kind}
-        case VolumeBindingArgs(timeout_s, shape):
-            return {"bindTimeoutSeconds": round(timeout_s)} | ({"shape": [_point(p) for p in shape]} if shape else {})
-        case DynamicResourcesArgs():
-            return _devices(args, feature_gates)
-        case KubestowArgs():
-            return _kubestow(args)
-
-
-def _devices(args: DynamicResourcesArgs, feature_gates: AbstractSet[str]) -> dict[str, Any]:
-    """Omit a time limit whose feature gate is off, because it would be refused."""
-    document = {}
-    if FILTER_TIMEOUT in feature_gates:
-        document["filterTimeout"] = format_duration(args.filter_timeout_s)
-    if feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}:
-        document["bindingTimeout"] = format_duration(args.binding_timeout_s)
+            strategy = document["scoringStrategy"]
+            if shape := strategy.pop("shape"):
+                strategy["requestedToCapacityRatio"] = {"shape": shape}
+        case PodTopologySpreadArgs():
+            for constraint in document["defaultConstraints"]:
+                if not constraint["matchLabelKeys"]:
+                    del constraint["matchLabelKeys"]
+        case VolumeBindingArgs():
+            document = {"bindTimeoutSeconds": round(args.bind_timeout_s)}
+            if args.shape:
+                document["shape"] = _written(args.shape)
+        case DynamicResourcesArgs():  # a time limit whose feature gate is off would be refused
+            if FILTER_TIMEOUT not in feature_gates:
+                del document["filterTimeout"]
+            if not feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}:
+                del document["bindingTimeout"]
     return document
 
 
-def _kubestow(args: KubestowArgs) -> dict[str, Any]:
-    switches = {spelled: getattr(args, name) for name, spelled in SPELLED.items()}
-    switches["requireCSINodeDrivers"] = list(args.require_csi_node_drivers)
-    return {"parity": args.parity, "victims": args.victims} | switches
-
-
-def _fit(args: NodeResourcesFitArgs) -> dict[str, Any]:
-    strategy: dict[str, Any] = {
-        "type": args.scoring_strategy.type,
-        "resources": [_weight(resource) for resource in args.scoring_strategy.resources],
-    }
-    if args.scoring_strategy.shape:
-        strategy["requestedToCapacityRatio"] = {"shape": [_point(p) for p in args.scoring_strategy.shape]}
-    return {
-        "ignoredResources": list(args.ignored_resources),
-        "ignoredResourceGroups": list(args.ignored_resource_groups),
-        "scoringStrategy": strategy,
-    }
-
-
-def _weight(resource: ResourceWeight) -> dict[str, Any]:
-    return {"name": resource.name, "weight": resource.weight}
-
-
-def _point(point: ShapePoint) -> dict[str, Any]:
-    return {"utilization": point.utilization, "score": point.score}
-
-
-def _constraint(constraint: DefaultConstraint) -> dict[str, Any]:
-    given = {
-        "maxSkew": constraint.max_skew,
-        "topologyKey": constraint.topology_key,
-        "whenUnsatisfiable": constraint.when_unsatisfiable,
-        "minDomains": constraint.min_domains,
-        "nodeAffinityPolicy": constraint.node_affinity_policy,
-        "nodeTaintsPolicy": constraint.node_taints_policy,
-        "matchLabelKeys": list(constraint.match_label_keys) or None,
-    }
-    return {name: value for name, value in given.items() if value is not None}
+def _written(value: Any) -> Any:
+    """Return a value as a document has it: dataclasses as mappings, seconds as durations; fields with None are absent."""
+    if isinstance(value, tuple):
+        return [_written(each) for each in value]
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if not is_dataclass(value):
+        return value
+    document: dict[str, Any] = {}
+    for field in fields(value):
+        held = getattr(value, field.name)
+        if field.name.endswith("_s"):
+            document[spelled(field.name.removesuffix("_s"))] = format_duration(held)
+        elif held is not None:
+            document[spelled(field.name)] = _written(held)
+    return document
 
 
 def without_keys(configuration: Configuration) -> Configuration:
@@ -196,34 +148,9 @@ def without_keys(configuration: Configuration) -> Configuration:
 
 
 def _extender(extender: ExtenderConfig) -> dict[str, Any]:
-    document: dict[str, Any] = {
-        "urlPrefix": extender.url_prefix,
-        "filterVerb": extender.filter_verb,
-        "preemptVerb": extender.preempt_verb,
-        "prioritizeVerb": extender.prioritize_verb,
-        "weight": extender.weight,
-        "bindVerb": extender.bind_verb,
-        "enableHTTPS": extender.enable_https,
-        "httpTimeout": format_duration(extender.http_timeout_s),
-        "nodeCacheCapable": extender.node_cache_capable,
-        "managedResources": [
-            {"name": r.name, "ignoredByScheduler": r.ignored_by_scheduler} for r in extender.managed_resources
-        ],
-        "ignorable": extender.ignorable,
-    }
-    if extender.tls is not None:
-        tls = extender.tls
-        document["tlsConfig"] = {
-            "insecure": tls.insecure,
-            "serverName": tls.server_name,
-            "certFile": tls.cert_file,
-            "keyFile": tls.key_file,
-            "caFile": tls.ca_file,
-        } | {
-            name: base64.b64encode(data).decode()
-            for name, data in (("certData", tls.cert_data), ("keyData", tls.key_data), ("caData", tls.ca_data))
-            if data
-        }
+    document: dict[str, Any] = _written(extender)
+    if (tls := document.pop("tls", None)) is not None:
+        document["tlsConfig"] = {name: value for name, value in tls.items() if value or not name.endswith("Data")}
     return document
 
 

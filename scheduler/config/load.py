@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set as AbstractSet
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypedDict, Unpack
 
 from scheduler.config.args import KUBE_SCHEDULER_V1, default_args
-from scheduler.config.document import DUPLICATE, Document, examine_document
+from scheduler.config.document import DUPLICATE, Document, read_document
 from scheduler.config.errors import ConfigError, ConfigErrors, Findings
 from scheduler.config.fields import INT32_MAX, INT64_MAX, NO_PERCENTAGE, Fields, shown
 from scheduler.config.read_profiles import read_profiles
@@ -70,18 +70,17 @@ def _go(value: bool) -> str:
 
 
 KIND = "KubeSchedulerConfiguration"
-_NO_FLAGS: Final[Mapping[str, Any]] = {}
 
 
 def default(
-    leader_election: Mapping[str, Any] = _NO_FLAGS, *, feature_gates: AbstractSet[str] = GATES_ON
+    leader_election: Mapping[str, Any] | None = None, *, feature_gates: AbstractSet[str] = GATES_ON
 ) -> Configuration:
     """Return the configuration without a file: one profile, `kubestow`, and leader election.
 
-    The flags are those of `parse`.
+    The flags are those of `ReadOptions`.
     """
     findings = Findings()
-    election = read_leader_election(Fields(dict(leader_election), "leaderElection", findings))
+    election = read_leader_election(Fields(leader_election, "leaderElection", findings))
     findings.raise_any()
     args = default_args(capacity_scoring=CAPACITY_SCORING in feature_gates)
     return Configuration(
@@ -91,21 +90,19 @@ def default(
     )
 
 
-def load(
-    path: str | Path,
-    *,
-    allow_default_scheduler: bool = False,
-    feature_gates: AbstractSet[str] = GATES_ON,
-    leader_election: Mapping[str, Any] = _NO_FLAGS,
-) -> Configuration:
+class ReadOptions(TypedDict, total=False):
+    """How a configuration is read."""
+
+    allow_default_scheduler: bool
+    feature_gates: AbstractSet[str]
+    """All gates that are on (`gates_on`); the default is GATES_ON."""
+    leader_election: Mapping[str, Any]
+    """Fields of that section that override the document before validation, as upstream's flags do."""
+
+
+def load(path: str | Path, **options: Unpack[ReadOptions]) -> Configuration:
     """Read a file. Raises ConfigErrors, also if the file cannot be read."""
-    return parse(
-        read_text(path),
-        source=str(path),
-        allow_default_scheduler=allow_default_scheduler,
-        feature_gates=feature_gates,
-        leader_election=leader_election,
-    )
+    return parse(read_text(path), source=str(path), **options)
 
 
 def read_text(path: str | Path) -> str:
@@ -118,45 +115,23 @@ def read_text(path: str | Path) -> str:
         raise ConfigErrors([ConfigError(str(path), f"is not UTF-8: byte {garbled.start}")]) from garbled
 
 
-def parse(
-    text: str,
-    *,
-    source: str,
-    allow_default_scheduler: bool = False,
-    feature_gates: AbstractSet[str] = GATES_ON,
-    leader_election: Mapping[str, Any] = _NO_FLAGS,
-) -> Configuration:
+def parse(text: str, *, source: str, **options: Unpack[ReadOptions]) -> Configuration:
     """Read YAML or JSON text. `source` names it in mistakes without a path.
 
-    `feature_gates` are all gates that are on (`gates_on`). `leader_election` has fields of that section that override
-    the document before validation, as upstream's flags do. Raises ConfigErrors with every mistake in document order;
-    a syntax error or a wrong version is raised alone.
+    Raises ConfigErrors with every mistake in document order; a syntax error or a wrong version is raised alone.
     """
-    configuration, findings = examine(
-        text,
-        source=source,
-        allow_default_scheduler=allow_default_scheduler,
-        feature_gates=feature_gates,
-        leader_election=leader_election,
-    )
+    configuration, findings = examine(text, source=source, **options)
     findings.raise_any()
     return configuration
 
 
-def examine(
-    text: str,
-    *,
-    source: str,
-    allow_default_scheduler: bool = False,
-    feature_gates: AbstractSet[str] = GATES_ON,
-    leader_election: Mapping[str, Any] = _NO_FLAGS,
-) -> tuple[Configuration, Findings]:
+def examine(text: str, *, source: str, **options: Unpack[ReadOptions]) -> tuple[Configuration, Findings]:
     """Like `parse`, but return the mistakes next to the configuration, in which defaults replace wrong values.
 
     Raises ConfigErrors for a syntax error and for a wrong version.
     """
     try:
-        document = examine_document(text)
+        document = read_document(text)
     except ConfigErrors as broken:
         raise ConfigErrors([_named(error, source) for error in broken.errors]) from broken
     findings = Findings(document.lines)
@@ -164,13 +139,13 @@ def examine(
         _check_version(document.value, source=source)
     except ConfigErrors as other:
         raise ConfigErrors(_with_mistakes(document, other.errors, source)) from other
-    with Fields(_overlaid(document.value, leader_election), "", findings) as fields:
+    with Fields(_overlaid(document.value, options.get("leader_election", {})), "", findings) as fields:
         fields.raw("apiVersion")
         fields.raw("kind")
         configuration = _configuration(
             fields,
-            allow_default_scheduler=allow_default_scheduler,
-            feature_gates=_known(feature_gates),
+            allow_default_scheduler=options.get("allow_default_scheduler", False),
+            feature_gates=_known(options.get("feature_gates", GATES_ON)),
         )
     findings.errors = _with_mistakes(document, findings.errors, source)
     return configuration, findings
@@ -186,13 +161,13 @@ def _with_mistakes(document: Document, errors: Sequence[ConfigError], source: st
     return [_named(error, source) for error in (*findings.errors, *follow)]
 
 
-def check(path: str | Path, *, allow_default_scheduler: bool = False) -> list[str]:
+def check(path: str | Path, **options: Unpack[ReadOptions]) -> list[str]:
     """Return the mistakes in a file, one text each; empty if it is valid. Plugin names are not checked.
 
     Upstream: pkg/scheduler/apis/config/validation/validation.go ValidateKubeSchedulerConfiguration
     """
     try:
-        load(path, allow_default_scheduler=allow_default_scheduler)
+        load(path, **options)
     except ConfigErrors as broken:
         return [str(error) for error in broken.errors]
     return []

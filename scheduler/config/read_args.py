@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from scheduler.api.meta import label_key, label_value
 from scheduler.api.selectors import integer
@@ -328,41 +328,28 @@ def _invalid(fields: Fields, name: str, seconds: float, why: str) -> None:
 def _kubestow(fields: Fields) -> KubestowArgs:
     parity = fields.boolean("parity", False)
     usual = KubestowArgs(parity=parity)
-    given = KubestowArgs(
-        victims=fields.choice("victims", "all", ("all", "own", "ownFirst")),
-        preemption_fair_share=fields.choice("preemptionFairShare", usual.preemption_fair_share, ("on", "none")),
-        busy_nodes=fields.choice("busyNodes", usual.busy_nodes, ("avoid", "none")),
-        storage_capacity_reservation=fields.choice(
-            "storageCapacityReservation", usual.storage_capacity_reservation, ("ledger", "none")
-        ),
-        storage_pool_sharing=fields.choice(
-            "storagePoolSharing", usual.storage_pool_sharing, ("learned", "all", "none")
-        ),
-        bound_claim_capacity=fields.choice("boundClaimCapacity", usual.bound_claim_capacity, ("none", "score")),
-        clear_stale_selected_node=fields.choice(
-            "clearStaleSelectedNode", usual.clear_stale_selected_node, ("own", "none")
-        ),
-        require_csi_node_drivers=fields.texts("requireCSINodeDrivers", csi_driver),
-        volume_write_retries=fields.integer("volumeWriteRetries", usual.volume_write_retries, low=0, high=10),
-        bind_poll=fields.choice("bindPoll", usual.bind_poll, ("events", "upstream")),
-        treat_binding_as_unbound=fields.boolean("treatBindingAsUnbound", usual.treat_binding_as_unbound),
-        count_attached_twice=fields.boolean("countAttachedTwice", usual.count_attached_twice),
-        zone_ephemeral=fields.choice("zoneEphemeral", usual.zone_ephemeral, ("on", "none")),
-        pre_bind_live_check=fields.choice("preBindLiveCheck", usual.pre_bind_live_check, ("claims", "none")),
-        device_scoring=fields.choice("deviceScoring", usual.device_scoring, ("pack", "firstFit")),
-        device_preemption=fields.choice("devicePreemption", usual.device_preemption, ("on", "none")),
-        device_double_check=fields.choice("deviceDoubleCheck", usual.device_double_check, ("on", "none")),
-        derived_nominations=fields.choice("derivedNominations", usual.derived_nominations, ("on", "none")),
-    )
+    given = {name: _switch(fields, name, getattr(usual, name)) for name in ("victims", *UPSTREAM)}
     if not parity:
-        return given
+        return KubestowArgs(**given)
     for name, upstream in UPSTREAM.items():
-        if getattr(given, name) != upstream:
+        if given[name] != upstream:
             wanted = "absent" if upstream == () else shown(upstream)
             fields.error(SPELLED[name], f"must be {wanted} where parity is true")
-    return dataclasses.replace(usual, victims=given.victims)
+    return dataclasses.replace(usual, victims=given["victims"])
 
 
+def _switch(fields: Fields, name: str, usual: Any) -> Any:
+    spelling, kind = SPELLED.get(name, name), _SWITCHES[name]
+    if kind is bool:
+        return fields.boolean(spelling, usual)
+    if kind is int:
+        return fields.integer(spelling, usual, low=0, high=10)
+    if get_origin(kind) is Literal:
+        return fields.choice(spelling, usual, get_args(kind))
+    return fields.texts(spelling, csi_driver)
+
+
+_SWITCHES: Final = get_type_hints(KubestowArgs)
 _GATED: Final[Mapping[str, Callable[[Fields, AbstractSet[str]], KnownArgs]]] = {
     VolumeBindingArgs.plugin: _volume_binding,
     DynamicResourcesArgs.plugin: _dynamic_resources,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Literal
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_an_amount_beyond_64_bits_is_the_largest_amount(ours: KubestowArgs) -> N
         pytest.param("1Gi", "none", Decided((), (), ("d1", "d2")), id="capacity for one, and reservations are off"),
     ],
 )
-def test_two_claims_share_what_there_is(amount: str, reservation: str, decided: Decided) -> None:
+def test_two_claims_share_what_there_is(amount: str, reservation: Literal["ledger", "none"], decided: Decided) -> None:
     """B-1 To the byte."""
     ours = KubestowArgs(storage_capacity_reservation=reservation)
     world = World(D1, D2, *tracking(True), a_capacity("o", "D", amount).everywhere(), ours=ours)

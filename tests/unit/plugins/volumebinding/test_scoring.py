@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
@@ -166,7 +166,7 @@ MORE = a_claim("c", "30Gi", "E").bound_to("net-c")
     ],
 )
 def test_capacity_where_volumes_exist(
-    switch: str, claims: list[str], things: list[Any], scores: dict[str, int]
+    switch: Literal["none", "score"], claims: list[str], things: list[Any], scores: dict[str, int]
 ) -> None:
     """B-22: a volume that every node reaches."""
     ours = KubestowArgs(bound_claim_capacity=switch)
