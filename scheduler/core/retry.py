@@ -13,9 +13,9 @@ from scheduler.core.errors import ApiError, TooManyRequests
 class Retry:
     """Counts the attempts of one request and sleeps between them; the caller sends it again after each `pause`.
 
-    The pauses grow from `first_s` by `factor` up to `longest_s`. A pause that the server requests replaces them.
-    There are at most `tries` attempts, the first one included, and no pause ends after `deadline` (by `clock.now()`).
-    `on_longest` is called before each pause of `longest_s`.
+    The pauses grow from `first_s` by `factor` up to `longest_s`. A pause that the server requests replaces them, unless
+    `obeys_server` is False. There are at most `tries` attempts, the first one included, and no pause ends after
+    `deadline` (by `clock.now()`). `on_longest` is called before each pause of `longest_s`.
     """
 
     def __init__(  # noqa: PLR0913 (a policy has that many numbers)
@@ -28,6 +28,7 @@ class Retry:
         tries: float = math.inf,
         deadline: float = math.inf,
         on_longest: Callable[[], None] | None = None,
+        obeys_server: bool = True,
     ) -> None:
         self._clock = clock
         self._first_s = self._next_s = first_s
@@ -36,10 +37,11 @@ class Retry:
         self._left = tries - 1
         self._deadline = deadline
         self._on_longest = on_longest
+        self._obeys_server = obeys_server
 
     async def pause(self, error: ApiError, *, pause_s: float | None = None) -> None:
         """Sleep before the next attempt; raise the error if none is left. `pause_s` replaces the computed pause once."""
-        grown_s, requested_s = self._next_s, requested_pause_s(error)
+        grown_s, requested_s = self._next_s, requested_pause_s(error) if self._obeys_server else None
         sleep_s = (
             pause_s if pause_s is not None else grown_s if requested_s is None else max(requested_s, self._first_s)
         )

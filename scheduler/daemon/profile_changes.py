@@ -30,9 +30,9 @@ from scheduler.kube.writes.api_writer import (
     OTHER_LEASE_RULES,
     VOLUME_RULES,
     WRITES,
+    ProfileWriter,
     RbacRule,
 )
-from scheduler.kube.writes.profiles import ProfileWriter
 from scheduler.metrics.metrics import Metrics
 from scheduler.preemption import PLUGIN as PREEMPTION
 from scheduler.profiles.kopf_watch import Shell

@@ -19,7 +19,8 @@ import structlog
 
 from scheduler.core.caching import BoundedCache
 from scheduler.core.clock import Clock, done_within
-from scheduler.core.errors import Ambiguous, ApiError, NotFound, TooManyRequests, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, NotFound, Unavailable
+from scheduler.core.retry import Retry
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes.api_writer import RbacRule
@@ -210,18 +211,14 @@ class Reviews:
 
     async def _insist(self, path: str, body: bytes) -> bytes:
         """Retry with upstream's back-off after transient failures: a broken connection, a busy server."""
-        pause_s = _PAUSE_S
-        for _ in range(_TRIES - 1):
+        retry = Retry(self._clock, first_s=_PAUSE_S, factor=_PAUSE_FACTOR, tries=_TRIES, obeys_server=False)
+        while True:
             try:
-                return await self._ways[path].post(path, body)
-            except (Ambiguous, TooManyRequests):
-                pass
-            except Unavailable as error:
-                if not error.status:  # the server does not answer: callers get the error at once
-                    raise
-            await self._clock.sleep(pause_s)
-            pause_s *= _PAUSE_FACTOR
-        return await self._ways[path].post(path, body)
+                return await self._ways[path].write("POST", path, body)
+            except (Ambiguous, Unavailable) as error:
+                if isinstance(error, Unavailable) and not error.status:
+                    raise  # the server does not answer: callers get the error at once
+                await retry.pause(error)
 
 
 @dataclass(slots=True, eq=False)

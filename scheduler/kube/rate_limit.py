@@ -9,7 +9,9 @@ only one Event is in flight, so Events still proceed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
+from collections.abc import AsyncIterator, Iterator
 from typing import Final, TypeAlias
 
 from scheduler.core.clock import Clock
@@ -105,36 +107,41 @@ BUSY: Final = 8
 
 
 class RequestsInFlight:
-    """Count requests in flight. Every `enter` needs its `leave`."""
+    """Count requests in flight."""
 
     def __init__(self) -> None:
         self._urgent = 0
         self._events = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    def urgent_enters(self) -> None:
-        """Count an urgent request. Never waits."""
+    @contextlib.contextmanager
+    def urgent(self) -> Iterator[None]:
+        """Count an urgent request while it is in flight. Never waits."""
         self._urgent += 1
+        try:
+            yield
+        finally:
+            self._urgent -= 1
+            if self._waiting and self._urgent < BUSY:
+                while self._waiting:
+                    self._wake()
 
-    def urgent_leaves(self) -> None:
-        """Count the answer of an urgent request."""
-        self._urgent -= 1
-        if self._waiting and self._urgent < BUSY:
-            while self._waiting:
-                self._wake()
+    @contextlib.asynccontextmanager
+    async def event(self) -> AsyncIterator[None]:
+        """Count an Event while it is in flight. During a burst, wait first while another Event is in flight.
 
-    async def event_enters(self) -> None:
-        """Wait during a burst while another Event is in flight. Cancelling leaves the line."""
+        Cancelling leaves the line.
+        """
         while self._urgent >= BUSY and self._events:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)
             await turn
         self._events += 1
-
-    def event_leaves(self) -> None:
-        """Count the answer of an Event."""
-        self._events -= 1
-        self._wake()
+        try:
+            yield
+        finally:
+            self._events -= 1
+            self._wake()
 
     def _wake(self) -> None:
         while self._waiting:

@@ -37,7 +37,7 @@ from scheduler.core.errors import (
 from scheduler.core.retry import Backoff
 from scheduler.kube.resources import DiscoveryFailed, KindSpec, ServedKind
 from scheduler.kube.store import Store, Stored, age
-from scheduler.kube.wire import LINES, MARKS, Transport, WatchLine, in_stream, page_of
+from scheduler.kube.wire import LINES, MARKS, Transport, WatchLine, failure, page_of
 
 DOWN_S: Final = 15.0
 """A kind without a complete list and without a watch for this time is reported."""
@@ -441,7 +441,7 @@ class Reflector(Generic[T]):
         match event.type:
             case "ERROR":
                 self._errors += 1
-                raise in_stream(event.object)
+                raise failure(0, event.object)
             case "BOOKMARK":
                 self._bookmark(event.object)
             case "ADDED" | "MODIFIED" | "DELETED":

@@ -259,7 +259,7 @@ class SelfCheck:
     async def _checked(self, question: _Question) -> Finding | None:
         async with self._room:
             try:
-                review = _REVIEW.decode(await self._transport.post(REVIEWS, question.body))
+                review = _REVIEW.decode(await self._transport.write("POST", REVIEWS, question.body))
             except ApiError as error:
                 is_unreachable = isinstance(error, Unavailable) and not error.status
                 return self._unasked(question, error.message, is_unreachable=is_unreachable)

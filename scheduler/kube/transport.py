@@ -15,7 +15,7 @@ import base64
 import contextlib
 import os
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextvars import ContextVar
 from typing import Any, Final, TypeAlias
 from urllib.parse import urlencode, urlsplit
@@ -33,6 +33,7 @@ from scheduler.kube.wire import (
     JSON,
     LIST_TIMEOUT_S,
     Answered,
+    Method,
     Query,
     Transport,
     as_it_is,
@@ -143,39 +144,21 @@ class HttpTransport:
     async def list(self, path: str, query: Query) -> bytes:
         return await self._send("GET", self._url(path, query), timeout_s=LIST_TIMEOUT_S)
 
-    async def post(
-        self, path: str, body: bytes, *, query: Query | None = None, before_sending: Callable[[], None] = as_it_is
-    ) -> bytes:
-        with _with_callback(before_sending):
-            return await self._send("POST", self._url(path, query), body, content_type="application/json")
-
-    async def patch(
+    async def write(
         self,
+        method: Method,
         path: str,
         body: bytes,
         *,
-        content_type: str,
+        content_type: str = JSON,
         query: Query | None = None,
         before_sending: Callable[[], None] = as_it_is,
     ) -> bytes:
-        with _with_callback(before_sending):
-            return await self._send("PATCH", self._url(path, query), body, content_type=content_type)
-
-    async def put(
-        self,
-        path: str,
-        body: bytes,
-        *,
-        content_type: str,
-        query: Query | None = None,
-        before_sending: Callable[[], None] = as_it_is,
-    ) -> bytes:
-        with _with_callback(before_sending):
-            return await self._send("PUT", self._url(path, query), body, content_type=content_type)
-
-    async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
-        with _with_callback(before_sending):
-            return await self._send("DELETE", self._url(path, None), body, content_type="application/json")
+        token = _before_sending.set(before_sending)
+        try:
+            return await self._send(method, self._url(path, query), body, content_type=content_type)
+        finally:
+            _before_sending.reset(token)
 
     @contextlib.asynccontextmanager
     async def watch(
@@ -333,15 +316,6 @@ def through(proxy: str | None) -> dict[str, Any]:
         return {"proxy": url, "proxy_headers": {}}
     secret = base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
     return {"proxy": url.with_user(None), "proxy_headers": {"Proxy-Authorization": f"Basic {secret}"}}
-
-
-@contextlib.contextmanager
-def _with_callback(before_sending: Callable[[], None]) -> Iterator[None]:
-    token = _before_sending.set(before_sending)
-    try:
-        yield
-    finally:
-        _before_sending.reset(token)
 
 
 async def _chunks(response: aiohttp.ClientResponse) -> AsyncGenerator[bytes, None]:

@@ -10,7 +10,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
-from typing import Final, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import msgspec
 import structlog
@@ -34,6 +34,7 @@ from scheduler.core.errors import (
 _log = structlog.get_logger(__name__)
 
 Query: TypeAlias = Mapping[str, str]
+Method: TypeAlias = Literal["POST", "PUT", "PATCH", "DELETE"]
 
 JSON: Final = "application/json"
 STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
@@ -88,40 +89,20 @@ class Transport(Protocol):
         returns.
         """
 
-    async def post(
-        self, path: str, body: bytes, *, query: Query | None = None, before_sending: Callable[[], None] = as_it_is
-    ) -> bytes:
-        """Create an object."""
-
-    async def patch(
+    async def write(
         self,
+        method: Method,
         path: str,
         body: bytes,
         *,
-        content_type: str,
+        content_type: str = JSON,
         query: Query | None = None,
         before_sending: Callable[[], None] = as_it_is,
     ) -> bytes:
-        """Change an object; `content_type` is the type of the patch (`STRATEGIC_MERGE`, `MERGE`, `JSON_PATCH`)."""
+        """Send a write. `content_type` is the type of the body, or of a patch. The answer is JSON for any of them.
 
-    async def put(
-        self,
-        path: str,
-        body: bytes,
-        *,
-        content_type: str,
-        query: Query | None = None,
-        before_sending: Callable[[], None] = as_it_is,
-    ) -> bytes:
-        """Replace an object. The answer is JSON for any `content_type`. May be sent again on a lost connection.
-
-        The object must have its resourceVersion: a second execution is a `Conflict`.
-        """
-
-    async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
-        """Delete an object.
-
-        The body is a DeleteOptions with the preconditions. May be sent again on a lost connection.
+        A PUT and a DELETE may be sent again on a lost connection. The object of a PUT must have its resourceVersion, so
+        that a second execution is a `Conflict`. The body of a DELETE is a DeleteOptions with the preconditions.
         """
 
     async def close(self) -> None:
@@ -169,7 +150,7 @@ _MAYBE_DONE: Final = ("etcdserver: request timed out", "etcdserver: leader chang
 def failure(
     status: int, body: bytes | msgspec.Raw, *, retry_after: str | None = None, is_write: bool = False
 ) -> ApiError:
-    """Return the error for a status other than 2xx.
+    """Return the error for a status other than 2xx, or with 0 for the object of an ERROR line in a watch.
 
     `retry_after` is the header; at most a minute counts. A write is `Ambiguous` if it may have been executed: after
     502 and 504 (a proxy lost the server or stopped waiting), and after a time-out of the store.
@@ -184,7 +165,8 @@ def failure(
     wait_s = _seconds(retry_after)
     if wait_s is None and seen.details is not None and (told_s := seen.details.retry_after_seconds):
         wait_s = _bounded(told_s)
-    if is_write and (code in {502, 504} or (code == HTTPStatus.INTERNAL_SERVER_ERROR and _maybe_done(message))):
+    is_timeout_of_store = code == HTTPStatus.INTERNAL_SERVER_ERROR and any(text in message for text in _MAYBE_DONE)
+    if is_write and (code in {502, 504} or is_timeout_of_store):
         return Ambiguous(message, status=code, reason=reason)
     if code == HTTPStatus.TOO_MANY_REQUESTS or (code == HTTPStatus.SERVICE_UNAVAILABLE and wait_s is not None):
         return TooManyRequests(message, status=code, reason=reason, retry_after_s=wait_s)
@@ -193,15 +175,6 @@ def failure(
     if code >= HTTPStatus.INTERNAL_SERVER_ERROR:
         return Unavailable(message, status=code, reason=reason)
     return _TYPES.get(code, ApiError)(message, status=code, reason=reason)
-
-
-def in_stream(status: msgspec.Raw) -> ApiError:
-    """Return the error for the object of an ERROR line in a watch."""
-    return failure(0, status)
-
-
-def _maybe_done(message: str) -> bool:
-    return any(text in message for text in _MAYBE_DONE)
 
 
 def _seconds(header: str | None) -> float | None:

@@ -21,7 +21,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, NotFoun
 from scheduler.core.retry import Backoff
 from scheduler.framework.wait import settle
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes.profiles import PROFILES, ProfileWriter
+from scheduler.kube.writes.api_writer import PROFILES, ProfileWriter
 from scheduler.profiles.reconciler import IN_FORCE, ProfileVerdict, RequestedProfile, cut
 
 _log = structlog.get_logger(__name__)

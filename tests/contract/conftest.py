@@ -20,6 +20,7 @@ from scheduler.core.errors import Ambiguous
 from scheduler.kube.client_config import load_settings
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.transport import HttpTransport
+from scheduler.kube.wire import Method
 from scheduler.kube.writes.api_writer import ApiWriter
 from simulator.apiserver import LIKE_1_36_WITH_BETAS, ApiServer
 from tests.e2e.controlplane.build import MINOR
@@ -272,14 +273,9 @@ class LosingTransport(HttpTransport):
 
     loses = False
 
-    async def patch(self, path: str, body: bytes, **rest: Any) -> bytes:
-        return self._lost(await super().patch(path, body, **rest))
-
-    async def put(self, path: str, body: bytes, **rest: Any) -> bytes:
-        return self._lost(await super().put(path, body, **rest))
-
-    async def post(self, path: str, body: bytes, **rest: Any) -> bytes:
-        return self._lost(await super().post(path, body, **rest))
+    async def write(self, method: Method, path: str, body: bytes, **rest: Any) -> bytes:
+        answer = await super().write(method, path, body, **rest)
+        return answer if method == "DELETE" else self._lost(answer)
 
     def _lost(self, answer: bytes) -> bytes:
         if self.loses:

@@ -136,7 +136,7 @@ async def test_refusals_carry_the_status():
     busy = answer(429, b'{"message":"too many"}', "Retry-After: 3")
     async with raw(says(busy)) as server, client(Settings(server.url)) as transport:
         with pytest.raises(TooManyRequests) as caught:
-            await transport.post("/x", b"{}")
+            await transport.write("POST", "/x", b"{}")
 
     assert ("too many", 3.0) == (caught.value.message, caught.value.retry_after_s)
 
@@ -144,7 +144,7 @@ async def test_refusals_carry_the_status():
 async def test_what_is_sent():
     async with raw(says(answer(200))) as server, client(Settings(server.url, authorization="Bearer t")) as transport:
         await transport.list("/api/v1/pods", {"fieldSelector": "status.phase!=Failed", "continue": "a+b/="})
-        await transport.patch("/x", b'{"a":1}', content_type="application/merge-patch+json")
+        await transport.write("PATCH", "/x", b'{"a":1}', content_type="application/merge-patch+json")
 
     listed, patched = (request.decode() for request in server.requests)
     assert "GET /api/v1/pods?fieldSelector=status.phase%21%3DFailed&continue=a%2Bb%2F%3D HTTP/1.1" in listed
@@ -159,7 +159,7 @@ async def test_bytes_of_another_type():
     protobuf = "application/vnd.kubernetes.protobuf"
     async with raw(says(answer(200))) as server, client(Settings(server.url)) as transport:
         await transport.get("/x", accept=protobuf)
-        await transport.put("/x", b"k8s\0", content_type=protobuf, query={"fieldManager": "kubestow"})
+        await transport.write("PUT", "/x", b"k8s\0", content_type=protobuf, query={"fieldManager": "kubestow"})
         await transport.get("/x")
 
     read, put, plain = (request.decode() for request in server.requests)
@@ -188,7 +188,7 @@ async def test_refused_credentials_are_renewed_and_the_request_is_sent_again():
     async with raw(script) as server:
         settings = Settings(server.url, authorization="Bearer old", renew=renew)
         async with client(settings) as transport:
-            answers = await asyncio.gather(*(transport.post("/x", b"{}") for _ in range(3)))
+            answers = await asyncio.gather(*(transport.write("POST", "/x", b"{}") for _ in range(3)))
             async with transport.watch("/x", {}, inactivity_timeout_s=5) as chunks:
                 assert b'"yes"' == b"".join([chunk async for chunk in chunks])
 

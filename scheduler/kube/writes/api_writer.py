@@ -1,4 +1,4 @@
-"""Every write of pods, volumes, events and leases: one function per write, each with its precondition.
+"""Every write of pods, volumes, events, profiles and leases: one function per write, each with its precondition.
 
 `WRITES` lists the permissions; a test compares the chart's roles with it. A write names only the fields that it
 changes. Failures are the types of `core.errors`. Callers that may be cancelled shield a running write
@@ -11,8 +11,10 @@ the seen resourceVersion, and the server refuses it after any other write. Rules
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection
+import contextlib
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 
@@ -23,14 +25,16 @@ from scheduler.api.meta import AnnotatedMetadata, Frozen, micros, seconds
 from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
 from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
-from scheduler.core.errors import Ambiguous, NotFound, TooManyRequests, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests, Unavailable
 from scheduler.core.retry import BusyRetry, Retry
 from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.wire import MERGE, STRATEGIC_MERGE, Transport, as_it_is
+from scheduler.kube.resources import SCHEDULER_PROFILE
+from scheduler.kube.wire import JSON, MERGE, STRATEGIC_MERGE, Method, Transport, as_it_is
 from scheduler.kube.writes.base import FIELD_MANAGER, OURS, Sender, always, as_seen
 from scheduler.kube.writes.claim_events import last_reported
 from scheduler.kube.writes.resource_claims import ResourceClaimWrites, newest
 
+PROFILES: Final = f"/apis/{SCHEDULER_PROFILE.group_versions[0]}/{SCHEDULER_PROFILE.plural}"
 _STATUS_TRIES: Final = 4
 """As client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
 
@@ -47,32 +51,29 @@ class RbacRule(NamedTuple):
     verb: str
 
 
-WRITES: Final[tuple[RbacRule, ...]] = (
-    RbacRule("", "pods/binding", "create"),
-    RbacRule("", "pods/status", "patch"),
-    RbacRule("events.k8s.io", "events", "create"),
-    RbacRule("events.k8s.io", "events", "patch"),
+def _rules(group: str, verbs: Mapping[str, str]) -> tuple[RbacRule, ...]:
+    """Return a rule for each verb of each resource."""
+    return tuple(RbacRule(group, resource, verb) for resource in verbs for verb in verbs[resource].split())
+
+
+WRITES: Final = (
+    *_rules("", {"pods/binding": "create", "pods/status": "patch"}),
+    *_rules("events.k8s.io", {"events": "create patch"}),
 )
 
-EVICTION_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("", "pods", "delete"),)
+EVICTION_RULES: Final = _rules("", {"pods": "delete"})
 """Only with a preemption plugin."""
 
-VOLUME_RULES: Final[tuple[RbacRule, ...]] = (
-    RbacRule("", "persistentvolumes", "patch"),
-    RbacRule("", "persistentvolumes", "get"),
-    RbacRule("", "persistentvolumeclaims", "patch"),
-    RbacRule("", "persistentvolumeclaims", "get"),
-)
+VOLUME_RULES: Final = _rules("", {"persistentvolumes": "patch get", "persistentvolumeclaims": "patch get"})
 """Only with VolumeBinding. The reads settle lost answers, and show what the watch does not show yet."""
 
-DEVICE_RULES: Final[tuple[RbacRule, ...]] = (
-    RbacRule("resource.k8s.io", "resourceclaims", "get"),
-    RbacRule("resource.k8s.io", "resourceclaims", "patch"),
-    RbacRule("resource.k8s.io", "resourceclaims", "update"),
-    RbacRule("resource.k8s.io", "resourceclaims/status", "patch"),
-    RbacRule("resource.k8s.io", "resourceclaims/status", "update"),
-    RbacRule("resource.k8s.io", "resourceclaims/binding", "patch"),
-    RbacRule("resource.k8s.io", "resourceclaims/binding", "update"),
+DEVICE_RULES: Final = _rules(
+    "resource.k8s.io",
+    {
+        "resourceclaims": "get patch update",
+        "resourceclaims/status": "patch update",
+        "resourceclaims/binding": "patch update",
+    },
 )
 """Only with DynamicResources.
 
@@ -80,29 +81,19 @@ DEVICE_RULES: Final[tuple[RbacRule, ...]] = (
 claim change (docs/spec/dra.md §8.1).
 """
 
-EXTENDED_RESOURCE_RULES: Final[tuple[RbacRule, ...]] = (
-    RbacRule("resource.k8s.io", "resourceclaims", "create"),
-    RbacRule("resource.k8s.io", "resourceclaims", "delete"),
-)
+EXTENDED_RESOURCE_RULES: Final = _rules("resource.k8s.io", {"resourceclaims": "create delete"})
 """Only with DynamicResources and the feature gate DRAExtendedResource: claims for extended resources of pods."""
 
-CLAIM_EVENT_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("", "events", "list"),)
+CLAIM_EVENT_RULES: Final = _rules("", {"events": "list"})
 """Optional, with VolumeBinding: quotes the provisioner when its volume takes long."""
 
-PROFILE_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("kubestow.dev", "schedulerprofiles/status", "patch"),)
+PROFILE_RULES: Final = _rules("kubestow.dev", {"schedulerprofiles/status": "patch"})
 """Only with `--scheduler-profiles`, with `list` and `watch` of schedulerprofiles. All are optional."""
 
-LEASE_RULES: Final[tuple[RbacRule, ...]] = (
-    RbacRule("coordination.k8s.io", "leases", "create"),
-    RbacRule("coordination.k8s.io", "leases", "get"),
-    RbacRule("coordination.k8s.io", "leases", "patch"),
-)
-"""For leader election, in the namespace of the lease only; `get` and `patch` on its name only (docs/spec/core.md
-§8.2).
-"""
+LEASE_RULES: Final = _rules("coordination.k8s.io", {"leases": "create get patch"})
+"""For leader election, in the namespace of the lease only; `get` and `patch` on its name (docs/spec/core.md §8.2)."""
 
-
-OTHER_LEASE_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("coordination.k8s.io", "leases", "list"),)
+OTHER_LEASE_RULES: Final = _rules("coordination.k8s.io", {"leases": "list"})
 """Optional, in all namespaces: finds other installations with the same scheduler names."""
 
 
@@ -167,13 +158,7 @@ class ApiWriter(Sender):
         """
         metadata = pod.metadata
         body = _encode(_Binding(_Ref(metadata.name, metadata.namespace, metadata.uid), _Target(node_name)))
-        self._check_fence()
-        self._requests_in_flight.urgent_enters()
-        try:
-            path = _pod_path(metadata.namespace, metadata.name) + "/binding"
-            await self._transport.post(path, body, before_sending=self._check_fence)
-        finally:
-            self._requests_in_flight.urgent_leaves()
+        await self._send_urgent("POST", _pod_path(metadata.namespace, metadata.name) + "/binding", body)
 
     async def patch_pod_status(
         self, pod: Pod, *, condition: PodCondition | None, nominated_node_name: str | None
@@ -193,7 +178,16 @@ class ApiWriter(Sender):
         body = _encode({"metadata": {"uid": pod.metadata.uid}, "status": status})
         path = _pod_path(pod.metadata.namespace, pod.metadata.name) + "/status"
         is_urgent = bool(nominated_node_name) or (condition is not None and condition.type == DISRUPTION_TARGET)
-        await self._persistently(lambda: self._patch(path, body), is_urgent=is_urgent)
+        retry = Retry(self._clock, first_s=0.01, factor=5.0, tries=_STATUS_TRIES)
+        with self._requests_in_flight.urgent() if is_urgent else contextlib.nullcontext():
+            while True:
+                try:
+                    await self._send_when_free("PATCH", path, body, STRATEGIC_MERGE)
+                    break
+                except TooManyRequests:
+                    raise
+                except (Ambiguous, Unavailable) as error:
+                    await retry.pause(error)
 
     async def delete_pod(self, pod: Pod) -> None:
         """Delete with the pod's grace period, after a `turn`.
@@ -204,13 +198,7 @@ class ApiWriter(Sender):
         on a lost connection, which is safe.
         """
         body = _encode({"preconditions": {"uid": pod.metadata.uid}})
-        self._check_fence()
-        self._requests_in_flight.urgent_enters()
-        try:
-            path = _pod_path(pod.metadata.namespace, pod.metadata.name)
-            await self._transport.delete(path, body, before_sending=self._check_fence)
-        finally:
-            self._requests_in_flight.urgent_leaves()
+        await self._send_urgent("DELETE", _pod_path(pod.metadata.namespace, pod.metadata.name), body)
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """Return the newest state, from the server's storage instead of its cache; None if the pod is gone."""
@@ -226,7 +214,7 @@ class ApiWriter(Sender):
         own token and is never repeated: the caller reads and decides again.
         """
         body = prebinding(volume, claim, marks=marks)
-        return self._volumes.decode(await self._patch_once(_volume_path(volume.metadata.name), body))
+        return self._volumes.decode(await self._send_once("PATCH", _volume_path(volume.metadata.name), body, MERGE))
 
     async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
         """Write the node for which the provisioner makes the volume. Precondition: no write since `claim`."""
@@ -273,14 +261,8 @@ class ApiWriter(Sender):
 
     async def create_event(self, namespace: str, body: bytes) -> None:
         """Create an Event from its JSON. Precondition: its name is free; `Conflict` means that it exists already."""
-        path = _events_path(namespace)
-        await self._requests_in_flight.event_enters()
-        try:
-            await self._sent(
-                lambda: self._transport.post(path, body, query=FIELD_MANAGER, before_sending=self._check_fence)
-            )
-        finally:
-            self._requests_in_flight.event_leaves()
+        async with self._requests_in_flight.event():
+            await self._send_when_free("POST", _events_path(namespace), body, JSON)
 
     async def patch_event_series(self, namespace: str, name: str, *, count: int, last_observed_s: float) -> None:
         """Write how often an Event happened. Precondition: it still exists (`NotFound` once it has expired).
@@ -288,44 +270,19 @@ class ApiWriter(Sender):
         Sets absolute values, so repeating it is safe.
         """
         body = _encode({"series": {"count": count, "lastObservedTime": micros(last_observed_s)}})
-        await self._patch(f"{_events_path(namespace)}/{name}", body)
+        await self._send_when_free("PATCH", f"{_events_path(namespace)}/{name}", body, STRATEGIC_MERGE)
 
     async def _select(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim | Broken:
         path = _claim_path(claim.metadata.namespace, claim.metadata.name)
-        return self._claims.decode(await self._patch_once(path, selection(claim, node_name)))
+        return self._claims.decode(await self._send_once("PATCH", path, selection(claim, node_name), MERGE))
 
-    async def _persistently(self, write: Callable[[], Awaitable[None]], *, is_urgent: bool) -> None:
-        """Repeat a write that is safe to repeat after a lost answer. Urgent writes go before events."""
-        if is_urgent:
-            self._requests_in_flight.urgent_enters()
-        try:
-            retry = Retry(self._clock, first_s=0.01, factor=5.0, tries=_STATUS_TRIES)
-            while True:
-                try:
-                    return await write()
-                except TooManyRequests:
-                    raise
-                except (Ambiguous, Unavailable) as error:
-                    await retry.pause(error)
-        finally:
-            if is_urgent:
-                self._requests_in_flight.urgent_leaves()
-
-    async def _patch(self, path: str, body: bytes) -> None:
-        await self._sent(
-            lambda: self._transport.patch(
-                path, body, content_type=STRATEGIC_MERGE, query=FIELD_MANAGER, before_sending=self._check_fence
-            )
-        )
-
-    async def _sent(self, send: Callable[[], Awaitable[bytes]]) -> None:
+    async def _send_when_free(self, method: Method, path: str, body: bytes, content_type: str) -> None:
         """Send with a token. Wait as long as a busy server requests, as client-go does."""
         busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
         while True:
             await self._throttle.take()
-            self._check_fence()
             try:
-                await send()
+                await self._send(method, path, body, content_type)
             except TooManyRequests as error:
                 await busy.wait(error)
             else:
@@ -345,6 +302,25 @@ class ApiWriter(Sender):
         if before is None or before.status != condition.status:
             body["lastTransitionTime"] = seconds(self._clock.wall())
         return body
+
+
+class ProfileWriter(Sender):
+    """Write the status of SchedulerProfile objects, after bindings and evictions. `PROFILE_RULES` is its permission."""
+
+    async def write_profile_status(self, seen: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
+        """Set these fields of the object's status; return the object.
+
+        Precondition: no write since `seen`; `Conflict` otherwise, `NotFound` if it is gone. Never repeated here: after a
+        lost answer the caller reads the object.
+        """
+        metadata = seen["metadata"]
+        before = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}
+        if not all(before.values()):
+            raise Conflict(f"SchedulerProfile {metadata['name']} has no uid or no resourceVersion to be compared")
+        path = f"{PROFILES}/{quote(metadata['name'], safe='')}/status"
+        await self._throttle.take()
+        answer = await self._send("PATCH", path, _encode({"metadata": before, "status": status}), MERGE)
+        return msgspec.json.decode(answer, type=dict[str, Any])
 
 
 class LeaseWriter:
@@ -368,7 +344,8 @@ class LeaseWriter:
 
         `reconnect` makes the next request use a new connection; it is called after a late answer.
         """
-        self._serves = tuple(serves)
+        names = {NAMES: ",".join(sorted(serves))}
+        self._marks: dict[str, Any] = {"labels": {LABEL: "true"}, "annotations": names} if serves else {}
         self.reconnect = reconnect
         self._transport = transport
         self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
@@ -380,14 +357,17 @@ class LeaseWriter:
     async def read_lease(self) -> Lease | None:
         """Return the Lease from the server's storage; None if there is none."""
         try:
-            return read_answer(await self._transport.get(self._path))
+            raw = await self._transport.get(self._path)
         except NotFound:
             return None
+        return _lease(raw, Unavailable)
 
     async def create_lease(self, spec: LeaseSpec) -> Lease:
         """Create the Lease. Precondition: there is none; `Conflict` otherwise, `NotFound` without its namespace."""
-        body = new_lease(self._namespace, self._name, spec, self._serves)
-        return write_answer(await self._transport.post(self._collection, body, query=FIELD_MANAGER))
+        metadata = {"name": self._name, "namespace": self._namespace} | self._marks
+        body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
+        answer = await self._transport.write("POST", self._collection, _encode(body), query=FIELD_MANAGER)
+        return _lease(answer, Ambiguous)
 
     async def patch_lease(self, seen: Lease, spec: LeaseSpec) -> Lease:
         """Replace the record and our marks, and keep other labels.
@@ -396,8 +376,10 @@ class LeaseWriter:
 
         Raises `NotFound` if it was deleted.
         """
-        body = lease_change(seen, spec, self._serves)
-        return write_answer(await self._transport.patch(self._path, body, content_type=MERGE, query=FIELD_MANAGER))
+        before = {"uid": seen.metadata.uid, "resourceVersion": seen.metadata.resource_version}
+        body = _encode({"metadata": before | self._marks, "spec": spec})
+        answer = await self._transport.write("PATCH", self._path, body, content_type=MERGE, query=FIELD_MANAGER)
+        return _lease(answer, Ambiguous)
 
 
 def _pod_path(namespace: str, name: str) -> str:
@@ -458,18 +440,6 @@ _NOBODY: Final = LeaseSpec()
 _LEASE: Final = msgspec.json.Decoder(Lease)
 
 
-def new_lease(namespace: str, name: str, spec: LeaseSpec, serves: Collection[str] = ()) -> bytes:
-    """Return the body that creates the Lease, with the mark of the scheduler names."""
-    head = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-    return _encode({**head, "metadata": {"name": name, "namespace": namespace} | _marks(serves), "spec": spec})
-
-
-def lease_change(seen: Lease, spec: LeaseSpec, serves: Collection[str] = ()) -> bytes:
-    """Return the merge patch from `seen` to this record and these marks."""
-    metadata = {"uid": seen.metadata.uid, "resourceVersion": seen.metadata.resource_version}
-    return _encode({"metadata": metadata | _marks(serves), "spec": spec})
-
-
 def names_in(lease: Lease) -> set[str]:
     """Return the scheduler names in the annotation."""
     return set(filter(None, lease.metadata.annotations.get(NAMES, "").split(",")))
@@ -483,30 +453,14 @@ def one_of_many(raw: bytes | msgspec.Raw) -> Lease | None:
         return None
 
 
-def _marks(serves: Collection[str]) -> dict[str, Any]:
-    return {"labels": {LABEL: "true"}, "annotations": {NAMES: ",".join(sorted(serves))}} if serves else {}
-
-
-def read_answer(raw: bytes) -> Lease:
-    """Return the answer of a read; raise `Unavailable` if it is no Lease, for example from a proxy."""
+def _lease(raw: bytes, no_lease: type[ApiError]) -> Lease:
+    """Return the answer; raise `no_lease` for anything else, for example from a proxy."""
     try:
-        return _lease(raw)
+        lease = apijson.decode(_LEASE, raw)
     except (msgspec.DecodeError, ValueError) as error:
-        raise Unavailable(f"the answer is no Lease: {error}") from error
-
-
-def write_answer(raw: bytes) -> Lease:
-    """Return the answer of a write; raise `Ambiguous` if it is no Lease, because the write may have been executed."""
-    try:
-        return _lease(raw)
-    except (msgspec.DecodeError, ValueError) as error:
-        raise Ambiguous(f"the answer is no Lease: {error}") from error
-
-
-def _lease(raw: bytes) -> Lease:
-    lease = apijson.decode(_LEASE, raw)
+        raise no_lease(f"the answer is no Lease: {error}") from error
     if not lease.metadata.resource_version:  # a change from it would have no precondition
-        raise ValueError("it has no resourceVersion")
+        raise no_lease("the answer is no Lease: it has no resourceVersion")
     return lease
 
 

@@ -5,14 +5,14 @@ Knows nothing of the content of writes.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Final
 
 from scheduler.api.meta import Metadata
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Conflict, Fenced, NotFound
 from scheduler.kube.rate_limit import RequestsInFlight, Throttle
-from scheduler.kube.wire import JSON, MERGE, Query, Transport
+from scheduler.kube.wire import JSON, Method, Query, Transport
 
 
 def as_seen(metadata: Metadata) -> dict[str, object]:
@@ -77,43 +77,27 @@ class Sender:
         await self._throttle.take(urgent=True)
         return await self._transport.list(path, query)
 
-    async def _patch_once(self, path: str, body: bytes, content_type: str = MERGE) -> bytes:
-        """Send an urgent patch once. The caller must check before it repeats it."""
-        return await self._once(
-            lambda: self._transport.patch(
-                path, body, content_type=content_type, query=FIELD_MANAGER, before_sending=self._check_fence
-            )
-        )
-
-    async def _put_once(self, path: str, body: bytes, content_type: str) -> bytes:
-        """Send a PUT once.
-
-        A lost connection may repeat it, because the second PUT of one resourceVersion is a conflict.
-        """
-        return await self._once(
-            lambda: self._transport.put(
-                path, body, content_type=content_type, query=FIELD_MANAGER, before_sending=self._check_fence
-            )
-        )
-
-    async def _post_once(self, path: str, body: bytes) -> bytes:
-        """Send an urgent POST once."""
-        return await self._once(
-            lambda: self._transport.post(path, body, query=FIELD_MANAGER, before_sending=self._check_fence)
-        )
-
-    async def _delete_once(self, path: str, body: bytes) -> bytes:
-        """Send a DELETE once; a lost connection may repeat it, which is safe."""
-        return await self._once(lambda: self._transport.delete(path, body, before_sending=self._check_fence))
-
-    async def _once(self, send: Callable[[], Awaitable[bytes]]) -> bytes:
+    async def _send_once(
+        self, method: Method, path: str, body: bytes, content_type: str = JSON, query: Query | None = FIELD_MANAGER
+    ) -> bytes:
+        """Send an urgent write once. After a lost answer the caller must check before it repeats the write."""
         await self._throttle.take(urgent=True)
+        return await self._send_urgent(method, path, body, content_type, query)
+
+    async def _send_urgent(
+        self, method: Method, path: str, body: bytes, content_type: str = JSON, query: Query | None = None
+    ) -> bytes:
+        """Send an urgent write for which the caller has a token."""
+        with self._requests_in_flight.urgent():
+            return await self._send(method, path, body, content_type, query)
+
+    async def _send(
+        self, method: Method, path: str, body: bytes, content_type: str, query: Query | None = FIELD_MANAGER
+    ) -> bytes:
         self._check_fence()
-        self._requests_in_flight.urgent_enters()
-        try:
-            return await send()
-        finally:
-            self._requests_in_flight.urgent_leaves()
+        return await self._transport.write(
+            method, path, body, content_type=content_type, query=query, before_sending=self._check_fence
+        )
 
     def may_write(self) -> bool:
         """Return whether this process leads, as far as it knows."""

@@ -113,7 +113,9 @@ class ResourceClaimWrites(Sender):
         """
         version = self._claims_version()
         body = claimbody.extended_claim(claim, pod, version, name=name)
-        return self._read_claim(await self._post_once(_collection(pod.metadata.namespace, version), body), version)
+        return self._read_claim(
+            await self._send_once("POST", _collection(pod.metadata.namespace, version), body), version
+        )
 
     async def delete_claim(self, claim: ResourceClaim) -> None:
         """Remove the finalizer, then the claim. Precondition of both: it is this claim; otherwise nothing is done.
@@ -135,14 +137,15 @@ class ResourceClaimWrites(Sender):
         except (NotFound, _Namesake):
             return
         try:
-            await self._delete_once(self._path(claim, self._claims_version()), claimbody.deletion(claim))
+            path = self._path(claim, self._claims_version())
+            await self._send_once("DELETE", path, claimbody.deletion(claim), query=None)
         except (NotFound, Conflict):  # gone, or another claim of that name
             return
 
     async def set_extended_resource_status(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
         """Write which claim serves which extended resource of which container. Precondition: the pod's uid."""
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
-        await self._patch_once(path, claimbody.extended_status(pod, status), STRATEGIC_MERGE)
+        await self._send_once("PATCH", path, claimbody.extended_status(pod, status), STRATEGIC_MERGE)
 
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
         """Return the newest state, from the server's storage; None if it is gone."""
@@ -186,7 +189,8 @@ class ResourceClaimWrites(Sender):
             raise refused from None
         if seen != (claim.uid, claim.metadata.resource_version):
             raise Conflict(f"claim {claim.key} was written since it was seen")
-        return self._read_claim(await self._put_once(path + subresource, body, protobuf.CONTENT_TYPE), version)
+        answer = await self._send_once("PUT", path + subresource, body, protobuf.CONTENT_TYPE)
+        return self._read_claim(answer, version)
 
     async def _remove(
         self, claim: ResourceClaim, place: _Place, send: _Send, exactly: _Exactly
@@ -220,14 +224,15 @@ class ResourceClaimWrites(Sender):
             seen = now
         raise Conflict(f"claim {claim.key} was changed {_REMOVALS} times while an item was removed from it")
 
-    async def _change(self, claim: ResourceClaim, body: bytes, content_type: str) -> ResourceClaim | Broken:
+    async def _change(
+        self, claim: ResourceClaim, body: bytes, content_type: str, subresource: str = ""
+    ) -> ResourceClaim | Broken:
         version = self._claims_version()
-        return self._read_claim(await self._patch_once(self._path(claim, version), body, content_type), version)
+        path = self._path(claim, version) + subresource
+        return self._read_claim(await self._send_once("PATCH", path, body, content_type), version)
 
     async def _change_status(self, claim: ResourceClaim, body: bytes, content_type: str) -> ResourceClaim | Broken:
-        version = self._claims_version()
-        path = f"{self._path(claim, version)}/status"
-        return self._read_claim(await self._patch_once(path, body, content_type), version)
+        return await self._change(claim, body, content_type, "/status")
 
     def _path(self, claim: ResourceClaim, version: str) -> str:
         return f"{_collection(claim.metadata.namespace, version)}/{claim.metadata.name}"

@@ -12,9 +12,8 @@ import msgspec
 
 from scheduler.core.errors import ApiError, NotFound
 from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.wire import JSON, Query, as_it_is
-from scheduler.kube.writes.api_writer import ApiWriter, LeaseWriter, RbacRule
-from scheduler.kube.writes.profiles import ProfileWriter
+from scheduler.kube.wire import JSON, Method, Query, as_it_is
+from scheduler.kube.writes.api_writer import ApiWriter, LeaseWriter, ProfileWriter, RbacRule
 
 
 class LeapingClock:
@@ -92,44 +91,23 @@ class ScriptedTransport:
             RecordedRequest("GET", path, dict(query or {}), content_type="" if accept == JSON else accept)
         )
 
-    async def put(
-        self,
-        path: str,
-        body: bytes,
-        *,
-        content_type: str,
-        query: Query | None = None,
-        before_sending: Callable[[], None] = as_it_is,
-    ) -> bytes:
-        self._leave(before_sending)
-        return await self._answer(RecordedRequest("PUT", path, dict(query or {}), body, content_type))
-
     async def list(self, path: str, query: Query) -> bytes:
         return await self._answer(RecordedRequest("LIST", path, dict(query)))
 
-    async def post(
-        self, path: str, body: bytes, *, query: Query | None = None, before_sending: Callable[[], None] = as_it_is
-    ) -> bytes:
-        self._leave(before_sending)
-        return await self._answer(RecordedRequest("POST", path, dict(query or {}), msgspec.json.decode(body)))
-
-    async def patch(
+    async def write(
         self,
+        method: Method,
         path: str,
         body: bytes,
         *,
-        content_type: str,
+        content_type: str = JSON,
         query: Query | None = None,
         before_sending: Callable[[], None] = as_it_is,
     ) -> bytes:
         self._leave(before_sending)
-        return await self._answer(
-            RecordedRequest("PATCH", path, dict(query or {}), msgspec.json.decode(body), content_type)
-        )
-
-    async def delete(self, path: str, body: bytes, *, before_sending: Callable[[], None] = as_it_is) -> bytes:
-        self._leave(before_sending)
-        return await self._answer(RecordedRequest("DELETE", path, {}, msgspec.json.decode(body)))
+        sent = body if method == "PUT" else msgspec.json.decode(body)
+        type_ = "" if content_type == JSON else content_type
+        return await self._answer(RecordedRequest(method, path, dict(query or {}), sent, type_))
 
     async def close(self) -> None:
         pass

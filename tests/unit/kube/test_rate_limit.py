@@ -124,9 +124,11 @@ class Wire:
 
     def __init__(self, bindings: int, events: int) -> None:
         self.requests = RequestsInFlight()
-        for _ in range(bindings):
-            self.requests.urgent_enters()
-        self.events = [asyncio.ensure_future(self.requests.event_enters()) for _ in range(events)]
+        self.urgent = [self.requests.urgent() for _ in range(bindings)]
+        for each in self.urgent:
+            each.__enter__()
+        self.in_flight = [self.requests.event() for _ in range(events)]
+        self.events = [asyncio.ensure_future(each.__aenter__()) for each in self.in_flight]
 
     @property
     def entered(self) -> int:
@@ -157,15 +159,15 @@ async def test_events_enter(bindings, entered):
 
 async def test_during_a_burst_one_follows_another():
     full = await wire()
-    for done in (1, 2, 3):
+    for done, event in enumerate(full.in_flight, start=1):
         assert done == full.entered
-        full.requests.event_leaves()
+        await event.__aexit__(None, None, None)
         await turn()
 
 
 async def test_the_end_of_a_burst_lets_all_in():
     full = await wire(events=5)
-    full.requests.urgent_leaves()
+    full.urgent[0].__exit__(None, None, None)
     await turn()
 
     assert 5 == full.entered
@@ -177,7 +179,7 @@ async def test_one_that_gives_up_does_not_take_the_turn_with_it():
     second.cancel()
     await turn()
 
-    full.requests.event_leaves()
+    await full.in_flight[0].__aexit__(None, None, None)
     await turn()
 
     assert (first.done(), second.cancelled(), third.done()) == (True, True, True)

@@ -20,8 +20,14 @@ from scheduler.core.errors import (
     Unavailable,
 )
 from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.writes.api_writer import CLAIM_EVENT_RULES, PROFILE_RULES, VOLUME_RULES, ApiWriter, RbacRule
-from scheduler.kube.writes.profiles import PROFILES
+from scheduler.kube.writes.api_writer import (
+    CLAIM_EVENT_RULES,
+    PROFILE_RULES,
+    PROFILES,
+    VOLUME_RULES,
+    ApiWriter,
+    RbacRule,
+)
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import RecordedRequest, ScriptedTransport, WriteBench as Bench, raw
 

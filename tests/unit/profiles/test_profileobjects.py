@@ -12,7 +12,7 @@ import pytest
 
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
 from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.writes.profiles import PROFILES, ProfileWriter
+from scheduler.kube.writes.api_writer import PROFILES, ProfileWriter
 from scheduler.profiles.objects import ProfileObjects
 from scheduler.profiles.reconciler import IN_FORCE, INVALID, ProfileVerdict, RequestedProfile
 from tests.support.clock import VirtualClock

@@ -14,7 +14,7 @@ from scheduler.core.errors import Unavailable
 from scheduler.kube.client_config import Settings
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.transport import SharedSession
-from scheduler.kube.writes.profiles import PROFILES, ProfileWriter
+from scheduler.kube.writes.api_writer import PROFILES, ProfileWriter
 from scheduler.metrics.metrics import Metrics
 from scheduler.profiles import kopf_watch as shell
 from scheduler.profiles.kopf_watch import Shell
