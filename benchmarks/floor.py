@@ -165,8 +165,19 @@ async def run(arguments: argparse.Namespace) -> None:
         place = served[spec.name]
         assert place is not None
         decoder = ObjectDecoder(spec.name, typ)
+
+        async def locate() -> None:
+            """Return None: the kind has only one place."""
+
         return Reflector(
-            spec, place, decoder=decoder, transport=transport, on_batch=on_batch, clock=clock, chance=random.Random()
+            spec,
+            place,
+            decoder=decoder,
+            transport=transport,
+            on_batch=on_batch,
+            clock=clock,
+            chance=random.Random(),
+            locate=locate,
         )
 
     mirrors = (

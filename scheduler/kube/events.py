@@ -188,9 +188,11 @@ class EventRecorder:
             self._close(known)
         regarding = reference(about)
         name = self._name(regarding, wall_s)
-        self._open(
-            _Series(key, regarding, reference(related) if related else None, note, name, wall_s, wall_s, now, now)
-        )
+        if len(self._series) >= _SERIES:
+            self._close(next(iter(self._series.values())))
+        other = reference(related) if related else None
+        series = self._series[key] = _Series(key, regarding, other, note, name, wall_s, wall_s, now, now)
+        self._enqueue(series)
 
     async def run(self) -> None:
         """Send recorded Events, a few at a time, until cancelled."""
@@ -207,12 +209,6 @@ class EventRecorder:
         return self._idle.is_set()
 
     # -- series ------------------------------------------------------------------------------------------------------
-
-    def _open(self, series: _Series) -> None:
-        if len(self._series) >= _SERIES:
-            self._close(next(iter(self._series.values())))
-        self._series[series.key] = series
-        self._enqueue(series)
 
     def _close(self, series: _Series) -> None:
         """Write the rest of the series; the next occurrence is a new Event."""

@@ -337,7 +337,8 @@ class OtherLeases:
     async def _alive(self, leases: Mapping[str, Lease]) -> str:
         """Return which of them is renewed within its duration; "" if none is."""
         began = self.clock.now()
-        ends = {key: began + _duration_s(lease) for key, lease in leases.items()}
+        durations = {key: lease.record.lease_duration_seconds or _USUAL_DURATION_S for key, lease in leases.items()}
+        ends = {key: began + min(float(duration_s), _LONGEST_LOOK_S) for key, duration_s in durations.items()}
         self.waits_for = f"looking whether it is renewed: Lease {_shown(leases)}"
         _log.info("looking whether another scheduler is alive", leases=_shown(leases))
         while ends:
@@ -388,7 +389,3 @@ class OtherLeases:
 
 def _shown(keys: Collection[str]) -> str:
     return ", ".join(sorted(keys))[:_LONGEST_TEXT]
-
-
-def _duration_s(lease: Lease) -> float:
-    return min(float(lease.record.lease_duration_seconds or _USUAL_DURATION_S), _LONGEST_LOOK_S)

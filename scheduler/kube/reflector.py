@@ -148,14 +148,6 @@ class Ended:
     is_idle: bool
 
 
-async def _nowhere_else() -> None:
-    """Return None: the kind has only one place."""
-
-
-def _ignore(_is_served: bool) -> None:
-    """Ignore whether the kind is served."""
-
-
 class Reflector(Generic[T]):
     """The informer of one kind. `on_batch` is called synchronously and must not raise.
 
@@ -175,8 +167,8 @@ class Reflector(Generic[T]):
         on_batch: Callable[[list[Delta[T]]], None],
         clock: Clock,
         chance: random.Random,
-        locate: Callable[[], Awaitable[ServedKind | None]] = _nowhere_else,
-        on_served: Callable[[bool], None] = _ignore,
+        locate: Callable[[], Awaitable[ServedKind | None]],
+        on_served: Callable[[bool], object] = bool,
     ) -> None:
         self.spec = spec
         self.served = served

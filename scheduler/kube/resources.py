@@ -267,23 +267,6 @@ DEVICES: Final = (RESOURCE_CLAIM, RESOURCE_SLICE, DEVICE_CLASS)
 BUDGET: Final = KindSpec("PodDisruptionBudget", "poddisruptionbudgets", ("policy/v1",), True, PodDisruptionBudget)
 """Preemption spares budgets where it can (docs/spec/core.md §3.10)."""
 
-KINDS: Final[Mapping[str, KindSpec]] = {
-    spec.name: spec
-    for spec in (
-        POD,
-        NODE,
-        NAMESPACE,
-        *VOLUMES,
-        *WORKLOADS,
-        BUDGET,
-        *STORAGE,
-        CAPACITY,
-        *DEVICES,
-        TAINT_RULE,
-        KindSpec("PriorityClass", "priorityclasses", ("scheduling.k8s.io/v1",), False),
-    )
-}
-
 WATCHED_NOW: Final[tuple[KindSpec, ...]] = (
     *(POD, NODE, NAMESPACE),
     *VOLUMES,
@@ -294,6 +277,9 @@ WATCHED_NOW: Final[tuple[KindSpec, ...]] = (
     *DEVICES,
 )
 """Everything that a default configuration watches."""
+
+_PRIORITY_CLASS: Final = KindSpec("PriorityClass", "priorityclasses", ("scheduling.k8s.io/v1",), False)
+KINDS: Final[Mapping[str, KindSpec]] = {spec.name: spec for spec in (*WATCHED_NOW, TAINT_RULE, _PRIORITY_CLASS)}
 
 SCHEDULER_PROFILE: Final = KindSpec("SchedulerProfile", "schedulerprofiles", ("kubestow.dev/v1alpha1",), False)
 """Our own kind. kopf watches it; no informer does, and no decision reads it."""
@@ -386,7 +372,6 @@ class DiscoveryFailed(Exception):
         self.is_total = is_total and len(causes) == 1
         named = (f"{', '.join(group_versions)}: {why}" for why, group_versions in causes.items())
         super().__init__(next(iter(causes)) if self.is_total else "; ".join(named))
-        self.failed = failed
         self.served = served
 
 
@@ -443,7 +428,8 @@ class Discovery:
         """Create the discovery. `server` is the URL in log lines."""
         self._transport = transport
         self._clock = clock
-        self._missing = {spec.name: spec for spec in kinds}
+        self.missing = {spec.name: spec for spec in kinds}
+        """The kinds not found yet; after `answered`, those that the server lacks."""
         self._again_s = again_s
         self._server = server
         self._logged_at_s = 0.0
@@ -454,14 +440,9 @@ class Discovery:
         """Set once every kind has been found or is known to be absent."""
         self.last_error = ""
 
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Return the kinds not found yet; after `answered`, those that the server lacks."""
-        return tuple(self._missing)
-
     def want(self, spec: KindSpec) -> None:
         """Look for another kind, in a running or a new `run`."""
-        self._missing[spec.name] = spec
+        self.missing[spec.name] = spec
 
     async def locate(self, spec: KindSpec) -> ServedKind | None:
         """Return the current place of a kind. Raises DiscoveryFailed if it is unknown."""
@@ -487,11 +468,11 @@ class Discovery:
         self._is_running = True
         backoff = Backoff(self._clock, first_s=1.0, longest_s=_UNANSWERED_S)
         try:
-            while self._missing:
+            while self.missing:
                 if await self._pass(on_served):
                     self.answered.set()
                     backoff.reset()
-                    if self._missing:
+                    if self.missing:
                         await self._clock.sleep(self._again_s)
                 else:
                     await backoff.next()
@@ -502,7 +483,7 @@ class Discovery:
         """Send the requests once; return whether all were answered."""
         found: Mapping[str, ServedKind | None]
         try:
-            found = await discover(self._transport, self._missing.values())
+            found = await discover(self._transport, self.missing.values())
             if self._logged:
                 _log.info("the API server answers again", server=self._server)
             self.last_error = self._logged = ""
@@ -513,7 +494,7 @@ class Discovery:
         for name, served in found.items():
             if served is not None:
                 self.served[name] = served
-                on_served(self._missing.pop(name), served)
+                on_served(self.missing.pop(name), served)
         return not self.last_error
 
     def _log_failure(self, why: DiscoveryFailed) -> None:

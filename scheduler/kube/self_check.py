@@ -169,13 +169,10 @@ class SelfCheck:
             self._has_asked = is_complete
             if is_complete and not found:
                 return
-            await self._again(is_complete)
-
-    async def _again(self, is_complete: bool) -> None:
-        if is_complete:
-            await self._clock.sleep(AGAIN_S)
-        else:
-            await done_within(self._clock, self._discovery.answered.wait(), AGAIN_S)
+            if is_complete:
+                await self._clock.sleep(AGAIN_S)
+            else:
+                await done_within(self._clock, self._discovery.answered.wait(), AGAIN_S)
 
     def change(self, *, kinds: Iterable[KindSpec], writes: Iterable[RbacRule]) -> None:
         """Check these from the next round on; if `run` has returned, start it again."""
@@ -222,11 +219,9 @@ class SelfCheck:
         return [finding for finding in answers if finding is not None]
 
     def _questions(self) -> list[_Question]:
-        """Return the permissions to check.
+        """Return the permissions to check. A server without device claims needs no permission to write them.
 
         Every served kind that is not spared must be listed before the first decision.
-
-        A server without device claims needs no permission to write them.
         """
         served = [spec for spec in self._kinds if spec.name in self._discovery.served]
         return [

@@ -11,25 +11,14 @@ from collections.abc import Iterable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 from scheduler.api.decode import Broken, Delta
-from scheduler.api.meta import Key
-
-
-class StoredMetadata(Protocol):
-    """The part of an object's `metadata` that the store needs."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def uid(self) -> str: ...
-    @property
-    def resource_version(self) -> str: ...
+from scheduler.api.meta import Key, Metadata
 
 
 class Stored(Protocol):
     """The part of an object that the store needs."""
 
     @property
-    def metadata(self) -> StoredMetadata: ...
+    def metadata(self) -> Metadata: ...
     @property
     def key(self) -> Key: ...
 

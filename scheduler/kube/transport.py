@@ -37,7 +37,6 @@ from scheduler.kube.wire import (
     Query,
     Transport,
     as_it_is,
-    count_nothing,
     failure,
 )
 
@@ -104,7 +103,7 @@ class HttpTransport:
         settings: Settings,
         *,
         clock: Clock | None = None,
-        on_answer: Answered = count_nothing,
+        on_answer: Answered = lambda *_: None,
         renewal: Renewal | None = None,
     ) -> None:
         """Create a transport. `renewal` is that of another transport with the same settings, which closes it."""
@@ -340,15 +339,11 @@ class SharedSession:
 
     def __init__(self, settings: Settings, transport: Transport) -> None:
         """Create the lender. The transport keeps `settings` up to date."""
+        self.server = settings.server
         self._settings = settings
         self._transport = transport
         self._lent: tuple[object, ...] | None = None
         self._sessions: list[aiohttp.ClientSession] = []
-
-    @property
-    def server(self) -> str:
-        """The address."""
-        return self._settings.server
 
     async def session(self) -> aiohttp.ClientSession | None:
         """Return a session with the current credentials; None if the same ones were lent before and were refused.

@@ -57,10 +57,6 @@ Answered: TypeAlias = Callable[[str, str, int, float | None], None]
 """Called with each request: method, host, status (0 without an answer), and seconds; None for a watch."""
 
 
-def count_nothing(_method: str, _host: str, _status: int, _seconds: float | None) -> None:
-    """Count no requests."""
-
-
 class Transport(Protocol):
     """Send requests by path (`/api/v1/pods`, already escaped).
 

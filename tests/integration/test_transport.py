@@ -91,10 +91,10 @@ def says(*parts: bytes) -> Script:
 
 JSON = {"content_type": "application/json"}
 WRITES = [
-    pytest.param(lambda t, **more: t.post("/x", b"{}", **more), id="post"),
-    pytest.param(lambda t, **more: t.patch("/x", b"{}", **JSON, **more), id="patch"),
-    pytest.param(lambda t, **more: t.put("/x", b"{}", **JSON, **more), id="put"),
-    pytest.param(lambda t, **more: t.delete("/x", b"{}", **more), id="delete"),
+    pytest.param(lambda t, **more: t.write("POST", "/x", b"{}", **more), id="post"),
+    pytest.param(lambda t, **more: t.write("PATCH", "/x", b"{}", **JSON, **more), id="patch"),
+    pytest.param(lambda t, **more: t.write("PUT", "/x", b"{}", **JSON, **more), id="put"),
+    pytest.param(lambda t, **more: t.write("DELETE", "/x", b"{}", **more), id="delete"),
 ]
 READS = [pytest.param(lambda t: t.get("/x"), id="get"), pytest.param(lambda t: t.list("/x", {"limit": "5"}), id="list")]
 

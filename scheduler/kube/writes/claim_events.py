@@ -86,13 +86,10 @@ def last_reported(raw: bytes, *, provisioner: str, besides: Collection[str]) -> 
     if not concerned:
         return None
     last = max(concerned, key=lambda event: (event.reason != _BEGINS, event.happened, event.type == "Warning"))
-    return f"{last.reason}{_when(last.happened)}: {_short(last.message)}"
+    when = "" if last.happened == _NEVER else f" at {last.happened.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{last.reason}{when}: {_short(last.message)}"
 
 
 def _short(message: str) -> str:
     line = " ".join(message.split())
     return line if len(line) <= MESSAGE_LENGTH else f"{line[: MESSAGE_LENGTH - 4]} ..."
-
-
-def _when(time: datetime) -> str:
-    return "" if time == _NEVER else f" at {time.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -45,6 +45,10 @@ SERVED = ServedKind("/api/v1/pods", "v1")
 REFUSES_WATCH_LIST = Invalid("sendInitialEvents is forbidden for watch", status=422)
 
 
+async def nowhere_else() -> None:
+    """The kind has only one place."""
+
+
 class Mirror:
     """A reflector under test with everything it said."""
 
@@ -52,7 +56,7 @@ class Mirror:
         self.transport = transport
         self.clock = LeapingClock()
         self.batches: list[list[Delta[Pod]]] = []
-        settings: dict[str, Any] = {"served": SERVED, "decoder": ObjectDecoder("Pod", Pod)}
+        settings: dict[str, Any] = {"served": SERVED, "decoder": ObjectDecoder("Pod", Pod), "locate": nowhere_else}
         settings |= {"on_batch": self.batches.append} | more
         self.reflector: Reflector[Pod] = Reflector(
             spec,
