@@ -28,8 +28,7 @@ from scheduler.failure import FailureHandler
 from scheduler.framework.extender import Extender, ExtenderError
 from scheduler.framework.interface import BindPlugin, PreBindPlugin, is_brief
 from scheduler.framework.status import AttemptError, Code, Rejection, Skip, one_node
-from scheduler.framework.wait import ended_within
-from scheduler.waiting_pods import WaitingPodsMap
+from scheduler.framework.wait import WaitingPodsMap, ended_within
 
 _log = structlog.get_logger(__name__)
 
@@ -50,10 +49,6 @@ _ANSWER_S: Final = 10.0
 """Time for the answer of a write in flight after cancelling."""
 
 
-def _no_extender(_: PodInfo) -> None:
-    """Return None: Bind plugins bind all pods."""
-
-
 class Binder:
     """Start and track binding tasks. `in_flight` counts those that only wait for answers.
 
@@ -67,9 +62,8 @@ class Binder:
         *,
         refusals: KubeletRejections,
         pod_watch: PodWatch,
-        permits: WaitingPodsMap | None = None,
-        writes_in_flight: int = WRITES_IN_FLIGHT,
-        binder_for: Callable[[PodInfo], Extender | None] = _no_extender,
+        permits: WaitingPodsMap,
+        binder_for: Callable[[PodInfo], Extender | None],
         retries: bool = False,
     ) -> None:
         """Create the binder. `binder_for` returns the extender that binds a pod.
@@ -91,9 +85,9 @@ class Binder:
         self._retries = retries
         self._is_held_back = False
         self._unknown = UnknownOutcomes(shared.clock)
-        self._room = asyncio.Semaphore(writes_in_flight)
+        self._room = asyncio.Semaphore(WRITES_IN_FLIGHT)
         self._tasks: dict[asyncio.Task[None], Binding] = {}
-        self.permits = permits if permits is not None else WaitingPodsMap(shared.clock)
+        self.permits = permits
         """Pods that Permit holds. Plugins allow or reject them; event handlers remove deleted ones."""
         self._uids: dict[str, int] = {}
         self._preparing = 0
@@ -336,7 +330,8 @@ class Binder:
                 try:
                     answer = await self._resolved(binding, plugin)
                 except ApiError as error:
-                    raise _bind_error(plugin.name, error) from error
+                    what = f'running Bind plugin "{plugin.name}": {error.message}'
+                    raise AttemptError(what, plugin=plugin.name) from error
                 if isinstance(answer, Skip):
                     continue
                 if answer is not None and answer.code.is_rejection:
@@ -561,10 +556,6 @@ class Binder:
         if self._release(binding):
             self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None)
         self._queue.done(binding.assumed.uid)
-
-
-def _bind_error(name: str, error: ApiError) -> AttemptError:
-    return AttemptError(f'running Bind plugin "{name}": {error.message}', plugin=name)
 
 
 def _foremost(several: BaseExceptionGroup[BaseException]) -> BaseException:

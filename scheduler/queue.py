@@ -28,10 +28,11 @@ from scheduler.core.cluster_events import (
     Resource,
 )
 from scheduler.core.errors import UnforeseenErrors
+from scheduler.framework.nominator import Nominator
+from scheduler.metrics.metrics import Metrics
 from scheduler.queueing.active_queue import FairShare
 from scheduler.queueing.backoff_queue import BackoffQueue, Flush
 from scheduler.queueing.in_flight_events import InFlightEvents
-from scheduler.queueing.nominator import Nominator
 from scheduler.queueing.pod_states import PodStates, PreEnqueueGates
 from scheduler.queueing.queueing_hints import QueueingHints, QueueingStrategy
 from scheduler.queueing.types import (
@@ -40,13 +41,12 @@ from scheduler.queueing.types import (
     Place,
     QueuedPodInfo,
     QueueEntry,
-    QueueMetrics,
     QueueProfile,
     pod_changes,
 )
 from scheduler.queueing.unschedulable_pods import UnschedulablePods
 
-__all__ = ["Nominator", "QueueEntry", "QueueMetrics", "QueueProfile", "QueuedPodInfo", "SchedulingQueue", "pod_changes"]
+__all__ = ["Nominator", "QueueEntry", "QueueProfile", "QueuedPodInfo", "SchedulingQueue", "pod_changes"]
 
 _ADDED: Final = ClusterEvent(Resource.UNSCHEDULED_POD, Action.ADD).label
 _ATTEMPT_FAILED: Final = "ScheduleAttemptFailure"
@@ -67,7 +67,7 @@ class SchedulingQueue:
         max_backoff_s: float = 10.0,
         max_in_unschedulable_s: float = 300.0,
         nominator: Nominator,
-        metrics: QueueMetrics,
+        metrics: Metrics,
         on_ready: Callable[[], None],
         log: Any = None,
         errors: UnforeseenErrors | None = None,

@@ -38,16 +38,16 @@ from scheduler.failure import FailureHandler, PodStatusUpdater
 from scheduler.framework.extender import Consultation, Extender, Unanswered
 from scheduler.framework.handle import Handle, Recorder, Writer
 from scheduler.framework.interface import ExplainPlugin
+from scheduler.framework.nominator import Nominator
 from scheduler.framework.preemption_state import Preempting
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runner
+from scheduler.framework.wait import WaitingPodsMap
 from scheduler.metrics.metrics import Metrics
 from scheduler.preemption import PreemptionExecutor
 from scheduler.profiles.build import build_profiles, profile_builder
 from scheduler.profiles.reconciler import ProfileReconciler, ProfileUsers, clearing, pool_sharing, queue_profile
 from scheduler.queue import QueuedPodInfo, SchedulingQueue
-from scheduler.queueing.nominator import Nominator
-from scheduler.waiting_pods import WaitingPodsMap
 
 
 class Decisions:

@@ -32,8 +32,8 @@ from scheduler.eventhandlers.storage import StorageHandlers
 from scheduler.eventhandlers.workloads import seen, workload_handlers
 from scheduler.failure import SCHEDULER_ERROR, FailureHandler
 from scheduler.framework.preemption_state import Preempting
+from scheduler.framework.wait import WaitingPodsMap
 from scheduler.queueing.types import pod_changes
-from scheduler.waiting_pods import WaitingPodsMap
 
 _log = structlog.get_logger(__name__)
 

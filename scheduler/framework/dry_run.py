@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster, Trial
@@ -24,6 +24,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, answered, finish, paced
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.interface import CycleState, NodeSimulation, Tally
+from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import BoundFilter, Profile
 from scheduler.framework.status import AttemptError, Code, Groups, Rejection
 
@@ -31,29 +32,6 @@ _FEW: Final = 4
 _SHAPES: Final = 64
 _CHANGES_MAX: Final = 1024
 """More changes than this are not applied one by one."""
-
-
-class Nominations(Protocol):
-    """Pods that will use a node, but are not assumed or bound yet."""
-
-    def nodes(self) -> tuple[str, ...]:
-        """Return the names of the nodes with at least one nominated pod."""
-
-    def for_node(self, name: str) -> tuple[PodInfo, ...]:
-        """Return the pods nominated to this node, pods of other schedulers included."""
-
-    def node_of(self, uid: str) -> str | None:
-        """Return the node that this pod is nominated to."""
-
-    def version(self, name: str) -> int:
-        """Return a number that changes with every nomination to this node and every end of one."""
-
-    @property
-    def position(self) -> int:
-        """The position after the newest entry of the log of changes."""
-
-    def changed_since(self, position: int) -> list[str] | None:
-        """Return the nodes whose nominations have changed since then, with repeats; None if the log is too short."""
 
 
 class _Known:
@@ -94,7 +72,7 @@ class NominatedPods:
     """
 
     def __init__(
-        self, profile: Profile, cluster: Cluster, nominations: Nominations, *, clock: Clock, check_node: CheckNode
+        self, profile: Profile, cluster: Cluster, nominations: Nominator, *, clock: Clock, check_node: CheckNode
     ) -> None:
         self.profile = profile
         self.cluster = cluster

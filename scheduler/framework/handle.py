@@ -20,6 +20,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Unavailable, UnforeseenErrors
 from scheduler.framework.preemption_state import Preempting
+from scheduler.framework.wait import WaitingPod, WaitingPodsMap
 
 T = TypeVar("T")
 
@@ -208,39 +209,6 @@ for _name in (*vars(VolumeMetrics), *vars(DeviceMetrics)):
         setattr(Uncounted, _name, _count_nothing)
 
 
-class WaitingPod(Protocol):
-    """A pod that a Permit plugin holds.
-
-    Upstream: staging/src/k8s.io/kube-scheduler/framework/interface.go WaitingPod
-    """
-
-    @property
-    def pod(self) -> PodInfo:
-        """The pod, with the node that it will be bound to."""
-
-    def pending_plugins(self) -> list[str]:
-        """Return the plugins that have not allowed the pod yet."""
-
-    def allow(self, plugin: str) -> None:
-        """Allow the pod for this plugin; the last plugin releases the pod."""
-
-    def reject(self, plugin: str, message: str) -> None:
-        """Return the pod to the queue; the first call counts."""
-
-
-class WaitingPods(Protocol):
-    """The pods that Permit plugins hold."""
-
-    def __iter__(self) -> Iterator[WaitingPod]: ...
-
-    def get(self, uid: str) -> WaitingPod | None:
-        """Return the waiting pod; None if it is not held."""
-
-
-def _no_queue(_: Iterable[PodInfo]) -> None:
-    """Do nothing, for plugins without a scheduler and its queue."""
-
-
 @runtime_checkable
 class Drains(Protocol):
     """State of a plugin with background writes."""
@@ -272,8 +240,8 @@ class Handle:
     volume_metrics: VolumeMetrics = field(default_factory=Uncounted)
     device_metrics: DeviceMetrics = field(default_factory=Uncounted)
     errors: UnforeseenErrors = field(default_factory=UnforeseenErrors)
-    waiting_pods: WaitingPods | None = None
-    to_activate: Callable[[Iterable[PodInfo]], None] = _no_queue
+    waiting_pods: WaitingPodsMap | None = None
+    to_activate: Callable[[Iterable[PodInfo]], object] = bool
     _kept: dict[str, Any] = field(default_factory=dict)
 
     def get_waiting_pod(self, uid: str) -> WaitingPod | None:

@@ -20,18 +20,6 @@ _BRAKE_S: Final = 60.0
 _LONGEST_BRAKE_S: Final = 1800.0
 
 
-def _nothing() -> None:
-    pass
-
-
-def _is_not(_uid: str) -> bool:
-    return False
-
-
-def _no_pods() -> Iterable[tuple[str, PodInfo]]:
-    return ()
-
-
 @dataclass(slots=True)
 class _Round:
     times: int = 0
@@ -45,11 +33,11 @@ class Preempting:
     Upstream: pkg/scheduler/framework/preemption/executor.go IsPodRunningPreemption
     """
 
-    attempted: Callable[[], None] = _nothing
+    attempted: Callable[[], None] = lambda: None
     """Called for each run of a preemption plugin."""
-    nominated: Callable[[], Iterable[tuple[str, PodInfo]]] = _no_pods
+    nominated: Callable[[], Iterable[tuple[str, PodInfo]]] = tuple
     """Returns all nominated pods, each with its node."""
-    is_nominated: Callable[[str], bool] = _is_not
+    is_nominated: Callable[[str], bool] = lambda _uid: False
     """Returns whether the pod of this uid is nominated."""
     _last_victim: dict[str, str | None] = field(default_factory=dict)
     _preemptor_of: dict[str, str] = field(default_factory=dict)

@@ -21,8 +21,9 @@ from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, answered
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.core.nodeset import EMPTY, NodeSet, Slots
-from scheduler.framework.dry_run import NominatedPods, Nominations, Simulation
+from scheduler.framework.dry_run import NominatedPods, Simulation
 from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, PrepareReservePlugin, Scored, Scores
+from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import BoundFilter, BoundScore, Profile
 from scheduler.framework.status import AttemptError, Code, Groups, Narrow, Rejection, Skip
 from scheduler.metrics.metrics import Metrics
@@ -51,7 +52,7 @@ class Runner:
         self,
         profile: Profile,
         cluster: Cluster,
-        nominations: Nominations,
+        nominations: Nominator,
         *,
         clock: Clock,
         metrics: Metrics,

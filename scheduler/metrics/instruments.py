@@ -162,7 +162,7 @@ RESULTS: Final = ("applied", "refused", "removed")
 
 
 class ShellInstruments:
-    """Instruments of the SchedulerProfile watch and the `ReloadMetrics` port."""
+    """Instruments of the SchedulerProfile watch, and counters of reloads."""
 
     def __init__(self, make: Maker) -> None:
         self._reloads = make.counter(
@@ -186,11 +186,11 @@ class ShellInstruments:
         )
 
     def reload(self, result: str) -> None:
-        """Implement the port."""
+        """Count `applied`, `refused` or `removed`."""
         self._reloads[result,].inc()
 
     def generation(self, profile: str, generation: int) -> None:
-        """Implement the port."""
+        """Set the generation in force for the profile; 0: the file's."""
         self._generations[profile,].set(generation)
 
     def up(self, is_up: bool) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import structlog
 
@@ -22,6 +22,7 @@ from scheduler.config.read_profiles import read_changes
 from scheduler.config.types import Configuration, KubeSchedulerProfile as ProfileConfig
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runner
+from scheduler.metrics.instruments import ShellInstruments
 from scheduler.queue import QueueProfile
 
 _log = structlog.get_logger(__name__)
@@ -85,24 +86,6 @@ class ProfileUsers:
     """Sets how storage classes share pools: `storagePoolSharing`."""
 
 
-class ReloadMetrics(Protocol):
-    """Counters of reloads."""
-
-    def reload(self, result: str) -> None:
-        """Count `applied`, `refused` or `removed`."""
-
-    def generation(self, profile: str, generation: int) -> None:
-        """Set the generation in force for the profile; 0: the file's."""
-
-
-def _nothing_missing(_profile: Profile) -> tuple[str, ...]:
-    return ()
-
-
-def _do_nothing() -> None:
-    pass
-
-
 class ProfileReconciler:
     """The profiles in force. Only the scheduling loop changes them, through the inbox."""
 
@@ -112,13 +95,13 @@ class ProfileReconciler:
         build: Build,
         parts: ProfileUsers,
         *,
-        metrics: ReloadMetrics,
+        metrics: ShellInstruments,
     ) -> None:
         self._config = config
         self._build = build
         self._parts = parts
         self._metrics = metrics
-        self.missing: Callable[[Profile], tuple[str, ...]] = _nothing_missing
+        self.missing: Callable[[Profile], tuple[str, ...]] = lambda _profile: ()
         """Returns the kinds that a profile reads and that are not synced.
 
         The callee starts their informers and calls `again`.
@@ -132,9 +115,9 @@ class ProfileReconciler:
         self._refused: dict[str, ProfileVerdict] = {}
         self.verdicts: Mapping[str, ProfileVerdict] = {}
         """The results by scheduler name."""
-        self.on_verdict: Callable[[], None] = _do_nothing
+        self.on_verdict: Callable[[], None] = lambda: None
         """Called when results may have changed."""
-        self.on_change: Callable[[], None] = _do_nothing
+        self.on_change: Callable[[], None] = lambda: None
         """Called when the plugins have changed."""
         for name in self._file:
             metrics.generation(name, 0)

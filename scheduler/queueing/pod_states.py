@@ -16,10 +16,11 @@ from scheduler.core.clock import Clock
 from scheduler.core.errors import UnforeseenErrors, shortened
 from scheduler.framework.interface import PreEnqueuePlugin
 from scheduler.framework.status import Code, Rejection
+from scheduler.metrics.metrics import Metrics
 from scheduler.queueing.active_queue import ActiveQueue, FairShare
 from scheduler.queueing.backoff_queue import BackoffQueue
 from scheduler.queueing.queueing_hints import QueueingStrategy
-from scheduler.queueing.types import IN_BACKOFF, IN_POOL, Place, QueuedPodInfo, QueueMetrics, QueueProfile, SortKey
+from scheduler.queueing.types import IN_BACKOFF, IN_POOL, Place, QueuedPodInfo, QueueProfile, SortKey
 from scheduler.queueing.unschedulable_pods import UnschedulablePods
 
 _POPPED_EARLY = "PopFromBackoffQ"
@@ -44,7 +45,7 @@ class PodStates:
         profiles: Mapping[str, QueueProfile],
         *,
         clock: Clock,
-        metrics: QueueMetrics,
+        metrics: Metrics,
         gates: PreEnqueueGates,
         pool: UnschedulablePods,
         backoff: Callable[[Iterator[int]], BackoffQueue],
@@ -265,7 +266,7 @@ class PreEnqueueGates:
         self,
         profiles: Mapping[str, QueueProfile],
         *,
-        metrics: QueueMetrics,
+        metrics: Metrics,
         clock: Clock,
         log: Any,
         errors: UnforeseenErrors | None = None,

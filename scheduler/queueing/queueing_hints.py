@@ -15,7 +15,8 @@ from scheduler.core.clock import Clock
 from scheduler.core.cluster_events import ANYTHING, ClusterEvent
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.framework.interface import EventHint, Hint, OfEvent
-from scheduler.queueing.types import QueuedPodInfo, QueueMetrics, QueueProfile
+from scheduler.metrics.metrics import Metrics
+from scheduler.queueing.types import QueuedPodInfo, QueueProfile
 
 Rejecter: TypeAlias = tuple[str, str]
 """Profile and plugin."""
@@ -66,7 +67,7 @@ class QueueingHints:
         self,
         profiles: Mapping[str, QueueProfile],
         *,
-        metrics: QueueMetrics,
+        metrics: Metrics,
         clock: Clock,
         errors: UnforeseenErrors | None = None,
     ) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
@@ -114,28 +114,6 @@ class QueueEntry:
     """`status`, `preemption`, or `derived` from the pod's claims."""
 
 
-class QueueMetrics(Protocol):
-    """The queue's metrics (docs/spec/core.md §7.1).
-
-    Calls are frequent, so implementations must look labels up only once.
-    """
-
-    def incoming(self, queue: str, event: str) -> None:
-        """Count queue_incoming_pods_total; `queue` is active, backoff or unschedulable."""
-
-    def incoming_entity(self, queue: str, event: str) -> None:
-        """Count queue_incoming_entities_total. A move is left out if its strategy already names the queue."""
-
-    def unschedulable(self, plugin: str, profile: str, delta: int) -> None:
-        """Change unschedulable_pods by +1 or -1."""
-
-    def hint(self, plugin: str, event: str, hint: str, seconds: float) -> None:
-        """Record queueing_hint_execution_duration_seconds; `hint` is Queue, QueueSkip or Error."""
-
-    def point(self, point: str, status: str, profile: str, seconds: float) -> None:
-        """Record framework_extension_point_duration_seconds of PreEnqueue."""
-
-
 def pod_changes(old: PodInfo, new: PodInfo) -> list[ClusterEvent]:
     """Return one event per changed property, or one generic update; for the waiting pod itself until it has a node.
 
@@ -146,34 +124,15 @@ def pod_changes(old: PodInfo, new: PodInfo) -> list[ClusterEvent]:
     """
     resource = Resource.ASSIGNED_POD if new.node_name else Resource.TARGET_POD
     actions = [action for differs, action in _CHECKS if differs(old, new)] or [Action.UPDATE_OTHER]
-    if new.node_name and _begins_to_terminate(old, new) and Action.UPDATE_POD_LABEL not in actions:
+    before, now = old.pod.metadata.deletion_timestamp, new.pod.metadata.deletion_timestamp
+    if new.node_name and before is None and now is not None and Action.UPDATE_POD_LABEL not in actions:
         actions.append(Action.UPDATE_POD_LABEL)
     return [ClusterEvent(resource, action) for action in actions]
-
-
-def _labels_differ(old: PodInfo, new: PodInfo) -> bool:
-    return old.pod.metadata.labels != new.pod.metadata.labels
-
-
-def _begins_to_terminate(old: PodInfo, new: PodInfo) -> bool:
-    return old.pod.metadata.deletion_timestamp is None and new.pod.metadata.deletion_timestamp is not None
 
 
 def _requests_shrank(old: PodInfo, new: PodInfo) -> bool:
     nothing = -1  # a missing request is less than a request of zero
     return any(new.requests.get(name, nothing) < amount for name, amount in old.requests.items())
-
-
-def _requests_grew(old: PodInfo, new: PodInfo) -> bool:
-    return _requests_shrank(new, old)
-
-
-def _gates_eliminated(old: PodInfo, new: PodInfo) -> bool:
-    return bool(old.pod.spec.scheduling_gates) and not new.pod.spec.scheduling_gates
-
-
-def _tolerations_differ(old: PodInfo, new: PodInfo) -> bool:
-    return len(old.pod.spec.tolerations) != len(new.pod.spec.tolerations)
 
 
 def _claims_differ(old: PodInfo, new: PodInfo) -> bool:
@@ -189,10 +148,16 @@ def _claims_differ(old: PodInfo, new: PodInfo) -> bool:
 
 
 _CHECKS: Final[tuple[tuple[Callable[[PodInfo, PodInfo], bool], Action], ...]] = (
-    (_labels_differ, Action.UPDATE_POD_LABEL),
+    (lambda old, new: old.pod.metadata.labels != new.pod.metadata.labels, Action.UPDATE_POD_LABEL),
     (_requests_shrank, Action.UPDATE_POD_SCALE_DOWN),
-    (_requests_grew, Action.UPDATE_POD_SCALE_UP),
-    (_gates_eliminated, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED),
-    (_tolerations_differ, Action.UPDATE_POD_TOLERATION),
+    (lambda old, new: _requests_shrank(new, old), Action.UPDATE_POD_SCALE_UP),
+    (
+        lambda old, new: bool(old.pod.spec.scheduling_gates) and not new.pod.spec.scheduling_gates,
+        Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
+    ),
+    (
+        lambda old, new: len(old.pod.spec.tolerations) != len(new.pod.spec.tolerations),
+        Action.UPDATE_POD_TOLERATION,
+    ),
     (_claims_differ, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),
 )

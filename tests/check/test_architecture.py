@@ -28,7 +28,6 @@ DECISIONS = {
     "queue",
     "queueing",
     "scheduler",
-    "waiting_pods",
 }
 LINT = "from importlinter.cli import lint_imports_command; lint_imports_command()"
 

@@ -17,9 +17,9 @@ from scheduler.core import nodeset
 from scheduler.core.cooperative import finish
 from scheduler.daemon.app import Daemon
 from scheduler.framework.interface import CycleState
+from scheduler.framework.nominator import DERIVED
 from scheduler.framework.runtime import Runner
 from scheduler.framework.status import AttemptError, Groups
-from scheduler.queueing.nominator import DERIVED
 from simulator.builders.core import PodBuilder, pod
 
 Section = dict[str, Any]

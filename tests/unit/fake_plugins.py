@@ -22,6 +22,7 @@ from scheduler.core.nodeset import NodeSet, each
 from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, PostFiltered, Scores
+from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import Factory, build
 from scheduler.framework.runtime import Runner
 from scheduler.framework.status import Code, Groups, Narrow, Rejection, Skip, Wait
@@ -47,8 +48,8 @@ class Bind:
 
 
 @dataclass
-class Nominated:
-    """The Nominations port: pods by node name."""
+class Nominated(Nominator):
+    """Nominations that never change: pods by node name."""
 
     by_node: dict[str, tuple[PodInfo, ...]] = field(default_factory=dict)
 

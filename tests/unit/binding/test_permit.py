@@ -13,9 +13,10 @@ from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import pod_info
 from scheduler.config.types import Configuration, KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.framework.status import Code, Rejection, Wait
+from scheduler.framework.wait import WaitingPodsMap
 from scheduler.plugins import registry
 from scheduler.profiles import build as building
-from scheduler.waiting_pods import WaitingPodsMap
+from tests.support import permit
 from tests.unit.fake_plugins import Holds
 from tests.unit.harness import SchedulerHarness, StepClock, manifest
 from tests.unit.hints.hint_rows import CAME, node
@@ -30,7 +31,7 @@ Step: TypeAlias = Callable[[WaitingPodsMap, StepClock], None]
 
 
 def allow(plugin: str) -> Step:
-    return lambda permits, _clock: permits.allow(UID, plugin)
+    return lambda permits, _clock: permit.allow(permits, UID, plugin)
 
 
 def reject(plugin: str, why: str = "no") -> Step:
@@ -124,7 +125,7 @@ async def test_a_cancelled_release_ends_the_hold() -> None:
     await turns()
     held.cancel()
     await turns()
-    permits.allow(UID, "A")
+    permit.allow(permits, UID, "A")
     permits.reject(UID, "A", "no")
     permits.discard(UID)
 
@@ -141,7 +142,7 @@ async def test_a_rejected_pod_waits_for_the_events_of_its_plugin(monkeypatch: py
     sched.pod("p")
     await sched.settle()
     permits = sched.parts.binder.permits
-    permits.allow("uid-p", "A")
+    permit.allow(permits, "uid-p", "A")
     permits.reject("uid-p", "B", "not now")
     permits.reject("uid-p", "A", "never")
     await sched.settle()
@@ -164,7 +165,7 @@ async def test_events_are_kept_while_a_pod_is_held(monkeypatch: pytest.MonkeyPat
     node("n2")(sched)
     assert sched.parts.queue.in_flight_events() == {"PodPopped": 1, CAME.label: 1}
 
-    sched.parts.binder.permits.allow("uid-p", "A")
+    permit.allow(sched.parts.binder.permits, "uid-p", "A")
     await sched.settle()
 
     assert sched.parts.queue.in_flight_events() == {}

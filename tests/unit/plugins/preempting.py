@@ -23,13 +23,13 @@ from scheduler.core.nodeset import EMPTY
 from scheduler.framework.dry_run import Simulation
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, PostFiltered
+from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import Factory, build
 from scheduler.framework.runtime import Runner
 from scheduler.framework.status import Code, Groups, Nominate, Rejection
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins import BUILT_IN
 from scheduler.plugins.defaultpreemption import Answer, Candidate, DefaultPreemption, Evaluator, VictimRule
-from scheduler.queueing.nominator import Nominator
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.unit import objects
 from tests.unit.fake_plugins import FakePlugin

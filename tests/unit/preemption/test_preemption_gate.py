@@ -15,6 +15,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Rejection, Wait
 from scheduler.framework.wait import settle
+from tests.support import permit
 from tests.unit.fake_plugins import BeforeBind, Holds
 from tests.unit.harness import SchedulerHarness
 from tests.unit.preemption.evicting import (
@@ -197,7 +198,7 @@ async def test_a_victim_that_permit_has_just_allowed_is_deleted() -> None:
     wire.hold("nominate p n1")
     await rest(sched)
     sched.writer.hold = asyncio.Event()
-    sched.parts.binder.permits.allow("uid-low", "Gate")
+    permit.allow(sched.parts.binder.permits, "uid-low", "Gate")
     assert not sched.parts.binder.preempt("uid-low", "DefaultPreemption")
     wire.answer("nominate p n1")
     await rest(sched)

@@ -12,6 +12,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.core.errors import Unavailable
 from scheduler.profiles.reconciler import IN_FORCE
 from tests.examples import SLOW_SHARE, examples
+from tests.support import permit
 from tests.unit.profiles.reloads import OURS, Reloaded, witness
 
 PODS = tuple("abcdef")
@@ -81,7 +82,7 @@ class History(Reloaded):
         name, allows = answer
         permits = self.parts.binder.permits
         if allows:
-            permits.allow(f"uid-{name}", "Witness")
+            permit.allow(permits, f"uid-{name}", "Witness")
         else:
             permits.reject(f"uid-{name}", "Witness", "no")
 

@@ -13,9 +13,10 @@ from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.core.cluster_events import ClusterEvent
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.framework.interface import EventHint, Hint
+from scheduler.framework.nominator import Nominator
 from scheduler.framework.status import Code, Rejection
+from scheduler.metrics.metrics import Metrics
 from scheduler.queue import QueuedPodInfo, QueueProfile, SchedulingQueue
-from scheduler.queueing.nominator import Nominator
 from tests.unit.harness import StepClock
 
 OURS = "kubestow"
@@ -51,7 +52,7 @@ def pod(
 
 
 @dataclass
-class Tally:
+class Tally(Metrics):
     """Recorded metrics."""
 
     incomings: list[tuple[str, str]] = field(default_factory=list)

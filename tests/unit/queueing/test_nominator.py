@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.queueing.nominator import Nominator
+from scheduler.framework.nominator import Nominator
 from tests.unit.queueing.harness import pod
 
 

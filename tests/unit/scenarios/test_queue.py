@@ -14,6 +14,7 @@ import pytest
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.podinfo import pod_info
 from scheduler.framework.status import SKIP, Wait
+from tests.support import permit
 from tests.unit.binding.test_expectation import Works
 from tests.unit.fake_plugins import Holds
 from tests.unit.harness import SchedulerHarness, read_node
@@ -238,7 +239,7 @@ async def test_the_node_of_an_assumed_pod_is_written_before_long_work(waits: boo
     assert sched.writer.nominations == nominations
     assert sched.writer.wire == (["patch p"] if said else ["bind p"])
 
-    sched.parts.binder.permits.allow("uid-p", "A")
+    permit.allow(sched.parts.binder.permits, "uid-p", "A")
     plugin.go.set()
     await sched.settle()
 

@@ -14,8 +14,8 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.config.args import DynamicResourcesArgs
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS
-from scheduler.framework.background_writes import BackgroundWrites
 from scheduler.framework.handle import Handle
+from scheduler.framework.wait import BackgroundWrites
 from scheduler.plugins.dra.binding.binding_conditions import ConditionWaiter
 from scheduler.plugins.dra.binding.claim_writer import ClaimError, ClaimWriter
 from scheduler.plugins.dra.binding.device_conflicts import DeviceConflicts

@@ -8,7 +8,7 @@ import pytest
 import structlog.testing
 
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
-from scheduler.framework.background_writes import BackgroundWrites
+from scheduler.framework.wait import BackgroundWrites
 from tests.support.clock import VirtualClock
 
 ABOUT = "default/c"
