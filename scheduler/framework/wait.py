@@ -194,7 +194,6 @@ class WaitingPod:
     """A pod that a Permit plugin holds, with the node that it will be bound to.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/interface.go WaitingPod
-    Upstream: pkg/scheduler/framework/runtime/waiting_pods_map.go waitingPod
     """
 
     pod: PodInfo
@@ -221,7 +220,7 @@ class WaitingPod:
 class WaitingPodsMap:
     """Waiting pods by uid. A pod is held from `hold` on, so an answer before `release` is kept.
 
-    Upstream: pkg/scheduler/framework/runtime/waiting_pods_map.go waitingPodsMap
+    Upstream: pkg/scheduler/framework/runtime/waiting_pods_map.go waitingPodsMap, waitingPod
     """
 
     def __init__(self, clock: Clock) -> None:
