@@ -1,4 +1,4 @@
-"""Build Prometheus instruments, and the instruments of requests, profiles, volumes and devices.
+"""Build Prometheus instruments, and the instruments of requests, profiles, volumes, devices and health checks.
 
 Children are cached by their labels. Buckets are upstream's. Requests to the API server have client-go's names, labels
 and buckets (docs/spec/core.md §7.1).
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar, cast
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import Metric
 
 M = TypeVar("M", bound=Counter | Gauge | Histogram)
@@ -251,32 +251,25 @@ class DeviceInstruments:
         self._asked, self._remembered = evaluations["false",], evaluations["true",]
 
     def conditions_allocation(self, profile: str, driver: str, status: str) -> None:
-        """Implement the port."""
         self._allocations[profile, driver, status].inc()
 
     def conditions_wait(self, profile: str, driver: str, status: str, seconds: float) -> None:
-        """Implement the port."""
         self._waits_s[profile, driver, status].observe(seconds)
 
     def claim_created(self, status: str) -> None:
-        """Implement the port."""
         self._claims[status,].inc()
         self._claims_of_pods[status, "false", "", "Pod"].inc()
 
     def claim_conflict(self) -> None:
-        """Implement the port."""
         self._conflicts.inc()
 
     def collision(self) -> None:
-        """Implement the port."""
         self._collisions.inc()
 
     def searched(self, steps: int) -> None:
-        """Implement the port."""
         self._steps.observe(steps)
 
     def evaluated(self, is_known: bool) -> None:
-        """Implement the port."""
         (self._remembered if is_known else self._asked).inc()
 
 
@@ -321,17 +314,47 @@ class VolumeInstruments:
             self._conflicts.show(resource)
 
     def stage_error(self, operation: str) -> None:
-        """Implement the port."""
         self._stage_errors[operation,].inc()
 
     def write_conflict(self, resource: str) -> None:
-        """Implement the port."""
         self._conflicts[resource,].inc()
 
     def bind_wait(self, kind: str, seconds: float) -> None:
-        """Implement the port."""
         self._wait_s[kind,].observe(seconds)
 
     def long_wait(self, after_s: int) -> None:
-        """Implement the port."""
         self._long_waits[str(after_s),].inc()
+
+
+class HealthcheckMetrics:
+    """The two metrics of health checks, and the start time of the process, for /metrics/slis.
+
+    Upstream: staging/src/k8s.io/component-base/metrics/prometheus/slis/metrics.go ObserveHealthcheck
+    """
+
+    def __init__(self) -> None:
+        self._registry = CollectorRegistry()
+        self._last = Gauge(
+            "kubernetes_healthcheck",
+            "[STABLE] This metric records the result of a single healthcheck.",
+            ("name", "type"),
+            registry=self._registry,
+        )
+        self._results = Counter(
+            "kubernetes_healthchecks",
+            "[STABLE] This metric records the results of all healthcheck.",
+            ("name", "type", "status"),
+            registry=self._registry,
+        )
+        process = CollectorRegistry(auto_describe=True)
+        ProcessCollector(registry=process)
+        self._started = process.restricted_registry(["process_start_time_seconds"])
+
+    def observe(self, check: str, page: str, *, is_well: bool) -> None:
+        """Count one result of a check of a page, which is `livez`, `healthz` or `readyz`."""
+        self._last.labels(check, page).set(is_well)
+        self._results.labels(check, page, "success" if is_well else "error").inc()
+
+    def render(self) -> bytes:
+        """Return the metrics in Prometheus' text format."""
+        return generate_latest(self._registry) + generate_latest(self._started)

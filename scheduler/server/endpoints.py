@@ -20,7 +20,7 @@ from aiohttp import http_exceptions, web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from scheduler.core.clock import Clock, SystemClock
-from scheduler.metrics.healthchecks import HealthcheckMetrics
+from scheduler.metrics.instruments import HealthcheckMetrics
 from scheduler.server.authorization import Refusal, RequestAttributes, RequestGate, certified
 from scheduler.server.cache_dump import Page, indented, pieces
 from scheduler.server.listening import Connection
