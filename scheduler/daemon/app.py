@@ -15,7 +15,7 @@ import random
 import signal
 import socket
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -30,7 +30,7 @@ from scheduler.core.errors import UnforeseenErrors
 from scheduler.core.feature_gates import closest_version
 from scheduler.daemon.introspection import Introspection
 from scheduler.daemon.leader_election import Leadership
-from scheduler.daemon.profile_changes import KopfConnection, ProfileChanges, kinds_read, writes_of
+from scheduler.daemon.profile_changes import ProfileChanges, kinds_read, writes_of
 from scheduler.daemon.supervision import Supervisor
 from scheduler.extenders.http_extender import HTTPExtender, build_extenders
 from scheduler.extenders.whole_objects import WholeObjects
@@ -51,11 +51,12 @@ from scheduler.kube.resources import (
     server_version,
 )
 from scheduler.kube.self_check import LeaseName, SelfCheck
-from scheduler.kube.transport import HttpTransport
+from scheduler.kube.transport import HttpTransport, SharedSession
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes.api_writer import ApiWriter
+from scheduler.kube.writes.api_writer import ApiWriter, ProfileWriter
 from scheduler.kube.writes.resource_claims import NEWEST
 from scheduler.metrics.metrics import Metrics
+from scheduler.profiles.kopf_watch import Shell
 from scheduler.scheduler import Decisions
 from scheduler.server.serving import Serving
 
@@ -159,8 +160,15 @@ class Daemon:
             spawn=self._spawn,
             reflect=partial(self._reflect, transport),
         )
-        way = KopfConnection(transport, settings, throttle, self._take_signals)
-        self._shell = changes.shell(way, self._clock, metrics=self.metrics, may_write=self.leadership.may_write)
+        profile_writer = ProfileWriter(transport, throttle, self._clock, may_write=self.leadership.may_write)
+        self._shell = Shell(
+            transport,
+            partial(SharedSession, settings, transport),
+            changes.objects(transport, profile_writer, self._clock),
+            self._clock,
+            metrics=self.metrics.shell,
+            reclaim_signals=self._take_signals,
+        )
         showing = Introspection(
             self._options,
             self.decisions,
@@ -415,14 +423,14 @@ async def run_daemon(options: RunOptions, *, for_version: Callable[[str], RunOpt
 
     take_signals()
     stopping = asyncio.ensure_future(asked.wait())
-    version: list[str] = []
-    if for_version is not None and not await _unless(stopping, _read_server_version(options, version.append)):
-        return 0
-    if for_version is not None and version:
-        options = for_version(version[0])
+    if for_version is not None:
+        asking = asyncio.ensure_future(_for_server(options, for_version))
+        if not await _unless(stopping, asking):
+            return 0
+        options = asking.result()
     daemon = Daemon(options, take_signals=take_signals)
     try:
-        if not await _unless(stopping, daemon.start()):
+        if not await _unless(stopping, asyncio.ensure_future(daemon.start())):
             return 0
         for path in options.config.ignored:
             _log.warning("configuration field has no effect", field=path)
@@ -434,7 +442,7 @@ async def run_daemon(options: RunOptions, *, for_version: Callable[[str], RunOpt
             emulated_version=options.emulated_version,
         )
         try:
-            await _unless(stopping, daemon.wait())
+            await _unless(stopping, asyncio.ensure_future(daemon.wait()))
         except LeaseLost as lost:
             _log.error("leader election lost", why=str(lost))
             await daemon.stop(0)
@@ -452,8 +460,8 @@ async def run_daemon(options: RunOptions, *, for_version: Callable[[str], RunOpt
             loop.remove_signal_handler(number)
 
 
-async def _read_server_version(options: RunOptions, on_version: Callable[[str], None]) -> None:
-    """Call with the version of kube-scheduler that belongs to the API server, if it answers within _VERSION_WITHIN_S."""
+async def _for_server(options: RunOptions, for_version: Callable[[str], RunOptions]) -> RunOptions:
+    """Return the options for the API server's version, or these if it does not answer within _VERSION_WITHIN_S."""
     connection = options.config.client_connection
     settings = await load_settings(options.kubeconfig or connection.kubeconfig or None, options.master or None)
     clock = SystemClock()
@@ -467,17 +475,13 @@ async def _read_server_version(options: RunOptions, on_version: Callable[[str], 
     finally:
         await transport.close()
     if git_version:
-        on_version(closest_version(git_version))
-    else:
-        _log.warning("the version of the API server is unknown", server=settings.server, used=options.emulated_version)
+        return for_version(closest_version(git_version))
+    _log.warning("the version of the API server is unknown", server=settings.server, used=options.emulated_version)
+    return options
 
 
-async def _unless(stopping: asyncio.Future[Any], step: Coroutine[Any, Any, None]) -> bool:
-    """Run the step to its end; return False if `stopping` came first and cancelled it.
-
-    Raises what the step raises.
-    """
-    running = asyncio.ensure_future(step)
+async def _unless(stopping: asyncio.Future[Any], running: asyncio.Future[Any]) -> bool:
+    """Wait for the end; return False if `stopping` came first, after which the step is cancelled. Raises its error."""
     await asyncio.wait({running, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if running.done():
         await running

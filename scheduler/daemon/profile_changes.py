@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from functools import partial
 
 from scheduler.config.args import DynamicResourcesArgs, VolumeBindingArgs
@@ -16,12 +15,10 @@ from scheduler.core.clock import Clock
 from scheduler.core.feature_gates import EXTENDED_RESOURCE
 from scheduler.daemon.supervision import Run
 from scheduler.framework.profile import Profile
-from scheduler.kube.client_config import Settings
 from scheduler.kube.informers import Mirrors
-from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.resources import KindSpec, ServedKind, watched, with_capacity, with_taint_rules
 from scheduler.kube.self_check import SelfCheck
-from scheduler.kube.transport import HttpTransport, SharedSession
+from scheduler.kube.transport import HttpTransport
 from scheduler.kube.writes.api_writer import (
     CLAIM_EVENT_RULES,
     DEVICE_RULES,
@@ -33,9 +30,7 @@ from scheduler.kube.writes.api_writer import (
     ProfileWriter,
     RbacRule,
 )
-from scheduler.metrics.metrics import Metrics
 from scheduler.preemption import PLUGIN as PREEMPTION
-from scheduler.profiles.kopf_watch import Shell
 from scheduler.profiles.objects import ProfileObjects
 from scheduler.scheduler import Decisions
 from scheduler.server.serving import rules
@@ -66,16 +61,6 @@ def writes_of(profiles: Collection[Profile], options: RunOptions) -> tuple[RbacR
     )
 
 
-@dataclass(frozen=True, slots=True)
-class KopfConnection:
-    """Connection to the API server for kopf, and the signal handlers that kopf must not keep."""
-
-    transport: HttpTransport
-    settings: Settings
-    throttle: Throttle
-    reclaim_signals: Callable[[], None]
-
-
 class ProfileChanges:
     """Changes of profiles; one per daemon. Checks permissions from the start."""
 
@@ -101,22 +86,19 @@ class ProfileChanges:
         decisions.reloading.missing = self._missing
         decisions.reloading.on_change = self._check_permissions
 
-    def shell(self, way: KopfConnection, clock: Clock, *, metrics: Metrics, may_write: Callable[[], bool]) -> Shell:
-        """Return the watch of SchedulerProfile objects."""
+    def objects(self, transport: HttpTransport, writer: ProfileWriter, clock: Clock) -> ProfileObjects:
+        """Return the SchedulerProfile objects."""
         reloading, inbox = self._decisions.reloading, self._decisions.inbox
         objects = ProfileObjects(
-            way.transport,
-            ProfileWriter(way.transport, way.throttle, clock, may_write=may_write),
+            transport,
+            writer,
             clock,
             names=frozenset(self._decisions.profiles),
             wish=lambda wishes: inbox.put(partial(reloading.reconcile, wishes)),
             verdicts=lambda: reloading.verdicts,
         )
         reloading.on_verdict = objects.wake
-        shared_session = partial(SharedSession, way.settings, way.transport)
-        return Shell(
-            way.transport, shared_session, objects, clock, metrics=metrics.shell, reclaim_signals=way.reclaim_signals
-        )
+        return objects
 
     def _missing(self, profile: Profile) -> tuple[str, ...]:
         """Return the kinds that are not synced.

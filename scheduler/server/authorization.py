@@ -13,13 +13,13 @@ import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 import structlog
 
 from scheduler.core.errors import ApiError
-from scheduler.kube.authz import Permission, User
+from scheduler.kube.authz import Reviews, User
 
 _log = structlog.get_logger(__name__)
 
@@ -31,16 +31,6 @@ ANONYMOUS: Final = User("system:anonymous", groups=("system:unauthenticated",))
 _HARMLESS: Final = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
 _CREDENTIAL_ID: Final = "authentication.kubernetes.io/credential-id"
 _UID_OID: Final = "1.3.6.1.4.1.57683.2"
-
-
-class Authorizer(Protocol):
-    """The part of `kube.authz.Reviews` that the gate uses."""
-
-    async def user_of(self, token: str) -> User | None:
-        """Return the user of the token; None if it is unknown. Raises `ApiError`."""
-
-    async def may(self, user: User, *, verb: str, path: str) -> Permission:
-        """Return the permission. Raises `ApiError`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +55,7 @@ class Refusal:
 class RequestGate:
     """Authentication and authorization of all requests. It stores no user."""
 
-    def __init__(self, reviews: Authorizer, always_allow_paths: Iterable[str]) -> None:
+    def __init__(self, reviews: Reviews, always_allow_paths: Iterable[str]) -> None:
         self._reviews = reviews
         paths = tuple(always_allow_paths)
         self._open = frozenset(path for path in paths if not path.endswith("*"))

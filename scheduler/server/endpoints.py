@@ -14,6 +14,7 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeAlias
 
 from aiohttp import http_exceptions, web
@@ -207,8 +208,8 @@ class Endpoints:
             web.get("/metrics/resources", self._resources),
             web.get("/metrics/slis", self._slis),
             web.get("/configz", self._configz),
-            web.get("/debug/queue", self._debug_queue),
-            web.get("/debug/cache", self._debug_cache),
+            web.get("/debug/queue", partial(self._in_pieces, self._sources.debug_queue)),
+            web.get("/debug/cache", partial(self._in_pieces, self._sources.debug_cache)),
             web.get("/debug/pod/{namespace}/{name}", self._debug_pod),
         ]
 
@@ -233,13 +234,7 @@ class Endpoints:
     async def _configz(self, _: web.Request) -> web.StreamResponse:
         return _json(self._sources.configz())
 
-    async def _debug_queue(self, request: web.Request) -> web.StreamResponse:
-        return await self._in_pieces(request, self._sources.debug_queue)
-
-    async def _debug_cache(self, request: web.Request) -> web.StreamResponse:
-        return await self._in_pieces(request, self._sources.debug_cache)
-
-    async def _in_pieces(self, request: web.Request, page: Callable[[], Page]) -> web.StreamResponse:
+    async def _in_pieces(self, page: Callable[[], Page], request: web.Request) -> web.StreamResponse:
         return await self._streamed(request, lambda: pieces(page()), "application/json")
 
     async def _streamed(

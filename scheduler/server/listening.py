@@ -128,13 +128,11 @@ class Connection(asyncio.Protocol):
     # -- asyncio.Protocol --------------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin after the handshake."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's transports are, without saying so
         self._turn(_State.READING, self._limits.request_s)
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes, usually of a request."""
         if self._state is _State.IDLE:
             self._turn(_State.READING, self._limits.request_s)
         self._received += len(data)
@@ -144,11 +142,9 @@ class Connection(asyncio.Protocol):
             self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Handle the end of the client's data."""
         return self._inner.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Handle the end of the connection."""
         if self._timer is not None:
             self._timer.cancel()
         self._transport = None
@@ -156,11 +152,9 @@ class Connection(asyncio.Protocol):
         self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        """Handle a client that receives slowly."""
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Handle a client that has received most of the data."""
         self._inner.resume_writing()
 
     def _turn(self, state: _State, limit_s: float) -> None:

@@ -27,7 +27,7 @@ from scheduler.kube.writes.api_writer import RbacRule
 from scheduler.server.authorization import RequestGate
 from scheduler.server.endpoints import Endpoints, EndpointSources
 from scheduler.server.listening import CannotListen, Listener, ListenerLimits, bound
-from scheduler.server.tls import CertificateError, Certificates, PairOfFiles, SelfSigned, Tls, read_file
+from scheduler.server.tls import CertificateError, PairOfFiles, SelfSigned, Tls, read_file
 
 _log = structlog.get_logger(__name__)
 
@@ -237,7 +237,7 @@ def _looks_up(secure: SecureServing) -> bool:
     return not secure.client_ca_file and not secure.skips_lookup
 
 
-def _certificates(secure: SecureServing) -> Certificates:
+def _certificates(secure: SecureServing) -> PairOfFiles | SelfSigned:
     if secure.cert_file:
         return PairOfFiles(secure.cert_file, secure.key_file)
     names = ["localhost", socket.gethostname(), _LOOPBACK, "::1", secure.host]

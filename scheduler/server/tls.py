@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from scheduler.config.types import CIPHER_SUITES
 from scheduler.kube.client_config import as_file
@@ -40,13 +40,6 @@ class Pair:
     """Name for messages."""
 
 
-class Certificates(Protocol):
-    """Source of the server's certificate."""
-
-    def newest(self, wall_s: float) -> Pair:
-        """Return the certificate at this time. May read files. Raises CertificateError."""
-
-
 class PairOfFiles:
     """Files that may be replaced at any time, like mounted Secrets."""
 
@@ -54,7 +47,7 @@ class PairOfFiles:
         self._files = (cert_file, key_file)
 
     def newest(self, wall_s: float) -> Pair:
-        """Return the files' content. The caller checks that certificate and key match."""
+        """Return the files' content. The caller checks that certificate and key match. Raises CertificateError."""
         certificate, key = map(read_file, self._files)
         return Pair(certificate, key, " and ".join(self._files))
 

@@ -10,13 +10,13 @@ import pytest
 
 from scheduler.config.types import ALWAYS_ALLOWED
 from scheduler.core.errors import ApiError, Unavailable
-from scheduler.kube.authz import Permission, User
+from scheduler.kube.authz import Permission, Reviews, User
 from scheduler.server.authorization import EXPIRED, Refusal, RequestAttributes, RequestGate, bearer_token, certified
 
 GONE = Unavailable("cannot connect to 127.0.0.1:1: refused <here>")
 
 
-class Server:
+class Server(Reviews):
     """Accepts tokens that are names, and permits the users of a list."""
 
     def __init__(self, *, known: Any = ("ann",), permits: Any = ("ann",), reason: str = "") -> None:

@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
-from scheduler.kube.authz import Permission, User
+from scheduler.kube.authz import Permission, Reviews, User
 from scheduler.server import listening as listening_module
 from scheduler.server.authorization import RequestGate
 from scheduler.server.cache_dump import Page
@@ -223,13 +223,13 @@ async def test_a_connection_that_is_being_answered_is_not_cut_off() -> None:
         assert await asking == b"HTTP/1.1 200 OK"
 
 
-class Thoughtful:
+class Thoughtful(Reviews):
     """An API server that never says whose token it is."""
 
     def __init__(self) -> None:
         self.asked = 0
 
-    async def user_of(self, _: str) -> User | None:
+    async def user_of(self, token: str) -> User | None:
         self.asked += 1
         try:
             await asyncio.get_running_loop().create_future()
@@ -237,7 +237,7 @@ class Thoughtful:
             self.asked -= 1
         return None
 
-    async def may(self, _: User, *, verb: str, path: str) -> Permission:
+    async def may(self, user: User, *, verb: str, path: str) -> Permission:
         raise AssertionError(verb, path)
 
 
