@@ -37,7 +37,7 @@ MUTANTS: Final = {
         "scheduler.binding:Binder._succeeded",
         "now - first)",
         "now - binding.popped_at)",
-        "binding/test_binding_figures.py::test_the_time_that_scheduling_took_counts_from_the_first_attempt",
+        "binding/test_conflicts.py::test_the_time_that_scheduling_took_counts_from_the_first_attempt",
     ),
     "a pod that turns up on another node marks that node as unchanged": Mutant(
         "scheduler.cache.cluster:Cluster._replace",
@@ -79,13 +79,13 @@ MUTANTS: Final = {
         "scheduler.config.sections:_check_election",
         "lease_duration_s <= election",
         "lease_duration_s < election",
-        "config/test_sections.py::test_leader_election[a lease that ends with its renewal deadline]",
+        "config/test_load.py::test_leader_election[a lease that ends with its renewal deadline]",
     ),
     "a renewal deadline may be 1.2 retry periods": Mutant(
         "scheduler.config.sections:_check_election",
         "renew_deadline_s <= election",
         "renew_deadline_s < election",
-        "config/test_sections.py::test_leader_election[a renewal deadline of exactly 1.2 retry periods]",
+        "config/test_load.py::test_leader_election[a renewal deadline of exactly 1.2 retry periods]",
     ),
     "an index before the beginning of a list counts from its end": Mutant(
         "scheduler.cel.eval.attributes:find",

@@ -1,16 +1,20 @@
-"""PodTopologySpread, what its laws do not draw: docs/spec/core.md §5.8."""
+"""PodTopologySpread (docs/spec/core.md §5.8): what is kept incrementally equals the rules taken literally, and what that law does not draw."""
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from typing import Any
+from unittest import mock
 
 import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
 
-from scheduler.api.apps_and_policy import Service
+from scheduler.api.apps_and_policy import ReplicaSet, Service
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, placed
 from scheduler.cache.cluster import Cluster
-from scheduler.config.args import PodTopologySpreadArgs
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
 from scheduler.config.types import Configuration
 from scheduler.core.clock import SystemClock
 from scheduler.core.cluster_events import (
@@ -25,14 +29,30 @@ from scheduler.core.cluster_events import (
 from scheduler.core.cooperative import finish
 from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.framework.runtime import Runner
+from scheduler.framework.status import SKIP
 from scheduler.metrics.metrics import Metrics
-from scheduler.plugins.podtopologyspread import PodTopologySpread
+from scheduler.plugins.podtopologyspread import PodTopologySpread, plugin as soft_module
 from scheduler.profiles.build import build_profiles
+from tests.examples import SLOW_SHARE, examples
 from tests.unit import objects
 from tests.unit.fake_plugins import Nominated
 from tests.unit.objects import cluster, handle
-from tests.unit.plugins.ask import Refusals, hinted, refused
-from tests.unit.plugins.spreading import BAR, HOST, LIST, SKEWED, ZONE, hard, node, on, pod, soft
+from tests.unit.plugins.ask import Refusals, hinted, is_concerned, refused
+from tests.unit.plugins.spreading import (
+    BAR,
+    HOST,
+    LIST,
+    SKEWED,
+    ZONE,
+    expected_refusals,
+    expected_scores,
+    hard,
+    node,
+    on,
+    pod,
+    scored_among,
+    soft,
+)
 
 FOUR = (node("a1"), node("a2"), node("b1"), node("b2"))
 BROKEN = {"matchExpressions": [{"key": "gpu", "operator": "In"}]}
@@ -192,3 +212,271 @@ def test_pods_of_all_namespaces_wait_for_one_node() -> None:
 
     assert shape(pod("p", hard(), ns="x")) == shape(pod("q", hard(skew=9, selector=BAR), soft(HOST), ns="y"))
     assert shape(pod("p", hard())) != shape(pod("p", hard(HOST)))
+
+
+NAMES = tuple(f"n{at}" for at in range(12))
+BOTH_TAINTS = PodTopologySpreadArgs(
+    (
+        DefaultConstraint(1, ZONE, "DoNotSchedule", min_domains=2, match_label_keys=("app",)),
+        DefaultConstraint(2, HOST, "ScheduleAnyway"),
+        DefaultConstraint(1, ZONE, "ScheduleAnyway", node_affinity_policy="Ignore", node_taints_policy="Honor"),
+    ),
+    "List",
+)
+ARGS = (PodTopologySpreadArgs(), LIST, BOTH_TAINTS)
+
+# -- anything that may be there, or come -------------------------------------------------------------------------------
+
+words = st.fixed_dictionaries({}, optional={"app": st.sampled_from("xxy"), "track": st.sampled_from("xy")})
+namespaces = st.sampled_from("aaab")
+
+
+def mostly(*values: str) -> st.SearchStrategy[str | None]:
+    return st.sampled_from([*values, *values, None])
+
+
+node_labels = st.fixed_dictionaries(
+    {
+        ZONE: mostly("z1", "z2", "z3", ""),
+        HOST: mostly(*NAMES[:6], "shared"),
+        "rack": mostly("r1", "r2"),
+        "gpu": st.sampled_from(["", None]),
+    }
+).map(lambda labels: {key: value for key, value in labels.items() if value is not None})
+taints = st.lists(st.sampled_from(["t=:NoSchedule", "u=:NoExecute", "t=:PreferNoSchedule"]), max_size=1)
+expressions = st.one_of(
+    st.builds(
+        lambda key, operator, values: {"key": key, "operator": operator, "values": values},
+        st.sampled_from(["app", "track"]),
+        st.sampled_from(["In", "NotIn"]),
+        st.lists(st.sampled_from("xy"), min_size=1, max_size=2),
+    ),
+    st.builds(
+        lambda key, operator: {"key": key, "operator": operator},
+        st.sampled_from(["app", "track"]),
+        st.sampled_from(["Exists", "DoesNotExist"]),
+    ),
+)
+selectors = st.one_of(
+    st.just({"matchLabels": {"app": "x"}}),
+    words.map(lambda labels: {"matchLabels": labels}),
+    expressions.map(lambda expression: {"matchExpressions": [expression]}),
+    st.none(),
+)
+constraints = st.builds(
+    lambda key, action, selector, rest: {
+        "topologyKey": key,
+        "whenUnsatisfiable": action,
+        "labelSelector": selector,
+        **rest,
+    },
+    st.sampled_from([ZONE, ZONE, HOST, "rack"]),
+    st.sampled_from(["DoNotSchedule", "ScheduleAnyway"]),
+    selectors,
+    st.fixed_dictionaries(
+        {
+            "maxSkew": st.sampled_from([1, 1, 1, 2, 5]),
+            "minDomains": st.sampled_from([None, None, 2, 4]),
+            "nodeAffinityPolicy": st.sampled_from([None, "Honor", "Ignore"]),
+            "nodeTaintsPolicy": st.sampled_from([None, "Honor", "Honor", "Ignore"]),
+            "matchLabelKeys": st.sampled_from([[], [], ["app"], ["track", "none"]]),
+        }
+    ),
+)
+
+
+@st.composite
+def incomings(draw: st.DrawFn) -> list[PodInfo]:
+    """Pods that share their constraints and differ in what these look at: what is kept for one must not serve another."""
+    shared = draw(st.one_of(st.just([]), st.lists(constraints, min_size=1, max_size=3)))
+    labels = draw(words)
+    return [
+        pod(
+            f"incoming{at}",
+            *shared,
+            labels=draw(st.sampled_from([labels, labels, {"app": "x"}, {"app": "y"}])),
+            ns=draw(namespaces),
+            owner=draw(st.sampled_from(["", "ReplicaSet/o", "ReplicaSet/o", "Job/o"])),
+            nodeSelector=draw(st.sampled_from([{}, {"gpu": ""}])),
+            tolerations=draw(st.sampled_from([[], [{"key": "t", "operator": "Exists"}]])),
+        )
+        for at in range(draw(st.integers(1, 4)))
+    ]
+
+
+steps = st.one_of(
+    st.tuples(st.just("node"), st.sampled_from(NAMES), node_labels, taints),
+    st.tuples(st.just("gone"), st.sampled_from(NAMES)),
+    st.tuples(st.just("pod"), st.integers(0, 9), st.sampled_from(NAMES), namespaces, words, st.booleans()),
+    st.tuples(st.just("left"), st.integers(0, 9)),
+    st.tuples(st.just("everywhere"), namespaces, words),
+    st.tuples(st.just("nowhere"), namespaces),
+    st.tuples(st.just("service"), namespaces, st.sampled_from(["s", "t"]), st.none() | words),
+    st.tuples(st.just("owner"), namespaces, selectors),
+    st.just(("checked",)),
+)
+crowds = st.lists(st.tuples(st.sampled_from(NAMES[:6]), namespaces, words), min_size=5, max_size=20)
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> list[tuple[Any, ...]]:
+    """Some nodes with pods to begin with, so that there is something to be uneven; then anything."""
+    nodes = [("node", name, draw(node_labels), draw(taints)) for name in NAMES[:6]]
+    pods = [("crowd", at, *one) for at, one in enumerate(draw(crowds))]
+    selecting = [("service", "a", "s", {"app": "x"}), ("owner", "a", {"matchLabels": {"track": "x"}})]
+    return [*nodes, *pods, *draw(st.sampled_from([selecting, selecting[:1], []])), *draw(st.lists(steps, max_size=20))]
+
+
+def apply(seen: Cluster, step: tuple[Any, ...]) -> None:
+    match step:
+        case ("node", name, labels, tainted):
+            seen.set_node(objects.node(name, labels=labels, taints=tainted))
+        case ("gone", name):
+            seen.remove_node(name)
+        case ("pod", number, name, ns, labels, is_deleting):
+            known = seen.get(f"p{number}")
+            at, space = (known.node_name, known.pod.metadata.namespace) if known else (name, ns)
+            seen.add_pod(pod(f"p{number}", labels=labels, ns=space, deleting=is_deleting, on=at))
+        case ("crowd", number, name, ns, labels):
+            seen.add_pod(pod(f"c{number}", labels=labels, ns=ns, on=name))
+        case ("left", number):
+            seen.remove_pod(f"p{number}")
+            seen.remove_pod(f"c{number}")
+        case ("everywhere", ns, labels):
+            for name in NAMES:
+                seen.add_pod(pod(f"{ns}-{name}", labels=labels, ns=ns, on=name))
+        case ("nowhere", ns):
+            for name in NAMES:
+                seen.remove_pod(f"{ns}-{name}")
+        case ("service", ns, name, selector):
+            manifest = {"metadata": {"name": name, "namespace": ns}, "spec": {"selector": selector}}
+            seen.workloads.set_service(from_manifest(Service, manifest))
+        case ("owner", ns, selector):
+            manifest = {"metadata": {"name": "o", "namespace": ns}, "spec": {"selector": selector}}
+            seen.workloads.set_controller(from_manifest(ReplicaSet, manifest))
+
+
+class Judged:
+    """A cluster, plugins that watch it from the beginning, and pods that are judged again and again."""
+
+    def __init__(self, capacity: int, incoming: list[PodInfo], candidates: set[str]) -> None:
+        self.seen = Cluster()
+        self.seen.nodes = Nodes(capacity=capacity)
+        self.plugins = [(args, PodTopologySpread(args, handle(self.seen))) for args in ARGS]
+        self.incoming = incoming
+        self.candidates = candidates
+
+    def check(self) -> None:
+        """Every pod under every kind of defaults."""
+        seen = self.seen
+        for args, plugin in self.plugins:
+            for incoming in self.incoming:
+                expected = expected_refusals(seen, incoming, args)
+                skips = plugin.pre_filter(CycleState(), incoming, seen.nodes.present) is SKIP
+
+                assert skips == (expected is None)
+                assert refused(plugin, seen, incoming) == (expected or {})
+                for names in (NAMES, self.candidates):
+                    scores = scored_among(plugin, seen, incoming, names)
+                    assert scores == expected_scores(seen, incoming, args, names)
+
+
+judgements = {
+    "capacity": st.sampled_from((4, 1024)),
+    "incoming": incomings(),
+    "candidates": st.sets(st.sampled_from(NAMES[:6]), min_size=1),
+    "table_max": st.sampled_from((0, 64)),
+}
+SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
+
+
+@settings(max_examples=examples(200, share=SLOW_SHARE), deadline=None, suppress_health_check=SLOW)
+@given(history=histories(), **judgements)
+def test_any_history(
+    history: list[tuple[Any, ...]], capacity: int, incoming: list[PodInfo], candidates: set[str], table_max: int
+) -> None:
+    """143, 144, 145, 147, 169, 170, 171, 172, 173, 174, 175: compare all answers at some steps of a history.
+
+    Nodes, pods, Services and owners come, change and go.
+    """
+    judged = Judged(capacity, incoming, candidates)
+    with mock.patch.object(soft_module, "_TABLE_MAX", table_max):
+        for step in history:
+            apply(judged.seen, step)
+            if step[0] == "checked":
+                judged.check()
+        judged.check()
+
+
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=SLOW)
+@given(
+    history=histories(),
+    coming=st.lists(st.tuples(namespaces, words, st.booleans(), st.sampled_from(NAMES[:6])), max_size=3),
+    leaving=st.lists(st.integers(0, 9), max_size=3, unique=True),
+    **judgements,
+)
+def test_any_trial(
+    history: list[tuple[Any, ...]],
+    coming: list[tuple[str, dict[str, str], bool, str]],
+    leaving: list[int],
+    capacity: int,
+    incoming: list[PodInfo],
+    candidates: set[str],
+    table_max: int,
+) -> None:
+    """Pods come and go for a moment: nominated ones, victims of a preemption, the pod itself before it is bound."""
+    judged = Judged(capacity, incoming, candidates)
+    seen = judged.seen
+    with mock.patch.object(soft_module, "_TABLE_MAX", table_max):
+        for step in history:
+            apply(seen, step)
+        judged.check()
+        added = [
+            (pod(f"new{at}", labels=labels, ns=ns, deleting=is_deleting), name)
+            for at, (ns, labels, is_deleting, name) in enumerate(coming)
+        ]
+        gone = [info for number in leaving if (info := seen.get(f"c{number}")) is not None]
+        with seen.trial(add=added, remove=gone):
+            judged.check()
+        judged.check()
+
+
+# -- woken pods ------------------------------------------------------------------------------------------------------
+
+
+@st.composite
+def neighbours(draw: st.DrawFn) -> PodInfo:
+    return pod("q", labels=draw(words), ns=draw(namespaces), on=draw(st.sampled_from(["", "n1", "n1"])))
+
+
+nodes = st.builds(lambda labels, tainted: objects.node("n1", labels=labels, taints=tainted), node_labels, taints)
+ABOUT_NODES = ClusterEvent(Resource.NODE, Action.ADD)
+
+
+@settings(max_examples=examples(300), deadline=None, suppress_health_check=SLOW)
+@given(
+    waiting=incomings(),
+    args=st.sampled_from(ARGS),
+    pods=st.tuples(st.none() | neighbours(), st.none() | neighbours()),
+    changed=st.tuples(st.none() | nodes, st.none() | nodes),
+)
+def test_one_answer_for_a_shape(
+    waiting: list[PodInfo], args: PodTopologySpreadArgs, pods: tuple[Any, Any], changed: tuple[Any, Any]
+) -> None:
+    """Pods of equal shape are answered alike and wait for the same topics, and no yes is without a common topic."""
+    seen = Cluster()
+    for step in (("service", "a", "s", {"app": "x"}), ("owner", "a", {"matchLabels": {"track": "x"}})):
+        apply(seen, step)
+    for registration in PodTopologySpread(args, handle(seen)).events_to_register():
+        if registration.shape is None:
+            continue
+        assert registration.hint is not None
+        assert registration.topics is not None
+        old, new = changed if registration.event.wants(ABOUT_NODES) else pods
+        answers: dict[Hashable, tuple[Hint, set[Hashable] | None]] = {}
+        for one in waiting:
+            topics = registration.topics.of_pod(one)
+            answer = registration.hint(one, old, new), None if topics is None else set(topics)
+
+            assert answer == answers.setdefault(registration.shape(one), answer)
+            assert answer[0] is Hint.SKIP or is_concerned(registration, one, old=old, new=new)

@@ -12,8 +12,8 @@ import pytest
 
 from scheduler.server.authorization import RequestGate
 from scheduler.server.endpoints import Endpoints, EndpointSources, Remark
-from tests.unit.server.test_gate import Server as ApiServer
 from tests.unit.server.test_listening import listening, sources
+from tests.unit.server.test_tls import Server as ApiServer
 
 
 @dataclass

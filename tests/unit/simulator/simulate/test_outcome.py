@@ -1,4 +1,4 @@
-"""The outcome of a simulation, its verdict, its output, the schema of its JSON, and the status of PodDisruptionBudgets."""
+"""The outcome of a simulation, its verdict, its output and the schema of its JSON; budgets, pod groups, and the tracker of decisions."""
 
 from __future__ import annotations
 
@@ -16,19 +16,24 @@ from scheduler.api.decode import from_manifest
 from simulator.apiserver import ApiServer
 from simulator.simulate import outcome as outcomes
 from simulator.simulate.budgets import Budgets
+from simulator.simulate.input.manifests import Found
 from simulator.simulate.outcome import (
+    FEW,
     AnnotatedPod,
     Outcome,
     Placement,
     Timing,
+    Tracker,
     Victim,
     WorkloadRow,
     fills,
     is_expected_pending,
     placement,
 )
+from simulator.simulate.pod_groups import warnings
 from simulator.simulate.report import ROWS, as_json, as_table
 from tests.support.jsonschema import mistakes
+from tests.unit.kube.scripted import LeapingClock
 from tools.simulate_schema import page
 
 
@@ -366,3 +371,146 @@ def test_the_status_follows_the_pods(is_believed: bool) -> None:
         seen.append(allowed(server))
 
     assert seen == [2, 1, 1, 2, 1, 0, 0, 0]
+
+
+def grouped(name: str, *, kind: str = "Pod", node: str = "", **metadata: Any) -> Found:
+    """An object with a spec."""
+    value = {"apiVersion": "v1", "kind": kind, "metadata": {"name": name, "namespace": "ns", **metadata}}
+    return Found({**value, "spec": {"nodeName": node} if node else {}}, "in.yaml")
+
+
+@pytest.mark.parametrize(
+    ("objects", "said"),
+    [
+        pytest.param(
+            [grouped("a", labels={"scheduling.x-k8s.io/pod-group": "g"})],
+            ["warning: pod ns/a has scheduling.x-k8s.io/pod-group (coscheduling)"],
+            id="one pod",
+        ),
+        pytest.param(
+            [grouped(name, annotations={"scheduling.k8s.io/group-name": name}) for name in ("a", "b", "c")],
+            ["warning: 3 pods have scheduling.k8s.io/group-name (Volcano), the first is ns/a;"],
+            id="several groups of one scheduler, in annotations",
+        ),
+        pytest.param(
+            [
+                grouped("a", labels={"kueue.x-k8s.io/pod-group-name": "g"}),
+                grouped("b", labels={"scheduling.x-k8s.io/pod-group": "g"}),
+            ],
+            ["kueue.x-k8s.io/pod-group-name (Kueue)", "scheduling.x-k8s.io/pod-group (coscheduling)"],
+            id="two schedulers",
+        ),
+        pytest.param(
+            [grouped("a", node="n", labels={"scheduling.x-k8s.io/pod-group": "g"})],
+            [],
+            id="a pod that has its node",
+        ),
+        pytest.param(
+            [grouped("a", kind="Job", labels={"scheduling.x-k8s.io/pod-group": "g"})],
+            [],
+            id="a workload of that label",
+        ),
+        pytest.param([grouped("a", labels={"app": "g"}), grouped("b", labels=None)], [], id="other labels, and none"),
+    ],
+)
+def test_warnings(objects: list[Found], said: list[str]) -> None:
+    found = list(warnings(objects))
+
+    assert len(found) == len(said)
+    assert all(part in line for part, line in zip(said, found))
+
+
+def tracked(name: str, *, node: str = "", reason: str = "", gated: bool = False) -> dict[str, Any]:
+    """A stored pod in namespace a."""
+    gates = [{"name": "g"}] if gated else []
+    conditions = [{"type": "PodScheduled", "status": "False", "reason": reason}] if reason else []
+    return {
+        "metadata": {"namespace": "a", "name": name},
+        "spec": {"nodeName": node, "schedulingGates": gates},
+        "status": {"conditions": conditions},
+    }
+
+
+def following(names: str, clock: LeapingClock | None = None) -> Tracker:
+    """A tracker of pods in namespace a that are there, and that the scheduler is to place."""
+    tracker = Tracker(lambda pod: pod["metadata"]["name"] in names.split(), clock or LeapingClock())
+    for name in names.split():
+        tracker.heard("ADDED", "pods", tracked(name))
+    return tracker
+
+
+def test_decided_and_undecided_pods() -> None:
+    """Bound, unschedulable and gated pods are decided. Pods with an error are not."""
+    tracker = following("bound refused gated failed silent")
+    for obj in (
+        tracked("bound", node="n"),
+        tracked("refused", reason="Unschedulable"),
+        tracked("gated", gated=True),
+        tracked("failed", reason="SchedulerError"),
+        tracked("stranger", node="n"),
+    ):
+        tracker.heard("MODIFIED", "pods", obj)
+    tracker.heard("MODIFIED", "nodes", {"metadata": {"name": "n"}})
+
+    assert tracker.unsettled == {"a/failed", "a/silent"}
+    assert (tracker.answered, tracker.placed) == (3, 1)
+
+
+def test_a_pod_that_fails_later_is_undecided_again() -> None:
+    tracker = following("p")
+    tracker.heard("MODIFIED", "pods", tracked("p", reason="Unschedulable"))
+    tracker.heard("MODIFIED", "pods", tracked("p", reason="SchedulerError"))
+
+    assert tracker.unsettled == {"a/p"}
+
+
+def test_times_count_from_the_start() -> None:
+    """A pod counts when it is bound, and not when it changes later."""
+    clock = LeapingClock()
+    tracker = following("p q r", clock)
+    clock.time_s = 200.0
+    tracker.start()
+    for at_s, obj in (
+        (201.0, tracked("p", node="n")),
+        (203.0, tracked("q", node="n")),
+        (204.0, tracked("r", reason="Unschedulable")),
+        (209.0, tracked("p", node="n")),
+    ):
+        clock.time_s = at_s
+        tracker.heard("MODIFIED", "pods", obj)
+
+    assert tracker.timing() == Timing(1.0, 3.0, 4.0)
+    assert tracker.timing().rate(FEW) == 50.0
+    assert tracker.timing().rate(FEW - 1) is None
+    assert Timing(1.0, 1.0, 1.0).rate(1) is None
+    assert Timing(None, None, 1.0).rate(0) is None
+
+
+def test_evicted_pods_are_recorded_and_not_counted() -> None:
+    """A pod without the condition of a scheduler is no victim."""
+    tracker = following("ours deleted")
+    condition = [{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}]
+    for name, conditions in (("ours", condition), ("theirs", condition), ("deleted", [])):
+        obj = tracked(name, node="n")
+        obj["metadata"] |= {"uid": name}
+        tracker.heard("ADDED", "pods", obj)
+        obj["status"]["conditions"] = conditions
+        tracker.heard("MODIFIED", "pods", obj)
+        assert name not in tracker.preempted, "it has the condition, and is not deleted yet"
+        obj["metadata"] |= {"deletionTimestamp": "2026-01-01T00:00:00Z"}
+        tracker.heard("MODIFIED", "pods", obj)
+        tracker.heard("DELETED", "pods", obj)
+
+    assert (set(tracker.preempted), tracker.placed, tracker.unsettled) == ({"ours", "theirs"}, 0, set())
+
+
+def test_a_pod_that_its_controller_creates_later_is_followed() -> None:
+    """A StatefulSet creates the next pod when the last one is ready."""
+    tracker = following("db-0 db-1")
+    tracker.heard("DELETED", "pods", tracked("db-1"))
+    assert tracker.unsettled == {"a/db-0"}
+
+    tracker.heard("ADDED", "pods", tracked("db-1"))
+    tracker.heard("ADDED", "pods", tracked("stranger"))
+    assert tracker.unsettled == {"a/db-0", "a/db-1"}
+    assert tracker.ours == {"a/db-0", "a/db-1"}
