@@ -5,7 +5,7 @@ Calls of hints are counted, not seconds. The registrations are those of the real
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -16,10 +16,14 @@ from scheduler.api.core_v1 import Namespace, ResourceMap
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, Requests, allocatable, pod_info
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.eventhandlers.devices import DEVICES_GIVEN_BACK
+from scheduler.eventhandlers.storage import CAPACITY_FREED
 from scheduler.framework.interface import EventHint
 from simulator.builders.core import Builder
+from simulator.builders.devices import a_device, a_device_class, a_slice
+from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node, a_pv, an_attachment
 from tests.unit.harness import manifest, typed
-from tests.unit.hints import hint_counts
+from tests.unit.hints import hint_rows_volumes as of_volumes
 from tests.unit.hints.hint_rows import (
     CAME,
     DEFAULT,
@@ -45,11 +49,147 @@ from tests.unit.hints.hint_rows import (
     tolerates,
 )
 from tests.unit.hints.hint_rows_between import DEFAULT_IN_ZONES, POD_AFFINITY, SPREAD_OUT
-from tests.unit.hints.hint_rows_devices import uses
-from tests.unit.hints.hint_rows_limits import stored
+from tests.unit.hints.hint_rows_devices import (
+    CLAIM_CAME,
+    CLAIM_CHANGED,
+    CLAIM_GONE,
+    CLASS_CAME,
+    CLASS_CHANGED,
+    GPU,
+    SLICE_CAME,
+    SLICE_CHANGED,
+    SLICE_GONE,
+    claimed,
+    held,
+    uses,
+)
+from tests.unit.hints.hint_rows_limits import DETACHED, claims, stored
 from tests.unit.hints.hint_rows_pods import FIT
 from tests.unit.objects import node
 from tests.unit.queueing.harness import Gate, QueueHarness
+
+# -- volumes -----------------------------------------------------------------------------------------------------------
+
+VOLUME: dict[str, Any] = claims("c")
+ALL: Final = ("VolumeBinding", "VolumeZone", "VolumeRestrictions", "NodeVolumeLimits")
+
+
+def unbound(i: int | str) -> list[Builder[Any]]:
+    """A claim, its class and its class's driver, of each pod its own."""
+    return [a_claim(f"c{i}", "1Gi", f"s{i}"), a_class(f"s{i}", f"p{i}"), a_csi_driver(f"p{i}").tracks_capacity()]
+
+
+def classless(i: int | str) -> list[Builder[Any]]:
+    """A claim whose class is unknown."""
+    return [a_claim(f"c{i}", "1Gi", f"s{i}")]
+
+
+def bound(i: int | str) -> list[Builder[Any]]:
+    """A claim and its volume; the first one's is of an in-tree plugin."""
+    volume = a_pv(f"v{i}").csi("p")
+    if i == "":
+        volume = a_pv("v").source(gcePersistentDisk={"pdName": "d"})
+    return [a_claim(f"c{i}").bound_to(f"v{i}"), volume]
+
+
+def nothing(_i: int | str) -> list[Builder[Any]]:
+    """There is neither a claim nor a class."""
+    return []
+
+
+TRACKS, CAPACITY = a_csi_driver("p").tracks_capacity(), a_capacity("o", "s", "1Gi")
+
+
+def leaving(**spec: Any) -> Any:
+    """A pod of node n1."""
+    return pod_info(typed(manifest("q", on="n1", **spec)))
+
+
+def _disk(kind: str, **source: str) -> dict[str, Any]:
+    return {"volumes": [{"name": "d", kind: source}]}
+
+
+def of_claims(plugins: Iterable[str], *columns: Any) -> list[Any]:
+    """Return a row for each plugin. Each pod has another claim; `columns` are event, text, old, new and given."""
+    return [(plugin, *columns[:-1], VOLUME, lambda i: claims(f"c{i}"), columns[-1]) for plugin in plugins]
+
+
+OF_VOLUMES: Final[list[Any]] = [
+    *of_claims(ALL[:2], of_volumes.CLASS_CAME, "pods that wait for other classes", None, a_class("s"), classless),
+    *of_claims(ALL, of_volumes.CLAIM_CAME, "pods with other claims", None, a_claim("c"), nothing),
+    *of_claims(ALL[:1], of_volumes.VOLUME_CAME, "pods with other classes", None, a_pv("v", "1Gi", "s"), unbound),
+    *of_claims(ALL[1:2], of_volumes.VOLUME_CAME, "pods with other volumes", None, a_pv("v"), bound),
+    *of_claims(ALL[:1], of_volumes.CSI_NODE_CAME, "pods without in-tree volumes", None, a_csi_node("n1"), bound),
+    *of_claims(ALL[:1], of_volumes.DRIVER_CHANGED, "pods with other provisioners", TRACKS, a_csi_driver("p"), unbound),
+    *of_claims(ALL[:1], of_volumes.CAPACITY_CAME, "pods with other classes", None, CAPACITY, unbound),
+    *of_claims(ALL[:1], CAPACITY_FREED, "pods with other classes", None, "s", unbound),
+    *of_claims(ALL[:1], POD_GONE, "pods with other claims and classes", leaving(**VOLUME), None, unbound),
+    *of_claims(ALL[2:3], POD_GONE, "pods with other claims", leaving(**VOLUME), None, nothing),
+    (
+        "NodeVolumeLimits",
+        DETACHED,
+        "pods with disks of other drivers",
+        an_attachment("v", "n1", "ebs.csi.aws.com"),
+        None,
+        _disk("awsElasticBlockStore", volumeID="vol-1"),
+        lambda i: _disk("gcePersistentDisk", pdName=f"d{i}"),
+        nothing,
+    ),
+]
+
+# -- devices -----------------------------------------------------------------------------------------------------------
+
+
+def waiting(i: int | str) -> list[Builder[Any]]:
+    """A claim without devices; each has another class."""
+    return [claimed(f"c{i}", f"s{i}")]
+
+
+def served_by(i: int | str) -> list[Builder[Any]]:
+    """A claim that has its device; that of the first has none."""
+    return [claimed("c") if i == "" else held(f"c{i}", f"drv/pool/d{i}")]
+
+
+def missing(i: int | str) -> list[Builder[Any]]:
+    """Only the first has a claim that is there."""
+    return [claimed("c")] if i == "" else []
+
+
+D0 = a_device("d0")
+SLICE, DEVICES_TAINTED = a_slice("n1", "drv", D0), a_slice("n1", "drv", D0.taint("x"))
+PLAIN, LABEL, GROWN = node("n1"), node("n1", labels={"a": "b"}), node("n1", cpu="64")
+_AT_EASE: Final = "pods that have their devices"
+_NOT_YET: Final = "pods whose claims are not there"
+
+
+def of_devices(*columns: Any, concerned: dict[str, Any] | None = None) -> Any:
+    """Return a row. Each pod has another claim; `columns` are event, text, old, new and given."""
+    concerned = uses("c") if concerned is None else concerned
+    return ("DynamicResources", *columns[:-1], concerned, lambda i: uses(f"c{i}"), columns[-1])
+
+
+EXTENDED: dict[str, Any] = {"containers": requesting(**{GPU: "1"})}
+CLASS, SERVES = a_device_class("s"), a_device_class("s").extended_resource(GPU)
+OF_DEVICES: Final[list[Any]] = [
+    of_devices(CAME, _NOT_YET, None, PLAIN, missing),
+    of_devices(LABELLED, _NOT_YET, PLAIN, LABEL, missing),
+    of_devices(RESIZED_NODE, "pods that only have claims", PLAIN, GROWN, waiting, concerned=EXTENDED),
+    of_devices(CLAIM_CAME, "pods with other claims", None, claimed("c"), waiting),
+    of_devices(CLAIM_CHANGED, "pods with other claims", claimed("c"), held("c"), waiting),
+    of_devices(CLAIM_CHANGED, _AT_EASE, held("x"), claimed("x"), served_by),
+    of_devices(CLAIM_GONE, _AT_EASE, held("x"), None, served_by),
+    of_devices(DEVICES_GIVEN_BACK, _AT_EASE, held("x"), claimed("x"), served_by),
+    of_devices(CLASS_CAME, "pods with other classes", None, CLASS, waiting),
+    of_devices(CLASS_CHANGED, _NOT_YET, a_device_class("gpu"), a_device_class("gpu", "true"), missing),
+    of_devices(CLASS_CAME, "pods with claims", None, SERVES, waiting, concerned=EXTENDED),
+    of_devices(SLICE_CAME, _AT_EASE, None, SLICE, lambda i: [*served_by(i), SLICE]),
+    of_devices(SLICE_CAME, _NOT_YET, None, SLICE, lambda i: [*missing(i), SLICE]),
+    of_devices(SLICE_CHANGED, _AT_EASE, DEVICES_TAINTED, SLICE, lambda i: [*served_by(i), SLICE]),
+    of_devices(SLICE_GONE, _AT_EASE, DEVICES_TAINTED, None, lambda i: [*served_by(i), SLICE]),
+]
+
+COUNTS = [*OF_VOLUMES, *OF_DEVICES]
+
 
 FEW, MANY = 10, 200
 BY_DEFAULT: Final = spreads_by_default(DEFAULT_IN_ZONES)
@@ -136,7 +276,6 @@ def team(name: str) -> dict[str, Any]:
 
 
 A, B = node("n1", labels={"zone": "a"}), node("n1", labels={"zone": "b"})
-GPU = "example.com/gpu"
 ON_A: dict[str, Any] = {"nodeSelector": {"zone": "a"}}
 HARD_TAINT, TWO_TAINTS = node(taints=("x=:NoSchedule",)), node(taints=("x=:NoSchedule", "y=:NoSchedule"))
 
@@ -151,7 +290,7 @@ CASES: Final = [
         HARD_TAINT, TWO_TAINTS, {"tolerations": tolerates("x")}, lambda i: {"tolerations": tolerates(f"k{i}")},
         asked=0),
     case("DynamicResources", POD_CAME, "any pods while no devices are kept for the one that comes",
-        None, on_n1(), uses("c"), lambda i: uses(f"c{i}"), asked=0, given=hint_counts.waiting),
+        None, on_n1(), uses("c"), lambda i: uses(f"c{i}"), asked=0, given=waiting),
     case("NodePorts", POD_GONE, "pods with other ports",
         on_n1(containers=listens(80)), None, {"containers": listens(80)}, lambda i: {"containers": listens(1000 + i)}),
     case("NodePorts", CAME, "all are woken without a question", None, A, {}, served, asked=1),
@@ -214,7 +353,7 @@ CASES: Final = [
     case(POD_AFFINITY, NAMESPACE_LABELLED, "pods that select other namespaces",
         namespace("new", team="t", color="red"), namespace("new", color="blue"), {"affinity": apart("w", **team("t"))},
         lambda i: {"affinity": apart("w", **team(f"t{i}"))}),
-    *(in_columns(row) for row in hint_counts.COUNTS),
+    *(in_columns(row) for row in COUNTS),
 ]  # fmt: skip
 
 
