@@ -20,6 +20,7 @@ from scheduler.profiles.reconciler import FAILED, IN_FORCE, INVALID, WAITING, Pr
 from simulator.builders.claims import a_claim as a_device_claim
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.examples import SLOW_SHARE, examples
+from tests.support import permit
 from tests.support.volumebuilders import a_claim, a_class
 from tests.unit.harness import SchedulerHarness
 from tests.unit.hints.hint_rows import node, pod
@@ -452,7 +453,7 @@ class History(Reloaded):
         name, allows = answer
         permits = self.parts.binder.permits
         if allows:
-            permits.allow(f"uid-{name}", "Witness")
+            permit.allow(permits, f"uid-{name}", "Witness")
         else:
             permits.reject(f"uid-{name}", "Witness", "no")
 
