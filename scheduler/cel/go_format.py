@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from typing import Final
 
 from msgspec.json import Encoder
@@ -79,8 +80,7 @@ def without_exponent(value: float) -> str:
     """Return the text without an exponent, as in the text of a duration."""
     if _SHORT[0] <= abs(value) < _LONG:
         return _shortest(value).decode().removesuffix(".0")
-    sign, figures, point = _decimal(value)
-    return sign + _placed(figures, point)
+    return f"{Decimal(repr(value)):f}".removesuffix(".0")
 
 
 def scalar(value: Value) -> str:
@@ -88,22 +88,3 @@ def scalar(value: Value) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return double(value) if isinstance(value, float) else str(value)
-
-
-def _decimal(value: float) -> tuple[str, str, int]:
-    """Return sign, digits, and the number of digits before the decimal point."""
-    text = _shortest(value).decode()
-    mantissa, _, exponent = text.removeprefix("-").partition("e")
-    whole, _, fraction = mantissa.partition(".")
-    all_figures = (whole + fraction).lstrip("0")
-    figures = all_figures.rstrip("0") or "0"
-    point = len(all_figures) - len(fraction) + int(exponent or 0) if all_figures else 1
-    return "-" if text.startswith("-") else "", figures, point
-
-
-def _placed(figures: str, point: int) -> str:
-    if point <= 0:
-        return f"0.{'0' * -point}{figures}"
-    if point >= len(figures):
-        return figures + "0" * (point - len(figures))
-    return f"{figures[:point]}.{figures[point:]}"

@@ -76,13 +76,10 @@ class Optional(Struct, frozen=True, eq=False):
 NONE = Optional(present=False)
 
 
-class BoolKey:
+class BoolKey(Struct, eq=False):
     """A bool as a key of a map, because Python treats a bool as 0 or 1."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, *, value: bool) -> None:
-        self.value = value
+    value: bool
 
 
 _TRUE: Final = BoolKey(value=True)

@@ -45,6 +45,7 @@ def extended_resource(name: str) -> list[str]:
 
 
 D = TypeVar("D")
+T = TypeVar("T")
 INT32_MAX: Final = 2**31 - 1
 INT64_MAX: Final = 2**63 - 1
 NO_PERCENTAGE: Final = "not in valid range [0-100]"
@@ -107,13 +108,7 @@ class Fields:
 
     def text(self, name: str, default: str = "") -> str:
         """Return a string. Numbers and booleans are mistakes."""
-        value = self.raw(name)
-        if value is None:
-            return default
-        if isinstance(value, str):
-            return value
-        self.error(name, f"must be a string, got {shown(value)}")
-        return default
+        return self._typed(name, default, str, "a string")
 
     def required(self, name: str, complaints: Callable[[str], list[str]] | None = None, *, why: str = "") -> str:
         """Return a string that must be present and not empty. `complaints` returns its mistakes."""
@@ -136,21 +131,12 @@ class Fields:
 
     def boolean(self, name: str, default: D) -> bool | D:
         """Return a boolean: true or false and nothing else."""
-        value = self.raw(name)
-        if value is None:
-            return default
-        if isinstance(value, bool):
-            return value
-        self.error(name, f"must be true or false, got {shown(value)}")
-        return default
+        return self._typed(name, default, bool, "true or false")
 
     def integer(self, name: str, default: D, *, low: int | None = None, high: int = INT32_MAX) -> int | D:
         """Return a whole number within inclusive bounds. Without `low`, the bound is Go's smallest integer."""
-        value = self.raw(name)
+        value = self._typed(name, None, int, "an integer")
         if value is None:
-            return default
-        if not isinstance(value, int) or isinstance(value, bool):
-            self.error(name, f"must be an integer, got {shown(value)}")
             return default
         least = -high - 1 if low is None else low
         if not least <= value <= high:
@@ -168,10 +154,8 @@ class Fields:
 
     def number(self, name: str, default: float) -> float:
         """Return a whole or fractional number."""
-        value = self.raw(name)
-        if value is None:
-            return default
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e38:
+        value = self._typed(name, default, (int, float), "a number")
+        if abs(value) < 1e38:
             return float(value)
         self.error(name, f"must be a number, got {shown(value)}")
         return default
@@ -222,13 +206,16 @@ class Fields:
         return found
 
     def _list(self, name: str) -> list[Any]:
+        return self._typed(name, [], list, "a list")
+
+    def _typed(self, name: str, default: D, kind: type[T] | tuple[type[T], ...], words: str) -> T | D:
         value = self.raw(name)
         if value is None:
-            return []
-        if isinstance(value, list):
+            return default
+        if isinstance(value, kind) and (kind is bool or not isinstance(value, bool)):
             return value
-        self.error(name, f"must be a list, got {shown(value)}")
-        return []
+        self.error(name, f"must be {words}, got {shown(value)}")
+        return default
 
 
 def quoted(value: Any) -> str:

@@ -21,8 +21,12 @@ Ages: TypeAlias = Mapping[str, float]
 class ReflectorCounts(Protocol):
     """Counters of the reflector of one kind. They only grow, except `objects` and durations."""
 
-    @property
-    def objects(self) -> int: ...
+    objects: int
+    failures_total: int
+    absent: bool
+    synthesised_deletes: int
+    decode_errors: int
+
     @property
     def events(self) -> Counts: ...
     @property
@@ -31,14 +35,6 @@ class ReflectorCounts(Protocol):
     def silent_s(self) -> float: ...
     @property
     def down_s(self) -> float: ...
-    @property
-    def failures_total(self) -> int: ...
-    @property
-    def absent(self) -> bool: ...
-    @property
-    def synthesised_deletes(self) -> int: ...
-    @property
-    def decode_errors(self) -> int: ...
 
 
 class MissingPermission(Protocol):

@@ -13,6 +13,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, Final, NamedTuple
 
@@ -96,20 +97,18 @@ class EvaluationResult(NamedTuple):
     cost: int
 
 
+@dataclass(slots=True, eq=False)
 class Program:
     """A compiled expression."""
 
-    __slots__ = ("_code", "_levels", "_limit", "_slots", "is_costly", "result")
-
-    def __init__(self, code: Code, result: Type, *, slots: int, levels: int, limit: int) -> None:
-        self._code = code
-        self._slots = slots
-        self._levels = levels
-        self._limit = limit
-        self.is_costly = False
-        """Whether an evaluation was too costly for the event loop, so that later ones are not started there."""
-        self.result = result
-        """The type of the value; dyn if it is known only at run time."""
+    _code: Code
+    result: Type
+    """The type of the value; dyn if it is known only at run time."""
+    _slots: int
+    _levels: int
+    _limit: int
+    is_costly: bool = False
+    """Whether an evaluation was too costly for the event loop, so that later ones are not started there."""
 
     @property
     def footprint(self) -> int:
@@ -159,7 +158,7 @@ def compile_expression(source: str, env: Env, *, cost_limit: int = COST_LIMIT) -
             code, slots = plan(checked, env)
     except RecursionError:
         raise CompileError(TOO_DEEP) from None
-    return Program(code, checked.result, slots=slots, levels=levels, limit=cost_limit)
+    return Program(code, checked.result, slots, levels, cost_limit)
 
 
 class _Stack:

@@ -5,8 +5,8 @@ Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/ip.go IP
 
 from __future__ import annotations
 
-import ipaddress
 import re
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv6Address
 from typing import ClassVar, Final, TypeAlias
 
@@ -16,30 +16,23 @@ from scheduler.cel.go_format import quoted
 from scheduler.cel.libraries.declaring import characters, double_traversal, function, member, remembered, traversal
 from scheduler.cel.values import Value
 
-Address: TypeAlias = ipaddress.IPv4Address | ipaddress.IPv6Address
+Address: TypeAlias = IPv4Address | IPv6Address
 _DURING: Final = "parse error during conversion from string"
 
 
+@dataclass(slots=True, unsafe_hash=True)
 class IPValue:
     """An IP address."""
 
-    __slots__ = ("_text", "address")
     cel_type: ClassVar[str] = "net.IP"
 
-    def __init__(self, address: Address) -> None:
-        self.address = address
-        self._text: str | None = None
+    address: Address
+    _text: str | None = field(default=None, init=False, compare=False)
 
     def __str__(self) -> str:
         if self._text is None:
             self._text = str(self.address)
         return self._text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, IPValue) and self.address == other.address
-
-    def __hash__(self) -> int:
-        return hash(self.address)
 
     @property
     def cost_size(self) -> int:
@@ -47,26 +40,20 @@ class IPValue:
         return self.address.max_prefixlen // 8
 
 
+@dataclass(slots=True, unsafe_hash=True)
 class CIDRValue:
     """An address with a prefix length; the bits after the prefix are kept until `masked`."""
 
-    __slots__ = ("_text", "address", "bits")
     cel_type: ClassVar[str] = "net.CIDR"
 
-    def __init__(self, address: Address, bits: int) -> None:
-        self.address, self.bits = address, bits
-        self._text: str | None = None
+    address: Address
+    bits: int
+    _text: str | None = field(default=None, init=False, compare=False)
 
     def __str__(self) -> str:
         if self._text is None:
             self._text = f"{self.address}/{self.bits}"
         return self._text
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CIDRValue) and (self.address, self.bits) == (other.address, other.bits)
-
-    def __hash__(self) -> int:
-        return hash((self.address, self.bits))
 
     @property
     def cost_size(self) -> int:
@@ -128,7 +115,7 @@ def _prefix(text: str) -> tuple[Address, int]:
 
 
 def _is_mapped(address: Address) -> bool:
-    return isinstance(address, ipaddress.IPv6Address) and address.ipv4_mapped is not None
+    return isinstance(address, IPv6Address) and address.ipv4_mapped is not None
 
 
 def _is_canonical(text: str) -> bool:
@@ -229,7 +216,7 @@ class BadAddress(ValueError):
     """The text is not an address. The message is Go's."""
 
 
-def parse_address(text: str) -> tuple[IPv4Address | IPv6Address, str]:
+def parse_address(text: str) -> tuple[Address, str]:
     """Return the address, and the zone after a percent sign or ""."""
     if _PLAIN.fullmatch(text):
         return IPv4Address(bytes(map(int, text.split(".")))), ""
