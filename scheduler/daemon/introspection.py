@@ -64,7 +64,7 @@ class Introspection:
         shown.bindings_in_flight = binder.__len__
         shown.assumed_oldest_s = lambda: {"binding": binder.oldest_s(), "bound": cluster.unconfirmed_s()}
         shown.may_write = self.leadership.may_write
-        shown.lease = self.leadership.lease if self.leadership.is_elected else ""
+        shown.lease = self.leadership.lease
         shown.missing = lambda: self.self_check.findings
         shown.bytes_in_flight = cluster.volumes.bytes_in_flight
         shown.in_flight_oldest_s, shown.in_flight_expired = reservations.oldest_s, lambda: reservations.expired

@@ -56,7 +56,8 @@ class Leadership:
         self._is_alone = False
         """Whether no other daemon serves our scheduler names, as far as is known."""
         self._errors = errors or UnforeseenErrors(clock)
-        self.lease = settings.resource_name
+        self.lease = settings.resource_name if settings.leader_elect else ""
+        """Empty without election."""
         self.begun = asyncio.Event()
         """Set when this daemon leads for the first time, and stays set."""
         self._clock = clock
@@ -79,11 +80,6 @@ class Leadership:
                 identity=f"{socket.gethostname()}_{uuid.uuid4()}",
                 timing=LeaseTiming(settings.lease_duration_s, settings.renew_deadline_s, settings.retry_period_s),
             )
-
-    @property
-    def is_elected(self) -> bool:
-        """Return whether there is an election."""
-        return self._elector is not None
 
     def may_write(self) -> bool:
         """Return whether this daemon leads now, by the clock. Cheap: called before each write and each attempt."""

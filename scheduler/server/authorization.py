@@ -18,6 +18,7 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from scheduler.core.caching import LogOnce
 from scheduler.core.errors import ApiError
 from scheduler.kube.authz import Reviews, User
 
@@ -60,7 +61,7 @@ class RequestGate:
         paths = tuple(always_allow_paths)
         self._open = frozenset(path for path in paths if not path.endswith("*"))
         self._open_below = tuple(path[:-1] for path in paths if path.endswith("*"))
-        self._complaint = ""
+        self._said = LogOnce()
 
     async def refuses(self, asked: RequestAttributes) -> Refusal | None:
         """Return the refusal; None if the caller may read the page. Public paths send no review."""
@@ -97,11 +98,10 @@ class RequestGate:
 
     def _complain(self, error: ApiError) -> None:
         """Log once per text, because any client can cause reviews."""
-        if error.message != self._complaint:
+        if self._said.is_new("review", error.message):
             _log.warning(
                 "TokenReview or SubjectAccessReview failed; callers of the endpoints are refused", error=error.message
             )
-        self._complaint = error.message
 
 
 def bearer_token(authorization: str) -> str | None:

@@ -87,7 +87,7 @@ class Serving:
         await https.begin()
         gate = RequestGate(reviews, secure.always_allow_paths)
         listening = bound(secure.host, secure.port, reuse_port=secure.shares_port)
-        self.secure_port = await self._listen(listening, gate=gate, tls=https.front)
+        self.secure_port = await self._listen(listening, gate=gate, tls=https.tls.front)
 
     def _start_over(self) -> None:
         for listener in self._listeners:
@@ -142,13 +142,8 @@ class _Https:
         self._clock = clock
         self._start_over = start_over
         self._certificates = _certificates(secure)
-        self._tls = Tls(secure.min_tls, secure.cipher_suites)
+        self.tls = Tls(secure.min_tls, secure.cipher_suites)
         self.reviews = reviews
-
-    @property
-    def front(self) -> ssl.SSLContext:
-        """Return the context for the listener."""
-        return self._tls.front
 
     async def begin(self) -> None:
         """Read the first certificate, and the authorities if the daemon needs them."""
@@ -157,7 +152,7 @@ class _Https:
             await self._trust_file()
         elif _looks_up(self._secure) and not self._secure.tolerates_lookup_failure:
             try:
-                self._tls.trust(await self.reviews.client_ca())
+                self.tls.trust(await self.reviews.client_ca())
             except ApiError as error:
                 raise LookupFailed(f"{_WHERE}: {error.message}") from error
 
@@ -195,7 +190,7 @@ class _Https:
         said = LogOnce()
         while True:
             try:
-                if self._tls.trust(await self.reviews.client_ca()):
+                if self.tls.trust(await self.reviews.client_ca()):
                     _log.info("the client CA of the cluster is in use")
                     self._start_over()
                 said.forget("authority")
@@ -210,14 +205,14 @@ class _Https:
         return is_unreachable and not self._secure.authentication_kubeconfig
 
     async def _serve(self) -> bool:
-        return self._tls.serve(await asyncio.to_thread(self._certificates.newest, self._clock.wall()))
+        return self.tls.serve(await asyncio.to_thread(self._certificates.newest, self._clock.wall()))
 
     async def _trust_file(self) -> bool:
         path = self._secure.client_ca_file
         text = (await asyncio.to_thread(read_file, path)).decode(errors="replace")
         if "CERTIFICATE" not in text:  # an empty file is a mistake
             raise CertificateError(f"{path}: contains no certificate")
-        return self._tls.trust(text)
+        return self.tls.trust(text)
 
 
 def rules(secure: SecureServing | None) -> tuple[RbacRule, ...]:

@@ -268,11 +268,16 @@ def _v6(whole: str) -> tuple[IPv6Address, str]:
     if rest.startswith("::"):
         gap, rest = 0, rest[2:]
     while rest and len(groups) < _GROUPS:
-        if (embedded := _embedded(whole, rest, groups, gap)) is not None:
-            groups, rest = embedded, ""
+        digits, after = _digits(whole, rest)
+        if after.startswith("."):
+            groups, rest = _embedded(whole, rest, groups, gap), ""
             break
-        group, rest = _group(whole, rest)
-        groups.append(group)
+        if after and not after.startswith(":"):
+            raise _bad(whole, "unexpected character, want colon", after)
+        if after == ":":
+            raise _bad(whole, "colon must be followed by more characters", after)
+        groups.append(int(digits, 16))
+        rest = after
         if rest.startswith("::"):
             if gap is not None:
                 raise _bad(whole, "multiple :: in address", rest[1:])
@@ -284,39 +289,25 @@ def _v6(whole: str) -> tuple[IPv6Address, str]:
     return _filled(whole, groups, gap), zone
 
 
-def _embedded(whole: str, rest: str, groups: list[int], gap: int | None) -> list[int] | None:
-    """Return the groups with the IPv4 address at the start of `rest`; None if there is none."""
-    digits = _HEX.match(rest)
-    assert digits is not None
-    if not digits[0] or rest[digits.end() : digits.end() + 1] != ".":
-        return None
-    _checked(whole, rest, digits[0])
+def _digits(whole: str, rest: str) -> tuple[str, str]:
+    """Return the digits of a group and the text after them."""
+    found = _HEX.match(rest)
+    assert found is not None
+    if not found[0]:
+        raise _bad(whole, "each colon-separated field must have at least one digit", rest)
+    if len(found[0]) > 4:
+        raise _bad(whole, "each group must have 4 or less digits", rest)
+    return found[0], rest[found.end() :]
+
+
+def _embedded(whole: str, rest: str, groups: list[int], gap: int | None) -> list[int]:
+    """Return the groups with the IPv4 address `rest`."""
     if gap is None and len(groups) != _GROUPS - 2:
         raise _bad(whole, "embedded IPv4 address must replace the final 2 fields of the address", rest)
     if len(groups) > _GROUPS - 2:
         raise _bad(whole, "too many hex fields to fit an embedded IPv4 at the end of the address", rest)
     one, two, three, four = _v4_fields(whole, rest)
     return [*groups, one << 8 | two, three << 8 | four]
-
-
-def _group(whole: str, rest: str) -> tuple[int, str]:
-    """Return one group and the rest of the text, which is empty or starts with a colon."""
-    digits = _HEX.match(rest)
-    assert digits is not None
-    if not digits[0]:
-        raise _bad(whole, "each colon-separated field must have at least one digit", rest)
-    _checked(whole, rest, digits[0])
-    after = rest[digits.end() :]
-    if after and not after.startswith(":"):
-        raise _bad(whole, "unexpected character, want colon", after)
-    if after == ":":
-        raise _bad(whole, "colon must be followed by more characters", after)
-    return int(digits[0], 16), after
-
-
-def _checked(whole: str, rest: str, digits: str) -> None:
-    if len(digits) > 4:
-        raise _bad(whole, "each group must have 4 or less digits", rest)
 
 
 def _filled(whole: str, groups: list[int], gap: int | None) -> IPv6Address:

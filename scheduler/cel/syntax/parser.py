@@ -52,25 +52,17 @@ class _Parser:
         self.expected = OPERAND
         """The tokens that may start the next operand or replace it."""
 
-    def end(self, frame: Frame) -> bool:
-        """Handle a token that cannot continue the expression in the innermost frame."""
-        return self._ENDS[frame.kind](self, frame)
-
     # --- what opens -------------------------------------------------------------------------------------------------
 
     def _open(self, kind: FrameKind, opener: Token, *, name: str = "") -> bool:
         self.frames.append(Frame(kind, opener, self.frames[-1].inner(), name=name))
         return True
 
-    def open_group(self, opener: Token) -> bool:
-        """Open a frame at `(`."""
-        return self._open(FrameKind.GROUP, opener)
-
-    def open_index(self) -> bool:
+    def _open_index(self) -> bool:
         self._open(FrameKind.INDEX, self.cursor.take())
         return self._element(self.frames[-1], OPERAND)
 
-    def open_branches(self, frame: Frame) -> bool:
+    def _open_branches(self, frame: Frame) -> bool:
         """Open the branches of `? :`. The frame's expression is the condition.
 
         The branches have the same levels as the frame, see `_end_then`.
@@ -79,7 +71,7 @@ class _Parser:
         self.frames.append(Frame(FrameKind.THEN, self.cursor.take(), frame.levels))
         return True
 
-    def open_call(self, name: str, *, is_member: bool = False) -> bool:
+    def _open_call(self, name: str, *, is_member: bool = False) -> bool:
         """Open a call. Its target, if any, is taken from the frame when the call is complete."""
         self._open(FrameKind.MEMBER if is_member else FrameKind.CALL, self.cursor.take(), name=name)
         if self.cursor.token.kind == ")":
@@ -87,21 +79,12 @@ class _Parser:
         self.expected = OPERAND | {")"}
         return True
 
-    def open_list(self, opener: Token) -> bool:
-        self._open(FrameKind.LIST, opener)
-        return self._begin_element(self.frames[-1], "]", OPERAND)
-
-    def open_map(self, opener: Token) -> bool:
-        self._open(FrameKind.KEY, opener)
-        return self._begin_element(self.frames[-1], "}", OPERAND)
-
-    def open_struct(self, name: str) -> bool:
-        self._open(FrameKind.FIELD, self.cursor.take(), name=name)
-        return self._begin_element(self.frames[-1], "}", FIELD)
-
-    def _begin_element(self, frame: Frame, end: str, first: frozenset[str]) -> bool:
-        """Continue after the opening bracket with an element, the end, or a comma and the end."""
-        cursor = self.cursor
+    def _open_brackets(
+        self, kind: FrameKind, opener: Token, end: str, *, first: frozenset[str] = OPERAND, name: str = ""
+    ) -> bool:
+        """Open a list, map or struct. An element, the end, or a comma and the end may follow."""
+        self._open(kind, opener, name=name)
+        frame, cursor = self.frames[-1], self.cursor
         if cursor.token.kind == ",":
             cursor.take()
             self._match(end)
@@ -256,18 +239,18 @@ class _Parser:
             elif token.kind == ".":
                 wants_operand = self._select(frame)
             elif token.kind == "[":
-                wants_operand = self.open_index()
+                wants_operand = self._open_index()
             elif token.kind in OPERATORS:
                 frame.operator(cursor.take())
                 wants_operand = True
             elif token.kind == "?" and frame.kind is not FrameKind.THEN:
-                wants_operand = self.open_branches(frame)
+                wants_operand = self._open_branches(frame)
             elif frame.kind is FrameKind.TOP:
                 if token.kind != lexer.END:
                     cursor.stop(lexer.no_match(token, cursor.after(), frozenset((lexer.END,))))
                 return frame.finish()
             else:
-                wants_operand = self.end(frame)
+                wants_operand = self._ENDS[frame.kind](self, frame)
 
     # --- operands ---------------------------------------------------------------------------------------------------
 
@@ -287,11 +270,11 @@ class _Parser:
                     cursor.stop(lexer.no_way(token, cursor.token, cursor.source))
                 frame.operands.append((self._literal(cursor.take(), sign=token), 0))
             case "(":
-                return self.open_group(token)
+                return self._open(FrameKind.GROUP, token)
             case "[":
-                return self.open_list(token)
+                return self._open_brackets(FrameKind.LIST, token, "]")
             case "{":
-                return self.open_map(token)
+                return self._open_brackets(FrameKind.KEY, token, "}")
             case "." | lexer.IDENTIFIER:
                 return self._name(frame, token)
             case _:
@@ -332,7 +315,7 @@ class _Parser:
                 cursor.stop(lexer.no_way(first, cursor.token, cursor.source))
             token = cursor.take()
         if (rest := self._rest_of_type()) is not None:
-            return self.open_struct(dot + token.text + rest)
+            return self._open_brackets(FrameKind.FIELD, cursor.take(), "}", first=FIELD, name=dot + token.text + rest)
         is_call = cursor.token.kind == "("
         if _is_reserved(token.text):
             error = cursor.blame(first.at, f"reserved identifier: {token.text}")
@@ -340,7 +323,7 @@ class _Parser:
                 frame.operands.append((error, 0))
         elif not is_call:
             frame.operands.append((Ident(dot + token.text, token.at), 0))
-        return is_call and self.open_call(dot + token.text)
+        return is_call and self._open_call(dot + token.text)
 
     def _rest_of_type(self) -> str | None:
         """Take and return `.b.C` before a brace; None if there is no brace."""
@@ -365,7 +348,7 @@ class _Parser:
             cursor.stop(lexer.no_way(dot, cursor.token, cursor.source))
         field = cursor.take()
         if not optional and field.kind == lexer.IDENTIFIER and cursor.token.kind == "(":
-            return self.open_call(field.text, is_member=True)
+            return self._open_call(field.text, is_member=True)
         if field.kind == lexer.ESCAPED:
             cursor.blame(field.at, "unsupported syntax: '`'")
         operand, depth = frame.operands.pop()
