@@ -15,6 +15,7 @@ from scheduler.config.types import ClientConnection, Configuration, RunOptions
 from scheduler.core.clock import Clock
 from scheduler.daemon.app import Daemon
 from scheduler.kube.leader_election import LeaseLost
+from scheduler.kube.transport import HttpTransport
 from scheduler.profiles.reconciler import RequestedProfile
 from simulator.apiserver import ApiServer
 from tests.integration.clocks import HASTE
@@ -101,10 +102,14 @@ class Replica:
             return
         self.check()
         daemon, self.daemon = self.daemon, None
+        transport = daemon._transport
+        assert isinstance(transport, HttpTransport)
+        sessions = [each._session for each in (transport, *transport._others)]
+        # At once: a task that handles its cancellation may begin others, and they must not be able to send anything.
+        closing = [each.connector.close() for each in sessions if each.connector is not None]
         for task in self._begun:
             task.cancel()
-        assert daemon._transport is not None
-        await daemon._transport.close()
+        await asyncio.gather(transport.close(), *closing)
         while not all(task.done() for task in self._begun):  # a task that ended may have started another
             for task in self._begun:
                 task.cancel()
