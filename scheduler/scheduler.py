@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import structlog
 
-from scheduler.api.podinfo import PodInfo
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.binding import Binder
 from scheduler.binding_state import Binding, PodWatch
 from scheduler.cache.cluster import Cluster
@@ -31,7 +31,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.cooperative import TURN_S
 from scheduler.core.decision_record import DecisionRecord, DecisionRecords
 from scheduler.core.errors import UnforeseenErrors, shortened
-from scheduler.core.feature_gates import BINDING_RETRIES, RESIZE_TOTALS
+from scheduler.core.feature_gates import BINDING_RETRIES, NODE_ALLOCATABLE, RESIZE_TOTALS
 from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.eventhandlers.pods_and_nodes import PodAndNodeHandlers
 from scheduler.failure import FailureHandler, PodStatusUpdater
@@ -129,7 +129,11 @@ class Decisions:
             self.failures,
             bindings=self.binder,
             permits=self.binder.permits,
-            resize_by_totals=RESIZE_TOTALS in options.config.feature_gates,
+            derive=partial(
+                pod_info,
+                resize_by_totals=RESIZE_TOTALS in options.config.feature_gates,
+                counts_claims=NODE_ALLOCATABLE in options.config.feature_gates,
+            ),
             preempting=preempting,
         )
         self.stale = StaleVolumes(self.shared, names=clearing(options.config))

@@ -33,11 +33,18 @@ BoundedResourceMap: TypeAlias = Annotated[ResourceMap, msgspec.Meta(max_length=1
 """Resources of a node; each costs a column."""
 
 
+class ContainerClaim(Frozen, frozen=True):
+    """A claim of the pod that a container uses; `name` is that of the entry in `spec.resourceClaims`."""
+
+    name: str = ""
+
+
 class ResourceRequirements(Frozen, frozen=True):
     """Requests and limits. Scheduling needs no limits, because the API server has defaulted requests from them."""
 
     requests: ResourceMap = {}
     limits: ResourceMap = {}
+    claims: tuple[ContainerClaim, ...] = ()
 
 
 class ContainerPort(Frozen, frozen=True):
@@ -287,6 +294,30 @@ class ExtendedResourceClaimStatus(Frozen, frozen=True):
     request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
 
 
+class MappedResource(Frozen, frozen=True):
+    """The amount of a node's resource that devices of a claim stand for."""
+
+    name: str = ""
+    quantity: Quantity | None = None
+
+
+class OverheadResource(Frozen, frozen=True):
+    """The amount of a node's resource that using devices of a claim costs: once, and for each container that uses it."""
+
+    name: str = ""
+    per_pod: Quantity | None = None
+    per_container: Quantity | None = None
+
+
+class NodeAllocatableResourceClaimStatus(Frozen, frozen=True):
+    """What a claim takes of the node's cpu, memory and the like, and which containers use it."""
+
+    resource_claim_name: str = ""
+    containers: tuple[str, ...] = ()
+    mapping: tuple[MappedResource, ...] = ()
+    overhead: tuple[OverheadResource, ...] = ()
+
+
 class PodStatus(Frozen, frozen=True):
     phase: str = ""
     reason: str = ""
@@ -299,6 +330,7 @@ class PodStatus(Frozen, frozen=True):
     resources: ResourceRequirements | None = None
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
+    node_allocatable_resource_claim_statuses: tuple[NodeAllocatableResourceClaimStatus, ...] = ()
 
 
 class Pod(NamespacedObject, frozen=True):

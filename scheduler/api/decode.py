@@ -125,8 +125,10 @@ def _with_native(container: Container) -> Container:
 
 
 def _native(resources: ResourceRequirements) -> ResourceRequirements:
-    kept = ({n: q for n, q in each.items() if n in _NATIVE} for each in (resources.requests, resources.limits))
-    return ResourceRequirements(*kept)
+    requests, limits = (
+        {n: q for n, q in each.items() if n in _NATIVE} for each in (resources.requests, resources.limits)
+    )
+    return ResourceRequirements(requests, limits)
 
 
 _PARTS: Final[dict[str, Any]] = {"metadata": Metadata, "spec": PodSpec, "status": PodStatus}

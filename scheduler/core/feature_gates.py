@@ -35,6 +35,7 @@ COMPATIBILITY_GROUPS: Final = "DRADeviceCompatibilityGroups"
 DERIVED_ATTRIBUTES: Final = "DRADerivedAttributes"
 NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
 """Also the name of the feature that a node declares."""
+NODE_ALLOCATABLE: Final = "DRANodeAllocatableResources"
 
 
 class Stage(NamedTuple):
@@ -67,6 +68,7 @@ GATES: Final[Mapping[str, Mapping[str, Stage]]] = {
     COMPATIBILITY_GROUPS: {"1.36": _OFF, "1.37": _OFF},
     DERIVED_ATTRIBUTES: {"1.36": _OFF, "1.37": _OFF},
     NODE_OPERATIONS: {"1.36": _OFF, "1.37": _OFF},
+    NODE_ALLOCATABLE: {"1.36": _OFF, "1.37": _OFF},
 }
 """Gate → version → stage. A gate that a version lacks is off there."""
 

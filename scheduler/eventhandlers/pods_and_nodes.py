@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, Protocol
 
 import structlog
@@ -16,7 +15,7 @@ import structlog
 from scheduler.api.core_v1 import Node, Pod, PodSpec
 from scheduler.api.decode import Broken, Delta, PartlyReadPod
 from scheduler.api.meta import Key
-from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.api.podinfo import PodInfo
 from scheduler.context import Shared
 from scheduler.core.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -73,11 +72,11 @@ class PodAndNodeHandlers:
         *,
         bindings: Bindings,
         permits: WaitingPodsMap,
-        resize_by_totals: bool,
+        derive: Callable[[Pod], PodInfo],
         preempting: Preempting,
     ) -> None:
-        """Create the handlers. For `resize_by_totals` see `podinfo.requests_of`."""
-        self._info = partial(pod_info, resize_by_totals=resize_by_totals)
+        """Create the handlers. `derive` is `podinfo.pod_info` with the switches of this daemon."""
+        self._info = derive
         self._permits = permits
         self._cluster = shared.cluster
         self._queue = shared.queue

@@ -14,7 +14,7 @@ from scheduler.metrics import logs
 from tests.e2e.controlplane.gate import binaries_or_skip
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config, started
 from tests.e2e.controlplane.process import free_port
-from tests.e2e.daemon import daemon
+from tests.e2e.daemon import SCHEDULER_NAME, daemon
 from tests.e2e.devices import DeviceSandbox
 from tests.e2e.sandbox import THEIRS, SharedPlane
 from tests.e2e.storage import CONTROLLERS, StorageSandbox
@@ -52,12 +52,14 @@ def kubeconfig(request: pytest.FixtureRequest) -> Path:
 
 
 @contextlib.contextmanager
-def _shared(plane: ControlPlane, controllers: Sequence[str], *flags: str) -> Iterator[SharedPlane]:
-    """The plane with these controllers, kube-scheduler, and the daemon with these flags."""
+def _shared(
+    plane: ControlPlane, controllers: Sequence[str], *flags: str, theirs: Sequence[str] = ()
+) -> Iterator[SharedPlane]:
+    """The plane with these controllers, kube-scheduler with the flags `theirs`, and the daemon with these flags."""
 
     async def prepare(plane: ControlPlane) -> None:
         await plane.start_controllers(controllers)
-        await plane.start_scheduler(scheduler_config(THEIRS))
+        await plane.start_scheduler(scheduler_config(THEIRS), *theirs)
 
     port = free_port()
     with started(plane, prepare), daemon(plane, flags=[f"--plain-port={port}", *flags]) as server:
@@ -100,15 +102,33 @@ async def theirs(storage_plane: SharedPlane) -> AsyncIterator[StorageSandbox]:
 
 
 _TAINT_RULES = "--feature-gates=DRADeviceTaintRules=true"
+_SERVES_RULES = "--runtime-config=resource.k8s.io/v1beta2=true"
 
 
 @pytest.fixture(scope="session")
 def device_plane(control_plane_binaries: Path) -> Iterator[SharedPlane]:
     """For tests with devices: taint rules are served, and the daemon reads them; kube-scheduler does not."""
-    plane = ControlPlane(apiserver_flags=[_TAINT_RULES, "--runtime-config=resource.k8s.io/v1beta2=true"])
+    plane = ControlPlane(apiserver_flags=[_TAINT_RULES, _SERVES_RULES])
     with _shared(plane, ["resourceclaim-controller"], _TAINT_RULES) as shared:
         yield shared
         assert "Traceback" not in shared.server.log.read_text()
+
+
+@pytest.fixture(scope="module")
+def node_allocatable(control_plane_binaries: Path) -> Iterator[SharedPlane]:
+    """For devices that take resources of their nodes: the gate is on everywhere."""
+    gate = "--feature-gates=DRANodeAllocatableResources=true"
+    plane = ControlPlane(apiserver_flags=[gate, _SERVES_RULES])
+    with _shared(plane, ["resourceclaim-controller"], gate, theirs=[gate]) as shared:
+        yield shared
+        assert "Traceback" not in shared.server.log.read_text()
+
+
+@pytest.fixture(params=[SCHEDULER_NAME, THEIRS])
+async def mapped(node_allocatable: SharedPlane, request: pytest.FixtureRequest) -> AsyncIterator[DeviceSandbox]:
+    """For pods of the daemon, and then for pods of kube-scheduler, whose behaviour is the expected one."""
+    async with _opened(DeviceSandbox, node_allocatable, scheduler=request.param) as sandbox:
+        yield sandbox
 
 
 @pytest.fixture

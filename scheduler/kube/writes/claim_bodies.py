@@ -13,7 +13,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from scheduler.api.core_v1 import ExtendedResourceClaimStatus, Pod
+from scheduler.api.core_v1 import ExtendedResourceClaimStatus, NodeAllocatableResourceClaimStatus, Pod
 from scheduler.api.meta import Metadata
 from scheduler.api.quantity import Quantity, text
 from scheduler.api.resource_v1 import (
@@ -122,6 +122,14 @@ def extended_status(pod: Pod, status: ExtendedResourceClaimStatus) -> bytes:
     Mappings are replaced completely.
     """
     return _encode({"metadata": the_same(pod.metadata), "status": {"extendedResourceClaimStatus": status}})
+
+
+def claim_amounts(pod: Pod, statuses: tuple[NodeAllocatableResourceClaimStatus, ...]) -> bytes:
+    """Return the merge patch with what the claims of the pod take of its node. It replaces the whole list.
+
+    An empty list removes it: a server keeps the old one for clients that do not know the field.
+    """
+    return _encode({"metadata": the_same(pod.metadata), "status": {"nodeAllocatableResourceClaimStatuses": statuses}})
 
 
 def _seen(metadata: Metadata) -> list[_Operation]:

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from scheduler.api.core_v1 import ExtendedResourceClaimStatus, Pod
+from scheduler.api.core_v1 import ExtendedResourceClaimStatus, NodeAllocatableResourceClaimStatus, Pod
 from scheduler.api.decode import Broken, ObjectDecoder
 from scheduler.api.resource_v1 import FINALIZER, AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.core import api_json as apijson
@@ -146,6 +146,11 @@ class ResourceClaimWrites(Sender):
         """Write which claim serves which extended resource of which container. Precondition: the pod's uid."""
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
         await self._send_once("PATCH", path, claimbody.extended_status(pod, status), STRATEGIC_MERGE)
+
+    async def set_claim_amounts(self, pod: Pod, statuses: tuple[NodeAllocatableResourceClaimStatus, ...]) -> None:
+        """Write what the pod's claims take of its node's resources; none removes it. Precondition: the pod's uid."""
+        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
+        await self._patch_once(path, claimbody.claim_amounts(pod, statuses), MERGE)
 
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
         """Return the newest state, from the server's storage; None if it is gone."""

@@ -16,6 +16,7 @@ from scheduler.api.resource_v1 import FINALIZER, RESERVED_FOR_MAX, ResourceClaim
 from scheduler.cache.nodes.node_groups import matching_selector
 from scheduler.cache.storage.assume_cache import NotKnown
 from scheduler.config.args import DynamicResourcesArgs
+from scheduler.core import nodeset
 from scheduler.core.cooperative import T, Work, finish, metered, started
 from scheduler.core.errors import ApiError
 from scheduler.core.feature_gates import (
@@ -28,7 +29,7 @@ from scheduler.core.feature_gates import (
 )
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
-from scheduler.framework.interface import CycleState, DryRun, EventHint, PostFiltered, Scores
+from scheduler.framework.interface import CLAIM_AMOUNTS, CycleState, DryRun, EventHint, PostFiltered, Scores
 from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Nominate, Rejection, Skip
 from scheduler.plugins.dra.binding.binding_conditions import is_worn_out
 from scheduler.plugins.dra.binding.claim_binder import DELETED, FREED, ClaimBinder
@@ -37,6 +38,7 @@ from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of, is_f
 from scheduler.plugins.dra.explain import DeviceExplanations
 from scheduler.plugins.dra.extended_resources import ExtendedResources, is_in_memory
 from scheduler.plugins.dra.hints import DynamicResourcesHints
+from scheduler.plugins.dra.node_allocatable import NodeAllocatableResources, UnknownAmount
 from scheduler.plugins.dra.preemption import WAITING, DevicePreemption
 from scheduler.plugins.dra.scoring import AlternativesScore, has_alternatives
 from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant
@@ -54,6 +56,8 @@ from scheduler.plugins.dra.structured.node_verdicts import (
 from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, request_problem, unreadable
 from scheduler.plugins.dra.structured.selectors import SelectorSets
 
+_FEW: Final = 16
+"""Nodes that are checked between two points where the event loop may run."""
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
 
@@ -64,7 +68,6 @@ class DynamicResources:
     """
 
     name: Final = PLUGIN
-    depends_on_pods: Final = False
     pre_bind_parallel: Final = True
     reads: Final = ("ResourceClaim", "ResourceSlice", "DeviceClass")
 
@@ -72,6 +75,8 @@ class DynamicResources:
         args = args if args is not None else DynamicResourcesArgs()
         gates = handle.feature_gates
         self._is_on = ENABLED in gates
+        self._node_allocatable = NodeAllocatableResources(handle)
+        self.depends_on_pods: Final = self._node_allocatable.is_on
         self._says_less = SHORT_POST_FILTER in gates
         self._gates = gates
         self._nodes = handle.cluster.nodes
@@ -144,6 +149,7 @@ class DynamicResources:
             demand = self._parser.of(to_allocate) if to_allocate else None
             known.variants = (Variant(nodes, to_allocate, demand),)
             known.claims = claims
+        self._node_allocatable.look_at(known, pod)
         if not has_alternatives(claims):
             state.skip_score.add(self.name)
         return None
@@ -200,8 +206,11 @@ class DynamicResources:
             if out & nodes:
                 groups[no] = out & nodes
                 left &= ~out
+        for no, out in self._node_allocatable.sharing(known, left).items():
+            groups[no] = out
+            left &= ~out
         for variant in () if known.allocations else known.variants:  # after Reserve this pod holds the devices itself
-            here = nodes & variant.nodes
+            here = left & variant.nodes
             if variant.demand is None or not here:
                 continue
             exact = bool(known.usable_on or known.worn_out)
@@ -209,12 +218,40 @@ class DynamicResources:
             for no, out in without.items():
                 groups[no] = groups.get(no, 0) | out
                 left &= ~out
+        if self._node_allocatable.concerns(known) and not known.node_name:
+            left = yield from self._with_resources(state, pod, left, groups)
         useless = left if known.worn_out else 0
         for usable in known.usable_on.values():
             useless |= left & ~usable
         if useless:
             groups[_UNAVAILABLE] = groups.get(_UNAVAILABLE, 0) | useless
         return groups
+
+    def _with_resources(self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups) -> Work[NodeSet]:
+        """Return the nodes that have the resources which devices of allocated claims take; add the others to groups."""
+        left = nodes
+        for at, slot in enumerate(nodeset.each(nodes)):
+            no = yield from self._too_little(state, pod, state.get(STATE).variant(slot), slot)
+            if no is not None:
+                groups[no] = groups.get(no, 0) | 1 << slot
+                left &= ~(1 << slot)
+            if at % _FEW == 0:
+                yield
+        return left
+
+    def _too_little(
+        self, state: CycleState, pod: PodInfo, variant: Variant | None, slot: int
+    ) -> Work[Rejection | None]:
+        """Return why the node has too little for the pod and its devices. Raises TimedOut."""
+        known, verdict = state.get(STATE), None
+        if variant is not None and variant.demand is not None:
+            use = yield from self._preemption.use(state, pod, slot)
+            verdict = yield from self._verdicts.picked(variant.demand, slot, use)
+            if verdict.refusal:
+                return None
+        return self._node_allocatable.check(
+            known, pod, slot, self._node_allocatable.taken(known, slot, variant, verdict)
+        )
 
     def _state_problem(self, state: CycleState, pod: PodInfo) -> Rejection | None:
         """Return a rejection that holds for all nodes: the state is missing, or the pod now names other claims."""
@@ -295,7 +332,10 @@ class DynamicResources:
     def _judged(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Rejection | None]:
         try:
             verdict = yield from self._preemption.verdict(state, pod, variant, slot=slot)
-            return self._refusal(verdict, variant, slot)
+            no = self._refusal(verdict, variant, slot)
+            if no is None and self._node_allocatable.is_on:
+                no = yield from self._too_little(state, pod, variant, slot)
+            return no
         except TimedOut:
             return self._timed_out(slot)
 
@@ -390,7 +430,7 @@ class DynamicResources:
         variant = known.variant(slot)
         known.node_name = node_name
         if variant is None or variant.demand is None:
-            return None
+            return self._claim_resources(state, known, pod, slot)
         self._devices.on_nodes.catch_up()  # another pod may have taken devices since Filter
         try:
             use = finish(self._preemption.besides_kept(known, pod, slot))
@@ -420,6 +460,18 @@ class DynamicResources:
                 return Rejection(self.name, Code.ERROR, (text,))
             if self._devices.claims.pending(claim.uid) is not None:
                 known.signalled = (*known.signalled, claim.uid)
+        return self._claim_resources(state, known, pod, slot)
+
+    def _claim_resources(self, state: CycleState, known: DeviceState, pod: PodInfo, slot: int) -> Rejection | None:
+        """Compute what the devices take of the node's resources, which the assumed pod then counts."""
+        if not self._node_allocatable.is_on:
+            return None
+        try:
+            known.claim_statuses = self._node_allocatable.reserved(known, pod, slot)
+        except UnknownAmount as error:
+            return Rejection(self.name, Code.ERROR, (str(error),))
+        if known.claim_statuses:
+            state.set(CLAIM_AMOUNTS, known.claim_statuses)
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:

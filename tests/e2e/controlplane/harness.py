@@ -162,8 +162,8 @@ class ControlPlane:
         )
         await self._start_client("kube-controller-manager", flags)
 
-    async def start_scheduler(self, config: Mapping[str, object] | None = None) -> None:
-        """Start kube-scheduler with a KubeSchedulerConfiguration (default: `scheduler_config()`).
+    async def start_scheduler(self, config: Mapping[str, object] | None = None, *flags: str) -> None:
+        """Start kube-scheduler with a KubeSchedulerConfiguration (default: `scheduler_config()`) and these flags.
 
         Connection and leader election are filled in where the configuration does not name them.
         """
@@ -173,7 +173,7 @@ class ControlPlane:
         full["clientConnection"] = {"kubeconfig": str(self.kubeconfig)} | connection
         path = self.directory / "scheduler.yaml"
         path.write_text(yaml.safe_dump(full))
-        await self._start_client("kube-scheduler", (f"--config={path}",))
+        await self._start_client("kube-scheduler", (f"--config={path}", *flags))
 
     async def stop_server(self, name: str) -> None:
         """End kube-scheduler or kube-controller-manager. Idempotent; it may be started again."""

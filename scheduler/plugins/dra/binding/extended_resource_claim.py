@@ -107,7 +107,7 @@ class ExtendedResourceClaimWriter:
             return answer
 
         try:
-            answer = await self._with_retries(lambda: settle(create()))
+            answer = await repeated(self._clock, lambda: settle(create()))
         except ApiError as error:
             self._metrics.claim_created("failure")
             raise ClaimError(f"create claim for extended resources {claim.metadata.namespace}/: {error}") from error
@@ -122,7 +122,7 @@ class ExtendedResourceClaimWriter:
         """Write into the pod's status what its containers get of the claim of this name. Raises ClaimError."""
         status = ExtendedResourceClaimStatus(claim, mappings)
         try:
-            await self._with_retries(lambda: settle(self._writer.set_extended_resource_status(pod, status)))
+            await repeated(self._clock, lambda: settle(self._writer.set_extended_resource_status(pod, status)))
         except ApiError as error:
             raise ClaimError(f"update pod {pod.key} ExtendedResourceClaimStatus: {error}") from error
 
@@ -140,15 +140,6 @@ class ExtendedResourceClaimWriter:
                 _log.info("not done", what=f"delete claim {other.key}", error=str(error))
 
     # -- inside --------------------------------------------------------------------------------------------------------
-
-    async def _with_retries(self, write: Callable[[], Awaitable[_T]]) -> _T:
-        """Repeat the write while the server is busy, and after a lost answer: repeating it does no harm."""
-        retry = Retry(self._clock, first_s=_PAUSE_S, tries=_TRIES)
-        while True:
-            try:
-                return await write()
-            except (Unavailable, Ambiguous) as error:
-                await retry.pause(error)
 
     def _name_for(self, pod: Pod) -> str:
         """Generate a name like an API server, from upstream's prefix."""
@@ -189,6 +180,16 @@ class ExtendedResourceClaimWriter:
         except OutOfSync:
             return True  # the watch has a newer version
         return True
+
+
+async def repeated(clock: Clock, write: Callable[[], Awaitable[_T]]) -> _T:
+    """Repeat the write while the server is busy, and after a lost answer: repeating it does no harm."""
+    retry = Retry(clock, first_s=_PAUSE_S, tries=_TRIES)
+    while True:
+        try:
+            return await write()
+        except (Unavailable, Ambiguous) as error:
+            await retry.pause(error)
 
 
 class _Sighting:
