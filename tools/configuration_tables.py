@@ -133,6 +133,7 @@ GATES: Final[Mapping[str, str]] = {
     "DRAListTypeAttributes": "Attributes that are lists.",
     "DRADerivedAttributes": "A request can compute the attributes that constraints compare, by `derivedAttributes`.",
     "DRAOptionalNodeOperations": "Devices of slices with `skipNodeOperations` can be allocated on nodes that declare this feature.",
+    "DRANodeAllocatableResources": "What devices take of the CPU, memory and huge pages of their nodes counts.",
     "DRADeviceCompatibilityGroups": "Devices that draw from one counter set must have a group of `compatibilityGroups` in common.",
     "DRAFractionalCapacityRange": "Ranges of shared capacities with fractions: `min`, `max` and `step` in thousandths.",
 }
