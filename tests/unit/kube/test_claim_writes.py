@@ -6,7 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.api.core_v1 import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus
+from scheduler.api.core_v1 import (
+    ContainerExtendedResourceRequest,
+    ExtendedResourceClaimStatus,
+    MappedResource,
+    NodeAllocatableResourceClaimStatus,
+)
 from scheduler.api.decode import Broken, from_manifest
 from scheduler.api.quantity import parse
 from scheduler.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim

@@ -21,6 +21,7 @@ from scheduler.api.resource_v1 import ClaimMetadata, ResourceClaim
 from scheduler.cache.devices.claim_tracker import is_made_for
 from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
+from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
 from scheduler.core.retry import Retry
 from scheduler.framework.handle import Handle
