@@ -37,6 +37,9 @@ _COMPLETED: Final = "pv.kubernetes.io/bind-completed"
 _QUIET_S: Final = 1.2
 """The job controller collects changes of pods for one second."""
 _PATIENCE_S: Final = 120.0
+_DEPTH: Final = r"^workqueue_(?:depth|unfinished_work_seconds)\{[^}]*\} (\S+)$"
+SCHEDULER: Final = {"podInitialBackoffSeconds": 1, "podMaxBackoffSeconds": 1}
+"""Configuration of kube-scheduler."""
 _loads = itertools.count()
 
 
@@ -205,6 +208,7 @@ class Restored:
     async def at_rest(self) -> list[Object]:
         """Return the pods, once nothing changes, each pod has an answer, and no queue has an item."""
         deadline, seen, since = time.monotonic() + _PATIENCE_S, "", time.monotonic()
+        # A pod that kube-scheduler tries right now is in no metric for a moment, so the queues must stay empty as well.
         while time.monotonic() < deadline:
             pods = await self.all_of("Pod")
             lists = (
@@ -214,18 +218,25 @@ class Restored:
             now = json.dumps(
                 sorted((one["metadata"]["uid"], one["metadata"]["resourceVersion"]) for all_ in lists for one in all_)
             )
-            if now != seen or not all(has_answer(each) for each in pods):
+            if now != seen or not all(has_answer(each) for each in pods) or await self._queued():
                 seen, since = now, time.monotonic()
-            elif time.monotonic() - since > _QUIET_S and not await self._queued():
+            elif time.monotonic() - since > _QUIET_S:
                 return pods
             await asyncio.sleep(0.1)
         raise AssertionError(f"the real cluster did not come to rest: {seen}")
 
+    async def tried_again(self) -> list[Object]:
+        """Return the pods at rest after a new kube-scheduler has tried all that are pending.
+
+        The message of a pending pod is that of its last attempt: other pods may have been placed since then.
+        """
+        await self._plane.start_scheduler(SCHEDULER)
+        return await self.at_rest()
+
     async def _queued(self) -> float:
         """How many pods kube-scheduler tries, binds or will try again soon, and how many objects the controllers handle."""
         pending = r'^(?:scheduler_pending_pods\{queue="(?:active|backoff)"\}|scheduler_(?:goroutines|inflight_events)\{[^}]*\}) (\S+)$'
-        depth = r"^workqueue_(?:depth|unfinished_work_seconds)\{[^}]*\} (\S+)$"
-        return await self._sum("kube-scheduler", pending) + await self._sum("kube-controller-manager", depth)
+        return await self._sum("kube-scheduler", pending) + await self._sum("kube-controller-manager", _DEPTH)
 
     async def _sum(self, server: str, pattern: str) -> float:
         url = f"https://127.0.0.1:{self._plane.ports[server]}/metrics"
@@ -238,12 +249,21 @@ class Restored:
     # -- removing ------------------------------------------------------------------------------------------------------
 
     async def wipe(self) -> None:
-        """Remove all objects that scheduling reads, workloads first."""
-        for kind in _WIPED:
-            while found := [
-                one for one in await self.all_of(kind) if not one["metadata"]["name"].startswith("system-")
-            ]:
-                await each(found, self._removal(kind))
+        """Remove all objects that scheduling reads, workloads first.
+
+        Controllers that have not seen yet that a workload is gone replace its pods: two rounds in a row find nothing.
+        """
+        deadline, empty_rounds = time.monotonic() + _PATIENCE_S, 0
+        while empty_rounds < 2:
+            assert time.monotonic() < deadline, "the cluster does not become empty"
+            is_empty = not await self._sum("kube-controller-manager", _DEPTH)
+            for kind in _WIPED:
+                while found := [
+                    one for one in await self.all_of(kind) if not one["metadata"]["name"].startswith("system-")
+                ]:
+                    is_empty = False
+                    await each(found, self._removal(kind))
+            empty_rounds = empty_rounds + 1 if is_empty else 0
 
     def _removal(self, kind: str) -> Callable[[Object], Awaitable[None]]:
         version = next(version for version, known in self._paths if known == kind and "alpha" not in version)
