@@ -310,7 +310,7 @@ class OverheadResource(Frozen, frozen=True):
 
 
 class NodeAllocatableResourceClaimStatus(Frozen, frozen=True):
-    """What a claim takes of the node's cpu, memory and the like, and which containers use it."""
+    """What a claim takes of the node's cpu, memory and huge pages, and which containers use it."""
 
     resource_claim_name: str = ""
     containers: tuple[str, ...] = ()

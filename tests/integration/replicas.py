@@ -105,7 +105,7 @@ class Replica:
         transport = daemon._transport
         assert isinstance(transport, HttpTransport)
         sessions = [each._session for each in (transport, *transport._others)]
-        # At once: a task that handles its cancellation may begin others, and they must not be able to send anything.
+        # At once: a task that handles its cancellation may begin new ones, and these must not be able to send anything.
         closing = [each.connector.close() for each in sessions if each.connector is not None]
         for task in self._begun:
             task.cancel()

@@ -3,7 +3,7 @@
 A driver may publish that a device stands for an amount of a resource of the node (mapping), or that its use costs some
 (overhead). A node must have what the pod requests and what its devices take.
 
-Upstream: pkg/scheduler/framework/plugins/dynamicresources/nodeallocatabledynamicresources.go
+Upstream: pkg/scheduler/framework/plugins/dynamicresources/nodeallocatabledynamicresources.go nodeFitsResources
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ClaimStatusWriter:
     """Writes what the claims of pods take of their nodes into the pods' status, and removes it again."""
 
     def __init__(self, handle: Handle, *, is_bound: Callable[[str], bool]) -> None:
-        """`is_bound` tells whether the pod with this uid was seen on a node."""
+        """`is_bound` returns whether the pod with this uid was seen on a node."""
         self._writer = handle.writer.device_claims
         self._clock = handle.clock
         self._is_bound = is_bound
@@ -327,10 +327,7 @@ def _plus(sum_: int | None, more: Quantity | None) -> int | None:
 
 
 def _pod_level_problem(pod: Pod, statuses: Iterable[ClaimStatus], claims: Requests) -> str:
-    """Return why the amounts for the pod as a whole do not cover its containers and devices; "" if they do.
-
-    Upstream: pkg/scheduler/framework/plugins/dynamicresources/nodeallocatabledynamicresources.go validatePodLevelResourcesCoverDRA
-    """
+    """Return why the amounts for the pod as a whole do not cover its containers and devices; "" if they do."""
     whole = pod.spec.resources
     if whole.requests:
         sums = container_amounts(pod, claims, "requests")

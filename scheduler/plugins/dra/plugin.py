@@ -228,7 +228,7 @@ class DynamicResources:
         return groups
 
     def _with_resources(self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups) -> Work[NodeSet]:
-        """Return the nodes that have the resources which devices of allocated claims take; add the others to groups."""
+        """Return the nodes that have the resources which devices of allocated claims take; record rejections in groups."""
         left = nodes
         for at, slot in enumerate(nodeset.each(nodes)):
             no = yield from self._too_little(state, pod, state.get(STATE).variant(slot), slot)

@@ -49,13 +49,13 @@ def a_pod(*, cpu: str = "1", uses: Sequence[str] = ("main",), claims: Sequence[s
     return pod_info(built.set({"spec": {"containers": containers, **more}}).typed())
 
 
-def a_world(*things: Builder[Any], gates: frozenset[str] = GATES, **room: str) -> World:
-    """Node n1 has 4 CPU, 8 GiB and no huge pages, unless `room` says otherwise; n2 has ten times as much."""
+def a_world(*things: Builder[Any], gates: frozenset[str] = GATES, **amounts: str) -> World:
+    """Node n1 has 4 CPU, 8 GiB and no huge pages, unless `amounts` says otherwise; n2 has ten times as much."""
     world = World(gates=gates)
-    room = {"cpu": "4", "memory": "8Gi"} | room
-    for name, amounts in (("n1", room), ("n2", room | {"cpu": "40", "memory": "80Gi"})):
+    amounts = {"cpu": "4", "memory": "8Gi"} | amounts
+    for name, given in (("n1", amounts), ("n2", amounts | {"cpu": "40", "memory": "80Gi"})):
         built = node(name).pods(110).label("region", f"r{name[1:]}")
-        for resource, amount in amounts.items():
+        for resource, amount in given.items():
             built = built.resource(resource.replace("_", "-"), amount)
         world.cluster.set_node(built.typed())
     world.show(*things)
@@ -161,7 +161,7 @@ def test_a_node_must_have_what_the_devices_take(row: Row) -> None:
     assert world.refusals(row.pod).get("n1") == row.refused
 
 
-def test_a_node_that_is_only_full_may_have_room_after_an_eviction() -> None:
+def test_a_node_that_is_only_full_may_suffice_after_an_eviction() -> None:
     world = a_world(on("n1", a_device("d").stands_for("cpu", "2")), ONE)
     world.cluster.add_pod(pod_info(pod("q").uid("q").cpu("2").bound_to("n1").typed()))
 
