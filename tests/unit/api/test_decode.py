@@ -29,35 +29,20 @@ def port(**numbers: int) -> dict[str, Any]:
     return {"containers": [{"ports": [{"containerPort": 80, **numbers}]}]}
 
 
-@pytest.mark.parametrize(
-    ("spec", "field"),
-    [
-        pytest.param({"priority": _TOO_LARGE}, "$.spec.priority", id="priority"),
-        pytest.param({"priority": -_TOO_LARGE - 1}, "$.spec.priority", id="priority, far below"),
-        pytest.param(port(hostPort=_TOO_LARGE), "$.spec.containers[0].ports[0].hostPort", id="hostPort"),
-        pytest.param(port(containerPort=2**64), "$.spec.containers[0].ports[0].containerPort", id="containerPort"),
-        pytest.param(
-            {"affinity": {"nodeAffinity": {_PREFERRED: [{"weight": 2**64, "preference": {}}]}}},
-            f"$.spec.affinity.nodeAffinity.{_PREFERRED}[0].weight",
-            id="the weight of what nodes have",
-        ),
-        pytest.param(
-            {"affinity": {"podAffinity": {_PREFERRED: [{"weight": 2**64, "podAffinityTerm": _TERM}]}}},
-            f"$.spec.affinity.podAffinity.{_PREFERRED}[0].weight",
-            id="the weight of what pods are near",
-        ),
-        pytest.param(
-            {"topologySpreadConstraints": [_SPREAD | {"maxSkew": 2**64}]},
-            "$.spec.topologySpreadConstraints[0].maxSkew",
-            id="maxSkew",
-        ),
-        pytest.param(
-            {"topologySpreadConstraints": [_SPREAD | {"minDomains": 2**64}]},
-            "$.spec.topologySpreadConstraints[0].minDomains",
-            id="minDomains",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "field"), [
+    pytest.param({"priority": _TOO_LARGE}, "$.spec.priority", id="priority"),
+    pytest.param({"priority": -_TOO_LARGE - 1}, "$.spec.priority", id="priority, far below"),
+    pytest.param(port(hostPort=_TOO_LARGE), "$.spec.containers[0].ports[0].hostPort", id="hostPort"),
+    pytest.param(port(containerPort=2**64), "$.spec.containers[0].ports[0].containerPort", id="containerPort"),
+    pytest.param({"affinity": {"nodeAffinity": {_PREFERRED: [{"weight": 2**64, "preference": {}}]}}},
+        f"$.spec.affinity.nodeAffinity.{_PREFERRED}[0].weight", id="the weight of what nodes have"),
+    pytest.param({"affinity": {"podAffinity": {_PREFERRED: [{"weight": 2**64, "podAffinityTerm": _TERM}]}}},
+        f"$.spec.affinity.podAffinity.{_PREFERRED}[0].weight", id="the weight of what pods are near"),
+    pytest.param({"topologySpreadConstraints": [_SPREAD | {"maxSkew": 2**64}]},
+        "$.spec.topologySpreadConstraints[0].maxSkew", id="maxSkew"),
+    pytest.param({"topologySpreadConstraints": [_SPREAD | {"minDomains": 2**64}]},
+        "$.spec.topologySpreadConstraints[0].minDomains", id="minDomains"),
+])  # fmt: skip
 def test_numbers_that_the_api_does_not_have(spec: dict[str, Any], field: str) -> None:
     """Nothing else of a pending pod is believed, and whatever counts or compares its numbers is spared."""
     raw = {"metadata": {"name": "p", "namespace": "default", "uid": "u"}, "spec": {"schedulerName": "s", **spec}}
@@ -252,43 +237,20 @@ def container(**requests: Any) -> dict[str, Any]:
     return {"name": "c", "resources": {"requests": requests}}
 
 
-@pytest.mark.parametrize(
-    ("spec", "wanted", "field"),
-    [
-        pytest.param(
-            {"containers": [container(cpu="1", memory="much"), container(cpu="1")]},
-            {"cpu": 2000, "memory": MOST},
-            "$.spec.containers[0].resources.requests[memory]",
-            id="an amount fills its resource, and other amounts count",
-        ),
-        pytest.param(
-            {"containers": [container(cpu={}), 5, container(cpu="1")]},
-            {"cpu": MOST},
-            "$.spec.containers[1]",
-            id="an invalid container does not affect other containers",
-        ),
-        pytest.param(
-            {"containers": [container(cpu="1")], "overhead": {"cpu": "x", "memory": "1"}},
-            {"cpu": MOST, "memory": 1},
-            "$.spec.overhead[cpu]",
-            id="an amount of overhead fills its resource",
-        ),
-        pytest.param(
-            {"containers": [container(cpu="1")], "resources": {"requests": {"cpu": "x"}}},
-            {"cpu": MOST},
-            "$.spec.resources.requests[cpu]",
-            id="an amount of the pod as a whole fills its resource",
-        ),
-        pytest.param(
-            {"containers": [{"resources": {"requests": []}}, container(cpu="1")]},
-            {"cpu": 1000},
-            "$.spec.containers[0].resources.requests",
-            id="requests that are no map request nothing",
-        ),
-        pytest.param({"containers": "many"}, {}, "$.spec.containers", id="containers that are no list request nothing"),
-        pytest.param({"containers": [{}] * 1001 + [5]}, {}, "$.spec.containers", id="a list of over 1000 is left out"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "wanted", "field"), [
+    pytest.param({"containers": [container(cpu="1", memory="much"), container(cpu="1")]}, {"cpu": 2000, "memory": MOST},
+        "$.spec.containers[0].resources.requests[memory]", id="an amount fills its resource, and other amounts count"),
+    pytest.param({"containers": [container(cpu={}), 5, container(cpu="1")]}, {"cpu": MOST}, "$.spec.containers[1]",
+        id="an invalid container does not affect other containers"),
+    pytest.param({"containers": [container(cpu="1")], "overhead": {"cpu": "x", "memory": "1"}},
+        {"cpu": MOST, "memory": 1}, "$.spec.overhead[cpu]", id="an amount of overhead fills its resource"),
+    pytest.param({"containers": [container(cpu="1")], "resources": {"requests": {"cpu": "x"}}}, {"cpu": MOST},
+        "$.spec.resources.requests[cpu]", id="an amount of the pod as a whole fills its resource"),
+    pytest.param({"containers": [{"resources": {"requests": []}}, container(cpu="1")]}, {"cpu": 1000},
+        "$.spec.containers[0].resources.requests", id="requests that are no map request nothing"),
+    pytest.param({"containers": "many"}, {}, "$.spec.containers", id="containers that are no list request nothing"),
+    pytest.param({"containers": [{}] * 1001 + [5]}, {}, "$.spec.containers", id="a list of over 1000 is left out"),
+])  # fmt: skip
 def test_requests(spec: dict[str, Any], wanted: dict[str, int], field: str) -> None:
     pod = read(spec=spec)
 

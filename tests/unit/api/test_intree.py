@@ -149,28 +149,23 @@ def test_topology(source: dict[str, Any], labels: dict[str, str], terms: Terms |
 GCE_ZONES = "projects/UNSPECIFIED/zones"
 
 
-@pytest.mark.parametrize(
-    ("source", "labels", "handle"),
-    [
-        pytest.param({"awsElasticBlockStore": {"volumeID": "vol-1"}}, {}, "vol-1", id="T9 a bare id"),
-        pytest.param({"awsElasticBlockStore": {"volumeID": "aws://az/vol-1"}}, {}, "vol-1", id="T9 with a zone"),
-        pytest.param({"awsElasticBlockStore": {"volumeID": "aws:///vol-1"}}, {}, "vol-1", id="T9 without one"),
-        pytest.param(
-            {"awsElasticBlockStore": {"volumeID": "aws://az//vol%2D1/?q#f"}}, {}, "vol-1", id="T9 only the path counts"
-        ),
-        pytest.param({"awsElasticBlockStore": {"volumeID": "any"}}, {}, "any", id="a bare id is not looked at"),
-        pytest.param(GCE, {ZONE: "ga", BETA_ZONE: "beta"}, f"{GCE_ZONES}/beta/disks/d", id="T10 the beta label first"),
-        pytest.param(GCE, {ZONE: "ga", BETA_ZONE: ""}, f"{GCE_ZONES}/ga/disks/d", id="T10 unless it is empty"),
-        pytest.param(
-            GCE, {ZONE: "us-a-1__us-a-2"}, "projects/UNSPECIFIED/regions/us-a/disks/d", id="T10 two zones of one region"
-        ),
-        pytest.param(GCE, {}, f"{GCE_ZONES}/UNSPECIFIED/disks/d", id="T10 no zone"),
-        pytest.param({"azureDisk": {"diskURI": "/d/1", "kind": "managed"}}, {}, "/d/1", id="T12 in any letter case"),
-        pytest.param({"azureDisk": {"diskURI": "/d/1", "kind": None}}, {}, "/d/1", id="no kind is said"),
-        pytest.param(VSPHERE, {}, "[ds] a.vmdk", id="Q-15 vSphere with a storage policy"),
-        pytest.param({"cinder": {}}, {}, "", id="an id that is not there is empty"),
-    ],
-)
+@pytest.mark.parametrize(("source", "labels", "handle"), [
+    pytest.param({"awsElasticBlockStore": {"volumeID": "vol-1"}}, {}, "vol-1", id="T9 a bare id"),
+    pytest.param({"awsElasticBlockStore": {"volumeID": "aws://az/vol-1"}}, {}, "vol-1", id="T9 with a zone"),
+    pytest.param({"awsElasticBlockStore": {"volumeID": "aws:///vol-1"}}, {}, "vol-1", id="T9 without one"),
+    pytest.param({"awsElasticBlockStore": {"volumeID": "aws://az//vol%2D1/?q#f"}}, {}, "vol-1",
+        id="T9 only the path counts"),
+    pytest.param({"awsElasticBlockStore": {"volumeID": "any"}}, {}, "any", id="a bare id is not looked at"),
+    pytest.param(GCE, {ZONE: "ga", BETA_ZONE: "beta"}, f"{GCE_ZONES}/beta/disks/d", id="T10 the beta label first"),
+    pytest.param(GCE, {ZONE: "ga", BETA_ZONE: ""}, f"{GCE_ZONES}/ga/disks/d", id="T10 unless it is empty"),
+    pytest.param(GCE, {ZONE: "us-a-1__us-a-2"}, "projects/UNSPECIFIED/regions/us-a/disks/d",
+        id="T10 two zones of one region"),
+    pytest.param(GCE, {}, f"{GCE_ZONES}/UNSPECIFIED/disks/d", id="T10 no zone"),
+    pytest.param({"azureDisk": {"diskURI": "/d/1", "kind": "managed"}}, {}, "/d/1", id="T12 in any letter case"),
+    pytest.param({"azureDisk": {"diskURI": "/d/1", "kind": None}}, {}, "/d/1", id="no kind is said"),
+    pytest.param(VSPHERE, {}, "[ds] a.vmdk", id="Q-15 vSphere with a storage policy"),
+    pytest.param({"cinder": {}}, {}, "", id="an id that is not there is empty"),
+])  # fmt: skip
 def test_handles(source: dict[str, Any], labels: dict[str, str], handle: str) -> None:
     given: PersistentVolume = volume(source, labels=labels).typed()
     kind = kind_of(given.spec)
@@ -272,40 +267,24 @@ def share(**source: Any) -> PersistentVolumeBuilder:
     return built
 
 
-@pytest.mark.parametrize(
-    ("built", "handle"),
-    [
-        pytest.param(share(secretName="x", secretNamespace="ns"), "#x#s#v#ns", id="the secret's own namespace"),
-        pytest.param(
-            share(secretName="azure-storage-account-acc-secret").claimed_by("c", "of-claim"),
-            "#acc#s#v#of-claim",
-            id="the claim's namespace, and the account in the secret's name",
-        ),
-        pytest.param(
-            share(secretName="x", secretNamespace="ns").annotation("kubernetes.io/azure-file-resource-group", "g"),
-            "g#x#s#v#ns",
-            id="a resource group",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("built", "handle"), [
+    pytest.param(share(secretName="x", secretNamespace="ns"), "#x#s#v#ns", id="the secret's own namespace"),
+    pytest.param(share(secretName="azure-storage-account-acc-secret").claimed_by("c", "of-claim"), "#acc#s#v#of-claim",
+        id="the claim's namespace, and the account in the secret's name"),
+    pytest.param(share(secretName="x", secretNamespace="ns").annotation("kubernetes.io/azure-file-resource-group", "g"),
+        "g#x#s#v#ns", id="a resource group"),
+])  # fmt: skip
 def test_handle_of_an_azure_share(built: PersistentVolumeBuilder, handle: str) -> None:
     assert translate_volume(built.typed()).spec.csi == CSISource("file.csi.azure.com", handle)
 
 
-@pytest.mark.parametrize(
-    ("source", "namespace", "expected"),
-    [
-        pytest.param(GCE, "ns", ("pd.csi.storage.gke.io", f"{GCE_ZONES}/UNSPECIFIED/disks/d"), id="GCE"),
-        pytest.param({"azureDisk": {"diskURI": "u"}}, "ns", ("disk.csi.azure.com", "u"), id="Azure disk"),
-        pytest.param(VSPHERE, "ns", ("csi.vsphere.vmware.com", "[ds] a.vmdk"), id="Q-15 vSphere with a storage policy"),
-        pytest.param(
-            {"azureFile": {"shareName": "s", "secretName": "x"}},
-            "",
-            ("file.csi.azure.com", "#x#s#data#default"),
-            id="a share of no namespace",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("source", "namespace", "expected"), [
+    pytest.param(GCE, "ns", ("pd.csi.storage.gke.io", f"{GCE_ZONES}/UNSPECIFIED/disks/d"), id="GCE"),
+    pytest.param({"azureDisk": {"diskURI": "u"}}, "ns", ("disk.csi.azure.com", "u"), id="Azure disk"),
+    pytest.param(VSPHERE, "ns", ("csi.vsphere.vmware.com", "[ds] a.vmdk"), id="Q-15 vSphere with a storage policy"),
+    pytest.param({"azureFile": {"shareName": "s", "secretName": "x"}}, "", ("file.csi.azure.com", "#x#s#data#default"),
+        id="a share of no namespace"),
+])  # fmt: skip
 def test_inline(source: dict[str, Any], namespace: str, expected: tuple[str, str]) -> None:
     inline = from_manifest(Volume, {"name": "data", **source})
     kind = kind_of(inline)
@@ -380,19 +359,13 @@ def claim(name: str) -> dict[str, Any]:
     return {"persistentVolumeClaim": {"claimName": name}}
 
 
-@pytest.mark.parametrize(
-    ("volumes", "used"),
-    [
-        pytest.param([{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {}}], [], id="G1 other sources"),
-        pytest.param(
-            [{"name": "b", **claim("y")}, {"name": "s", "emptyDir": {}}, {"name": "a", **claim("x")}],
-            ["y b", "x a"],
-            id="in the order of the volumes",
-        ),
-        pytest.param([{"name": "v", **claim("c")}, {"name": "w", **claim("c")}], ["c v", "c w"], id="one claim twice"),
-        pytest.param([{"name": "v", **claim("")}], [" v"], id="a claim without a name"),
-    ],
-)
+@pytest.mark.parametrize(("volumes", "used"), [
+    pytest.param([{"name": "v", "emptyDir": {}}, {"name": "w", "configMap": {}}], [], id="G1 other sources"),
+    pytest.param([{"name": "b", **claim("y")}, {"name": "s", "emptyDir": {}}, {"name": "a", **claim("x")}],
+        ["y b", "x a"], id="in the order of the volumes"),
+    pytest.param([{"name": "v", **claim("c")}, {"name": "w", **claim("c")}], ["c v", "c w"], id="one claim twice"),
+    pytest.param([{"name": "v", **claim("")}], [" v"], id="a claim without a name"),
+])  # fmt: skip
 def test_claims_of_a_pod(volumes: list[dict[str, Any]], used: list[str]) -> None:
     """Claims and ephemeral volumes, nothing else; an ephemeral claim is named after pod and volume."""
     expected = []
@@ -406,20 +379,14 @@ def test_claims_of_a_pod(volumes: list[dict[str, Any]], used: list[str]) -> None
 TEXT = "PVC {ns}/p-v was not created for pod default/p (pod is not owner)"
 
 
-@pytest.mark.parametrize(
-    ("owned", "problem"),
-    [
-        pytest.param(a_claim("p-v").owned_by("p", "p"), "", id="G14 its controller is the pod"),
-        pytest.param(a_claim("p-v").owned_by("p", "other"), TEXT.format(ns="default"), id="G15 of an earlier pod"),
-        pytest.param(
-            a_claim("p-v").owned_by("p", "p", controller=False), TEXT.format(ns="default"), id="G15 not as controller"
-        ),
-        pytest.param(a_claim("p-v").owned_by("x", "x", controller=False).owned_by("p", "p"), "", id="two owners"),
-        pytest.param(
-            a_claim("p-v", ns="other").owned_by("p", "p"), TEXT.format(ns="other"), id="G16 in another namespace"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("owned", "problem"), [
+    pytest.param(a_claim("p-v").owned_by("p", "p"), "", id="G14 its controller is the pod"),
+    pytest.param(a_claim("p-v").owned_by("p", "other"), TEXT.format(ns="default"), id="G15 of an earlier pod"),
+    pytest.param(a_claim("p-v").owned_by("p", "p", controller=False), TEXT.format(ns="default"),
+        id="G15 not as controller"),
+    pytest.param(a_claim("p-v").owned_by("x", "x", controller=False).owned_by("p", "p"), "", id="two owners"),
+    pytest.param(a_claim("p-v", ns="other").owned_by("p", "p"), TEXT.format(ns="other"), id="G16 in another namespace"),
+])  # fmt: skip
 def test_ownership(owned: Any, problem: str) -> None:
     """By uid; the text is upstream's and shows both namespaces."""
     assert problem == not_owned(pod("p"), owned.typed())

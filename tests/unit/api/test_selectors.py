@@ -135,20 +135,13 @@ def test_no_anchor_comes_twice(namespaces, selector):
     assert len(anchors(namespaces, selector)) == len(set(anchors(namespaces, selector)))
 
 
-@pytest.mark.parametrize(
-    ("selector", "labels", "found"),
-    [
-        pytest.param(None, {"app": "a"}, False, id="a nil selector is not found"),
-        pytest.param(LabelSelector(), {}, True, id="an empty selector is found by all pods"),
-        pytest.param(LabelSelector({"app": "a"}), {"app": "b"}, False, id="another value of the label finds nothing"),
-        pytest.param(
-            LabelSelector(match_expressions=(LabelSelectorRequirement("app", "In", ("a", "b")),)),
-            {"app": "b"},
-            True,
-            id="any of the values of In finds it",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("selector", "labels", "found"), [
+    pytest.param(None, {"app": "a"}, False, id="a nil selector is not found"),
+    pytest.param(LabelSelector(), {}, True, id="an empty selector is found by all pods"),
+    pytest.param(LabelSelector({"app": "a"}), {"app": "b"}, False, id="another value of the label finds nothing"),
+    pytest.param(LabelSelector(match_expressions=(LabelSelectorRequirement("app", "In", ("a", "b")),)), {"app": "b"},
+        True, id="any of the values of In finds it"),
+])  # fmt: skip
 def test_what_finds_a_selector(selector, labels, found):
     namespaces = frozenset({"default"})
 

@@ -77,22 +77,14 @@ APART = {"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuring
 SPREAD = {**BY_ZONE, "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule", "minDomains": 2}
 
 
-@pytest.mark.parametrize(
-    ("ours", "theirs", "reason"),
-    [
-        pytest.param(APART, DB, "didn't match pod anti-affinity rules", id="its anti-affinity selects the new pod"),
-        pytest.param(
-            DB, APART, "didn't satisfy existing pods anti-affinity rules", id="the new pod's anti-affinity selects it"
-        ),
-        pytest.param(
-            {**DB, "topologySpreadConstraints": [SPREAD]},
-            DB,
-            "didn't match pod topology spread constraints",
-            id="its spread constraint counts the new pod",
-        ),
-        pytest.param({}, DB, "", id="it has no constraint"),
-    ],
-)
+@pytest.mark.parametrize(("ours", "theirs", "reason"), [
+    pytest.param(APART, DB, "didn't match pod anti-affinity rules", id="its anti-affinity selects the new pod"),
+    pytest.param(DB, APART, "didn't satisfy existing pods anti-affinity rules",
+        id="the new pod's anti-affinity selects it"),
+    pytest.param({**DB, "topologySpreadConstraints": [SPREAD]}, DB, "didn't match pod topology spread constraints",
+        id="its spread constraint counts the new pod"),
+    pytest.param({}, DB, "", id="it has no constraint"),
+])  # fmt: skip
 async def test_a_new_pod_on_another_node_of_the_zone_is_checked_before_the_binding(
     ours: dict[str, Any], theirs: dict[str, Any], reason: str
 ) -> None:

@@ -64,31 +64,25 @@ async def released(steps: Iterable[Step]) -> asyncio.Task[Rejection | None]:
 ALLOWED = ("", "")
 
 
-@pytest.mark.parametrize(
-    ("steps", "verdict"),
-    [
-        pytest.param([allow("A"), allow("B")], ALLOWED, id="both allow it"),
-        pytest.param([allow("A"), allow("A"), allow("B")], ALLOWED, id="one allows it twice"),
-        pytest.param([allow("A"), after(9), allow("B")], ALLOWED, id="each plugin within its time limit"),
-        pytest.param([allow("A"), allow("B"), reject("A")], ALLOWED, id="a rejection comes too late"),
-        pytest.param([allow("A"), allow("B"), after(60)], ALLOWED, id="both time limits pass after both allowed it"),
-        pytest.param([allow("C"), allow("A"), allow("B")], ALLOWED, id="a plugin without a wait allows it"),
-        pytest.param([reject("A")], ("A", "no"), id="one rejects it"),
-        pytest.param([allow("A"), reject("B")], ("B", "no"), id="one allows it, the other rejects it"),
-        pytest.param([allow("A"), reject("A"), allow("B")], ("A", "no"), id="one allows and then rejects it"),
-        pytest.param([reject("A", "first"), reject("B", "second")], ("A", "first"), id="two reject it"),
-        pytest.param([reject("C", "not mine")], ("C", "not mine"), id="a third one rejects it"),
-        pytest.param([after(5)], ("A", f"{TIMEOUT} after waiting 5s at plugin A"), id="the shorter time limit passes"),
-        pytest.param(
-            [allow("A"), after(10)],
-            ("B", f"{TIMEOUT} after waiting 10s at plugin B"),
-            id="one allows it, and the other's time limit passes",
-        ),
-        pytest.param([after(5), allow("A"), allow("B")], ("A", TIMEOUT), id="both allow it too late"),
-        pytest.param([], None, id="no plugin answers: still held"),
-        pytest.param([allow("A")], None, id="one of two allows it: still held"),
-    ],
-)
+@pytest.mark.parametrize(("steps", "verdict"), [
+    pytest.param([allow("A"), allow("B")], ALLOWED, id="both allow it"),
+    pytest.param([allow("A"), allow("A"), allow("B")], ALLOWED, id="one allows it twice"),
+    pytest.param([allow("A"), after(9), allow("B")], ALLOWED, id="each plugin within its time limit"),
+    pytest.param([allow("A"), allow("B"), reject("A")], ALLOWED, id="a rejection comes too late"),
+    pytest.param([allow("A"), allow("B"), after(60)], ALLOWED, id="both time limits pass after both allowed it"),
+    pytest.param([allow("C"), allow("A"), allow("B")], ALLOWED, id="a plugin without a wait allows it"),
+    pytest.param([reject("A")], ("A", "no"), id="one rejects it"),
+    pytest.param([allow("A"), reject("B")], ("B", "no"), id="one allows it, the other rejects it"),
+    pytest.param([allow("A"), reject("A"), allow("B")], ("A", "no"), id="one allows and then rejects it"),
+    pytest.param([reject("A", "first"), reject("B", "second")], ("A", "first"), id="two reject it"),
+    pytest.param([reject("C", "not mine")], ("C", "not mine"), id="a third one rejects it"),
+    pytest.param([after(5)], ("A", f"{TIMEOUT} after waiting 5s at plugin A"), id="the shorter time limit passes"),
+    pytest.param([allow("A"), after(10)], ("B", f"{TIMEOUT} after waiting 10s at plugin B"),
+        id="one allows it, and the other's time limit passes"),
+    pytest.param([after(5), allow("A"), allow("B")], ("A", TIMEOUT), id="both allow it too late"),
+    pytest.param([], None, id="no plugin answers: still held"),
+    pytest.param([allow("A")], None, id="one of two allows it: still held"),
+])  # fmt: skip
 async def test_verdicts(steps: list[Step], verdict: tuple[str, str] | None) -> None:
     held = await released(steps)
 

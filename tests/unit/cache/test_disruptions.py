@@ -46,39 +46,24 @@ A, B, C = (pod(name, labels=X) for name in "abc")
 Z, T = pod("z", labels={**X, "tier": "a"}), pod("t", labels={"tier": "a"})
 
 
-@pytest.mark.parametrize(
-    ("known", "leaving", "over"),
-    [
-        pytest.param([], [A, B], "", id="no budgets"),
-        pytest.param([budget("d", 0, X)], [A, B, C], "abc", id="nothing allowed"),
-        pytest.param([budget("d", 2, X)], [A, B, C], "c", id="used up within the list"),
-        pytest.param([budget("d", 2, X)], [C, B, A], "a", id="in the order of the list"),
-        pytest.param([budget("d", 3, X)], [A, B, C], "", id="enough for all"),
-        pytest.param([budget("d", -1, X)], [A], "a", id="less than nothing allowed"),
-        pytest.param([budget("d", 0, X, gone=("a",))], [A, B], "b", id="an eviction that the server has let pass"),
-        pytest.param([budget("d", 1, X, gone=("a",))], [A, B, C], "c", id="which uses nothing of the budget either"),
-        pytest.param([budget("d", 0, X, gone=("a",), ns="other")], [A], "", id="another namespace's budget"),
-        pytest.param(
-            [budget("d", 1, X), budget("e", 0, {"tier": "a"})],
-            [Z, A, B],
-            "zab",
-            id="both are used, also if the second is over",
-        ),
-        pytest.param(
-            [budget("d", 0, X), budget("e", 1, {"tier": "a"})],
-            [Z, T],
-            "zt",
-            id="both are used, also if the first is over",
-        ),
-        pytest.param([budget("d", 5, X), budget("e", 0, {"tier": "a"})], [A, Z, B], "z", id="the strictest decides"),
-        pytest.param(
-            [budget("d", 0, X, gone=("z",)), budget("e", 1, {"tier": "a"})],
-            [Z, A],
-            "a",
-            id="let pass by one of several",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("known", "leaving", "over"), [
+    pytest.param([], [A, B], "", id="no budgets"),
+    pytest.param([budget("d", 0, X)], [A, B, C], "abc", id="nothing allowed"),
+    pytest.param([budget("d", 2, X)], [A, B, C], "c", id="used up within the list"),
+    pytest.param([budget("d", 2, X)], [C, B, A], "a", id="in the order of the list"),
+    pytest.param([budget("d", 3, X)], [A, B, C], "", id="enough for all"),
+    pytest.param([budget("d", -1, X)], [A], "a", id="less than nothing allowed"),
+    pytest.param([budget("d", 0, X, gone=("a",))], [A, B], "b", id="an eviction that the server has let pass"),
+    pytest.param([budget("d", 1, X, gone=("a",))], [A, B, C], "c", id="which uses nothing of the budget either"),
+    pytest.param([budget("d", 0, X, gone=("a",), ns="other")], [A], "", id="another namespace's budget"),
+    pytest.param([budget("d", 1, X), budget("e", 0, {"tier": "a"})], [Z, A, B], "zab",
+        id="both are used, also if the second is over"),
+    pytest.param([budget("d", 0, X), budget("e", 1, {"tier": "a"})], [Z, T], "zt",
+        id="both are used, also if the first is over"),
+    pytest.param([budget("d", 5, X), budget("e", 0, {"tier": "a"})], [A, Z, B], "z", id="the strictest decides"),
+    pytest.param([budget("d", 0, X, gone=("z",)), budget("e", 1, {"tier": "a"})], [Z, A], "a",
+        id="let pass by one of several"),
+])  # fmt: skip
 def test_whose_eviction_violates(known: list[PodDisruptionBudget], leaving: list[PodInfo], over: str) -> None:
     assert {f"default/{name}" for name in over} == filed(*known).violating(leaving)
 

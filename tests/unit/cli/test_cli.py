@@ -98,66 +98,54 @@ CERTIFICATE = "--tls-cert-file=/c --tls-private-key-file=/k"
 SCORING, SCALING = "StorageCapacityScoring", "VolumeLimitScaling"
 
 
-@pytest.mark.parametrize(
-    ("flags", "read"),
-    [
-        ("--secure-port=0", {"port": None, "secure": None}),
-        ("--secure-port 1234", {"port": None, "secure.port": 1234}),
-        ("--plain-port=1234", {"port": 1234, "secure.port": 10259}),
-        ("--plain-port=0", {"port": None}),
-        ("--bind-address=::1", {"secure.host": "::1"}),
-        ("--bind-address=", {"secure.host": "0.0.0.0"}),
-        ("--permit-port-sharing", {"secure.shares_port": True}),
-        (f"--tls-cipher-suites={','.join(SUITES)}", {"secure.cipher_suites": SUITES}),
-        ("--cert-dir=/nowhere", {"secure.cert_file": "", "secure.key_file": ""}),
-        (f"--cert-dir=/nowhere {CERTIFICATE}", {"secure.cert_file": "/c", "secure.key_file": "/k"}),
-        (f"{CERTIFICATE} --tls-min-version=VersionTLS13", {"secure.cert_file": "/c", "secure.min_tls": "VersionTLS13"}),
-        ("--client-ca-file=/ca", {"secure.client_ca_file": "/ca"}),
-        ("--authentication-skip-lookup", {"secure.skips_lookup": True}),
-        ("--authentication-tolerate-lookup-failure=false", {"secure.tolerates_lookup_failure": False}),
-        ("--authentication-kubeconfig=/n", {"secure.authentication_kubeconfig": "/n"}),
-        ("--authorization-kubeconfig=/z", {"secure.authorization_kubeconfig": "/z"}),
-        ("--authentication-token-webhook-cache-ttl=1m", {"secure.token_ttl_s": 60.0}),
-        ("--authorization-webhook-cache-authorized-ttl=0s", {"secure.allowed_ttl_s": 0.0}),
-        ("--authorization-webhook-cache-unauthorized-ttl=2", {"secure.denied_ttl_s": 2.0}),
-        (
-            "--authorization-always-allow-paths=/metrics,debug/*,/",
-            {"secure.always_allow_paths": ("/metrics", "/debug/*", "/")},
-        ),
-        ("--authorization-always-allow-paths=", {"secure.always_allow_paths": ()}),
-        ("--master=http://127.0.0.1:1", {"master": "http://127.0.0.1:1"}),
-        ("--kubeconfig=/k", {"kubeconfig": "/k"}),
-        ("--drain-timeout=1m30s", {"drain_timeout_s": 90.0}),
-        ("--drain-timeout=7", {"drain_timeout_s": 7.0}),
-        ("--scheduler-profiles=false", {"scheduler_profiles": False}),
-        ("--pod-max-in-unschedulable-pods-duration=10m", {"max_in_unschedulable_s": 600.0}),
-        ("--kube-api-qps=-1", {"config.client_connection.qps": -1.0}),
-        ("--kube-api-burst 3", {"config.client_connection.burst": 3}),
-        ("--leader-elect=false", {"config.leader_election.leader_elect": False}),
-        ("--leader-elect", {"config.leader_election.leader_elect": True}),
-        ("--leader-elect-lease-duration=1m", {"config.leader_election.lease_duration_s": 60.0}),
-        ("--leader-elect-renew-deadline=12.5s", {"config.leader_election.renew_deadline_s": 12.5}),
-        ("--leader-elect-retry-period 500ms", {"config.leader_election.retry_period_s": 0.5}),
-        ("--leader-elect-resource-name=mine", {"config.leader_election.resource_name": "mine"}),
-        ("--leader-elect-resource-namespace=here", {"config.leader_election.resource_namespace": "here"}),
-        ("--leader-elect-resource-lock=leases", {"config.leader_election.resource_lock": "leases"}),
-        ("--csi-storage-capacity-api-version=none", {"csi_storage_capacity_api_version": "none"}),
-        (
-            f"--feature-gates={SCORING}=true,{SCALING}=true,Foo=true",
-            {"config.feature_gates": DEVICE_GATES_ON | {SCORING, SCALING}},
-        ),
-        (
-            "--feature-gates=DRAExtendedResource=false,DRADeviceTaintRules=true,DRAAdminAccess=true",
-            {"config.feature_gates": DEVICE_GATES_ON ^ {"DRAExtendedResource", "DRADeviceTaintRules"}},
-        ),
-        (
-            f"--feature-gates=kube:{SCORING}=true,Foo=true --feature-gates=kube:{SCALING}=true -v=2 --v 4",
-            {"config.feature_gates": DEVICE_GATES_ON | {SCORING, SCALING}, "secure.port": 10259},
-        ),
-        (f"--feature-gates={SCORING}=true --feature-gates={SCORING}=false", {"config.feature_gates": DEVICE_GATES_ON}),
-    ],
-    ids=lambda value: value if isinstance(value, str) else "",
-)
+@pytest.mark.parametrize(("flags", "read"), [
+    ("--secure-port=0", {"port": None, "secure": None}),
+    ("--secure-port 1234", {"port": None, "secure.port": 1234}),
+    ("--plain-port=1234", {"port": 1234, "secure.port": 10259}),
+    ("--plain-port=0", {"port": None}),
+    ("--bind-address=::1", {"secure.host": "::1"}),
+    ("--bind-address=", {"secure.host": "0.0.0.0"}),
+    ("--permit-port-sharing", {"secure.shares_port": True}),
+    (f"--tls-cipher-suites={','.join(SUITES)}", {"secure.cipher_suites": SUITES}),
+    ("--cert-dir=/nowhere", {"secure.cert_file": "", "secure.key_file": ""}),
+    (f"--cert-dir=/nowhere {CERTIFICATE}", {"secure.cert_file": "/c", "secure.key_file": "/k"}),
+    (f"{CERTIFICATE} --tls-min-version=VersionTLS13", {"secure.cert_file": "/c", "secure.min_tls": "VersionTLS13"}),
+    ("--client-ca-file=/ca", {"secure.client_ca_file": "/ca"}),
+    ("--authentication-skip-lookup", {"secure.skips_lookup": True}),
+    ("--authentication-tolerate-lookup-failure=false", {"secure.tolerates_lookup_failure": False}),
+    ("--authentication-kubeconfig=/n", {"secure.authentication_kubeconfig": "/n"}),
+    ("--authorization-kubeconfig=/z", {"secure.authorization_kubeconfig": "/z"}),
+    ("--authentication-token-webhook-cache-ttl=1m", {"secure.token_ttl_s": 60.0}),
+    ("--authorization-webhook-cache-authorized-ttl=0s", {"secure.allowed_ttl_s": 0.0}),
+    ("--authorization-webhook-cache-unauthorized-ttl=2", {"secure.denied_ttl_s": 2.0}),
+    ("--authorization-always-allow-paths=/metrics,debug/*,/",
+        {"secure.always_allow_paths": ("/metrics", "/debug/*", "/")}),
+    ("--authorization-always-allow-paths=", {"secure.always_allow_paths": ()}),
+    ("--master=http://127.0.0.1:1", {"master": "http://127.0.0.1:1"}),
+    ("--kubeconfig=/k", {"kubeconfig": "/k"}),
+    ("--drain-timeout=1m30s", {"drain_timeout_s": 90.0}),
+    ("--drain-timeout=7", {"drain_timeout_s": 7.0}),
+    ("--scheduler-profiles=false", {"scheduler_profiles": False}),
+    ("--pod-max-in-unschedulable-pods-duration=10m", {"max_in_unschedulable_s": 600.0}),
+    ("--kube-api-qps=-1", {"config.client_connection.qps": -1.0}),
+    ("--kube-api-burst 3", {"config.client_connection.burst": 3}),
+    ("--leader-elect=false", {"config.leader_election.leader_elect": False}),
+    ("--leader-elect", {"config.leader_election.leader_elect": True}),
+    ("--leader-elect-lease-duration=1m", {"config.leader_election.lease_duration_s": 60.0}),
+    ("--leader-elect-renew-deadline=12.5s", {"config.leader_election.renew_deadline_s": 12.5}),
+    ("--leader-elect-retry-period 500ms", {"config.leader_election.retry_period_s": 0.5}),
+    ("--leader-elect-resource-name=mine", {"config.leader_election.resource_name": "mine"}),
+    ("--leader-elect-resource-namespace=here", {"config.leader_election.resource_namespace": "here"}),
+    ("--leader-elect-resource-lock=leases", {"config.leader_election.resource_lock": "leases"}),
+    ("--csi-storage-capacity-api-version=none", {"csi_storage_capacity_api_version": "none"}),
+    (f"--feature-gates={SCORING}=true,{SCALING}=true,Foo=true",
+        {"config.feature_gates": DEVICE_GATES_ON | {SCORING, SCALING}}),
+    ("--feature-gates=DRAExtendedResource=false,DRADeviceTaintRules=true,DRAAdminAccess=true",
+        {"config.feature_gates": DEVICE_GATES_ON ^ {"DRAExtendedResource", "DRADeviceTaintRules"}}),
+    (f"--feature-gates=kube:{SCORING}=true,Foo=true --feature-gates=kube:{SCALING}=true -v=2 --v 4",
+        {"config.feature_gates": DEVICE_GATES_ON | {SCORING, SCALING}, "secure.port": 10259}),
+    (f"--feature-gates={SCORING}=true --feature-gates={SCORING}=false", {"config.feature_gates": DEVICE_GATES_ON}),
+], ids=lambda value: value if isinstance(value, str) else "")  # fmt: skip
 def test_flags(started: list[RunOptions], flags: str, read: dict[str, Any]) -> None:
     """Each flag, in Go's spellings, reaches the daemon."""
     assert run(*flags.split()) == 3
@@ -178,29 +166,19 @@ def test_flags_win_over_the_file(started: list[RunOptions], config: Path) -> Non
     assert started[2].config.leader_election.resource_name == "other"
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        (
-            ["--leader-elect-renew-deadline=20s"],
-            'flags: leaderElection.leaseDuration: Invalid value: "20s": must be greater than `RenewDeadline`',
-        ),
-        (
-            ["--leader-elect-resource-lock=endpoints"],
-            'flags: leaderElection.resourceLock: Invalid value: "endpoints": resourceLock value must be "leases"',
-        ),
-        (["--leader-elect-resource-name=kube-scheduler"], "the cluster's own scheduler's lease"),
-        (["--tls-cert-file=/c"], "--tls-cert-file and --tls-private-key-file: give both, or neither"),
-        (["--tls-private-key-file=/k"], "--tls-cert-file and --tls-private-key-file: give both, or neither"),
-        (
-            ["--feature-gates=DynamicResourceAllocation=false"],
-            "--feature-gates: cannot set feature gate DynamicResourceAllocation to false, feature is locked to true",
-        ),
-        (["--config=/nowhere.yaml"], "/nowhere.yaml: cannot be read: No such file"),
-        (["--write-config-to=/nowhere/x"], "--write-config-to: /nowhere/x: No such file"),
-    ],
-    ids=lambda value: value[0] if isinstance(value, list) else "",
-)
+@pytest.mark.parametrize(("flags", "said"), [
+    (["--leader-elect-renew-deadline=20s"],
+        'flags: leaderElection.leaseDuration: Invalid value: "20s": must be greater than `RenewDeadline`'),
+    (["--leader-elect-resource-lock=endpoints"],
+        'flags: leaderElection.resourceLock: Invalid value: "endpoints": resourceLock value must be "leases"'),
+    (["--leader-elect-resource-name=kube-scheduler"], "the cluster's own scheduler's lease"),
+    (["--tls-cert-file=/c"], "--tls-cert-file and --tls-private-key-file: give both, or neither"),
+    (["--tls-private-key-file=/k"], "--tls-cert-file and --tls-private-key-file: give both, or neither"),
+    (["--feature-gates=DynamicResourceAllocation=false"],
+        "--feature-gates: cannot set feature gate DynamicResourceAllocation to false, feature is locked to true"),
+    (["--config=/nowhere.yaml"], "/nowhere.yaml: cannot be read: No such file"),
+    (["--write-config-to=/nowhere/x"], "--write-config-to: /nowhere/x: No such file"),
+], ids=lambda value: value[0] if isinstance(value, list) else "")  # fmt: skip
 def test_refused(started: list[RunOptions], capsys: pytest.CaptureFixture[str], flags: list[str], said: str) -> None:
     assert run(*flags) == 1
     assert said in capsys.readouterr().err

@@ -47,30 +47,20 @@ print("\\n" + json.dumps(sorted(sys.modules)))
 CONFIG: Final = "examples/config/kubestow.yaml"
 
 
-@pytest.mark.parametrize(
-    ("argv", "loaded"),
-    [
-        pytest.param([], set(), id="no command"),
-        pytest.param(["--help"], set(), id="--help"),
-        pytest.param(["version"], set(), id="version"),
-        pytest.param(["run", "--help"], set(), id="run --help"),
-        pytest.param(["run", "--kubeconfg=x"], set(), id="an unknown flag"),
-        pytest.param(["completion", "bash"], {"shtab"}, id="completion"),
-        pytest.param(
-            ["check-config", CONFIG], {"asyncio", "msgspec", "numpy", "re2", "structlog", "yaml"}, id="check-config"
-        ),
-        pytest.param(
-            ["run", f"--config={CONFIG}", "--write-config-to=/dev/null"],
-            {"asyncio", "msgspec", "structlog", "yaml"},
-            id="--write-config-to",
-        ),
-        pytest.param(
-            ["simulate", "/nowhere.yaml"],
-            HEAVY - {"cryptography", "highspy", "kopf", "kubernetes_asyncio", "shtab"},
-            id="simulate",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("argv", "loaded"), [
+    pytest.param([], set(), id="no command"),
+    pytest.param(["--help"], set(), id="--help"),
+    pytest.param(["version"], set(), id="version"),
+    pytest.param(["run", "--help"], set(), id="run --help"),
+    pytest.param(["run", "--kubeconfg=x"], set(), id="an unknown flag"),
+    pytest.param(["completion", "bash"], {"shtab"}, id="completion"),
+    pytest.param(["check-config", CONFIG], {"asyncio", "msgspec", "numpy", "re2", "structlog", "yaml"},
+        id="check-config"),
+    pytest.param(["run", f"--config={CONFIG}", "--write-config-to=/dev/null"],
+        {"asyncio", "msgspec", "structlog", "yaml"}, id="--write-config-to"),
+    pytest.param(["simulate", "/nowhere.yaml"],
+        HEAVY - {"cryptography", "highspy", "kopf", "kubernetes_asyncio", "shtab"}, id="simulate"),
+])  # fmt: skip
 def test_a_command_loads_only_what_it_needs(argv: list[str], loaded: set[str]) -> None:
     done = subprocess.run(
         [sys.executable, "-c", RUN, *argv], cwd=ROOT, capture_output=True, text=True, check=True, timeout=120

@@ -349,18 +349,13 @@ def test_mistakes(mistaken: dict[str, Any], said: list[str]) -> None:
     assert sorted(mistakes(with_args(plugin, args))) == sorted(PATH + line for line in said)
 
 
-@pytest.mark.parametrize(
-    ("off", "args", "said"),
-    [
-        pytest.param(FILTER_TIMEOUT, {"filterTimeout": "1s"}, [NO_SEARCH_TIME], id="a time to search"),
-        pytest.param(FILTER_TIMEOUT, {"bindingTimeout": "1s"}, [], id="the other time is not concerned"),
-        pytest.param(BINDING_CONDITIONS, {"bindingTimeout": "1s"}, [NO_BINDING_TIME], id="a time to bind"),
-        pytest.param(
-            CLAIM_DEVICE_STATUS, {"bindingTimeout": "0s"}, [NO_BINDING_TIME], id="without a status to look at"
-        ),
-        pytest.param(BINDING_CONDITIONS, {"filterTimeout": "1s", "bindingTimeout": None}, [], id="none is given"),
-    ],
-)
+@pytest.mark.parametrize(("off", "args", "said"), [
+    pytest.param(FILTER_TIMEOUT, {"filterTimeout": "1s"}, [NO_SEARCH_TIME], id="a time to search"),
+    pytest.param(FILTER_TIMEOUT, {"bindingTimeout": "1s"}, [], id="the other time is not concerned"),
+    pytest.param(BINDING_CONDITIONS, {"bindingTimeout": "1s"}, [NO_BINDING_TIME], id="a time to bind"),
+    pytest.param(CLAIM_DEVICE_STATUS, {"bindingTimeout": "0s"}, [NO_BINDING_TIME], id="without a status to look at"),
+    pytest.param(BINDING_CONDITIONS, {"filterTimeout": "1s", "bindingTimeout": None}, [], id="none is given"),
+])  # fmt: skip
 def test_times_for_devices_while_their_gates_are_off(off: str, args: Any, said: list[str]) -> None:
     """In upstream's words (docs/spec/dra.md §3.1): a setting that would count for nothing is a mistake."""
     found = mistakes(with_args("DynamicResources", args), feature_gates=DEVICE_GATES_ON - {off})

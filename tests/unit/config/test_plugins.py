@@ -127,37 +127,27 @@ def test_214_disabling_preemption_everywhere() -> None:
     assert resolved.absent == ("DynamicResources",)
 
 
-@pytest.mark.parametrize(
-    ("given", "point", "wanted"),
-    [
-        pytest.param(sets(multiPoint=(["New"], [])), "filter", "F1 F2 F3 X New", id="new in multiPoint: last"),
-        pytest.param(sets(filter=(["New"], [])), "filter", "F1 F2 F3 X New", id="new at the point: last"),
-        pytest.param(sets(multiPoint=(["F3", "New", "F1"], [])), "filter", "F1 F2 F3 X New", id="relisted: in place"),
-        pytest.param(
-            sets(filter=(["F3", "New", "F2"], [])), "filter", "F3 F2 F1 X New", id="all three parts, in this order"
-        ),
-        pytest.param(
-            sets(multiPoint=(["New"], []), filter=(["New"], [])),
-            "filter",
-            "New F1 F2 F3 X",
-            id="new in both: to the front",
-        ),
-        pytest.param(sets(filter=([], ["F2"])), "score", "X:3", id="another point is not touched"),
-        pytest.param(sets(multiPoint=([], ["X"])), "score", "", id="disabled in multiPoint"),
-        pytest.param(sets(filter=(["F3", "New"], ["*"])), "filter", "F3 New", id="everything off but what is listed"),
-        pytest.param(
-            sets(filter=(["F2", "F3"], ["F2"])), "filter", "F3 F1 X F2", id="disabled and listed at the point: last"
-        ),
-        pytest.param(
-            sets(multiPoint=(["X:7", "F1"], ["X", "F1"])), "filter", "F2 F3 X F1", id="disabled and listed: again, last"
-        ),
-        pytest.param(sets(multiPoint=(["B", "S", "New"], ["*"])), "filter", "New", id="multiPoint without any default"),
-        pytest.param(sets(multiPoint=(["X"], [])), "score", "X:1", id="relisted without weight: 1, not the default"),
-        pytest.param(sets(multiPoint=(["X:7"], []), score=(["X:2"], [])), "score", "X:2", id="the point's weight wins"),
-        pytest.param(sets(score=(["X", "New:4"], [])), "score", "X:1 New:4", id="without weight at the point: 1"),
-        pytest.param(sets(multiPoint=([], ["Gone"])), "bind", "B", id="a default that is not built may be disabled"),
-    ],
-)
+@pytest.mark.parametrize(("given", "point", "wanted"), [
+    pytest.param(sets(multiPoint=(["New"], [])), "filter", "F1 F2 F3 X New", id="new in multiPoint: last"),
+    pytest.param(sets(filter=(["New"], [])), "filter", "F1 F2 F3 X New", id="new at the point: last"),
+    pytest.param(sets(multiPoint=(["F3", "New", "F1"], [])), "filter", "F1 F2 F3 X New", id="relisted: in place"),
+    pytest.param(sets(filter=(["F3", "New", "F2"], [])), "filter", "F3 F2 F1 X New",
+        id="all three parts, in this order"),
+    pytest.param(sets(multiPoint=(["New"], []), filter=(["New"], [])), "filter", "New F1 F2 F3 X",
+        id="new in both: to the front"),
+    pytest.param(sets(filter=([], ["F2"])), "score", "X:3", id="another point is not touched"),
+    pytest.param(sets(multiPoint=([], ["X"])), "score", "", id="disabled in multiPoint"),
+    pytest.param(sets(filter=(["F3", "New"], ["*"])), "filter", "F3 New", id="everything off but what is listed"),
+    pytest.param(sets(filter=(["F2", "F3"], ["F2"])), "filter", "F3 F1 X F2",
+        id="disabled and listed at the point: last"),
+    pytest.param(sets(multiPoint=(["X:7", "F1"], ["X", "F1"])), "filter", "F2 F3 X F1",
+        id="disabled and listed: again, last"),
+    pytest.param(sets(multiPoint=(["B", "S", "New"], ["*"])), "filter", "New", id="multiPoint without any default"),
+    pytest.param(sets(multiPoint=(["X"], [])), "score", "X:1", id="relisted without weight: 1, not the default"),
+    pytest.param(sets(multiPoint=(["X:7"], []), score=(["X:2"], [])), "score", "X:2", id="the point's weight wins"),
+    pytest.param(sets(score=(["X", "New:4"], [])), "score", "X:1 New:4", id="without weight at the point: 1"),
+    pytest.param(sets(multiPoint=([], ["Gone"])), "bind", "B", id="a default that is not built may be disabled"),
+])  # fmt: skip
 def test_the_order(given: dict[str, PluginSet], point: str, wanted: str) -> None:
     default = (*DEFAULT, PluginRef("ImageLocality"))
     given = {
@@ -273,37 +263,24 @@ def test_what_is_on_without_a_flag() -> None:
     assert frozenset(FEATURE_GATES) > DEVICE_GATES_ON
 
 
-@pytest.mark.parametrize(
-    ("flags", "changed"),
-    [
-        pytest.param({"DRAExtendedResource": False}, {"DRAExtendedResource"}, id="off"),
-        pytest.param({"DRADeviceTaintRules": True}, {"DRADeviceTaintRules"}, id="on"),
-        pytest.param({"DRAPrioritizedList": False}, {"DRAPrioritizedList"}, id="general availability is no lock"),
-        pytest.param({"DynamicResourceAllocation": True, "DRAListTypeAttributes": False}, set(), id="as it is already"),
-        pytest.param(
-            {"DRAResourceClaimDeviceStatus": False, "DRADeviceBindingConditions": False},
-            {"DRAResourceClaimDeviceStatus", "DRADeviceBindingConditions"},
-            id="off, together with what needs it",
-        ),
-        pytest.param({"Foo": True, "Bar": False}, set(), id="unknown gates"),
-    ],
-)
+@pytest.mark.parametrize(("flags", "changed"), [
+    pytest.param({"DRAExtendedResource": False}, {"DRAExtendedResource"}, id="off"),
+    pytest.param({"DRADeviceTaintRules": True}, {"DRADeviceTaintRules"}, id="on"),
+    pytest.param({"DRAPrioritizedList": False}, {"DRAPrioritizedList"}, id="general availability is no lock"),
+    pytest.param({"DynamicResourceAllocation": True, "DRAListTypeAttributes": False}, set(), id="as it is already"),
+    pytest.param({"DRAResourceClaimDeviceStatus": False, "DRADeviceBindingConditions": False},
+        {"DRAResourceClaimDeviceStatus", "DRADeviceBindingConditions"}, id="off, together with what needs it"),
+    pytest.param({"Foo": True, "Bar": False}, set(), id="unknown gates"),
+])  # fmt: skip
 def test_what_flags_change(flags: dict[str, bool], changed: set[str]) -> None:
     assert gates_on(flags) ^ GATES_ON == changed
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ({"DRAAdminAccess": False}, "cannot set feature gate DRAAdminAccess to false, feature is locked to true"),
-        (
-            {"DRAResourceClaimDeviceStatus": False},
-            f"DRADeviceBindingConditions {DEPENDS} [DRAResourceClaimDeviceStatus]",
-        ),
-        ({"DRADeviceTaintRules": True, "DRADeviceTaints": False}, f"DRADeviceTaintRules {DEPENDS} [DRADeviceTaints]"),
-    ],
-    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
-)
+@pytest.mark.parametrize(("flags", "said"), [
+    ({"DRAAdminAccess": False}, "cannot set feature gate DRAAdminAccess to false, feature is locked to true"),
+    ({"DRAResourceClaimDeviceStatus": False}, f"DRADeviceBindingConditions {DEPENDS} [DRAResourceClaimDeviceStatus]"),
+    ({"DRADeviceTaintRules": True, "DRADeviceTaints": False}, f"DRADeviceTaintRules {DEPENDS} [DRADeviceTaints]"),
+], ids=lambda value: " ".join(value) if isinstance(value, dict) else "")  # fmt: skip
 def test_what_is_refused(flags: dict[str, bool], said: str) -> None:
     """In upstream's words."""
     with pytest.raises(ValueError) as refused:

@@ -285,38 +285,20 @@ def resolved(config: KubeSchedulerProfile) -> Resolved:
     return resolve(config.plugins, implements=implements)
 
 
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
-        pytest.param({}, "", id="nothing"),
-        pytest.param(
-            {"plugins": {"score": {"enabled": [{"name": "NodeResourcesFit", "weight": 5}]}}},
-            "score: NodeResourcesFit 1→5, +ImageLocality 1",
-            id="a weight, and what the file had left out",
-        ),
-        pytest.param(
-            {"plugins": {"filter": {"enabled": [{"name": "Mine"}], "disabled": [{"name": "NodePorts"}]}}},
-            "filter: +NodeName, +Mine, -NodePorts",
-            id="come and gone",
-        ),
-        pytest.param(
-            {"plugins": {"filter": {"enabled": [{"name": "NodePorts"}], "disabled": [{"name": "NodeName"}]}}},
-            "filter: in another order",
-            id="an order",
-        ),
-        pytest.param(
-            {"pluginConfig": [{"name": "Mine", "args": {"a": 2}}, {"name": "Kubestow", "args": {"parity": True}}]},
-            "args: Kubestow, Mine",
-            id="arguments",
-        ),
-        pytest.param({"percentageOfNodesToScore": 5}, "percentageOfNodesToScore: 5", id="a percentage"),
-        pytest.param(
-            {"percentageOfNodesToScore": 0, "pluginConfig": [{"name": "Mine"}]},
-            "args: Mine; percentageOfNodesToScore: 0",
-            id="several",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "said"), [
+    pytest.param({}, "", id="nothing"),
+    pytest.param({"plugins": {"score": {"enabled": [{"name": "NodeResourcesFit", "weight": 5}]}}},
+        "score: NodeResourcesFit 1→5, +ImageLocality 1", id="a weight, and what the file had left out"),
+    pytest.param({"plugins": {"filter": {"enabled": [{"name": "Mine"}], "disabled": [{"name": "NodePorts"}]}}},
+        "filter: +NodeName, +Mine, -NodePorts", id="come and gone"),
+    pytest.param({"plugins": {"filter": {"enabled": [{"name": "NodePorts"}], "disabled": [{"name": "NodeName"}]}}},
+        "filter: in another order", id="an order"),
+    pytest.param({"pluginConfig": [{"name": "Mine", "args": {"a": 2}}, {"name": "Kubestow", "args": {"parity": True}}]},
+        "args: Kubestow, Mine", id="arguments"),
+    pytest.param({"percentageOfNodesToScore": 5}, "percentageOfNodesToScore: 5", id="a percentage"),
+    pytest.param({"percentageOfNodesToScore": 0, "pluginConfig": [{"name": "Mine"}]},
+        "args: Mine; percentageOfNodesToScore: 0", id="several"),
+])  # fmt: skip
 def test_the_difference_in_a_line(spec: Any, said: str) -> None:
     before, after = file(), changed(spec)
 

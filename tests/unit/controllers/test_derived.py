@@ -178,34 +178,22 @@ ENDS: Final[dict[str, tuple[tuple[Change, ...], Change, str]]] = {
     "the claim goes": (SELECTED, lambda s: s.hides("PersistentVolumeClaim", "c"), ""),
     "the node goes": (SELECTED, lambda s: s.sched.node_gone("n1"), ""),
     "the volume goes": (TIED, lambda s: s.hides("PersistentVolume", "v"), ""),
-    "the volume is given to another claim": (
-        (local("c", "n1"), open_("c"), pod("c")),
-        lambda s: s.shows(a_pv("v", "1Gi", "local").claimed_by("e", uid="uid-e").on("n1")),
-        "",
-    ),
+    "the volume is given to another claim": ((local("c", "n1"), open_("c"), pod("c")),
+        lambda s: s.shows(a_pv("v", "1Gi", "local").claimed_by("e", uid="uid-e").on("n1")), ""),
     "a second node comes into the rack": (TIED, lambda s: s.node("n4", rack="b"), ""),
-    "the rack of the volume moves to another node": (
-        TIED,
-        both(lambda s: s.node("n3", rack="c"), lambda s: s.node("n2", rack="b")),
-        "n2",
-    ),
+    "the rack of the volume moves to another node": (TIED,
+        both(lambda s: s.node("n3", rack="c"), lambda s: s.node("n2", rack="b")), "n2"),
     "the device is given back": ((device_on("n1"), pod(devices=("d",))), lambda s: s.shows(NO_DEVICE), ""),
-    "a second node comes into the rack of the device": (
-        (device_in("b"), pod(devices=("d",))),
-        lambda s: s.node("n4", rack="b"),
-        "",
-    ),
+    "a second node comes into the rack of the device": ((device_in("b"), pod(devices=("d",))),
+        lambda s: s.node("n4", rack="b"), ""),
     "the pod goes": (SELECTED, lambda s: s.sched.gone("p"), ""),
     "the pod is bound by another scheduler": (SELECTED, pod("c", on="n2"), ""),
     "the pod is deleted": (SELECTED, pod("c", deleting=True), ""),
     "the pod changes in other ways": (SELECTED, pod("c", labels={"a": "b"}), "n1"),
-    "another pod of that name takes its place": (
-        SELECTED,
-        both(lambda s: s.sched.gone("p"), lambda s: s.sched.pod("p", uid="uid-q")),
-        "",
-    ),
+    "another pod of that name takes its place": (SELECTED,
+        both(lambda s: s.sched.gone("p"), lambda s: s.sched.pod("p", uid="uid-q")), ""),
     "status nominates to the same node": (SELECTED, pod("c", nominated="n1"), ""),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("steps", "change", "node_name"), ENDS.values(), ids=ENDS.keys())

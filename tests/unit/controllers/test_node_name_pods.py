@@ -114,20 +114,13 @@ def ready() -> Scene:
 # -- which pods and claims ---------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("claim", "user"),
-    [
-        pytest.param(unbound(), on("n1").pvc("c"), id="a claim that the pod names is served"),
-        pytest.param(
-            unbound(), on("n1").pvc("c").scheduler("another"), id="the pod may name any scheduler: none of them saw it"
-        ),
-        pytest.param(
-            unbound("p-e").owned_by("p", "uid-p"),
-            on("n1").ephemeral("e"),
-            id="the claim of an ephemeral volume is served",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("claim", "user"), [
+    pytest.param(unbound(), on("n1").pvc("c"), id="a claim that the pod names is served"),
+    pytest.param(unbound(), on("n1").pvc("c").scheduler("another"),
+        id="the pod may name any scheduler: none of them saw it"),
+    pytest.param(unbound("p-e").owned_by("p", "uid-p"), on("n1").ephemeral("e"),
+        id="the claim of an ephemeral volume is served"),
+])  # fmt: skip
 async def test_the_node_of_a_bound_pod_is_selected_for(claim: ClaimBuilder, user: PodBuilder) -> None:
     scene = Scene()
     scene.has(claim.typed())
@@ -136,32 +129,23 @@ async def test_the_node_of_a_bound_pod_is_selected_for(claim: ClaimBuilder, user
     assert scene.writer.selections == [(claim.typed().key, "n1")]
 
 
-@pytest.mark.parametrize(
-    ("claim", "user"),
-    [
-        pytest.param(unbound().bound_to("v"), on("n1").pvc("c"), id="a claim that is bound is left alone"),
-        pytest.param(unbound().selected("n2"), on("n1").pvc("c"), id="a claim that has a selected node is left alone"),
-        pytest.param(unbound().deleting(), on("n1").pvc("c"), id="a claim that is being deleted is left alone"),
-        pytest.param(unbound("c", "missing"), on("n1").pvc("c"), id="a claim whose class is not there is left alone"),
-        pytest.param(unbound("c", "eager"), on("n1").pvc("c"), id="a claim of an Immediate class is left alone"),
-        pytest.param(unbound("c", "local"), on("n1").pvc("c"), id="a claim without a provisioner is left alone"),
-        pytest.param(unbound("c", "rack"), on("n1").pvc("c"), id="a node that the class forbids is not selected"),
-        pytest.param(unbound("meant"), on("n1").pvc("meant"), id="a claim whose volume is reserved is left alone"),
-        pytest.param(unbound(), on("n9").pvc("c"), id="a node that does not exist is not selected"),
-        pytest.param(unbound(), on("n1"), id="a claim that no pod uses is left alone"),
-        pytest.param(unbound(), on("n1").ephemeral("x"), id="a claim of another name is left alone"),
-        pytest.param(
-            unbound(),
-            on("n1").pvc("c").set({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
-            id="a pod that is terminating is not served",
-        ),
-        pytest.param(
-            unbound("p-e").owned_by("p", "uid-before"),
-            on("n1").ephemeral("e"),
-            id="an ephemeral volume does not take the claim of another pod",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("claim", "user"), [
+    pytest.param(unbound().bound_to("v"), on("n1").pvc("c"), id="a claim that is bound is left alone"),
+    pytest.param(unbound().selected("n2"), on("n1").pvc("c"), id="a claim that has a selected node is left alone"),
+    pytest.param(unbound().deleting(), on("n1").pvc("c"), id="a claim that is being deleted is left alone"),
+    pytest.param(unbound("c", "missing"), on("n1").pvc("c"), id="a claim whose class is not there is left alone"),
+    pytest.param(unbound("c", "eager"), on("n1").pvc("c"), id="a claim of an Immediate class is left alone"),
+    pytest.param(unbound("c", "local"), on("n1").pvc("c"), id="a claim without a provisioner is left alone"),
+    pytest.param(unbound("c", "rack"), on("n1").pvc("c"), id="a node that the class forbids is not selected"),
+    pytest.param(unbound("meant"), on("n1").pvc("meant"), id="a claim whose volume is reserved is left alone"),
+    pytest.param(unbound(), on("n9").pvc("c"), id="a node that does not exist is not selected"),
+    pytest.param(unbound(), on("n1"), id="a claim that no pod uses is left alone"),
+    pytest.param(unbound(), on("n1").ephemeral("x"), id="a claim of another name is left alone"),
+    pytest.param(unbound(), on("n1").pvc("c").set({"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}),
+        id="a pod that is terminating is not served"),
+    pytest.param(unbound("p-e").owned_by("p", "uid-before"), on("n1").ephemeral("e"),
+        id="an ephemeral volume does not take the claim of another pod"),
+])  # fmt: skip
 async def test_nothing_is_written_where_a_selected_node_does_not_help(claim: ClaimBuilder, user: PodBuilder) -> None:
     scene = Scene()
     scene.has_class(a_class("eager", "csi.example").immediate())
@@ -236,20 +220,13 @@ def opted_out(scene: Scene) -> None:
     claim_comes(scene)
 
 
-@pytest.mark.parametrize(
-    ("arrange", "change", "node_name"),
-    [
-        pytest.param(opted_out, lambda s: s.opt_in("true"), "n1", id="the namespace opts in"),
-        pytest.param(lambda _: None, claim_comes, "n1", id="the claim is created"),
-        pytest.param(
-            lambda s: s.has(unbound("c", "late").typed()),
-            lambda s: s.has_class(a_class("late", "csi.example")),
-            "n1",
-            id="the class is created",
-        ),
-        pytest.param(claim_comes, lambda s: s.cluster.set_node(node("n3").typed()), "n3", id="the node is created"),
-    ],
-)
+@pytest.mark.parametrize(("arrange", "change", "node_name"), [
+    pytest.param(opted_out, lambda s: s.opt_in("true"), "n1", id="the namespace opts in"),
+    pytest.param(lambda _: None, claim_comes, "n1", id="the claim is created"),
+    pytest.param(lambda s: s.has(unbound("c", "late").typed()), lambda s: s.has_class(a_class("late", "csi.example")),
+        "n1", id="the class is created"),
+    pytest.param(claim_comes, lambda s: s.cluster.set_node(node("n3").typed()), "n3", id="the node is created"),
+])  # fmt: skip
 async def test_the_node_is_selected_within_a_second_after(arrange: Change, change: Change, node_name: str) -> None:
     scene = Scene()
     arrange(scene)

@@ -56,24 +56,17 @@ def test_deeper_than_any_server_stores_is_cut_and_the_rest_is_read():
     assert Read("yes") == apijson.decode(DECODER, b'{"skipped":' + objects(200_000) + b',"kept":"yes"}')
 
 
-@pytest.mark.parametrize(
-    ("raw", "cut"),
-    [
-        pytest.param("{}", "{}", id="nothing to cut"),
-        pytest.param('{"a":{"b":1}}', '{"a":{"b":1}}', id="exactly as deep as is kept"),
-        pytest.param('{"a":{"b":{"c":1}},"d":2}', '{"a":{"b":CUT},"d":2}', id="one level too many"),
-        pytest.param('{"a":{"b":[[],[[]]]},"d":[3]}', '{"a":{"b":CUT},"d":[3]}', id="lists count as levels"),
-        pytest.param('{"a":[[1],[2],{}]}', '{"a":[CUT,CUT,CUT]}', id="several side by side"),
-        pytest.param('{"a":{"b":"{[{["}}', '{"a":{"b":"{[{["}}', id="brackets in a string do not count"),
-        pytest.param(
-            r'{"a":{"b":"\"{[","c":[1]}}', r'{"a":{"b":"\"{[","c":CUT}}', id="an escaped quote ends no string"
-        ),
-        pytest.param(
-            r'{"a":{"b":"\\","c":[1]}}', r'{"a":{"b":"\\","c":CUT}}', id="an escaped backslash before the end"
-        ),
-        pytest.param('{"é":{"ü":["ö"]}}', '{"é":{"ü":CUT}}', id="letters of several bytes"),
-    ],
-)
+@pytest.mark.parametrize(("raw", "cut"), [
+    pytest.param("{}", "{}", id="nothing to cut"),
+    pytest.param('{"a":{"b":1}}', '{"a":{"b":1}}', id="exactly as deep as is kept"),
+    pytest.param('{"a":{"b":{"c":1}},"d":2}', '{"a":{"b":CUT},"d":2}', id="one level too many"),
+    pytest.param('{"a":{"b":[[],[[]]]},"d":[3]}', '{"a":{"b":CUT},"d":[3]}', id="lists count as levels"),
+    pytest.param('{"a":[[1],[2],{}]}', '{"a":[CUT,CUT,CUT]}', id="several side by side"),
+    pytest.param('{"a":{"b":"{[{["}}', '{"a":{"b":"{[{["}}', id="brackets in a string do not count"),
+    pytest.param(r'{"a":{"b":"\"{[","c":[1]}}', r'{"a":{"b":"\"{[","c":CUT}}', id="an escaped quote ends no string"),
+    pytest.param(r'{"a":{"b":"\\","c":[1]}}', r'{"a":{"b":"\\","c":CUT}}', id="an escaped backslash before the end"),
+    pytest.param('{"é":{"ü":["ö"]}}', '{"é":{"ü":CUT}}', id="letters of several bytes"),
+])  # fmt: skip
 def test_what_is_deeper_than_two_levels_is_cut(raw, cut):
     shown = json.dumps(apijson.CUT.decode())
 

@@ -62,29 +62,16 @@ async def paused(retry: Retry, errors: list[ApiError]) -> None:
         await retry.pause(error)
 
 
-@pytest.mark.parametrize(
-    ("policy", "errors", "slept_s", "longest"),
-    [
-        pytest.param({"tries": 3}, [DOWN] * 9, 3.0, 0, id="pauses double, and there is none after the last try"),
-        pytest.param({"tries": 4, "factor": 5.0}, [DOWN] * 9, 31.0, 0, id="pauses grow by the factor"),
-        pytest.param({"tries": 5, "longest_s": 2.0}, [DOWN] * 9, 7.0, 3, id="no pause is longer than the longest"),
-        pytest.param({"deadline": 7.5}, [DOWN] * 9, 7.0, 0, id="no pause ends after the deadline"),
-        pytest.param(
-            {"tries": 2},
-            [TooManyRequests("busy", retry_after_s=9.0)] * 2,
-            9.0,
-            0,
-            id="a server requests a longer pause",
-        ),
-        pytest.param(
-            {"tries": 2},
-            [TooManyRequests("busy", retry_after_s=0.1)] * 2,
-            1.0,
-            0,
-            id="a server requests a shorter pause",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("policy", "errors", "slept_s", "longest"), [
+    pytest.param({"tries": 3}, [DOWN] * 9, 3.0, 0, id="pauses double, and there is none after the last try"),
+    pytest.param({"tries": 4, "factor": 5.0}, [DOWN] * 9, 31.0, 0, id="pauses grow by the factor"),
+    pytest.param({"tries": 5, "longest_s": 2.0}, [DOWN] * 9, 7.0, 3, id="no pause is longer than the longest"),
+    pytest.param({"deadline": 7.5}, [DOWN] * 9, 7.0, 0, id="no pause ends after the deadline"),
+    pytest.param({"tries": 2}, [TooManyRequests("busy", retry_after_s=9.0)] * 2, 9.0, 0,
+        id="a server requests a longer pause"),
+    pytest.param({"tries": 2}, [TooManyRequests("busy", retry_after_s=0.1)] * 2, 1.0, 0,
+        id="a server requests a shorter pause"),
+])  # fmt: skip
 async def test_pauses(policy: dict[str, Any], errors: list[ApiError], slept_s: float, longest: int) -> None:
     clock, calls = Napping(), []
     retry = Retry(clock, first_s=1.0, on_longest=lambda: calls.append(clock.now()), **policy)

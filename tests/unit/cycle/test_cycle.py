@@ -79,23 +79,14 @@ def no(plugin: str, reason: str, code: Code = Code.UNSCHEDULABLE) -> Rejection:
     return Rejection(plugin, code, (reason,))
 
 
-@pytest.mark.parametrize(
-    ("answers", "reason", "plugins"),
-    [
-        pytest.param({"A": only("gone")}, "2 node(s) didn't satisfy plugin(s) [A]", "A", id="117 only a missing node"),
-        pytest.param(
-            {"A": only("n1"), "B": only("n2")},
-            "node(s) didn't satisfy plugin(s) [A B] simultaneously",
-            "AB",
-            id="118 two that exclude each other",
-        ),
-        pytest.param({"A": only()}, "node(s) didn't satisfy plugin A", "A", id="one plugin that allows no node"),
-        pytest.param({"A": no("A", "x", Code.UNRESOLVABLE)}, "x", "A", id="116 an unresolvable PreFilter"),
-        pytest.param(
-            {"A": no("A", "x"), "B": no("B", "y")}, "y", "B", id="of several unschedulable ones the last counts"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("answers", "reason", "plugins"), [
+    pytest.param({"A": only("gone")}, "2 node(s) didn't satisfy plugin(s) [A]", "A", id="117 only a missing node"),
+    pytest.param({"A": only("n1"), "B": only("n2")}, "node(s) didn't satisfy plugin(s) [A B] simultaneously", "AB",
+        id="118 two that exclude each other"),
+    pytest.param({"A": only()}, "node(s) didn't satisfy plugin A", "A", id="one plugin that allows no node"),
+    pytest.param({"A": no("A", "x", Code.UNRESOLVABLE)}, "x", "A", id="116 an unresolvable PreFilter"),
+    pytest.param({"A": no("A", "x"), "B": no("B", "y")}, "y", "B", id="of several unschedulable ones the last counts"),
+])  # fmt: skip
 def test_prefilter_refusals(answers: dict[str, Narrow | Rejection], reason: str, plugins: str) -> None:
     """PreFilter's table of §3.2."""
     outcome = CycleHarness("n1 n2", *(Answers(name, answer=each) for name, each in answers.items())).unschedulable()

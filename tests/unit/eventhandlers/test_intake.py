@@ -223,16 +223,11 @@ BAD_SELECTOR = {
 }
 
 
-@pytest.mark.parametrize(
-    ("spec", "what", "field"),
-    [
-        pytest.param({"cpu": "one"}, "'one' is not a quantity", "requests", id="a bad quantity"),
-        pytest.param(
-            {"affinity": BAD_SELECTOR}, "'Like' is not a label selector operator", "labelSelector", id="selector"
-        ),
-        pytest.param({"priority": "high"}, "Expected `int", "priority", id="a wrong type"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "what", "field"), [
+    pytest.param({"cpu": "one"}, "'one' is not a quantity", "requests", id="a bad quantity"),
+    pytest.param({"affinity": BAD_SELECTOR}, "'Like' is not a label selector operator", "labelSelector", id="selector"),
+    pytest.param({"priority": "high"}, "Expected `int", "priority", id="a wrong type"),
+])  # fmt: skip
 async def test_an_unreadable_pod_of_ours_gets_a_condition_and_an_event(
     spec: dict[str, Any], what: str, field: str
 ) -> None:

@@ -189,20 +189,13 @@ def a_pod(kind: str = "", version: str = "apps/v1") -> Pod:
     return from_manifest(Pod, {"metadata": metadata, "spec": {"containers": []}})
 
 
-@pytest.mark.parametrize(
-    ("kind", "manifest", "comes"),
-    [
-        pytest.param("Service", at("s", selector={"app": "web"}), a_pod(), id="a Service"),
-        pytest.param(
-            "ReplicationController",
-            at("o", selector={"app": "web"}),
-            a_pod("ReplicationController", "v1"),
-            id="a ReplicationController",
-        ),
-        pytest.param("ReplicaSet", at("o", selector={"matchLabels": {"app": "web"}}), a_pod("ReplicaSet"), id="an RS"),
-        pytest.param("StatefulSet", at("o", selector={"matchLabels": {"app": "web"}}), a_pod("StatefulSet"), id="a SS"),
-    ],
-)
+@pytest.mark.parametrize(("kind", "manifest", "comes"), [
+    pytest.param("Service", at("s", selector={"app": "web"}), a_pod(), id="a Service"),
+    pytest.param("ReplicationController", at("o", selector={"app": "web"}), a_pod("ReplicationController", "v1"),
+        id="a ReplicationController"),
+    pytest.param("ReplicaSet", at("o", selector={"matchLabels": {"app": "web"}}), a_pod("ReplicaSet"), id="an RS"),
+    pytest.param("StatefulSet", at("o", selector={"matchLabels": {"app": "web"}}), a_pod("StatefulSet"), id="a SS"),
+])  # fmt: skip
 def test_an_object_that_selects_pods_comes_becomes_unreadable_and_goes(
     kind: str, manifest: dict[str, Any], comes: Pod
 ) -> None:
@@ -246,24 +239,15 @@ def a_budget(selector: Any = None, status: Any = None) -> dict[str, Any]:
     return {"metadata": {"name": "b", "namespace": "default", "uid": "b"}, "spec": spec, "status": status or {}}
 
 
-@pytest.mark.parametrize(
-    ("broken", "field"),
-    [
-        pytest.param(a_budget(selector=7), "$.spec.selector", id="a selector that is a number"),
-        pytest.param(
-            a_budget(selector={"matchExpressions": [{"key": "app", "operator": "Like", "values": ["web"]}]}),
-            "$.spec.selector",
-            id="an unknown operator",
-        ),
-        pytest.param(
-            a_budget(selector={"matchLabels": {"app": 7}}), "$.spec.selector.matchLabels", id="a label that is a number"
-        ),
-        pytest.param(
-            a_budget(status={"disruptionsAllowed": "many"}), "$.status.disruptionsAllowed", id="a count in words"
-        ),
-        pytest.param(a_budget(status={"disruptedPods": ["web-0"]}), "$.status.disruptedPods", id="a list for a map"),
-    ],
-)
+@pytest.mark.parametrize(("broken", "field"), [
+    pytest.param(a_budget(selector=7), "$.spec.selector", id="a selector that is a number"),
+    pytest.param(a_budget(selector={"matchExpressions": [{"key": "app", "operator": "Like", "values": ["web"]}]}),
+        "$.spec.selector", id="an unknown operator"),
+    pytest.param(a_budget(selector={"matchLabels": {"app": 7}}), "$.spec.selector.matchLabels",
+        id="a label that is a number"),
+    pytest.param(a_budget(status={"disruptionsAllowed": "many"}), "$.status.disruptionsAllowed", id="a count in words"),
+    pytest.param(a_budget(status={"disruptedPods": ["web-0"]}), "$.status.disruptedPods", id="a list for a map"),
+])  # fmt: skip
 def test_an_unreadable_budget_protects_all_pods_that_it_may_select(broken: dict[str, Any], field: str) -> None:
     """The error is logged once, with object and field."""
     sched = SchedulerHarness()

@@ -136,37 +136,28 @@ WISH = {
 }
 
 
-@pytest.mark.parametrize(
-    ("incoming", "there", "plugins", "counted"),
-    [
-        pytest.param({}, {}, (), True, id="a plain pod"),
-        pytest.param({"ports": ("TCP/80",)}, {"ports": ("TCP/80",)}, (), True, id="host ports"),
-        pytest.param({"topologySpreadConstraints": spread("x")}, {}, (), False, id="a hard spread constraint"),
-        pytest.param({"topologySpreadConstraints": spread("x", **SOFT)}, {}, (), True, id="a soft spread constraint"),
-        pytest.param({"affinity": away_from("x")}, {}, (), False, id="anti-affinity of the pod"),
-        pytest.param({"affinity": near_to("x")}, {}, (), False, id="affinity of the pod"),
-        pytest.param({"affinity": WISH}, {}, (), True, id="a wish about other pods"),
-        pytest.param(
-            {"labels": {"app": "x"}}, {"affinity": away_from("x")}, (), False, id="a pod there has anti-affinity to it"
-        ),
-        pytest.param(
-            {"labels": {"app": "y"}},
-            {"affinity": away_from("x")},
-            (),
-            True,
-            id="a pod there has anti-affinity to other pods",
-        ),
-        pytest.param({}, {}, (Refuses("Other"),), False, id="a filter that says nothing of pods"),
-        pytest.param({}, {}, (Flat(),), True, id="a filter that does not look at pods"),
-        pytest.param({}, {}, (FlatButExact(),), False, id="a filter that has to verify"),
-        pytest.param({}, {}, (Verifies("Exact"),), False, id="a filter that says nothing and has to verify"),
-        pytest.param({}, {}, (Counts(),), True, id="a filter that counts aside"),
-        pytest.param({}, {}, (CountsButExact(),), False, id="a filter that counts aside and has to verify"),
-        pytest.param({}, {}, (ReadsNoise(),), True, id="a filter that the pods there do not concern"),
-        pytest.param({}, {"name": "noise"}, (ReadsNoise(),), False, id="a filter that depends on the pods there"),
-        pytest.param({}, {}, (Flat(), Refuses("Other")), False, id="one of two says nothing"),
-    ],
-)
+@pytest.mark.parametrize(("incoming", "there", "plugins", "counted"), [
+    pytest.param({}, {}, (), True, id="a plain pod"),
+    pytest.param({"ports": ("TCP/80",)}, {"ports": ("TCP/80",)}, (), True, id="host ports"),
+    pytest.param({"topologySpreadConstraints": spread("x")}, {}, (), False, id="a hard spread constraint"),
+    pytest.param({"topologySpreadConstraints": spread("x", **SOFT)}, {}, (), True, id="a soft spread constraint"),
+    pytest.param({"affinity": away_from("x")}, {}, (), False, id="anti-affinity of the pod"),
+    pytest.param({"affinity": near_to("x")}, {}, (), False, id="affinity of the pod"),
+    pytest.param({"affinity": WISH}, {}, (), True, id="a wish about other pods"),
+    pytest.param({"labels": {"app": "x"}}, {"affinity": away_from("x")}, (), False,
+        id="a pod there has anti-affinity to it"),
+    pytest.param({"labels": {"app": "y"}}, {"affinity": away_from("x")}, (), True,
+        id="a pod there has anti-affinity to other pods"),
+    pytest.param({}, {}, (Refuses("Other"),), False, id="a filter that says nothing of pods"),
+    pytest.param({}, {}, (Flat(),), True, id="a filter that does not look at pods"),
+    pytest.param({}, {}, (FlatButExact(),), False, id="a filter that has to verify"),
+    pytest.param({}, {}, (Verifies("Exact"),), False, id="a filter that says nothing and has to verify"),
+    pytest.param({}, {}, (Counts(),), True, id="a filter that counts aside"),
+    pytest.param({}, {}, (CountsButExact(),), False, id="a filter that counts aside and has to verify"),
+    pytest.param({}, {}, (ReadsNoise(),), True, id="a filter that the pods there do not concern"),
+    pytest.param({}, {"name": "noise"}, (ReadsNoise(),), False, id="a filter that depends on the pods there"),
+    pytest.param({}, {}, (Flat(), Refuses("Other")), False, id="one of two says nothing"),
+])  # fmt: skip
 def test_counted_or_tried(
     incoming: dict[str, Any], there: dict[str, Any], plugins: tuple[Any, ...], counted: bool
 ) -> None:

@@ -393,17 +393,12 @@ def test_pods_that_an_event_cannot_concern_cost_nothing(case: Case) -> None:
 
 ONE_QUESTION: Final = [
     pytest.param("NodeUnschedulable", CAME, None, node(cordoned=True), id="NodeUnschedulable, NodeAdd"),
-    pytest.param(
-        "NodeUnschedulable",
-        TAINTED,
-        node(cordoned=True),
-        node(cordoned=True, taints=("x=:NoSchedule",)),
-        id="NodeUnschedulable, NodeUpdateNodeTaint",
-    ),
+    pytest.param("NodeUnschedulable", TAINTED, node(cordoned=True), node(cordoned=True, taints=("x=:NoSchedule",)),
+        id="NodeUnschedulable, NodeUpdateNodeTaint"),
     pytest.param("NodeResourcesFit", POD_GONE, info("q", cpu="1"), None, id="NodeResourcesFit, AssignedPodDelete"),
     pytest.param("NodeDeclaredFeatures", CAME, A, A, id="NodeDeclaredFeatures, NodeAdd"),
     pytest.param("NodeDeclaredFeatures", FEATURED, A, A, id="NodeDeclaredFeatures, NodeUpdateNodeDeclaredFeature"),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("plugin", "event", "old", "new"), ONE_QUESTION)

@@ -382,19 +382,13 @@ async def test_an_item_that_has_moved_is_removed_where_it_is(write, path):
     assert {"op": "remove", "path": path} == removed.body[-1]
 
 
-@pytest.mark.parametrize(
-    ("answers", "caught"),
-    [
-        pytest.param([NOT_SO, raw(manifest("u1", uid="other"))], Conflict, id="a namesake"),
-        pytest.param([NOT_SO, GONE], NotFound, id="gone"),
-        pytest.param([NOT_SO, raw({"metadata": SEEN | {"name": "c"}, "spec": 3})], Invalid, id="unreadable"),
-        pytest.param(
-            [answer for n in range(5) for answer in (NOT_SO, raw(manifest("u1", resourceVersion=str(n + 8))))],
-            Conflict,
-            id="changed again and again",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("answers", "caught"), [
+    pytest.param([NOT_SO, raw(manifest("u1", uid="other"))], Conflict, id="a namesake"),
+    pytest.param([NOT_SO, GONE], NotFound, id="gone"),
+    pytest.param([NOT_SO, raw({"metadata": SEEN | {"name": "c"}, "spec": 3})], Invalid, id="unreadable"),
+    pytest.param([answer for n in range(5) for answer in (NOT_SO, raw(manifest("u1", resourceVersion=str(n + 8))))],
+        Conflict, id="changed again and again"),
+])  # fmt: skip
 async def test_a_release_that_cannot_be(answers, caught):
     bench = Bench(*answers)
     with pytest.raises(caught):

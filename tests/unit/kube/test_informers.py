@@ -329,25 +329,15 @@ def after(*objects: Pod) -> Store[Pod]:
     return store
 
 
-@pytest.mark.parametrize(
-    ("new", "expected"),
-    [
-        pytest.param(pod("a", "2"), [("1", "2")], id="a newer version is an update"),
-        pytest.param(pod("a", "1"), [], id="the object we have is nothing"),
-        pytest.param(
-            pod("a", "1", nodeName="n"),
-            [("1", None), (None, "1")],
-            id="other content at the version we have is another object: etcd was restored",
-        ),
-        pytest.param(
-            pod("a", "2", uid="v"), [("1", None), (None, "2")], id="another uid is a deletion and an addition"
-        ),
-        pytest.param(
-            pod("a", "1", uid="v"), [("1", None), (None, "1")], id="another uid counts even at an equal version"
-        ),
-        pytest.param(pod("b", "2"), [(None, "2")], id="another name is an addition"),
-    ],
-)
+@pytest.mark.parametrize(("new", "expected"), [
+    pytest.param(pod("a", "2"), [("1", "2")], id="a newer version is an update"),
+    pytest.param(pod("a", "1"), [], id="the object we have is nothing"),
+    pytest.param(pod("a", "1", nodeName="n"), [("1", None), (None, "1")],
+        id="other content at the version we have is another object: etcd was restored"),
+    pytest.param(pod("a", "2", uid="v"), [("1", None), (None, "2")], id="another uid is a deletion and an addition"),
+    pytest.param(pod("a", "1", uid="v"), [("1", None), (None, "1")], id="another uid counts even at an equal version"),
+    pytest.param(pod("b", "2"), [(None, "2")], id="another name is an addition"),
+])  # fmt: skip
 def test_set(new, expected):
     deltas: list[Delta[Pod]] = []
     after(pod("a", "1")).set(new, deltas)

@@ -41,26 +41,14 @@ def small(*names: str) -> list[Node]:
 TERMINATING = "preemption: not eligible due to a terminating pod on the nominated node."
 
 
-@pytest.mark.parametrize(
-    ("comes", "there", "says"),
-    [
-        pytest.param(
-            incoming(preemptionPolicy="Never"),
-            [low("a", "n1")],
-            "preemption: not eligible due to preemptionPolicy=Never.",
-            id="a policy that forbids it",
-        ),
-        pytest.param(
-            incoming(nominated="n1"), [low("a", "n1", leaving="preemptor")], TERMINATING, id="a victim is leaving there"
-        ),
-        pytest.param(
-            incoming(nominated="n1"),
-            [low("a", "n1", leaving="other")],
-            None,
-            id="a pod is leaving there for its own reasons",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("comes", "there", "says"), [
+    pytest.param(incoming(preemptionPolicy="Never"), [low("a", "n1")],
+        "preemption: not eligible due to preemptionPolicy=Never.", id="a policy that forbids it"),
+    pytest.param(incoming(nominated="n1"), [low("a", "n1", leaving="preemptor")], TERMINATING,
+        id="a victim is leaving there"),
+    pytest.param(incoming(nominated="n1"), [low("a", "n1", leaving="other")], None,
+        id="a pod is leaving there for its own reasons"),
+])  # fmt: skip
 def test_eligibility(comes: PodInfo, there: list[PodInfo], says: str | None) -> None:
     """A pod that may not preempt says why, and its nomination stays as it is."""
     harness = PreemptionHarness(*small("n1", "n2"), node("tainted", cpu="2", taints=("t=:NoSchedule",)), *there)
@@ -106,17 +94,11 @@ def test_only_unschedulable_nodes_come_into_question() -> None:
     assert answer.rejection.message == f"preemption: {text}"
 
 
-@pytest.mark.parametrize(
-    ("nodes", "text"),
-    [
-        pytest.param(("n1",), 'expected at least one victim pod on node "n1"', id="one"),
-        pytest.param(
-            ("n1", "n2"),
-            '[expected at least one victim pod on node "n1", expected at least one victim pod on node "n2"]',
-            id="several",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("nodes", "text"), [
+    pytest.param(("n1",), 'expected at least one victim pod on node "n1"', id="one"),
+    pytest.param(("n1", "n2"),
+        '[expected at least one victim pod on node "n1", expected at least one victim pod on node "n2"]', id="several"),
+])  # fmt: skip
 def test_errors_alone(nodes: tuple[str, ...], text: str) -> None:
     """Without a candidate they are the answer; refusals of other nodes are left out, and the nomination stays."""
     harness = PreemptionHarness(*small(*nodes, "n9"), *(low(f"low-{name}", name) for name in nodes), low("b", "n9", 10))
@@ -269,17 +251,11 @@ def test_197_whose_pods(ours: KubestowArgs, name: str) -> None:
     assert name == PreemptionHarness(*small("n1", "n2"), *there, ours=ours).chosen(incoming())[0]
 
 
-@pytest.mark.parametrize(
-    ("ours", "says"),
-    [
-        pytest.param(
-            KubestowArgs(),
-            "preemption: found a potential placement for pod on node n1, preempting 2 victims.",
-            id="said by default",
-        ),
-        pytest.param(PARITY, "", id="not with parity"),
-    ],
-)
+@pytest.mark.parametrize(("ours", "says"), [
+    pytest.param(KubestowArgs(), "preemption: found a potential placement for pod on node n1, preempting 2 victims.",
+        id="said by default"),
+    pytest.param(PARITY, "", id="not with parity"),
+])  # fmt: skip
 def test_what_success_says(ours: KubestowArgs, says: str) -> None:
     """The pod is nominated, and the victims are the very objects of the cache, the most important first."""
     two = [low("a", "n1", 1), low("b", "n1", 2)]

@@ -47,22 +47,15 @@ DIGEST = "app@sha256:0123"
 BY_TWO_NAMES = reporting("n1", {"names": [DIGEST, "reg:5000/app:v1"], "sizeBytes": 1000 * MIB})
 
 
-@pytest.mark.parametrize(
-    ("nodes", "pod", "scores"),
-    [
-        pytest.param(
-            [pulled("n2", three=300), BIG], using("thirty", mounted=("three",)), [12, 0], id="a mounted image counts"
-        ),
-        pytest.param([BY_TWO_NAMES], using(DIGEST), [100], id="by digest"),
-        pytest.param([BY_TWO_NAMES], using("app:v1"), [0], id="names are compared, registries not guessed"),
-        pytest.param(
-            [pulled("n1", a=100), pulled("n2", a=900)], using("a"), [7, 7], id="the size first seen is for all"
-        ),
-        pytest.param(
-            [reporting("n1", {"names": ["a:latest"], "sizeBytes": 2**63 - 1})], using("a", "a"), [100], id="too large"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("nodes", "pod", "scores"), [
+    pytest.param([pulled("n2", three=300), BIG], using("thirty", mounted=("three",)), [12, 0],
+        id="a mounted image counts"),
+    pytest.param([BY_TWO_NAMES], using(DIGEST), [100], id="by digest"),
+    pytest.param([BY_TWO_NAMES], using("app:v1"), [0], id="names are compared, registries not guessed"),
+    pytest.param([pulled("n1", a=100), pulled("n2", a=900)], using("a"), [7, 7], id="the size first seen is for all"),
+    pytest.param([reporting("n1", {"names": ["a:latest"], "sizeBytes": 2**63 - 1})], using("a", "a"), [100],
+        id="too large"),
+])  # fmt: skip
 def test_scores(nodes: list[Node], pod: PodInfo, scores: list[int]) -> None:
     """By node, in the order of the row; a node that nothing is known of scores 0."""
     seen = cluster(*nodes)

@@ -85,19 +85,12 @@ def test_only_candidates_are_refused() -> None:
     assert {} == plugin.filter(state, comes, seen.nodes.by_name(["b1"]))
 
 
-@pytest.mark.parametrize(
-    ("there", "args"),
-    [
-        pytest.param(
-            pod("db", "db", on="a1", near=[term("web")]), {"hard_pod_affinity_weight": 0}, id="hardPodAffinityWeight 0"
-        ),
-        pytest.param(
-            pod("db", "db", on="a1", dislikes=[(5, term("web"))]),
-            {"ignore_preferred_terms_of_existing_pods": True},
-            id="ignorePreferredTermsOfExistingPods",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("there", "args"), [
+    pytest.param(pod("db", "db", on="a1", near=[term("web")]), {"hard_pod_affinity_weight": 0},
+        id="hardPodAffinityWeight 0"),
+    pytest.param(pod("db", "db", on="a1", dislikes=[(5, term("web"))]),
+        {"ignore_preferred_terms_of_existing_pods": True}, id="ignorePreferredTermsOfExistingPods"),
+])  # fmt: skip
 def test_terms_of_existing_pods_that_do_not_count(there: PodInfo, args: dict[str, Any]) -> None:
     """Score is skipped for a pod without own wishes."""
     seen, comes = cluster(*NODES, there), pod(app="web")
@@ -113,46 +106,22 @@ NAMESPACE_UPDATE = ClusterEvent(Resource.NAMESPACE, Action.UPDATE_OTHER)
 TEAM: dict[str, Any] = {"namespaceSelector": {"matchLabels": {"team": "t"}}}
 
 
-@pytest.mark.parametrize(
-    ("waits", "event", "old", "new", "hint"),
-    [
-        pytest.param(
-            pod(near=[term(), term("web")]),
-            ASSIGNED_POD_ADD,
-            None,
-            pod("db", "db", on="a1"),
-            Hint.SKIP,
-            id="it matches one of two terms",
-        ),
-        pytest.param(
-            pod(near=[term()]),
-            RELABELLED,
-            pod("x", "db", on="a1"),
-            pod("x", "x", on="a1"),
-            Hint.SKIP,
-            id="one ceases to be what it wants",
-        ),
-        pytest.param(
-            pod(away=[term()]), NODE_LABELS, node("c"), node("c", labels={"zone": "c"}), Hint.SKIP, id="anti: got it"
-        ),
-        pytest.param(
-            pod(near=[term(namespaceSelector={})]),
-            NAMESPACE_UPDATE,
-            namespace("late"),
-            namespace("late", team="t"),
-            Hint.SKIP,
-            id="all namespaces were selected before",
-        ),
-        pytest.param(
-            pod(near=[term()]), ASSIGNED_POD_DELETE, pod("db", "db", on="a1"), None, Hint.SKIP, id="a liked one went"
-        ),
-        pytest.param(pod(near=[term()]), NODE_DELETE, NODES[0], None, Hint.SKIP, id="a node went"),
-        pytest.param(
-            pod(near=[term()]), NODE_LABELS, node("c", labels={"zone": "c"}), node("c"), Hint.SKIP, id="it lost the key"
-        ),
-        pytest.param(pod(near=[term()]), NAMESPACE_ADD, None, namespace("new"), Hint.SKIP, id="none is selected"),
-    ],
-)
+@pytest.mark.parametrize(("waits", "event", "old", "new", "hint"), [
+    pytest.param(pod(near=[term(), term("web")]), ASSIGNED_POD_ADD, None, pod("db", "db", on="a1"), Hint.SKIP,
+        id="it matches one of two terms"),
+    pytest.param(pod(near=[term()]), RELABELLED, pod("x", "db", on="a1"), pod("x", "x", on="a1"), Hint.SKIP,
+        id="one ceases to be what it wants"),
+    pytest.param(pod(away=[term()]), NODE_LABELS, node("c"), node("c", labels={"zone": "c"}), Hint.SKIP,
+        id="anti: got it"),
+    pytest.param(pod(near=[term(namespaceSelector={})]), NAMESPACE_UPDATE, namespace("late"),
+        namespace("late", team="t"), Hint.SKIP, id="all namespaces were selected before"),
+    pytest.param(pod(near=[term()]), ASSIGNED_POD_DELETE, pod("db", "db", on="a1"), None, Hint.SKIP,
+        id="a liked one went"),
+    pytest.param(pod(near=[term()]), NODE_DELETE, NODES[0], None, Hint.SKIP, id="a node went"),
+    pytest.param(pod(near=[term()]), NODE_LABELS, node("c", labels={"zone": "c"}), node("c"), Hint.SKIP,
+        id="it lost the key"),
+    pytest.param(pod(near=[term()]), NAMESPACE_ADD, None, namespace("new"), Hint.SKIP, id="none is selected"),
+])  # fmt: skip
 def test_hints(waits: PodInfo, event: ClusterEvent, old: Any, new: Any, hint: Hint | None) -> None:
     """Queue when the event can have helped; `hinted` checks the law of topics on the way."""
     seen = cluster(*NODES)

@@ -52,25 +52,15 @@ def added(rules: dict[str, Any] | None = None) -> NodeAffinityArgs:
 ZONE_A = added({REQUIRED: {"nodeSelectorTerms": [label("zone", "a")]}})
 
 
-@pytest.mark.parametrize(
-    ("spec", "out"),
-    [
-        pytest.param(
-            {"nodeSelector": {"zone": "a", "disk": "ssd"}},
-            {"n2": POD_NO, "n3": POD_NO, "n4": POD_NO},
-            id="all pairs of nodeSelector",
-        ),
-        pytest.param(
-            required(label("disk", "ssd"), label("zone", "b")), {"n2": POD_NO, "n4": POD_NO}, id="154 or among terms"
-        ),
-        pytest.param(required({}), {n.metadata.name: POD_NO for n in NODES}, id="155 an empty term"),
-        pytest.param(
-            required({}, label("zone", "b")),
-            {"n1": POD_NO, "n2": POD_NO, "n4": POD_NO},
-            id="an empty term next to another",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "out"), [
+    pytest.param({"nodeSelector": {"zone": "a", "disk": "ssd"}}, {"n2": POD_NO, "n3": POD_NO, "n4": POD_NO},
+        id="all pairs of nodeSelector"),
+    pytest.param(required(label("disk", "ssd"), label("zone", "b")), {"n2": POD_NO, "n4": POD_NO},
+        id="154 or among terms"),
+    pytest.param(required({}), {n.metadata.name: POD_NO for n in NODES}, id="155 an empty term"),
+    pytest.param(required({}, label("zone", "b")), {"n1": POD_NO, "n2": POD_NO, "n4": POD_NO},
+        id="an empty term next to another"),
+])  # fmt: skip
 def test_filter(spec: dict[str, Any], out: dict[str, Any]) -> None:
     """A node that does not match is unresolvable."""
     seen = cluster(*NODES)
@@ -78,17 +68,11 @@ def test_filter(spec: dict[str, Any], out: dict[str, Any]) -> None:
     assert out == refused(NodeAffinityPlugin(None, handle(seen)), seen, info(**spec))
 
 
-@pytest.mark.parametrize(
-    ("spec", "out"),
-    [
-        pytest.param({}, {"n3": ADDED_NO, "n4": ADDED_NO}, id="159 the added affinity excludes"),
-        pytest.param(
-            {"nodeSelector": {"disk": "ssd"}},
-            {"n2": POD_NO, "n3": ADDED_NO, "n4": ADDED_NO},
-            id="the added affinity speaks first",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "out"), [
+    pytest.param({}, {"n3": ADDED_NO, "n4": ADDED_NO}, id="159 the added affinity excludes"),
+    pytest.param({"nodeSelector": {"disk": "ssd"}}, {"n2": POD_NO, "n3": ADDED_NO, "n4": ADDED_NO},
+        id="the added affinity speaks first"),
+])  # fmt: skip
 def test_added_affinity(spec: dict[str, Any], out: dict[str, Any]) -> None:
     """A profile's own affinity holds for every pod."""
     seen = cluster(*NODES)

@@ -124,29 +124,14 @@ def test_skip(pod: PodInfo, skips: bool) -> None:
 SCALING = "VolumeLimitScaling"
 
 
-@pytest.mark.parametrize(
-    ("world", "gates", "pod", "out"),
-    [
-        pytest.param(
-            World(a_csi_driver(EBS)), (SCALING,), using("p", "c0"), {}, id="L27 the driver does not require it"
-        ),
-        pytest.param(
-            World(a_csi_driver(EBS).must_be_registered()),
-            (SCALING,),
-            using("p", "c0"),
-            {"bare": MISSING, "other": MISSING},
-            id="L27 L28 the driver requires it, and is on one node",
-        ),
-        pytest.param(World(a_csi_driver(EBS).must_be_registered()), (), using("p", "c0"), {}, id="L28 the gate is off"),
-        pytest.param(
-            World(a_csi_driver(EBS).must_be_registered()),
-            (SCALING,),
-            using("p", **DISK),
-            {"other": MISSING},
-            id="L27 in-tree volumes count only where a CSINode is",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("world", "gates", "pod", "out"), [
+    pytest.param(World(a_csi_driver(EBS)), (SCALING,), using("p", "c0"), {}, id="L27 the driver does not require it"),
+    pytest.param(World(a_csi_driver(EBS).must_be_registered()), (SCALING,), using("p", "c0"),
+        {"bare": MISSING, "other": MISSING}, id="L27 L28 the driver requires it, and is on one node"),
+    pytest.param(World(a_csi_driver(EBS).must_be_registered()), (), using("p", "c0"), {}, id="L28 the gate is off"),
+    pytest.param(World(a_csi_driver(EBS).must_be_registered()), (SCALING,), using("p", **DISK), {"other": MISSING},
+        id="L27 in-tree volumes count only where a CSINode is"),
+])  # fmt: skip
 def test_driver_must_be_there(world: World, gates: tuple[str, ...], pod: PodInfo, out: Any) -> None:
     """With VolumeLimitScaling a driver may keep its pods off nodes without it."""
     others = [node("bare"), node("other"), node("n1"), a_csi_node("n1").driver(EBS), a_csi_node("other").driver(GCE)]
@@ -206,19 +191,13 @@ def plugin(*gates: str, parity: bool = False) -> NodeVolumeLimits:
     return limits_of(World(), *gates, ours=KubestowArgs(parity=parity))
 
 
-@pytest.mark.parametrize(
-    ("gone", "hint"),
-    [
-        pytest.param(using("q", on="n1", **DISK), Hint.QUEUE, id="H10 a pod with a disk written out"),
-        pytest.param(using("q", on="n1", emptyDir={}), Hint.SKIP, id="a pod with nothing attached"),
-        pytest.param(
-            info("q", volumes=[{"name": "d", **DISK}], status={"nominatedNodeName": "n1"}),
-            Hint.QUEUE,
-            id="a nominated pod",
-        ),
-        pytest.param(CLAIM, Hint.SKIP, id="H10 a pod that was nowhere"),
-    ],
-)
+@pytest.mark.parametrize(("gone", "hint"), [
+    pytest.param(using("q", on="n1", **DISK), Hint.QUEUE, id="H10 a pod with a disk written out"),
+    pytest.param(using("q", on="n1", emptyDir={}), Hint.SKIP, id="a pod with nothing attached"),
+    pytest.param(info("q", volumes=[{"name": "d", **DISK}], status={"nominatedNodeName": "n1"}), Hint.QUEUE,
+        id="a nominated pod"),
+    pytest.param(CLAIM, Hint.SKIP, id="H10 a pod that was nowhere"),
+])  # fmt: skip
 def test_pod_gone(gone: PodInfo, hint: Hint) -> None:
     """A pod that goes with an attached volume may have freed a slot."""
     assert hint is hinted(plugin(), ASSIGNED_POD_DELETE, CLAIM, old=gone)

@@ -49,28 +49,14 @@ DISK = {"name": "d", "awsElasticBlockStore": {"volumeID": "c1"}}
 
 
 @pytest.mark.parametrize("is_tried", [False, True], ids=["counted aside", "tried in the cache"])
-@pytest.mark.parametrize(
-    ("limit", "there", "comes", "answer"),
-    [
-        pytest.param(
-            2,
-            [using("a", 1, "c1"), using("b", 2, "c1"), using("c", 3, "c2")],
-            incoming("c0"),
-            ["b", "a"],
-            id="a volume of two goes before that of a more important one",
-        ),
-        pytest.param(
-            1, [using("a", 1, "c1"), using("b", 2, volumes=[DISK])], incoming("c0"), ["b", "a"], id="claim and in-tree"
-        ),
-        pytest.param(
-            2,
-            [using("a", 1, "c1"), using("b", 2, "c2"), an_attachment("c1", "n1", EBS)],
-            incoming("c0"),
-            ["b"],
-            id="a volume that stays attached frees no slot",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("limit", "there", "comes", "answer"), [
+    pytest.param(2, [using("a", 1, "c1"), using("b", 2, "c1"), using("c", 3, "c2")], incoming("c0"), ["b", "a"],
+        id="a volume of two goes before that of a more important one"),
+    pytest.param(1, [using("a", 1, "c1"), using("b", 2, volumes=[DISK])], incoming("c0"), ["b", "a"],
+        id="claim and in-tree"),
+    pytest.param(2, [using("a", 1, "c1"), using("b", 2, "c2"), an_attachment("c1", "n1", EBS)], incoming("c0"), ["b"],
+        id="a volume that stays attached frees no slot"),
+])  # fmt: skip
 def test_victims(limit: int, there: list[Any], comes: PodInfo, answer: list[str] | Refusal, is_tried: bool) -> None:
     """A place is free when the last user of a volume has left."""
     harness = a_harness(is_tried=is_tried)

@@ -132,50 +132,26 @@ BARE, ZONED, BOTH = node("n", zone="", host=""), node("n", zone="a", host=""), n
 BY_ZONE_AND_NODE = pod("p", hard(), hard(HOST))
 
 
-@pytest.mark.parametrize(
-    ("event", "waiting", "old", "new", "hint"),
-    [
-        pytest.param(ASSIGNED_POD_ADD, WAITING, None, other(on=""), Hint.SKIP, id="a pod without a place"),
-        pytest.param(ASSIGNED_POD_ADD, TWO, None, other("bar"), Hint.QUEUE, id="a pod that any constraint counts"),
-        pytest.param(
-            ASSIGNED_POD_ADD, pod("p", hard(selector={})), None, other("x"), Hint.QUEUE, id="an empty selector"
-        ),
-        pytest.param(
-            ASSIGNED_POD_ADD,
-            pod("p", hard(selector=None)),
-            None,
-            other(),
-            Hint.SKIP,
-            id="a nil selector selects no pod",
-        ),
-        pytest.param(
-            ASSIGNED_POD_ADD, pod("p", soft(), hard(selector=BAR)), None, other(), Hint.SKIP, id="a soft constraint"
-        ),
-        pytest.param(
-            ASSIGNED_POD_ADD,
-            pod("p", hard(matchLabelKeys=["foo"]), labels={"foo": "2"}),
-            None,
-            other(),
-            Hint.SKIP,
-            id="another value of matchLabelKeys",
-        ),
-        pytest.param(ASSIGNED_POD_DELETE, WAITING, other(on=""), None, Hint.SKIP, id="a pod went that had no place"),
-        pytest.param(OWN_LABEL, WAITING, pod("q", labels="x"), pod("q"), Hint.SKIP, id="another waiting pod's labels"),
-        pytest.param(NODE_ADD, BY_ZONE_AND_NODE, None, ZONED, Hint.SKIP, id="a node with some of the keys came"),
-        pytest.param(NODE_DELETE, BY_ZONE_AND_NODE, ZONED, None, Hint.SKIP, id="a node with some of the keys went"),
-        pytest.param(NODE_LABEL, BY_ZONE_AND_NODE, BARE, ZONED, Hint.SKIP, id="a node got one of the keys"),
-        pytest.param(NODE_LABEL, BY_ZONE_AND_NODE, ZONED, BOTH, Hint.QUEUE, id="a node got the last of the keys"),
-        pytest.param(
-            NODE_LABEL,
-            pod("p", hard(nodeAffinityPolicy="Ignore"), nodeSelector={"x": ""}),
-            ZONED,
-            node("n", "x", zone="a", host=""),
-            Hint.SKIP,
-            id="a label of the nodeSelector, which decides nothing",
-        ),
-        pytest.param(NODE_TAINT, WAITING, BOTH, BOTH, Hint.SKIP, id="the same taints"),
-    ],
-)
+@pytest.mark.parametrize(("event", "waiting", "old", "new", "hint"), [
+    pytest.param(ASSIGNED_POD_ADD, WAITING, None, other(on=""), Hint.SKIP, id="a pod without a place"),
+    pytest.param(ASSIGNED_POD_ADD, TWO, None, other("bar"), Hint.QUEUE, id="a pod that any constraint counts"),
+    pytest.param(ASSIGNED_POD_ADD, pod("p", hard(selector={})), None, other("x"), Hint.QUEUE, id="an empty selector"),
+    pytest.param(ASSIGNED_POD_ADD, pod("p", hard(selector=None)), None, other(), Hint.SKIP,
+        id="a nil selector selects no pod"),
+    pytest.param(ASSIGNED_POD_ADD, pod("p", soft(), hard(selector=BAR)), None, other(), Hint.SKIP,
+        id="a soft constraint"),
+    pytest.param(ASSIGNED_POD_ADD, pod("p", hard(matchLabelKeys=["foo"]), labels={"foo": "2"}), None, other(),
+        Hint.SKIP, id="another value of matchLabelKeys"),
+    pytest.param(ASSIGNED_POD_DELETE, WAITING, other(on=""), None, Hint.SKIP, id="a pod went that had no place"),
+    pytest.param(OWN_LABEL, WAITING, pod("q", labels="x"), pod("q"), Hint.SKIP, id="another waiting pod's labels"),
+    pytest.param(NODE_ADD, BY_ZONE_AND_NODE, None, ZONED, Hint.SKIP, id="a node with some of the keys came"),
+    pytest.param(NODE_DELETE, BY_ZONE_AND_NODE, ZONED, None, Hint.SKIP, id="a node with some of the keys went"),
+    pytest.param(NODE_LABEL, BY_ZONE_AND_NODE, BARE, ZONED, Hint.SKIP, id="a node got one of the keys"),
+    pytest.param(NODE_LABEL, BY_ZONE_AND_NODE, ZONED, BOTH, Hint.QUEUE, id="a node got the last of the keys"),
+    pytest.param(NODE_LABEL, pod("p", hard(nodeAffinityPolicy="Ignore"), nodeSelector={"x": ""}), ZONED,
+        node("n", "x", zone="a", host=""), Hint.SKIP, id="a label of the nodeSelector, which decides nothing"),
+    pytest.param(NODE_TAINT, WAITING, BOTH, BOTH, Hint.SKIP, id="the same taints"),
+])  # fmt: skip
 def test_hints(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, hint: Hint) -> None:
     """Queue if the counts or the domains of a hard constraint change; more rows are in the table of hints."""
     seen = cluster()

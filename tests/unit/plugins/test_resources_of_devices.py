@@ -56,32 +56,14 @@ def short(*names: str, final: bool = True) -> tuple[Code, tuple[str, ...]]:
 
 
 @pytest.mark.parametrize("more_nodes", [0, 8], ids=["one candidate", "many candidates"])
-@pytest.mark.parametrize(
-    ("things", "pod", "classes", "verdict"),
-    [
-        pytest.param(
-            [node(**{X: "2"}), pod_requesting("a", on="n1", **{X: "1"})],
-            pod_requesting(**{X: "2"}),
-            (SERVES_X,),
-            short(X, final=False),
-            id="315 also by what is left there",
-        ),
-        pytest.param(
-            [node()],
-            pod_requesting(cpu="5", **{X: "1", Y: "1"}),
-            (SERVES_X,),
-            short("cpu", Y),
-            id="316 the other requests count",
-        ),
-        pytest.param(
-            [node(), pod_requesting("a", on="n1", **{X: "5"})],
-            pod_requesting(**{X: "1"}),
-            (SERVES_X,),
-            None,
-            id="317 other pods there have devices",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("things", "pod", "classes", "verdict"), [
+    pytest.param([node(**{X: "2"}), pod_requesting("a", on="n1", **{X: "1"})], pod_requesting(**{X: "2"}), (SERVES_X,),
+        short(X, final=False), id="315 also by what is left there"),
+    pytest.param([node()], pod_requesting(cpu="5", **{X: "1", Y: "1"}), (SERVES_X,), short("cpu", Y),
+        id="316 the other requests count"),
+    pytest.param([node(), pod_requesting("a", on="n1", **{X: "5"})], pod_requesting(**{X: "1"}), (SERVES_X,), None,
+        id="317 other pods there have devices"),
+])  # fmt: skip
 def test_filter(
     things: list[Any], pod: PodInfo, classes: tuple[DeviceClassBuilder, ...], verdict: Any, more_nodes: int
 ) -> None:
@@ -165,28 +147,15 @@ MOST = strategy("MostAllocated", **{X: 1})
 
 
 @pytest.mark.parametrize("more_nodes", [0, 20], ids=["alone", "among more nodes"])
-@pytest.mark.parametrize(
-    ("args", "allocatable", "pod", "score"),
-    [
-        pytest.param(MOST, {}, pod_requesting(**{X: "2"}), 60, id="most allocated"),
-        pytest.param(MOST, {X: "0"}, pod_requesting(**{X: "2"}), 60, id="the node says 0"),
-        pytest.param(MOST, {X: "4"}, pod_requesting(**{X: "2"}), 50, id="a node that has some itself counts that"),
-        pytest.param(
-            strategy("MostAllocated", cpu=1, **{X: 3}),
-            {"cpu": "10"},
-            pod_requesting(cpu="2", **{X: "2"}),
-            50,
-            id="weighted with other resources",
-        ),
-        pytest.param(
-            strategy("RequestedToCapacityRatio", (0, 0), (100, 10), **{X: 1}),
-            {},
-            pod_requesting(**{X: "2"}),
-            60,
-            id="by a shape",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("args", "allocatable", "pod", "score"), [
+    pytest.param(MOST, {}, pod_requesting(**{X: "2"}), 60, id="most allocated"),
+    pytest.param(MOST, {X: "0"}, pod_requesting(**{X: "2"}), 60, id="the node says 0"),
+    pytest.param(MOST, {X: "4"}, pod_requesting(**{X: "2"}), 50, id="a node that has some itself counts that"),
+    pytest.param(strategy("MostAllocated", cpu=1, **{X: 3}), {"cpu": "10"}, pod_requesting(cpu="2", **{X: "2"}), 50,
+        id="weighted with other resources"),
+    pytest.param(strategy("RequestedToCapacityRatio", (0, 0), (100, 10), **{X: 1}), {}, pod_requesting(**{X: "2"}), 60,
+        id="by a shape"),
+])  # fmt: skip
 def test_fit_scores_devices(
     args: NodeResourcesFitArgs, allocatable: dict[str, str], pod: PodInfo, score: int, more_nodes: int
 ) -> None:

@@ -79,22 +79,13 @@ def test_taints() -> None:
     assert {"gone": TAINTED} == refused(TaintToleration(None, handle(seen)), seen, pod)
 
 
-@pytest.mark.parametrize(
-    ("spec", "scores"),
-    [
-        pytest.param({}, {"free": 100, "one": 50, "two": 0}, id="140 fewer untolerated soft taints are better"),
-        pytest.param(
-            {"tolerations": [{"key": "c", "operator": "Exists", "effect": "PreferNoSchedule"}]},
-            {"free": 100, "one": 0, "two": 0},
-            id="tolerated ones do not count",
-        ),
-        pytest.param(
-            {"tolerations": [{"key": "c", "operator": "Exists", "effect": "NoSchedule"}]},
-            {"free": 100, "one": 50, "two": 0},
-            id="a toleration of another effect does not help",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "scores"), [
+    pytest.param({}, {"free": 100, "one": 50, "two": 0}, id="140 fewer untolerated soft taints are better"),
+    pytest.param({"tolerations": [{"key": "c", "operator": "Exists", "effect": "PreferNoSchedule"}]},
+        {"free": 100, "one": 0, "two": 0}, id="tolerated ones do not count"),
+    pytest.param({"tolerations": [{"key": "c", "operator": "Exists", "effect": "NoSchedule"}]},
+        {"free": 100, "one": 50, "two": 0}, id="a toleration of another effect does not help"),
+])  # fmt: skip
 def test_soft_taints(spec: dict[str, Any], scores: dict[str, int] | None) -> None:
     """Reversed normalisation over the candidates."""
     seen = cluster(
@@ -255,18 +246,12 @@ def test_registry(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ALWAYS_ON in found
 
 
-@pytest.mark.parametrize(
-    ("entries", "words"),
-    [
-        pytest.param(
-            [Entry("NodeName")], ["NodeName", "scheduler.plugins.nodename", "a-package"], id="a built-in's name"
-        ),
-        pytest.param(
-            [Entry("Mine", dist="one"), Entry("Mine", dist="two")], ["Mine", "one", "two"], id="a name offered twice"
-        ),
-        pytest.param([Entry("NodeName", dist=None)], ["a_module:NodeName"], id="from nowhere"),
-    ],
-)
+@pytest.mark.parametrize(("entries", "words"), [
+    pytest.param([Entry("NodeName")], ["NodeName", "scheduler.plugins.nodename", "a-package"], id="a built-in's name"),
+    pytest.param([Entry("Mine", dist="one"), Entry("Mine", dist="two")], ["Mine", "one", "two"],
+        id="a name offered twice"),
+    pytest.param([Entry("NodeName", dist=None)], ["a_module:NodeName"], id="from nowhere"),
+])  # fmt: skip
 def test_clashes(entries: list[Entry], words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """Two for one name is an error that names both."""
     offered(monkeypatch, *entries)
@@ -294,22 +279,15 @@ def restarting(*actions: str) -> dict[str, Any]:
     return {"name": "c", "restartPolicy": "Never", "restartPolicyRules": rules}
 
 
-@pytest.mark.parametrize(
-    ("spec", "admitted"),
-    [
-        pytest.param({"containers": [restarting("Restart")]}, None, id="restarting one container is old"),
-        pytest.param(
-            {"initContainers": [restarting("RestartAllContainers")]}, {"restarts", "both"}, id="an init container"
-        ),
-        pytest.param({"hostUsers": False}, None, id="own users on an own network"),
-        pytest.param({"hostNetwork": True, "hostUsers": True}, None, id="the node's users, said in words"),
-        pytest.param(
-            {"hostNetwork": True, "hostUsers": False, "containers": [restarting("RestartAllContainers")]},
-            {"both"},
-            id="all that is needed must be declared",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "admitted"), [
+    pytest.param({"containers": [restarting("Restart")]}, None, id="restarting one container is old"),
+    pytest.param({"initContainers": [restarting("RestartAllContainers")]}, {"restarts", "both"},
+        id="an init container"),
+    pytest.param({"hostUsers": False}, None, id="own users on an own network"),
+    pytest.param({"hostNetwork": True, "hostUsers": True}, None, id="the node's users, said in words"),
+    pytest.param({"hostNetwork": True, "hostUsers": False, "containers": [restarting("RestartAllContainers")]},
+        {"both"}, id="all that is needed must be declared"),
+])  # fmt: skip
 def test_needs(spec: dict[str, Any], admitted: set[str] | None) -> None:
     """Which nodes pass; None where PreFilter skips."""
     nodes = {

@@ -177,39 +177,17 @@ def sized(**requests: str) -> PodInfo:
     return info(containers=[container(**requests)])
 
 
-@pytest.mark.parametrize(
-    ("plugin", "pod", "event", "old", "new"),
-    [
-        pytest.param(affinity(), PINNED, LABELS, PLAIN, SSD, id="a node gets a label, and the pod selects by name"),
-        pytest.param(
-            ADDED,
-            info(nodeSelector={"disk": "ssd"}),
-            LABELS,
-            SSD,
-            node(labels={"disk": "ssd", "zone": "a"}),
-            id="a node gets a label that neither the pod nor the profile selects",
-        ),
-        pytest.param(
-            TaintToleration(None, handle(cluster())),
-            info(),
-            TAINTS,
-            node(taints=("a=b:PreferNoSchedule",)),
-            PLAIN,
-            id="a soft taint goes",
-        ),
-        pytest.param(
-            FIT, sized(memory="1"), ALLOCATABLE, node(memory="1024Mi"), node(memory="1Gi"), id="an amount is respelled"
-        ),
-        pytest.param(
-            FIT,
-            sized(cpu="64", memory="4Gi"),
-            NODE_ADD,
-            None,
-            node(),
-            id="a node is too small in what it wants most of",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("plugin", "pod", "event", "old", "new"), [
+    pytest.param(affinity(), PINNED, LABELS, PLAIN, SSD, id="a node gets a label, and the pod selects by name"),
+    pytest.param(ADDED, info(nodeSelector={"disk": "ssd"}), LABELS, SSD, node(labels={"disk": "ssd", "zone": "a"}),
+        id="a node gets a label that neither the pod nor the profile selects"),
+    pytest.param(TaintToleration(None, handle(cluster())), info(), TAINTS, node(taints=("a=b:PreferNoSchedule",)),
+        PLAIN, id="a soft taint goes"),
+    pytest.param(FIT, sized(memory="1"), ALLOCATABLE, node(memory="1024Mi"), node(memory="1Gi"),
+        id="an amount is respelled"),
+    pytest.param(FIT, sized(cpu="64", memory="4Gi"), NODE_ADD, None, node(),
+        id="a node is too small in what it wants most of"),
+])  # fmt: skip
 def test_an_event_that_does_not_concern_a_pod(
     plugin: Any, pod: PodInfo, event: ClusterEvent, old: Any, new: Any
 ) -> None:

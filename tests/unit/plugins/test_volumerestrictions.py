@@ -63,21 +63,13 @@ def one_pod(name: str = "c", *modes: str, ns: str = "default") -> Any:
 # -- claims ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("things", "pod", "says"),
-    [
-        pytest.param(
-            (one_pod(), using("q", "c", on="n1", ns="other")), using("p", "c"), "skip", id="B-13 a namesake is taken"
-        ),
-        pytest.param((), using("p", ephemeral=("data",)), "skip", id="its own ephemeral claim is not looked at"),
-        pytest.param(
-            (one_pod("q-data"), using("q", on="n1", ephemeral=("data",))),
-            using("p", "q-data"),
-            "taken",
-            id="a pod with it by an ephemeral volume uses it",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("things", "pod", "says"), [
+    pytest.param((one_pod(), using("q", "c", on="n1", ns="other")), using("p", "c"), "skip",
+        id="B-13 a namesake is taken"),
+    pytest.param((), using("p", ephemeral=("data",)), "skip", id="its own ephemeral claim is not looked at"),
+    pytest.param((one_pod("q-data"), using("q", on="n1", ephemeral=("data",))), using("p", "q-data"), "taken",
+        id="a pod with it by an ephemeral volume uses it"),
+])  # fmt: skip
 def test_claims(things: tuple[Any, ...], pod: PodInfo, says: str) -> None:
     """Skip, refused everywhere, or a reason that no eviction helps against."""
     expected = {"skip": "skip", "taken": {"n1": TAKEN, "n2": TAKEN}}.get(says, (Code.UNRESOLVABLE, (says,)))
@@ -273,20 +265,15 @@ def test_equal_tally_shapes_mean_equal_verdicts(data: st.DataObject, one: PodInf
 CLAIM_ADD = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
 
 
-@pytest.mark.parametrize(
-    ("pod", "gone", "hint"),
-    [
-        pytest.param(using("p", **rbd()), using("q", on="n", **rbd("e")), Hint.SKIP, id="H19 another RBD image"),
-        pytest.param(using("p", **gce(ro=True)), using("q", on="n", **gce(ro=True)), Hint.SKIP, id="both only read"),
-        pytest.param(using("p", "c"), using("q", "c", on="n", ns="other"), Hint.SKIP, id="a claim's namesake"),
-        pytest.param(
-            using("p", **ebs()), using("q", on="n", ns="other", **ebs()), Hint.QUEUE, id="H20 B-13 another namespace"
-        ),
-        pytest.param(
-            using("p", "q-data"), using("q", on="n", ephemeral=("data",)), Hint.QUEUE, id="its ephemeral volume's claim"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("pod", "gone", "hint"), [
+    pytest.param(using("p", **rbd()), using("q", on="n", **rbd("e")), Hint.SKIP, id="H19 another RBD image"),
+    pytest.param(using("p", **gce(ro=True)), using("q", on="n", **gce(ro=True)), Hint.SKIP, id="both only read"),
+    pytest.param(using("p", "c"), using("q", "c", on="n", ns="other"), Hint.SKIP, id="a claim's namesake"),
+    pytest.param(using("p", **ebs()), using("q", on="n", ns="other", **ebs()), Hint.QUEUE,
+        id="H20 B-13 another namespace"),
+    pytest.param(using("p", "q-data"), using("q", on="n", ephemeral=("data",)), Hint.QUEUE,
+        id="its ephemeral volume's claim"),
+])  # fmt: skip
 def test_a_pod_went(pod: PodInfo, gone: PodInfo, hint: Hint) -> None:
     """Queue exactly when it had what is wanted; more rows are in the table of hints."""
     assert hinted(plugin(stored()), ASSIGNED_POD_DELETE, pod, old=gone) is hint

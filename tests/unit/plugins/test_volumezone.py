@@ -168,33 +168,15 @@ UNBOUND = a_claim("c", "1Gi", "s")
 EPHEMERAL = using("p", ephemeral=("data",))
 
 
-@pytest.mark.parametrize(
-    ("there", "pod", "event", "old", "new", "hint"),
-    [
-        pytest.param(
-            UNBOUND, using("p", "c", ns="other"), CLAIM_ADD, None, CLAIM, Hint.SKIP, id="H16 a claim's namesake came"
-        ),
-        pytest.param(OWN, EPHEMERAL, CLAIM_ADD, None, OWN, Hint.QUEUE, id="B-14 its ephemeral claim came"),
-        pytest.param(
-            UNBOUND,
-            using("p", "c"),
-            CLASS_ADD,
-            None,
-            a_class("s").binding_mode(None),
-            Hint.SKIP,
-            id="H17 a class without binding mode came",
-        ),
-        pytest.param(
-            CLAIM,
-            using("p", "c"),
-            VOLUME_UPDATE,
-            a_volume({ZONE: "a__b"}),
-            a_volume({ZONE: "b__a"}),
-            Hint.SKIP,
-            id="H18 its volume names the same zones in another order",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("there", "pod", "event", "old", "new", "hint"), [
+    pytest.param(UNBOUND, using("p", "c", ns="other"), CLAIM_ADD, None, CLAIM, Hint.SKIP,
+        id="H16 a claim's namesake came"),
+    pytest.param(OWN, EPHEMERAL, CLAIM_ADD, None, OWN, Hint.QUEUE, id="B-14 its ephemeral claim came"),
+    pytest.param(UNBOUND, using("p", "c"), CLASS_ADD, None, a_class("s").binding_mode(None), Hint.SKIP,
+        id="H17 a class without binding mode came"),
+    pytest.param(CLAIM, using("p", "c"), VOLUME_UPDATE, a_volume({ZONE: "a__b"}), a_volume({ZONE: "b__a"}), Hint.SKIP,
+        id="H18 its volume names the same zones in another order"),
+])  # fmt: skip
 def test_hints(
     there: Builder[Any], pod: PodInfo, event: ClusterEvent, old: Builder[Any] | None, new: Builder[Any], hint: Hint
 ) -> None:

@@ -97,30 +97,18 @@ async def following(bench: Bench) -> AsyncIterator[None]:
 # -- events and lists ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("history", "wished"),
-    [
-        pytest.param([("ADDED", profile())], [("u1", 1)], id="created"),
-        pytest.param([(None, profile()), ("MODIFIED", profile(version=6, generation=2))], [("u1", 2)], id="changed"),
-        pytest.param(
-            [("MODIFIED", profile(version=6, generation=2)), (None, profile())],
-            [("u1", 2)],
-            id="an older version later",
-        ),
-        pytest.param([("ADDED", profile()), ("DELETED", profile(version=7))], [], id="deleted"),
-        pytest.param(
-            [("ADDED", profile()), ("DELETED", profile(version=7)), (None, profile(version=6))],
-            [],
-            id="an older version after the deletion",
-        ),
-        pytest.param(
-            [("ADDED", profile()), ("ADDED", profile(uid="u2", version=9)), ("DELETED", profile(version=8))],
-            [("u2", 1)],
-            id="the deletion of an earlier object of the name",
-        ),
-        pytest.param([("ADDED", profile("theirs"))], [], id="another scheduler's"),
-    ],
-)
+@pytest.mark.parametrize(("history", "wished"), [
+    pytest.param([("ADDED", profile())], [("u1", 1)], id="created"),
+    pytest.param([(None, profile()), ("MODIFIED", profile(version=6, generation=2))], [("u1", 2)], id="changed"),
+    pytest.param([("MODIFIED", profile(version=6, generation=2)), (None, profile())], [("u1", 2)],
+        id="an older version later"),
+    pytest.param([("ADDED", profile()), ("DELETED", profile(version=7))], [], id="deleted"),
+    pytest.param([("ADDED", profile()), ("DELETED", profile(version=7)), (None, profile(version=6))], [],
+        id="an older version after the deletion"),
+    pytest.param([("ADDED", profile()), ("ADDED", profile(uid="u2", version=9)), ("DELETED", profile(version=8))],
+        [("u2", 1)], id="the deletion of an earlier object of the name"),
+    pytest.param([("ADDED", profile("theirs"))], [], id="another scheduler's"),
+])  # fmt: skip
 def test_events_in_any_order(history: list[tuple[str | None, Object]], wished: list[tuple[str, int]]) -> None:
     bench = Bench()
     for type_, obj in history:

@@ -122,20 +122,13 @@ def charged(spent_s: float = SPENT_S) -> QueueHarness:
 BY_PRIORITY = ["costly", "sibling", "high", "small"]
 
 
-@pytest.mark.parametrize(
-    ("spent_s", "wait_s", "wanted"),
-    [
-        pytest.param(SPENT_S, 0.0, ["high", "small", "costly", "sibling"], id="other pods go first"),
-        pytest.param(
-            SPENT_S,
-            REST_S - 0.1,
-            ["high", "small", "costly", "sibling"],
-            id="other pods go first for nine times as long",
-        ),
-        pytest.param(SPENT_S, REST_S, BY_PRIORITY, id="then priority decides"),
-        pytest.param(COSTLY_S / 2, 0.0, BY_PRIORITY, id="a short attempt is not counted"),
-    ],
-)
+@pytest.mark.parametrize(("spent_s", "wait_s", "wanted"), [
+    pytest.param(SPENT_S, 0.0, ["high", "small", "costly", "sibling"], id="other pods go first"),
+    pytest.param(SPENT_S, REST_S - 0.1, ["high", "small", "costly", "sibling"],
+        id="other pods go first for nine times as long"),
+    pytest.param(SPENT_S, REST_S, BY_PRIORITY, id="then priority decides"),
+    pytest.param(COSTLY_S / 2, 0.0, BY_PRIORITY, id="a short attempt is not counted"),
+])  # fmt: skip
 def test_other_pods_are_popped_first_after_a_costly_attempt(spent_s: float, wait_s: float, wanted: list[str]) -> None:
     harness = charged(spent_s)
     harness.clock.time += wait_s
@@ -152,27 +145,15 @@ def test_pods_that_were_passed_over_return_to_their_order() -> None:
     assert harness.names_popped() == ["higher", "costly", "sibling", "middle", "small"]
 
 
-@pytest.mark.parametrize(
-    ("change", "wanted"),
-    [
-        pytest.param(lambda harness: harness.delete(COSTLY), ["small", "sibling"], id="one is deleted"),
-        pytest.param(
-            lambda harness: harness.update(pod("costly", priority=9, version="2", labels={"a": "b"})),
-            ["small", "costly", "sibling"],
-            id="one changes and keeps its place",
-        ),
-        pytest.param(
-            lambda harness: harness.update(pod("costly", priority=11, version="2")),
-            ["costly", "small", "sibling"],
-            id="one becomes another kind",
-        ),
-        pytest.param(
-            lambda harness: harness.queue.fair_share.clear(COSTLY),
-            ["small", "costly", "sibling"],
-            id="one was scheduled",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "wanted"), [
+    pytest.param(lambda harness: harness.delete(COSTLY), ["small", "sibling"], id="one is deleted"),
+    pytest.param(lambda harness: harness.update(pod("costly", priority=9, version="2", labels={"a": "b"})),
+        ["small", "costly", "sibling"], id="one changes and keeps its place"),
+    pytest.param(lambda harness: harness.update(pod("costly", priority=11, version="2")),
+        ["costly", "small", "sibling"], id="one becomes another kind"),
+    pytest.param(lambda harness: harness.queue.fair_share.clear(COSTLY), ["small", "costly", "sibling"],
+        id="one was scheduled"),
+])  # fmt: skip
 def test_changes_of_a_pod_that_was_passed_over(change: Callable[[QueueHarness], object], wanted: list[str]) -> None:
     harness = charged()
     harness.pop()

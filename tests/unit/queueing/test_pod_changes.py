@@ -58,39 +58,31 @@ GATES = [Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED]
 CLAIMS = [Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM]
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "actions"),
-    [
-        pytest.param(pod("p"), pod("p", version="2"), OTHER, id="nothing we know"),
-        pytest.param(pod("p"), pod("p", labels={"a": "b"}), LABELS, id="labels"),
-        pytest.param(with_requests(cpu="2"), with_requests(cpu="1"), DOWN, id="less cpu"),
-        pytest.param(with_requests(cpu="2"), with_requests(), DOWN, id="no cpu any more"),
-        pytest.param(with_requests(cpu="0"), with_requests(), DOWN, id="no request any more, not of zero"),
-        pytest.param(with_requests(cpu="1"), with_requests(cpu="2"), UP, id="more cpu"),
-        pytest.param(
-            with_requests(cpu="2", memory="1"),
-            with_requests(cpu="1", memory="2"),
-            DOWN + UP,
-            id="less cpu and more memory",
-        ),
-        pytest.param(with_requests(), with_requests(cpu="0"), UP, id="a request of zero, none before"),
-        pytest.param(pod("p", gates=("g",)), pod("p"), GATES, id="the last gate went"),
-        pytest.param(pod("p", gates=("g", "h")), pod("p", gates=("g",)), OTHER, id="one gate of two went"),
-        pytest.param(pod("p"), pod("p", tolerations=1), TOLERATIONS, id="a toleration more"),
-        pytest.param(with_claim("a"), with_claim("b"), CLAIMS, id="another generated claim"),
-        pytest.param(with_claim("a"), with_claim("a", "b"), CLAIMS, id="one more generated claim"),
-        pytest.param(with_claim("a", "b"), with_claim("b", "a"), CLAIMS, id="341 generated claims in another order"),
-        pytest.param(with_claim(None), with_claim("none"), CLAIMS, id="it needs a claim after all"),
-        pytest.param(with_claim("a"), with_claim("a"), OTHER, id="the same generated claims"),
-        pytest.param(pod("p"), with_extended("c"), CLAIMS, id="a claim for extended resources"),
-        pytest.param(with_extended("c"), with_extended("d"), CLAIMS, id="another claim for extended resources"),
-        pytest.param(with_extended("c", "r"), with_extended("c", "s"), CLAIMS, id="extended resources from elsewhere"),
-        pytest.param(with_extended("c", "r"), with_extended("c", "r"), OTHER, id="from the same requests"),
-        pytest.param(
-            pod("p"), pod("p", labels={"a": "b"}, tolerations=1), LABELS + TOLERATIONS, id="two properties, two events"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("old", "new", "actions"), [
+    pytest.param(pod("p"), pod("p", version="2"), OTHER, id="nothing we know"),
+    pytest.param(pod("p"), pod("p", labels={"a": "b"}), LABELS, id="labels"),
+    pytest.param(with_requests(cpu="2"), with_requests(cpu="1"), DOWN, id="less cpu"),
+    pytest.param(with_requests(cpu="2"), with_requests(), DOWN, id="no cpu any more"),
+    pytest.param(with_requests(cpu="0"), with_requests(), DOWN, id="no request any more, not of zero"),
+    pytest.param(with_requests(cpu="1"), with_requests(cpu="2"), UP, id="more cpu"),
+    pytest.param(with_requests(cpu="2", memory="1"), with_requests(cpu="1", memory="2"), DOWN + UP,
+        id="less cpu and more memory"),
+    pytest.param(with_requests(), with_requests(cpu="0"), UP, id="a request of zero, none before"),
+    pytest.param(pod("p", gates=("g",)), pod("p"), GATES, id="the last gate went"),
+    pytest.param(pod("p", gates=("g", "h")), pod("p", gates=("g",)), OTHER, id="one gate of two went"),
+    pytest.param(pod("p"), pod("p", tolerations=1), TOLERATIONS, id="a toleration more"),
+    pytest.param(with_claim("a"), with_claim("b"), CLAIMS, id="another generated claim"),
+    pytest.param(with_claim("a"), with_claim("a", "b"), CLAIMS, id="one more generated claim"),
+    pytest.param(with_claim("a", "b"), with_claim("b", "a"), CLAIMS, id="341 generated claims in another order"),
+    pytest.param(with_claim(None), with_claim("none"), CLAIMS, id="it needs a claim after all"),
+    pytest.param(with_claim("a"), with_claim("a"), OTHER, id="the same generated claims"),
+    pytest.param(pod("p"), with_extended("c"), CLAIMS, id="a claim for extended resources"),
+    pytest.param(with_extended("c"), with_extended("d"), CLAIMS, id="another claim for extended resources"),
+    pytest.param(with_extended("c", "r"), with_extended("c", "s"), CLAIMS, id="extended resources from elsewhere"),
+    pytest.param(with_extended("c", "r"), with_extended("c", "r"), OTHER, id="from the same requests"),
+    pytest.param(pod("p"), pod("p", labels={"a": "b"}, tolerations=1), LABELS + TOLERATIONS,
+        id="two properties, two events"),
+])  # fmt: skip
 def test_changes(old: PodInfo, new: PodInfo, actions: list[Action]) -> None:
     assert actions == [event.action for event in pod_changes(old, new)]
     assert {Resource.TARGET_POD} == {event.resource for event in pod_changes(old, new)}

@@ -305,20 +305,14 @@ def _replaced_in_the_status(harness: QueueHarness, nominee: PodInfo) -> None:
     assert harness.queue.nominator.nodes() == ("n1",)
 
 
-@pytest.mark.parametrize(
-    "end",
-    [
-        pytest.param(lambda harness, info: harness.delete(info), id="60 the nominated pod is deleted"),
-        pytest.param(
-            lambda harness, _: harness.update(pod("nominee", priority=10, version="2", nominated="n2")),
-            id="61 nominated elsewhere",
-        ),
-        pytest.param(
-            lambda harness, _: harness.update(pod("nominee", priority=10, version="2")), id="the nomination is removed"
-        ),
-        pytest.param(_replaced_in_the_status, id="a nomination that was not written yet is replaced"),
-    ],
-)
+@pytest.mark.parametrize("end", [
+    pytest.param(lambda harness, info: harness.delete(info), id="60 the nominated pod is deleted"),
+    pytest.param(lambda harness, _: harness.update(pod("nominee", priority=10, version="2", nominated="n2")),
+        id="61 nominated elsewhere"),
+    pytest.param(lambda harness, _: harness.update(pod("nominee", priority=10, version="2")),
+        id="the nomination is removed"),
+    pytest.param(_replaced_in_the_status, id="a nomination that was not written yet is replaced"),
+])  # fmt: skip
 def test_a_nomination_ends(end: Any) -> None:
     """Pods of lower or equal priority may fit now. The nominated pod did not count for other pods."""
     harness = QueueHarness(PLUGINS)

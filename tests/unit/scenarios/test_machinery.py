@@ -122,21 +122,12 @@ def nominate(sched: SchedulerHarness, name: str, **spec: Any) -> None:
     sched.pod(name, gates=("g",), nominated="n1", **spec)
 
 
-@pytest.mark.parametrize(
-    ("spec", "reason"),
-    [
-        pytest.param(
-            near("db"),
-            "node(s) didn't match pod affinity rules",
-            id="125 affinity to a nominated pod, which may never be bound",
-        ),
-        pytest.param(
-            near("db", away=True),
-            "node(s) didn't match pod anti-affinity rules",
-            id="125 anti-affinity to a nominated pod, which may be bound",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "reason"), [
+    pytest.param(near("db"), "node(s) didn't match pod affinity rules",
+        id="125 affinity to a nominated pod, which may never be bound"),
+    pytest.param(near("db", away=True), "node(s) didn't match pod anti-affinity rules",
+        id="125 anti-affinity to a nominated pod, which may be bound"),
+])  # fmt: skip
 async def test_a_pod_must_fit_with_and_without_nominated_pods(spec: dict[str, Any], reason: str) -> None:
     sched = SchedulerHarness()
     sched.node("n1", labels={HOST: "n1"})
@@ -187,25 +178,12 @@ async def test_117_the_plugin_that_refused_the_nominated_node_is_named(pins: tup
 # -- the verdict on one node ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("node", "pod", "code", "why"),
-    [
-        pytest.param(
-            {"taints": [{"key": "gpu", "effect": "NoExecute"}]},
-            {},
-            "UnschedulableAndUnresolvable",
-            "node(s) had untolerated taint(s)",
-            id="152 a NoExecute taint",
-        ),
-        pytest.param(
-            {},
-            near("web", away=True),
-            "Unschedulable",
-            "node(s) didn't match pod anti-affinity rules",
-            id="179 a pod with anti-affinity can be evicted",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("node", "pod", "code", "why"), [
+    pytest.param({"taints": [{"key": "gpu", "effect": "NoExecute"}]}, {}, "UnschedulableAndUnresolvable",
+        "node(s) had untolerated taint(s)", id="152 a NoExecute taint"),
+    pytest.param({}, near("web", away=True), "Unschedulable", "node(s) didn't match pod anti-affinity rules",
+        id="179 a pod with anti-affinity can be evicted"),
+])  # fmt: skip
 async def test_one_node(node: dict[str, Any], pod: dict[str, Any], code: str, why: str) -> None:
     """The code decides whether preemption considers the node."""
     sched = SchedulerHarness()

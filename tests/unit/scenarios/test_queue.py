@@ -277,15 +277,10 @@ async def test_a_pod_that_never_preempts(nominated: str) -> None:
 # -- terminating victims and nominations -----------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("leaving", "waits"),
-    [
-        pytest.param({"conditions": [PREEMPTED]}, True, id="188 a preempted pod: the preemptor waits"),
-        pytest.param(
-            {"conditions": [PREEMPTED], "priority": 10}, False, id="188 a pod of equal priority: not waited for"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("leaving", "waits"), [
+    pytest.param({"conditions": [PREEMPTED]}, True, id="188 a preempted pod: the preemptor waits"),
+    pytest.param({"conditions": [PREEMPTED], "priority": 10}, False, id="188 a pod of equal priority: not waited for"),
+])  # fmt: skip
 async def test_a_terminating_pod_on_the_nominated_node(leaving: dict[str, Any], waits: bool) -> None:
     """A nominated pod does not evict further pods for the same capacity."""
     sched = SchedulerHarness()

@@ -296,17 +296,12 @@ OTHERS = pod_info(pod("p").set({"spec": {"schedulerName": "other"}}).typed())
 NUMBERS = Explains("DynamicResources", {"requests": []})
 
 
-@pytest.mark.parametrize(
-    ("waiting", "plugins", "expected"),
-    [
-        pytest.param(
-            WAITS, (Silent(), NUMBERS), {"DynamicResources": {"requests": []}}, id="a plugin that has numbers"
-        ),
-        pytest.param(WAITS, (Silent(), Explains("X", None)), None, id="none that has anything to say of this pod"),
-        pytest.param(None, (NUMBERS,), None, id="the pod does not wait any more"),
-        pytest.param(OTHERS, (NUMBERS,), None, id="it is another scheduler's by now"),
-    ],
-)
+@pytest.mark.parametrize(("waiting", "plugins", "expected"), [
+    pytest.param(WAITS, (Silent(), NUMBERS), {"DynamicResources": {"requests": []}}, id="a plugin that has numbers"),
+    pytest.param(WAITS, (Silent(), Explains("X", None)), None, id="none that has anything to say of this pod"),
+    pytest.param(None, (NUMBERS,), None, id="the pod does not wait any more"),
+    pytest.param(OTHERS, (NUMBERS,), None, id="it is another scheduler's by now"),
+])  # fmt: skip
 def test_facts_of_plugins(waiting: PodInfo | None, plugins: tuple[object, ...], expected: object) -> None:
     records = DecisionRecords()
     records.add(DecisionRecord("default/p", "p", "kubestow", 1, 0.0))

@@ -100,20 +100,14 @@ def test_a_self_signed_certificate_is_renewed_in_time() -> None:
     assert source.newest(NOW_S) not in {first, second}
 
 
-@pytest.mark.parametrize(
-    ("suites", "agreed"),
-    [
-        pytest.param((), "ECDHE-ECDSA-AES256-GCM-SHA384", id="OpenSSL's order without the flag"),
-        pytest.param(("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",), "ECDHE-ECDSA-AES128-GCM-SHA256", id="the only one"),
-        pytest.param(
-            ("TLS_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
-            "ECDHE-ECDSA-CHACHA20-POLY1305",
-            id="those of TLS 1.3 are not for TLS 1.2",
-        ),
-        pytest.param(("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",), None, id="none for the certificate's kind of key"),
-        pytest.param(("TLS_AES_128_GCM_SHA256",), None, id="with TLS 1.3 alone TLS 1.2 is off"),
-    ],
-)
+@pytest.mark.parametrize(("suites", "agreed"), [
+    pytest.param((), "ECDHE-ECDSA-AES256-GCM-SHA384", id="OpenSSL's order without the flag"),
+    pytest.param(("TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",), "ECDHE-ECDSA-AES128-GCM-SHA256", id="the only one"),
+    pytest.param(("TLS_AES_128_GCM_SHA256", "TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256"),
+        "ECDHE-ECDSA-CHACHA20-POLY1305", id="those of TLS 1.3 are not for TLS 1.2"),
+    pytest.param(("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256",), None, id="none for the certificate's kind of key"),
+    pytest.param(("TLS_AES_128_GCM_SHA256",), None, id="with TLS 1.3 alone TLS 1.2 is off"),
+])  # fmt: skip
 def test_cipher_suites_of_tls_1_2(suites: tuple[str, ...], agreed: str | None) -> None:
     served, ours = self_served("VersionTLS12", *suites)
     old = client(trusts=ours)
@@ -293,23 +287,14 @@ async def test_the_list_of_open_paths_may_be_empty() -> None:
     assert status(await gate.refuses(attributes("/debug"))) == forbidden("system:anonymous", "/debug")
 
 
-@pytest.mark.parametrize(
-    ("request_", "user"),
-    [
-        pytest.param(attributes(), User("system:anonymous", groups=("system:unauthenticated",)), id="no credentials"),
-        pytest.param(attributes(token="ann"), User("ann", groups=("dev", "system:authenticated")), id="by a token"),
-        pytest.param(
-            attributes(token="ann", certificate=User("cert", groups=("o",))),
-            User("cert", groups=("o", "system:authenticated")),
-            id="a certificate comes first",
-        ),
-        pytest.param(
-            RequestAttributes("get", "/metrics", "Basic YTpi"),
-            User("system:anonymous", groups=("system:unauthenticated",)),
-            id="another kind of claim is none",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("request_", "user"), [
+    pytest.param(attributes(), User("system:anonymous", groups=("system:unauthenticated",)), id="no credentials"),
+    pytest.param(attributes(token="ann"), User("ann", groups=("dev", "system:authenticated")), id="by a token"),
+    pytest.param(attributes(token="ann", certificate=User("cert", groups=("o",))),
+        User("cert", groups=("o", "system:authenticated")), id="a certificate comes first"),
+    pytest.param(RequestAttributes("get", "/metrics", "Basic YTpi"),
+        User("system:anonymous", groups=("system:unauthenticated",)), id="another kind of claim is none"),
+])  # fmt: skip
 async def test_the_user_of_a_review(request_: RequestAttributes, user: User) -> None:
     server = Server(permits=(user.name,))
 

@@ -107,35 +107,16 @@ def test_a_deleted_pod_is_not_lost() -> None:
 TARGET = {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler"}
 
 
-@pytest.mark.parametrize(
-    ("priority", "condition", "is_planned", "broken"),
-    [
-        pytest.param(
-            0,
-            {},
-            True,
-            ["pod default/victim was deleted without the condition of a preemption"],
-            id="without the condition",
-        ),
-        pytest.param(
-            0,
-            {**TARGET, "reason": "EvictionByEvictionAPI"},
-            True,
-            ["pod default/victim was deleted without the condition of a preemption"],
-            id="with another condition",
-        ),
-        pytest.param(
-            0, TARGET, False, ["pod default/victim was deleted without a preemption plan"], id="without a preemptor"
-        ),
-        pytest.param(
-            1000,
-            TARGET,
-            True,
-            ["pod default/victim was to be evicted for a pod that is not more important"],
-            id="for a pod of equal priority",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("priority", "condition", "is_planned", "broken"), [
+    pytest.param(0, {}, True, ["pod default/victim was deleted without the condition of a preemption"],
+        id="without the condition"),
+    pytest.param(0, {**TARGET, "reason": "EvictionByEvictionAPI"}, True,
+        ["pod default/victim was deleted without the condition of a preemption"], id="with another condition"),
+    pytest.param(0, TARGET, False, ["pod default/victim was deleted without a preemption plan"],
+        id="without a preemptor"),
+    pytest.param(1000, TARGET, True, ["pod default/victim was to be evicted for a pod that is not more important"],
+        id="for a pod of equal priority"),
+])  # fmt: skip
 def test_deletions_by_schedulers(priority: int, condition: dict[str, str], is_planned: bool, broken: list[str]) -> None:
     """Excused deletions of other clients do not count."""
     server = ApiServer()
@@ -283,26 +264,14 @@ def share(device: str, share_id: str, **consumed: str) -> dict[str, Any]:
     return a_result("r", device, share=share_id, consumed=consumed)
 
 
-@pytest.mark.parametrize(
-    ("claims", "broken"),
-    [
-        pytest.param(
-            [holding("a", a_result("r", D0)), holding("b", a_result("r", D0))],
-            [f"device {D0} is taken by default/a and default/b"],
-            id="one for two",
-        ),
-        pytest.param(
-            [holding("a", share(D0, "1")), holding("b", share(D0, "1"))],
-            [f"device {D0} is taken by default/a and default/b"],
-            id="the same share for two",
-        ),
-        pytest.param(
-            [holding("a", a_result("r", D0), a_result("s", D0))],
-            [f"claim default/a has device {D0} twice"],
-            id="twice in one claim",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("claims", "broken"), [
+    pytest.param([holding("a", a_result("r", D0)), holding("b", a_result("r", D0))],
+        [f"device {D0} is taken by default/a and default/b"], id="one for two"),
+    pytest.param([holding("a", share(D0, "1")), holding("b", share(D0, "1"))],
+        [f"device {D0} is taken by default/a and default/b"], id="the same share for two"),
+    pytest.param([holding("a", a_result("r", D0), a_result("s", D0))], [f"claim default/a has device {D0} twice"],
+        id="twice in one claim"),
+])  # fmt: skip
 def test_no_device_is_taken_twice(claims: list[ClaimBuilder], broken: list[str]) -> None:
     assert devices_taken_twice(Dump(*claims)) == broken
 
@@ -346,21 +315,12 @@ def _eats(name: str, amount: str) -> SliceBuilder:
 COUNTERS = a_slice("n1", "d.example").counters("c", {"memory": "3"}).of(3)
 
 
-@pytest.mark.parametrize(
-    ("objects", "broken"),
-    [
-        pytest.param(
-            [COUNTERS, _eats("d0", "2"), _eats("d1", "2"), holding("a", a_result("r", D0), a_result("s", D1))],
-            ["counters d.example/n1/c: memory 4 taken, 3 there"],
-            id="both",
-        ),
-        pytest.param(
-            [_eats("d0", "2"), holding("a", a_result("r", D0))],
-            ["counters d.example/n1/c: memory 2 taken, 0 there"],
-            id="no such counters",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("objects", "broken"), [
+    pytest.param([COUNTERS, _eats("d0", "2"), _eats("d1", "2"), holding("a", a_result("r", D0), a_result("s", D1))],
+        ["counters d.example/n1/c: memory 4 taken, 3 there"], id="both"),
+    pytest.param([_eats("d0", "2"), holding("a", a_result("r", D0))],
+        ["counters d.example/n1/c: memory 2 taken, 0 there"], id="no such counters"),
+])  # fmt: skip
 def test_counters_are_there(objects: list[Builder[object]], broken: list[str]) -> None:
     assert counters_overdrawn(Dump(*objects)) == broken
 
@@ -369,35 +329,16 @@ USED = holding("c", a_result("r", D0), on="n1")
 USER = pod("p").claim("e", "c")
 
 
-@pytest.mark.parametrize(
-    ("law", "objects", "broken"),
-    [
-        pytest.param(
-            reserved_for_the_gone,
-            [USED.reserved_for("p")],
-            ["claim default/c is reserved for pod p, which is gone"],
-            id="a pod that is not",
-        ),
-        pytest.param(
-            reserved_for_the_gone,
-            [USED.reserved_for("p"), USER.uid("another")],
-            ["claim default/c is reserved for pod p, which is gone"],
-            id="a pod that had the name before",
-        ),
-        pytest.param(
-            reserved_for_the_gone,
-            [USED.reserved_for("p"), USER.bound_to("n1").phase("Failed")],
-            ["claim default/c is reserved for pod p, which is gone"],
-            id="a pod that has ended",
-        ),
-        pytest.param(
-            reserved_unallocated,
-            [device_claim("c").reserved_for("p")],
-            ["claim default/c is reserved and not allocated"],
-            id="reserved and not allocated",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("law", "objects", "broken"), [
+    pytest.param(reserved_for_the_gone, [USED.reserved_for("p")],
+        ["claim default/c is reserved for pod p, which is gone"], id="a pod that is not"),
+    pytest.param(reserved_for_the_gone, [USED.reserved_for("p"), USER.uid("another")],
+        ["claim default/c is reserved for pod p, which is gone"], id="a pod that had the name before"),
+    pytest.param(reserved_for_the_gone, [USED.reserved_for("p"), USER.bound_to("n1").phase("Failed")],
+        ["claim default/c is reserved for pod p, which is gone"], id="a pod that has ended"),
+    pytest.param(reserved_unallocated, [device_claim("c").reserved_for("p")],
+        ["claim default/c is reserved and not allocated"], id="reserved and not allocated"),
+])  # fmt: skip
 def test_reservations_are_real(law: Law, objects: list[Builder[object]], broken: list[str]) -> None:
     assert law(Dump(*objects)) == broken
 

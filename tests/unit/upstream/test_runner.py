@@ -33,29 +33,19 @@ def entry(state: str, *texts: str, message: str = "", kind: str = "It") -> dict[
     } | failure
 
 
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        pytest.param(entry("passed", "A", "b"), Spec("A b", "passed", 2), id="a test that passed"),
-        pytest.param(
-            entry("failed", "A", "b", message="no"), Spec("A b", "failed", 2, "no"), id="a test that failed, with why"
-        ),
-        pytest.param(entry("timedout", "b"), Spec("b", "timedout", 2), id="a test outside of containers"),
-        pytest.param(
-            entry("skipped", "A", "b", message="one zone"),
-            Spec("A b", "skipped", 2, "one zone"),
-            id="a test that skipped itself",
-        ),
-        pytest.param(entry("skipped", "A", "b"), None, id="a test that was not selected is left out"),
-        pytest.param(entry("pending", "A", "b"), Spec("A b", "pending", 2), id="a test that upstream has switched off"),
-        pytest.param(entry("passed", kind="SynchronizedBeforeSuite"), None, id="a set-up that passed is no test"),
-        pytest.param(
-            entry("failed", kind="SynchronizedBeforeSuite", message="no"),
-            Spec("SynchronizedBeforeSuite", "failed", 2, "no"),
-            id="a set-up that failed",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "expected"), [
+    pytest.param(entry("passed", "A", "b"), Spec("A b", "passed", 2), id="a test that passed"),
+    pytest.param(entry("failed", "A", "b", message="no"), Spec("A b", "failed", 2, "no"),
+        id="a test that failed, with why"),
+    pytest.param(entry("timedout", "b"), Spec("b", "timedout", 2), id="a test outside of containers"),
+    pytest.param(entry("skipped", "A", "b", message="one zone"), Spec("A b", "skipped", 2, "one zone"),
+        id="a test that skipped itself"),
+    pytest.param(entry("skipped", "A", "b"), None, id="a test that was not selected is left out"),
+    pytest.param(entry("pending", "A", "b"), Spec("A b", "pending", 2), id="a test that upstream has switched off"),
+    pytest.param(entry("passed", kind="SynchronizedBeforeSuite"), None, id="a set-up that passed is no test"),
+    pytest.param(entry("failed", kind="SynchronizedBeforeSuite", message="no"),
+        Spec("SynchronizedBeforeSuite", "failed", 2, "no"), id="a set-up that failed"),
+])  # fmt: skip
 def test_an_entry_of_the_report(given: dict[str, Any], expected: Spec | None, tmp_path: Path) -> None:
     path = tmp_path / "report.json"
     path.write_text(json.dumps([{"SpecReports": [given]}, {"SpecReports": None}]))
@@ -63,24 +53,15 @@ def test_an_entry_of_the_report(given: dict[str, Any], expected: Spec | None, tm
     assert read(path) == ([] if expected is None else [expected])
 
 
-@pytest.mark.parametrize(
-    ("specs", "problems"),
-    [
-        pytest.param([Spec("A b", "passed")], [], id="a test that passes is no problem"),
-        pytest.param(
-            [Spec("A b", "failed", 3, "x\ny")], ["failed after 3 s: A b\n    x\n    y"], id="a failure is quoted"
-        ),
-        pytest.param(
-            [Spec("A b", "skipped", 0, "z")], ["skipped after 0 s: A b\n    z"], id="a planned test may not skip itself"
-        ),
-        pytest.param([], ["has no outcome: A b"], id="a planned test must not be missing"),
-        pytest.param(
-            [Spec("A b", "passed"), Spec("SynchronizedAfterSuite", "panicked")],
-            ["panicked after 0 s: SynchronizedAfterSuite\n"],
-            id="a tear-down that fails is a problem",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("specs", "problems"), [
+    pytest.param([Spec("A b", "passed")], [], id="a test that passes is no problem"),
+    pytest.param([Spec("A b", "failed", 3, "x\ny")], ["failed after 3 s: A b\n    x\n    y"], id="a failure is quoted"),
+    pytest.param([Spec("A b", "skipped", 0, "z")], ["skipped after 0 s: A b\n    z"],
+        id="a planned test may not skip itself"),
+    pytest.param([], ["has no outcome: A b"], id="a planned test must not be missing"),
+    pytest.param([Spec("A b", "passed"), Spec("SynchronizedAfterSuite", "panicked")],
+        ["panicked after 0 s: SynchronizedAfterSuite\n"], id="a tear-down that fails is a problem"),
+])  # fmt: skip
 def test_the_problems_of_a_run(specs: list[Spec], problems: list[str]) -> None:
     assert judge(["A b"], specs) == problems
 

@@ -95,20 +95,13 @@ def test_verdicts(expression, wanted):
     assert wanted == PLAIN.holds(expression, gpu(**attributes))
 
 
-@pytest.mark.parametrize(
-    ("selectors", "attribute", "wanted"),
-    [
-        (PLAIN, DeviceAttribute(), "unsupported attribute value"),
-        (PLAIN, DeviceAttribute(ints=(1,)), "unsupported attribute value"),
-        (PLAIN, DeviceAttribute(version="1.2"), "parse semantic version: No Major.Minor.Patch elements found"),
-        (
-            WITH_LISTS,
-            DeviceAttribute(versions=("1.2.3", "v1.2.3")),
-            'parse semantic version: Invalid character(s) found in major number "v1"',
-        ),
-    ],
-    ids=["no value", "a list while the gate is off", "a bad version", "a bad version in a list"],
-)
+@pytest.mark.parametrize(("selectors", "attribute", "wanted"), [
+    (PLAIN, DeviceAttribute(), "unsupported attribute value"),
+    (PLAIN, DeviceAttribute(ints=(1,)), "unsupported attribute value"),
+    (PLAIN, DeviceAttribute(version="1.2"), "parse semantic version: No Major.Minor.Patch elements found"),
+    (WITH_LISTS, DeviceAttribute(versions=("1.2.3", "v1.2.3")),
+        'parse semantic version: Invalid character(s) found in major number "v1"'),
+], ids=["no value", "a list while the gate is off", "a bad version", "a bad version in a list"])  # fmt: skip
 def test_a_device_that_cannot_be_looked_at(selectors, attribute, wanted):
     assert f"CEL runtime error: attribute broken: {wanted}" == selectors.holds("true", gpu(broken=attribute))
 

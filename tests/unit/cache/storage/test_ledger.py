@@ -103,18 +103,13 @@ def test_what_is_selected_is_in_flight(claims: list[Any], taken: dict[str, int])
     assert taken == world.taken()
 
 
-@pytest.mark.parametrize(
-    ("capacities", "sizes", "taken"),
-    [
-        pytest.param({"a": "10Gi", "c": "9Gi"}, ["3Gi"], {"a": 3}, id="from the one with most left"),
-        pytest.param({"a": "10Gi", "c": "9Gi"}, ["3Gi", "3Gi"], {"a": 3, "c": 3}, id="then from the other"),
-        pytest.param({"a": "10Gi", "c": "10Gi"}, ["3Gi"], {"a": 3}, id="the first by key of equal ones"),
-        pytest.param(
-            {"a": "10Gi of 2Gi", "c": "9Gi"}, ["3Gi"], {"c": 3}, id="not from one whose volumes are too small"
-        ),
-        pytest.param({"a": "4Gi", "c": "3Gi"}, ["5Gi"], {"a": 5}, id="from the largest, if it fits nowhere"),
-    ],
-)
+@pytest.mark.parametrize(("capacities", "sizes", "taken"), [
+    pytest.param({"a": "10Gi", "c": "9Gi"}, ["3Gi"], {"a": 3}, id="from the one with most left"),
+    pytest.param({"a": "10Gi", "c": "9Gi"}, ["3Gi", "3Gi"], {"a": 3, "c": 3}, id="then from the other"),
+    pytest.param({"a": "10Gi", "c": "10Gi"}, ["3Gi"], {"a": 3}, id="the first by key of equal ones"),
+    pytest.param({"a": "10Gi of 2Gi", "c": "9Gi"}, ["3Gi"], {"c": 3}, id="not from one whose volumes are too small"),
+    pytest.param({"a": "4Gi", "c": "3Gi"}, ["5Gi"], {"a": 5}, id="from the largest, if it fits nowhere"),
+])  # fmt: skip
 def test_two_objects_for_one_node(capacities: dict[str, str], sizes: list[str], taken: dict[str, int]) -> None:
     world = World(with_objects=False)
     for name, told in capacities.items():
@@ -261,17 +256,12 @@ def test_the_reservation_ends(ends: Any) -> None:
     assert ({}, {"D"}) == (world.taken(), world.freed())
 
 
-@pytest.mark.parametrize(
-    "ends",
-    [
-        pytest.param(lambda world: world.gone("c"), id="it is gone"),
-        pytest.param(lambda world: world.claim(c().selected("n1").resource_version("3")), id="it is selected again"),
-        pytest.param(lambda world: world.claim(c().bound_to("vc").resource_version("3")), id="it has a volume"),
-        pytest.param(
-            lambda world: world.reservations.end_plan(["default/c", "default/d"]), id="its pod waits no longer"
-        ),
-    ],
-)
+@pytest.mark.parametrize("ends", [
+    pytest.param(lambda world: world.gone("c"), id="it is gone"),
+    pytest.param(lambda world: world.claim(c().selected("n1").resource_version("3")), id="it is selected again"),
+    pytest.param(lambda world: world.claim(c().bound_to("vc").resource_version("3")), id="it has a volume"),
+    pytest.param(lambda world: world.reservations.end_plan(["default/c", "default/d"]), id="its pod waits no longer"),
+])  # fmt: skip
 def test_a_claim_that_lost_its_node_is_forgotten_in_the_end(ends: Any) -> None:
     """Where nodes never change, no other event would remove it."""
     world = pair()

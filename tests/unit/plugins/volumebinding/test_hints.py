@@ -106,29 +106,16 @@ def test_h7_drivers(old: Any, new: Any) -> None:
 FREE = a_pv("v", "1G", "W")
 
 
-@pytest.mark.parametrize(
-    ("info", "old", "new", "expected"),
-    [
-        pytest.param(using("p", "u1"), FREE, FREE.claimed_by("x", uid="x"), S, id="another claim takes it"),
-        pytest.param(
-            using("p", "u1"),
-            FREE.claimed_by("u1"),
-            FREE.claimed_by("x"),
-            Q,
-            id="it is not reserved for the claim any more, which may match another volume",
-        ),
-        pytest.param(
-            using("p", "u1"),
-            FREE.claimed_by("u1"),
-            FREE.phase("Released"),
-            Q,
-            id="it is reserved for no claim, and not free",
-        ),
-        pytest.param(using("p", "bnd"), PB, PB.label("k", "v"), Q, id="the claim's own changes"),
-        pytest.param(using("p", "bnd"), None, FREE.legacy_class("X"), S, id="a free one, and the claim is bound"),
-        pytest.param(using("p", "bnd"), PB.claimed_by("x"), None, S, id="the claim's own goes"),
-    ],
-)
+@pytest.mark.parametrize(("info", "old", "new", "expected"), [
+    pytest.param(using("p", "u1"), FREE, FREE.claimed_by("x", uid="x"), S, id="another claim takes it"),
+    pytest.param(using("p", "u1"), FREE.claimed_by("u1"), FREE.claimed_by("x"), Q,
+        id="it is not reserved for the claim any more, which may match another volume"),
+    pytest.param(using("p", "u1"), FREE.claimed_by("u1"), FREE.phase("Released"), Q,
+        id="it is reserved for no claim, and not free"),
+    pytest.param(using("p", "bnd"), PB, PB.label("k", "v"), Q, id="the claim's own changes"),
+    pytest.param(using("p", "bnd"), None, FREE.legacy_class("X"), S, id="a free one, and the claim is bound"),
+    pytest.param(using("p", "bnd"), PB.claimed_by("x"), None, S, id="the claim's own goes"),
+])  # fmt: skip
 def test_volumes(info: Any, old: Any, new: Any, expected: Hint | None) -> None:
     """Upstream wakes every pod for every volume. A volume that is not free, not bound to a claim of the pod and not reserved for it helps no pod."""
     assert expected is answer("volume", info, old, new)

@@ -284,35 +284,17 @@ NET = a_pv("net", "10Gi", "E").claimed_by("b")
 MORE = a_claim("c", "30Gi", "E").bound_to("net-c")
 
 
-@pytest.mark.parametrize(
-    ("switch", "claims", "things", "scores"),
-    [
-        pytest.param("none", ["b"], pools(n1="100Gi"), {"n1": 0, "n2": 0, "n3": 0}, id="off"),
-        pytest.param("score", ["b"], pools(n1="100Gi", n2="20Gi"), {"n1": 90, "n2": 50, "n3": 0}, id="most free space"),
-        pytest.param("score", ["b"], [], {"n1": 0, "n2": 0, "n3": 0}, id="no capacity objects"),
-        pytest.param(
-            "score",
-            ["b"],
-            [*pools(n1="20Gi"), a_capacity("p", "E", "100Gi").where("k", "n1")],
-            {"n1": 90, "n2": 0, "n3": 0},
-            id="the largest of two pools",
-        ),
-        pytest.param(
-            "score",
-            ["b", "c"],
-            [MORE, a_pv("net-c", "30Gi", "E").claimed_by("c"), *pools(n1="100Gi")],
-            {"n1": 60, "n2": 0, "n3": 0},
-            id="two claims of one class",
-        ),
-        pytest.param(
-            "score",
-            ["b", "dyn"],
-            [DYN, *tracking(True), *pools(n1="100Gi", n2="20Gi", n3="10Gi")],
-            {"n1": 90, "n2": 50, "n3": 0},
-            id="claims to provision count alone",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("switch", "claims", "things", "scores"), [
+    pytest.param("none", ["b"], pools(n1="100Gi"), {"n1": 0, "n2": 0, "n3": 0}, id="off"),
+    pytest.param("score", ["b"], pools(n1="100Gi", n2="20Gi"), {"n1": 90, "n2": 50, "n3": 0}, id="most free space"),
+    pytest.param("score", ["b"], [], {"n1": 0, "n2": 0, "n3": 0}, id="no capacity objects"),
+    pytest.param("score", ["b"], [*pools(n1="20Gi"), a_capacity("p", "E", "100Gi").where("k", "n1")],
+        {"n1": 90, "n2": 0, "n3": 0}, id="the largest of two pools"),
+    pytest.param("score", ["b", "c"], [MORE, a_pv("net-c", "30Gi", "E").claimed_by("c"), *pools(n1="100Gi")],
+        {"n1": 60, "n2": 0, "n3": 0}, id="two claims of one class"),
+    pytest.param("score", ["b", "dyn"], [DYN, *tracking(True), *pools(n1="100Gi", n2="20Gi", n3="10Gi")],
+        {"n1": 90, "n2": 50, "n3": 0}, id="claims to provision count alone"),
+])  # fmt: skip
 def test_capacity_where_volumes_exist(
     switch: Literal["none", "score"], claims: list[str], things: list[Any], scores: dict[str, int]
 ) -> None:

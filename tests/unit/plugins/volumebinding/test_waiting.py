@@ -61,74 +61,39 @@ WRITTEN = A.claimed_by("u1", uid="u1")
 AWAY = 'pv "{}" node affinity doesn\'t match node "n1": no matching NodeSelectorTerms'
 
 
-@pytest.mark.parametrize(
-    ("claims", "changes", "verdict"),
-    [
-        pytest.param([], [], DONE, id="W2 nothing to wait for"),
-        pytest.param(["u1"], [shown(BOUND_A, U1.wants("a"))], WAITS, id="W4 not completed"),
-        pytest.param(
-            ["u1"], [shown(BOUND_A, BOUND_U1), shown(BOUND_U1.uid("new"))], NO_U1, id="W5 another claim of its name"
-        ),
-        pytest.param(
-            ["u1"],
-            [gone(VOLUME, "a")],
-            'failed to check binding: persistentvolumes "a" not found',
-            id="W5 the volume is gone",
-        ),
-        pytest.param(["u1"], [shown(A)], RESET, id="W6 without a claim"),
-        pytest.param(["u1"], [shown(A.claimed_by("u1"))], RESET, id="W6 without uid"),
-        pytest.param(["u1"], [shown(A.claimed_by("other", uid="other"))], RESET, id="W6 another claim's by now"),
-        pytest.param(
-            ["u1"],
-            [shown(BOUND_A, OTHER.where("k", "n2"), U1.bound_to("other"))],
-            AWAY.format("other"),
-            id="bound to another volume, elsewhere",
-        ),
-        pytest.param(
-            ["u1"], [shown(BOUND_A, U1.bound_to("other"))], WAITS, id="bound to another one that has not been seen"
-        ),
-        pytest.param(["u1", "u2"], [shown(BOUND_A, BOUND_U1, B.claimed_by("u2", uid="u2"))], WAITS, id="W7 one of two"),
-        pytest.param(["d1"], [shown(MADE, PROVISIONED)], DONE, id="W8 provisioned"),
-        pytest.param(
-            ["d1"],
-            [gone(CLAIM, "default/d1")],
-            'failed to check provisioning pvc: persistentvolumeclaims "default/d1" not found',
-            id="W10 the claim is gone",
-        ),
-        pytest.param(["d1"], [shown(D1)], 'selectedNode annotation reset for PVC "d1"', id="W11 no annotations at all"),
-        pytest.param(["d1"], [shown(D1.annotation("x", "y"))], FAILED, id="W12 the node is withdrawn"),
-        pytest.param(["d1"], [shown(D1.selected("n2"))], FAILED, id="W12 another node"),
-        pytest.param(
-            ["u1", "d1"], [shown(BOUND_A, BOUND_U1, ON_N1)], WAITS, id="W13 the volume is bound, not the claim"
-        ),
-        pytest.param(["d1"], [shown(PROVISIONED)], WAITS, id="W14 its volume has not been seen"),
-        pytest.param(["u1"], [node_away()], 'failed to get node "n1": node "n1" not found', id="W16 the node is gone"),
-        pytest.param(
-            ["u1"],
-            [shown(BOUND_A, BOUND_U1), shown(node("n1").label("k", "moved").typed())],
-            AWAY.format("a"),
-            id="W19 the node's label changed",
-        ),
-        pytest.param(
-            ["d1"],
-            [shown(a_pv("made", "1Gi", "D").where("k", "n2"), PROVISIONED)],
-            AWAY.format("made"),
-            id="W20 provisioned elsewhere",
-        ),
-        pytest.param(
-            ["u1", "u2"],
-            [shown(WRITTEN), shown(B)],
-            'ClaimRef got reset for pv "b"',
-            id="W26 (B-4) what is fatal is found behind what waits",
-        ),
-        pytest.param(
-            ["d1", "u1"],
-            [shown(WRITTEN), shown(D1.annotation("x", "y"))],
-            FAILED,
-            id="W26 (B-4) a claim behind a volume that waits",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("claims", "changes", "verdict"), [
+    pytest.param([], [], DONE, id="W2 nothing to wait for"),
+    pytest.param(["u1"], [shown(BOUND_A, U1.wants("a"))], WAITS, id="W4 not completed"),
+    pytest.param(["u1"], [shown(BOUND_A, BOUND_U1), shown(BOUND_U1.uid("new"))], NO_U1,
+        id="W5 another claim of its name"),
+    pytest.param(["u1"], [gone(VOLUME, "a")], 'failed to check binding: persistentvolumes "a" not found',
+        id="W5 the volume is gone"),
+    pytest.param(["u1"], [shown(A)], RESET, id="W6 without a claim"),
+    pytest.param(["u1"], [shown(A.claimed_by("u1"))], RESET, id="W6 without uid"),
+    pytest.param(["u1"], [shown(A.claimed_by("other", uid="other"))], RESET, id="W6 another claim's by now"),
+    pytest.param(["u1"], [shown(BOUND_A, OTHER.where("k", "n2"), U1.bound_to("other"))], AWAY.format("other"),
+        id="bound to another volume, elsewhere"),
+    pytest.param(["u1"], [shown(BOUND_A, U1.bound_to("other"))], WAITS,
+        id="bound to another one that has not been seen"),
+    pytest.param(["u1", "u2"], [shown(BOUND_A, BOUND_U1, B.claimed_by("u2", uid="u2"))], WAITS, id="W7 one of two"),
+    pytest.param(["d1"], [shown(MADE, PROVISIONED)], DONE, id="W8 provisioned"),
+    pytest.param(["d1"], [gone(CLAIM, "default/d1")],
+        'failed to check provisioning pvc: persistentvolumeclaims "default/d1" not found', id="W10 the claim is gone"),
+    pytest.param(["d1"], [shown(D1)], 'selectedNode annotation reset for PVC "d1"', id="W11 no annotations at all"),
+    pytest.param(["d1"], [shown(D1.annotation("x", "y"))], FAILED, id="W12 the node is withdrawn"),
+    pytest.param(["d1"], [shown(D1.selected("n2"))], FAILED, id="W12 another node"),
+    pytest.param(["u1", "d1"], [shown(BOUND_A, BOUND_U1, ON_N1)], WAITS, id="W13 the volume is bound, not the claim"),
+    pytest.param(["d1"], [shown(PROVISIONED)], WAITS, id="W14 its volume has not been seen"),
+    pytest.param(["u1"], [node_away()], 'failed to get node "n1": node "n1" not found', id="W16 the node is gone"),
+    pytest.param(["u1"], [shown(BOUND_A, BOUND_U1), shown(node("n1").label("k", "moved").typed())], AWAY.format("a"),
+        id="W19 the node's label changed"),
+    pytest.param(["d1"], [shown(a_pv("made", "1Gi", "D").where("k", "n2"), PROVISIONED)], AWAY.format("made"),
+        id="W20 provisioned elsewhere"),
+    pytest.param(["u1", "u2"], [shown(WRITTEN), shown(B)], 'ClaimRef got reset for pv "b"',
+        id="W26 (B-4) what is fatal is found behind what waits"),
+    pytest.param(["d1", "u1"], [shown(WRITTEN), shown(D1.annotation("x", "y"))], FAILED,
+        id="W26 (B-4) a claim behind a volume that waits"),
+])  # fmt: skip
 def test_one_look(claims: list[str], changes: list[Callable[[World], None]], verdict: Any) -> None:
     """Bound, not yet, or never; judged by what the server has, not by what is assumed."""
     world, plan = planned(*claims) if claims else (World(), BindingPlan(using("p"), "n1"))

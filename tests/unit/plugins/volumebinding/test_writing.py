@@ -53,21 +53,16 @@ TAKES_A, TAKES_B = ("a", "default/u1", True), ("b", "default/u2", True)
 SELECTS, SELECTS_TOO = ("default/d1", "n1"), ("default/d2", "n1")
 
 
-@pytest.mark.parametrize(
-    ("things", "claims", "prebinds", "selections"),
-    [
-        pytest.param((U1, A), ["u1"], [TAKES_A], [], id="U3 one volume"),
-        pytest.param((U1, U2, A, B), ["u2", "u1"], [TAKES_A, TAKES_B], [], id="U3 two, the smaller first"),
-        pytest.param(
-            (U1, A.claimed_by("u1", uid="u1", by_controller=True)), ["u1"], [], [], id="U4 the server has the same"
-        ),
-        pytest.param((D1,), ["d1"], [], [SELECTS], id="U6 one claim"),
-        pytest.param((D1.selected("n1"),), ["d1"], [], [], id="U4 the server has that node"),
-        pytest.param(
-            (U1, A, D1, D2), ["d1", "u1", "d2"], [TAKES_A], [SELECTS, SELECTS_TOO], id="volumes first, then claims"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("things", "claims", "prebinds", "selections"), [
+    pytest.param((U1, A), ["u1"], [TAKES_A], [], id="U3 one volume"),
+    pytest.param((U1, U2, A, B), ["u2", "u1"], [TAKES_A, TAKES_B], [], id="U3 two, the smaller first"),
+    pytest.param((U1, A.claimed_by("u1", uid="u1", by_controller=True)), ["u1"], [], [],
+        id="U4 the server has the same"),
+    pytest.param((D1,), ["d1"], [], [SELECTS], id="U6 one claim"),
+    pytest.param((D1.selected("n1"),), ["d1"], [], [], id="U4 the server has that node"),
+    pytest.param((U1, A, D1, D2), ["d1", "u1", "d2"], [TAKES_A], [SELECTS, SELECTS_TOO],
+        id="volumes first, then claims"),
+])  # fmt: skip
 async def test_what_is_written(things: Any, claims: list[str], prebinds: Any, selections: Any) -> None:
     """In order; what is there already is not written again (B-15), and what was answered is kept (B-17)."""
     world = World(*things)
@@ -139,29 +134,20 @@ def _label(kind: str) -> Step:
 
 
 @KINDS
-@pytest.mark.parametrize(
-    ("steps", "count", "seconds"),
-    [
-        pytest.param(lambda kind: [_label(kind)] * 3, 4, 0.2, id="another client wrote a label, three times"),
-        pytest.param(lambda kind: [fails(TooManyRequests("busy", retry_after_s=7.0))], 2, 7.0, id="429: it says when"),
-        pytest.param(lambda kind: [fails(TooManyRequests("busy"))], 2, 0.1, id="429 and no more"),
-        pytest.param(
-            lambda kind: [fails(TooManyRequests("busy", retry_after_s=0.0))] * 3, 4, 0.3, id="429, at once: not quite"
-        ),
-        pytest.param(lambda kind: [fails(Unavailable("no", status=503))] * 3, 4, 0.7, id="503 three times"),
-        pytest.param(lambda kind: [fails(Ambiguous("lost"))], 2, 0.1, id="the connection was lost before"),
-        pytest.param(lambda kind: [_carried_out(kind, Ambiguous("lost"))], 1, 0.1, id="the connection was lost after"),
-        pytest.param(
-            lambda kind: [_carried_out(kind, Conflict("twice"))], 1, 0.1, id="it was carried out, and the answer is 409"
-        ),
-        pytest.param(
-            lambda kind: [fails(Unavailable("no")), _label(kind), fails(Ambiguous("lost"))],
-            4,
-            0.55,
-            id="one after the other",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("steps", "count", "seconds"), [
+    pytest.param(lambda kind: [_label(kind)] * 3, 4, 0.2, id="another client wrote a label, three times"),
+    pytest.param(lambda kind: [fails(TooManyRequests("busy", retry_after_s=7.0))], 2, 7.0, id="429: it says when"),
+    pytest.param(lambda kind: [fails(TooManyRequests("busy"))], 2, 0.1, id="429 and no more"),
+    pytest.param(lambda kind: [fails(TooManyRequests("busy", retry_after_s=0.0))] * 3, 4, 0.3,
+        id="429, at once: not quite"),
+    pytest.param(lambda kind: [fails(Unavailable("no", status=503))] * 3, 4, 0.7, id="503 three times"),
+    pytest.param(lambda kind: [fails(Ambiguous("lost"))], 2, 0.1, id="the connection was lost before"),
+    pytest.param(lambda kind: [_carried_out(kind, Ambiguous("lost"))], 1, 0.1, id="the connection was lost after"),
+    pytest.param(lambda kind: [_carried_out(kind, Conflict("twice"))], 1, 0.1,
+        id="it was carried out, and the answer is 409"),
+    pytest.param(lambda kind: [fails(Unavailable("no")), _label(kind), fails(Ambiguous("lost"))], 4, 0.55,
+        id="one after the other"),
+])  # fmt: skip
 async def test_failures_that_end_well(
     kind: str, steps: Callable[[str], list[Step]], count: int, seconds: float
 ) -> None:
@@ -299,31 +285,22 @@ AWAY = a_pv("a").where("k", "n2").typed().spec.node_affinity
 OF_U1 = ObjectRef("default", "u1", "u1")
 
 
-@pytest.mark.parametrize(
-    ("change", "note"),
-    [
-        pytest.param(lambda v: meta(v, uid="new"), "is another one now", id="gate 0 another volume"),
-        pytest.param(lambda v: meta(v, deletion_timestamp="2026-01-01T00:00:00Z"), "is being deleted", id="gate 6"),
-        pytest.param(
-            lambda v: meta(spec(v, claim_ref=OF_U1), deletion_timestamp="2026-01-01T00:00:00Z"),
-            "is being deleted",
-            id="gate 6, although the write was carried out",
-        ),
-        pytest.param(
-            lambda v: spec(v, claim_ref=ObjectRef("default", "x", "x")), "belongs to another claim", id="gate 2"
-        ),
-        pytest.param(
-            lambda v: spec(v, claim_ref=ObjectRef("default", "u1", "old")), "belongs to another claim", id="gate 2 uid"
-        ),
-        pytest.param(lambda v: spec(v, capacity=SMALL), "is too small", id="gate 3"),
-        pytest.param(lambda v: spec(v, volume_mode="Block"), "has another volume mode", id="gate 4"),
-        pytest.param(lambda v: spec(v, volume_attributes_class_name="gold"), "has other attributes", id="gate 5"),
-        pytest.param(lambda v: replace(v, status=replace(v.status, phase="Released")), "is not available", id="gate 9"),
-        pytest.param(lambda v: spec(v, storage_class_name="other"), "is of another class", id="gate 11"),
-        pytest.param(lambda v: spec(v, node_affinity=AWAY), "cannot be used on the node", id="gate 12"),
-        pytest.param(lambda v: spec(v, access_modes=("ReadOnlyMany",)), "lacks an access mode", id="gate 13"),
-    ],
-)
+@pytest.mark.parametrize(("change", "note"), [
+    pytest.param(lambda v: meta(v, uid="new"), "is another one now", id="gate 0 another volume"),
+    pytest.param(lambda v: meta(v, deletion_timestamp="2026-01-01T00:00:00Z"), "is being deleted", id="gate 6"),
+    pytest.param(lambda v: meta(spec(v, claim_ref=OF_U1), deletion_timestamp="2026-01-01T00:00:00Z"),
+        "is being deleted", id="gate 6, although the write was carried out"),
+    pytest.param(lambda v: spec(v, claim_ref=ObjectRef("default", "x", "x")), "belongs to another claim", id="gate 2"),
+    pytest.param(lambda v: spec(v, claim_ref=ObjectRef("default", "u1", "old")), "belongs to another claim",
+        id="gate 2 uid"),
+    pytest.param(lambda v: spec(v, capacity=SMALL), "is too small", id="gate 3"),
+    pytest.param(lambda v: spec(v, volume_mode="Block"), "has another volume mode", id="gate 4"),
+    pytest.param(lambda v: spec(v, volume_attributes_class_name="gold"), "has other attributes", id="gate 5"),
+    pytest.param(lambda v: replace(v, status=replace(v.status, phase="Released")), "is not available", id="gate 9"),
+    pytest.param(lambda v: spec(v, storage_class_name="other"), "is of another class", id="gate 11"),
+    pytest.param(lambda v: spec(v, node_affinity=AWAY), "cannot be used on the node", id="gate 12"),
+    pytest.param(lambda v: spec(v, access_modes=("ReadOnlyMany",)), "lacks an access mode", id="gate 13"),
+])  # fmt: skip
 async def test_a_volume_that_is_not_to_be_had_any_more(change: Callable[[Any], Any], note: str) -> None:
     """B-2 Nothing is forced: the conflict is what the attempt fails with, and why it was not written after all."""
     world, plan = case(VOLUME, _change(VOLUME, change))
@@ -362,23 +339,16 @@ async def test_a_volume_that_turned_out_to_be_meant_for_the_claim() -> None:
     assert BOUND_BY_CONTROLLER not in volume.metadata.annotations
 
 
-@pytest.mark.parametrize(
-    ("change", "note"),
-    [
-        pytest.param(lambda c: meta(c, uid="new"), "is another one now", id="another claim"),
-        pytest.param(lambda c: meta(c, deletion_timestamp="2026-01-01T00:00:00Z"), "is being deleted", id="deleting"),
-        pytest.param(lambda c: spec(c, volume_name="v"), "has a volume", id="it has a volume"),
-        pytest.param(
-            lambda c: meta(c, annotations={"volume.kubernetes.io/selected-node": "n2"}),
-            "has another node",
-            id="another node",
-        ),
-        pytest.param(
-            lambda c: meta(c, annotations={"volume.kubernetes.io/selected-node": ""}), "has another node", id="no node"
-        ),
-        pytest.param(lambda c: spec(c, storage_class_name="other"), "has another spec", id="another spec"),
-    ],
-)
+@pytest.mark.parametrize(("change", "note"), [
+    pytest.param(lambda c: meta(c, uid="new"), "is another one now", id="another claim"),
+    pytest.param(lambda c: meta(c, deletion_timestamp="2026-01-01T00:00:00Z"), "is being deleted", id="deleting"),
+    pytest.param(lambda c: spec(c, volume_name="v"), "has a volume", id="it has a volume"),
+    pytest.param(lambda c: meta(c, annotations={"volume.kubernetes.io/selected-node": "n2"}), "has another node",
+        id="another node"),
+    pytest.param(lambda c: meta(c, annotations={"volume.kubernetes.io/selected-node": ""}), "has another node",
+        id="no node"),
+    pytest.param(lambda c: spec(c, storage_class_name="other"), "has another spec", id="another spec"),
+])  # fmt: skip
 async def test_a_claim_that_may_not_have_the_node_any_more(change: Callable[[Any], Any], note: str) -> None:
     """B-2 for claims."""
     world, plan = case(CLAIM, _change(CLAIM, change))

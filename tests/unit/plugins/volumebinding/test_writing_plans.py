@@ -167,23 +167,18 @@ def created(claim: Any, world: World, age_s: float) -> Any:
     return claim.set({"metadata": {"creationTimestamp": seconds(world.clock.wall() - age_s)}})
 
 
-@pytest.mark.parametrize(
-    ("policy", "age_s", "ours", "now", "error"),
-    [
-        pytest.param("Delete", 0.0, None, U1.uid("u1"), None, id="young, and there"),
-        pytest.param("Delete", 0.0, None, None, "is not the one that was decided on any more", id="young, and gone"),
-        pytest.param(
-            "Delete", 0.0, None, U1.uid("new"), "is not the one that was decided on any more", id="young, and another"
-        ),
-        pytest.param(
-            "Delete", 0.0, None, U1.uid("u1").deleting(), "is not the one that was decided on any more", id="going"
-        ),
-        pytest.param("Delete", 5.0, None, None, None, id="not so young: it is not read"),
-        pytest.param("Retain", 0.0, None, None, None, id="a volume that stays: it is not read"),
-        pytest.param("Delete", 0.0, PARITY, None, None, id="parity"),
-        pytest.param("Delete", 0.0, KubestowArgs(pre_bind_live_check="none"), None, None, id="switched off"),
-    ],
-)
+@pytest.mark.parametrize(("policy", "age_s", "ours", "now", "error"), [
+    pytest.param("Delete", 0.0, None, U1.uid("u1"), None, id="young, and there"),
+    pytest.param("Delete", 0.0, None, None, "is not the one that was decided on any more", id="young, and gone"),
+    pytest.param("Delete", 0.0, None, U1.uid("new"), "is not the one that was decided on any more",
+        id="young, and another"),
+    pytest.param("Delete", 0.0, None, U1.uid("u1").deleting(), "is not the one that was decided on any more",
+        id="going"),
+    pytest.param("Delete", 5.0, None, None, None, id="not so young: it is not read"),
+    pytest.param("Retain", 0.0, None, None, None, id="a volume that stays: it is not read"),
+    pytest.param("Delete", 0.0, PARITY, None, None, id="parity"),
+    pytest.param("Delete", 0.0, KubestowArgs(pre_bind_live_check="none"), None, None, id="switched off"),
+])  # fmt: skip
 async def test_claims_of_volumes_that_go_with_them(
     policy: str, age_s: float, ours: KubestowArgs | None, now: Any, error: str | None
 ) -> None:

@@ -306,20 +306,14 @@ class DriverHarness:
 # -- slices ------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("slices", "pool"),
-    [
-        pytest.param((FIRST, SECOND), ["d0,d1@1/2", "d2@1/2"], id="nothing changes"),
-        pytest.param(
-            (FIRST, SECOND.device(a_device("d3"))),
-            ["d0,d1@1/2", "d2,d3@1/2"],
-            id="one slice changes: the same generation",
-        ),
-        pytest.param((SECOND, FIRST), ["d2@2/2", "d0,d1@2/2"], id="two slices change: a new generation"),
-        pytest.param((FIRST, SECOND, SECOND), ["d0,d1@2/3", "d2@2/3", "d2@2/3"], id="one more slice: a new generation"),
-        pytest.param((FIRST,), ["d0,d1@1/1"], id="one slice less: the same generation"),
-    ],
-)
+@pytest.mark.parametrize(("slices", "pool"), [
+    pytest.param((FIRST, SECOND), ["d0,d1@1/2", "d2@1/2"], id="nothing changes"),
+    pytest.param((FIRST, SECOND.device(a_device("d3"))), ["d0,d1@1/2", "d2,d3@1/2"],
+        id="one slice changes: the same generation"),
+    pytest.param((SECOND, FIRST), ["d2@2/2", "d0,d1@2/2"], id="two slices change: a new generation"),
+    pytest.param((FIRST, SECOND, SECOND), ["d0,d1@2/3", "d2@2/3", "d2@2/3"], id="one more slice: a new generation"),
+    pytest.param((FIRST,), ["d0,d1@1/1"], id="one slice less: the same generation"),
+])  # fmt: skip
 def test_a_change_makes_a_new_generation_if_one_write_is_not_enough(
     slices: tuple[SliceBuilder, ...], pool: list[str]
 ) -> None:

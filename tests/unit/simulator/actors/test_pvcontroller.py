@@ -31,40 +31,25 @@ def volume_of(server: ApiServer) -> tuple[str, str]:
     return claim["spec"].get("volumeName", ""), claim["status"]["phase"]
 
 
-@pytest.mark.parametrize(
-    ("claim", "volumes", "chosen"),
-    [
-        pytest.param(a_claim("c", "2Gi", "i"), [a_pv("a", "1Gi", "i")], "", id="none is large enough"),
-        pytest.param(a_claim("c", "2G", "i"), [a_pv("a", "2Gi", "i")], "a", id="sizes in other units"),
-        pytest.param(a_claim("c"), [a_pv("a", storage_class="i")], "", id="another class"),
-        pytest.param(a_claim("c"), [a_pv("a")], "a", id="no class on either side"),
-        pytest.param(
-            a_claim("c"), [a_pv("a").modes("ReadWriteMany"), a_pv("b", "5Gi")], "b", id="a volume without the mode"
-        ),
-        pytest.param(
-            a_claim("c"),
-            [a_pv("a").modes("ReadWriteOnce", "ReadWriteMany"), a_pv("b", "5Gi")],
-            "b",
-            id="fewer modes before smaller",
-        ),
-        pytest.param(a_claim("c").volume_mode("Block"), [a_pv("a")], "", id="another volume mode"),
-        pytest.param(a_claim("c").attributes_class("g"), [a_pv("a")], "", id="another attributes class"),
-        pytest.param(
-            a_claim("c").matching({"x": "y"}), [a_pv("a"), a_pv("b", "5Gi").label("x", "y")], "b", id="by label"
-        ),
-        pytest.param(
-            a_claim("c"), [a_pv("a").claimed_by("other"), a_pv("b", "5Gi")], "b", id="the volume of another claim"
-        ),
-        pytest.param(
-            a_claim("c"),
-            [a_pv("a"), a_pv("b", "5Gi").claimed_by("c")],
-            "b",
-            id="a volume that names the claim, though larger",
-        ),
-        pytest.param(a_claim("c").wants("b"), [a_pv("a"), a_pv("b", "5Gi")], "b", id="the volume that the claim names"),
-        pytest.param(a_claim("c", storage_class="w"), [a_pv("a", storage_class="w")], "", id="waits for its consumer"),
-    ],
-)
+@pytest.mark.parametrize(("claim", "volumes", "chosen"), [
+    pytest.param(a_claim("c", "2Gi", "i"), [a_pv("a", "1Gi", "i")], "", id="none is large enough"),
+    pytest.param(a_claim("c", "2G", "i"), [a_pv("a", "2Gi", "i")], "a", id="sizes in other units"),
+    pytest.param(a_claim("c"), [a_pv("a", storage_class="i")], "", id="another class"),
+    pytest.param(a_claim("c"), [a_pv("a")], "a", id="no class on either side"),
+    pytest.param(a_claim("c"), [a_pv("a").modes("ReadWriteMany"), a_pv("b", "5Gi")], "b",
+        id="a volume without the mode"),
+    pytest.param(a_claim("c"), [a_pv("a").modes("ReadWriteOnce", "ReadWriteMany"), a_pv("b", "5Gi")], "b",
+        id="fewer modes before smaller"),
+    pytest.param(a_claim("c").volume_mode("Block"), [a_pv("a")], "", id="another volume mode"),
+    pytest.param(a_claim("c").attributes_class("g"), [a_pv("a")], "", id="another attributes class"),
+    pytest.param(a_claim("c").matching({"x": "y"}), [a_pv("a"), a_pv("b", "5Gi").label("x", "y")], "b", id="by label"),
+    pytest.param(a_claim("c"), [a_pv("a").claimed_by("other"), a_pv("b", "5Gi")], "b",
+        id="the volume of another claim"),
+    pytest.param(a_claim("c"), [a_pv("a"), a_pv("b", "5Gi").claimed_by("c")], "b",
+        id="a volume that names the claim, though larger"),
+    pytest.param(a_claim("c").wants("b"), [a_pv("a"), a_pv("b", "5Gi")], "b", id="the volume that the claim names"),
+    pytest.param(a_claim("c", storage_class="w"), [a_pv("a", storage_class="w")], "", id="waits for its consumer"),
+])  # fmt: skip
 def test_which_volume_a_claim_gets(claim: ClaimBuilder, volumes: list[PersistentVolumeBuilder], chosen: str) -> None:
     """As the matcher of docs/spec/volumes.md §3.3.2 does without a node."""
     server = server_with(WAITS, NOW, *volumes, claim)

@@ -67,23 +67,15 @@ PLACED = placed("a/p")
 PENDING = pending("a/q", "0/1 nodes are available: 1 Too many pods.")
 
 
-@pytest.mark.parametrize(
-    ("given", "problems"),
-    [
-        pytest.param((PLACED,), [], id="placed as expected"),
-        pytest.param(
-            (PENDING,), ["a/q was not placed: 0/1 nodes are available: 1 Too many pods."], id="pending unexpectedly"
-        ),
-        pytest.param(
-            (Placement("a/q", "", "Unschedulable", "no", is_expected_pending=True),), [], id="pending as expected"
-        ),
-        pytest.param(
-            (Placement("a/p", "n", "", "", is_expected_pending=True),),
-            ["a/p was expected to stay pending, and is on n"],
-            id="placed unexpectedly",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "problems"), [
+    pytest.param((PLACED,), [], id="placed as expected"),
+    pytest.param((PENDING,), ["a/q was not placed: 0/1 nodes are available: 1 Too many pods."],
+        id="pending unexpectedly"),
+    pytest.param((Placement("a/q", "", "Unschedulable", "no", is_expected_pending=True),), [],
+        id="pending as expected"),
+    pytest.param((Placement("a/p", "n", "", "", is_expected_pending=True),),
+        ["a/p was expected to stay pending, and is on n"], id="placed unexpectedly"),
+])  # fmt: skip
 def test_the_verdict(given: tuple[Placement, ...], problems: list[str]) -> None:
     answer = outcome(*given)
 
@@ -282,26 +274,17 @@ def test_the_file_is_that_of_the_types() -> None:
     assert SCHEMA.read_text() == page()
 
 
-@pytest.mark.parametrize(
-    ("change", "mistake"),
-    [
-        pytest.param({"ok": None}, "$.ok: None: type boolean", id="another type"),
-        pytest.param({"more": 1}, "$.more: is not in the schema", id="an unknown field"),
-        pytest.param({"summary": {"pods": -1}}, "$.summary.pods: -1: minimum 0", id="a negative number"),
-        pytest.param({"summary": {}}, "$.summary: pods is missing", id="a missing field"),
-        pytest.param(
-            {"pods": [valid()["pods"][0] | {"pod": "p"}]},
-            "$.pods[0].pod: 'p': pattern ^[^/]+/[^/]+$",
-            id="a name",
-        ),
-        pytest.param({"pods": [valid()["pods"][0] | {"node": ""}]}, "$.pods[0].node: '': anyOf", id="no node"),
-        pytest.param(
-            {"resources": [valid()["resources"][0] | {"unit": "core"}]},
-            "$.resources[0].unit: 'core': enum ['1', 'millicpu']",
-            id="a value that is not listed",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("change", "mistake"), [
+    pytest.param({"ok": None}, "$.ok: None: type boolean", id="another type"),
+    pytest.param({"more": 1}, "$.more: is not in the schema", id="an unknown field"),
+    pytest.param({"summary": {"pods": -1}}, "$.summary.pods: -1: minimum 0", id="a negative number"),
+    pytest.param({"summary": {}}, "$.summary: pods is missing", id="a missing field"),
+    pytest.param({"pods": [valid()["pods"][0] | {"pod": "p"}]}, "$.pods[0].pod: 'p': pattern ^[^/]+/[^/]+$",
+        id="a name"),
+    pytest.param({"pods": [valid()["pods"][0] | {"node": ""}]}, "$.pods[0].node: '': anyOf", id="no node"),
+    pytest.param({"resources": [valid()["resources"][0] | {"unit": "core"}]},
+        "$.resources[0].unit: 'core': enum ['1', 'millicpu']", id="a value that is not listed"),
+])  # fmt: skip
 def test_what_is_no_answer(change: Object, mistake: str) -> None:
     """The schema names each place."""
     assert mistake in list(mistakes(valid() | change, json.loads(SCHEMA.read_text())))

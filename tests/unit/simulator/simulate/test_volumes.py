@@ -41,32 +41,17 @@ def phases(server: ApiServer) -> dict[str, str]:
     return {each["metadata"]["name"]: each["status"]["phase"] for kind in kinds for each in server.objects(kind)}
 
 
-@pytest.mark.parametrize(
-    ("objects", "expected"),
-    [
-        pytest.param(
-            [a_pv("v").claimed_by("c", uid="old").phase("Bound"), a_claim("c").bound_to("v")],
-            {"v": "Bound", "c": "Bound"},
-            id="bound to each other",
-        ),
-        pytest.param(
-            [a_pv("v").claimed_by("c", uid="old"), a_claim("c")],
-            {"v": "Bound", "c": "Bound"},
-            id="chosen by a scheduler, and not bound yet",
-        ),
-        pytest.param(
-            [a_pv("v").claimed_by("c", uid="old").phase("Released"), a_claim("c")],
-            {"v": "Released", "c": "Pending"},
-            id="a claim of that name came after the volume's",
-        ),
-        pytest.param(
-            [a_pv("v").claimed_by("gone", uid="old").phase("Bound")],
-            {"v": "Released"},
-            id="the claim is not in the dump",
-        ),
-        pytest.param([a_claim("c").bound_to("gone")], {"c": "Lost"}, id="the volume is not in the dump"),
-    ],
-)
+@pytest.mark.parametrize(("objects", "expected"), [
+    pytest.param([a_pv("v").claimed_by("c", uid="old").phase("Bound"), a_claim("c").bound_to("v")],
+        {"v": "Bound", "c": "Bound"}, id="bound to each other"),
+    pytest.param([a_pv("v").claimed_by("c", uid="old"), a_claim("c")], {"v": "Bound", "c": "Bound"},
+        id="chosen by a scheduler, and not bound yet"),
+    pytest.param([a_pv("v").claimed_by("c", uid="old").phase("Released"), a_claim("c")],
+        {"v": "Released", "c": "Pending"}, id="a claim of that name came after the volume's"),
+    pytest.param([a_pv("v").claimed_by("gone", uid="old").phase("Bound")], {"v": "Released"},
+        id="the claim is not in the dump"),
+    pytest.param([a_claim("c").bound_to("gone")], {"c": "Lost"}, id="the volume is not in the dump"),
+])  # fmt: skip
 def test_claims_and_volumes_of_a_dump(objects: list[Builder[object]], expected: dict[str, str]) -> None:
     server = loaded(*objects)
     run(server)
@@ -89,27 +74,19 @@ def here(name: str, rack: str, amount: str, class_name: str = "w") -> CapacityBu
     return a_capacity(name, class_name, amount).where(RACK, rack)
 
 
-@pytest.mark.parametrize(
-    ("capacities", "space"),
-    [
-        pytest.param([], None, id="no capacity objects"),
-        pytest.param([here("a", "r1", "2Gi"), here("b", "r2", "1Gi")], {"r1": 2 * GI, "r2": GI}, id="per rack"),
-        pytest.param(
-            [here("a", "r1", "2Gi"), here("b", "r1", "3Gi", "x")],
-            {"r1": 3 * GI},
-            id="classes share the capacity of the rack",
-        ),
-        pytest.param(
-            [here("a", "r1", "2Gi"), here("b", "r1", "9Gi", "other")], {"r1": 2 * GI}, id="capacity of another driver"
-        ),
-        pytest.param([a_capacity("a", "w", "2Gi").everywhere()], {"": 2 * GI}, id="everywhere"),
-        pytest.param([a_capacity("a", "w", "2Gi")], None, id="nowhere"),
-        pytest.param([here("a", "r1", "2Gi").where("zone", "z")], {"r1,z": 2 * GI}, id="by two labels"),
-        pytest.param(
-            [here("a", "r1", "2Gi"), a_capacity("b", "w", "1Gi").where("zone", "z")], None, id="by one or another"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("capacities", "space"), [
+    pytest.param([], None, id="no capacity objects"),
+    pytest.param([here("a", "r1", "2Gi"), here("b", "r2", "1Gi")], {"r1": 2 * GI, "r2": GI}, id="per rack"),
+    pytest.param([here("a", "r1", "2Gi"), here("b", "r1", "3Gi", "x")], {"r1": 3 * GI},
+        id="classes share the capacity of the rack"),
+    pytest.param([here("a", "r1", "2Gi"), here("b", "r1", "9Gi", "other")], {"r1": 2 * GI},
+        id="capacity of another driver"),
+    pytest.param([a_capacity("a", "w", "2Gi").everywhere()], {"": 2 * GI}, id="everywhere"),
+    pytest.param([a_capacity("a", "w", "2Gi")], None, id="nowhere"),
+    pytest.param([here("a", "r1", "2Gi").where("zone", "z")], {"r1,z": 2 * GI}, id="by two labels"),
+    pytest.param([here("a", "r1", "2Gi"), a_capacity("b", "w", "1Gi").where("zone", "z")], None,
+        id="by one or another"),
+])  # fmt: skip
 def test_capacity_of_a_dump(capacities: list[CapacityBuilder], space: dict[str, int] | None) -> None:
     classes = [a_class("w", DRIVER), a_class("x", DRIVER), a_class("other", "o.example")]
     provisioners = {made.driver: made for made in run(loaded(*classes, *capacities))}
@@ -225,40 +202,21 @@ def admitted(tmp_path: Path, *objects: dict[str, Any]) -> dict[str, Any]:
     return spec
 
 
-@pytest.mark.parametrize(
-    ("items", "given", "requests"),
-    [
-        pytest.param([container(defaultRequest={"cpu": "1"})], {}, {"cpu": "1"}, id="a default"),
-        pytest.param([container(default={"cpu": "2"})], {}, {"cpu": "2"}, id="the default limit"),
-        pytest.param([container(max={"cpu": "4"})], {}, {"cpu": "4"}, id="the maximum, without a limit"),
-        pytest.param([container(min={"cpu": "50m"})], {}, {"cpu": "50m"}, id="the minimum, without anything else"),
-        pytest.param(
-            [container(max={"cpu": "4"}, min={"cpu": "50m"}, default={"cpu": "2"}, defaultRequest={"cpu": "1"})],
-            {},
-            {"cpu": "1"},
-            id="default request before default limit, maximum and minimum",
-        ),
-        pytest.param(
-            [container(defaultRequest={"cpu": "1", "memory": "1Gi"})],
-            {"requests": {"cpu": "3"}},
-            {"cpu": "3", "memory": "1Gi"},
-            id="the request of the container counts",
-        ),
-        pytest.param(
-            [container(defaultRequest={"cpu": "1"})],
-            {"limits": {"cpu": "5"}},
-            {"cpu": "5"},
-            id="the limit of the container counts",
-        ),
-        pytest.param([{"type": "Pod", "max": {"cpu": "1"}}], {}, {}, id="limits of pods default nothing"),
-        pytest.param(
-            [container(defaultRequest={"cpu": "1"}), container(defaultRequest={"cpu": "2"})],
-            {},
-            {"cpu": "2"},
-            id="the last item of an object counts",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("items", "given", "requests"), [
+    pytest.param([container(defaultRequest={"cpu": "1"})], {}, {"cpu": "1"}, id="a default"),
+    pytest.param([container(default={"cpu": "2"})], {}, {"cpu": "2"}, id="the default limit"),
+    pytest.param([container(max={"cpu": "4"})], {}, {"cpu": "4"}, id="the maximum, without a limit"),
+    pytest.param([container(min={"cpu": "50m"})], {}, {"cpu": "50m"}, id="the minimum, without anything else"),
+    pytest.param([container(max={"cpu": "4"}, min={"cpu": "50m"}, default={"cpu": "2"}, defaultRequest={"cpu": "1"})],
+        {}, {"cpu": "1"}, id="default request before default limit, maximum and minimum"),
+    pytest.param([container(defaultRequest={"cpu": "1", "memory": "1Gi"})], {"requests": {"cpu": "3"}},
+        {"cpu": "3", "memory": "1Gi"}, id="the request of the container counts"),
+    pytest.param([container(defaultRequest={"cpu": "1"})], {"limits": {"cpu": "5"}}, {"cpu": "5"},
+        id="the limit of the container counts"),
+    pytest.param([{"type": "Pod", "max": {"cpu": "1"}}], {}, {}, id="limits of pods default nothing"),
+    pytest.param([container(defaultRequest={"cpu": "1"}), container(defaultRequest={"cpu": "2"})], {}, {"cpu": "2"},
+        id="the last item of an object counts"),
+])  # fmt: skip
 def test_limit_ranges(
     tmp_path: Path, items: list[dict[str, Any]], given: dict[str, Any], requests: dict[str, str]
 ) -> None:
@@ -392,42 +350,19 @@ def settled(spec: dict[str, Any], **classes: dict[str, Any]) -> tuple[dict[str, 
     return spec, [(made["metadata"]["name"], made["value"], made["preemptionPolicy"]) for made in made_up]
 
 
-@pytest.mark.parametrize(
-    ("spec", "classes", "name", "made_up"),
-    [
-        pytest.param({"priorityClassName": "meek"}, {"meek": MEEK}, "meek", [], id="the class has Never"),
-        pytest.param(
-            {"priorityClassName": "meek", "priority": 7, "preemptionPolicy": "Never"},
-            {"meek": MEEK},
-            "meek",
-            [],
-            id="the pod of a dump repeats it",
-        ),
-        pytest.param(
-            {"priority": 7, "preemptionPolicy": "Never"},
-            {},
-            "priority-7-never",
-            [("priority-7-never", 7, "Never")],
-            id="a dump without classes",
-        ),
-        pytest.param(
-            {"preemptionPolicy": "Never"},
-            {"usual": USUAL},
-            "priority-5-never",
-            [("priority-5-never", 5, "Never")],
-            id="another policy than the default class",
-        ),
-        pytest.param(
-            {"priority": 5, "preemptionPolicy": "PreemptLowerPriority"},
-            {"usual": USUAL},
-            None,
-            [],
-            id="the default class",
-        ),
-        pytest.param({"priority": 7}, {"seven": {"value": 7}}, "seven", [], id="a class of this value"),
-        pytest.param({"priority": 2_000_001_000}, {}, "system-node-critical", [], id="a system class"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "classes", "name", "made_up"), [
+    pytest.param({"priorityClassName": "meek"}, {"meek": MEEK}, "meek", [], id="the class has Never"),
+    pytest.param({"priorityClassName": "meek", "priority": 7, "preemptionPolicy": "Never"}, {"meek": MEEK}, "meek", [],
+        id="the pod of a dump repeats it"),
+    pytest.param({"priority": 7, "preemptionPolicy": "Never"}, {}, "priority-7-never",
+        [("priority-7-never", 7, "Never")], id="a dump without classes"),
+    pytest.param({"preemptionPolicy": "Never"}, {"usual": USUAL}, "priority-5-never",
+        [("priority-5-never", 5, "Never")], id="another policy than the default class"),
+    pytest.param({"priority": 5, "preemptionPolicy": "PreemptLowerPriority"}, {"usual": USUAL}, None, [],
+        id="the default class"),
+    pytest.param({"priority": 7}, {"seven": {"value": 7}}, "seven", [], id="a class of this value"),
+    pytest.param({"priority": 2_000_001_000}, {}, "system-node-critical", [], id="a system class"),
+])  # fmt: skip
 def test_policies_have_classes(
     spec: dict[str, Any], classes: dict[str, dict[str, Any]], name: str | None, made_up: list[tuple[Any, ...]]
 ) -> None:
@@ -444,19 +379,14 @@ def test_one_class_is_made_up_for_many_pods() -> None:
     assert [found.name for found in known.made_up()] == ["priority-3", "priority-minus-3"]
 
 
-@pytest.mark.parametrize(
-    ("spec", "classes", "said"),
-    [
-        pytest.param(
-            {"preemptionPolicy": "Maybe"}, {}, "p: spec.preemptionPolicy: must be Never or ", id="the pod's policy"
-        ),
-        pytest.param(
-            {}, {"c": {"value": 1, "preemptionPolicy": 7}}, "c: preemptionPolicy: must be Never or ", id="the class's"
-        ),
-        pytest.param({}, {"c": {"value": True}}, "c: value: must be a number, got True", id="the class's value"),
-        pytest.param({}, {"c": {}}, "c: value: must be a number, got None", id="no value"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "classes", "said"), [
+    pytest.param({"preemptionPolicy": "Maybe"}, {}, "p: spec.preemptionPolicy: must be Never or ",
+        id="the pod's policy"),
+    pytest.param({}, {"c": {"value": 1, "preemptionPolicy": 7}}, "c: preemptionPolicy: must be Never or ",
+        id="the class's"),
+    pytest.param({}, {"c": {"value": True}}, "c: value: must be a number, got True", id="the class's value"),
+    pytest.param({}, {"c": {}}, "c: value: must be a number, got None", id="no value"),
+])  # fmt: skip
 def test_mistakes(spec: dict[str, Any], classes: dict[str, dict[str, Any]], said: str) -> None:
     with pytest.raises(InputError) as wrong:
         settled(spec, **classes)

@@ -115,36 +115,23 @@ def names(prefix: str, *numbers: int) -> list[str]:
     return [f"{prefix}-{number}" for number in numbers]
 
 
-@pytest.mark.parametrize(
-    ("kind", "spec", "pods"),
-    [
-        pytest.param("ReplicaSet", {}, ["w-0"], id="a ReplicaSet has one replica unless it says otherwise"),
-        pytest.param(
-            "ReplicationController", {"replicas": 2}, names("w", 0, 1), id="a ReplicationController has replicas"
-        ),
-        pytest.param("Deployment", {"replicas": 0}, [], id="a Deployment may be scaled to nothing"),
-        pytest.param("Deployment", {"paused": True}, [], id="a paused Deployment starts no rollout"),
-        pytest.param(
-            "StatefulSet", {"replicas": 2, "ordinals": {"start": 5}}, names("w", 5, 6), id="ordinals may start at 5"
-        ),
-        pytest.param("Job", {}, ["w-0"], id="a Job has one pod unless it says otherwise"),
-        pytest.param(
-            "Job", {"parallelism": 10, "completions": 3}, names("w", 0, 1, 2), id="no more pods than completions"
-        ),
-        pytest.param("Job", {"parallelism": 2, "completions": 9}, names("w", 0, 1), id="no more pods than parallelism"),
-        pytest.param("Job", {"parallelism": 2}, names("w", 0, 1), id="a work queue has parallelism"),
-        pytest.param("Job", {"suspend": True}, [], id="a suspended Job has no pods"),
-        pytest.param(
-            "Job", {"managedBy": "kueue.x-k8s.io/multikueue"}, [], id="a Job of another controller has no pods here"
-        ),
-        pytest.param(
-            "Job",
-            {"parallelism": 2, "completions": 3, "completionMode": "Indexed"},
-            ["w-0-0", "w-1-0"],
-            id="an indexed Job names the index",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("kind", "spec", "pods"), [
+    pytest.param("ReplicaSet", {}, ["w-0"], id="a ReplicaSet has one replica unless it says otherwise"),
+    pytest.param("ReplicationController", {"replicas": 2}, names("w", 0, 1), id="a ReplicationController has replicas"),
+    pytest.param("Deployment", {"replicas": 0}, [], id="a Deployment may be scaled to nothing"),
+    pytest.param("Deployment", {"paused": True}, [], id="a paused Deployment starts no rollout"),
+    pytest.param("StatefulSet", {"replicas": 2, "ordinals": {"start": 5}}, names("w", 5, 6),
+        id="ordinals may start at 5"),
+    pytest.param("Job", {}, ["w-0"], id="a Job has one pod unless it says otherwise"),
+    pytest.param("Job", {"parallelism": 10, "completions": 3}, names("w", 0, 1, 2), id="no more pods than completions"),
+    pytest.param("Job", {"parallelism": 2, "completions": 9}, names("w", 0, 1), id="no more pods than parallelism"),
+    pytest.param("Job", {"parallelism": 2}, names("w", 0, 1), id="a work queue has parallelism"),
+    pytest.param("Job", {"suspend": True}, [], id="a suspended Job has no pods"),
+    pytest.param("Job", {"managedBy": "kueue.x-k8s.io/multikueue"}, [],
+        id="a Job of another controller has no pods here"),
+    pytest.param("Job", {"parallelism": 2, "completions": 3, "completionMode": "Indexed"}, ["w-0-0", "w-1-0"],
+        id="an indexed Job names the index"),
+])  # fmt: skip
 def test_a_new_workload(kind: str, spec: Object, pods: list[str]) -> None:
     cluster = WorkloadCluster([NODE, workload(kind, **spec)])
     cluster.bind_all()
@@ -152,18 +139,11 @@ def test_a_new_workload(kind: str, spec: Object, pods: list[str]) -> None:
     assert cluster.pods == pods
 
 
-@pytest.mark.parametrize(
-    ("policy", "pods", "reason"),
-    [
-        pytest.param(
-            "OrderedReady",
-            ["w-0"],
-            "2 pods are created one after the other, once w-0 is ready",
-            id="an ordered one waits for each pod",
-        ),
-        pytest.param("Parallel", names("w", 0, 1, 2), "", id="a parallel one waits for none"),
-    ],
-)
+@pytest.mark.parametrize(("policy", "pods", "reason"), [
+    pytest.param("OrderedReady", ["w-0"], "2 pods are created one after the other, once w-0 is ready",
+        id="an ordered one waits for each pod"),
+    pytest.param("Parallel", names("w", 0, 1, 2), "", id="a parallel one waits for none"),
+])  # fmt: skip
 def test_the_order_of_a_stateful_set(policy: str, pods: list[str], reason: str) -> None:
     cluster = WorkloadCluster([NODE, workload("StatefulSet", replicas=3, podManagementPolicy=policy)])
 
@@ -218,18 +198,13 @@ def node_of(pod: Object) -> str:
     return str(field["values"][0])
 
 
-@pytest.mark.parametrize(
-    ("node", "spec", "nodes"),
-    [
-        pytest.param(a_node("b"), {}, "ab", id="each node has one"),
-        pytest.param(a_node("b", TAINT), {}, "a", id="a taint that is not tolerated keeps it away"),
-        pytest.param(
-            a_node("b", TAINT), {"tolerations": [{"operator": "Exists"}]}, "ab", id="a taint may be tolerated"
-        ),
-        pytest.param(a_node("b", CORDON), {}, "ab", id="a cordon is tolerated"),
-        pytest.param(a_node("b"), {"nodeSelector": {"disk": "ssd"}}, "a", id="a node selector chooses"),
-    ],
-)
+@pytest.mark.parametrize(("node", "spec", "nodes"), [
+    pytest.param(a_node("b"), {}, "ab", id="each node has one"),
+    pytest.param(a_node("b", TAINT), {}, "a", id="a taint that is not tolerated keeps it away"),
+    pytest.param(a_node("b", TAINT), {"tolerations": [{"operator": "Exists"}]}, "ab", id="a taint may be tolerated"),
+    pytest.param(a_node("b", CORDON), {}, "ab", id="a cordon is tolerated"),
+    pytest.param(a_node("b"), {"nodeSelector": {"disk": "ssd"}}, "a", id="a node selector chooses"),
+])  # fmt: skip
 def test_daemon_sets(node: Object, spec: Object, nodes: str) -> None:
     cluster = WorkloadCluster([a_node("a", disk="ssd"), node, workload("DaemonSet", template=template(**spec))])
 
@@ -244,19 +219,14 @@ def test_a_daemon_pod_leaves_a_node_that_evicts_it_and_stays_on_one_that_only_re
     assert cluster.pods == ["w-b"]
 
 
-@pytest.mark.parametrize(
-    ("pods", "left"),
-    [
-        pytest.param([{"node": "n"}, {}], [0], id="a pod without a node goes first"),
-        pytest.param(
-            [{"annotations": {"controller.kubernetes.io/pod-deletion-cost": "5"}}, {}], [0], id="a high cost stays"
-        ),
-        pytest.param(
-            [{"created": "2026-01-01T00:00:00Z"}, {"created": "2020-01-01T00:00:00Z"}], [1], id="a young pod goes first"
-        ),
-        pytest.param([{"restarts": 0}, {"restarts": 7}], [0], id="a pod that has restarted goes first"),
-    ],
-)
+@pytest.mark.parametrize(("pods", "left"), [
+    pytest.param([{"node": "n"}, {}], [0], id="a pod without a node goes first"),
+    pytest.param([{"annotations": {"controller.kubernetes.io/pod-deletion-cost": "5"}}, {}], [0],
+        id="a high cost stays"),
+    pytest.param([{"created": "2026-01-01T00:00:00Z"}, {"created": "2020-01-01T00:00:00Z"}], [1],
+        id="a young pod goes first"),
+    pytest.param([{"restarts": 0}, {"restarts": 7}], [0], id="a pod that has restarted goes first"),
+])  # fmt: skip
 def test_which_pod_a_replica_set_deletes(pods: list[Object], left: list[int]) -> None:
     shape = workload("ReplicaSet", replicas=1)
     made = []
