@@ -223,10 +223,7 @@ class _Walk:
                 self.mistakes.append((path, f"has the YAML tag {tag}, and is no such number"))
             case "tag:kubestow.dev,word":
                 self.mistakes.append(
-                    (
-                        path,
-                        f"the bare word {node.value} is a boolean to some: write true or false, or quote it",
-                    )
+                    (path, f"the bare word {node.value} is a boolean to some: write true or false, or quote it")
                 )
             case tag:
                 self.mistakes.append((path, f"has the YAML tag {tag}, which means nothing here"))

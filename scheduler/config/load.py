@@ -222,11 +222,7 @@ def _configuration(fields: Fields, *, allow_default_scheduler: bool, feature_gat
         percentage_of_nodes_to_score=fields.within("percentageOfNodesToScore", None, (0, 100), NO_PERCENTAGE),
         pod_initial_backoff_s=float(initial_s),
         pod_max_backoff_s=float(longest_s),
-        profiles=read_profiles(
-            fields,
-            allow_default_scheduler=allow_default_scheduler,
-            feature_gates=feature_gates,
-        ),
+        profiles=read_profiles(fields, allow_default_scheduler=allow_default_scheduler, feature_gates=feature_gates),
         extenders=read_extenders(fields),
         delay_cache_until_active=fields.boolean("delayCacheUntilActive", False),
         enable_profiling=fields.boolean("enableProfiling", True),

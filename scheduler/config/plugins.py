@@ -151,10 +151,7 @@ def merge(default: Sequence[PluginRef], given: PluginSet) -> tuple[PluginRef, ..
     again = {ref.name: ref for ref in given.enabled}
     kept = [] if "*" in given.disabled else [ref for ref in default if ref.name not in given.disabled]
     replaced = {ref.name for ref in kept}
-    return (
-        *(again.get(ref.name, ref) for ref in kept),
-        *(ref for ref in given.enabled if ref.name not in replaced),
-    )
+    return (*(again.get(ref.name, ref) for ref in kept), *(ref for ref in given.enabled if ref.name not in replaced))
 
 
 def _expand(

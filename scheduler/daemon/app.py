@@ -121,11 +121,7 @@ class Daemon:
         throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
         self.leadership = self._leadership_over(transport.apart())
         self._writer = writer = ApiWriter(
-            transport,
-            throttle,
-            self._clock,
-            may_write=self.leadership.may_write,
-            claims_version=self._claims_version,
+            transport, throttle, self._clock, may_write=self.leadership.may_write, claims_version=self._claims_version
         )
         self._recorder = EventRecorder(writer, self._clock, instance=socket.gethostname(), errors=self._errors)
         self._extenders, self._whole = await build_extenders(self._options.config, may_write=self.leadership.may_write)

@@ -237,8 +237,7 @@ class DeviceInstruments:
             "Writes to device claims that conflicted with another client, or whose answer was lost.",
         )
         self._collisions = make.plain_counter(
-            "kubestow_device_collisions",
-            "Allocations undone because another claim had got one of the devices.",
+            "kubestow_device_collisions", "Allocations undone because another claim had got one of the devices."
         )
         self._steps = make.histogram(
             "kubestow_device_search_steps", "Devices tried in the search of one node.", buckets=_STEPS
@@ -302,9 +301,7 @@ class VolumeInstruments:
             buckets=_WAIT_S,
         )
         self._long_waits = make.counter(
-            "kubestow_volume_bind_long_waits",
-            "Pods whose volumes were not bound after this time, in seconds.",
-            "after",
+            "kubestow_volume_bind_long_waits", "Pods whose volumes were not bound after this time, in seconds.", "after"
         )
         for seconds in ("30", "60", "300"):
             self._long_waits.show(seconds)

@@ -193,8 +193,7 @@ class Metrics:
             buckets=exponential(0.01, 2, 20),
         )
         self._other_victims = make.plain_counter(
-            "kubestow_preemption_other_victims",
-            "Evicted pods that belong to other schedulers.",
+            "kubestow_preemption_other_victims", "Evicted pods that belong to other schedulers."
         )
         self._lost_preemptions = make.plain_counter(
             "kubestow_preemptions_lost",

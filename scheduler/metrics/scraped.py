@@ -107,9 +107,7 @@ class ScrapedSources:
         "kubestow_api_writes_waiting", "Writes that wait for the limit of clientConnection (qps, burst)."
     )
     unforeseen_errors: Callable[[], Counts] = _counters(
-        "kubestow_unforeseen_errors",
-        "Errors that no code path expects, by the part of the daemon that failed.",
-        "part",
+        "kubestow_unforeseen_errors", "Errors that no code path expects, by the part of the daemon that failed.", "part"
     )
     may_write: Callable[[], bool] | None = None
     """Whether this process leads now."""

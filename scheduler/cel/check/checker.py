@@ -64,15 +64,7 @@ def qualified_name(node: Node) -> str | None:
     return ".".join([node.name, *reversed(names)])
 
 
-_LITERALS: Final = {
-    type(None): NULL,
-    bool: BOOL,
-    int: INT,
-    UInt: UINT,
-    float: DOUBLE,
-    str: STRING,
-    bytes: BYTES,
-}
+_LITERALS: Final = {type(None): NULL, bool: BOOL, int: INT, UInt: UINT, float: DOUBLE, str: STRING, bytes: BYTES}
 
 
 @dataclass(slots=True)

@@ -41,12 +41,7 @@ class Run:
     __slots__ = ("_ends_at", "_limit", "_made", "_nanos", "bindings", "cost", "next_check", "slots")
 
     def __init__(
-        self,
-        bindings: Mapping[str, Any],
-        slots: int,
-        *,
-        limit: int = COST_LIMIT,
-        nanos: int = DEADLINE_NANOS,
+        self, bindings: Mapping[str, Any], slots: int, *, limit: int = COST_LIMIT, nanos: int = DEADLINE_NANOS
     ) -> None:
         self.bindings = bindings
         self.slots: list[Any] = [None] * slots

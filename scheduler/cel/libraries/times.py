@@ -31,16 +31,7 @@ _HOUR: Final = 60 * _MINUTE
 _DAY: Final = 24 * _HOUR
 _THURSDAY: Final = 4
 """The weekday of 1970-01-01."""
-_UNITS: Final = {
-    "ns": 1,
-    "us": 10**3,
-    "µs": 10**3,
-    "μs": 10**3,
-    "ms": 10**6,
-    "s": SECOND,
-    "m": _MINUTE,
-    "h": _HOUR,
-}
+_UNITS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": SECOND, "m": _MINUTE, "h": _HOUR}
 _MOST_DIGITS: Final = 6
 _PART: Final = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?([^0-9.]+)")
 

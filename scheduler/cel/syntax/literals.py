@@ -12,15 +12,7 @@ from scheduler.cel.values import UInt, Value
 _LONGEST_NUMBER: Final = 4000
 """Python rejects longer numbers; except for leading zeros, a 64-bit number never has this length."""
 _CONSTANTS: Final = {"true": True, "false": False, "null": None}
-_SIMPLE: Final = {
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-}
+_SIMPLE: Final = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 # The lexer accepts the digits that belong to each letter, but does not stop before further digits.
 _ESCAPES: Final = re.compile(r"\\(?:[xX][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-3][0-7]{2}|[\s\S])")
 
