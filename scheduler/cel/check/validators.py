@@ -10,28 +10,24 @@ from scheduler.cel.check.checker import Checked
 from scheduler.cel.check.types import Type, declared_name, shown
 from scheduler.cel.errors import CompileError, EvalError, Issue, report
 from scheduler.cel.libraries.regex import pattern_of
-from scheduler.cel.libraries.strings import formatted
+from scheduler.cel.libraries.strings import USES, formatted
 from scheduler.cel.syntax.ast import Call, ListExpr, Literal, MapExpr, Node, children
 
 _CLAUSE: Final = re.compile(r"%(?:(?P<percent>%)|(?:\.[0-9]+)?(?P<letter>[sdfebxXo]))?")
 _WHOLE: Final = frozenset({"int", "uint"})
 _REAL: Final = frozenset({"double", "string"})
-_HEX: Final = (_WHOLE | {"string", "bytes"}, "only integers, byte buffers, and strings can be formatted as hex")
-_SHOWABLE: Final = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
-_TEXT: Final = (
-    _WHOLE | _REAL | {"list", "map", "bool", "timestamp", "bytes", "duration", "type", "null_type"},
-    f"string clause can only be used on {_SHOWABLE}",
-)
-_CLAUSES: Final = {
-    "s": _TEXT,
-    "d": (_WHOLE, "decimal clause can only be used on integers"),
-    "f": (_REAL, "fixed-point clause can only be used on doubles"),
-    "e": (_REAL, "scientific clause can only be used on doubles"),
-    "b": (_WHOLE | {"bool"}, "only integers and bools can be formatted as binary"),
+_HEX: Final = _WHOLE | {"string", "bytes"}
+_ALLOWED: Final = {
+    "s": _WHOLE | _REAL | {"list", "map", "bool", "timestamp", "bytes", "duration", "type", "null_type"},
+    "d": _WHOLE,
+    "f": _REAL,
+    "e": _REAL,
+    "b": _WHOLE | {"bool"},
     "x": _HEX,
     "X": _HEX,
-    "o": (_WHOLE, "octal clause can only be used on integers"),
+    "o": _WHOLE,
 }
+"""Clause → names of the types that it accepts."""
 
 
 def _problem(
@@ -42,28 +38,24 @@ def _problem(
         return None, "unexpected end of string"
     if not value:
         return None, ""
-    if clause["letter"] is None:
+    letter = clause["letter"]
+    if letter is None:
         try:
             formatted(pattern[clause.start() :], [0])
         except EvalError as error:
             return None, str(error)
-    allowed, words = _CLAUSES[clause["letter"]]
-    wrong = _wrong(checked, value[0], allowed, is_deep=clause["letter"] == "s")
+    wrong = _wrong(checked, value[0], _ALLOWED[letter], is_deep=letter == "s")
     if wrong is None:
         return None
     name = declared_name(checked.types[wrong])
-    return wrong.at, f"error during formatting: {words}, was given {name}"
+    return wrong.at, f"error during formatting: {USES[letter]}, was given {name}"
 
 
 def _wrong(checked: Checked, node: Node, allowed: frozenset[str], *, is_deep: bool) -> Node | None:
     """Return the node whose type is not allowed: this one, or one inside it."""
     if checked.types[node].name not in allowed | {"dyn"}:
         return node
-    inner: tuple[Node, ...] = ()
-    if is_deep and isinstance(node, ListExpr):
-        inner = node.elements
-    elif is_deep and isinstance(node, MapExpr):
-        inner = tuple(each for entry in node.entries for each in entry)
+    inner = children(node) if is_deep and isinstance(node, ListExpr | MapExpr) else ()
     found = (_wrong(checked, each, allowed, is_deep=True) for each in inner)
     return next((each for each in found if each is not None), None)
 

@@ -1,4 +1,4 @@
-"""Lists: version 3 of cel-go's lists extension, Kubernetes' list functions, and sets.
+"""Lists: version 3 of cel-go's lists extension, Kubernetes' list functions, sets, and `includes` of device selectors.
 
 Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/lists.go Lists
 """
@@ -44,6 +44,7 @@ _LISTS: Final = frozenset(_LIST_CLASSES)
 _PLAIN: Final = frozenset({int, UInt, bool, str, bytes})
 _TIMES: Final = frozenset({Timestamp, Duration})
 _COMPARABLES: Final = _PLAIN | _TIMES | {float}
+_MOST_INCLUDED: Final = 48
 _MANY: Final = 16
 """The number of pairs from which hashing is faster."""
 _HASHED: Final = _PLAIN | _TIMES | {Semver}
@@ -255,6 +256,17 @@ def _intersects(one: Sequence[Value], other: Sequence[Value]) -> bool:
     return any(contains(other, each) for each in one)
 
 
+def _includes(holder: Value, value: Value) -> bool:
+    """Return whether a list has the value among its first 48 elements, or any other holder equals the value."""
+    if not isinstance(holder, list | tuple):
+        return same(holder, value)
+    if any(same(each, value) for each in holder[:_MOST_INCLUDED]):
+        return True
+    if len(holder) > _MOST_INCLUDED:
+        raise EvalError(f"'includes' function cannot be applied to lists longer than {_MOST_INCLUDED} values")
+    return False
+
+
 def _pairs(one: Value, other: Value, *_: Value) -> int:
     return _CALL_COST + size(one) * size(other)
 
@@ -333,3 +345,5 @@ KUBERNETES_LISTS: Final[tuple[Overload, ...]] = (
     member("indexOf", "list_a_index_of_int", ((_OF_A, A), INT), _index_of, deep_traversal),
     member("lastIndexOf", "list_a_last_index_of_int", ((_OF_A, A), INT), _last_index_of, deep_traversal),
 )
+
+INCLUDES: Final[tuple[Overload, ...]] = (member("includes", "dra_includes_dyn_dyn", ((DYN, DYN), BOOL), _includes),)

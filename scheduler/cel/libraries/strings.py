@@ -37,7 +37,19 @@ _SHORT: Final = 1e17
 _FEW_DIGITS: Final = 17
 _DIGITS: Final = re.compile(r"[0-9]*")
 _SUPERSCRIPT: Final = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
-_FOR_STRING: Final = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
+_IN_HEX: Final = "only integers, byte buffers, and strings can be formatted as hex"
+_AS_TEXT: Final = "strings, bools, bytes, ints, doubles, maps, lists, types, durations, and timestamps"
+USES: Final[Mapping[str, str]] = {
+    "s": f"string clause can only be used on {_AS_TEXT}",
+    "d": "decimal clause can only be used on integers",
+    "f": "fixed-point clause can only be used on doubles",
+    "e": "scientific clause can only be used on doubles",
+    "b": "only integers and bools can be formatted as binary",
+    "x": _IN_HEX,
+    "X": _IN_HEX,
+    "o": "octal clause can only be used on integers",
+}
+"""Clause → text of the error for a value of another type."""
 _WORDS_FOR_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 
 _Clause = Callable[[Value], str]
@@ -151,13 +163,17 @@ def _malformed(why: str) -> EvalError:
     return EvalError(f"could not parse formatting clause: {why}")
 
 
+def _unfit(clause: str, value: Value) -> EvalError:
+    return EvalError(f"{USES[clause]}, was given {type_name(value)}")
+
+
 def _string(value: Value) -> str:
     plain = _STRINGS.get(type(value))
     if plain is not None:
         return plain(value)
     nested = _nested(value)
     if nested is None:
-        raise EvalError(f"string clause can only be used on {_FOR_STRING}, was given {type_name(value)}")
+        raise _unfit("s", value)
     return nested
 
 
@@ -221,7 +237,7 @@ def _decimal(value: Value) -> str:
     if type(value) is int:
         return str(value)
     if not _is_integer(value):
-        raise EvalError(f"decimal clause can only be used on integers, was given {type_name(value)}")
+        raise _unfit("d", value)
     return str(value)
 
 
@@ -230,7 +246,7 @@ def _number(value: Value, clause: str) -> float:
         return value
     if isinstance(value, str) and value in _WORDS_FOR_NUMBERS:
         return float(value)
-    raise EvalError(f"{clause} clause can only be used on doubles, was given {type_name(value)}")
+    raise _unfit(clause, value)
 
 
 def _endless(number: float) -> str:
@@ -244,7 +260,7 @@ def _fixed(digits: int) -> _Clause:
     def clause(value: Value) -> str:
         if type(value) is float and -_SHORT < value < _SHORT and value and digits <= _FEW_DIGITS:
             return format(value, written)
-        return _fixed_at_length(_number(value, "fixed-point"), written)
+        return _fixed_at_length(_number(value, "f"), written)
 
     return clause
 
@@ -262,7 +278,7 @@ def _scientific(width: int) -> _Clause:
     """Return the clause. Upstream uses the precision as a width; there are always six digits after the decimal point."""
 
     def clause(value: Value) -> str:
-        number = _number(value, "scientific")
+        number = _number(value, "e")
         if not math.isfinite(number):
             return _endless(number).rjust(width)
         mantissa, _, exponent = f"{number or 0.0:.6e}".partition("e")
@@ -280,7 +296,7 @@ def _binary(value: Value) -> str:
     if isinstance(value, bool):
         return "1" if value else "0"
     if not _is_integer(value):
-        raise EvalError(f"only integers and bools can be formatted as binary, was given {type_name(value)}")
+        raise _unfit("b", value)
     return f"{value:b}"
 
 
@@ -290,14 +306,13 @@ def _hex(value: Value) -> str:
     if isinstance(value, bytes):
         return value.hex()
     if not _is_integer(value):
-        kind = type_name(value)
-        raise EvalError(f"only integers, byte buffers, and strings can be formatted as hex, was given {kind}")
+        raise _unfit("x", value)
     return f"{value:x}"
 
 
 def _octal(value: Value) -> str:
     if not _is_integer(value):
-        raise EvalError(f"octal clause can only be used on integers, was given {type_name(value)}")
+        raise _unfit("o", value)
     return f"{value:o}"
 
 
