@@ -6,6 +6,5 @@ from scheduler.framework.wait import WaitingPodsMap
 
 
 def allow(permits: WaitingPodsMap, uid: str, plugin: str) -> None:
-    """Allow the pod for a plugin, if Permit holds it."""
     if (held := permits.get(uid)) is not None:
         held.allow(plugin)

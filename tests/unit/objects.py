@@ -57,7 +57,6 @@ def info(name: str = "p", **more: Any) -> PodInfo:
 
 
 def pod_requesting(name: str = "p", *, on: str = "", **requests: str) -> PodInfo:
-    """Return a pod of one container with these requests."""
     return info(name, on=on, containers=[container(**requests)])
 
 

@@ -164,7 +164,6 @@ _SIMPLE = {b"a": b"\a", b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t"
 
 
 def read(text: str) -> Message:
-    """The message that the text is."""
     tokens = list(_tokens(text))
     tokens.append("}")
     message, end = _message(tokens, 0)

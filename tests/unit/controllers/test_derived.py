@@ -61,7 +61,6 @@ class Scene:
         self.sched.parts.intake.apply(kind, [Delta(self._shown.pop((kind, name)), None)])
 
     def pod(self, name: str = "p", *claims: str, devices: tuple[str, ...] = (), **more: Any) -> None:
-        """With these claims."""
         volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
         entries = [{"name": claim, "resourceClaimName": claim} for claim in devices]
         self.sched.pod(name, **({"volumes": volumes} if volumes else {}), resourceClaims=entries, **more)

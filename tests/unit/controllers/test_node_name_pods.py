@@ -78,7 +78,6 @@ class Scene(ControllerScene):
         self.shows(claim)
 
     def shows(self, claim: PersistentVolumeClaim) -> None:
-        """The watch has the claim."""
         self.handlers["PersistentVolumeClaim"](Delta(self.cluster.volumes.claims.get_api(claim.key), claim))
 
     def runs(self, built: PodBuilder) -> None:

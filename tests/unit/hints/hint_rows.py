@@ -115,7 +115,6 @@ IGNORES_GPUS = profile(NodeResourcesFit=NodeResourcesFitArgs(ignored_resources=(
 
 
 def spreads_by_default(*constraints: Any) -> KubeSchedulerProfile:
-    """A profile with these default constraints."""
     return profile(PodTopologySpread=PodTopologySpreadArgs(constraints, "List"))
 
 
@@ -140,7 +139,6 @@ def node(name: str, *, zone: str = "", labels: Any = None, features: Any = (), *
 
 
 def node_gone(name: str) -> Thing:
-    """The node is deleted."""
     return lambda sched: sched.node_gone(name)
 
 
@@ -198,7 +196,6 @@ def shown_as(kind: str, name: str, raw: dict[str, Any] | None) -> Thing:
 
 
 def requesting(_name: str = "c", **requests: str) -> list[dict[str, Any]]:
-    """`containers` of one that requests these."""
     return [{"name": _name, "resources": {"requests": requests}}]
 
 

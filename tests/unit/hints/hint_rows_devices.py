@@ -42,12 +42,10 @@ def uses(*names: str) -> dict[str, Any]:
 
 
 def claimed(name: str, device_class: str = "gpu", version: int = 1) -> ClaimBuilder:
-    """A claim for one device."""
     return a_claim(name).uid(name).request("r", device_class).resource_version(str(version))
 
 
 def held(name: str, device: str = "drv/n1/d0", version: int = 1, *, on: str = "") -> ClaimBuilder:
-    """One that has its device."""
     return claimed(name, version=version).allocated(a_result("r", device), on=on)
 
 

@@ -23,13 +23,11 @@ def stored(*builders: Builder[Any]) -> tuple[Thing, ...]:
 
 
 def removed(builder: Builder[Any]) -> Thing:
-    """It is deleted."""
     raw = builder.obj()
     return withdrawn(raw["kind"], raw["metadata"]["name"])
 
 
 def claims(*names: str) -> dict[str, Any]:
-    """`volumes` of these claims."""
     return {"volumes": [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in names]}
 
 

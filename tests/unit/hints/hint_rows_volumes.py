@@ -139,7 +139,6 @@ USED: dict[str, Any] = {
 
 
 def disk(volume_id: str) -> dict[str, Any]:
-    """`volumes` of this EBS volume."""
     return {"volumes": [{"name": "d", "awsElasticBlockStore": {"volumeID": volume_id}}]}
 
 

@@ -227,7 +227,6 @@ class PreemptionHarness:
                 self.cluster.disruptions.put(thing)
 
     def nominate(self, node_name: str, *pods: PodInfo) -> None:
-        """Only these pods are nominated to the node."""
         for other in self.nominator.for_node(node_name):
             self.nominator.remove_foreign(other.uid)
         for other in pods:
@@ -259,7 +258,6 @@ class PreemptionHarness:
         return self.named(answer)
 
     def named(self, found: Candidate) -> list[str]:
-        """The victims' names."""
         pods = self.cluster.nodes.pods(found.slot)
         return [pods[uid].pod.metadata.name for uid in found.victims]
 

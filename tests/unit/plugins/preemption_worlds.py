@@ -73,7 +73,6 @@ nodes = st.builds(
 
 @st.composite
 def bound(draw: st.DrawFn, name: str, on: str | None = None) -> PodInfo:
-    """A pod on a node."""
     return pod(
         name,
         draw(st.sampled_from(PRIORITIES)),
@@ -92,7 +91,6 @@ def bound(draw: st.DrawFn, name: str, on: str | None = None) -> PodInfo:
 
 @st.composite
 def budgets(draw: st.DrawFn, name: str) -> PodDisruptionBudget:
-    """A budget over some of them."""
     return budget(
         name,
         draw(st.sampled_from((0, 0, 1, 2))),
@@ -136,8 +134,6 @@ def newcomers(draw: st.DrawFn, name: str) -> PodInfo:
 
 @dataclass
 class World:
-    """What there is, as lists."""
-
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, PodInfo] = field(default_factory=dict)
     budgets: dict[str, PodDisruptionBudget] = field(default_factory=dict)

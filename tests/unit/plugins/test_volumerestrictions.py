@@ -78,7 +78,6 @@ def test_claims(things: tuple[Any, ...], pod: PodInfo, says: str) -> None:
 
 
 def test_a_claim_that_cannot_be_read_is_named() -> None:
-    """With what is wrong."""
     seen = stored(node("n1"))
     unreadable(seen, "PersistentVolumeClaim", "default/c", "$.spec: no")
 

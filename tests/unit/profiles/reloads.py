@@ -140,7 +140,6 @@ class Reloaded(SchedulerHarness):
         return self.wishes.get(name) or RequestedProfile("", 0, None)
 
     async def wished(self, spec: Any, name: str = OURS) -> ProfileVerdict:
-        """Set the spec, and return the verdict."""
         self.wish(spec, name)
         await self.settle()
         return self.parts.reloading.verdicts[name]

@@ -268,8 +268,6 @@ async def test_pods_in_backoff_stay_there(sched: Reloaded) -> None:
 
 
 async def failed_to_bind(sched: Reloaded, name: str) -> None:
-    """Let the binding fail once."""
-
     def down(_pod: object, _node: object) -> None:
         sched.writer.on_bind = None
         raise Unavailable("down")

@@ -53,8 +53,6 @@ def pod(
 
 @dataclass
 class Tally(Metrics):
-    """Recorded metrics."""
-
     incomings: list[tuple[str, str]] = field(default_factory=list)
     entities: list[tuple[str, str]] = field(default_factory=list)
     rejected: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -187,7 +185,6 @@ class QueueHarness:
         self.queue.delete(self.store.pop(info.key))
 
     def pop(self) -> QueuedPodInfo:
-        """Pop the next pod."""
         queued = self.queue.pop()
         assert queued is not None
         return queued
@@ -222,7 +219,6 @@ class QueueHarness:
         return out
 
     def place(self, name: str) -> str | None:
-        """Return the place of this pod."""
         return self.places().get(name)
 
     def names_popped(self) -> list[str]:

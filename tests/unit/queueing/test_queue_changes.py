@@ -23,7 +23,6 @@ SCALED_DOWN = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN)
 
 
 def about_itself(waiting: PodInfo, _old: Any, new: Any) -> Hint:
-    """The hint of an event of the waiting pod itself."""
     return Hint.QUEUE if new.uid == waiting.uid else Hint.SKIP
 
 

@@ -189,7 +189,6 @@ class History(QueueHarness):
             noted(f"{strategy.name} → {queued.place.name}")
 
     def check(self) -> None:
-        """The laws."""
         rows = Counter(row.key.removeprefix("default/") for row in self.queue.entries())
         assert not rows or set(rows.values()) == {1}, "a pod is in one place"
         alive = {info.uid for info in self.store.values()}

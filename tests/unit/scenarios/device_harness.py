@@ -90,7 +90,6 @@ class DeviceHarness(SchedulerHarness):
         self.uses(name, f"c-{name}", priority=priority, **more)
 
     def shows_nomination(self, name: str = "p", node: str = "n1", priority: int = 10) -> None:
-        """Show the nomination that was written."""
         self.uses(name, f"c-{name}", priority=priority, nominated=node)
 
     def devices_of(self, name: str = "p") -> list[str]:

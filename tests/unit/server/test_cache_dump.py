@@ -232,7 +232,6 @@ def test_what_json_has_no_word_for(value: object) -> None:
 
 
 def record(pod: str, attempt: int) -> DecisionRecord:
-    """An attempt for a pod."""
     return DecisionRecord(pod=pod, uid="u", profile="kubestow", attempt=attempt, started_wall=0.0)
 
 

@@ -16,7 +16,6 @@ class Actor(Protocol):
 
 
 def server_with(*objects: Builder[object], clock: VirtualClock | None = None) -> ApiServer:
-    """Return a server that has these objects."""
     server = ApiServer(clock=clock or VirtualClock())
     add(server, *objects)
     return server

@@ -85,7 +85,6 @@ class LongWay:
         self._required = required
 
     def refusal(self, pod: PodInfo, node_name: str, others: list[PodInfo]) -> Refusal | None:
-        """With these pods on the node."""
         csi_node = self._world.get(CSINode, node_name)
         new, problem = self._volumes(pod, has_csi_node=csi_node is not None, is_new=True)
         if problem is not None:

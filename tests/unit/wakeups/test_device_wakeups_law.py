@@ -186,7 +186,6 @@ def slices(draw: st.DrawFn) -> SliceBuilder:
 
 
 def with_request(claim: ClaimBuilder, kind: str, name: str) -> ClaimBuilder:
-    """With a request of this kind, of this class."""
     match kind:
         case "all":
             return claim.request("r", name, every=True)

@@ -328,7 +328,6 @@ PARTS = a_slice("n1", "d", HALF, a_device("m").shared().cap("memory", "8"), a_de
 
 
 def of(*slices: SliceBuilder, partitionable: bool = True) -> DeviceNodes:
-    """These are published."""
     nodes = DeviceNodes(Nodes(), AllocationState(), partitionable=partitionable)
     for each in slices:
         nodes.set_slice(each.typed())

@@ -104,7 +104,6 @@ def keys(each: ResourceSlice) -> dict[str, list[str]]:
 
 
 def selecting(name: str, **selector: str) -> TaintRuleBuilder:
-    """A rule that taints with its own name."""
     return a_taint_rule(name, name).set({"spec": {"deviceSelector": selector}})
 
 

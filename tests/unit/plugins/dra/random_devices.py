@@ -103,7 +103,6 @@ class Maker:
         self._is_plain = False
 
     def case(self) -> Case:
-        """Return another case."""
         gates = set(DEVICE_GATES_ON)
         if self._in(6):
             gates.discard(self._one(_GATES))
@@ -139,7 +138,6 @@ class Maker:
         return ResourceSlice(Metadata(name=name), spec)
 
     def claim_named(self, name: str) -> ResourceClaim:
-        """Return a random claim."""
         self._is_plain = self._in(2)
         return self._claim(name)
 
@@ -411,7 +409,6 @@ _VALUES: Final = ("1", "1500m", "3", "4")
 
 
 def newer_case(seed: int, *, is_rich: bool) -> Case:
-    """The case of this seed."""
     chance = random.Random(seed)
     case = Maker(chance, is_rich=is_rich).case()
     gates = case.world.gates | DEVICE_CHANGES

@@ -77,7 +77,6 @@ def on(node_name: str, pool: str, *devices: str | DeviceBuilder, of: int = 0) ->
 
 
 def counters(pool: str, amount: str = "8Gi") -> SliceBuilder:
-    """Return the slice with the counters of a pool."""
     return on("n1", pool).counters("set", {"mem": amount})
 
 

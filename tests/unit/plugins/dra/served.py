@@ -164,7 +164,6 @@ class Served(World):
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def server(self, name: str) -> ResourceClaim:
-        """Return the claim on the server."""
         claim = self.writer.resource_claims[f"default/{name}"]
         assert isinstance(claim, ResourceClaim)
         return claim

@@ -184,7 +184,6 @@ def deallocated(world: Served) -> None:
     pytest.param(deallocated, "claim default/c got deallocated elsewhere in the meantime", id="its devices are gone"),
 ])  # fmt: skip
 async def test_what_ends_the_wait(ends: Step, expected: str) -> None:
-    """The wait ends at once."""
     world, under = begun(waiting())
     task = asyncio.ensure_future(world.pre_bind(under))
     await world.clock.advance(7.0)

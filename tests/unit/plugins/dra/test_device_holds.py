@@ -109,7 +109,6 @@ def test_an_equal_part_of_another_claim_is_not_the_pods() -> None:
 
 
 def test_two_equal_parts_of_which_the_pod_gets_one() -> None:
-    """The other part is free."""
     requests = FIVE.request("s", "A", capacity={"memory": "5"})
     world = Holding(nominee())
     world.show(a_slice("n1", "a", a_device("m").shared().cap("memory", "16")), requests)

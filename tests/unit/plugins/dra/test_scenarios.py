@@ -479,7 +479,6 @@ class Kind:
 
 
 def named(value: Attribute) -> DeviceBuilder:
-    """Return a device with the attribute `name`."""
     return a_device("d").attr("name", value)
 
 

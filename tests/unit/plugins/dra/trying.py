@@ -101,7 +101,6 @@ def a_world(*things: Any, **more: Any) -> Served:
 
 
 def made(world: Served) -> list[ResourceClaim]:
-    """Return the claims for extended resources that are on the server."""
     claims = world.writer.resource_claims.values()
     return [each for each in claims if each.metadata.name.startswith(PREFIX)]
 

@@ -172,7 +172,6 @@ class Case:
         return VolumeFinder(self.cluster.nodes, self.cluster.volumes, together=together)
 
     def conflicts(self, finder: VolumeFinder) -> dict[int, tuple[str, ...]]:
-        """By slot."""
         out: dict[int, tuple[str, ...]] = {}
         for reasons, nodes in finder.conflicts(self.claims, self.cluster.nodes.present).items():
             assert nodes

@@ -46,8 +46,6 @@ PARITY = KubestowArgs(parity=True)
 
 @dataclass
 class Counted(Uncounted):
-    """Keeps what is counted."""
-
     errors: list[str] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     waits: list[tuple[str, float]] = field(default_factory=list)

@@ -143,7 +143,6 @@ def _only_dynamic(server: ApiServer) -> ApiServer:
 
 
 def test_unreadable_objects_do_not_stop_the_controllers() -> None:
-    """The controllers ignore unreadable objects."""
     harness = Harness()
     harness.server.create("pods", pod("broken").cpu("many").pvc("c0").bound_to("n0").obj())
     odd = a_pv("odd", storage_class="static").label("x").set({"spec": {"claimRef": {"name": 7}}})

@@ -263,8 +263,6 @@ PENDING = allocated(a_result("r", DEVICE, binding=("Ready", "Warm"), binding_fai
 
 
 class DriverHarness:
-    """A server, and one driver."""
-
     def __init__(self, *objects: Builder[object], **options: Any) -> None:
         self.clock = VirtualClock()
         self.server = server_with(*objects, clock=self.clock)

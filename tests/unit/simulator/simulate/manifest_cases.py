@@ -28,7 +28,6 @@ def pod(**spec: Any) -> Object:
 
 
 def container(name: str = "c", requests: Object | None = None, limits: Object | None = None, **fields: Any) -> Object:
-    """A container with an image."""
     resources = {key: value for key, value in (("requests", requests), ("limits", limits)) if value is not None}
     return {"name": name, "image": "example", "resources": resources, **fields}
 
@@ -41,7 +40,6 @@ def workload(kind: str = "Deployment", version: str = "apps/v1", **spec: Any) ->
 
 
 def without(value: Object, *path: str) -> Object:
-    """The object without one field."""
     *holders, last = path
     inner = value
     for field in holders:

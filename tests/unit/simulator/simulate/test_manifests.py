@@ -202,8 +202,6 @@ def test_mistakes_name_file_document_and_field(tmp_path: Path, text: str, said: 
 
 
 class _Readings(SystemClock):
-    """A clock that returns these times."""
-
     def __init__(self, *times: float) -> None:
         self._times = iter(times)
 

@@ -38,18 +38,15 @@ from tools.simulate_schema import page
 
 
 def pod(name: str = "p", *, annotations: dict[str, str] | None = None, **rest: Any) -> AnnotatedPod:
-    """A pod in namespace a."""
     metadata = {"name": name, "namespace": "a", "annotations": annotations or {}}
     return from_manifest(AnnotatedPod, {"metadata": metadata, "spec": {}, **rest})
 
 
 def node(name: str, **allocatable: str) -> Node:
-    """A node of this size."""
     return from_manifest(Node, {"metadata": {"name": name}, "status": {"allocatable": allocatable}})
 
 
 def outcome(*placements: Placement, is_settled: bool = True) -> Outcome:
-    """An outcome of these placements."""
     return Outcome(placements, (), Timing(0.1, 0.6, 0.7), 1, 0, 0, {"Service": 2}, is_settled)
 
 

@@ -32,7 +32,6 @@ def loaded(*objects: Builder[object]) -> ApiServer:
 
 
 def run(server: ApiServer) -> list[ExternalProvisioner]:
-    """Run the controllers, and return the provisioners."""
     return [made for made in controllers(server, VirtualClock()) if isinstance(made, ExternalProvisioner)]
 
 

@@ -49,7 +49,6 @@ def owned(by: Object, name: str, *, node: str = "", labels: dict[str, str] | Non
 
 
 def a_node(name: str, *taints: Object, **labels: str) -> Object:
-    """A large node."""
     return node(name).cpu("64").memory("64Gi").labels(labels).set({"spec": {"taints": list(taints)}}).obj()
 
 
