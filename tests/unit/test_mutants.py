@@ -91,7 +91,7 @@ MUTANTS: Final = {
         "scheduler.cel.eval.attributes:find",
         "0 <= index < len(holder)",
         "index < len(holder)",
-        "cel/libraries/test_environment.py::test_answers[optionals: a key or index may be missing]",
+        "cel/libraries/test_patterns.py::test_answers[optionals: a key or index may be missing]",
     ),
     "the time of an evaluation is not limited": Mutant(
         "scheduler.cel.eval.running:Run.check",

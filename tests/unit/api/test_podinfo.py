@@ -347,20 +347,16 @@ def condition(**more: str) -> dict[str, str]:
     return {"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", **more}
 
 
-@pytest.mark.parametrize(
-    ("is_deleting", "conditions", "is_leaving"),
-    [
-        pytest.param(True, [condition()], True, id="it is deleted and has the condition"),
-        pytest.param(False, [condition()], False, id="it has the condition and is not deleted yet"),
-        pytest.param(True, [], False, id="deleted without a condition"),
-        pytest.param(True, [condition(reason="EvictionByEvictionAPI")], False, id="evicted for another reason"),
-        pytest.param(True, [condition(status="False")], False, id="the condition is False"),
-        pytest.param(
-            True, [condition(type="Ready", status="False"), condition()], True, id="after a condition of another type"
-        ),
-        pytest.param(True, [condition(status="False"), condition()], False, id="the first of the type counts"),
-    ],
-)
+@pytest.mark.parametrize(("is_deleting", "conditions", "is_leaving"), [
+    pytest.param(True, [condition()], True, id="it is deleted and has the condition"),
+    pytest.param(False, [condition()], False, id="it has the condition and is not deleted yet"),
+    pytest.param(True, [], False, id="deleted without a condition"),
+    pytest.param(True, [condition(reason="EvictionByEvictionAPI")], False, id="evicted for another reason"),
+    pytest.param(True, [condition(status="False")], False, id="the condition is False"),
+    pytest.param(True, [condition(type="Ready", status="False"), condition()], True,
+        id="after a condition of another type"),
+    pytest.param(True, [condition(status="False"), condition()], False, id="the first of the type counts"),
+])  # fmt: skip
 def test_is_leaving_for_a_preemptor(is_deleting: bool, conditions: list[dict[str, Any]], is_leaving: bool) -> None:
     made = objects.pod("a", status={"conditions": conditions})
 

@@ -65,15 +65,11 @@ def test_a_program_may_run_out_of_budget():
     assert compile_expression("n == 7", ENV, cost_limit=2).evaluate(BINDINGS) is True
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "".join(f"cel.bind(a{n + 1}, a{n} + a{n}, " for n in range(1, 60)) + "a60.size() > 0" + ")" * 59,
-        "lists.range(90000).distinct().size() > 0",
-        "sets.contains(lists.range(90000), lists.range(90000))",
-    ],
-    ids=["lists that double", "a quadratic function", "a product of two lists"],
-)
+@pytest.mark.parametrize("source", [
+    "".join(f"cel.bind(a{n + 1}, a{n} + a{n}, " for n in range(1, 60)) + "a60.size() > 0" + ")" * 59,
+    "lists.range(90000).distinct().size() > 0",
+    "sets.contains(lists.range(90000), lists.range(90000))",
+], ids=["lists that double", "a quadratic function", "a product of two lists"])  # fmt: skip
 def test_what_is_too_expensive_is_not_tried(source):
     """It would take minutes, or all memory, before the bill came."""
     with pytest.raises(CostExceeded):
@@ -98,19 +94,15 @@ def test_a_constant_that_cannot_be_computed():
         compile_expression("m.c.find('(') == ''", ENV)
 
 
-@pytest.mark.parametrize(
-    ("source", "wanted"),
-    [
-        ("!" * 51 + "true", False),
-        ("(" * 120 + "true" + ")" * 120, True),
-        ("[" * 120 + "1" + "]" * 120 + ".size()", 1),
-        ("".join(f"[1].all(x{number}, " for number in range(110)) + "true" + ")" * 110, True),
-        (" + ".join(["1"] * 249), 249),
-        ("true" + " ? true : false" * 1, True),
-        (" || ".join(["m.gone == 1"] * 700) + " || true", True),
-    ],
-    ids=["negations", "parentheses", "lists", "loops in loops", "a sum", "a choice", "a long disjunction"],
-)
+@pytest.mark.parametrize(("source", "wanted"), [
+    ("!" * 51 + "true", False),
+    ("(" * 120 + "true" + ")" * 120, True),
+    ("[" * 120 + "1" + "]" * 120 + ".size()", 1),
+    ("".join(f"[1].all(x{number}, " for number in range(110)) + "true" + ")" * 110, True),
+    (" + ".join(["1"] * 249), 249),
+    ("true" + " ? true : false" * 1, True),
+    (" || ".join(["m.gone == 1"] * 700) + " || true", True),
+], ids=["negations", "parentheses", "lists", "loops in loops", "a sum", "a choice", "a long disjunction"])  # fmt: skip
 def test_deep_expressions(source, wanted):
     limit = sys.getrecursionlimit()
 

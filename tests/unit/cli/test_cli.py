@@ -185,17 +185,13 @@ def test_refused(started: list[RunOptions], capsys: pytest.CaptureFixture[str], 
     assert started == []
 
 
-@pytest.mark.parametrize(
-    ("error", "said"),
-    [
-        (CannotListen("127.0.0.1:1: taken"), "kubestow: 127.0.0.1:1: taken"),
-        (CertificateError("/c: cannot be read"), "kubestow: /c: cannot be read"),
-        (LookupFailed("kube-system/x: forbidden"), "kubestow: kube-system/x: forbidden"),
-        (SettingsError("kubeconfig /x: no such file"), "kubestow: kubeconfig /x: no such file"),
-        (ConfigErrors([ConfigError("profiles[0]", "is odd")]), "kubestow: profiles[0]: is odd"),
-    ],
-    ids=["the port is taken", "no certificate", "no client CA", "no credentials", "an unknown plugin"],
-)
+@pytest.mark.parametrize(("error", "said"), [
+    (CannotListen("127.0.0.1:1: taken"), "kubestow: 127.0.0.1:1: taken"),
+    (CertificateError("/c: cannot be read"), "kubestow: /c: cannot be read"),
+    (LookupFailed("kube-system/x: forbidden"), "kubestow: kube-system/x: forbidden"),
+    (SettingsError("kubeconfig /x: no such file"), "kubestow: kubeconfig /x: no such file"),
+    (ConfigErrors([ConfigError("profiles[0]", "is odd")]), "kubestow: profiles[0]: is odd"),
+], ids=["the port is taken", "no certificate", "no client CA", "no credentials", "an unknown plugin"])  # fmt: skip
 @pytest.mark.usefixtures("started")
 def test_a_daemon_that_cannot_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: Exception, said: str

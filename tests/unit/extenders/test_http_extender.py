@@ -197,15 +197,11 @@ async def test_a_client_certificate(tmp_path: Path, is_in_files: bool) -> None:
             assert (await made.filter(info("p"), ["n1"])).passed == {"n1"}
 
 
-@pytest.mark.parametrize(
-    "tls",
-    [
-        ExtenderTls(ca_file="/nowhere"),
-        ExtenderTls(ca_data=b"garbage"),
-        ExtenderTls(cert_data=b"garbage", key_data=b"garbage"),
-    ],
-    ids=["no file", "no authority", "no key"],
-)
+@pytest.mark.parametrize("tls", [
+    ExtenderTls(ca_file="/nowhere"),
+    ExtenderTls(ca_data=b"garbage"),
+    ExtenderTls(cert_data=b"garbage", key_data=b"garbage"),
+], ids=["no file", "no authority", "no key"])  # fmt: skip
 async def test_files_that_cannot_be_used_are_mistakes(tls: ExtenderTls) -> None:
     config = Configuration(extenders=(ExtenderConfig("http://a"), ExtenderConfig("https://b", tls=tls)))
     with pytest.raises(ConfigErrors) as wrong:

@@ -73,21 +73,17 @@ def test_every_version_is_read_alike(spec: KindSpec, manifest: Manifest) -> None
     assert newest == decoder.decode(msgspec.json.encode(to_v1beta1(spec.plural, manifest)), "v1beta1")
 
 
-@pytest.mark.parametrize(
-    ("request_", "is_exact"),
-    [
-        ({"deviceClassName": "gpu"}, True),
-        ({"deviceClassName": "", "allocationMode": "", "count": 0}, False),
-        ({"selectors": [{"cel": {"expression": "true"}}]}, True),
-        ({"allocationMode": "All"}, True),
-        ({"count": 1}, True),
-        ({"adminAccess": False}, True),
-        ({"tolerations": [{"key": "k"}]}, True),
-        ({"capacity": {}}, True),
-        ({"firstAvailable": [{"name": "a", "deviceClassName": "gpu"}]}, False),
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize(("request_", "is_exact"), [
+    ({"deviceClassName": "gpu"}, True),
+    ({"deviceClassName": "", "allocationMode": "", "count": 0}, False),
+    ({"selectors": [{"cel": {"expression": "true"}}]}, True),
+    ({"allocationMode": "All"}, True),
+    ({"count": 1}, True),
+    ({"adminAccess": False}, True),
+    ({"tolerations": [{"key": "k"}]}, True),
+    ({"capacity": {}}, True),
+    ({"firstAvailable": [{"name": "a", "deviceClassName": "gpu"}]}, False),
+], ids=str)  # fmt: skip
 def test_what_makes_a_request_an_exact_one(request_: Manifest, is_exact: bool) -> None:
     manifest = a_claim("c").set({"spec": {"devices": {"requests": [{"name": "r"} | request_]}}}).obj()
     claim = RESOURCE_CLAIM.decoder().decode(msgspec.json.encode(manifest), "v1beta1")

@@ -450,18 +450,14 @@ def decoded(envelope: bytes) -> tuple[list[str], list[str], bytes]:
     return finalizers, [protobuf.first(user, 5).decode() for user in protobuf.every(status, 2)], spec
 
 
-@pytest.mark.parametrize(
-    ("write", "subresource", "finalizers", "users"),
-    [
-        pytest.param(CHANGES[0].values[0], "", [FINALIZER], ["u1"], id="protect"),
-        pytest.param(
-            lambda w, c: w.device_claims.reserve_claim(c, OTHER), "/status", [FINALIZER], ["u1", "u9"], id="reserve"
-        ),
-        pytest.param(CHANGES[2].values[0], "/status", [FINALIZER], ["u1"], id="reserve: the user is there already"),
-        pytest.param(REMOVALS[0].values[0], "/status", [FINALIZER], [], id="release"),
-        pytest.param(REMOVALS[1].values[0], "", [], ["u1"], id="delete"),
-    ],
-)
+@pytest.mark.parametrize(("write", "subresource", "finalizers", "users"), [
+    pytest.param(CHANGES[0].values[0], "", [FINALIZER], ["u1"], id="protect"),
+    pytest.param(lambda w, c: w.device_claims.reserve_claim(c, OTHER), "/status", [FINALIZER], ["u1", "u9"],
+        id="reserve"),
+    pytest.param(CHANGES[2].values[0], "/status", [FINALIZER], ["u1"], id="reserve: the user is there already"),
+    pytest.param(REMOVALS[0].values[0], "/status", [FINALIZER], [], id="release"),
+    pytest.param(REMOVALS[1].values[0], "", [], ["u1"], id="delete"),
+])  # fmt: skip
 async def test_a_claim_that_takes_no_patch_is_written_in_protobuf(write, subresource, finalizers, users):
     reads = [IN_FULL] if not users or not finalizers else []
     bench = Bench(IMMUTABLE, *reads, in_protobuf(), WRITTEN, b"{}")

@@ -384,19 +384,15 @@ def test_replace_compares_content():
     assert 1 == vanished
 
 
-@pytest.mark.parametrize(
-    ("new", "believes_version", "is_held"),
-    [
-        pytest.param(pod("a", "1"), False, True, id="the same content at the same version"),
-        pytest.param(pod("a", "1", nodeName="n"), False, False, id="other content at the same version"),
-        pytest.param(
-            pod("a", "1", nodeName="n"), True, True, id="other content at the same version, in another API version"
-        ),
-        pytest.param(pod("a", "1", uid="v", nodeName="n"), True, False, id="another uid"),
-        pytest.param(pod("a", "2"), True, False, id="another version"),
-        pytest.param(pod("b", "1"), True, False, id="another name"),
-    ],
-)
+@pytest.mark.parametrize(("new", "believes_version", "is_held"), [
+    pytest.param(pod("a", "1"), False, True, id="the same content at the same version"),
+    pytest.param(pod("a", "1", nodeName="n"), False, False, id="other content at the same version"),
+    pytest.param(pod("a", "1", nodeName="n"), True, True,
+        id="other content at the same version, in another API version"),
+    pytest.param(pod("a", "1", uid="v", nodeName="n"), True, False, id="another uid"),
+    pytest.param(pod("a", "2"), True, False, id="another version"),
+    pytest.param(pod("b", "1"), True, False, id="another name"),
+])  # fmt: skip
 def test_held(new, believes_version, is_held):
     held = pod("a", "1")
 

@@ -491,17 +491,13 @@ async def test_force_continues_although_the_holder_is_alive() -> None:
     assert await check.lasts_s() <= 4.0
 
 
-@pytest.mark.parametrize(
-    ("errors", "lasts_s", "is_found"),
-    [
-        pytest.param([Forbidden("no")], 0.0, False, id="without the right to list leases: at once"),
-        pytest.param([Unavailable("away")] * 3, 4.0, False, id="without an answer: after three tries"),
-        pytest.param([Unavailable("away")] * 2, None, True, id="with an answer to the third try"),
-        pytest.param(
-            [None, *[Unavailable("away")] * 3], None, True, id="without an answer for some time while it is looked at"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("errors", "lasts_s", "is_found"), [
+    pytest.param([Forbidden("no")], 0.0, False, id="without the right to list leases: at once"),
+    pytest.param([Unavailable("away")] * 3, 4.0, False, id="without an answer: after three tries"),
+    pytest.param([Unavailable("away")] * 2, None, True, id="with an answer to the third try"),
+    pytest.param([None, *[Unavailable("away")] * 3], None, True,
+        id="without an answer for some time while it is looked at"),
+])  # fmt: skip
 async def test_leases_that_cannot_be_listed_stop_nothing(
     errors: list[ApiError | None], lasts_s: float | None, is_found: bool
 ) -> None:

@@ -420,17 +420,13 @@ async def test_a_server_that_ignores_watch_list_is_listed_from_then_on():
     assert {"a": "1"} == mirror.holds()
 
 
-@pytest.mark.parametrize(
-    ("refusal", "least_s", "denied"),
-    [
-        pytest.param(
-            Forbidden("pods is forbidden", status=403), 5.0, "cannot watch pods: pods is forbidden", id="forbidden"
-        ),
-        pytest.param(NotFound("no such kind", status=404), 30.0, "", id="not served"),
-        pytest.param(TooManyRequests("busy", retry_after_s=7.0), 7.0, "", id="too many requests"),
-        pytest.param(Unavailable("no way", status=503), 0.1, "", id="unavailable"),
-    ],
-)
+@pytest.mark.parametrize(("refusal", "least_s", "denied"), [
+    pytest.param(Forbidden("pods is forbidden", status=403), 5.0, "cannot watch pods: pods is forbidden",
+        id="forbidden"),
+    pytest.param(NotFound("no such kind", status=404), 30.0, "", id="not served"),
+    pytest.param(TooManyRequests("busy", retry_after_s=7.0), 7.0, "", id="too many requests"),
+    pytest.param(Unavailable("no way", status=503), 0.1, "", id="unavailable"),
+])  # fmt: skip
 async def test_refusals_are_waited_out(refusal, least_s, denied):
     seen: list[str] = []
     mirror = scripted([refusal], [Later(lambda: None), picture(pod("a")), Hang()])

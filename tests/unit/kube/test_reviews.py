@@ -223,15 +223,11 @@ async def test_what_may_pass_is_tried_again(passing: ApiError) -> None:
     assert (await asking) == User("ann")
 
 
-@pytest.mark.parametrize(
-    ("error", "tries"),
-    [
-        (Unavailable("cannot connect"), 1),
-        (Forbidden("you may not", status=403), 1),
-        (Unavailable("confused", status=500), 5),
-    ],
-    ids=["unreachable", "not permitted", "confused permanently"],
-)
+@pytest.mark.parametrize(("error", "tries"), [
+    (Unavailable("cannot connect"), 1),
+    (Forbidden("you may not", status=403), 1),
+    (Unavailable("confused", status=500), 5),
+], ids=["unreachable", "not permitted", "confused permanently"])  # fmt: skip
 async def test_what_does_not_pass_is_raised_and_not_remembered(error: ApiError, tries: int) -> None:
     world = bench(*[error] * tries, token_of("ann"))
     asking = [asyncio.create_task(world.reviews.user_of("t")) for _ in range(2)]
@@ -273,16 +269,12 @@ async def test_yes_and_no_in_one() -> None:
         await bench(access(allowed=True, denied=True)).reviews.may(ANN, verb="get", path="/")
 
 
-@pytest.mark.parametrize(
-    ("answer", "found"),
-    [
-        (msgspec.json.encode({"data": {"client-ca-file": "PEM", "other": "x"}}), "PEM"),
-        (b'{"data": {"other": "x"}}', ""),
-        (b"{}", ""),
-        (NotFound("not found", status=404), ""),
-    ],
-    ids=["named", "not named", "empty", "no such ConfigMap"],
-)
+@pytest.mark.parametrize(("answer", "found"), [
+    (msgspec.json.encode({"data": {"client-ca-file": "PEM", "other": "x"}}), "PEM"),
+    (b'{"data": {"other": "x"}}', ""),
+    (b"{}", ""),
+    (NotFound("not found", status=404), ""),
+], ids=["named", "not named", "empty", "no such ConfigMap"])  # fmt: skip
 async def test_the_clusters_client_ca(answer: Answer, found: str) -> None:
     world = bench(answer)
 

@@ -317,18 +317,14 @@ NO_CPU: Refusal = (Code.UNSCHEDULABLE, ("Insufficient cpu",))
 OWN = frozenset({"kubestow"})
 
 
-@pytest.mark.parametrize(
-    ("rule", "cpu", "victims"),
-    [
-        pytest.param(VictimRule(OWN, spares_others=True), "2", ["c", "b"], id="only ours: both"),
-        pytest.param(VictimRule(OWN, spares_others=True), "3", NO_CPU, id="only ours: not enough"),
-        pytest.param(VictimRule(OWN, prefers_own=True), "1", ["b"], id="ours first: the least important of them"),
-        pytest.param(
-            VictimRule(OWN, prefers_own=True), "3", ["a", "c", "b"], id="ours first: pods of other schedulers if needed"
-        ),
-        pytest.param(VictimRule(frozenset(), spares_others=True), "1", NO_VICTIMS, id="only ours, and there is none"),
-    ],
-)
+@pytest.mark.parametrize(("rule", "cpu", "victims"), [
+    pytest.param(VictimRule(OWN, spares_others=True), "2", ["c", "b"], id="only ours: both"),
+    pytest.param(VictimRule(OWN, spares_others=True), "3", NO_CPU, id="only ours: not enough"),
+    pytest.param(VictimRule(OWN, prefers_own=True), "1", ["b"], id="ours first: the least important of them"),
+    pytest.param(VictimRule(OWN, prefers_own=True), "3", ["a", "c", "b"],
+        id="ours first: pods of other schedulers if needed"),
+    pytest.param(VictimRule(frozenset(), spares_others=True), "1", NO_VICTIMS, id="only ours, and there is none"),
+])  # fmt: skip
 def test_whose_pods(rule: VictimRule, cpu: str, victims: list[str] | Refusal) -> None:
     """`victims: own` evicts no pods of other schedulers; `ownFirst` does where ours are not enough."""
     harness = PreemptionHarness(

@@ -159,15 +159,11 @@ def test_a_wish_that_cannot_be_parsed_ends_the_attempt() -> None:
 SSD = info("p", nodeSelector={"disk": "ssd"})
 
 
-@pytest.mark.parametrize(
-    ("event", "args", "pod", "old", "new", "hint"),
-    [
-        pytest.param(RELABELLED, None, SSD, NODES[0], NODES[0], Hint.SKIP, id="a node matched before"),
-        pytest.param(
-            ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT), None, SSD, NODES[1], NODES[0], None, id="taints"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("event", "args", "pod", "old", "new", "hint"), [
+    pytest.param(RELABELLED, None, SSD, NODES[0], NODES[0], Hint.SKIP, id="a node matched before"),
+    pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT), None, SSD, NODES[1], NODES[0], None,
+        id="taints"),
+])  # fmt: skip
 def test_hints(event: ClusterEvent, args: Any, pod: Any, old: Any, new: Any, hint: Hint | None) -> None:
     """Queue exactly when a node matches that did not before."""
     assert hint is hinted(NodeAffinityPlugin(args, handle(cluster())), event, pod, old=old, new=new)

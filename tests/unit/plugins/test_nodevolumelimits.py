@@ -211,17 +211,13 @@ def test_h11_claim_changed() -> None:
     assert hinted(plugin(parity=True), CLAIM_UPDATE, pod, old=own, new=own) is None
 
 
-@pytest.mark.parametrize(
-    ("pod", "attacher", "as_upstream", "ours"),
-    [
-        pytest.param(
-            using("p", gcePersistentDisk={"pdName": "d"}), GCE, Hint.QUEUE, Hint.QUEUE, id="a disk of that other driver"
-        ),
-        pytest.param(NOTHING, EBS, Hint.SKIP, Hint.SKIP, id="nothing to attach"),
-        pytest.param(OWN, EBS, Hint.SKIP, Hint.QUEUE, id="H15 B-11 an ephemeral volume only"),
-        pytest.param(POLICY, "csi.vsphere.vmware.com", Hint.QUEUE, Hint.QUEUE, id="Q-15 a storage policy"),
-    ],
-)
+@pytest.mark.parametrize(("pod", "attacher", "as_upstream", "ours"), [
+    pytest.param(using("p", gcePersistentDisk={"pdName": "d"}), GCE, Hint.QUEUE, Hint.QUEUE,
+        id="a disk of that other driver"),
+    pytest.param(NOTHING, EBS, Hint.SKIP, Hint.SKIP, id="nothing to attach"),
+    pytest.param(OWN, EBS, Hint.SKIP, Hint.QUEUE, id="H15 B-11 an ephemeral volume only"),
+    pytest.param(POLICY, "csi.vsphere.vmware.com", Hint.QUEUE, Hint.QUEUE, id="Q-15 a storage policy"),
+])  # fmt: skip
 def test_detached(pod: PodInfo, attacher: str, as_upstream: Hint, ours: Hint) -> None:
     """A detached volume frees a slot of its driver; the drivers of claims are not looked up."""
     gone: VolumeAttachment = an_attachment("v", "n1", attacher).typed()

@@ -155,20 +155,16 @@ WANTS: dict[str, Any] = {"containers": ports("TCP/80")}
 NOMINATED = {"nominatedNodeName": "n1"}
 
 
-@pytest.mark.parametrize(
-    ("plugin", "event", "old", "new", "hint"),
-    [
-        pytest.param(NodeUnschedulable, TAINTS, node(), node(), Hint.SKIP, id="a node was open before"),
-        pytest.param(NodeUnschedulable, TAINTS, node(), node(cordoned=True), Hint.SKIP, id="150 a cordon"),
-        pytest.param(TaintToleration, TAINTS, node(), node(), Hint.SKIP, id="153 a node was never tainted"),
-        pytest.param(NodePorts, GONE, info("q", **WANTS), None, Hint.SKIP, id="a pod with its port held no place"),
-        pytest.param(
-            NodePorts, GONE, info("q", **WANTS, status=NOMINATED), None, Hint.QUEUE, id="a nominated pod with its port"
-        ),
-        pytest.param(NodeResourcesFit, GONE, info("q"), None, Hint.SKIP, id="a pod held no place"),
-        pytest.param(NodeResourcesFit, GONE, info("q", status=NOMINATED), None, Hint.QUEUE, id="a nominated pod"),
-    ],
-)
+@pytest.mark.parametrize(("plugin", "event", "old", "new", "hint"), [
+    pytest.param(NodeUnschedulable, TAINTS, node(), node(), Hint.SKIP, id="a node was open before"),
+    pytest.param(NodeUnschedulable, TAINTS, node(), node(cordoned=True), Hint.SKIP, id="150 a cordon"),
+    pytest.param(TaintToleration, TAINTS, node(), node(), Hint.SKIP, id="153 a node was never tainted"),
+    pytest.param(NodePorts, GONE, info("q", **WANTS), None, Hint.SKIP, id="a pod with its port held no place"),
+    pytest.param(NodePorts, GONE, info("q", **WANTS, status=NOMINATED), None, Hint.QUEUE,
+        id="a nominated pod with its port"),
+    pytest.param(NodeResourcesFit, GONE, info("q"), None, Hint.SKIP, id="a pod held no place"),
+    pytest.param(NodeResourcesFit, GONE, info("q", status=NOMINATED), None, Hint.QUEUE, id="a nominated pod"),
+])  # fmt: skip
 def test_hints(plugin: Any, event: ClusterEvent, old: Any, new: Any, hint: Hint) -> None:
     """Queue exactly when this event can have opened the way; more rows are in the table of hints."""
     assert hint is hinted(plugin(None, handle(cluster())), event, info("p", **WANTS), old=old, new=new)

@@ -291,16 +291,12 @@ async def test_after_nine_waits_a_busy_server_is_given_up() -> None:
     assert (wire.refuses["delete v0"], ended(sched)[1]) == ([], 1)
 
 
-@pytest.mark.parametrize(
-    "then",
-    [
-        pytest.param(lambda sched, wire: show(sched, "v0", deleting=True), id="the watch shows that it is leaving"),
-        pytest.param(lambda sched, wire: sched.gone("v0"), id="the watch shows that it has gone"),
-        pytest.param(
-            lambda sched, wire: wire.refuses.update({"delete v0": [NotFound("gone")]}), id="the server has it no more"
-        ),
-    ],
-)
+@pytest.mark.parametrize("then", [
+    pytest.param(lambda sched, wire: show(sched, "v0", deleting=True), id="the watch shows that it is leaving"),
+    pytest.param(lambda sched, wire: sched.gone("v0"), id="the watch shows that it has gone"),
+    pytest.param(lambda sched, wire: wire.refuses.update({"delete v0": [NotFound("gone")]}),
+        id="the server has it no more"),
+])  # fmt: skip
 async def test_a_deletion_whose_answer_was_lost_has_an_event(then: Callable[[SchedulerHarness, Wire], None]) -> None:
     sched, wire = arena(1)
     wire.loses["delete v0"] = [Ambiguous("reset")]

@@ -263,18 +263,14 @@ ODD = "pre-bound PV m has class X, claim wants W"
 SEVERAL = "PVs m, n are all pre-bound to claim u1"
 
 
-@pytest.mark.parametrize(
-    ("volumes", "note"),
-    [
-        pytest.param([a_pv("m", "1G", "X").claimed_by("u1")], ODD, id="another class"),
-        pytest.param([a_pv("m", "1G", "W").legacy_class("X").claimed_by("u1")], ODD, id="the annotation's class"),
-        pytest.param(
-            [a_pv("m", "1G", "W").claimed_by("u1"), a_pv("n", "1G", "W").claimed_by("u1")], SEVERAL, id="two of them"
-        ),
-        pytest.param([a_pv("m", "1G", "W").claimed_by("u1")], None, id="as it should be"),
-        pytest.param([a_pv("m", "1G", "X").claimed_by("u1", uid="old")], None, id="meant for another of that name"),
-    ],
-)
+@pytest.mark.parametrize(("volumes", "note"), [
+    pytest.param([a_pv("m", "1G", "X").claimed_by("u1")], ODD, id="another class"),
+    pytest.param([a_pv("m", "1G", "W").legacy_class("X").claimed_by("u1")], ODD, id="the annotation's class"),
+    pytest.param([a_pv("m", "1G", "W").claimed_by("u1"), a_pv("n", "1G", "W").claimed_by("u1")], SEVERAL,
+        id="two of them"),
+    pytest.param([a_pv("m", "1G", "W").claimed_by("u1")], None, id="as it should be"),
+    pytest.param([a_pv("m", "1G", "X").claimed_by("u1", uid="old")], None, id="meant for another of that name"),
+])  # fmt: skip
 def test_b25_odd_volumes_have_one_event(volumes: list[Any], note: str | None) -> None:
     """B-25 On the pod and on the claim; another claim of that name has another event."""
     world = World(U1, *volumes)
@@ -303,19 +299,15 @@ def broken(world: World, kind: str, key: str, why: str) -> None:
 WHY = "'many' is not a quantity - at `$.spec.capacity[...]`"
 
 
-@pytest.mark.parametrize(
-    ("claim", "kind", "key", "text"),
-    [
-        pytest.param("bnd", "PersistentVolume", "pb", f'persistentvolume "pb" cannot be read: {WHY}', id="its volume"),
-        pytest.param(
-            "bnd", "PersistentVolumeClaim", "default/bnd", f'persistentvolumeclaim "bnd" cannot be read: {WHY}', id="it"
-        ),
-        pytest.param("u1", "StorageClass", "W", f'storageclass "W" cannot be read: {WHY}', id="its class"),
-        pytest.param("i", "StorageClass", "I", f'storageclass "I" cannot be read: {WHY}', id="its immediate class"),
-        pytest.param("i", "StorageClass", "W", UNBOUND_IMMEDIATE, id="another class"),
-        pytest.param("u1", "PersistentVolume", "pb", None, id="another claim's volume"),
-    ],
-)
+@pytest.mark.parametrize(("claim", "kind", "key", "text"), [
+    pytest.param("bnd", "PersistentVolume", "pb", f'persistentvolume "pb" cannot be read: {WHY}', id="its volume"),
+    pytest.param("bnd", "PersistentVolumeClaim", "default/bnd", f'persistentvolumeclaim "bnd" cannot be read: {WHY}',
+        id="it"),
+    pytest.param("u1", "StorageClass", "W", f'storageclass "W" cannot be read: {WHY}', id="its class"),
+    pytest.param("i", "StorageClass", "I", f'storageclass "I" cannot be read: {WHY}', id="its immediate class"),
+    pytest.param("i", "StorageClass", "W", UNBOUND_IMMEDIATE, id="another class"),
+    pytest.param("u1", "PersistentVolume", "pb", None, id="another claim's volume"),
+])  # fmt: skip
 def test_what_cannot_be_read_is_named(claim: str, kind: str, key: str, text: str | None) -> None:
     """The object and the field, whatever the nodes are; and nothing once it can be read again."""
     world = World(U1, IMM, BND, PB, A)

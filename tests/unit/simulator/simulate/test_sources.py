@@ -90,19 +90,15 @@ def test_texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, data:
     assert text_of(Source("-" if name == "-" else str(file))) == text
 
 
-@pytest.mark.parametrize(
-    ("data", "said"),
-    [
-        pytest.param(b"a: \xff", "in.yaml: is not UTF-8: byte 3", id="no text"),
-        pytest.param(b"a" * 101, "in.yaml: has more than 100 bytes", id="too large"),
-        pytest.param(gzip.compress(b"a" * 101), "in.yaml: has more than 100 bytes", id="too large when decompressed"),
-        pytest.param(gzip.compress(b"a: 1")[:-9], "in.yaml: cannot be decompressed: Compressed file ended", id="cut"),
-        pytest.param(b"\x1f\x8b\x07abcdefgh", "in.yaml: cannot be decompressed: Unknown compression", id="no gzip"),
-        pytest.param(
-            gzip.compress(b"a: 1")[:10] + b"\xff" * 20, "in.yaml: cannot be decompressed: Error -3", id="broken gzip"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("data", "said"), [
+    pytest.param(b"a: \xff", "in.yaml: is not UTF-8: byte 3", id="no text"),
+    pytest.param(b"a" * 101, "in.yaml: has more than 100 bytes", id="too large"),
+    pytest.param(gzip.compress(b"a" * 101), "in.yaml: has more than 100 bytes", id="too large when decompressed"),
+    pytest.param(gzip.compress(b"a: 1")[:-9], "in.yaml: cannot be decompressed: Compressed file ended", id="cut"),
+    pytest.param(b"\x1f\x8b\x07abcdefgh", "in.yaml: cannot be decompressed: Unknown compression", id="no gzip"),
+    pytest.param(gzip.compress(b"a: 1")[:10] + b"\xff" * 20, "in.yaml: cannot be decompressed: Error -3",
+        id="broken gzip"),
+])  # fmt: skip
 def test_texts_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, said: str) -> None:
     """The message names the file."""
     monkeypatch.chdir(tmp_path)
