@@ -50,7 +50,6 @@ from scheduler.framework.memo import ByObjects, by_placement
 from scheduler.framework.scoring import default_normalize
 from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Narrow, Rejection, Skip
 
-_NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
 _DEMANDS_LABEL: Final = frozenset({"In", "Exists", "Gt", "Lt"})
 """Operators that only nodes with the label satisfy."""
 
@@ -132,7 +131,8 @@ class NodeAffinityPlugin:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events of a new node that matches, and of a node that matches after a change of its labels."""
-        return (EventHint(_NODE, self._after_node, by_placement, Topics(self._topics, by_node_labels)),)
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
+        return (EventHint(node, self._after_node, by_placement, Topics(self._topics, by_node_labels)),)
 
     def _admitted_by_profile(self) -> NodeSet:
         assert self._added_required is not None

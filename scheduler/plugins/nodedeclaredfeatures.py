@@ -8,8 +8,7 @@ fields. On older clusters no such pod exists and the plugin is skipped.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from scheduler.api.core_v1 import Node, PodSpec
@@ -21,17 +20,6 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.framework.memo import all_alike
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
-
-_NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
-_ITSELF: Final = ClusterEvent(Resource.TARGET_POD, UPDATE)
-
-
-@dataclass(frozen=True, slots=True)
-class Feature:
-    """A kubelet feature, and which pods need it."""
-
-    name: str
-    is_needed: Callable[[PodSpec], bool]
 
 
 def _restarts_all_containers(spec: PodSpec) -> bool:
@@ -54,12 +42,15 @@ def _has_bind_mount_options(spec: PodSpec) -> bool:
     )
 
 
-_FEATURES: Final = (
-    Feature("RestartAllContainersOnContainerExits", _restarts_all_containers),
-    Feature("UserNamespacesHostNetworkSupport", _maps_users_on_host_network),
-)
-"""Kubelets declare more features, which matter only for changes of running pods. No feature has a last version."""
-_MOUNT_OPTIONS: Final = Feature("VolumeBindMountOptions", _has_bind_mount_options)
+_FEATURES: Final[Mapping[str, Callable[[PodSpec], bool]]] = {
+    "RestartAllContainersOnContainerExits": _restarts_all_containers,
+    "UserNamespacesHostNetworkSupport": _maps_users_on_host_network,
+    "VolumeBindMountOptions": _has_bind_mount_options,
+}
+"""Kubelet feature → whether a pod needs it.
+
+Kubelets declare more features, which matter only for changes of running pods. No feature has a last version.
+"""
 
 
 class NodeDeclaredFeatures:
@@ -74,7 +65,9 @@ class NodeDeclaredFeatures:
 
     def __init__(self, args: object, handle: Handle) -> None:
         self._index = handle.cluster.nodes.features
-        self._features = (*_FEATURES, _MOUNT_OPTIONS) if BIND_MOUNT_OPTIONS in handle.feature_gates else _FEATURES
+        self._features = dict(_FEATURES)
+        if BIND_MOUNT_OPTIONS not in handle.feature_gates:
+            del self._features["VolumeBindMountOptions"]
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Skip pods that need no feature."""
@@ -89,11 +82,12 @@ class NodeDeclaredFeatures:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events of a new node, of changed features of a node, and of changed needs of the pod."""
-        return (EventHint(_NODE, _after_node, all_alike), EventHint(_ITSELF, self._after_update))
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
+        itself = ClusterEvent(Resource.TARGET_POD, UPDATE)
+        return (EventHint(node, _after_node, all_alike), EventHint(itself, self._after_update))
 
     def _needed(self, pod: PodInfo) -> list[str]:
-        spec = pod.pod.spec
-        return [feature.name for feature in self._features if feature.is_needed(spec)]
+        return [name for name, is_needed in self._features.items() if is_needed(pod.pod.spec)]
 
     def _after_update(self, pod: PodInfo, old: PodInfo | None, new: PodInfo | None) -> Hint:
         if new is None or new.uid != pod.uid:

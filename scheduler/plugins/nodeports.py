@@ -13,8 +13,6 @@ from scheduler.framework.interface import CycleState, EventHint, Hint, Tally, To
 from scheduler.framework.memo import by_host_ports
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
-_POD_GONE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
-
 
 class NodePorts:
     """PreFilter, Filter.
@@ -48,10 +46,9 @@ class NodePorts:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events of a new node, and of a deleted pod that used, or was to use, a requested port."""
-        return (
-            EventHint(_POD_GONE, _after_pod_gone, by_host_ports, Topics(_wanted, _given_back)),
-            EventHint(NODE_ADD),
-        )
+        pod_gone = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+        topics = Topics(_wanted, _given_back)
+        return (EventHint(pod_gone, _after_pod_gone, by_host_ports, topics), EventHint(NODE_ADD))
 
 
 class _Held:
@@ -68,30 +65,29 @@ class _Held:
 
     def add(self, other: PodInfo) -> None:
         if other.host_ports:
-            self._conflicts += self._clash(other)
+            self._conflicts += _conflicts(self._wanted, other.host_ports)
 
     def remove(self, other: PodInfo) -> None:
         if other.host_ports:
-            self._conflicts -= self._clash(other)
+            self._conflicts -= _conflicts(self._wanted, other.host_ports)
 
     def verdict(self) -> Rejection | None:
         """Return a rejection while any pod uses a requested port."""
         return self._no if self._conflicts else None
 
-    def _clash(self, other: PodInfo) -> int:
-        return sum(_conflicts(port, held) for port in self._wanted for held in other.host_ports)
 
-
-def _conflicts(one: HostPort, other: HostPort) -> bool:
-    same = (one.protocol, one.port) == (other.protocol, other.port)
-    return same and (one.ip == other.ip or ANY_IP in {one.ip, other.ip})
+def _conflicts(wanted: tuple[HostPort, ...], held: tuple[HostPort, ...]) -> int:
+    """Return the number of pairs that cannot be on one node."""
+    pairs = (
+        (one, other) for one in wanted for other in held if (one.protocol, one.port) == (other.protocol, other.port)
+    )
+    return sum(one.ip == other.ip or ANY_IP in {one.ip, other.ip} for one, other in pairs)
 
 
 def _after_pod_gone(pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> Hint:
     if old is None or not (old.node_name or old.pod.status.nominated_node_name):
         return Hint.SKIP
-    clash = any(_conflicts(wanted, held) for wanted in pod.host_ports for held in old.host_ports)
-    return Hint.QUEUE if clash else Hint.SKIP
+    return Hint.QUEUE if _conflicts(pod.host_ports, old.host_ports) else Hint.SKIP
 
 
 def _wanted(pod: PodInfo) -> Iterator[Hashable]:

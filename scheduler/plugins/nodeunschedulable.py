@@ -15,9 +15,6 @@ from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.framework.memo import all_alike
 from scheduler.framework.status import Code, Groups, Rejection
 
-_NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
-_TOLERATION: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
-
 
 class NodeUnschedulable:
     """Filter.
@@ -41,7 +38,9 @@ class NodeUnschedulable:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events of a new or uncordoned node, and of a pod that now tolerates the cordon."""
-        return (EventHint(_NODE, _after_node, all_alike), EventHint(_TOLERATION, _after_toleration))
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
+        toleration = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
+        return (EventHint(node, _after_node, all_alike), EventHint(toleration, _after_toleration))
 
 
 def _after_node(_pod: PodInfo, old: Node | None, new: Node | None) -> Hint:

@@ -12,8 +12,6 @@ from scheduler.framework.interface import EventHint
 from scheduler.framework.memo import queue_itself
 from scheduler.framework.status import Code, Rejection
 
-_GATES_GONE: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
-
 
 class SchedulingGates:
     """PreEnqueue.
@@ -36,4 +34,5 @@ class SchedulingGates:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the event of a pod that lost its last gate."""
-        return (EventHint(_GATES_GONE, queue_itself),)
+        gates_gone = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+        return (EventHint(gates_gone, queue_itself),)

@@ -23,8 +23,6 @@ from scheduler.framework.memo import ByObjects, by_tolerations, queue_itself
 from scheduler.framework.scoring import default_normalize
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
-_NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
-_TOLERATION: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION)
 _SOFT: Final = "PreferNoSchedule"
 _OPEN: Final = "no hard taint is left"
 
@@ -69,9 +67,10 @@ class TaintToleration:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events of a node whose taints now admit the pod, and of a pod with a new toleration."""
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
         return (
-            EventHint(_NODE, _after_node, by_tolerations, Topics(_waits_for, _opened)),
-            EventHint(_TOLERATION, queue_itself),
+            EventHint(node, _after_node, by_tolerations, Topics(_waits_for, _opened)),
+            EventHint(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION), queue_itself),
         )
 
     def _refusing(self, tolerations: tuple[Toleration, ...]) -> NodeSet:

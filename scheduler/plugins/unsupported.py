@@ -16,8 +16,6 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, EventHint, Hint
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
-_ITSELF: Final = ClusterEvent(Resource.TARGET_POD, UPDATE)
-
 
 class UnsupportedFeatures:
     """PreFilter, before every other plugin."""
@@ -43,16 +41,12 @@ class UnsupportedFeatures:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the event of a pod that no longer uses an unsupported feature."""
-        return (EventHint(_ITSELF, _after_update),)
+        return (EventHint(ClusterEvent(Resource.TARGET_POD, UPDATE), _after_update),)
 
 
 def unsupported(pod: Pod) -> list[str]:
     """Return the unsupported features of the pod as texts."""
-    spec = pod.spec
-    found = []
-    if spec.scheduling_group is not None:
-        found.append("a scheduling group")
-    return found
+    return [] if pod.spec.scheduling_group is None else ["a scheduling group"]
 
 
 def _after_update(pod: PodInfo, _old: PodInfo | None, new: PodInfo | None) -> Hint:

@@ -19,8 +19,6 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Hint, StateKey, Tally, Topics
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
-_POD_GONE: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
-_CLAIM_ADDED: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
 _NAME: Final = "VolumeRestrictions"
 _EXCLUSIVE: Final[StateKey[frozenset[str]]] = StateKey(f"PreFilter{_NAME}")
 _ONE_POD: Final = (
@@ -83,10 +81,12 @@ class VolumeRestrictions:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events of a deleted pod with a needed disk or claim, of a new node, and of a new claim."""
+        pod_gone = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE)
+        claim_added = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD)
         return (
-            EventHint(_POD_GONE, _after_pod_gone, _shape, Topics(_wanted, _given_back)),
+            EventHint(pod_gone, _after_pod_gone, _shape, Topics(_wanted, _given_back)),
             EventHint(NODE_ADD),
-            EventHint(_CLAIM_ADDED, _after_claim_added, _shape, Topics(_wanted, _added)),
+            EventHint(claim_added, _after_claim_added, _shape, Topics(_wanted, _added)),
         )
 
     def _exclusive(self, pod: PodInfo) -> frozenset[str] | Rejection:

@@ -7,7 +7,7 @@ name the object.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, Final
 
 from scheduler.api.csi_translation import TOPOLOGY_LABELS, Confined, confined
@@ -27,10 +27,6 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Hint, StateKey, Topics
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
-_NODE: Final = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
-_CLASS_ADDED: Final = ClusterEvent(Resource.STORAGE_CLASS, Action.ADD)
-_CLAIM: Final = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | UPDATE)
-_VOLUME: Final = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.ADD | UPDATE)
 _CONFINED: Final[StateKey[tuple[Confined, ...]]] = StateKey("PreFilterVolumeZone")
 
 
@@ -79,10 +75,10 @@ class VolumeZone:
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events of nodes, of the pod's claims, and of the volumes and classes that these name."""
         return (
-            EventHint(_CLASS_ADDED, self._after_class_added, self._shape, Topics(self._topics, _class_added)),
-            EventHint(_NODE),
-            EventHint(_CLAIM, self._after_claim, self._shape, Topics(self._topics, _claim_changed)),
-            EventHint(_VOLUME, self._after_volume, self._shape, Topics(self._topics, _volume_changed)),
+            self._registered(Resource.STORAGE_CLASS, Action.ADD, _class_added),
+            EventHint(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
+            self._registered(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | UPDATE, _claim_changed),
+            self._registered(Resource.PERSISTENT_VOLUME, Action.ADD | UPDATE, _volume_changed),
         )
 
     # -- where the volumes are ---------------------------------------------------------------------------------------
@@ -160,18 +156,14 @@ class VolumeZone:
             else:
                 yield "class", claim.storage_class
 
-    def _after_claim(self, pod: PodInfo, old: Any, new: PersistentVolumeClaim | None) -> Hint:
-        return self._meets(pod, _claim_changed(old, new))
+    def _registered(
+        self, resource: Resource, action: Action, of_event: Callable[[Any, Any], Iterator[Hashable]]
+    ) -> EventHint:
+        def meets(pod: PodInfo, old: Any, new: Any) -> Hint:
+            topic = next(of_event(old, new), None)
+            return Hint.QUEUE if topic is not None and topic in self._topics(pod) else Hint.SKIP
 
-    def _after_volume(self, pod: PodInfo, old: PersistentVolume | None, new: PersistentVolume | None) -> Hint:
-        return self._meets(pod, _volume_changed(old, new))
-
-    def _after_class_added(self, pod: PodInfo, old: Any, new: StorageClass | None) -> Hint:
-        return self._meets(pod, _class_added(old, new))
-
-    def _meets(self, pod: PodInfo, topics: Iterator[Hashable]) -> Hint:
-        topic = next(topics, None)
-        return Hint.QUEUE if topic is not None and topic in self._topics(pod) else Hint.SKIP
+        return EventHint(ClusterEvent(resource, action), meets, self._shape, Topics(self._topics, of_event))
 
 
 def _unresolvable(reason: str) -> Rejection:
