@@ -70,18 +70,20 @@ class _World:
         self._low: dict[str, Pod] = {}
         node = ObjectDecoder("Node", Node).decode
         intake = self.decisions.intake
-        intake.nodes([Delta(None, node(_node(index))) for index in range(scene.nodes)])
-        intake.nodes([Delta(None, node(_node(scene.nodes, zone=ZONES, cpu="100m")))])
+        intake.apply("Node", [Delta(None, node(_node(index))) for index in range(scene.nodes)])
+        intake.apply("Node", [Delta(None, node(_node(scene.nodes, zone=ZONES, cpu="100m")))])
         for zone in range(ZONES):
             standing = self.pod(f"hopeless-{zone}", 0, HIGH + 1, nodeName=f"node-{zone}", schedulerName="other")
-            intake.pods([Delta(None, standing)])
+            intake.apply("Pod", [Delta(None, standing)])
         for index in range(scene.nodes):
             on = f"node-{index}"
-            intake.pods([Delta(None, self.pod(f"guard-{index}", 100, HIGH + 1, nodeName=on, schedulerName="other"))])
+            intake.apply(
+                "Pod", [Delta(None, self.pod(f"guard-{index}", 100, HIGH + 1, nodeName=on, schedulerName="other"))]
+            )
             for number in range(LOW_PER_NODE):
                 name = f"low-{index}-{number}"
                 self._low[name] = self.pod(name, 450, LOW, nodeName=on, schedulerName="other")
-                intake.pods([Delta(None, self._low[name])])
+                intake.apply("Pod", [Delta(None, self._low[name])])
 
     def pod(self, name: str, milli_cpu: int, priority: int, **spec: Any) -> Pod:
         """As its watch would show it."""
@@ -97,7 +99,7 @@ class _World:
 
     def show(self, deltas: list[Delta[Pod]]) -> None:
         """As a watch would."""
-        self.decisions.inbox.put(partial(self.decisions.intake.pods, deltas))
+        self.decisions.inbox.put(partial(self.decisions.intake.apply, "Pod", deltas))
 
     def replica(self, index: int) -> Pod:
         """It wants all that evictions could free, and its like spread over the zones."""

@@ -83,7 +83,7 @@ class InProcess:
         )
         decode = ObjectDecoder("Node", Node).decode
         deltas = [Delta(None, decode(self.workload.node_body(index))) for index in range(nodes)]
-        self.decisions.intake.nodes(deltas)
+        self.decisions.intake.apply("Node", deltas)
         for index in range(2 * nodes):
             info = pod_info(self.pod("load", index))
             self.decisions.cluster.add_pod(placed(info, f"node-{index % nodes:05d}"))

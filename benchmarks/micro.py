@@ -102,7 +102,7 @@ def whole_pod(nodes: int, *, shapes: int) -> float:
     new = [Delta(None, decider.pod("p", index)) for index in range(PODS)]
 
     async def drive() -> None:
-        decisions.inbox.put(partial(decisions.intake.pods, new))
+        decisions.inbox.put(partial(decisions.intake.apply, "Pod", new))
         confirmed = 0
         while confirmed < PODS:
             await decisions.loop.step()
@@ -110,7 +110,7 @@ def whole_pod(nodes: int, *, shapes: int) -> float:
             if writer.seen:
                 seen, writer.seen = writer.seen, []
                 confirmed += len(seen)
-                decisions.inbox.put(partial(decisions.intake.pods, seen))
+                decisions.inbox.put(partial(decisions.intake.apply, "Pod", seen))
         decisions.inbox.apply()
 
     def work() -> int:
@@ -146,7 +146,7 @@ def pod_events(nodes: int, *, bound: bool) -> float:
 
     def work() -> int:
         for old, raw in zip(before, raws):
-            intake.pods([Delta(old, decode(raw))])
+            intake.apply("Pod", [Delta(old, decode(raw))])
         return PODS
 
     return microseconds(work)
@@ -167,7 +167,7 @@ def heartbeats(nodes: int) -> float:
 
     def work() -> int:
         for old, raw in zip(before, raws):
-            intake.nodes([Delta(old, decode(raw))])
+            intake.apply("Node", [Delta(old, decode(raw))])
         return nodes
 
     return microseconds(work)

@@ -167,7 +167,7 @@ def relabelled(count: int) -> float:
         old: Node | Broken = waiting.node()
         for raw in raws:
             new = decode(raw)
-            intake.nodes([Delta(old, new)])
+            intake.apply("Node", [Delta(old, new)])
             old = new
         return EVENTS
 

@@ -126,7 +126,7 @@ class _World:
         )
         self.decisions.chance.seed(run.seed)
         node = ObjectDecoder("Node", Node).decode
-        self.decisions.intake.nodes([Delta(None, node(_node(index))) for index in range(run.nodes)])
+        self.decisions.intake.apply("Node", [Delta(None, node(_node(index))) for index in range(run.nodes)])
 
     def pod(self, name: str, milli_cpu: int, scheduler: str) -> Pod:
         containers = [{"name": "main", "resources": {"requests": {"cpu": f"{milli_cpu}m", "memory": "64Mi"}}}]
@@ -168,7 +168,7 @@ class _World:
     def show(self, delta: Delta[Pod], node: int, milli_cpu: int) -> None:
         """One watch is as late as the other, each by chance; a watch never shows things out of order."""
         calls = (
-            partial(self.decisions.inbox.put, partial(self.decisions.intake.pods, [delta])),
+            partial(self.decisions.inbox.put, partial(self.decisions.intake.apply, "Pod", [delta])),
             partial(self._seen, delta, node, milli_cpu),
         )
         for at, call in enumerate(calls):
@@ -225,7 +225,7 @@ async def history(run: Run) -> Counts:
             if scheduler == "other":
                 world.decide(pod)
             else:
-                world.decisions.inbox.put(partial(world.decisions.intake.pods, [Delta(None, pod)]))
+                world.decisions.inbox.put(partial(world.decisions.intake.apply, "Pod", [Delta(None, pod)]))
         while sum(world.free) < run.nodes * NODE_MILLI_CPU * (1 - run.full):
             world.end(world.chance.choice(list(world.bound)))
         for _ in range(5):

@@ -9,17 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from scheduler.api.decode import Broken, Delta
 from scheduler.api.resource_v1 import ClaimMetadata, ResourceClaim, ResourceClaimStatus
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.devices.claim_tracker import ClaimChange, gives_back
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
-from scheduler.eventhandlers.workloads import ObjectChange, action_of, seen
+from scheduler.eventhandlers.workloads import Move, ObjectChange, action_of, seen
 from scheduler.framework.preemption_state import Preempting
 
-Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
 DEVICES_GIVEN_BACK: Final = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER, "DevicesGivenBack")
 """Our own event: an allocation in flight will never be written, or a hold of devices for a nominated pod has ended."""
 

@@ -28,7 +28,7 @@ from scheduler.core.cluster_events import (
 )
 from scheduler.eventhandlers.devices import DeviceHandlers
 from scheduler.eventhandlers.storage import StorageHandlers
-from scheduler.eventhandlers.workloads import seen, workload_handlers
+from scheduler.eventhandlers.workloads import is_new_error, seen, workload_handlers
 from scheduler.failure import SCHEDULER_ERROR, FailureHandler
 from scheduler.framework.preemption_state import Preempting
 from scheduler.framework.wait import WaitingPodsMap
@@ -102,31 +102,10 @@ class PodAndNodeHandlers:
         }
 
     def apply(self, kind: str, deltas: Iterable[Delta[Any]]) -> None:
-        """Apply one batch of the reflector of this kind. Raises KeyError for a kind without a handler."""
-        self._each(kind, deltas)
+        """Apply one batch of the reflector of this kind. Raises KeyError for a kind without a handler.
 
-    # -- nodes -------------------------------------------------------------------------------------------------------
-
-    def nodes(self, deltas: Iterable[Delta[Node]]) -> None:
-        """Apply one batch of the node reflector."""
-        self._each("Node", deltas)
-
-    def _node(self, delta: Delta[Node]) -> None:
-        """Treat a node that cannot be read as absent, so that it gets no pods. Pods that are on it stay."""
-        volumes = self._cluster.volumes
-        name, old, new = seen(delta, volumes.broken)
-        if new is not None:
-            self._cluster.set_node(new)
-            volumes.notify("Node", name)
-            for event in (NODE_ADD,) if old is None else node_changes(old, new):
-                self._move(event, old, new)
-        elif old is not None:
-            self._move(NODE_DELETE, old, None)
-            self._cluster.remove_node(name)
-            volumes.notify("Node", name)
-
-    def _each(self, kind: str, deltas: Iterable[Delta[Any]]) -> None:
-        """Apply the deltas one by one: the store delivers nothing twice, so one failure must not lose the rest."""
+        The deltas are applied one by one: the store delivers nothing twice, so one failure must not lose the rest.
+        """
         apply = self._handlers[kind]
         for delta in deltas:
             change = self._with_missed(kind, delta) if self._missed else delta
@@ -157,13 +136,26 @@ class PodAndNodeHandlers:
         self._errors.record("event-handler", error, "change could not be applied", kind=kind, key=key)
         self._missed[kind, key] = _Missed(delta, pause_s, self._clock.now() + pause_s)
 
+    # -- nodes -------------------------------------------------------------------------------------------------------
+
+    def _node(self, delta: Delta[Node]) -> None:
+        """Treat a node that cannot be read as absent, so that it gets no pods. Pods that are on it stay."""
+        volumes = self._cluster.volumes
+        name, old, new = seen(delta, volumes.broken)
+        if new is not None:
+            self._cluster.set_node(new)
+            volumes.notify("Node", name)
+            for event in (NODE_ADD,) if old is None else node_changes(old, new):
+                self._move(event, old, new)
+        elif old is not None:
+            self._move(NODE_DELETE, old, None)
+            self._cluster.remove_node(name)
+            volumes.notify("Node", name)
+
     # -- pods --------------------------------------------------------------------------------------------------------
 
-    def pods(self, deltas: Iterable[Delta[Pod]]) -> None:
-        """Apply one batch of the pod reflector: all bound pods, our pending pods, foreign nominations."""
-        self._each("Pod", deltas)
-
     def _pod_delta(self, delta: Delta[Pod]) -> None:
+        """Process bound pods, our pending pods, and foreign nominations."""
         if isinstance(delta.old, Broken):
             self._cluster.remove_broken(delta.old.metadata.uid or delta.old.key)
             self._failures.forget(delta.old.metadata.uid)
@@ -322,10 +314,9 @@ class PodAndNodeHandlers:
             self._forget_assumed(uid)
         self._pending.pop(new.key)
         self._cluster.add_broken(new)
-        if not _is_new_error(old, new):
-            return
-        _log.error("pod could not be read", pod=new.key, node=new.node_name, error=new.why)
-        self.report_broken(new)
+        if is_new_error(old, new):
+            _log.error("pod could not be read", pod=new.key, node=new.node_name, error=new.why)
+            self.report_broken(new)
 
     def report_broken(self, pod: Broken) -> None:
         """Write the condition of one of our pods that cannot be read: when it appears, and when we become leader."""
@@ -356,10 +347,6 @@ def _is_relabelled_nomination(old: Pod, new: Pod) -> bool:
 
 def _unread(pod: Pod) -> tuple[str, ...]:
     return pod.unread if isinstance(pod, PartlyReadPod) else ()
-
-
-def _is_new_error(old: object, new: Broken) -> bool:
-    return not (isinstance(old, Broken) and old.why == new.why)
 
 
 def node_changes(old: Node, new: Node) -> list[ClusterEvent]:

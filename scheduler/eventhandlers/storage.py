@@ -7,15 +7,15 @@ An object that could not be read is logged once and counts as absent; messages o
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Final, TypeAlias
+from functools import partial
+from typing import Any, Final
 
 from scheduler.api.decode import Delta
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.storage.volumes import CLAIM, VOLUME, VOLUME_FOR
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
-from scheduler.eventhandlers.workloads import ObjectChange, action_of, seen
+from scheduler.eventhandlers.workloads import Move, ObjectChange, action_of, seen
 
-Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
 CAPACITY_FREED: Final = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE_OTHER, "StorageCapacityFreed")
 """Our own event: reserved capacity of a class was released; `new` is the name of the class."""
 VOLUME_GIVEN_BACK: Final = ClusterEvent(Resource.PERSISTENT_VOLUME, Action.UPDATE_OTHER, "VolumeGivenBack")
@@ -32,15 +32,17 @@ class StorageHandlers:
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
         """Return the handler of one delta for each kind."""
-        return {
-            "PersistentVolumeClaim": self._claim,
-            "PersistentVolume": self._volume,
-            "StorageClass": self._class,
-            "CSINode": self._csi_node,
-            "CSIDriver": self._driver,
-            "CSIStorageCapacity": self._capacity,
-            "VolumeAttachment": self._attachment,
+        volumes = self._volumes
+        updates: dict[str, tuple[Resource, Callable[[str, Any], None]]] = {
+            CLAIM: (Resource.PERSISTENT_VOLUME_CLAIM, volumes.set_claim),
+            "StorageClass": (Resource.STORAGE_CLASS, volumes.set_class),
+            "CSINode": (Resource.CSI_NODE, volumes.set_csi_node),
+            "CSIDriver": (Resource.CSI_DRIVER, partial(_put, volumes.drivers)),
+            "CSIStorageCapacity": (Resource.CSI_STORAGE_CAPACITY, volumes.set_capacity),
+            "VolumeAttachment": (Resource.VOLUME_ATTACHMENT, partial(_put, volumes.attachments)),
         }
+        handlers = {kind: partial(self._changed, kind, *each) for kind, each in updates.items()}
+        return {**handlers, VOLUME: self._volume}
 
     def tick(self) -> None:
         """Drop old reservations, once per turn of the loop, and wake the pods that wait for what was released."""
@@ -61,13 +63,10 @@ class StorageHandlers:
 
     # -- one kind each -------------------------------------------------------------------------------------------------
 
-    def _claim(self, delta: Delta[Any]) -> None:
-        key, _, new = change = seen(delta, self._volumes.broken)
-        if new is None:
-            self._volumes.claims.remove(key)
-        else:
-            self._volumes.claims.set(new)
-        self._publish(Resource.PERSISTENT_VOLUME_CLAIM, "PersistentVolumeClaim", change)
+    def _changed(self, kind: str, resource: Resource, update: Callable[[str, Any], None], delta: Delta[Any]) -> None:
+        change = seen(delta, self._volumes.broken)
+        update(change.key, change.new)
+        self._publish(resource, kind, change)
 
     def _volume(self, delta: Delta[Any]) -> None:
         key, _, new = change = seen(delta, self._volumes.broken)
@@ -78,51 +77,10 @@ class StorageHandlers:
         for volume in (change.old, new):
             if volume is not None and volume.spec.claim_ref is not None:
                 self._volumes.notify(VOLUME_FOR, volume.spec.claim_ref.key)
-        self._publish(Resource.PERSISTENT_VOLUME, "PersistentVolume", change)
+        self._publish(Resource.PERSISTENT_VOLUME, VOLUME, change)
         ref = new.spec.claim_ref if new is not None else None
         if ref is not None:  # a binding may have seen its claim bound before this volume
             self._volumes.notify(CLAIM, ref.key)
-
-    def _class(self, delta: Delta[Any]) -> None:
-        key, _, new = change = seen(delta, self._volumes.broken)
-        if new is None:
-            self._volumes.remove_class(key)
-        else:
-            self._volumes.set_class(new)
-        self._publish(Resource.STORAGE_CLASS, "StorageClass", change)
-
-    def _csi_node(self, delta: Delta[Any]) -> None:
-        key, _, new = change = seen(delta, self._volumes.broken)
-        self._volumes.set_csi_node(key, new)
-        self._publish(Resource.CSI_NODE, "CSINode", change)
-
-    def _driver(self, delta: Delta[Any]) -> None:
-        key, _, new = change = seen(delta, self._volumes.broken)
-        if new is None:
-            self._volumes.drivers.pop(key, None)
-        else:
-            self._volumes.drivers[key] = new
-        self._publish(Resource.CSI_DRIVER, "CSIDriver", change)
-
-    def _capacity(self, delta: Delta[Any]) -> None:
-        key, _, new = change = seen(delta, self._volumes.broken)
-        capacities = self._volumes.capacities
-        old = capacities.pool(key)
-        if new is None:
-            capacities.remove(key)
-            if old is not None:
-                self._volumes.reservations.pool_changed(old, None)
-        else:
-            self._volumes.reservations.pool_changed(old, capacities.put(new))
-        self._publish(Resource.CSI_STORAGE_CAPACITY, "CSIStorageCapacity", change)
-
-    def _attachment(self, delta: Delta[Any]) -> None:
-        key, _, new = change = seen(delta, self._volumes.broken)
-        if new is None:
-            self._volumes.attachments.pop(key, None)
-        else:
-            self._volumes.attachments[key] = new
-        self._publish(Resource.VOLUME_ATTACHMENT, "VolumeAttachment", change)
 
     def _publish_given_back(self, kind: str, key: str) -> None:
         is_volume = kind == VOLUME
@@ -138,3 +96,10 @@ class StorageHandlers:
         self._volumes.attached.changed(kind, change.key)
         self._volumes.notify(kind, change.key)
         self._move(ClusterEvent(resource, action), change.old, change.new)
+
+
+def _put(objects: dict[str, Any], key: str, new: Any) -> None:
+    if new is None:
+        objects.pop(key, None)
+    else:
+        objects[key] = new

@@ -86,9 +86,8 @@ def _controller(cluster: Cluster, move: Move, kind: type[Controller], delta: Del
 def _wake_for_selection(move: Move, resource: Resource, old: object, new: object) -> None:
     """Wake pods, because the object selects other pods now. An object that could not be read counts as absent."""
     known = None if isinstance(old, Broken) else old
-    action = Action.UPDATE_OTHER
-    if known is None or new is None:
-        action = Action.ADD if known is None else Action.DELETE
+    action = action_of(known, new)
+    assert action is not None
     move(ClusterEvent(resource, action), known, new)
 
 
@@ -101,9 +100,13 @@ def _readable(delta: Delta[Any]) -> object:
     return new
 
 
+def is_new_error(old: object, new: Broken) -> bool:
+    """Return False if the object was unreadable for the same reason before."""
+    return not (isinstance(old, Broken) and old.why == new.why)
+
+
 def _log_unreadable(old: object, new: Broken) -> None:
-    """Log the object, unless it was unreadable for the same reason before."""
-    if not (isinstance(old, Broken) and old.why == new.why):
+    if is_new_error(old, new):
         _log.error("object could not be read and is left out", kind=new.kind, object=new.key, error=new.why)
 
 

@@ -27,7 +27,7 @@ from scheduler.api.storage_v1 import (
 )
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.storage.volume_users import disk_of, disks_of, uses_of
-from scheduler.cache.storage.volumes import Volumes, absent_claim
+from scheduler.cache.storage.volumes import CLAIM, Volumes
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.core.feature_gates import VOLUME_LIMIT_SCALING
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -100,7 +100,7 @@ def _problem(pod: PodInfo, use: ClaimUse, claim: PersistentVolumeClaim | None, v
     if not use.name:
         return _error("PersistentVolumeClaim had no name")
     if claim is None:
-        why = f"looking up PVC {use.key}: {absent_claim(volumes, use.key)}"
+        why = f"looking up PVC {use.key}: {volumes.absent(CLAIM, use.key)}"
         return Rejection(PLUGIN, Code.UNRESOLVABLE, (why,))
     why = not_owned(pod.pod, claim) if use.is_ephemeral else ""
     return _error(why) if why else None

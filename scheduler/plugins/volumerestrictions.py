@@ -12,7 +12,7 @@ from typing import Final
 from scheduler.api.csi_translation import InlineDisk, do_conflict
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import READ_WRITE_ONCE_POD, PersistentVolumeClaim
-from scheduler.cache.storage.volumes import absent_claim
+from scheduler.cache.storage.volumes import CLAIM
 from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
@@ -97,7 +97,7 @@ class VolumeRestrictions:
                 continue
             claim = self._volumes.claims.get_api(use.key)
             if claim is None:
-                return Rejection(_NAME, Code.UNRESOLVABLE, (absent_claim(self._volumes, use.key),))
+                return Rejection(_NAME, Code.UNRESOLVABLE, (self._volumes.absent(CLAIM, use.key),))
             if READ_WRITE_ONCE_POD in claim.spec.access_modes:
                 found.append(use.key)
         return frozenset(found)

@@ -20,7 +20,7 @@ from scheduler.api.storage_v1 import (
     StorageClass,
     not_owned,
 )
-from scheduler.cache.storage.volumes import absent_claim, absent_class, absent_volume
+from scheduler.cache.storage.volumes import CLAIM, CLASS, VOLUME
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
@@ -94,7 +94,7 @@ class VolumeZone:
                 return _unresolvable("PersistentVolumeClaim had no name")
             claim = self._volumes.claims.get_api(use.key)
             if claim is None:
-                return _unresolvable(absent_claim(self._volumes, use.key))
+                return _unresolvable(self._volumes.absent(CLAIM, use.key))
             foreign = not_owned(pod.pod, claim) if use.is_ephemeral else ""
             if foreign:
                 return _unresolvable(foreign)
@@ -106,7 +106,7 @@ class VolumeZone:
                 continue
             volume = self._volumes.volumes.get_api(name)
             if volume is None:
-                return _unresolvable(absent_volume(self._volumes, name))
+                return _unresolvable(self._volumes.absent(VOLUME, name))
             found += confined(volume.metadata.labels)
         return found
 
@@ -117,7 +117,7 @@ class VolumeZone:
             return "PersistentVolumeClaim had no pv name and storageClass name"
         known = self._volumes.classes.get(name)
         if known is None:
-            return absent_class(self._volumes, name)
+            return self._volumes.absent(CLASS, name)
         mode = known.obj.volume_binding_mode
         if mode is None:
             return f'VolumeBindingMode not set for StorageClass "{name}"'

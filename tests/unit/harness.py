@@ -147,21 +147,21 @@ class SchedulerHarness:
             "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110", **amounts}},
         }
         new = read_node(manifest)
-        self.parts.intake.nodes([Delta(self.nodes.get(name), new)])
+        self.parts.intake.apply("Node", [Delta(self.nodes.get(name), new)])
         self.nodes[name] = new
 
     def node_gone(self, name: str) -> None:
-        self.parts.intake.nodes([Delta(self.nodes.pop(name), None)])
+        self.parts.intake.apply("Node", [Delta(self.nodes.pop(name), None)])
 
     def pod(self, name: str, **spec: Any) -> Pod | Broken:
         """Add or change a pod; `manifest` below names what `spec` may hold."""
         new = read_pod(manifest(name, **spec))
-        self.parts.intake.pods([Delta(self.seen.get(name), new)])
+        self.parts.intake.apply("Pod", [Delta(self.seen.get(name), new)])
         self.seen[name] = new
         return new
 
     def gone(self, name: str) -> None:
-        self.parts.intake.pods([Delta(self.seen.pop(name), None)])
+        self.parts.intake.apply("Pod", [Delta(self.seen.pop(name), None)])
 
     # -- work ----------------------------------------------------------------------------------------------------------
 

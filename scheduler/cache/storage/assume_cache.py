@@ -7,21 +7,11 @@ the newest. Any other version from the watch replaces it. Versions are compared 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
-from scheduler.api.meta import Metadata
+from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
 
-
-class Versioned(Protocol):
-    """The parts of an object that the cache needs."""
-
-    @property
-    def metadata(self) -> Metadata: ...
-    @property
-    def key(self) -> str: ...
-
-
-T = TypeVar("T", bound=Versioned)
+T = TypeVar("T", bound=PersistentVolume | PersistentVolumeClaim)
 
 
 class NotKnown(Exception):
@@ -129,5 +119,5 @@ class AssumeCache(Generic[T]):
         """Update an index over the results of `get`: called after every change of them."""
 
 
-def _same(left: Versioned, right: Versioned) -> bool:
+def _same(left: T, right: T) -> bool:
     return left.metadata.resource_version == right.metadata.resource_version

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import numpy as np
@@ -110,15 +111,13 @@ class _Driver:
         self.limits = np.concatenate((self.limits, np.full(more, NO_LIMIT, dtype=np.int64)))
 
 
+@dataclass(slots=True, eq=False)
 class _Use:
     """A claim that pods on some nodes use, and its name."""
 
-    __slots__ = ("named", "slots", "volume")
-
-    def __init__(self, named: NamedVolume, volume: str) -> None:
-        self.named = named
-        self.volume = volume
-        self.slots: set[int] = set()
+    named: NamedVolume
+    volume: str
+    slots: set[int] = field(default_factory=set)
 
 
 class AttachedVolumes:
@@ -298,10 +297,10 @@ class AttachedVolumes:
                 self._index_use(key, use)
             if slot not in use.slots:
                 use.slots.add(slot)
-                self._take(use.named.name, slot, self._by_pods, self._by_attachments)
+                self._count(use.named.name, slot, 1, self._by_pods)
         elif use is not None and slot in use.slots:
             use.slots.discard(slot)
-            self._leave(use.named.name, slot, self._by_pods, self._by_attachments)
+            self._count(use.named.name, slot, -1, self._by_pods)
             if not use.slots:
                 self._unindex_use(key, use)
                 del self._uses[key]
@@ -310,10 +309,10 @@ class AttachedVolumes:
         is_used = self._nodes.disk_users.count(slot, disk) > 0
         if is_used and (slot, disk) not in self._disks:
             self._disks.add((slot, disk))
-            self._take(disk, slot, self._by_pods, self._by_attachments)
+            self._count(disk, slot, 1, self._by_pods)
         elif not is_used and (slot, disk) in self._disks:
             self._disks.discard((slot, disk))
-            self._leave(disk, slot, self._by_pods, self._by_attachments)
+            self._count(disk, slot, -1, self._by_pods)
 
     def _all_uses(self) -> set[tuple[int, str]]:
         """Return all current and all earlier uses."""
@@ -332,8 +331,8 @@ class AttachedVolumes:
         self._index_use(key, use)
         if use.named.name != before:
             for slot in use.slots:
-                self._leave(before, slot, self._by_pods, self._by_attachments)
-                self._take(use.named.name, slot, self._by_pods, self._by_attachments)
+                self._count(before, slot, -1, self._by_pods)
+                self._count(use.named.name, slot, 1, self._by_pods)
 
     def _index_use(self, key: str, use: _Use) -> None:
         _index(self._uses_of_volume, use.volume, key)
@@ -382,10 +381,10 @@ class AttachedVolumes:
             return
         if before is not None:
             del self._counted[key]
-            self._leave(before[1], before[0], self._by_attachments, self._by_pods)
+            self._count(before[1], before[0], -1, self._by_attachments)
         if now is not None:
             self._counted[key] = now
-            self._take(now[1], now[0], self._by_attachments, self._by_pods)
+            self._count(now[1], now[0], 1, self._by_attachments)
 
     def _place_of(self, key: str) -> tuple[int, CSISource] | None:
         attachment = self._known_attachments.get(key)
@@ -400,23 +399,16 @@ class AttachedVolumes:
 
     # -- counts ----------------------------------------------------------------------------------------------------------
 
-    def _take(
-        self, name: CSISource | None, slot: int, mine: NodeMultiset[CSISource], others: NodeMultiset[CSISource]
-    ) -> None:
+    def _count(self, name: CSISource | None, slot: int, by: int, counts: NodeMultiset[CSISource]) -> None:
+        """Count one use more (1) or less (-1): by pods or by attachments. A volume with both is attached once."""
         if name is None:
             return
-        if mine.add(slot, name) and not others.count(slot, name):
-            self._driver(name.driver).used[slot] += 1
-        self._changed_slots.add(slot)
-
-    def _leave(
-        self, name: CSISource | None, slot: int, mine: NodeMultiset[CSISource], others: NodeMultiset[CSISource]
-    ) -> None:
-        if name is None:
-            return
-        if mine.remove(slot, name) and not others.count(slot, name):
-            self._driver(name.driver).used[slot] -= 1
-            self._forget_idle(name.driver)
+        differs = counts.add(slot, name) if by > 0 else counts.remove(slot, name)
+        others = self._by_attachments if counts is self._by_pods else self._by_pods
+        if differs and not others.count(slot, name):
+            self._driver(name.driver).used[slot] += by
+            if by < 0:
+                self._forget_idle(name.driver)
         self._changed_slots.add(slot)
 
     def _driver(self, name: str) -> _Driver:

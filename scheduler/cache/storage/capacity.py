@@ -16,7 +16,8 @@ from __future__ import annotations
 import bisect
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -75,7 +76,7 @@ class CapacityPool:
 class SharedPools:
     """The classes with shared storage, and the recently created volumes. Only the scheduling loop uses it."""
 
-    def __init__(self, provisioner_of: Callable[[str], str] = lambda _: "") -> None:
+    def __init__(self, provisioner_of: Callable[[str], str]) -> None:
         """Get the provisioner of a class from `provisioner_of`, "" for an unknown class."""
         self._provisioner_of = provisioner_of
         self.mode = LEARNED
@@ -136,16 +137,8 @@ class SharedPools:
         if not others or min(times) <= written_at or now - max(times) < grace_s:
             return False
         given = {name: sum(size for _, size in made) for name, made in others.items()}
-        return self._conclude(
-            new.obj.storage_class_name, old.capacity - new.capacity - sum(size for _, size in own), given
-        )
-
-    def _conclude(self, storage_class: str, fell: int, given: Mapping[str, int]) -> bool:
-        """Learn from the change of a class's capacity, and return whether that changed anything.
-
-        The capacity fell by `fell` bytes more than the class's own volumes, and other classes were given volumes.
-        """
-        pairs = {frozenset((storage_class, name)) for name, size in given.items() if size}
+        fell = old.capacity - new.capacity - sum(size for _, size in own)  # more than by the class's own volumes
+        pairs = {frozenset((new.obj.storage_class_name, name)) for name, size in given.items() if size}
         before = set(self._learned)
         if fell >= sum(given.values()):
             self._learned |= pairs
@@ -246,7 +239,7 @@ class ClassPools:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _enter(self, slot: int, pool: CapacityPool) -> None:
-        bisect.insort(self._at.setdefault(slot, []), pool, key=_key)
+        bisect.insort(self._at.setdefault(slot, []), pool, key=attrgetter("key"))
         self._show(slot)
 
     def _leave(self, slot: int, pool: CapacityPool) -> None:
@@ -289,10 +282,6 @@ class ClassPools:
 _FEW: Final = 16
 
 
-def _key(pool: CapacityPool) -> str:
-    return pool.key
-
-
 def _swap(pools: list[CapacityPool], old: CapacityPool, new: CapacityPool) -> None:
     pools[pools.index(old)] = new
 
@@ -303,10 +292,10 @@ class Capacities:
     Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go hasEnoughCapacity, capacitySufficient
     """
 
-    def __init__(self, nodes: Nodes, groups: NodeGroups, sharing: SharedPools | None = None) -> None:
+    def __init__(self, nodes: Nodes, groups: NodeGroups, sharing: SharedPools) -> None:
         self._nodes = nodes
         self._groups = groups
-        self.sharing = sharing if sharing is not None else SharedPools()
+        self.sharing = sharing
         self._classes: dict[str, ClassPools] = {}
         self._objects: dict[str, CapacityPool] = {}
         self._segments: dict[int, dict[str, CapacityPool]] = {}
@@ -323,11 +312,6 @@ class Capacities:
     def of(self, storage_class: str) -> ClassPools | None:
         """Return the pools of a class; None if it has none."""
         return self._classes.get(storage_class)
-
-    def get(self, key: str) -> CSIStorageCapacity | None:
-        """Return the object of the watch."""
-        pool = self._objects.get(key)
-        return pool.obj if pool is not None else None
 
     def pool(self, key: str) -> CapacityPool | None:
         """Return the pool of an object."""
@@ -522,7 +506,7 @@ class CapacityCheck:
         pools = list(self.pools.at(slot))
         drawn = [self._before(slot, pool) for pool in pools]
         order = sorted(range(len(sizes)), key=lambda at: -sizes[at])
-        found = _Search(pools, drawn, [sizes[at] for at in order]).run()
+        found = _placement(pools, drawn, [sizes[at] for at in order])
         if found is None:
             self.taken_from[slot] = before
             return False
@@ -531,35 +515,31 @@ class CapacityCheck:
         return True
 
 
-class _Search:
-    """A depth-first search for the pool of each volume, the largest volume first."""
+def _placement(pools: list[CapacityPool], drawn: list[int], sizes: list[int]) -> list[int] | None:
+    """Return the number of the pool of each volume, of volumes sorted by size, the largest first.
 
-    def __init__(self, pools: list[CapacityPool], drawn: list[int], sizes: list[int]) -> None:
-        self._pools = pools
-        self._drawn = drawn
-        self._sizes = sizes
-        self._steps = 0
+    A depth-first search; None if there is no placement, or if none was found within the limit of steps.
+    """
+    placed: list[int] = []
+    steps = 0
 
-    def run(self) -> list[int] | None:
-        """Return the number of each volume's pool; None if there is no placement, or none was found within the limit."""
-        placed: list[int] = []
-        return placed if self._place(placed) else None
-
-    def _place(self, placed: list[int]) -> bool:
+    def place() -> bool:
+        nonlocal steps
         at = len(placed)
-        if at == len(self._sizes):
+        if at == len(sizes):
             return True
-        size = self._sizes[at]
-        is_same = at > 0 and self._sizes[at - 1] == size
-        for number in range(placed[-1] if is_same else 0, len(self._pools)):
-            self._steps += 1
-            if self._steps > _MOST_STEPS:
+        is_same = at > 0 and sizes[at - 1] == sizes[at]
+        for number in range(placed[-1] if is_same else 0, len(pools)):
+            steps += 1
+            if steps > _MOST_STEPS:
                 return False
-            if self._pools[number].takes(size, before=self._drawn[number]):
-                self._drawn[number] += size
+            if pools[number].takes(sizes[at], before=drawn[number]):
+                drawn[number] += sizes[at]
                 placed.append(number)
-                if self._place(placed):
+                if place():
                     return True
                 placed.pop()
-                self._drawn[number] -= size
+                drawn[number] -= sizes[at]
         return False
+
+    return placed if place() else None

@@ -21,11 +21,12 @@ import contextlib
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from scheduler.api.apps_and_policy import started_at
 from scheduler.api.storage_v1 import PROVISIONED_BY, STORAGE_PROVISIONERS, PersistentVolume, PersistentVolumeClaim
 from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage.assume_cache import AssumeCache
 from scheduler.cache.storage.capacity import Capacities, CapacityPool
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
 from scheduler.cache.storage.volume_users import ClaimsTogether
@@ -43,13 +44,6 @@ HOLD_S: Final = 600.0
 _FLYING: Final = "flying"
 _SETTLING: Final = "settling"
 _STRANDED: Final = "stranded"
-
-
-class ClaimsByKey(Protocol):
-    """The claims with our own assumptions."""
-
-    def get(self, key: str) -> PersistentVolumeClaim | None: ...
-    def get_api(self, key: str) -> PersistentVolumeClaim | None: ...
 
 
 @dataclass(slots=True, eq=False)
@@ -91,7 +85,7 @@ class CapacityReservations:
         nodes: Nodes,
         capacities: Capacities,
         *,
-        claims: ClaimsByKey,
+        claims: AssumeCache[PersistentVolumeClaim],
         volumes: PersistentVolumes,
         clock: Clock,
     ) -> None:
@@ -281,8 +275,7 @@ class CapacityReservations:
         elif claim.metadata.deletion_timestamp is not None:
             self._drop(uid)  # no volume is created for it any more
         elif node_name := claim.selected_node or next(iter(self._promised.get(uid, {}).values()), ""):
-            slot = self._nodes.slot(node_name)
-            self._charge(claim, EMPTY if slot is None else 1 << slot, node_name, _FLYING)
+            self._charge(claim, self._node(node_name), node_name, _FLYING)
             stored = self._claims.get_api(claim.key)
             if stored is not None and stored.metadata.uid == uid and stored.selected_node:
                 self._entries[uid].is_written = True
@@ -377,8 +370,7 @@ class CapacityReservations:
         if entry.state is _SETTLING:
             entry.nodes = self._where_made(entry)
         elif entry.node_name:
-            slot = self._nodes.slot(entry.node_name)
-            entry.nodes = EMPTY if slot is None else 1 << slot
+            entry.nodes = self._node(entry.node_name)
         found = {pool for slot in nodeset.each(entry.nodes) for pool in pools.at(slot)}
         if entry.state is _STRANDED:
             if len(found) == 1:  # else there are several possible pools, or none
@@ -441,8 +433,7 @@ class CapacityReservations:
         """Update the nodes of entries after changes of nodes. Claims without a volume move; a volume keeps its nodes."""
         for entry in self._entries.values():
             if entry.state is _FLYING:
-                slot = self._nodes.slot(entry.node_name)
-                entry.nodes = EMPTY if slot is None else 1 << slot
+                entry.nodes = self._node(entry.node_name)
             elif entry.state is _SETTLING:
                 continue
             pool = entry.pool or self._capacities.pool(entry.wanted)
@@ -502,12 +493,16 @@ class CapacityReservations:
 
     def _where_made(self, entry: Reservation) -> NodeSet:
         """Return the selected node if it can use the volume; else, after a change of that node, all nodes that can."""
-        slot = self._nodes.slot(entry.node_name)
-        selected = EMPTY if slot is None else 1 << slot
+        selected = self._node(entry.node_name)
         if entry.volume is None or self._volumes.get_api(entry.volume.key) is None:
             return selected
         usable = self._volumes.where(entry.volume.key).nodes
         return selected & usable or usable
+
+    def _node(self, name: str) -> NodeSet:
+        """Return the set of this node alone; empty if there is no such node."""
+        slot = self._nodes.slot(name)
+        return EMPTY if slot is None else 1 << slot
 
     # -- stranded ------------------------------------------------------------------------------------------------------
 

@@ -92,8 +92,9 @@ class ClassVolumes(ChangeLog[int]):
 
     log_max = 16_384
 
-    def __init__(self, nodes: Nodes, groups: NodeGroups, *, capacity: int = 64) -> None:
+    def __init__(self, nodes: Nodes, groups: NodeGroups) -> None:
         super().__init__()
+        capacity = 64
         self.nodes = nodes
         self.groups = groups
         self.rank = np.zeros(capacity, dtype=np.int32)
@@ -178,8 +179,7 @@ class ClassVolumes(ChangeLog[int]):
         Of volumes of equal size, a claim always gets the same one, and different claims preferably get different
         ones.
         """
-        request = claim.request
-        size = request.nano if request is not None else 0
+        size = claim.request.nano if claim.request is not None else 0
         best: tuple[int, str] | None = None
         kinds = [number for number, kind in enumerate(self.kinds.contents) if requirements.admits(kind)]
         turn = zlib.crc32(claim.metadata.uid.encode())
@@ -332,12 +332,7 @@ class FittingVolumes:
         class_volumes, size = self._class_volumes, len(self._class_volumes.rows)
         self._threshold = class_volumes.threshold(self._size)
         self._kinds = [self._requirements.admits(kind) for kind in class_volumes.kinds.contents]
-        fit = class_volumes.free[:size] & (class_volumes.rank[:size] >= self._threshold)
-        if not all(self._kinds):
-            fit &= np.array(self._kinds, dtype=np.bool_)[class_volumes.kind[:size]]
-        if self._requirements.selector:
-            for row in np.flatnonzero(fit):
-                fit[row] = class_volumes.is_selected(self._requirements, int(row))
+        fit = self._which_fit(slice(size))
         self._counted = np.where(fit, class_volumes.group[:size], _NOT_COUNTED).astype(np.int32)
         self.counts = _per_slot(class_volumes, class_volumes.group[:size][fit])
         self.nodes = nodeset.from_mask(self.counts > 0)
@@ -374,11 +369,7 @@ class FittingVolumes:
 
     def _recount_many(self, rows: npt.NDArray[np.intp]) -> None:
         class_volumes = self._class_volumes
-        fit = class_volumes.free[rows] & (class_volumes.rank[rows] >= self._threshold)
-        fit &= np.array(self._kinds, dtype=np.bool_)[class_volumes.kind[rows]]
-        if self._requirements.selector:
-            for at in np.flatnonzero(fit):
-                fit[at] = class_volumes.is_selected(self._requirements, int(rows[at]))
+        fit = self._which_fit(rows)
         now = np.where(fit, class_volumes.group[rows], _NOT_COUNTED)
         before = self._counted[rows]
         differs = now != before
@@ -392,6 +383,17 @@ class FittingVolumes:
                 if nodes:
                     self.counts[nodeset.to_mask(nodes, len(self.counts))] += by
         self.nodes = nodeset.from_mask(self.counts > 0)
+
+    def _which_fit(self, rows: slice | npt.NDArray[np.intp]) -> npt.NDArray[np.bool_]:
+        class_volumes = self._class_volumes
+        fit: npt.NDArray[np.bool_] = class_volumes.free[rows] & (class_volumes.rank[rows] >= self._threshold)
+        if not all(self._kinds):
+            fit &= np.array(self._kinds, dtype=np.bool_)[class_volumes.kind[rows]]
+        if self._requirements.selector:
+            numbers = np.arange(len(class_volumes.rank))[rows]
+            for at in np.flatnonzero(fit):
+                fit[at] = class_volumes.is_selected(self._requirements, int(numbers[at]))
+        return fit
 
     def _add(self, local: int, by: int) -> None:
         group = self._class_volumes.local_groups.contents[local]
@@ -488,11 +490,14 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
         class_volumes = self._classes.get(volume.storage_class)
         if class_volumes is None:
             class_volumes = self._classes[volume.storage_class] = ClassVolumes(self._nodes, self._groups)
+        spec = volume.spec
+        modes = frozenset(spec.access_modes)
+        kind = VolumeKind(spec.volume_mode or FILESYSTEM, spec.volume_attributes_class_name or "", modes)
         row = class_volumes.add(
             volume.key,
             self._where[volume.key],
             volume.capacity.nano,
-            kind=_kind(volume),
+            kind=kind,
             labels=volume.metadata.labels,
         )
         class_volumes.set_free(row, is_free=True)
@@ -519,13 +524,6 @@ def is_free(volume: PersistentVolume) -> bool:
         volume.spec.claim_ref is None
         and volume.status.phase == AVAILABLE
         and volume.metadata.deletion_timestamp is None
-    )
-
-
-def _kind(volume: PersistentVolume) -> VolumeKind:
-    spec = volume.spec
-    return VolumeKind(
-        spec.volume_mode or FILESYSTEM, spec.volume_attributes_class_name or "", frozenset(spec.access_modes)
     )
 
 

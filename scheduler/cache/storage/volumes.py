@@ -10,13 +10,14 @@ The texts for missing objects are those of upstream's listers: singular, and wit
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from scheduler.api.decode import Broken
 from scheduler.api.storage_v1 import (
     NO_PROVISIONER,
     CSIDriver,
     CSINode,
+    CSIStorageCapacity,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -35,34 +36,18 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 if TYPE_CHECKING:
     from scheduler.cache.nodes.nodes import Nodes
 
-_CLASS = "StorageClass"
-
-
-def absent_claim(volumes: Volumes, key: str) -> str:
-    """Return the text for the unknown claim `namespace/name`."""
-    return _absent(volumes, CLAIM, "persistentvolumeclaim", key)
-
-
-def absent_volume(volumes: Volumes, name: str) -> str:
-    """Return the text for the unknown volume of that name."""
-    return _absent(volumes, VOLUME, "persistentvolume", name)
-
-
-def absent_class(volumes: Volumes, name: str) -> str:
-    """Return the text for the unknown class of that name."""
-    return _absent(volumes, _CLASS, "storageclass.storage.k8s.io", name)
-
-
-def _absent(volumes: Volumes, kind: str, called: str, key: str) -> str:
-    name = key.rpartition("/")[2]
-    broken = volumes.broken.get((kind, key))
-    return f'{called} "{name}" not found' if broken is None else f'{called} "{name}" cannot be read: {broken.why}'
-
-
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"
+CLASS = "StorageClass"
 VOLUME_FOR = "PersistentVolume for"
 """The kind of event for a changed volume whose claimRef names a claim; the key is the claim's."""
+
+
+_NAMES_IN_TEXTS: Final = {
+    CLAIM: "persistentvolumeclaim",
+    VOLUME: "persistentvolume",
+    CLASS: "storageclass.storage.k8s.io",
+}
 
 
 class KnownClass(NamedTuple):
@@ -138,8 +123,14 @@ class Volumes:
         self._migrated_seen: tuple[int, int] = (-1, -1)
         self._csi_generation = 0
         self._watchers = Watchers()
-        self.on_news: Callable[[str, str], None] = _ignored
+        self.on_news: Callable[[str, str], None] = lambda _kind, _key: None
         """Called at each change with kind and key, before the subscribers."""
+
+    def absent(self, kind: str, key: str) -> str:
+        """Return the text for an unknown claim, volume or class."""
+        named = f'{_NAMES_IN_TEXTS[kind]} "{key.rpartition("/")[2]}"'
+        broken = self.broken.get((kind, key))
+        return f"{named} not found" if broken is None else f"{named} cannot be read: {broken.why}"
 
     def bytes_in_flight(self) -> dict[str, int]:
         """Return the bytes in flight by class, also for classes without any, for the gauge."""
@@ -155,19 +146,32 @@ class Volumes:
         if volume.spec.claim_ref is not None:
             self.reservations.volume_came(volume.spec.claim_ref.key, is_new=is_new)
 
-    def set_class(self, storage_class: StorageClass) -> None:
-        """Add or update a class."""
-        old = self.classes.get(storage_class.key)
-        group = self.groups.acquire(where_topologies(storage_class.allowed_topologies))
-        self.classes[storage_class.key] = KnownClass(storage_class, group)
+    def set_claim(self, key: str, claim: PersistentVolumeClaim | None) -> None:
+        """Add, update or remove a claim of the watch."""
+        if claim is None:
+            self.claims.remove(key)
+        else:
+            self.claims.set(claim)
+
+    def set_class(self, name: str, storage_class: StorageClass | None) -> None:
+        """Add, update or remove a class."""
+        old = self.classes.get(name)
+        if storage_class is not None:
+            group = self.groups.acquire(where_topologies(storage_class.allowed_topologies))
+            self.classes[name] = KnownClass(storage_class, group)
+        elif old is not None:
+            del self.classes[name]
         if old is not None:
             self.groups.release(old.allowed)
 
-    def remove_class(self, name: str) -> None:
-        """Remove a class."""
-        old = self.classes.pop(name, None)
-        if old is not None:
-            self.groups.release(old.allowed)
+    def set_capacity(self, key: str, capacity: CSIStorageCapacity | None) -> None:
+        """Add, update or remove a capacity object."""
+        old = self.capacities.pool(key)
+        new = self.capacities.put(capacity) if capacity is not None else None
+        if new is None:
+            self.capacities.remove(key)
+        if old is not None or new is not None:
+            self.reservations.pool_changed(old, new)
 
     def set_csi_node(self, name: str, csi_node: CSINode | None) -> None:
         """Add, update or remove a node's CSINode."""
@@ -208,7 +212,3 @@ class Volumes:
         """Call the subscribers of an object. The caches are already up to date."""
         self.on_news(kind, key)
         self._watchers.notify((kind, key))
-
-
-def _ignored(_kind: str, _key: str) -> None:
-    pass

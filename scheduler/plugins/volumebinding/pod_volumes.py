@@ -16,7 +16,7 @@ from scheduler.api.storage_v1 import (
 )
 from scheduler.cache.storage.capacity import CapacityPool
 from scheduler.cache.storage.persistent_volumes import wish_of
-from scheduler.cache.storage.volumes import CLAIM, VOLUME, Volumes, absent_claim
+from scheduler.cache.storage.volumes import CLAIM, VOLUME, Volumes
 from scheduler.core.nodeset import NodeSet
 
 NODE_CONFLICT: Final = "node(s) didn't match PersistentVolume's node affinity"
@@ -162,7 +162,7 @@ def _unusable(volumes: Volumes, pod: PodInfo, use: ClaimUse) -> str:
     if claim is None:
         if use.is_ephemeral and (CLAIM, use.key) not in volumes.broken:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
-        return absent_claim(volumes, use.key)
+        return volumes.absent(CLAIM, use.key)
     if claim.status.phase == _LOST:
         return f'persistentvolumeclaim "{use.name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
     if claim.metadata.deletion_timestamp is not None:

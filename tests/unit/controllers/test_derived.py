@@ -241,7 +241,7 @@ def test_a_claim_from_a_template_ties_its_pod_once_the_status_names_it() -> None
         raw = manifest("p", **spec)
         raw["status"]["resourceClaimStatuses"] = [{"name": "e", "resourceClaimName": "made"}] if named else []
         new = read_pod(raw)
-        scene.sched.parts.intake.pods([Delta(scene.sched.seen.get("p"), new)])
+        scene.sched.parts.intake.apply("Pod", [Delta(scene.sched.seen.get("p"), new)])
         scene.sched.seen["p"] = new
         assert scene.nominated() == node_name
 

@@ -282,7 +282,7 @@ async def test_a_change_that_cannot_be_applied_does_not_stop_the_batch(monkeypat
     sched = SchedulerHarness()
     sched.node("n1")
     batch = [Delta(None, read_pod(manifest(name))) for name in "cab"]
-    sched.parts.inbox.put(lambda: sched.parts.intake.pods(batch))
+    sched.parts.inbox.put(lambda: sched.parts.intake.apply("Pod", batch))
 
     await sched.settle()
 

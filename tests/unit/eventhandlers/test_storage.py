@@ -50,7 +50,7 @@ def _shown(volumes: Any, kind: str, key: str) -> Any:
         "StorageClass": lambda: known.obj if known is not None else None,
         "CSINode": lambda: volumes.csi_nodes.get(key),
         "CSIDriver": lambda: volumes.drivers.get(key),
-        "CSIStorageCapacity": lambda: volumes.capacities.get(key),
+        "CSIStorageCapacity": lambda: getattr(volumes.capacities.pool(key), "obj", None),
         "VolumeAttachment": lambda: volumes.attachments.get(key),
     }[kind]()
 

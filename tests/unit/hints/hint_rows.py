@@ -132,7 +132,7 @@ def node(name: str, *, zone: str = "", labels: Any = None, features: Any = (), *
     new = msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, declared_features=features))
 
     def shown(sched: SchedulerHarness) -> None:
-        sched.parts.intake.nodes([Delta(sched.nodes.get(name), new)])
+        sched.parts.intake.apply("Node", [Delta(sched.nodes.get(name), new)])
         sched.nodes[name] = new
 
     return shown
@@ -151,7 +151,7 @@ def pod(name: str, *, namespace: str = "default", status: dict[str, Any] | None 
         raw["metadata"].update(namespace=namespace, ownerReferences=owners)
         raw["status"].update(status or {})
         new = read_pod(raw)
-        sched.parts.intake.pods([Delta(sched.seen.get(name), new)])
+        sched.parts.intake.apply("Pod", [Delta(sched.seen.get(name), new)])
         sched.seen[name] = new
 
     return shown

@@ -91,7 +91,7 @@ def put(seen: Cluster, thing: Builder[Any]) -> None:
         case PersistentVolumeClaim() as claim:
             seen.volumes.claims.set(claim)
         case StorageClass() as storage_class:
-            seen.volumes.set_class(storage_class)
+            seen.volumes.set_class(storage_class.key, storage_class)
         case other:
             raise TypeError(other)
 

@@ -14,7 +14,7 @@ from scheduler.api.storage_v1 import CSIStorageCapacity, PersistentVolume, Persi
 from scheduler.cache.nodes.node_groups import NodeGroups, where_selector
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage import capacity as capacities_module, persistent_volumes as shelves_module
-from scheduler.cache.storage.capacity import Capacities, CapacityCheck, ClassPools
+from scheduler.cache.storage.capacity import Capacities, CapacityCheck, ClassPools, SharedPools
 from scheduler.cache.storage.persistent_volumes import ClassVolumes, PersistentVolumes, selector_of, wish_of
 from scheduler.core import nodeset
 from scheduler.core.changes import ChangeLog
@@ -37,7 +37,7 @@ class World:
     def __init__(self, *names: str) -> None:
         self.nodes = Nodes(capacity=1)
         self.groups = NodeGroups(self.nodes)
-        self.seen = Capacities(self.nodes, self.groups)
+        self.seen = Capacities(self.nodes, self.groups, SharedPools(lambda _: ""))
         self.objects: dict[str, CSIStorageCapacity] = {}
         self.in_flight = Counter[str]()
         for name in names:
@@ -141,7 +141,7 @@ class World:
         for key, obj in self.objects.items():
             pool = self.seen.pool(key)
             assert pool is not None
-            assert (obj, self.in_flight[key]) == (self.seen.get(key), pool.in_flight)
+            assert (obj, self.in_flight[key]) == (pool.obj, pool.in_flight)
 
     def close(self) -> None:
         for key in list(self.objects):

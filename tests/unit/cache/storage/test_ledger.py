@@ -383,7 +383,7 @@ def test_classes_of_which_nothing_is_in_flight_are_shown() -> None:
     """A gauge that comes and goes looks like one that is not scraped; static classes have nothing in flight."""
     world = World()
     for each in (a_class("D", "p"), a_class("E", "p"), a_class("local")):
-        world.volumes.set_class(each.typed())
+        world.volumes.set_class(each.typed().key, each.typed())
     world.claim(c().selected("n1"))
 
     assert world.volumes.bytes_in_flight() == {"D": 3 * GI, "E": 0}

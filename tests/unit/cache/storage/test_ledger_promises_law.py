@@ -71,7 +71,7 @@ class History:
         self.reservations: CapacityReservations = self.cache.reservations
         self.reservations.pools_share("all")
         for name in "DE":
-            self.cache.set_class(a_class(name, "p").typed())
+            self.cache.set_class(name, a_class(name, "p").typed())
         for name, zone in self.zones.items():
             self.nodes.set_node(node(name).label("zone", zone).typed())
         for obj in self.objects.values():
