@@ -8,21 +8,17 @@ object is read. A repeated write needs an object that still matches the decision
 from __future__ import annotations
 
 import asyncio
-import math
-import random
-from collections.abc import Awaitable, Callable
-from typing import Final, NamedTuple, TypeVar
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar
 
 from scheduler.api.apps_and_policy import started_at
 from scheduler.api.decode import Broken
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.cache.nodes.node_groups import where_affinity
-from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.volumes import Volumes
-from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, Unavailable
 from scheduler.core.retry import Retry
-from scheduler.framework.handle import VolumeMetrics, Writer
+from scheduler.framework.handle import Handle
 from scheduler.framework.wait import settle
 from scheduler.plugins.volumebinding.assume import pre_bound
 from scheduler.plugins.volumebinding.find import first_miss
@@ -63,36 +59,25 @@ class BindAPIUpdate:
     Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go bindAPIUpdate
     """
 
-    def __init__(  # noqa: PLR0913 (what it acts through)
-        self,
-        nodes: Nodes,
-        volumes: Volumes,
-        writer: Writer,
-        *,
-        clock: Clock,
-        chance: random.Random,
-        metrics: VolumeMetrics,
-        check: Callable[[BindingPlan], object],
-        is_led: Callable[[str, str], bool],
-        retries: int,
-        checks_live: bool,
+    def __init__(
+        self, handle: Handle, *, check: Callable[[BindingPlan], object], is_led: Callable[[str, str], bool]
     ) -> None:
-        """Take the caches and the writer. `check` raises VolumeError for a plan that is no longer wanted.
+        """Create it. `check` raises VolumeError for a plan that is no longer wanted.
 
-        `is_led` takes a claim's key and a pod's uid, and returns whether another pod's plan writes that claim
-        (B-15). `retries` limits the repetitions after conflicts; other failures are repeated until the deadline. 0
-        as upstream: none.
+        `is_led` takes a claim's key and a pod's uid, and returns whether another pod's plan writes that claim (B-15).
         """
-        self._nodes = nodes
-        self._volumes = volumes
-        self._writer = writer
-        self._clock = clock
-        self._chance = chance
-        self._metrics = metrics
+        self._nodes = handle.cluster.nodes
+        self._volumes = handle.cluster.volumes
+        self._writer = handle.writer
+        self._clock = handle.clock
+        self._chance = handle.chance
+        self._metrics = handle.volume_metrics
         self._check = check
         self._is_led = is_led
-        self._retries = retries
-        self._checks_live = checks_live
+        self._retries = handle.ours.volume_write_retries
+        """The limit of repetitions after conflicts; other failures are repeated until the deadline. 0 as upstream: none.
+        """
+        self._checks_live = handle.ours.pre_bind_live_check == "claims"
         self._write_slots = asyncio.Semaphore(_WRITES_IN_FLIGHT)
 
     async def write(self, plan: BindingPlan, write_deadline: WriteDeadline) -> None:
@@ -157,10 +142,6 @@ class BindAPIUpdate:
     async def _pre_bind(self, step: StaticStep, plan: BindingPlan, write_deadline: WriteDeadline) -> None:
         if self._checks_live and step.volume.spec.persistent_volume_reclaim_policy == _DELETE:
             await self._confirm(step.claim, write_deadline)
-        name = step.volume.key
-
-        async def read() -> PersistentVolume | Broken | None:
-            return await self._writer.read_volume(name)
 
         def again(now: PersistentVolume) -> PersistentVolume:
             problem = self._volume_problem(now, step.volume, step.claim, plan.node_name)
@@ -178,16 +159,13 @@ class BindAPIUpdate:
             step.volume,
             write_deadline,
             write=write,
-            read=read,
+            read=partial(self._writer.read_volume, step.volume.key),
             again=again,
             is_done=lambda now: now.spec.claim_ref == step.volume.spec.claim_ref and not _is_deleted(now, step.volume),
         )
 
     async def _select(self, step: DynamicStep, plan: BindingPlan, write_deadline: WriteDeadline) -> None:
         metadata = step.claim.metadata
-
-        async def read() -> PersistentVolumeClaim | Broken | None:
-            return await self._writer.read_claim(metadata.namespace, metadata.name)
 
         def again(now: PersistentVolumeClaim) -> PersistentVolumeClaim:
             problem = _selection_problem(now, step.claim)
@@ -203,7 +181,7 @@ class BindAPIUpdate:
             step.claim,
             write_deadline,
             write=write,
-            read=read,
+            read=partial(self._writer.read_claim, metadata.namespace, metadata.name),
             again=again,
             is_done=lambda now: now.metadata.uid == metadata.uid and now.selected_node == plan.node_name,
         )
@@ -213,7 +191,7 @@ class BindAPIUpdate:
         wanted: T,
         write_deadline: WriteDeadline,
         *,
-        write: Callable[[T], Awaitable[T | Broken]],
+        write: Callable[[T], Coroutine[Any, Any, T | Broken]],
         read: Callable[[], Awaitable[T | Broken | None]],
         again: Callable[[T], T],
         is_done: Callable[[T], bool],
@@ -225,7 +203,7 @@ class BindAPIUpdate:
             await asyncio.sleep(0)  # a cancellation during the last request takes effect here
             try:
                 async with self._write_slots:
-                    return _readable(await settle(_awaited(write, current)))
+                    return _readable(await settle(write(current)))
             except (Conflict, Ambiguous, Unavailable) as error:
                 failed: ApiError = error
             conflicts += isinstance(failed, Conflict)
@@ -273,13 +251,11 @@ class BindAPIUpdate:
 
     async def _confirm(self, claim: PersistentVolumeClaim, write_deadline: WriteDeadline) -> None:
         """Read a young claim before a volume that is deleted with its claim is bound to it (B-19)."""
-        if self._clock.wall() - _created(claim) >= _YOUNG_S:
-            return
         metadata = claim.metadata
-
-        async def read() -> PersistentVolumeClaim | Broken | None:
-            return await self._writer.read_claim(metadata.namespace, metadata.name)
-
+        created_at = metadata.creation_timestamp
+        if not created_at or self._clock.wall() - started_at(created_at) >= _YOUNG_S:
+            return
+        read = partial(self._writer.read_claim, metadata.namespace, metadata.name)
         problem = problem_of(claim, await self._reread(read, write_deadline))
         if problem:
             raise VolumeError(problem)
@@ -317,17 +293,7 @@ def _is_deleted(now: PersistentVolume, decided: PersistentVolume) -> bool:
     return now.metadata.deletion_timestamp is not None or now.metadata.uid != decided.metadata.uid
 
 
-async def _awaited(write: Callable[[T], Awaitable[T | Broken]], obj: T) -> T | Broken:
-    return await write(obj)
-
-
 def _readable(found: T | Broken) -> T:
     if isinstance(found, Broken):
         raise VolumeError(f"{found.kind} {found.key} cannot be read: {found.why}")
     return found
-
-
-def _created(claim: PersistentVolumeClaim) -> float:
-    """Return seconds since the epoch; minus infinity for a claim without a creation time."""
-    created_at = claim.metadata.creation_timestamp
-    return started_at(created_at) if created_at else -math.inf

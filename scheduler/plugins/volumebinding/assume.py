@@ -5,7 +5,6 @@ Pods that share a claim assume it together: it stays assumed until the last of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TypeAlias
 
 import msgspec
@@ -39,7 +38,8 @@ class AssumedVolumes:
 
     def assume(self, pod: PodInfo, node_name: str, volumes: PodVolumes) -> BindingPlan | None:
         """Implement `VolumeBinder.assume_pod_volumes`."""
-        if self._all_bound(pod):
+        claims = [self._volumes.claims.get(use.key) for use in pod.claims]
+        if all(claim is not None and claim.is_fully_bound for claim in claims):
             return None
         plan = BindingPlan(pod, node_name, followed=list(volumes.followed))
         try:
@@ -100,11 +100,6 @@ class AssumedVolumes:
         return next(iter(self._volumes.binding.get(claim_key, ())), uid) != uid
 
     # -- inside ------------------------------------------------------------------------------------------------------
-
-    def _all_bound(self, pod: PodInfo) -> bool:
-        return all(
-            (claim := self._volumes.claims.get(use.key)) is not None and claim.is_fully_bound for use in pod.claims
-        )
 
     def _pre_bind(self, plan: BindingPlan, claim: PersistentVolumeClaim, volume: PersistentVolume) -> StaticStep:
         changed, marks = pre_bound(volume, claim)
@@ -171,17 +166,11 @@ def pre_bound(volume: PersistentVolume, claim: PersistentVolumeClaim) -> tuple[P
     spec = msgspec.structs.replace(volume.spec, claim_ref=ref)
     metadata = volume.metadata
     if marks:
-        metadata = msgspec.structs.replace(
-            metadata, annotations=_with(metadata.annotations, BOUND_BY_CONTROLLER, "yes")
-        )
+        metadata = msgspec.structs.replace(metadata, annotations=metadata.annotations | {BOUND_BY_CONTROLLER: "yes"})
     return msgspec.structs.replace(volume, spec=spec, metadata=metadata), marks
 
 
 def with_selected_node(claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim:
     """Return the claim with the annotation that provisioners read."""
-    annotations = _with(claim.metadata.annotations, SELECTED_NODE, node_name)
+    annotations = claim.metadata.annotations | {SELECTED_NODE: node_name}
     return msgspec.structs.replace(claim, metadata=msgspec.structs.replace(claim.metadata, annotations=annotations))
-
-
-def _with(annotations: Mapping[str, str], name: str, value: str) -> dict[str, str]:
-    return {**annotations, name: value}

@@ -23,7 +23,6 @@ from scheduler.framework.handle import Handle
 from scheduler.plugins.volumebinding.api_updates import BindAPIUpdate, WriteDeadline
 from scheduler.plugins.volumebinding.assume import AssumedVolumes
 from scheduler.plugins.volumebinding.check_bindings import BindingChecker
-from scheduler.plugins.volumebinding.diagnostics import SlowBindingReports
 from scheduler.plugins.volumebinding.find import VolumeFinder, account_of
 from scheduler.plugins.volumebinding.pod_volumes import (
     BindingPlan,
@@ -49,27 +48,14 @@ class UnfinishedPods:
     async def begun(self) -> AsyncIterator[Callable[[], None]]:
         """Count the plan from its admission until the block ends, or until the yielded function is called."""
         await self._slots.acquire()
-        is_over = False
-
-        def over() -> None:
-            nonlocal is_over
-            if not is_over:
-                is_over = True
-                self._slots.release()
-
-        try:
-            yield over
-        finally:
-            over()
+        with contextlib.ExitStack() as once:
+            once.callback(self._slots.release)
+            yield once.close
 
 
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
-
-_NONE: Final = "none"
-_EVENTS: Final = "events"
-_CLAIMS: Final = "claims"
 
 
 class VolumeBinder:
@@ -79,35 +65,19 @@ class VolumeBinder:
     """
 
     def __init__(self, handle: Handle, *, bind_timeout_s: float) -> None:
-        ours, cluster = handle.ours, handle.cluster
+        cluster = handle.cluster
         self._volumes = cluster.volumes
         self._clock = handle.clock
         self._metrics = handle.volume_metrics
         self._bind_timeout_s = bind_timeout_s
-        self._follows_bindings = not ours.treat_binding_as_unbound
+        self._follows_bindings = not handle.ours.treat_binding_as_unbound
         self._assumptions = AssumedVolumes(cluster.volumes)
         self._unfinished = handle.kept("VolumeBinding.pace", UnfinishedPods)
-        together = ours.storage_capacity_reservation != _NONE
+        together = handle.ours.storage_capacity_reservation != "none"
         self._finder = VolumeFinder(cluster.nodes, cluster.volumes, together=together)
-        self._waiter = BindingChecker(
-            cluster,
-            self._assumptions,
-            clock=handle.clock,
-            slowness=SlowBindingReports(handle),
-            follows_events=ours.bind_poll == _EVENTS,
-        )
-        self._writer = BindAPIUpdate(
-            cluster.nodes,
-            cluster.volumes,
-            handle.writer,
-            clock=handle.clock,
-            chance=handle.chance,
-            metrics=handle.volume_metrics,
-            check=self._waiter.check,
-            is_led=self._assumptions.is_led if self._follows_bindings else _never_led,
-            retries=ours.volume_write_retries,
-            checks_live=ours.pre_bind_live_check == _CLAIMS,
-        )
+        self._waiter = BindingChecker(handle, self._assumptions)
+        is_led = self._assumptions.is_led if self._follows_bindings else lambda _claim_key, _uid: False
+        self._writer = BindAPIUpdate(handle, check=self._waiter.check, is_led=is_led)
 
     def get_pod_volume_claims(self, pod: PodInfo) -> PodVolumeClaims:
         """Sort the pod's claims. A missing or invalid claim raises nothing: see `unusable`."""
@@ -147,28 +117,24 @@ class VolumeBinder:
         error that ends the wait begins with "binding volumes".
         """
         async with self._unfinished.begun() as takes_long:
-            await self._bind(plan, takes_long)
+            began = self._clock.now()
+            try:
+                self._assumptions.begin(plan)
+                while not await self._written_and_waited(plan, WriteDeadline(began + self._bind_timeout_s, takes_long)):
+                    pass
+            except (VolumeError, ApiError):
+                self._metrics.stage_error("bind")
+                raise
+            finally:
+                kind = "mixed" if plan.static and plan.dynamic else "static" if plan.static else "dynamic"
+                self._metrics.bind_wait(kind, self._clock.now() - began)
+            self._assumptions.finish(plan)
 
-    async def _bind(self, plan: BindingPlan, takes_long: Callable[[], None]) -> None:
-        began = self._clock.now()
-        deadline = began + self._bind_timeout_s
-        try:
-            self._assumptions.begin(plan)
-            while not await self._written_and_waited(plan, deadline, takes_long):
-                pass
-        except (VolumeError, ApiError):
-            self._metrics.stage_error("bind")
-            raise
-        finally:
-            kind = "mixed" if plan.static and plan.dynamic else "static" if plan.static else "dynamic"
-            self._metrics.bind_wait(kind, self._clock.now() - began)
-        self._assumptions.finish(plan)
-
-    async def _written_and_waited(self, plan: BindingPlan, deadline: float, takes_long: Callable[[], None]) -> bool:
+    async def _written_and_waited(self, plan: BindingPlan, limit: WriteDeadline) -> bool:
         """Return False if a claim is left to write, because the plan of another pod that was to write it has ended."""
-        await self._writer.write(plan, WriteDeadline(deadline, takes_long))
+        await self._writer.write(plan, limit)
         try:
-            await self._waiter.wait(plan, deadline, takes_long=takes_long)
+            await self._waiter.wait(plan, limit.deadline, takes_long=limit.takes_long)
         except VolumeError as error:
             raise VolumeError(f"binding volumes: {error}") from error
         except NotWritten:
@@ -181,7 +147,3 @@ class VolumeBinder:
         except VolumeError:
             self._metrics.stage_error(operation)
             raise
-
-
-def _never_led(_claim_key: str, _uid: str) -> bool:
-    return False

@@ -5,6 +5,10 @@ is the fallback. Only the API server's state counts, because the loop may have a
 
 `VolumeReachability` decides where a bound volume can be used, by its node affinity. For volumes of in-tree plugins
 it is the affinity that their CSI driver uses.
+
+`SlowBindingReports` records events for pods whose volumes take long to bind, with the reason (docs/spec/volumes.md
+§12.2 B-21). The provisioner's last event on the claim is read and quoted. At most a few events are read at once, for a
+short time. The report is made without a quote if the read fails, and no binding waits for it.
 """
 
 from __future__ import annotations
@@ -12,20 +16,149 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Final
+from typing import Final, NamedTuple
+
+import structlog
 
 from scheduler.api.csi_translation import MIGRATABLE, TranslationError, kind_of, translate_volume
-from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, is_for
-from scheduler.cache.cluster import Cluster
+from scheduler.api.storage_v1 import STORAGE_PROVISIONERS, PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.cache.nodes.node_groups import affinity_problem, where_affinity
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.volumes import CLAIM, VOLUME, Volumes
-from scheduler.core.clock import Clock
+from scheduler.core.clock import done_within
+from scheduler.core.errors import ApiError
 from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.framework.handle import Handle
 from scheduler.framework.wait import wait_until
 from scheduler.plugins.volumebinding.assume import AssumedVolumes
-from scheduler.plugins.volumebinding.diagnostics import MARKS_S, SlowBindingReports
 from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, DynamicStep, NotWritten, StaticStep, VolumeError
+
+_log = structlog.get_logger(__name__)
+
+MARKS_S: Final = (30, 60, 300)
+"""Seconds of waiting after which there is an event and a count; the last event is a warning."""
+ASKING_S: Final = 2.0
+AT_ONCE: Final = 4
+"""An API server without a cache of events reads all events of the namespace per request; thousands of pods may wait."""
+
+
+class _Wait(NamedTuple):
+    claim: PersistentVolumeClaim
+    awaited: str
+    provisioner: str
+    """Empty for a claim that waits for no provisioner."""
+
+
+class SlowBindingReports:
+    """Reports slow bindings to the pod; the binding continues."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._volumes = handle.cluster.volumes
+        self._recorder = handle.recorder
+        self._metrics = handle.volume_metrics
+        self._writer = handle.writer
+        self._clock = handle.clock
+        self._scheduler_name = handle.scheduler_name
+        self._ours = handle.scheduler_names | {handle.scheduler_name}
+        """Reporters of this process's own events, which are not quoted."""
+        self._reading: set[asyncio.Task[None]] = set()
+        self._has_failed = False
+        self._errors = handle.errors
+
+    def report(self, plan: BindingPlan, after_s: int) -> asyncio.Task[None] | None:
+        """Report that the plan is not bound after this time; do nothing if it is. Raises nothing.
+
+        The report is made at once, or when the returned task ends. If the task is cancelled, the report has only
+        the events read until then.
+        """
+        try:
+            return self._report(plan, after_s)
+        except Exception as error:  # noqa: BLE001 (only a message is lost, never the binding)
+            self._failed(plan, error)
+            return None
+
+    def _report(self, plan: BindingPlan, after_s: int) -> asyncio.Task[None] | None:
+        waits = list(self._waits(plan))
+        if not waits:
+            return None
+        self._metrics.long_wait(after_s)
+        quotes: dict[str, str] = {}
+        provisioned = [wait for wait in waits if wait.provisioner]
+        if not provisioned or len(self._reading) >= AT_ONCE:
+            self._record_event(plan, after_s, waits, quotes=quotes)
+            return None
+        task = asyncio.ensure_future(self._read_events_within(provisioned, quotes))
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
+        task.add_done_callback(lambda _: self._record_event_later(plan, after_s, waits, quotes))
+        return task
+
+    def _record_event_later(self, plan: BindingPlan, after_s: int, waits: list[_Wait], quotes: dict[str, str]) -> None:
+        try:
+            self._record_event(plan, after_s, waits, quotes=quotes)
+        except Exception as error:  # noqa: BLE001 (in the event loop it would be lost)
+            self._failed(plan, error)
+
+    def _failed(self, plan: BindingPlan, error: Exception) -> None:
+        what = "the message that volumes are not bound yet failed"
+        self._errors.record("binding", error, what, pod=plan.pod.key)
+
+    def _record_event(self, plan: BindingPlan, after_s: int, waits: list[_Wait], *, quotes: dict[str, str]) -> None:
+        parts = []
+        for wait in waits:
+            quote = quotes.get(wait.claim.key)
+            last_event = f" (last event: {quote})" if quote else ""
+            parts.append(f'claim "{wait.claim.metadata.name}" waits for {wait.awaited}{last_event}')
+        self._recorder.event(
+            plan.pod.pod,
+            controller=self._scheduler_name,
+            type_="Warning" if after_s == MARKS_S[-1] else "Normal",
+            reason="WaitForVolumeBinding",
+            action="Binding",
+            note=f"volumes are not bound after {after_s} s: {'; '.join(parts)}",
+        )
+
+    # -- what is waited for --------------------------------------------------------------------------------------------
+
+    def _waits(self, plan: BindingPlan) -> Iterator[_Wait]:
+        for claim in plan.claims():
+            now = self._volumes.claims.get_api(claim.key) or claim
+            if not now.is_fully_bound:
+                yield self._wait(plan, now)
+
+    def _wait(self, plan: BindingPlan, claim: PersistentVolumeClaim) -> _Wait:
+        meant = next((step.volume.key for step in plan.static if step.claim.key == claim.key), claim.spec.volume_name)
+        if meant:
+            return _Wait(claim, f'the PV controller to bind it to volume "{meant}"', "")
+        known = self._volumes.classes.get(claim.storage_class)
+        where = f'to provision it for node "{plan.node_name}"'
+        if known is None:
+            return _Wait(claim, f"a provisioner (its StorageClass does not exist) {where}", "")
+        provisioner = known.obj.provisioner
+        return _Wait(claim, f"{provisioner} {where}", _named(claim) or provisioner)
+
+    # -- events of provisioners ----------------------------------------------------------------------------------------
+
+    async def _read_events_within(self, waits: list[_Wait], quotes: dict[str, str]) -> None:
+        await done_within(self._clock, self._read_events(waits, quotes), ASKING_S)
+
+    async def _read_events(self, waits: list[_Wait], quotes: dict[str, str]) -> None:
+        """Read the events one after the other; stop at the first failure, because the next read would fail too."""
+        for wait in waits:
+            try:
+                quote = await self._writer.last_event(wait.claim, provisioner=wait.provisioner, besides=self._ours)
+            except ApiError as error:
+                if not self._has_failed:
+                    self._has_failed = True
+                    _log.debug("events of claims cannot be read", claim=wait.claim.key, error=error.message)
+                return
+            if quote:
+                quotes[wait.claim.key] = quote
+
+
+def _named(claim: PersistentVolumeClaim) -> str:
+    """Return the provisioner that the PV controller wrote on the claim: for an in-tree plugin its CSI driver."""
+    return next((name for key in STORAGE_PROVISIONERS if (name := claim.metadata.annotations.get(key))), "")
 
 
 class VolumeReachability:
@@ -77,25 +210,17 @@ class BindingChecker:
     Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go checkBindings, isPVCFullyBound
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        assumptions: AssumedVolumes,
-        *,
-        clock: Clock,
-        slowness: SlowBindingReports,
-        follows_events: bool,
-    ) -> None:
-        """Take the caches. Without `follows_events` it polls like upstream: once a second, first after a second."""
-        self._cluster = cluster
-        self._volumes = cluster.volumes
+    def __init__(self, handle: Handle, assumptions: AssumedVolumes) -> None:
+        self._cluster = handle.cluster
+        self._volumes = handle.cluster.volumes
         self._assumptions = assumptions
-        self._reach = VolumeReachability(cluster.nodes, cluster.volumes)
-        self._clock = clock
-        self._slow_reports = slowness
-        self._follows_events = follows_events
+        self._reach = VolumeReachability(handle.cluster.nodes, self._volumes)
+        self._clock = handle.clock
+        self._slow_reports = SlowBindingReports(handle)
+        self._follows_events = handle.ours.bind_poll == "events"
+        """Otherwise it polls like upstream: once a second, first after a second."""
 
-    async def wait(self, plan: BindingPlan, deadline: float, *, takes_long: Callable[[], None] | None = None) -> None:
+    async def wait(self, plan: BindingPlan, deadline: float, *, takes_long: Callable[[], None]) -> None:
         """Wait until all claims are bound. Raises VolumeError when that becomes impossible, or at the deadline.
 
         `takes_long` is called every second.
@@ -106,11 +231,11 @@ class BindingChecker:
         messages: list[asyncio.Task[None]] = []
 
         def report(waited_s: float) -> None:
-            if takes_long is not None:
-                takes_long()
+            takes_long()
             while marks and waited_s >= marks[0]:
                 message = self._slow_reports.report(plan, marks.pop(0))
-                messages.extend([message] if message is not None else [])
+                if message is not None:
+                    messages.append(message)
 
         try:
             is_bound = await wait_until(

@@ -37,7 +37,7 @@ from scheduler.cache.storage.volumes import KnownClass, Volumes
 from scheduler.core import nodeset
 from scheduler.core.caching import LogOnce
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.framework.handle import Recorder
+from scheduler.framework.handle import Handle
 from scheduler.plugins.volumebinding.check_bindings import VolumeReachability
 from scheduler.plugins.volumebinding.pod_volumes import (
     BIND_CONFLICT,
@@ -439,10 +439,10 @@ def _grouped(flags: dict[str, NodeSet]) -> Conflicts:
 class VolumeMismatches:
     """Warns once per claim; costs a look-up for each delayed claim."""
 
-    def __init__(self, volumes: Volumes, recorder: Recorder, *, scheduler_name: str) -> None:
-        self._volumes = volumes
-        self._recorder = recorder
-        self._scheduler_name = scheduler_name
+    def __init__(self, handle: Handle) -> None:
+        self._volumes = handle.cluster.volumes
+        self._recorder = handle.recorder
+        self._scheduler_name = handle.scheduler_name
         self._warned = LogOnce()
 
     def look(self, pod: PodInfo, claims: PodVolumeClaims) -> None:

@@ -1,8 +1,13 @@
-"""VolumeBinding at its extension points (docs/spec/volumes.md §2–§6)."""
+"""VolumeBinding at its extension points (docs/spec/volumes.md §2–§6).
+
+`CapacityScore` is StorageCapacityScoring: the utilization of a node's volumes and pools (§4). It is off unless that
+feature gate is on. If a node has a volume for any claim, only such volumes count. Otherwise the pools count from which
+the claims would be provisioned.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,12 +15,15 @@ import numpy as np
 
 from scheduler.api.apps_and_policy import started_at
 from scheduler.api.podinfo import PodInfo
-from scheduler.config.args import VolumeBindingArgs
+from scheduler.api.storage_v1 import PersistentVolumeClaim
+from scheduler.cache.storage.capacity import ClassPools
+from scheduler.config.args import ShapePoint, VolumeBindingArgs
 from scheduler.core import nodeset
 from scheduler.core.errors import ApiError
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Scores, StateKey
+from scheduler.framework.scoring import broken_line
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 from scheduler.plugins.volumebinding.api_updates import problem_of
 from scheduler.plugins.volumebinding.binder import VolumeBinder
@@ -28,7 +36,6 @@ from scheduler.plugins.volumebinding.pod_volumes import (
     PodVolumes,
     VolumeError,
 )
-from scheduler.plugins.volumebinding.scorer import CapacityScore
 
 PLUGIN: Final = "VolumeBinding"
 _YOUNG_S: Final = 2.0
@@ -76,7 +83,7 @@ class VolumeBinding:
         self._checks_live = handle.ours.pre_bind_live_check == "claims"
         self.is_brief = not handle.ours.parity
         self._hints = VolumeBindingHints(handle)
-        self._mismatches = VolumeMismatches(self._volumes, handle.recorder, scheduler_name=handle.scheduler_name)
+        self._mismatches = VolumeMismatches(handle)
         self._score = CapacityScore(args.shape) if args.shape else None
         self._scores_bound = handle.ours.bound_claim_capacity == "score"
 
@@ -85,7 +92,7 @@ class VolumeBinding:
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Rejection | Skip | None:
         """Skip a pod without claims; reject a pod with a claim that fits no node (§2)."""
         if not pod.claims:
-            state.set(STATE, VolumeState(_NO_CLAIMS))
+            state.set(STATE, VolumeState(PodVolumeClaims()))
             return SKIP
         try:
             claims = self._binder.get_pod_volume_claims(pod)
@@ -244,8 +251,65 @@ class VolumeBinding:
         return self._hints.events()
 
 
-_NO_CLAIMS: Final = PodVolumeClaims()
-
-
 def _failed(error: Exception) -> Rejection:
     return Rejection(PLUGIN, Code.ERROR, (str(error),))
+
+
+class CapacityScore:
+    """Scores from 0 to 100 by the shape of the plugin's arguments.
+
+    Upstream: pkg/scheduler/framework/plugins/volumebinding/scorer.go buildScorerFunction
+    """
+
+    def __init__(self, shape: Sequence[ShapePoint]) -> None:
+        self._curve = broken_line(shape)
+
+    def of(self, volumes: PodVolumes) -> int:
+        """Return the score of the volumes that a node would use for a pod."""
+        return self.average(_classes(volumes).values())
+
+    def of_bound(
+        self, claims: Iterable[PersistentVolumeClaim], pools_of: Callable[[str], ClassPools | None], slot: int
+    ) -> int:
+        """Return the score of a node's capacity for claims whose volumes exist (§12.1 B-22).
+
+        Of several pools of a class the largest counts. A class without a pool on the node does not count.
+        """
+        out: dict[str, tuple[int, int]] = {}
+        for claim in claims:
+            pools = pools_of(claim.storage_class)
+            here = (
+                [pool.obj.capacity.value for pool in pools.at(slot) if pool.obj.capacity] if pools is not None else []
+            )
+            if here and claim.request is not None:
+                requested, _ = out.get(claim.storage_class, (0, 0))
+                out[claim.storage_class] = requested + claim.request.value, max(here)
+        return self.average(out.values())
+
+    def average(self, classes: Iterable[tuple[int, int]]) -> int:
+        """Return the mean score of (requested, capacity) in bytes per class: equal weights, halves are rounded up."""
+        scores = [self._curve[_utilization(requested, capacity)] for requested, capacity in classes]
+        return (2 * sum(scores) + len(scores)) // (2 * len(scores)) if scores else 0
+
+
+def _utilization(requested: int, capacity: int) -> int:
+    return 100 if capacity == 0 or requested > capacity else requested * 100 // capacity
+
+
+def _classes(volumes: PodVolumes) -> dict[str, tuple[int, int]]:
+    """Return class → requested and capacity. A pool's capacity counts once for all claims that use it."""
+    out: dict[str, tuple[int, int]] = {}
+    for binding in volumes.static:
+        request, name = binding.claim.request, binding.volume.spec.storage_class_name
+        requested, capacity = out.get(name, (0, 0))
+        own = request.value if request is not None else 0
+        out[name] = requested + own, capacity + binding.volume.capacity.value
+    if volumes.static:
+        return out
+    for claim, pool in volumes.dynamic:
+        if pool is None or claim.request is None:
+            continue
+        requested, _ = out.get(claim.storage_class, (0, 0))
+        available = pool.obj.capacity
+        out[claim.storage_class] = requested + claim.request.value, available.value if available is not None else 0
+    return out
