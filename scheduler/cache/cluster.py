@@ -14,7 +14,6 @@ import contextlib
 import dataclasses
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -119,12 +118,6 @@ class AssumptionError(Exception):
     """The caller's state of a pod is wrong: the pod is already in the cache, or not assumed there."""
 
 
-@dataclass(slots=True)
-class _Held:
-    info: PodInfo
-    is_assumed: bool
-
-
 class Cluster:
     """The cache of nodes and pods. It has no locks, because only the scheduling loop changes it.
 
@@ -145,7 +138,7 @@ class Cluster:
         """The number of events that contradicted the cache, which was then corrected."""
         self._versions: dict[str, int] = {}
         self._last_version = 0
-        self._pods: dict[str, _Held] = {}
+        self._pods: dict[str, PodInfo] = {}
         self._assumed: set[str] = set()
         self._answered: dict[str, float] = {}
         """Assumed pods that the API server has bound but the watch has not shown, with the time of the response.
@@ -192,17 +185,17 @@ class Cluster:
         held = self._pods.get(info.uid)
         if held is None:
             self._disturb(info.node_name)
-            self._place(info, is_assumed=False)
+            self._place(info)
             return
+        if info.uid not in self._assumed:
+            self.healed += held.node_name != info.node_name
         self._confirmed(info.uid)
-        if not held.is_assumed:
-            self.healed += held.info.node_name != info.node_name
         self._replace(held, info)
 
     def update_pod(self, info: PodInfo) -> None:
         """Update a bound pod. If it was unknown or on another node, the cache is corrected."""
         held = self._pods.get(info.uid)
-        if held is None or (held.is_assumed and held.info.node_name != info.node_name):
+        if held is None or (info.uid in self._assumed and held.node_name != info.node_name):
             self.healed += 1
         self.add_pod(info)
 
@@ -212,9 +205,9 @@ class Cluster:
         if held is None:
             return None
         self._confirmed(uid)
-        self.nodes.remove_pod(held.info.node_name, uid)
-        self._tidy(held.info.node_name)
-        return held.info
+        self.nodes.remove_pod(held.node_name, uid)
+        self._tidy(held.node_name)
+        return held
 
     def add_broken(self, broken: Broken) -> None:
         """Record a bound pod that cannot be decoded: it exists (`is_broken`), but nothing is counted for it."""
@@ -231,28 +224,28 @@ class Cluster:
         """Count a pod, with its nodeName set by `placed`, before it is bound. Raise AssumptionError if it is known."""
         if info.uid in self._pods:
             raise AssumptionError(f"pod {info.key} ({info.uid}) is in the cache, so can't be assumed")
-        self._place(info, is_assumed=True)
+        self._place(info)
         self._assumed.add(info.uid)
 
     def forget(self, info: PodInfo) -> None:
         """Undo `assume`. Raise AssumptionError, without a change, if the pod is not assumed on that node."""
         held = self._pods.get(info.uid)
-        if held is None or not held.is_assumed or held.info.node_name != info.node_name:
+        if held is None or info.uid not in self._assumed or held.node_name != info.node_name:
             raise AssumptionError(f"pod {info.key} ({info.uid}) wasn't assumed so cannot be forgotten")
         self.remove_pod(info.uid)
 
     def name_claims(self, info: PodInfo) -> None:
         """Update the device claims in an assumed pod's status. The decision for the pod may be outdated."""
-        held = self._pods.get(info.uid)
-        if held is None or not held.is_assumed:
+        old = self._pods.get(info.uid)
+        if old is None or info.uid not in self._assumed:
             return
-        old = held.info
         status = msgspec.structs.replace(
             old.pod.status, resource_claim_statuses=info.pod.status.resource_claim_statuses
         )
-        held.info = dataclasses.replace(old, pod=msgspec.structs.replace(old.pod, status=status))
+        named = dataclasses.replace(old, pod=msgspec.structs.replace(old.pod, status=status))
+        self._pods[info.uid] = named
         self._disturb(old.node_name)
-        self.nodes.replace_pod(old.node_name, held.info)
+        self.nodes.replace_pod(old.node_name, named)
 
     def answered(self, uid: str) -> None:
         """Record that the API server has bound the pod, so that the watch should show it."""
@@ -270,8 +263,7 @@ class Cluster:
 
     def get(self, uid: str) -> PodInfo | None:
         """Return the cached copy of a bound or assumed pod."""
-        held = self._pods.get(uid)
-        return held.info if held else None
+        return self._pods.get(uid)
 
     # -- overlays ----------------------------------------------------------------------------------------------------
 
@@ -300,11 +292,11 @@ class Cluster:
 
     def pods(self) -> Iterator[PodInfo]:
         """Return every pod in the cache, assumed ones included, in any order."""
-        return (held.info for held in self._pods.values())
+        return iter(self._pods.values())
 
     def assumed(self) -> Iterator[PodInfo]:
         """Return the assumed pods that the watch has not confirmed."""
-        return (self._pods[uid].info for uid in self._assumed)
+        return (self._pods[uid] for uid in self._assumed)
 
     def is_broken(self, uid: str) -> bool:
         """Return whether this is a bound pod that could not be decoded, which `get` does not return."""
@@ -318,13 +310,12 @@ class Cluster:
         self._assumed.discard(uid)
         self._answered.pop(uid, None)
 
-    def _place(self, info: PodInfo, *, is_assumed: bool) -> None:
-        self._pods[info.uid] = _Held(info, is_assumed)
+    def _place(self, info: PodInfo) -> None:
+        self._pods[info.uid] = info
         self.nodes.add_pod(info.node_name, info)
 
-    def _replace(self, held: _Held, info: PodInfo) -> None:
-        old = held.info
-        held.info, held.is_assumed = info, False
+    def _replace(self, old: PodInfo, info: PodInfo) -> None:
+        self._pods[info.uid] = info
         if old.node_name == info.node_name and self.nodes.replace_pod(info.node_name, info):
             return
         self._disturb(info.node_name)

@@ -88,8 +88,6 @@ class DeviceHandlers:
         for before, now in self._devices.put_rule(key, old, new):
             self._publish(Resource.RESOURCE_SLICE, before, now)
 
-    # -- common parts --------------------------------------------------------------------------------------------------
-
     def _seen(self, delta: Delta[Any]) -> ObjectChange:
         return seen(delta, self._devices.broken)
 

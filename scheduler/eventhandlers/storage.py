@@ -61,8 +61,6 @@ class StorageHandlers:
             for storage_class in self._volumes.classes:
                 self._move(CAPACITY_FREED, None, storage_class)
 
-    # -- one kind each -------------------------------------------------------------------------------------------------
-
     def _changed(self, kind: str, resource: Resource, update: Callable[[str, Any], None], delta: Delta[Any]) -> None:
         change = seen(delta, self._volumes.broken)
         update(change.key, change.new)

@@ -79,7 +79,7 @@ def wanted_by(pod: PodInfo, volumes: Volumes) -> WantedVolumes:
             problem = _problem(pod, use, claim, volumes)
             if problem is not None or claim is None:
                 return WantedVolumes((), problem=problem, problem_with_csi_node=translation)
-            named = volumes.attached.names.of(claim)
+            named = volumes.attached.name_of(claim)
             if named.name is not None:
                 names[named.name] = named.is_in_tree and names.get(named.name, True)
                 if _ONE_NODE.issuperset(claim.spec.access_modes):

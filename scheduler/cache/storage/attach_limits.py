@@ -11,7 +11,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -26,12 +26,10 @@ from scheduler.api.csi_translation import (
 )
 from scheduler.api.storage_v1 import CSINode, CSISource, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
 from scheduler.cache.nodes.node_multiset import NodeMultiset
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.assume_cache import AssumeCache
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
-
-if TYPE_CHECKING:
-    from scheduler.cache.nodes.nodes import Nodes
 
 
 class NamedVolume(NamedTuple):
@@ -45,31 +43,6 @@ class NamedVolume(NamedTuple):
 
 
 _NOT_COUNTED: Final = NamedVolume(None)
-
-
-class VolumeNames:
-    """The names of volumes in this process: a claim without a volume gets a name that is used nowhere else."""
-
-    def __init__(self, volumes: AssumeCache[PersistentVolume], provisioner_of: Callable[[str], str]) -> None:
-        """Get the provisioner of a storage class from `provisioner_of`, "" for an unknown class."""
-        self._volumes = volumes
-        self._provisioner_of = provisioner_of
-        self._prefix = secrets.token_hex(16)
-
-    def of(self, claim: PersistentVolumeClaim) -> NamedVolume:
-        """Return the claim's name by its volume, or by its class if there is no volume."""
-        wanted = claim.spec.volume_name
-        volume = self._volumes.get_api(wanted) if wanted else None
-        return self._by_class(claim) if volume is None else _by_volume(volume)
-
-    def _by_class(self, claim: PersistentVolumeClaim) -> NamedVolume:
-        wanted = claim.storage_class
-        provisioner = self._provisioner_of(wanted) if wanted else ""
-        is_in_tree = provisioner in TRANSLATABLE
-        driver = driver_of(provisioner) if is_in_tree else provisioner
-        if not driver or (is_in_tree and provisioner not in MIGRATABLE):
-            return NamedVolume(None, storage_class=wanted)
-        return NamedVolume(CSISource(driver, f"{self._prefix}-{claim.key}"), is_in_tree, wanted)
 
 
 def _by_volume(volume: PersistentVolume) -> NamedVolume:
@@ -144,7 +117,9 @@ class AttachedVolumes:
         self._volumes = volumes
         self._known_csi_nodes = csi_nodes
         self._known_attachments = attachments
-        self.names = VolumeNames(volumes, provisioner_of)
+        self._provisioner_of = provisioner_of
+        self._prefix = secrets.token_hex(16)
+        """A claim without a volume gets a name that is used nowhere else."""
         self._capacity = nodes.capacity
         self._drivers: dict[str, _Driver] = {}
         self._by_pods: NodeMultiset[CSISource] = NodeMultiset()
@@ -196,7 +171,21 @@ class AttachedVolumes:
         if use is not None:
             return use.named.name
         claim = self._claims.get_api(claim_key)
-        return None if claim is None else self.names.of(claim).name
+        return None if claim is None else self.name_of(claim).name
+
+    def name_of(self, claim: PersistentVolumeClaim) -> NamedVolume:
+        """Return the claim's name by its volume, or by its class if there is no volume."""
+        wanted = claim.spec.volume_name
+        volume = self._volumes.get_api(wanted) if wanted else None
+        if volume is not None:
+            return _by_volume(volume)
+        wanted = claim.storage_class
+        provisioner = self._provisioner_of(wanted) if wanted else ""
+        is_in_tree = provisioner in TRANSLATABLE
+        driver = driver_of(provisioner) if is_in_tree else provisioner
+        if not driver or (is_in_tree and provisioner not in MIGRATABLE):
+            return NamedVolume(None, storage_class=wanted)
+        return NamedVolume(CSISource(driver, f"{self._prefix}-{claim.key}"), is_in_tree, wanted)
 
     def over(self, driver: str, more: int) -> NodeSet:
         """Return the nodes that cannot take that number of additional volumes of this driver."""
@@ -293,7 +282,7 @@ class AttachedVolumes:
         use = self._uses.get(key)
         if claim is not None and self._nodes.claim_users.rightful(slot, claim) > 0:
             if use is None:
-                use = self._uses[key] = _Use(self.names.of(claim), claim.spec.volume_name)
+                use = self._uses[key] = _Use(self.name_of(claim), claim.spec.volume_name)
                 self._index_use(key, use)
             if slot not in use.slots:
                 use.slots.add(slot)
@@ -327,7 +316,7 @@ class AttachedVolumes:
             return
         before = use.named.name
         self._unindex_use(key, use)
-        use.named, use.volume = self.names.of(claim), claim.spec.volume_name
+        use.named, use.volume = self.name_of(claim), claim.spec.volume_name
         self._index_use(key, use)
         if use.named.name != before:
             for slot in use.slots:

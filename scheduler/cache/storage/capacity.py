@@ -18,18 +18,16 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from operator import attrgetter
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from scheduler.api.storage_v1 import CSIStorageCapacity
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_selector
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
-
-if TYPE_CHECKING:
-    from scheduler.cache.nodes.nodes import Nodes
 
 LEARNED: Final = "learned"
 ALL: Final = "all"
@@ -235,8 +233,6 @@ class ClassPools:
         """Return the pools of a node, sorted by key."""
         self.catch_up()
         return self._at.get(slot, ())
-
-    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _enter(self, slot: int, pool: CapacityPool) -> None:
         bisect.insort(self._at.setdefault(slot, []), pool, key=attrgetter("key"))
@@ -479,8 +475,6 @@ class CapacityCheck:
     def pools_at(self, slot: int) -> Sequence[CapacityPool]:
         """Return the pools of the node's volumes, in the order of the calls of `at`."""
         return self.taken_from.get(slot, ())
-
-    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _drawn_in_all(self) -> npt.NDArray[np.int64] | None:
         out = self.drawn

@@ -71,11 +71,6 @@ class Reservation:
     is_written: bool = False
     """Whether the API server has shown the selected node of a flying claim."""
 
-    @property
-    def charges(self) -> object:
-        """The values that determine the pool; all other values may change without a new reservation."""
-        return self.node_name, self.nodes, self.size, self.claim.storage_class
-
 
 class CapacityReservations:
     """All reservations. Only the scheduling loop uses it. `freed` has the classes with more storage, for waking pods."""
@@ -326,7 +321,8 @@ class CapacityReservations:
             until = self._began[uid] + HOLD_S
         entry = Reservation(claim, nodes, node_name, size, state, now, until)
         if known is not None and known.state is state:
-            if known.charges == entry.charges:
+            is_same_pool = known.claim.storage_class == claim.storage_class and known.nodes == nodes
+            if is_same_pool and (known.node_name, known.size) == (node_name, size):
                 known.claim = claim
                 return
             entry.since = known.since

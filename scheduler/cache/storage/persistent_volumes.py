@@ -13,7 +13,7 @@ from __future__ import annotations
 import bisect
 import zlib
 from collections.abc import Container, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -22,14 +22,12 @@ import numpy.typing as npt
 from scheduler.api.selectors import LabelSelector
 from scheduler.api.storage_v1 import FILESYSTEM, PersistentVolume, PersistentVolumeClaim
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_affinity
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.assume_cache import AssumeCache
 from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache, Interner, Numbers
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
-
-if TYPE_CHECKING:
-    from scheduler.cache.nodes.nodes import Nodes
 
 _SHAPES: Final = 1024
 _SPARE_GROUPS: Final = 1024
@@ -234,8 +232,6 @@ class ClassVolumes(ChangeLog[int]):
         """Return whether the selector matches (gate 10)."""
         known = self.rows[row]
         return not requirements.selector or (known is not None and selector_of(requirements).matches(known.labels))
-
-    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _rank(self, size: int) -> int:
         at = bisect.bisect_left(self._sizes, size)

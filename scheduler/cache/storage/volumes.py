@@ -10,7 +10,7 @@ The texts for missing objects are those of upstream's listers: singular, and wit
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from scheduler.api.decode import Broken
 from scheduler.api.storage_v1 import (
@@ -24,6 +24,7 @@ from scheduler.api.storage_v1 import (
     VolumeAttachment,
 )
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_topologies
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.assume_cache import AssumeCache
 from scheduler.cache.storage.attach_limits import AttachedVolumes
 from scheduler.cache.storage.capacity import Capacities, SharedPools
@@ -32,9 +33,6 @@ from scheduler.cache.storage.persistent_volumes import PersistentVolumes
 from scheduler.core.changes import Watchers
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
-
-if TYPE_CHECKING:
-    from scheduler.cache.nodes.nodes import Nodes
 
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"

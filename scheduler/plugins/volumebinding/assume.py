@@ -99,8 +99,6 @@ class AssumedVolumes:
         """
         return next(iter(self._volumes.binding.get(claim_key, ())), uid) != uid
 
-    # -- inside ------------------------------------------------------------------------------------------------------
-
     def _pre_bind(self, plan: BindingPlan, claim: PersistentVolumeClaim, volume: PersistentVolume) -> StaticStep:
         changed, marks = pre_bound(volume, claim)
         is_dirty = changed is not volume

@@ -349,8 +349,6 @@ class VolumeFinder:
             Provision(claim, next(pools[claim.storage_class]) if check is not None else None) for claim, check in drawn
         ]
 
-    # -- both ----------------------------------------------------------------------------------------------------------
-
     def _meant(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
         """Return the fitting volume that is pre-bound to this claim: rules 2–6. Then no other volume is tried."""
         for volume in self._volumes.volumes.meant_for(claim.key):

@@ -244,8 +244,6 @@ class VolumeBinding:
             return False
         return self._clock.wall() - started_at(pod.pod.metadata.creation_timestamp) < _YOUNG_S
 
-    # -- waking --------------------------------------------------------------------------------------------------------
-
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events that can help a rejected pod (§7.1)."""
         return self._hints.events()

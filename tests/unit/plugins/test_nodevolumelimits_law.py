@@ -97,7 +97,7 @@ def test_tally(rule: Rules, pod: PodInfo, history: list[Step], ahead: list[PodIn
         step(world)
     plugin, way, nodes = plugin_on(world, rule), long_way(world, rule), world.cluster.nodes
     newcomers = list({other.uid: other for other in ahead if world.cluster.get(other.uid) is None}.values())
-    pending = world.cluster.volumes.attached.names._prefix + "-"
+    pending = world.cluster.volumes.attached._prefix + "-"
     wanted = wanted_by(pod, world.cluster.volumes)
     own = {(name.driver, name.volume_handle.replace(pending, "pending ")) for name in wanted.own}
     is_shared = any(own & way.names(other) for other in newcomers)
