@@ -10,7 +10,7 @@ The module also has shapes for queueing hints, and the hint for events about the
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Final, Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,7 +18,8 @@ import numpy.typing as npt
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.caching import BoundedCache
-from scheduler.framework.interface import Hint, Scores
+from scheduler.core.cluster_events import ClusterEvent
+from scheduler.framework.interface import EventHint, Hint, Scores, Topics
 
 T = TypeVar("T")
 
@@ -117,6 +118,17 @@ class ScoreColumn:
         else:
             index = np.fromiter(slots, dtype=np.intp, count=len(slots))
             self.column[index] = self._many(index)
+
+
+def on_common_topic(event: ClusterEvent, shape: Callable[[PodInfo], Hashable], topics: Topics) -> EventHint:
+    """Return a registration whose hint is QUEUE where the waiting pod and the event have a common topic."""
+
+    def hint(pod: PodInfo, old: Any, new: Any) -> Hint:
+        of_event = set(topics.of_event(old, new) or ())
+        is_met = bool(of_event) and any(topic in of_event for topic in topics.of_pod(pod) or ())
+        return Hint.QUEUE if is_met else Hint.SKIP
+
+    return EventHint(event, hint, shape, topics)
 
 
 def all_alike(_pod: PodInfo) -> Hashable:

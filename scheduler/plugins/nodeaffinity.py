@@ -29,7 +29,7 @@ from scheduler.api.node_affinity import (
     term_problem,
 )
 from scheduler.api.podinfo import PodInfo
-from scheduler.cache.nodes.node_groups import matching_labels, matching_selector, matching_term
+from scheduler.cache.nodes.node_groups import admitting, matching_selector, matching_term
 from scheduler.config.args import NodeAffinityArgs
 from scheduler.core import nodeset
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
@@ -103,7 +103,7 @@ class NodeAffinityPlugin:
                 groups[self._not_added] = out
                 nodes &= ~out
         if pod.placement_shape:
-            out = nodes & ~self._admitted.get(pod.placement_shape, lambda: self._admitted_by(pod))
+            out = nodes & ~self._admitted.get(pod.placement_shape, lambda: admitting(self._nodes, pod.pod.spec))
             if out:
                 groups[self._no] = out
         return groups
@@ -137,12 +137,6 @@ class NodeAffinityPlugin:
     def _admitted_by_profile(self) -> NodeSet:
         assert self._added_required is not None
         return matching_selector(self._nodes, self._added_required)
-
-    def _admitted_by(self, pod: PodInfo) -> NodeSet:
-        spec = pod.pod.spec
-        out = matching_labels(self._nodes, spec.node_selector)
-        required = required_node_affinity(spec.affinity)
-        return out if required is None else out & matching_selector(self._nodes, required)
 
     def _weighed(self, pod: PodInfo) -> Scores:
         capacity = self._nodes.capacity

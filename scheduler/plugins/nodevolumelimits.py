@@ -33,7 +33,7 @@ from scheduler.core.feature_gates import VOLUME_LIMIT_SCALING
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Hint, StateKey, Tally, Topics
-from scheduler.framework.memo import all_alike
+from scheduler.framework.memo import all_alike, on_common_topic
 from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Rejection, Skip
 
 PLUGIN: Final = "NodeVolumeLimits"
@@ -257,7 +257,7 @@ class NodeVolumeLimitsHints:
             EventHint(ClusterEvent(Resource.CSI_NODE, Action.ADD)),
             EventHint(ClusterEvent(Resource.CSI_NODE, UPDATE), self._after_csi_node, all_alike),
             EventHint(ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE), _after_pod_gone, all_alike),
-            EventHint(claim, _after_claim, _claims, Topics(_claims, _claim)),
+            on_common_topic(claim, _claims, Topics(_claims, _claim)),
             EventHint(detached, self._after_detaching, self._waits_for, Topics(self._waits_for, _detached)),
         ]
         if self._is_scaling and not self._as_upstream:
@@ -307,10 +307,6 @@ def _after_pod_gone(_pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) ->
     if old is None or not (old.node_name or old.pod.status.nominated_node_name):
         return Hint.SKIP
     return Hint.QUEUE if old.claims or old.disks else Hint.SKIP
-
-
-def _after_claim(pod: PodInfo, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim) -> Hint:
-    return Hint.QUEUE if any(use.key == new.key for use in pod.claims) else Hint.SKIP
 
 
 def _after_driver(_pod: PodInfo, old: CSIDriver, new: CSIDriver | None) -> Hint:

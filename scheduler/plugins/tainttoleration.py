@@ -14,6 +14,7 @@ import numpy.typing as npt
 from scheduler.api.core_v1 import Node, Taint, Toleration
 from scheduler.api.node_affinity import HARD_EFFECTS, tolerated, untolerated
 from scheduler.api.podinfo import PodInfo
+from scheduler.cache.nodes.node_groups import refusing
 from scheduler.core import nodeset
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -47,7 +48,7 @@ class TaintToleration:
         if not self._nodes.taints:
             return {}
         tolerations = pod.pod.spec.tolerations
-        out = nodes & self._rejected.get(tolerations, lambda: self._refusing(tolerations))
+        out = nodes & self._rejected.get(tolerations, lambda: refusing(self._nodes, tolerations))
         return {self._no: out} if out else {}
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
@@ -72,13 +73,6 @@ class TaintToleration:
             EventHint(node, _after_node, by_tolerations, Topics(_waits_for, _opened)),
             EventHint(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_TOLERATION), queue_itself),
         )
-
-    def _refusing(self, tolerations: tuple[Toleration, ...]) -> NodeSet:
-        out = EMPTY
-        for taints, nodes in self._nodes.taints.items():
-            if untolerated(tolerations, taints) is not None:
-                out |= nodes
-        return out
 
     def _soft(self, pod: PodInfo) -> tuple[NodeSet, Scores]:
         tolerations = pod.pod.spec.tolerations

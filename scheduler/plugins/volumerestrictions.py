@@ -17,6 +17,7 @@ from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resour
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Hint, StateKey, Tally, Topics
+from scheduler.framework.memo import on_common_topic
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
 _NAME: Final = "VolumeRestrictions"
@@ -86,7 +87,7 @@ class VolumeRestrictions:
         return (
             EventHint(pod_gone, _after_pod_gone, _shape, Topics(_wanted, _given_back)),
             EventHint(NODE_ADD),
-            EventHint(claim_added, _after_claim_added, _shape, Topics(_wanted, _added)),
+            on_common_topic(claim_added, _shape, Topics(_wanted, _added)),
         )
 
     def _exclusive(self, pod: PodInfo) -> frozenset[str] | Rejection:
@@ -165,10 +166,6 @@ def _after_pod_gone(pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> 
     wanted = _claim_keys(pod)
     had_claim = any(use.key in wanted for use in old.claims)
     return Hint.QUEUE if had_claim or do_conflict(pod.exclusive_disks, old.exclusive_disks) else Hint.SKIP
-
-
-def _after_claim_added(pod: PodInfo, _old: object, new: PersistentVolumeClaim | None) -> Hint:
-    return Hint.QUEUE if new is not None and new.key in _claim_keys(pod) else Hint.SKIP
 
 
 def _wanted(pod: PodInfo) -> Iterator[Hashable]:

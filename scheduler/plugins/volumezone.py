@@ -7,8 +7,8 @@ name the object.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Hashable, Iterator, Sequence
+from typing import Final
 
 from scheduler.api.csi_translation import TOPOLOGY_LABELS, Confined, confined
 from scheduler.api.podinfo import PodInfo
@@ -24,7 +24,8 @@ from scheduler.cache.storage.volumes import CLAIM, CLASS, VOLUME
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
-from scheduler.framework.interface import CycleState, EventHint, Hint, StateKey, Topics
+from scheduler.framework.interface import CycleState, EventHint, StateKey, Topics
+from scheduler.framework.memo import on_common_topic
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 
 _CONFINED: Final[StateKey[tuple[Confined, ...]]] = StateKey("PreFilterVolumeZone")
@@ -74,11 +75,15 @@ class VolumeZone:
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events of nodes, of the pod's claims, and of the volumes and classes that these name."""
+        changed = Action.ADD | UPDATE
+        class_added = ClusterEvent(Resource.STORAGE_CLASS, Action.ADD)
+        claim = ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, changed)
+        volume = ClusterEvent(Resource.PERSISTENT_VOLUME, changed)
         return (
-            self._registered(Resource.STORAGE_CLASS, Action.ADD, _class_added),
+            on_common_topic(class_added, self._shape, Topics(self._topics, _class_added)),
             EventHint(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
-            self._registered(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD | UPDATE, _claim_changed),
-            self._registered(Resource.PERSISTENT_VOLUME, Action.ADD | UPDATE, _volume_changed),
+            on_common_topic(claim, self._shape, Topics(self._topics, _claim_changed)),
+            on_common_topic(volume, self._shape, Topics(self._topics, _volume_changed)),
         )
 
     # -- where the volumes are ---------------------------------------------------------------------------------------
@@ -155,15 +160,6 @@ class VolumeZone:
                 yield "volume", claim.spec.volume_name
             else:
                 yield "class", claim.storage_class
-
-    def _registered(
-        self, resource: Resource, action: Action, of_event: Callable[[Any, Any], Iterator[Hashable]]
-    ) -> EventHint:
-        def meets(pod: PodInfo, old: Any, new: Any) -> Hint:
-            topic = next(of_event(old, new), None)
-            return Hint.QUEUE if topic is not None and topic in self._topics(pod) else Hint.SKIP
-
-        return EventHint(ClusterEvent(resource, action), meets, self._shape, Topics(self._topics, of_event))
 
 
 def _unresolvable(reason: str) -> Rejection:

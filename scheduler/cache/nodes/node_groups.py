@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, TypeAlias
 
-from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
-from scheduler.api.node_affinity import NODE_NAME_FIELD, is_empty, term_problem
+from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration
+from scheduler.api.node_affinity import NODE_NAME_FIELD, is_empty, required_node_affinity, term_problem, untolerated
 from scheduler.api.selectors import LabelSelector, requirement_matches
 from scheduler.api.storage_v1 import TopologySelectorTerm
 from scheduler.cache.nodes.nodes import Nodes
@@ -230,6 +230,22 @@ def matching_labels(nodes: Nodes, wanted: Mapping[str, str]) -> NodeSet:
     out = nodes.present
     for key, value in wanted.items():
         out &= nodes.labels.equal(key, value)
+    return out
+
+
+def admitting(nodes: Nodes, spec: PodSpec) -> NodeSet:
+    """Return the present nodes that nodeSelector and required node affinity admit."""
+    out = matching_labels(nodes, spec.node_selector)
+    required = required_node_affinity(spec.affinity)
+    return out if required is None else out & matching_selector(nodes, required)
+
+
+def refusing(nodes: Nodes, tolerations: tuple[Toleration, ...]) -> NodeSet:
+    """Return the present nodes with a NoSchedule or NoExecute taint that is not tolerated."""
+    out = EMPTY
+    for taints, tainted in nodes.taints.items():
+        if untolerated(tolerations, taints) is not None:
+            out |= tainted
     return out
 
 

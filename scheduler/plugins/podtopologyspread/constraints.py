@@ -15,11 +15,10 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from scheduler.api.core_v1 import Toleration, TopologySpreadConstraint
-from scheduler.api.node_affinity import required_node_affinity, untolerated
+from scheduler.api.core_v1 import TopologySpreadConstraint
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
-from scheduler.cache.nodes.node_groups import matching_labels, matching_selector
+from scheduler.cache.nodes.node_groups import admitting, refusing
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.pods.selector_counts import Selection, selection
 from scheduler.cache.workloads import Workloads, controller_of
@@ -238,15 +237,15 @@ class EligibleNodesCache:
         if constraints.requires_all:
             for constraint in constraints.each:
                 everywhere &= nodes.labels.having(constraint.topology_key)
-        admitting = self._admitting(pod) if constraints.honors_affinity else everywhere
-        tolerable = self._tolerable(pod.pod.spec.tolerations) if constraints.honors_taints else everywhere
+        admitted = admitting(nodes, pod.pod.spec) if constraints.honors_affinity else everywhere
+        refused = refusing(nodes, pod.pod.spec.tolerations) if constraints.honors_taints else EMPTY
         made = []
         for constraint in constraints.each:
             included = everywhere
             if constraint.honors_affinity:
-                included &= admitting
+                included &= admitted
             if constraint.honors_taints:
-                included &= tolerable
+                included &= ~refused
             made.append(self._eligible(constraint, included))
         return tuple(made)
 
@@ -256,16 +255,3 @@ class EligibleNodesCache:
         counting = included & having
         keyless = included & ~having if labels.equal(key, "") else EMPTY
         return EligibleNodes(None if counting == having else counting, keyless)
-
-    def _admitting(self, pod: PodInfo) -> NodeSet:
-        spec = pod.pod.spec
-        out = matching_labels(self._nodes, spec.node_selector)
-        required = required_node_affinity(spec.affinity)
-        return out if required is None else out & matching_selector(self._nodes, required)
-
-    def _tolerable(self, tolerations: tuple[Toleration, ...]) -> NodeSet:
-        out = self._nodes.present
-        for taints, nodes in self._nodes.taints.items():
-            if untolerated(tolerations, taints) is not None:
-                out &= ~nodes
-        return out

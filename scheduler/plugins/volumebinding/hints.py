@@ -24,7 +24,8 @@ from scheduler.api.storage_v1 import (
 from scheduler.cache.storage.persistent_volumes import is_free
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.framework.handle import Handle
-from scheduler.framework.interface import EventHint, Hint, Topics
+from scheduler.framework.interface import EventHint, Topics
+from scheduler.framework.memo import on_common_topic
 
 _IN_TREE: Final = "volumes of in-tree plugins"
 
@@ -54,11 +55,7 @@ class VolumeBindingHints:
     def _registered(
         self, resource: Resource, action: Action, of_event: Callable[[Any, Any], Iterator[Hashable]]
     ) -> EventHint:
-        def meets(pod: PodInfo, old: Any, new: Any) -> Hint:
-            topics = set(of_event(old, new))
-            return Hint.QUEUE if any(topic in topics for topic in self._topics(pod)) else Hint.SKIP
-
-        return EventHint(ClusterEvent(resource, action), meets, _shape, Topics(self._topics, of_event))
+        return on_common_topic(ClusterEvent(resource, action), _shape, Topics(self._topics, of_event))
 
     def _topics(self, pod: PodInfo) -> Iterator[Hashable]:
         for use in pod.claims:
