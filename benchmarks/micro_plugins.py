@@ -170,7 +170,8 @@ def measure(node_count: int, shapes: int, pods: int, *, hard_spread: bool) -> No
     """Prints a table: µs per pod by plugin and half, and their sum."""
     rounds = Rounds(node_count)
     for at in range(shapes):
-        rounds.cluster.workloads.set_service(service(at))
+        selecting = service(at)
+        rounds.cluster.workloads.set_service(selecting.key, selecting)
     for at in range(shapes):
         rounds.place(pod(at, at, hard_spread=hard_spread))
     rounds.spent.clear()

@@ -63,42 +63,35 @@ class Workloads:
             expressions = (*clashing, *owned.match_expressions)
         return LabelSelector(labels, expressions) if labels or expressions else None
 
-    def set_service(self, service: Service) -> None:
-        """Add or replace a Service.
+    def set_service(self, key: str, service: Service | None) -> None:
+        """Add, replace or remove a Service.
 
         A nil selector selects no pods; an empty one selects every pod and requires nothing.
         """
-        selector = service.spec.selector
-        known = self._services.get(service.key)
-        if selector is None:
-            self.remove_service(service.key)
-        elif known != selector:
-            self.remove_service(service.key)
-            self._services[service.key] = selector
-            self._index.add(service.key, _anchors(service.key, selector))
-            self.generation += 1
-
-    def remove_service(self, key: str) -> None:
-        """Remove a Service that is gone or unreadable."""
-        known = self._services.pop(key, None)
-        if known is None:
+        selector = service.spec.selector if service is not None else None
+        known = self._services.get(key)
+        if known == selector:
             return
-        self._index.remove(key, _anchors(key, known))
+        if known is not None:
+            del self._services[key]
+            self._index.remove(key, _anchors(key, known))
+        if selector is not None:
+            self._services[key] = selector
+            self._index.add(key, _anchors(key, selector))
         self.generation += 1
 
-    def set_controller(self, controller: Controller) -> None:
-        """Add or replace a controller."""
+    def set_controller(self, kind: type[Controller], key: str, controller: Controller | None) -> None:
+        """Add, replace or remove a controller."""
+        at = (kind, key)
+        if controller is None:
+            if at in self._controllers:
+                del self._controllers[at]
+                self.generation += 1
+            return
         selector = controller.spec.selector
         wanted = LabelSelector(selector) if isinstance(selector, dict) else selector
-        at = (type(controller), controller.key)
         if at not in self._controllers or self._controllers[at] != wanted:
             self._controllers[at] = wanted
-            self.generation += 1
-
-    def remove_controller(self, kind: type[Controller], key: str) -> None:
-        """Remove a controller that is gone or unreadable."""
-        if (kind, key) in self._controllers:
-            del self._controllers[kind, key]
             self.generation += 1
 
 

@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import structlog
 
-from scheduler.api.apps_and_policy import PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.api.apps_and_policy import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from scheduler.api.core_v1 import Namespace
 from scheduler.api.decode import Broken, Delta
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.workloads import Controller
+from scheduler.cache.disruptions import Disruptions
+from scheduler.cache.workloads import Namespaces, Workloads
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 
 _log = structlog.get_logger(__name__)
@@ -30,84 +31,55 @@ Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
 
 def workload_handlers(cluster: Cluster, move: Move) -> Mapping[str, Callable[[Delta[Any]], None]]:
     """Return the handler of one delta for each kind. `move` wakes the pods that an event can help."""
+    workloads = cluster.workloads
+    selecting = partial(_selecting, workloads, move)
+    controllers = {
+        kind.__name__: partial(selecting, Resource.CONTROLLER, partial(workloads.set_controller, kind))
+        for kind in (ReplicationController, ReplicaSet, StatefulSet)
+    }
     return {
-        "Namespace": partial(_namespace, cluster, move),
-        "Service": partial(_service, cluster, move),
-        "ReplicationController": partial(_controller, cluster, move, ReplicationController),
-        "ReplicaSet": partial(_controller, cluster, move, ReplicaSet),
-        "StatefulSet": partial(_controller, cluster, move, StatefulSet),
-        "PodDisruptionBudget": partial(_budget, cluster),
+        "Namespace": partial(_namespace, cluster.namespaces, move),
+        "Service": partial(selecting, Resource.SERVICE, workloads.set_service),
+        **controllers,
+        "PodDisruptionBudget": partial(_budget, cluster.disruptions),
     }
 
 
-def _namespace(cluster: Cluster, move: Move, delta: Delta[Namespace]) -> None:
-    new = _readable(delta)
-    if not isinstance(new, Namespace):
-        if delta.old is not None:
-            cluster.namespaces.remove(delta.old.key)
+def _namespace(namespaces: Namespaces, move: Move, delta: Delta[Namespace]) -> None:
+    key, old, new = seen(delta, {})
+    if new is None:
+        namespaces.remove(key)
         return
-    before = cluster.namespaces.generation
-    cluster.namespaces.set(new)
-    if cluster.namespaces.generation != before:
-        old = delta.old if isinstance(delta.old, Namespace) else None
+    before = namespaces.generation
+    namespaces.set(new)
+    if namespaces.generation != before:
         move(_NAMESPACE_ADD if old is None else _NAMESPACE_UPDATE, old, new)
 
 
-def _service(cluster: Cluster, move: Move, delta: Delta[Service]) -> None:
-    new, before = _readable(delta), cluster.workloads.generation
-    if isinstance(new, Service):
-        cluster.workloads.set_service(new)
-    elif delta.old is not None:
-        cluster.workloads.remove_service(delta.old.key)
-    if cluster.workloads.generation != before:
-        _wake_for_selection(move, Resource.SERVICE, delta.old, new)
+def _selecting(
+    workloads: Workloads, move: Move, resource: Resource, update: Callable[[str, Any], None], delta: Delta[Any]
+) -> None:
+    """Wake pods if the Service or controller selects other pods now."""
+    key, old, new = seen(delta, {})
+    before, action = workloads.generation, action_of(old, new)
+    update(key, new)
+    if workloads.generation != before and action is not None:
+        move(ClusterEvent(resource, action), old, new)
 
 
-def _budget(cluster: Cluster, delta: Delta[PodDisruptionBudget]) -> None:
-    new = _readable(delta)
-    if isinstance(new, PodDisruptionBudget):
-        cluster.disruptions.put(new)
+def _budget(disruptions: Disruptions, delta: Delta[PodDisruptionBudget]) -> None:
+    key, _, new = seen(delta, {})
+    if new is not None:
+        disruptions.put(new)
     elif isinstance(delta.new, Broken):
-        cluster.disruptions.put_unreadable(delta.new.key, delta.new.metadata.namespace)
-    elif delta.old is not None:
-        cluster.disruptions.remove(delta.old.key)
-
-
-def _controller(cluster: Cluster, move: Move, kind: type[Controller], delta: Delta[Any]) -> None:
-    new, before = _readable(delta), cluster.workloads.generation
-    if isinstance(new, kind):
-        cluster.workloads.set_controller(new)
-    elif delta.old is not None:
-        cluster.workloads.remove_controller(kind, delta.old.key)
-    if cluster.workloads.generation != before:
-        _wake_for_selection(move, Resource.CONTROLLER, delta.old, new)
-
-
-def _wake_for_selection(move: Move, resource: Resource, old: object, new: object) -> None:
-    """Wake pods, because the object selects other pods now. An object that could not be read counts as absent."""
-    known = None if isinstance(old, Broken) else old
-    action = action_of(known, new)
-    assert action is not None
-    move(ClusterEvent(resource, action), known, new)
-
-
-def _readable(delta: Delta[Any]) -> object:
-    """Return the new object, or None if there is none or it could not be read."""
-    new = delta.new
-    if isinstance(new, Broken):
-        _log_unreadable(delta.old, new)
-        return None
-    return new
+        disruptions.put_unreadable(key, delta.new.metadata.namespace)
+    else:
+        disruptions.remove(key)
 
 
 def is_new_error(old: object, new: Broken) -> bool:
     """Return False if the object was unreadable for the same reason before."""
     return not (isinstance(old, Broken) and old.why == new.why)
-
-
-def _log_unreadable(old: object, new: Broken) -> None:
-    if is_new_error(old, new):
-        _log.error("object could not be read and is left out", kind=new.kind, object=new.key, error=new.why)
 
 
 class ObjectChange(NamedTuple):
@@ -134,6 +106,10 @@ def seen(delta: Delta[Any], broken: dict[tuple[str, str], Broken]) -> ObjectChan
             broken.pop((side.kind, side.key), None)
     if isinstance(delta.new, Broken):
         broken[delta.new.kind, delta.new.key] = delta.new
-        _log_unreadable(delta.old, delta.new)
+        if is_new_error(delta.old, delta.new):
+            unread = delta.new
+            _log.error(
+                "object could not be read and is left out", kind=unread.kind, object=unread.key, error=unread.why
+            )
     old, new = (None if isinstance(side, Broken) else side for side in (delta.old, delta.new))
     return ObjectChange(shown.key, old, new)

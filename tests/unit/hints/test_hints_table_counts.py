@@ -362,7 +362,8 @@ def questions(case: Case, others: int) -> tuple[int, int]:
     sched = harness_of(BY_DEFAULT if case.is_by_default else DEFAULT)
     if case.is_by_default:  # there are default constraints for pods that something selects
         for i in ("", *range(others)):
-            sched.cluster.workloads.set_service(service(f"s{i}", app=f"w{i}"))
+            selecting = service(f"s{i}", app=f"w{i}")
+            sched.cluster.workloads.set_service(selecting.key, selecting)
     for i in ("", *range(others)):
         for thing in stored(*case.given(i)):
             thing(sched)

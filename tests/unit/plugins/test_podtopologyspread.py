@@ -156,7 +156,7 @@ def test_hints(event: ClusterEvent, waiting: PodInfo, old: Any, new: Any, hint: 
     """Queue if the counts or the domains of a hard constraint change; more rows are in the table of hints."""
     seen = cluster()
     manifest = {"metadata": {"name": "s", "namespace": "default"}, "spec": {"selector": {"foo": ""}}}
-    seen.workloads.set_service(from_manifest(Service, manifest))
+    seen.workloads.set_service("default/s", from_manifest(Service, manifest))
 
     assert hint is hinted(PodTopologySpread(LIST, handle(seen)), event, waiting, old=old, new=new)
 
