@@ -29,8 +29,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes import topology as domains
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.nodes.topology import SlotCounts
-from scheduler.cache.pods.affinity_terms import PodTerm, TermGroup, TermKind, pod_terms
-from scheduler.cache.pods.selector_counts import Selection, Term, selection
+from scheduler.cache.pods import PodTerm, Selection, Term, TermGroup, TermKind, pod_terms, selection
 from scheduler.cache.workloads import Namespaces
 from scheduler.config.args import InterPodAffinityArgs
 from scheduler.core.caching import BoundedCache

@@ -22,8 +22,7 @@ from scheduler.cache.nodes.images import ImageIndex
 from scheduler.cache.nodes.label_index import FeatureIndex, LabelIndex
 from scheduler.cache.nodes.node_multiset import NodeMultiset
 from scheduler.cache.nodes.topology import Topologies
-from scheduler.cache.pods.affinity_terms import PodTerms, has_pod_affinity
-from scheduler.cache.pods.selector_counts import SelectorCounts
+from scheduler.cache.pods import PodTerms, SelectorCounts, has_pod_affinity
 from scheduler.cache.storage.volume_users import ClaimUsers, DiskConflicts, DiskUsers
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet

@@ -20,7 +20,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
 from scheduler.cache.nodes.node_groups import admitting, refusing
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.pods.selector_counts import Selection, selection
+from scheduler.cache.pods import Selection, selection
 from scheduler.cache.workloads import Workloads, controller_of
 from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
 from scheduler.core.caching import Interner

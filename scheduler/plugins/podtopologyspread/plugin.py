@@ -34,7 +34,7 @@ from scheduler.api.selectors import Anchor, LabelSelector, anchors, probes
 from scheduler.cache.nodes import topology as domains
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.nodes.topology import Topology
-from scheduler.cache.pods.selector_counts import Selection
+from scheduler.cache.pods import Selection
 from scheduler.cache.workloads import Controller, selecting_owner
 from scheduler.config.args import PodTopologySpreadArgs
 from scheduler.core import nodeset

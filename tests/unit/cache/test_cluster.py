@@ -15,7 +15,7 @@ from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.cache.nodes import topology as domains
 from scheduler.cache.nodes.node_groups import NodeGroups
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.pods.selector_counts import selection
+from scheduler.cache.pods import selection
 from scheduler.cache.storage.assume_cache import AssumeCache, NotKnown, OutOfSync
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
 from tests.examples import SLOW_SHARE, examples

@@ -13,7 +13,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken, ObjectDecoder, from_manifest
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
-from scheduler.cache.disruptions import Disruptions
+from scheduler.cache.workloads import Disruptions
 from scheduler.cache.workloads import Workloads
 from tests.unit.cache.picture import leftovers
 from tests.unit.plugins.preempting import budget, pod

@@ -468,7 +468,7 @@ def test_a_node_is_read_once_for_all_shapes(monkeypatch: pytest.MonkeyPatch) -> 
         reads.append(resources)
         return allocatable(resources)
 
-    monkeypatch.setattr("scheduler.plugins.noderesourcesfit.plugin.allocatable", counted)
+    monkeypatch.setattr("scheduler.plugins.noderesourcesfit.allocatable", counted)
     world = QueueHarness(harness_of(DEFAULT).parts.profiles["kubestow"].hints)
     for i in range(90):
         world.rejected(info(f"p{i}", cpu=f"{4001 + i}m"), "NodeResourcesFit")

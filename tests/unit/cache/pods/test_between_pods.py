@@ -13,11 +13,16 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
+from scheduler.cache import pods as population
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes import topology as domains
-from scheduler.cache.pods import selector_counts as population
-from scheduler.cache.pods.affinity_terms import TermKind, pod_terms
-from scheduler.cache.pods.selector_counts import Selection, SelectorCounts, selection
+from scheduler.cache.pods import (
+    Selection,
+    SelectorCounts,
+    TermKind,
+    pod_terms,
+    selection,
+)
 from tests.examples import examples
 
 ZONE = "topology.kubernetes.io/zone"

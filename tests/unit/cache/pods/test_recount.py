@@ -13,7 +13,7 @@ from scheduler.api.decode import Broken
 from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import PodInfo, allocatable, placed
 from scheduler.cache.cluster import AssumptionError, Cluster
-from scheduler.cache.pods.affinity_terms import pod_terms
+from scheduler.cache.pods import pod_terms
 from scheduler.core import nodeset
 from tests.examples import examples
 from tests.unit.cache.picture import named

@@ -1,17 +1,22 @@
-"""NodeResourcesFit at its extension points, and its scoring strategies (docs/spec/core.md §5.5).
+"""NodeResourcesFit: whether a pod fits the free resources, and how well (docs/spec/core.md §5.5).
 
-The strategies are LeastAllocated, MostAllocated and RequestedToCapacityRatio. Upstream computes with integers.
+Filter computes a small number per node: bit 0 is "too many pods", bit i+1 "the i-th resource is insufficient", and the
+highest bit "preemption cannot help". Operations on columns compute all numbers at once; nodes with equal numbers
+share one `Rejection`. A resource that a device class serves (`served`) is not compared on nodes that have none of it
+themselves: DynamicResources checks the devices (docs/spec/dra.md §3.12).
+
+The scoring strategies are LeastAllocated, MostAllocated and RequestedToCapacityRatio. Upstream computes with integers.
 Columns divide as float64, which gives the same integers while an amount times 100 is below 2**53. For larger
 amounts (90 TB of memory in one node) they use Python's integers.
 
 Upstream does not exclude ignored resources when a node is added or grows, and leaves pods waiting that would fit. Here
-such events retry the pod.
-A larger amount of an ignored resource alone retries no pod.
+such events retry the pod. A larger amount of an ignored resource alone retries no pod.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -19,9 +24,9 @@ import numpy.typing as npt
 
 from scheduler.api.core_v1 import Node
 from scheduler.api.podinfo import CPU, MEMORY, PodInfo, Requests, allocatable, containers_alone
-from scheduler.api.quantity import NATIVE
+from scheduler.api.quantity import NATIVE, domain, is_extended, is_scalar
 from scheduler.api.resource_v1 import IMPLICIT_EXTENDED_RESOURCE, DeviceClass
-from scheduler.cache.devices.manager import ServedResources
+from scheduler.cache.devices.manager import NONE_SERVED, ServedResources
 from scheduler.cache.nodes.nodes import Matrix, Nodes
 from scheduler.config.args import NodeResourcesFitArgs, ScoringStrategy
 from scheduler.core import nodeset
@@ -29,18 +34,249 @@ from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.core.nodeset import EMPTY, Mask, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, EventHint, Hint, Scores, Tally, Topics
-from scheduler.framework.memo import BySlots, Index, ScoreColumn, all_alike, by_requests, queue_itself
+from scheduler.framework.memo import FEW, BySlots, Index, ScoreColumn, all_alike, by_requests, queue_itself
 from scheduler.framework.scoring import Demand, ScoredDevices, broken_line, demands
-from scheduler.framework.status import Groups
-from scheduler.plugins.noderesourcesfit.shortage import (
-    PLUGIN,
-    Ignored,
-    RemainingResources,
-    Shortage,
-    checked,
-    number,
-    rejection,
-)
+from scheduler.framework.status import Code, Groups, Rejection
+
+PLUGIN: Final = "NodeResourcesFit"
+TOO_MANY_PODS: Final = "Too many pods"
+_WIDEST: Final = 60
+"""With up to this many resources a node's number fits into 64 bits."""
+_COUNTABLE: Final = 14
+"""With up to this many resources the numbers are counted in a table; more are rare, and sorted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ignored:
+    """Extended resources that another component checks: by name, or by the domain before the slash."""
+
+    names: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+
+    def covers(self, resource: str) -> bool:
+        """Return whether this resource is not checked."""
+        return is_extended(resource) and (resource in self.names or domain(resource) in self.groups)
+
+
+def checked(requests: Requests, ignored: Ignored) -> tuple[tuple[str, int], ...]:
+    """Return the amounts to compare, in the order of the reasons: cpu, memory, ephemeral-storage, scalars by name."""
+    native = [(name, requests[name]) for name in NATIVE if requests.get(name, 0) > 0]
+    scalars = [
+        (name, amount)
+        for name, amount in requests.items()
+        if amount > 0 and name not in NATIVE and is_scalar(name) and not ignored.covers(name)
+    ]
+    return (*native, *sorted(scalars))
+
+
+class Shortage:
+    """The rejections of all slots for one request; updated per changed slot.
+
+    Upstream: pkg/scheduler/framework/plugins/noderesources/fit.go fitsRequest
+    """
+
+    __slots__ = ("_final", "_nodes", "_rejections", "_served", "_wanted", "groups", "out")
+
+    def __init__(self, nodes: Nodes, wanted: tuple[tuple[str, int], ...], served: frozenset[str] = NONE_SERVED) -> None:
+        self._nodes = nodes
+        self._wanted = wanted
+        self._served = served
+        self._final = 1 << (len(wanted) + 1)
+        self._rejections: dict[int, Rejection] = {}
+        self.groups: Groups = {}
+        self.out: NodeSet = EMPTY
+        """Every rejected slot. Slots without a node may be in it or not."""
+        self._refuse(slice(nodes.present.bit_length()))
+
+    def among(self, candidates: NodeSet) -> Groups:
+        """Return the rejections of these nodes."""
+        if not self.out & candidates:
+            return {}
+        return {no: found for no, slots in self.groups.items() if (found := slots & candidates)}
+
+    def refresh(self, slots: set[int]) -> None:
+        """Update the slots whose columns changed."""
+        if len(slots) <= FEW:
+            self._forget(nodeset.of(slots))
+            for slot in slots:
+                self._add(number(self._nodes, self._wanted, slot, self._served), 1 << slot)
+        else:
+            index = np.fromiter(slots, dtype=np.intp, count=len(slots))
+            self._forget(self._set(index, slice(None)))
+            self._refuse(index)
+
+    def _forget(self, slots: NodeSet) -> None:
+        if self.out & slots:
+            self.out &= ~slots
+            self.groups = {no: left for no, held in self.groups.items() if (left := held & ~slots)}
+
+    def _refuse(self, index: Index) -> None:
+        if len(self._wanted) > _WIDEST:
+            for value, slots in self._wide_numbers(index).items():
+                self._add(value, slots)
+            return
+        numbers = self._numbers(index)
+        if not numbers.any():
+            return
+        few = len(self._wanted) <= _COUNTABLE
+        found = np.flatnonzero(np.bincount(numbers)) if few else np.unique(numbers)
+        for value in found.tolist():
+            if value:
+                self._add(value, self._set(index, numbers == value))
+
+    def _set(self, index: Index, chosen: slice | npt.NDArray[np.bool_]) -> NodeSet:
+        mask = np.zeros(self._nodes.capacity, dtype=np.bool_)
+        if isinstance(index, slice):
+            mask[index] = chosen
+        else:
+            mask[index[chosen]] = True
+        return nodeset.from_mask(mask)
+
+    def _add(self, value: int, slots: NodeSet) -> None:
+        if value:
+            no = self._rejection(value)
+            self.groups[no] = self.groups.get(no, EMPTY) | slots
+            self.out |= slots
+
+    def _numbers(self, index: Index) -> npt.NDArray[np.int64]:
+        nodes = self._nodes
+        numbers = (nodes.pod_count[index] >= nodes.allowed_pods[index]).astype(np.int64)
+        unresolvable = np.zeros(numbers.shape, dtype=np.bool_)
+        for bit, found in self._short(index):
+            if found is None:
+                numbers |= bit
+                unresolvable[:] = True
+            else:
+                numbers |= found[0] * np.int64(bit)
+                unresolvable |= found[1]
+        numbers[unresolvable] |= self._final
+        return numbers
+
+    def _short(self, index: Index) -> Iterator[tuple[int, tuple[Mask, Mask] | None]]:
+        """Yield the bit of each resource that some slot lacks; None for a resource that no node has.
+
+        With it come the slots that have too little free, and those of them that never have enough.
+        """
+        nodes = self._nodes
+        for at, (resource, amount) in enumerate(self._wanted):
+            row = nodes.resources().get(resource)
+            may_be_devices = resource in self._served
+            if row is None:
+                if not may_be_devices:
+                    yield 1 << (at + 1), None
+                continue
+            whole = nodes.allocatable[row][index]
+            short = whole - nodes.requested[row][index] < amount
+            if may_be_devices:
+                short &= whole > 0
+            if short.any():
+                yield 1 << (at + 1), (short, short & (whole < amount))
+
+    def _wide_numbers(self, index: Index) -> dict[int, NodeSet]:
+        """Return number → slots for more resources than a 64-bit column has bits.
+
+        A resource that no node has costs a look-up; each resource that some node lacks splits the groups.
+        """
+        nodes, always = self._nodes, 0
+        groups = {0: self._set(index, slice(None))}
+        groups = _split(groups, self._set(index, nodes.pod_count[index] >= nodes.allowed_pods[index]), 1)
+        unresolvable = EMPTY
+        for bit, found in self._short(index):
+            if found is None:
+                always |= self._final | bit
+            else:
+                groups = _split(groups, self._set(index, found[0]), bit)
+                unresolvable |= self._set(index, found[1])
+        if not always & self._final:
+            groups = _split(groups, unresolvable, self._final)
+        return {value | always: slots for value, slots in groups.items()}
+
+    def _rejection(self, value: int) -> Rejection:
+        known = self._rejections.get(value)
+        if known is None:
+            known = self._rejections[value] = rejection(value, self._wanted)
+        return known
+
+
+def _split(groups: dict[int, NodeSet], chosen: NodeSet, bit: int) -> dict[int, NodeSet]:
+    """Set the bit in the numbers of the chosen slots."""
+    parts = [
+        each for value, slots in groups.items() for each in ((value | bit, slots & chosen), (value, slots & ~chosen))
+    ]
+    return {value: slots for value, slots in parts if slots}
+
+
+class RemainingResources:
+    """The requested resources that are free on one node, as pods leave it and come back."""
+
+    __slots__ = ("_left", "_no", "_places", "_value", "_wanted", "_whole")
+
+    def __init__(
+        self, nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int, served: frozenset[str] = NONE_SERVED
+    ) -> None:
+        if served:
+            wanted = tuple(each for each in wanted if each[0] not in served or _whole(nodes, each[0], slot))
+        self._wanted = wanted
+        self._places = nodes.allowed_pods.item(slot) - nodes.pod_count.item(slot)
+        self._whole = [_whole(nodes, name, slot) for name, _ in wanted]
+        taken = [nodes.requested_at(slot, name) for name, _ in wanted]  # also of resources that no node offers
+        self._left = [whole - held for whole, held in zip(self._whole, taken, strict=True)]
+        self._value = 0
+        self._no: Rejection | None = None
+
+    def add(self, other: PodInfo) -> None:
+        self._places -= 1
+        requests = other.requests
+        for at, (name, _) in enumerate(self._wanted):
+            self._left[at] -= requests.get(name, 0)
+
+    def remove(self, other: PodInfo) -> None:
+        self._places += 1
+        requests = other.requests
+        for at, (name, _) in enumerate(self._wanted):
+            self._left[at] += requests.get(name, 0)
+
+    def verdict(self) -> Rejection | None:
+        """Return the filter's verdict on this node."""
+        value = int(self._places <= 0)
+        for at, (_, amount) in enumerate(self._wanted):
+            if amount > self._left[at]:
+                value |= 1 << (at + 1)
+                if amount > self._whole[at]:
+                    value |= 1 << (len(self._wanted) + 1)
+        if value != self._value:  # mostly unchanged, so the object is reused
+            self._value, self._no = value, rejection(value, self._wanted) if value else None
+        return self._no
+
+
+def _whole(nodes: Nodes, resource: str, slot: int) -> int:
+    row = nodes.resources().get(resource)
+    return 0 if row is None else nodes.allocatable.item(row, slot)
+
+
+def number(nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int, served: frozenset[str] = NONE_SERVED) -> int:
+    """Return one node's verdict as a number; 0 means that the pod fits."""
+    value = int(nodes.pod_count.item(slot) >= nodes.allowed_pods.item(slot))
+    rows = nodes.resources()
+    for at, (resource, amount) in enumerate(wanted):
+        row = rows.get(resource)
+        whole = nodes.allocatable.item(row, slot) if row is not None else 0
+        if not whole and resource in served:
+            continue
+        if row is None or amount > whole - nodes.requested.item(row, slot):
+            value |= 1 << (at + 1)
+            if amount > whole:
+                value |= 1 << (len(wanted) + 1)
+    return value
+
+
+def rejection(value: int, wanted: tuple[tuple[str, int], ...]) -> Rejection:
+    """Return the rejection of a number other than 0."""
+    reasons = [TOO_MANY_PODS] if value & 1 else []
+    reasons += [f"Insufficient {resource}" for at, (resource, _) in enumerate(wanted) if value >> (at + 1) & 1]
+    final = value >> (len(wanted) + 1) & 1
+    return Rejection(PLUGIN, Code.UNRESOLVABLE if final else Code.UNSCHEDULABLE, tuple(reasons))
+
 
 _PODS: Final = "pods"
 _CAME: Final = "a node came"

@@ -1,1 +1,0 @@
-"""Counts of pods by selector and by affinity term, updated with each pod."""
