@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,8 +14,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken, ObjectDecoder, from_manifest
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
-from scheduler.cache.workloads import Disruptions
-from scheduler.cache.workloads import Workloads
+from scheduler.cache.workloads import Disruptions, Workloads
 from tests.unit.cache.picture import leftovers
 from tests.unit.plugins.preempting import budget, pod
 from tests.unit.plugins.preemption_worlds import budgets, namespaces, words
@@ -172,6 +172,11 @@ RS = ("apps/v1", "ReplicaSet", "rs")
 HASHED = LabelSelectorRequirement("hash", "In", ("1",))
 
 
+def put(workloads: Workloads, thing: Any) -> None:
+    update = workloads.set_service if isinstance(thing, Service) else partial(workloads.set_controller, type(thing))
+    update(thing.key, thing)
+
+
 @pytest.mark.parametrize(
     ("there", "comes", "expected"),
     [
@@ -228,22 +233,22 @@ HASHED = LabelSelectorRequirement("hash", "In", ("1",))
 def test_default_selector(there: list[Any], comes: Pod, expected: LabelSelector | None) -> None:
     workloads = Workloads()
     for thing in there:
-        (workloads.set_service if isinstance(thing, Service) else workloads.set_controller)(thing)
+        put(workloads, thing)
 
     assert expected == workloads.default_selector(comes)
 
 
 WEB_RS = owner(ReplicaSet, "rs", {"matchLabels": {"app": "web"}})
 CHANGES: list[tuple[Callable[[Workloads], object], dict[str, str] | None, bool]] = [
-    (lambda seen: seen.set_service(service("s", {"app": "web"})), {"app": "web"}, True),
-    (lambda seen: seen.set_service(service("s", {"app": "web"})), {"app": "web"}, False),
-    (lambda seen: seen.set_service(service("s", {"tier": "front"})), {"tier": "front"}, True),
-    (lambda seen: seen.set_service(service("s", None)), None, True),
-    (lambda seen: seen.remove_service("default/s"), None, False),
-    (lambda seen: seen.set_controller(WEB_RS), {"app": "web"}, True),
-    (lambda seen: seen.set_controller(WEB_RS), {"app": "web"}, False),
-    (lambda seen: seen.remove_controller(ReplicaSet, "default/rs"), None, True),
-    (lambda seen: seen.remove_controller(ReplicaSet, "default/rs"), None, False),
+    (lambda seen: put(seen, service("s", {"app": "web"})), {"app": "web"}, True),
+    (lambda seen: put(seen, service("s", {"app": "web"})), {"app": "web"}, False),
+    (lambda seen: put(seen, service("s", {"tier": "front"})), {"tier": "front"}, True),
+    (lambda seen: put(seen, service("s", None)), None, True),
+    (lambda seen: seen.set_service("default/s", None), None, False),
+    (lambda seen: put(seen, WEB_RS), {"app": "web"}, True),
+    (lambda seen: put(seen, WEB_RS), {"app": "web"}, False),
+    (lambda seen: seen.set_controller(ReplicaSet, "default/rs", None), None, True),
+    (lambda seen: seen.set_controller(ReplicaSet, "default/rs", None), None, False),
 ]
 
 

@@ -326,10 +326,10 @@ def apply(seen: Cluster, step: tuple[Any, ...]) -> None:
                 seen.remove_pod(f"{ns}-{name}")
         case ("service", ns, name, selector):
             manifest = {"metadata": {"name": name, "namespace": ns}, "spec": {"selector": selector}}
-            seen.workloads.set_service(from_manifest(Service, manifest))
+            seen.workloads.set_service(f"{ns}/{name}", from_manifest(Service, manifest))
         case ("owner", ns, selector):
             manifest = {"metadata": {"name": "o", "namespace": ns}, "spec": {"selector": selector}}
-            seen.workloads.set_controller(from_manifest(ReplicaSet, manifest))
+            seen.workloads.set_controller(ReplicaSet, f"{ns}/o", from_manifest(ReplicaSet, manifest))
 
 
 class Judged:

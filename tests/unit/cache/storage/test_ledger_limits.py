@@ -194,7 +194,7 @@ class Classes:
         self._versions = 0
         self._zones = {name: "b" if name == other_zone else "a" for name in names}
         for name in names:
-            self.world.volumes.set_class(a_class(name, "q" if name == other_driver else "p").typed())
+            self.world.volumes.set_class(name, a_class(name, "q" if name == other_driver else "p").typed())
             self.publish(name, 10)
         self.world.freed()
 

@@ -9,8 +9,7 @@ import pytest
 
 from scheduler.config.args import CAPACITY_SHAPE, KubestowArgs, ShapePoint, VolumeBindingArgs
 from scheduler.framework.status import SKIP
-from scheduler.plugins.volumebinding.plugin import STATE
-from scheduler.plugins.volumebinding.plugin import CapacityScore
+from scheduler.plugins.volumebinding.plugin import STATE, CapacityScore
 from simulator.builders.core import node
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 from tests.unit.plugins.volumebinding.world import (
