@@ -261,17 +261,12 @@ def _at(raw: bytes | msgspec.Raw, path: tuple[str, ...]) -> bytes | msgspec.Raw:
 def _replaced(manifest: Any, path: tuple[str, ...]) -> Any:
     if path:
         return {**manifest, path[0]: _replaced(manifest[path[0]], path[1:])}
-    return [_encoded(config) for config in manifest]
-
-
-def _encoded(config: Any) -> Any:
-    opaque = config.get("opaque") if isinstance(config, dict) else None
-    if not isinstance(opaque, dict) or opaque.get("parameters") is None:
-        return config
-    parameters = opaque["parameters"]
-    if isinstance(parameters, msgspec.Raw):
-        return config
-    return config | {"opaque": opaque | {"parameters": msgspec.Raw(msgspec.json.encode(parameters))}}
+    configs = list(manifest)
+    for at, opaque in _opaque(manifest, ()):
+        if not isinstance(opaque["parameters"], msgspec.Raw):
+            encoded = opaque | {"parameters": msgspec.Raw(msgspec.json.encode(opaque["parameters"]))}
+            configs[at] = configs[at] | {"opaque": encoded}
+    return configs
 
 
 T = TypeVar("T")

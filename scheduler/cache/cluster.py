@@ -264,8 +264,6 @@ class Cluster:
         """Return the cached copy of a bound or assumed pod."""
         return self._pods.get(uid)
 
-    # -- overlays ----------------------------------------------------------------------------------------------------
-
     @contextlib.contextmanager
     def trial(self, *, add: Iterable[tuple[PodInfo, str]] = (), remove: Iterable[PodInfo] = ()) -> Iterator[Trial]:
         """Change columns and indexes as if pods were added to nodes and removed; the end of the block undoes it.

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import structlog
 
@@ -20,10 +20,6 @@ from scheduler.cache.workloads import Disruptions, Namespaces, Workloads
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 
 _log = structlog.get_logger(__name__)
-
-_NAMESPACE_ADD: Final = ClusterEvent(Resource.NAMESPACE, Action.ADD)
-_NAMESPACE_UPDATE: Final = ClusterEvent(Resource.NAMESPACE, Action.UPDATE_OTHER)
-
 
 Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
 
@@ -52,7 +48,8 @@ def _namespace(namespaces: Namespaces, move: Move, delta: Delta[Namespace]) -> N
     before = namespaces.generation
     namespaces.set(new)
     if namespaces.generation != before:
-        move(_NAMESPACE_ADD if old is None else _NAMESPACE_UPDATE, old, new)
+        action = Action.ADD if old is None else Action.UPDATE_OTHER
+        move(ClusterEvent(Resource.NAMESPACE, action), old, new)
 
 
 def _selecting(

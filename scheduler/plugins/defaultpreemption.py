@@ -201,8 +201,6 @@ def _evicted(simulation: NodeSimulation, potential: list[PodInfo]) -> Work[list[
 
 
 _NOT_HELPFUL: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("Preemption is not helpful for scheduling",))
-_NEVER: Final = "not eligible due to preemptionPolicy=Never."
-_TERMINATING: Final = "not eligible due to a terminating pod on the nominated node."
 _WAITING: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, ("waiting for the preemption for this pod to be finished",))
 
 
@@ -283,7 +281,7 @@ class DefaultPreemption:
     def _ineligible(self, pod: PodInfo, refused: Groups, nominated: str) -> str:
         """Return why the pod may not preempt; "" if it may (step 1)."""
         if pod.pod.spec.preemption_policy == "Never":
-            return _NEVER
+            return "not eligible due to preemptionPolicy=Never."
         slot = self._nodes.present_slot(nominated) if nominated else None
         if slot is None:
             return ""
@@ -292,7 +290,7 @@ class DefaultPreemption:
         for other in self._nodes.pods(slot).values():
             is_leaving = is_leaving_for_a_preemptor(other.pod) or self._preempting.is_doomed(other.uid)
             if is_leaving and self._rule.allows(other, pod):
-                return _TERMINATING
+                return "not eligible due to a terminating pod on the nominated node."
         return ""
 
     # -- candidates ------------------------------------------------------------------------------------------------------

@@ -403,7 +403,9 @@ class InterPodAffinity:
                 groups[self._not_near] = out
                 nodes &= ~out
         if rules.required_anti:
-            out = nodes & self._occupied((near.topology_key, self._tally(near)) for near in rules.required_anti)
+            out = nodes & self._occupied(
+                (near.topology_key, self._nodes.population.tally(near.pods)) for near in rules.required_anti
+            )
             if out:
                 groups[self._too_near] = out
                 nodes &= ~out
@@ -426,7 +428,9 @@ class InterPodAffinity:
         rules = self._rules.of(pod)
         if self._ignores_preferred_terms and not rules.preferred:
             return SKIP
-        found: list[_Attraction] = [(weight, near.topology_key, self._tally(near)) for weight, near in rules.preferred]
+        found: list[_Attraction] = [
+            (weight, near.topology_key, self._nodes.population.tally(near.pods)) for weight, near in rules.preferred
+        ]
         for kind, sign in ((TermKind.REQUIRED, 0), (TermKind.PREFERRED, 1), (TermKind.PREFERRED_ANTI, -1)):
             weight = 0 if sign else self._hard_weight
             if weight or sign:
@@ -477,9 +481,6 @@ class InterPodAffinity:
         for key, each in counts:
             out |= self._domains(each, key).occupied
         return out
-
-    def _tally(self, near: AffinityRule) -> SlotCounts:
-        return self._nodes.population.tally(near.pods)
 
     def _domains(self, counts: SlotCounts, key: str) -> domains.DomainCounts:
         return domains.of(counts, self._nodes.topologies.of(key))

@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.api.core_v1 import Node, Taint, Toleration
+from scheduler.api.core_v1 import Node, Toleration
 from scheduler.api.node_affinity import HARD_EFFECTS, tolerated, untolerated
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.nodes.node_groups import refusing
@@ -83,16 +83,12 @@ class TaintToleration:
         column: Scores = np.zeros(capacity, dtype=np.int64)
         some = EMPTY
         for taints, nodes in self._nodes.taints.items():
-            count = _intolerable(tolerations, taints)
+            # A toleration with another effect does not match a soft taint, so tolerations need no filter by effect.
+            count = sum(taint.effect == _SOFT and not tolerated(tolerations, taint) for taint in taints)
             if count:
                 some |= nodes
                 column[nodeset.slots(nodes, capacity)] = count
         return some, column
-
-
-def _intolerable(tolerations: tuple[Toleration, ...], taints: tuple[Taint, ...]) -> int:
-    # A toleration with another effect does not match a soft taint, so tolerations need no filter by effect.
-    return sum(taint.effect == _SOFT and not tolerated(tolerations, taint) for taint in taints)
 
 
 def _after_node(pod: PodInfo, old: Node | None, new: Node | None) -> Hint:

@@ -296,12 +296,9 @@ class AttachedVolumes:
 
     def _update_disk(self, slot: int, disk: CSISource) -> None:
         is_used = self._nodes.disk_users.count(slot, disk) > 0
-        if is_used and (slot, disk) not in self._disks:
-            self._disks.add((slot, disk))
-            self._count(disk, slot, 1, self._by_pods)
-        elif not is_used and (slot, disk) in self._disks:
-            self._disks.discard((slot, disk))
-            self._count(disk, slot, -1, self._by_pods)
+        if is_used != ((slot, disk) in self._disks):
+            self._disks ^= {(slot, disk)}
+            self._count(disk, slot, 1 if is_used else -1, self._by_pods)
 
     def _all_uses(self) -> set[tuple[int, str]]:
         """Return all current and all earlier uses."""

@@ -155,12 +155,8 @@ class ClassPools:
         self._nodes = nodes
         self._groups = groups
         self.pools: dict[str, CapacityPool] = {}
-        self._at: dict[int, list[CapacityPool]] = {}
         self._by_group: dict[int, list[CapacityPool]] = {}
-        self.limit: npt.NDArray[np.int64] = np.full(nodes.capacity, -1, dtype=np.int64)
-        self.spare: npt.NDArray[np.int64] = np.zeros(nodes.capacity, dtype=np.int64)
-        self.is_used = np.zeros(nodes.capacity, dtype=np.bool_)
-        self.crowded: NodeSet = EMPTY
+        self._rebuild()
         self._position = groups.position
 
     # -- changing ------------------------------------------------------------------------------------------------------
@@ -263,11 +259,11 @@ class ClassPools:
 
     def _rebuild(self) -> None:
         capacity = self._nodes.capacity
-        self.limit = np.full(capacity, -1, dtype=np.int64)
-        self.spare = np.zeros(capacity, dtype=np.int64)
+        self.limit: npt.NDArray[np.int64] = np.full(capacity, -1, dtype=np.int64)
+        self.spare: npt.NDArray[np.int64] = np.zeros(capacity, dtype=np.int64)
         self.is_used = np.zeros(capacity, dtype=np.bool_)
-        self.crowded = EMPTY
-        self._at = {}
+        self.crowded: NodeSet = EMPTY
+        self._at: dict[int, list[CapacityPool]] = {}
         for _, pool in sorted(self.pools.items()):
             for slot in nodeset.each(pool.group.nodes):
                 self._at.setdefault(slot, []).append(pool)

@@ -339,8 +339,6 @@ class CapacityReservations:
         self._due = min(self._due, entry.until)
         self._find_pool(entry)
 
-    # -- time ----------------------------------------------------------------------------------------------------------
-
     def _expire(self) -> None:
         now, self._due = self._clock.now(), math.inf
         for uid, entry in list(self._entries.items()):

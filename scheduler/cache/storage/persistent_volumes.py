@@ -464,7 +464,10 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
 
     def _changed(self, before: PersistentVolume | None, now: PersistentVolume | None) -> None:
         if before is not None and before.spec.claim_ref is not None:
-            self._remove_claim_ref(before.spec.claim_ref.key, before.key)
+            names = self._meant_for[before.spec.claim_ref.key]
+            del names[before.key]
+            if not names:
+                del self._meant_for[before.spec.claim_ref.key]
         if now is None:
             assert before is not None
             self._leave(before)
@@ -506,12 +509,6 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
             if class_volumes.is_empty:
                 del self._classes[volume.storage_class]
         self._groups.release(self._where.pop(volume.key))
-
-    def _remove_claim_ref(self, claim_key: str, name: str) -> None:
-        names = self._meant_for[claim_key]
-        del names[name]
-        if not names:
-            del self._meant_for[claim_key]
 
 
 def is_free(volume: PersistentVolume) -> bool:

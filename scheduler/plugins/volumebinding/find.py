@@ -144,7 +144,8 @@ class VolumeFinder:
                 conflict, full = self._not_provisioned(wanted, left)
                 if claims.is_entangled:
                     # An unknown class is an error only where its claim finds no volume: then all nodes are tried.
-                    in_doubt = left & (away | unknown | conflict | full) if self._knows_classes(matched) else left
+                    are_known = all(claim.storage_class in volumes.classes for claim in matched)
+                    in_doubt = left & (away | unknown | conflict | full) if are_known else left
                     contested = _contested(matched, missing, in_doubt)
                     conflict, full = self._exact(claims, contested, conflict=conflict, full=full)
             if claims.is_entangled:
@@ -355,9 +356,6 @@ class VolumeFinder:
             if first_miss(volume, claim) is None:
                 return volume
         return None
-
-    def _knows_classes(self, claims: Sequence[PersistentVolumeClaim]) -> bool:
-        return all(self._volumes.classes.get(claim.storage_class) is not None for claim in claims)
 
     def _class_of(self, claim: PersistentVolumeClaim) -> KnownClass:
         name = claim.storage_class
