@@ -274,7 +274,7 @@ def failing(monkeypatch: pytest.MonkeyPatch, times: int) -> None:
             raise OverflowError
         return pod_info(pod, **gates)
 
-    monkeypatch.setattr(intake, "pod_info", fails)
+    monkeypatch.setattr("scheduler.scheduler.pod_info", fails)
 
 
 async def test_a_change_that_cannot_be_applied_does_not_stop_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -378,7 +378,7 @@ class Case:
         for driver, tracks in world.tracks.items():
             kept.drivers[driver] = CSIDriver(Metadata(name=driver), CSIDriverSpec(storage_capacity=tracks))
         for storage_class in world.classes:
-            kept.set_class(storage_class)
+            kept.set_class(storage_class.key, storage_class)
         for volume in world.volumes:
             kept.set_volume(volume)
         for obj in world.capacities:
