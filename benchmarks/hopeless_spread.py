@@ -135,7 +135,7 @@ async def measure(scene: Scene, *, fair_share: Literal["on", "none"] = "on") -> 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     world = _World(scene, fair_share=fair_share)
     attempts = 0
-    cycle = world.decisions.loop._cycle  # noqa: SLF001 (attempts are counted)
+    cycle = world.decisions.cycle
     attempt = cycle.attempt
 
     def counted(pod: Any, number: int) -> Any:

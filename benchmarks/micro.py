@@ -22,7 +22,8 @@ from benchmarks.micro_queue import LARGE_QUEUE, SMALL_QUEUE, queue_figures
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.api.podinfo import PodInfo, placed, pod_info
-from scheduler.cycle import Scheduled, run
+from scheduler.core.cooperative import finish
+from scheduler.cycle import Scheduled
 from scheduler.framework.extender import Consultation, FilterResult, MetaVictims, Unanswered, Victims
 
 SMALL_NODES = 1000
@@ -36,11 +37,11 @@ def decision(nodes: int, *, shapes: int) -> float:
     decider = InProcess(nodes, shapes)
     cycle, pods = decider.cycle(), decider.pods("p", PODS)
     for info in decider.pods("warm", 50):
-        run(cycle.attempt(info, 1))
+        finish(cycle.attempt(info, 1))
 
     def work() -> int:
         for info in pods:
-            outcome = run(cycle.attempt(info, 1))
+            outcome = finish(cycle.attempt(info, 1))
             assert isinstance(outcome, Scheduled), outcome
         return len(pods)
 
@@ -79,10 +80,10 @@ def decision_with_extender(nodes: int) -> float:
     async def decide(info: PodInfo) -> None:
         consultation = Consultation(info, [extender], 0.0)
         try:
-            run(cycle.attempt(info, 1, consultation))
+            finish(cycle.attempt(info, 1, consultation))
         except Unanswered as needed:
             await needed.call()
-        assert isinstance(run(cycle.attempt(info, 1, consultation)), Scheduled)
+        assert isinstance(finish(cycle.attempt(info, 1, consultation)), Scheduled)
 
     async def decide_all() -> None:
         for info in pods:

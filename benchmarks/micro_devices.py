@@ -36,7 +36,8 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import ObjectDecoder
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.resource_v1 import FINALIZER
-from scheduler.cycle import Scheduled, Unschedulable, run
+from scheduler.core.cooperative import finish
+from scheduler.cycle import Scheduled, Unschedulable
 
 SMALL_NODES, LARGE_NODES = 500, 5000
 PODS, HOPELESS_PODS = 300, 40
@@ -105,11 +106,11 @@ def _decisions(decider: InProcess, setting: Setting, count: int, *, fits: bool =
     warm_up = setting.pods(decider, "warm", max(min(_WARM_UP, count), setting.shapes))  # every shape has been seen once
     pods = setting.pods(decider, "p", count)
     for info in warm_up:
-        run(cycle.attempt(info, 1))
+        finish(cycle.attempt(info, 1))
 
     def work() -> int:
         for info in pods:
-            outcome = run(cycle.attempt(info, 1))
+            outcome = finish(cycle.attempt(info, 1))
             assert isinstance(outcome, Scheduled) if fits else _is_refused(outcome), outcome
         return len(pods)
 

@@ -39,7 +39,8 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import ObjectDecoder
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.storage_v1 import BIND_COMPLETED
-from scheduler.cycle import Scheduled, run
+from scheduler.core.cooperative import finish
+from scheduler.cycle import Scheduled
 
 SMALL_NODES, LARGE_NODES = 500, 5000
 SMALL_CLAIMS, LARGE_CLAIMS, NODES_OF_CLAIMS = 1000, 100_000, 1000
@@ -119,11 +120,11 @@ def _decisions(decider: InProcess, setting: Setting, count: int, *, fits: bool =
     cycle = decider.cycle()
     warm_up, pods = setting.pods(decider, "warm", min(_WARM_UP, count)), setting.pods(decider, "p", count)
     for info in warm_up:
-        run(cycle.attempt(info, 1))
+        finish(cycle.attempt(info, 1))
 
     def work() -> int:
         for info in pods:
-            outcome = run(cycle.attempt(info, 1))
+            outcome = finish(cycle.attempt(info, 1))
             assert isinstance(outcome, Scheduled) == fits, outcome
         return len(pods)
 

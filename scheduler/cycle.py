@@ -26,7 +26,7 @@ from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.core import nodeset
 from scheduler.core.caching import LogOnce
 from scheduler.core.clock import Clock
-from scheduler.core.cooperative import Work, finish, paced
+from scheduler.core.cooperative import Work, paced
 from scheduler.core.decision_record import DecisionRecord, GroupRecord, NodeScore
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.extender import EXTENDER_NAME, Consultation, Unanswered, consult, consultation_of
@@ -495,11 +495,6 @@ class Cycle:
                 )
             )
         return tuple(rows)
-
-
-def run(attempt: Work[Outcome]) -> Outcome:
-    """Run an attempt to its end without yielding, for tests, simulations and benchmarks."""
-    return finish(attempt)
 
 
 def _about_the_pod(point: str, plugin: str, no: Rejection) -> Rejection:

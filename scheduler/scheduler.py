@@ -12,7 +12,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -141,27 +141,15 @@ class Decisions:
         self.cluster.volumes.reservations.pools_share(pool_sharing(options.config))
         self.derived = DerivedNominations(self.shared, profiles=self.profiles, runners=runners)
         self.records = DecisionRecords()
-        self.loop = SchedulingLoop(
-            self.shared,
-            Cycle(
-                runners,
-                self.cluster,
-                clock=clock,
-                chance=self.chance,
-                metrics=metrics,
-                held_back=self.refusals.held_back,
-            ),
-            binder=self.binder,
-            failures=self.failures,
-            evictions=self.evictions,
-            profiles=self.profiles,
-            records=self.records,
-            intake=self.intake,
-            stale=self.stale,
-            node_name_pods=self.node_name_pods,
-            derived=self.derived,
-            consultations=self.consultations,
+        self.cycle = Cycle(
+            runners,
+            self.cluster,
+            clock=clock,
+            chance=self.chance,
+            metrics=metrics,
+            held_back=self.refusals.held_back,
         )
+        self.loop = SchedulingLoop(self)
         self.reloading = ProfileReconciler(
             options.config,
             profile_builder(options.config, handle),
@@ -203,51 +191,25 @@ _PAST_S: Final = 0.001
 """Keeps a timer that fires a little early from firing before its second."""
 
 
-def _always() -> bool:
-    return True
+class _Periodic(Protocol):
+    def tick(self) -> None: ...
 
 
 class SchedulingLoop:
-    """The scheduling loop: `run` until `stop`. Collaborators come by constructor; tests call `step`.
+    """The scheduling loop: `run` until `stop`. Tests call `step`.
 
     Upstream: pkg/scheduler/schedule_one.go ScheduleOne, scheduleOnePod, skipPodSchedule
     """
 
-    def __init__(  # noqa: PLR0913 (each by its name)
-        self,
-        shared: Shared,
-        cycle: Cycle,
-        *,
-        binder: Binder,
-        failures: FailureHandler,
-        evictions: PreemptionExecutor,
-        profiles: Mapping[str, Profile],
-        records: DecisionRecords,
-        intake: PodAndNodeHandlers,
-        stale: StaleVolumes,
-        node_name_pods: NodeNamePods,
-        derived: DerivedNominations,
-        consultations: Consultations,
-    ) -> None:
-        self._consultations = consultations
-        self._intake = intake
-        self._stale = stale
-        self._node_name_pods = node_name_pods
-        self._derived = derived
-        self._inbox = shared.inbox
-        self._queue = shared.queue
-        self._cluster = shared.cluster
-        self._recorder = shared.recorder
-        self._clock = shared.clock
-        self._cycle = cycle
-        self._binder = binder
-        self._failures = failures
-        self._errors = shared.errors
-        self._evictions = evictions
-        self._profiles = profiles
-        self._records = records
+    def __init__(self, parts: Decisions) -> None:
+        self._parts = parts
+        self._inbox = parts.inbox
+        self._queue = parts.queue
+        self._cluster = parts.cluster
+        self._clock = parts.shared.clock
+        self._consultations = parts.consultations
         self._is_stopping = False
-        self._may_pop: Callable[[], bool] = _always
+        self._may_pop: Callable[[], bool] = lambda: True
         self.beat = self._clock.now()
         """Time of the last round; /livez reads it."""
 
@@ -256,7 +218,7 @@ class SchedulingLoop:
         self._is_stopping = True
         self._inbox.wake()
 
-    async def run(self, may_pop: Callable[[], bool] = _always) -> None:
+    async def run(self, may_pop: Callable[[], bool] = lambda: True) -> None:
         """Attempt pods as they become ready; let the event loop run about every 5 ms.
 
         While `may_pop` returns False, changes are applied and no pod is tried: a standby keeps its cache current.
@@ -287,8 +249,8 @@ class SchedulingLoop:
         self._queue.tick()
         self._look_after()
         worked = False
-        while not self._is_stopping and self._may_pop() and self._binder.in_flight < MAX_BINDINGS:
-            self._derive()
+        while not self._is_stopping and self._may_pop() and self._parts.binder.in_flight < MAX_BINDINGS:
+            self._run_periodic(self._parts.derived)  # applied changes may decide which pod is next, and nominations
             queued = self._next()
             if queued is None:
                 break
@@ -300,28 +262,20 @@ class SchedulingLoop:
         return worked or bool(len(self._inbox))
 
     def _look_after(self) -> None:
-        """Run periodic work. A part that fails misses one turn and never ends the loop."""
-        for part in (
-            self._failures,
-            self._intake,
-            self._intake.storage,
-            self._intake.devices,
-            self._derived,
-            self._stale,
-            self._node_name_pods,
-        ):
-            try:
-                if part not in {self._stale, self._node_name_pods} or self._may_pop():  # a standby writes nothing
-                    part.tick()
-            except Exception as error:  # noqa: BLE001 (whatever it is, all pods depend on the loop)
-                self._errors.record("timers", error, "periodic work failed", component=type(part).__name__)
+        """Run periodic work."""
+        parts = self._parts
+        for part in (parts.failures, parts.intake, parts.intake.storage, parts.intake.devices, parts.derived):
+            self._run_periodic(part)
+        if self._may_pop():  # a standby writes nothing
+            self._run_periodic(parts.stale)
+            self._run_periodic(parts.node_name_pods)
 
-    def _derive(self) -> None:
-        """Update derived nominations: applied changes may decide which pod is next, and where pods are nominated."""
+    def _run_periodic(self, part: _Periodic) -> None:
+        """Run one part. A part that fails misses one turn and never ends the loop."""
         try:
-            self._derived.tick()
-        except Exception as error:  # noqa: BLE001 (as above)
-            self._errors.record("timers", error, "periodic work failed", component=type(self._derived).__name__)
+            part.tick()
+        except Exception as error:  # noqa: BLE001 (whatever it is, all pods depend on the loop)
+            self._parts.errors.record("timers", error, "periodic work failed", component=type(part).__name__)
 
     def _next(self) -> QueuedPodInfo | None:
         """Return the next pod to try. While a pod waits for an extender, no back-off is shortened."""
@@ -349,7 +303,7 @@ class SchedulingLoop:
         popped_at = self._clock.now() if consultation is None else consultation.began
         pod = queued.info
         try:
-            attempt = self._cycle.attempt(pod, queued.attempts, consultation)
+            attempt = self._parts.cycle.attempt(pod, queued.attempts, consultation)
             outcome: Outcome | None = None
             while outcome is None:
                 try:
@@ -367,12 +321,12 @@ class SchedulingLoop:
         except Unanswered:
             raise
         except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
-            self._errors.record("attempt", error, "attempt failed", pod=pod.key)
+            self._parts.errors.record("attempt", error, "attempt failed", pod=pod.key)
             record = DecisionRecord(
                 pod.key, pod.uid, pod.pod.spec.scheduler_name, queued.attempts, self._clock.wall(), result="error"
             )
             outcome = SchedulingFailed(shortened(repr(error)), record)
-        self._records.add(outcome.record)
+        self._parts.records.add(outcome.record)
         self._settle(queued, outcome, popped_at)
 
     def _settle(self, queued: QueuedPodInfo, outcome: Outcome, popped_at: float) -> None:
@@ -383,7 +337,7 @@ class SchedulingLoop:
                 nominated_to = self._queue.nominator.delete(outcome.assumed)
                 if nominated_to not in {None, outcome.assumed.node_name}:
                     self._queue.nomination_ended(outcome.assumed)
-                self._binder.start(
+                self._parts.binder.start(
                     Binding(
                         queued=queued,
                         assumed=outcome.assumed,
@@ -398,20 +352,20 @@ class SchedulingLoop:
             case Unschedulable():
                 self._charge(queued.info, outcome)
                 if outcome.victims and outcome.nominate:
-                    self._evictions.start(queued.info, outcome.nominate, outcome.victims)
-                self._stale.unfit(queued.info, outcome.diagnosis)
+                    self._parts.evictions.start(queued.info, outcome.nominate, outcome.victims)
+                self._parts.stale.unfit(queued.info, outcome.diagnosis)
                 nominate = outcome.nominate
                 if nominate and not outcome.victims and nominate == self._queue.nominator.derived_node(queued.uid):
                     nominate = None  # a derived nomination is not written
-                self._failures.handle_unschedulable(
+                self._parts.failures.handle_unschedulable(
                     queued, outcome.diagnosis, message=outcome.message, nominate=nominate, took_s=took_s
                 )
             case SchedulingFailed():
-                self._failures.handle_error(queued, message=outcome.message, took_s=took_s)
+                self._parts.failures.handle_error(queued, message=outcome.message, took_s=took_s)
 
     def _charge(self, pod: PodInfo, outcome: Unschedulable) -> None:
         """Charge a search for victims to the pod's share, if it found none."""
-        if self._profiles[pod.pod.spec.scheduler_name].ours.preemption_fair_share != "on":
+        if self._parts.profiles[pod.pod.spec.scheduler_name].ours.preemption_fair_share != "on":
             return
         if outcome.nominate:
             self._queue.fair_share.clear(pod)
@@ -422,7 +376,7 @@ class SchedulingLoop:
         """Return whether to skip the pod without an attempt: deleted, assumed or unknown (§3.1 step 2)."""
         name = pod.pod.spec.scheduler_name
         if pod.pod.metadata.deletion_timestamp is not None:
-            self._recorder.event(
+            self._parts.shared.recorder.event(
                 pod.pod,
                 controller=name,
                 type_="Warning",
@@ -430,9 +384,9 @@ class SchedulingLoop:
                 action="Scheduling",
                 note=f"skip schedule deleting pod: {pod.key}",
             )
-        elif self._cluster.get(pod.uid) is None and name in self._profiles:
+        elif self._cluster.get(pod.uid) is None and name in self._parts.profiles:
             return False
-        elif name not in self._profiles:
+        elif name not in self._parts.profiles:
             _log.error("no profile for a queued pod", pod=pod.key, scheduler=name)
         self._queue.done(pod.uid)
         return True

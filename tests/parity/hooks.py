@@ -18,7 +18,7 @@ class Hooks:
         self.tries_early = True
         """Whether an idle queue tries pods again before their back-off is over."""
         self._nodes = daemon.decisions.cluster.nodes
-        self.cycle: Cycle = daemon.decisions.loop._cycle
+        self.cycle: Cycle = daemon.decisions.cycle
         self._choose = self.cycle._choose
         self.cycle._choose = self._read_scores  # type: ignore[method-assign]
         backoff = daemon.decisions.queue._places.backoff

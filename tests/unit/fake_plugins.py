@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 
-from scheduler import cycle as cycle_module
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, pod_info
@@ -17,7 +16,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.nodes import NodeView
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import KubeSchedulerProfile as ProfileConfig, PluginRef, PluginSet
-from scheduler.core.cooperative import T, Work
+from scheduler.core.cooperative import T, Work, finish
 from scheduler.core.nodeset import NodeSet, each
 from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.framework.handle import Handle
@@ -100,7 +99,7 @@ class CycleHarness:
         self.cycle = Cycle({"kubestow": runner}, self.cluster, clock=clock, chance=random.Random(7), metrics=metrics)
 
     def attempt(self, pod: PodInfo | None = None) -> Outcome:
-        return cycle_module.run(self.cycle.attempt(pod or a_pod(), 1))
+        return finish(self.cycle.attempt(pod or a_pod(), 1))
 
     def scheduled(self, pod: PodInfo | None = None) -> str:
         outcome = self.attempt(pod)

@@ -347,7 +347,7 @@ async def test_nominated_pods_stay_nominated(sched: Reloaded) -> None:
 async def test_a_change_waits_for_the_end_of_an_attempt(sched: Reloaded) -> None:
     sched.node("n1")
     sched.pod("p")
-    attempt = sched.parts.loop._cycle.attempt(sched.parts.shared.pending.get("default/p"), 1)  # type: ignore[arg-type]
+    attempt = sched.parts.cycle.attempt(sched.parts.shared.pending.get("default/p"), 1)  # type: ignore[arg-type]
     with sched.parts.inbox.closed():
         before = sched.parts.profiles[OURS]
         sched.wish(weight("NodeResourcesFit", 5))

@@ -34,8 +34,8 @@ class DeviceHarness(SchedulerHarness):
         self.writer.on_claim_written = self._written
         self.tried: list[str] = []
         """Pods in the order of their attempts."""
-        self._attempt = self.parts.loop._cycle.attempt
-        self.parts.loop._cycle.attempt = self._noted  # type: ignore[method-assign]
+        self._attempt = self.parts.cycle.attempt
+        self.parts.cycle.attempt = self._noted  # type: ignore[method-assign]
         self.show(a_device_class("gpu"))
         for name in nodes:
             self.node(name)

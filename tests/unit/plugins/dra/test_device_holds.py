@@ -16,7 +16,7 @@ from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import PodInfo, placed, pod_info
 from scheduler.cache.cluster import Cluster
 from scheduler.core.cooperative import finish
-from scheduler.cycle import Unschedulable, run
+from scheduler.cycle import Unschedulable
 from scheduler.framework.preemption_state import Preempting
 from scheduler.plugins.dra.state import DeviceState
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
@@ -255,7 +255,7 @@ def test_a_pod_is_evicted_for_its_device(things: Sequence[Builder[Any]], says: s
     world = Trying(a_slice("n1", "a", a_device("d")), HELD, ASKS, *things)
     world.cluster.add_pod(placed(pod_info(pod("lesser").uid("lesser").claim("e", claim="h").typed()), "n1"))
 
-    outcome = run(world.attempt("c"))
+    outcome = finish(world.attempt("c"))
 
     assert isinstance(outcome, Unschedulable)
     assert [no.message for no in outcome.diagnosis.groups] == [says]

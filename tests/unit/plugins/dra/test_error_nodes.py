@@ -15,7 +15,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.core.cooperative import Work, finish
 from scheduler.core.feature_gates import DERIVED_ATTRIBUTES, DEVICE_GATES_ON
 from scheduler.core.nodeset import NodeSet, each
-from scheduler.cycle import Scheduled, SchedulingFailed, run
+from scheduler.cycle import Scheduled, SchedulingFailed
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Groups, Rejection
@@ -72,7 +72,7 @@ def test_what_ends_an_attempt(
     for seed in range(5):
         world = Trying(*things, nodes=("n1", "n2"), ours=ours, seed=seed)
         for _ in range(3):
-            outcome = run(world.attempt(*claims))
+            outcome = finish(world.attempt(*claims))
             if isinstance(outcome, Scheduled):
                 assert outcome.assumed.node_name in expected.split(" or ")
                 break
@@ -96,7 +96,7 @@ def test_an_attribute_that_cannot_be_computed_on_one_node_ends_the_attempt(ours:
 
 
 def _refusal(world: Trying) -> str:
-    outcome = run(world.attempt("c"))
+    outcome = finish(world.attempt("c"))
     assert not isinstance(outcome, Scheduled)
     return outcome.message
 
@@ -117,12 +117,12 @@ def test_of_several_errors_the_first_nodes_is_raised() -> None:
 
 def test_it_is_followed_when_slices_change() -> None:
     world = Trying(N1, a_slice("n2", "a", GOOD), ASKS, a_claim("d").request("r", "A", cel=EXISTS), nodes=("n1", "n2"))
-    assert isinstance(run(world.attempt("c")), Scheduled)
+    assert isinstance(finish(world.attempt("c")), Scheduled)
 
     world.show(a_slice("n2", "a", BROKEN).generation(2))
-    broken = run(world.attempt("d", name="q"))
+    broken = finish(world.attempt("d", name="q"))
     world.show(a_slice("n2", "a", GOOD).generation(3))
-    mended = run(world.attempt("d", name="q"))
+    mended = finish(world.attempt("d", name="q"))
 
     assert (OF_CLAIM.replace("/c", "/d"), True) == (
         broken.message if isinstance(broken, SchedulingFailed) else "",
@@ -134,7 +134,7 @@ def test_a_nominated_pod_looks_at_its_node_alone() -> None:
     """As upstream, the attempt does not meet the error of another node."""
     world = Trying(N1, N2, ASKS, nodes=("n1", "n2"))
 
-    outcome = run(world.attempt("c", nominated="n1"))
+    outcome = finish(world.attempt("c", nominated="n1"))
 
     assert isinstance(outcome, Scheduled)
     assert outcome.assumed.node_name == "n1"
@@ -178,7 +178,7 @@ def test_a_node_that_a_plugin_in_front_refuses_is_no_candidate(*, is_deferred: b
     """Upstream does not call the allocator for that node."""
     world = Trying(N1, N2, ASKS, nodes=("n1", "n2"), ours=ours, before=_Refuses(is_deferred))
 
-    outcome = run(world.attempt("c"))
+    outcome = finish(world.attempt("c"))
 
     assert isinstance(outcome, Scheduled)
     assert outcome.assumed.node_name == "n1"
@@ -212,7 +212,7 @@ def test_devices_kept_for_a_nominated_pod_make_no_error() -> None:
     )
     world.nominated.by_node["n1"] = (other,)
 
-    outcome = run(world.attempt("c"))
+    outcome = finish(world.attempt("c"))
 
     assert isinstance(outcome, Scheduled), outcome
     assert outcome.assumed.node_name == "n2"
@@ -242,7 +242,7 @@ def test_a_demand_without_faults_costs_no_search_of_all_nodes(monkeypatch: pytes
     monkeypatch.setattr(ErrorNodes, "_following", counting_followed)
 
     for at in range(5):
-        assert isinstance(run(world.attempt(f"c{at}", name=f"p{at}")), Scheduled)
+        assert isinstance(finish(world.attempt(f"c{at}", name=f"p{at}")), Scheduled)
 
     assert len(evaluated) == len(set(evaluated)) == len(nodes)
     assert len(followed) == len(error_nodes._tracked) == 1

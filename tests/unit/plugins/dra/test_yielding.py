@@ -24,7 +24,7 @@ from scheduler.api.resource_v1 import (
 from scheduler.cache.devices.allocation_state import AllocationState, HypotheticalState
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.cooperative import TURN_S, Work, finish
-from scheduler.cycle import Outcome, Scheduled, SchedulingFailed, run
+from scheduler.cycle import Outcome, Scheduled, SchedulingFailed
 from scheduler.plugins.dra.structured.allocator import Allocator
 from scheduler.plugins.dra.structured.error_nodes import TimedOut
 from scheduler.plugins.dra.structured.feasibility import Feasibility
@@ -166,9 +166,9 @@ def test_a_search_yields_every_few_milliseconds(
 
 @pytest.mark.parametrize(("make", "claims", "nominated"), HARD)
 def test_turns_make_no_difference(make: Callable[[], Trying], claims: Sequence[str], nominated: str) -> None:
-    undisturbed = result_of(run(make().attempt(*claims, nominated=nominated)))
+    undisturbed = result_of(finish(make().attempt(*claims, nominated=nominated)))
 
-    assert result_of(run(slow(make).attempt(*claims, nominated=nominated))) == undisturbed
+    assert result_of(finish(slow(make).attempt(*claims, nominated=nominated))) == undisturbed
 
 
 @pytest.mark.parametrize(("make", "claims", "nominated"), HARD)
@@ -176,7 +176,7 @@ def test_an_attempt_that_is_given_up_in_a_turn_leaves_nothing_behind(
     make: Callable[[], Trying], claims: Sequence[str], nominated: str
 ) -> None:
     """The turn does not matter, and the next attempt has the same result as without the cancelled one."""
-    undisturbed = result_of(run(make().attempt(*claims, nominated=nominated)))
+    undisturbed = result_of(finish(make().attempt(*claims, nominated=nominated)))
     turns = sum(1 for _ in slow(make).attempt(*claims, nominated=nominated))
     for turn in {1, turns // 2 or 1, turns}:
         world = slow(make)
@@ -188,7 +188,7 @@ def test_an_attempt_that_is_given_up_in_a_turn_leaves_nothing_behind(
 
         assert world.held() == before
         world.cycle._chance = random.Random(3)
-        assert result_of(run(world.attempt(*claims, nominated=nominated))) == undisturbed
+        assert result_of(finish(world.attempt(*claims, nominated=nominated))) == undisturbed
 
 
 def test_nothing_takes_a_turn_when_nothing_is_hard() -> None:
@@ -230,10 +230,10 @@ def test_devices_that_are_freed_during_a_turn_do_not_count_as_those_of_another_n
     for _ in range(turn):
         next(attempt)
     world.devices.claims.assume(given_back(world.devices.claims.get(f"default/h{freed[1]}")))
-    outcomes.append(run(attempt))
+    outcomes.append(finish(attempt))
     world.slow = 0.0
     for at, name in enumerate(("c", "c2", "c3")):
-        outcomes.append(run(world.attempt(name, name=f"p{at}")))
+        outcomes.append(finish(world.attempt(name, name=f"p{at}")))
 
     taken = [each.id for held in world.devices.claims.in_flight() for each in held.status.allocation.devices.results]
     assert len(taken) == len(set(taken)) == 4
@@ -252,7 +252,7 @@ def test_a_write_during_a_turn_counts_when_the_attempt_is_over() -> None:
     attempt.close()
 
     assert world.devices.use.counts()["whole"] == 0
-    assert isinstance(run(world.attempt("c")), Scheduled)
+    assert isinstance(finish(world.attempt("c")), Scheduled)
 
 
 # -- time limits -------------------------------------------------------------------------------------------------
@@ -272,7 +272,7 @@ def test_filter_timeout_ends_the_search_of_a_node() -> None:
     outcomes = []
     for wait_s in (0.0, 1.0, LATE_S):
         world.worked(wait_s)
-        outcomes.append((result_of(run(world.attempt("c"))), round(world.clock.now() - began - wait_s, 1)))
+        outcomes.append((result_of(finish(world.attempt("c"))), round(world.clock.now() - began - wait_s, 1)))
         began = world.clock.now()
 
     (first, took_s), second, (third, took_again_s) = outcomes
@@ -314,7 +314,7 @@ def test_turns_are_not_counted_against_a_search() -> None:
             world.worked(1.0)
             yield
 
-    assert isinstance(run(interrupted()), Scheduled)
+    assert isinstance(finish(interrupted()), Scheduled)
 
 
 @pytest.mark.parametrize("ours", [FIRST_FIT, PARITY], ids=["as a rule", "parity"])
@@ -325,7 +325,7 @@ def test_one_pod_blocks_other_pods_for_a_limited_time(ours: KubestowArgs) -> Non
     outcomes: list[Outcome] = []
     while not outcomes or isinstance(outcomes[-1], SchedulingFailed):
         began = world.clock.now()
-        outcomes.append(run(world.attempt("c")))
+        outcomes.append(finish(world.attempt("c")))
         if ours is FIRST_FIT:
             assert world.clock.now() - began < LONGEST_ATTEMPT_S + 5
 
@@ -345,7 +345,7 @@ def test_an_attempt_comes_to_an_end_also_over_many_nodes_that_all_take_too_long(
     world = slow(lambda: Trying(*hard, a_claim("c").first_available("r", *options), nodes=nodes))
     world.slow = 1.0
     for _ in range(100):
-        message = result_of(run(world.attempt("c")))
+        message = result_of(finish(world.attempt("c")))
         if message in [timed_out(name) for name in nodes]:
             return
         assert message == timed_out("").replace("node : ", "")
