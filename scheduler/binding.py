@@ -99,10 +99,7 @@ class Binder:
 
     @property
     def in_flight(self) -> int:
-        """Return the number of working bindings.
-
-        Those held by Permit and those in PreBind, which may take minutes, do not count.
-        """
+        """Return the number of bindings but those in Permit and PreBind, which may take minutes."""
         return len(self._tasks) - len(self.permits) - self._preparing
 
     def oldest_s(self) -> float:
@@ -242,10 +239,7 @@ class Binder:
             raise AttemptError(f"waiting on permit for pod: {no.message}", plugin=no.plugin)
 
     async def _pre_bind(self, binding: Binding, active: list[PreBindPlugin]) -> None:
-        """Run PreBind plugins.
-
-        Neighbours that allow it run concurrently; a failure cancels the rest between their writes.
-        """
+        """Run PreBind plugins. Neighbours that allow it run together; a failure cancels the rest between writes."""
         with self._timed("PreBind", binding):
             batch: list[PreBindPlugin] = []
             for plugin in active:
@@ -454,10 +448,7 @@ class Binder:
         return bool(node_name)
 
     def _is_shown(self, binding: Binding) -> bool:
-        """Return whether the watch has shown the pod on our node.
-
-        Raises Dropped if it was shown elsewhere, or deleted.
-        """
+        """Return whether the watch has the pod on our node. Raises Dropped if it was shown elsewhere, or deleted."""
         assumed = binding.assumed
         self._inbox.catch_up()
         if self._cluster.is_assumed(assumed.uid) or self._cluster.is_broken(assumed.uid):
@@ -496,10 +487,7 @@ class Binder:
         _log.debug("pod bound", pod=assumed.key, node=assumed.node_name, attempts=queued.attempts)
 
     def _release(self, binding: Binding) -> bool:
-        """Undo reservations in reverse order, and the assumption.
-
-        Returns False if the watch has already confirmed the pod.
-        """
+        """Undo reservations in reverse order, and the assumption; return False if the watch has confirmed the pod."""
         binding.runner.unreserve(binding.state, binding.assumed)
         try:
             self._cluster.forget(binding.assumed)
@@ -536,10 +524,7 @@ class Binder:
             self._queue.move_all(ASSIGNED_POD_DELETE, assumed, None, concerns=lambda pod: pod.uid != assumed.uid)
 
     def _was_carried_out(self, binding: Binding) -> bool:
-        """Return whether a supposed failure succeeded: the watch has shown the pod on our node.
-
-        Then success is reported.
-        """
+        """Report success and return True if the watch shows the pod on our node, so that the failure was none."""
         assumed, held = binding.assumed, self._cluster.get(binding.assumed.uid)
         if held is None or held.node_name != assumed.node_name or self._cluster.is_assumed(assumed.uid):
             return False

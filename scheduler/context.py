@@ -121,10 +121,7 @@ class UnboundPods:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """Shared objects, created once by `app`.
-
-    Only the scheduling loop changes cluster, queue and pending, through the inbox.
-    """
+    """Shared objects, created once by `app`. Only the loop changes cluster, queue and pending, through the inbox."""
 
     cluster: Cluster
     queue: SchedulingQueue

@@ -268,10 +268,7 @@ class Cycle:
         return None
 
     def _preferred(self, profile: Profile, feasible: NodeSet) -> NodeSet:
-        """Return the preferred nodes.
-
-        Nodes whose kubelet just rejected a pod are used only if no other node fits (§2.6).
-        """
+        """Return the preferred nodes: a node whose kubelet just rejected a pod only if no other one fits (§2.6)."""
         return feasible if profile.parity else feasible & ~self._held_back() or feasible
 
     def _choose(self, runner: Runner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
@@ -300,10 +297,7 @@ class Cycle:
         return nodeset.slots(nodes, self._cluster.nodes.capacity)
 
     def _sample(self, profile: Profile, candidates: NodeSet, feasible: NodeSet) -> NodeSet:
-        """Return the sample of an explicit percentageOfNodesToScore.
-
-        It has the first feasible nodes, round robin (§3.3 step 5).
-        """
+        """Return the first feasible nodes, round robin, with an explicit percentageOfNodesToScore (§3.3 step 5)."""
         percentage = profile.percentage_of_nodes_to_score
         everything = candidates.bit_count()
         if not percentage or percentage >= 100 or everything < 100:

@@ -125,10 +125,7 @@ class PodStatusUpdater:
         self._start()
 
     def withdraw(self, uid: str) -> asyncio.Task[None] | None:
-        """Drop the pending patch of a pod that is about to be bound.
-
-        Return a running one, which the caller awaits (§3.14).
-        """
+        """Drop the pending patch of a pod to be bound; return a running one, which the caller awaits (§3.14)."""
         dropped = self._take(uid)
         under_way = self._running.get(uid)
         if dropped is not None and under_way is None:
@@ -368,10 +365,7 @@ class FailureHandler:
         self._patches.submit(pod, condition, nominate)
 
     def _nominate(self, info: PodInfo, node_name: str | None) -> None:
-        """Update the queue's nomination.
-
-        A nomination that no status showed ends here, because no watch event ends it.
-        """
+        """Update the queue's nomination. No watch event ends a nomination that no status showed, so it ends here."""
         nominator = self._queue.nominator
         before = nominator.node_of(info.uid)
         if not node_name and nominator.derived_node(info.uid):

@@ -47,10 +47,7 @@ class _Finder:
         return module
 
     def exec_module(self, module: ModuleType) -> None:
-        """Restore the module's own specification, which the import system has replaced.
-
-        The module was executed before.
-        """
+        """Restore the specification that the import system has replaced. The module was executed before."""
         spec = module.__spec__
         if spec is not None and new_name(spec.name):
             module.__spec__ = spec.loader_state

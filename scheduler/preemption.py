@@ -302,10 +302,7 @@ class PreemptionExecutor:
         return True
 
     async def _delete(self, plan: _Plan, victim: PodInfo) -> bool:
-        """Delete the victim with its grace period.
-
-        Returns False if it is already gone. Checks the plan after every wait.
-        """
+        """Delete the victim gracefully, and check the plan after each wait; return False if it is already gone."""
         is_lost, busy = False, BusyRetry(self._clock, tries=_BUSY_TRIES)
         failing = Retry(self._clock, first_s=0.01, factor=5.0, tries=4)
         while True:

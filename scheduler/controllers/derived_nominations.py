@@ -293,10 +293,7 @@ class DerivedNominations:
         self._unfile(entry)
 
     def _follow_nodes(self) -> None:
-        """Follow changes of nodes.
-
-        Their labels decide about volumes and devices, their columns whether a checked pod still fits.
-        """
+        """Follow nodes: labels decide about volumes and devices, columns whether a checked pod still fits."""
         self._groups.catch_up()
         changed = self._groups.changed_since(self._group_position)
         self._group_position = self._groups.position

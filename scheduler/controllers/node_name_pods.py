@@ -188,10 +188,7 @@ class NodeNamePods:
             _log.info("node selected for a pod with spec.nodeName", claim=claim.key, node=node_name)
 
     async def _written(self, claim: PersistentVolumeClaim, node_name: str) -> bool:
-        """Write the annotation; return whether it was written.
-
-        After a conflict or a lost answer the server's claim decides.
-        """
+        """Write the annotation; return whether it was written. After a conflict or a lost answer the claim is read."""
         for _ in range(TRIES - 1):
             try:
                 await self._writer.select_node(claim, node_name)

@@ -44,10 +44,7 @@ class StaleVolumes:
     """Check selections, and pods that found no node, once a second."""
 
     def __init__(self, shared: Shared, *, names: tuple[str, ...]) -> None:
-        """Create the controller.
-
-        `names` are the profiles that want it; the first reports events on claims. None: it does nothing.
-        """
+        """Create the controller for these profiles; without any it does nothing. The first reports events on claims."""
         self._cluster = shared.cluster
         self._volumes = shared.cluster.volumes
         self._ties = TieFinder(shared.cluster)

@@ -81,10 +81,7 @@ def cut_below(raw: bytes, levels: int) -> bytes:
 
 @contextlib.contextmanager
 def _raised_recursion_limit() -> Iterator[None]:
-    """Raise the limit only around a decoder, which needs about 200 bytes of stack per level.
-
-    Python code may need much more stack.
-    """
+    """Raise the limit only around a decoder, which needs 200 bytes of stack per level. Python code may need more."""
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(limit + 2 * _SERVER_LEVELS)
     try:

@@ -96,10 +96,7 @@ def answered(answer: T | Work[T]) -> Work[T]:
 
 
 def submitted(job: Callable[[], T]) -> Future[T]:
-    """Start the job in the one worker thread.
-
-    The job is pure computation. It shares only locked data with the event loop.
-    """
+    """Start the job in the one worker thread: pure computation that shares only locked data with the event loop."""
     return _worker().submit(job)
 
 

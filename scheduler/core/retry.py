@@ -75,10 +75,7 @@ def requested_pause_s(error: ApiError) -> float | None:
 
 
 class Backoff:
-    """Waits of 0.2 s doubling to 10 s.
-
-    With `chance` each is shortened randomly by up to half, so that kinds and replicas spread.
-    """
+    """Waits of 0.2 s doubling to 10 s. With `chance` each is up to half shorter, so that kinds and replicas spread."""
 
     def __init__(
         self, clock: Clock, chance: random.Random | None = None, *, first_s: float = 0.2, longest_s: float = 10.0

@@ -503,9 +503,6 @@ def is_brief(plugins: Iterable[PreBindPlugin]) -> bool:
 
 @runtime_checkable
 class ExplainPlugin(Plugin, Protocol):
-    """Not upstream's: explains in numbers what prevents a pod.
-
-    It is called on request between attempts; may be expensive.
-    """
+    """Not upstream's: explains what prevents a pod, in numbers. It is called on request and may be expensive."""
 
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None: ...

@@ -72,10 +72,7 @@ class Preempting:
         return self._preemptor_of.get(victim_uid)
 
     def holds_back(self, uid: str, cluster: Cluster) -> bool:
-        """Return whether the pod must wait.
-
-        It need not once its last victim is gone or terminating: that event wakes the pod.
-        """
+        """Return whether the pod must wait: until its last victim is gone or terminating, an event that wakes it."""
         if uid not in self._last_victim:
             return False
         victim_uid = self._last_victim[uid]
@@ -128,10 +125,7 @@ class Preempting:
         return [name for name, known in self._rounds.get(uid, {}).items() if known.excluded_until > now]
 
     def is_news(self, uid: str, why: str) -> bool:
-        """Return whether the pod's last preemption ended differently, so that a repeated failure is reported once.
-
-        "" means success.
-        """
+        """Return whether the last preemption ended differently ("": success), so that a failure is reported once."""
         before, self._last_failure[uid] = self._last_failure.get(uid, ""), why
         return before != why
 

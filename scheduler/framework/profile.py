@@ -255,11 +255,7 @@ def _made_and_resolved(
 
 
 def _made(name: str, factory: Factory, config: ProfileConfig, handle: Handle) -> points.Plugin:
-    """Create the plugin.
-
-    If a third-party plugin fails, its arguments are assumed to be wrong, which is a ConfigError; an error of our own
-    plugins is raised as it is.
-    """
+    """Create the plugin. A third-party plugin that fails is a ConfigError of its arguments; ours raise as they are."""
     args = config.args.get(name)
     try:
         return factory(args, handle)

@@ -267,10 +267,7 @@ class Runner:
     # -- Reserve -----------------------------------------------------------------------------------------------------
 
     def unreserve(self, state: CycleState, pod: PodInfo) -> None:
-        """Run every Reserve plugin's unreserve in reverse, also if reserve was not called.
-
-        A failure is logged and stops no other.
-        """
+        """Run every unreserve in reverse, also if reserve was not called. A failure is logged and stops no other."""
         for plugin in reversed(self.profile.reserve):
             try:
                 plugin.unreserve(state, pod, pod.node_name)
@@ -290,10 +287,7 @@ class Runner:
                 state.skip_score.add(plugin.name)
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Scored]:
-        """Run Score and NormalizeScore and apply the weights.
-
-        Repeat it after a node left the set: normalization may change.
-        """
+        """Run Score and NormalizeScore with weights. Repeat it after a node left the set: normalization may change."""
         slots = self._slots(nodes)
         total: Scores | None = None
         parts: dict[str, Scores] = {}

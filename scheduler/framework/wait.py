@@ -242,10 +242,7 @@ class WaitingPodsMap:
         self._held[pod.uid] = WaitingPod(pod, waits, asyncio.get_running_loop().create_future())
 
     async def release(self, uid: str) -> Rejection | None:
-        """Wait until all plugins have allowed it (None), one has rejected it, or a time-out expires.
-
-        Cancelling ends the hold.
-        """
+        """Wait until all plugins allow it (None), one rejects it, or a time-out expires. Cancelling ends the hold."""
         held = self._held[uid]
         timers = [asyncio.ensure_future(self._expire(uid, plugin, wait)) for plugin, wait in held.waits.items()]
         try:

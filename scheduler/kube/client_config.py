@@ -44,20 +44,14 @@ _PORTS: Final[Mapping[str, int]] = {"http": 80, "https": 443}
 
 
 def address(text: str) -> str:
-    """Return the address of an API server without a final slash.
-
-    Raises ValueError, also for a password in it: addresses are logged.
-    """
+    """Return the address without a final slash. Raises ValueError, also for a password: addresses are logged."""
     if _parts(text, "the server's address").username is not None:
         raise ValueError("the server's address must not name a user")
     return text.rstrip("/")
 
 
 def proxy_for(server: str) -> str | None:
-    """Return the proxy by HTTPS_PROXY, HTTP_PROXY and NO_PROXY; none for this machine.
-
-    Raises ValueError for an invalid proxy.
-    """
+    """Return the proxy by HTTPS_PROXY, HTTP_PROXY and NO_PROXY; none for this machine. Raises ValueError if invalid."""
     parts = _parts(server, "the server's address")
     name = f"{parts.scheme}_proxy"
     proxy = os.environ.get(name.upper()) or os.environ.get(name)
@@ -90,10 +84,7 @@ def tls_for(ca_file: str | None, cert_file: str | None, key_file: str | None, ve
 
 @contextlib.contextmanager
 def as_file(content: bytes) -> Iterator[str]:
-    """Write bytes to a file, because OpenSSL reads keys from files only.
-
-    In memory if possible, otherwise private to this user.
-    """
+    """Write bytes to a file, in memory if possible, else private to the user: OpenSSL reads keys from files only."""
     if hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("tls")
         try:
@@ -114,10 +105,7 @@ def content_of(*files: str | None) -> tuple[bytes | None, ...]:
 
 
 def current_context(paths: str) -> str | None:
-    """Return the context of the first of several kubeconfigs that names one, as kubectl.
-
-    Raises OSError or TypeError for an invalid file.
-    """
+    """Return the first context that one of the kubeconfigs names, as kubectl. Raises OSError or TypeError."""
     files = [pathlib.Path(path).expanduser() for path in paths.split(os.pathsep) if path]
     found = [file for file in files if file.exists()]
     if not found:
@@ -189,10 +177,7 @@ class CredentialPluginError(ValueError):
 
 
 async def run_plugin(command: Sequence[str], env: Mapping[str, str], *, api_version: str, hint: str = "") -> Any:
-    """Run the plugin and return the `status` of its ExecCredential.
-
-    Raises CredentialPluginError; `hint` says how to install it.
-    """
+    """Return the `status` of its ExecCredential. Raises CredentialPluginError; `hint` says how to install it."""
     name = command[0]
     told = {"apiVersion": api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
     try:
@@ -453,10 +438,7 @@ class _Plugin:
 
 
 def _trusting(requestor: Any) -> aiohttp.TCPConnector:
-    """Return a connector with our trust.
-
-    The library's own trusts any issuer unless the kubeconfig has an authority, and then fails.
-    """
+    """Return a connector with our trust. The library's, without an authority, trusts any issuer, and then fails."""
     return aiohttp.TCPConnector(ssl=tls_for(requestor._ssl_ca_cert, None, None))  # noqa: SLF001
 
 

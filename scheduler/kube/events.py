@@ -170,10 +170,7 @@ class EventRecorder:
         note: str,
         related: Pod | None = None,
     ) -> None:
-        """Record an event of a pod or a claim.
-
-        Returns at once; costs some microseconds. `note` is cut to 1024 bytes.
-        """
+        """Record an event of a pod or a claim, within some microseconds. `note` is cut to 1024 bytes."""
         note = shortened(note)
         key = _Key(
             about.metadata.uid or about.key, type_, reason, action, controller, related.metadata.uid if related else ""
@@ -327,10 +324,7 @@ class EventRecorder:
         )
 
     def _name(self, about: Reference, wall_s: float) -> str:
-        """Return the name as client-go: the object's name and the time in nanoseconds, in hexadecimal.
-
-        Never the same twice.
-        """
+        """Return the name as client-go: the object's name and the nanoseconds in hexadecimal, never the same twice."""
         self._stamp_ns = max(int(wall_s * 1e9), self._stamp_ns + 1)
         suffix = f".{self._stamp_ns:x}"
         return about.name[: _NAME_LENGTH - len(suffix)].rstrip("-.") + suffix

@@ -207,10 +207,7 @@ class Elector:
         return self._won(await self._within(self._leases.patch_lease(seen, record), end), sent_at)
 
     def _record(self, renewed: str, acquired: str, transitions: int) -> LeaseSpec:
-        """Return the record.
-
-        The duration is rounded up: for other candidates the lease must not end before our deadline.
-        """
+        """Return the record. For other candidates it must not end before our deadline: the duration is rounded up."""
         lasts_s = math.ceil(self._timing.lease_duration_s)
         return LeaseSpec(self.identity, lasts_s, acquired, renewed, transitions)
 
@@ -353,10 +350,7 @@ class OtherLeases:
         return ""
 
     async def _list(self) -> dict[str, Lease] | None:
-        """Return held Leases of other daemons with one of our names, by `namespace/name`.
-
-        None if they cannot be listed.
-        """
+        """Return held Leases of other daemons with one of our names, by key; None if they cannot be listed."""
         query = {"labelSelector": LABEL, "limit": _MANY}
         for left in reversed(range(_TRIES)):
             try:

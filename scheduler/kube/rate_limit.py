@@ -28,10 +28,7 @@ _Line: TypeAlias = deque[asyncio.Future[None]]
 
 
 class Throttle:
-    """Grant `qps` tokens per second, with at most `burst` saved.
-
-    0 means upstream's default, a negative `qps` no limit.
-    """
+    """Grant `qps` tokens per second, with at most `burst` saved. 0: upstream's default; a negative `qps`: no limit."""
 
     def __init__(self, clock: Clock, *, qps: float = 0.0, burst: int = 0) -> None:
         self._clock = clock
@@ -128,10 +125,7 @@ class RequestsInFlight:
 
     @contextlib.asynccontextmanager
     async def event(self) -> AsyncIterator[None]:
-        """Count an Event while it is in flight. During a burst, wait first while another Event is in flight.
-
-        Cancelling leaves the line.
-        """
+        """Count an Event. During a burst, wait while another Event is in flight. Cancelling leaves the line."""
         while self._urgent >= BUSY and self._events:
             turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
             self._waiting.append(turn)

@@ -254,10 +254,7 @@ class Reflector(Generic[T]):
         return True
 
     async def _look_around(self) -> None:
-        """Find the kind again after a 404: it moved to another version, or is gone.
-
-        The objects stay until a new list.
-        """
+        """Find the kind again after a 404: it moved to another version, or is gone. Objects stay until a new list."""
         try:
             served = await self._locate()
         except DiscoveryFailed as why:

@@ -122,10 +122,7 @@ class _Rule(Frozen, frozen=True):
 
 
 def _current_rule(rule: _Rule) -> DeviceTaintRule | Broken:
-    """Return the rule in its newest form.
-
-    Broken if it selects by class or CEL, because without these it would taint other devices.
-    """
+    """Return the newest form; Broken if it selects by class or CEL: without these it would taint other devices."""
     selector = rule.spec.device_selector
     if selector is None:
         return DeviceTaintRule(rule.metadata, DeviceTaintRuleSpec(rule.spec.taint))
@@ -303,10 +300,7 @@ NO_VERSION: Final = "none"
 
 
 def with_capacity(kinds: Iterable[KindSpec], version: str) -> tuple[KindSpec, ...]:
-    """Return the kinds with capacity objects of this version alone.
-
-    With `none` there are none; `auto` lets the server choose.
-    """
+    """Return the kinds with capacity objects of this version: none with `none`, the server's choice with `auto`."""
     if version == ANY_VERSION:
         return tuple(kinds)
     pinned = dataclasses.replace(CAPACITY, group_versions=(f"{CAPACITY.group}/{version}",))

@@ -116,10 +116,7 @@ def _same_version(old: Stored | Broken, new: Stored | Broken) -> bool:
 
 
 def _is_another(old: Stored | Broken, new: Stored | Broken) -> bool:
-    """Return whether the objects differ: other uid, or other content at one version.
-
-    An unreadable uid counts as equal.
-    """
+    """Return whether the uids differ (an unreadable one counts as equal), or the contents at one version."""
     if old.metadata.uid and new.metadata.uid and old.metadata.uid != new.metadata.uid:
         return True
     return _same_version(old, new) and old != new

@@ -304,10 +304,7 @@ def _new_session() -> aiohttp.ClientSession:
 
 
 def through(proxy: str | None) -> dict[str, Any]:
-    """Return aiohttp's arguments for a proxy.
-
-    The password is separate from the address, because errors show the address.
-    """
+    """Return aiohttp's arguments for a proxy, with a separate password, because errors show the address."""
     if proxy is None:
         return {}
     url = URL(proxy)

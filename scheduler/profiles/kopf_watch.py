@@ -56,10 +56,7 @@ class Shell:
         metrics: ShellInstruments,
         reclaim_signals: Callable[[], None],
     ) -> None:
-        """Create the watch.
-
-        `reclaim_signals` restores the process's handlers, because kopf takes SIGTERM and SIGINT at each start.
-        """
+        """Create the watch. `reclaim_signals` restores our handlers: kopf takes SIGTERM and SIGINT at each start."""
         self._transport = transport
         self._shared_session = shared_session
         self._objects = objects

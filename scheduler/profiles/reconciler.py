@@ -142,10 +142,7 @@ class ProfileReconciler:
     # -- wishes ----------------------------------------------------------------------------------------------------------
 
     def reconcile(self, wishes: Mapping[str, RequestedProfile]) -> None:
-        """Apply these requests, which are all that exist.
-
-        Those of other schedulers are ignored. Call through the inbox.
-        """
+        """Apply these requests, which are all that exist, without those of other schedulers. Call through the inbox."""
         self._wishes = {name: wish for name, wish in wishes.items() if name in self._file}
         self.again()
 

@@ -45,10 +45,7 @@ class BackoffQueue:
         return min(self._initial_s * 2.0 ** min(count - 1, _DOUBLINGS_MAX), self._max_s)
 
     def until(self, queued: QueuedPodInfo) -> int:
-        """Return the last second of the pod's back-off.
-
-        The value is cached in the record, because its inputs stay the same.
-        """
+        """Return the last second of the pod's back-off, cached in the record, because its inputs stay the same."""
         if queued.backoff_until is None:
             count = queued.consecutive_errors or queued.unschedulable_count
             duration_s = self.duration_s(count)
@@ -105,10 +102,7 @@ class Flush:
         self._next = now + FLUSH_EVERY_S
 
     def late(self, now: float) -> list[QueuedPodInfo]:
-        """Return the pods to retry, gated ones included, and mark them as flushed; none if it is not time yet.
-
-        The cost is O(pods in the pool).
-        """
+        """Return the pods to retry, also gated ones, and mark them as flushed; none before the time. O(pool)."""
         if now < self._next:
             return []
         late = list(itertools.islice((queued for queued in self._pool if self.waits_until(queued) < now), AT_ONCE))

@@ -154,10 +154,7 @@ class QueueingHints:
     def evaluate(
         self, queued: QueuedPodInfo, event: ClusterEvent, old: object, new: object, *, is_blurred: bool = False
     ) -> QueueingStrategy:
-        """Return the strategy of this event for one pod.
-
-        The hints of a blurred event are not called, and count as QUEUE.
-        """
+        """Return the strategy of this event for one pod. Hints of a blurred event count as QUEUE, without a call."""
         rejecters = queued.rejecters
         if not rejecters:
             return QueueingStrategy.AFTER_BACKOFF
@@ -178,10 +175,7 @@ class QueueingHints:
 
 
 def strategy_for(queued: QueuedPodInfo, plugin: str) -> QueueingStrategy:
-    """Return the strategy if this plugin's hint says QUEUE.
-
-    A pending plugin lets the pod skip the rest of its back-off.
-    """
+    """Return the strategy for QUEUE by this plugin's hint. A pending plugin lets the pod skip its back-off."""
     return QueueingStrategy.IMMEDIATELY if plugin in queued.pending_plugins else QueueingStrategy.AFTER_BACKOFF
 
 

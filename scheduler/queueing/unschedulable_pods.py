@@ -141,10 +141,7 @@ class _TopicIndex:
                 del self._by_topic[topic]
 
     def concerned(self, about: tuple[Hashable, ...]) -> Iterable[Pods]:
-        """Return the groups that share a topic with the event, and the groups with all topics.
-
-        The cost is O(topics of the event + groups found).
-        """
+        """Return the groups that share a topic with the event, and those with all topics. O(its topics + groups)."""
         found = [groups for topic in about if (groups := self._by_topic.get(topic)) is not None]
         if not found:
             return self._with_all_topics.values()
@@ -296,10 +293,7 @@ class UnschedulablePods:
         registrations: tuple[HintRegistration, ...],
         concerns: Concerns,
     ) -> list[tuple[QueuedPodInfo, QueueingStrategy]]:
-        """Return the woken pods of one gating plugin.
-
-        If the gating plugin has topics, only pods that share one with the event are evaluated.
-        """
+        """Return the woken pods of one gating plugin. If it has topics, a pod must share one with the event."""
         candidates = index.concerned(
             queueing_event, [registration for registration in registrations if registration.rejecter == gate]
         )

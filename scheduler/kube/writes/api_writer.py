@@ -119,10 +119,7 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 class ApiWriter(Sender):
-    """The write side of the cluster. Implements the `Writer` port and serves the recorder.
-
-    `may_write` as in `Sender`, `claims_version` as in `ResourceClaimWrites`.
-    """
+    """Implement the `Writer` port and serve the recorder, with parameters of `Sender` and `ResourceClaimWrites`."""
 
     def __init__(
         self,

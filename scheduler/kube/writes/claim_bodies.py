@@ -117,10 +117,7 @@ def extended_claim(claim: ResourceClaim, pod: Pod, version: str, *, name: str) -
 
 
 def extended_status(pod: Pod, status: ExtendedResourceClaimStatus) -> bytes:
-    """Return the strategic patch with the claim and its requests in the pod's status.
-
-    Mappings are replaced completely.
-    """
+    """Return the strategic patch of the pod's status with the claim and its requests. Mappings are replaced."""
     return _encode({"metadata": the_same(pod.metadata), "status": {"extendedResourceClaimStatus": status}})
 
 
@@ -133,10 +130,7 @@ def claim_amounts(pod: Pod, statuses: tuple[NodeAllocatableResourceClaimStatus, 
 
 
 def _seen(metadata: Metadata) -> list[_Operation]:
-    """Return the precondition that nothing was written since.
-
-    The server answers a failed `replace` with a conflict, a failed `test` with 422.
-    """
+    """Return the precondition that nothing was written since: a failed `replace` is a conflict, a `test` a 422."""
     return [{"op": "replace", "path": f"/metadata/{name}", "value": value} for name, value in as_seen(metadata).items()]
 
 
