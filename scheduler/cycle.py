@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Callable, Generator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 import numpy as np
@@ -95,47 +95,38 @@ class SchedulingFailed:
 Outcome: TypeAlias = Scheduled | Unschedulable | SchedulingFailed
 
 
+@dataclass(eq=False)
 class Cycle:
     """Decide for one pod at a time. Owned by the scheduling loop.
 
     Upstream: pkg/scheduler/schedule_one.go schedulingCycle, schedulePod, findNodesThatFitPod, assumeAndReserve
     """
 
-    def __init__(
-        self,
-        runners: Mapping[str, Runner],
-        cluster: Cluster,
-        *,
-        clock: Clock,
-        chance: random.Random,
-        metrics: Metrics,
-        held_back: Callable[[], NodeSet] = int,
-    ) -> None:
-        self._runners = runners
-        self._cluster = cluster
-        self._clock = clock
-        self._chance = chance
-        self._metrics = metrics
-        self._held_back = held_back
-        self._next_start = 0
-        self._failures = LogOnce(_FAILURES_TOLD)
-        """Failures of PostFilter that were logged: pods that PreFilter refuses meet the same one at each attempt."""
+    runners: Mapping[str, Runner]
+    cluster: Cluster
+    clock: Clock
+    chance: random.Random
+    metrics: Metrics
+    held_back: Callable[[], NodeSet] = int
+    _next_start: int = field(default=0, init=False)
+    _failures: LogOnce = field(default_factory=lambda: LogOnce(_FAILURES_TOLD), init=False)
+    """Failures of PostFilter that were logged: pods that PreFilter refuses meet the same one at each attempt."""
 
     def attempt(self, pod: PodInfo, attempts: int, consultation: Consultation | None = None) -> Work[Outcome]:
         """Try to place the pod. Yields only if more than 5 ms have passed since the last yield.
 
         Raises Unanswered if an answer of the extenders in `consultation` is missing.
         """
-        return paced(self._trying(pod, attempts, consultation), self._clock)
+        return paced(self._trying(pod, attempts, consultation), self.clock)
 
     def _trying(self, pod: PodInfo, attempts: int, consultation: Consultation | None) -> Work[Outcome]:
         """Try to place the pod. Yields wherever the event loop may run. Until a node is reserved, nothing changes."""
-        runner = self._runners[pod.pod.spec.scheduler_name]
-        started = self._clock.now() if consultation is None else consultation.began
+        runner = self.runners[pod.pod.spec.scheduler_name]
+        started = self.clock.now() if consultation is None else consultation.began
         record = DecisionRecord(
-            pod=pod.key, uid=pod.uid, profile=runner.profile.name, attempt=attempts, started_wall=self._clock.wall()
+            pod=pod.key, uid=pod.uid, profile=runner.profile.name, attempt=attempts, started_wall=self.clock.wall()
         )
-        state = CycleState(is_sampled=self._chance.random() < SAMPLED)
+        state = CycleState(is_sampled=self.chance.random() < SAMPLED)
         is_answered = True
         if consultation is not None:
             if consultation.error:
@@ -143,7 +134,7 @@ class Cycle:
             consult(state, consultation)
         try:
             try:
-                with self._cluster.devices.use.still():
+                with self.cluster.devices.use.still():
                     found = yield from self._find(runner, state, pod, record)
                     if not isinstance(found, Unschedulable):
                         yield from runner.prepare_reserve(state, pod, found)
@@ -152,27 +143,27 @@ class Cycle:
                 raise
             finally:
                 if is_answered:
-                    self._metrics.algorithm(self._clock.now() - started)
+                    self.metrics.algorithm(self.clock.now() - started)
             if isinstance(found, Unschedulable):
                 return found
-            return self._hold(runner, state, placed(pod, self._cluster.nodes.name(found)), record)
+            return self._hold(runner, state, placed(pod, self.cluster.nodes.name(found)), record)
         except AttemptError as error:
             return self._broke(record, error.message)
         except AssumptionError as error:
             return self._broke(record, str(error))
         finally:
-            record.cycle_s = self._clock.now() - started
+            record.cycle_s = self.clock.now() - started
 
     # -- finding a node ----------------------------------------------------------------------------------------------
 
     def _find(
         self, runner: Runner, state: CycleState, pod: PodInfo, record: DecisionRecord
     ) -> Work[int | Unschedulable]:
-        nodes = self._cluster.nodes
+        nodes = self.cluster.nodes
         record.node_count = len(nodes)
         if not record.node_count:
             return _unfit(Diagnosis(0), NO_NODES, record, nominate="")
-        began = self._clock.now()
+        began = self.clock.now()
         pre = runner.pre_filter(state, pod)
         self._point("PreFilter", pre.rejection, runner, began)
         if pre.rejection is not None:
@@ -181,7 +172,7 @@ class Cycle:
         slot, on_nominated = yield from self._nominated(runner, state, pod)
         if slot is not None:
             return slot
-        began = self._clock.now()
+        began = self.clock.now()
         status = Code.ERROR
         consultation = consultation_of(state)
         try:
@@ -189,7 +180,7 @@ class Cycle:
             feasible, groups = yield from runner.filter(state, pod, pre.nodes, exact=is_exact)
             status = Code.SUCCESS  # as upstream, also if no node passes
         finally:
-            self._metrics.point("Filter", status.value, runner.profile.name, self._clock.now() - began)
+            self.metrics.point("Filter", status.value, runner.profile.name, self.clock.now() - began)
         sample = self._sampled(runner.profile, pre.nodes, feasible, consultation)
         slot = yield from self._best(runner, state, pod, sample, record)
         if slot is None and feasible and consultation is None:
@@ -218,12 +209,12 @@ class Cycle:
 
         if consultation is None:
             return sample(feasible)
-        return self._preferred(profile, consultation.accepted(self._cluster.nodes, feasible, sample))
+        return self._preferred(profile, consultation.accepted(self.cluster.nodes, feasible, sample))
 
     def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo) -> Work[tuple[int | None, Groups]]:
         """Try the nominated node alone, without scoring (§3.3 step 3). Otherwise return the plugins that refused it."""
-        name = runner.nominated_to(pod)
-        slot = self._cluster.nodes.present_slot(name) if name else None
+        name = runner.ahead.nominated_to(pod)
+        slot = self.cluster.nodes.present_slot(name) if name else None
         if slot is None:
             return None, {}
         passed, groups = yield from runner.filter(state, pod, 1 << slot, exact=True)
@@ -246,14 +237,14 @@ class Cycle:
                 slot = feasible.bit_length() - 1
             else:
                 if scored is None:
-                    began = self._clock.now()
+                    began = self.clock.now()
                     runner.pre_score(state, pod, feasible)
                     self._point("PreScore", None, runner, began)
-                began = self._clock.now()
+                began = self.clock.now()
                 scored = yield from runner.score(state, pod, feasible)
                 self._point("Score", None, runner, began)
                 if (consultation := consultation_of(state)) is not None:
-                    scored = consultation.scored(self._cluster.nodes, scored)
+                    scored = consultation.scored(self.cluster.nodes, scored)
                 slot = self._choose(runner, state, pod, scored)
             if runner.exact or (yield from runner.verify(state, pod, slot)) is None:
                 if scored is not None:
@@ -269,7 +260,7 @@ class Cycle:
 
     def _preferred(self, profile: Profile, feasible: NodeSet) -> NodeSet:
         """Return the preferred nodes: a node whose kubelet just rejected a pod only if no other one fits (§2.6)."""
-        return feasible if profile.parity else feasible & ~self._held_back() or feasible
+        return feasible if profile.parity else feasible & ~self.held_back() or feasible
 
     def _choose(self, runner: Runner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
         """Choose uniformly among the best nodes (§3.6 step 8), unless a plugin has a preference."""
@@ -280,8 +271,8 @@ class Cycle:
         if len(ties) > 1 and runner.profile.prefer and not runner.profile.parity:
             ties = self._preferred_of(runner, state, pod, ties)
         if len(ties) > 1 and runner.profile.ours.busy_nodes == "avoid":
-            ties = self._cluster.foreign_bindings.spared(ties, self._clock.now())
-        return int(ties[0] if len(ties) == 1 else ties[int(self._chance.random() * len(ties))])
+            ties = self.cluster.foreign_bindings.spared(ties, self.clock.now())
+        return int(ties[0] if len(ties) == 1 else ties[int(self.chance.random() * len(ties))])
 
     def _preferred_of(
         self, runner: Runner, state: CycleState, pod: PodInfo, ties: npt.NDArray[np.intp]
@@ -289,12 +280,12 @@ class Cycle:
         asked = [plugin for plugin in runner.profile.prefer if plugin.name not in state.skip_filter]
         if not asked:
             return ties
-        mask = np.zeros(self._cluster.nodes.capacity, dtype=np.bool_)
+        mask = np.zeros(self.cluster.nodes.capacity, dtype=np.bool_)
         mask[ties] = True
         nodes = nodeset.from_mask(mask)
         for plugin in asked:
             nodes = plugin.prefer(state, pod, nodes) or nodes
-        return nodeset.slots(nodes, self._cluster.nodes.capacity)
+        return nodeset.slots(nodes, self.cluster.nodes.capacity)
 
     def _sample(self, profile: Profile, candidates: NodeSet, feasible: NodeSet) -> NodeSet:
         """Return the first feasible nodes, round robin, with an explicit percentageOfNodesToScore (§3.3 step 5)."""
@@ -305,11 +296,11 @@ class Cycle:
         wanted = max(everything * percentage // 100, 100)
         if feasible.bit_count() <= wanted:
             return feasible
-        slots = nodeset.slots(feasible, self._cluster.nodes.capacity)
+        slots = nodeset.slots(feasible, self.cluster.nodes.capacity)
         start = int(np.searchsorted(slots, self._next_start))
         chosen = np.concatenate((slots[start:], slots[:start]))[:wanted]
         self._next_start = int(chosen[-1]) + 1
-        mask = np.zeros(self._cluster.nodes.capacity, dtype=np.bool_)
+        mask = np.zeros(self.cluster.nodes.capacity, dtype=np.bool_)
         mask[chosen] = True
         return nodeset.from_mask(mask)
 
@@ -351,7 +342,7 @@ class Cycle:
         """Run PostFilter plugins in order until one finds a node, or says that there is none (§3.2, §3.9)."""
         unfit = Unschedulable(diagnosis, "", None if runner.profile.post_filter else "", record)
         messages: list[str] = []
-        began = self._clock.now()
+        began = self.clock.now()
         code = Code.SUCCESS
         refused, what_if = self._with_absent(diagnosis), runner.what_if(state, pod)
         if runner.profile.post_filter:
@@ -383,8 +374,8 @@ class Cycle:
             if no.reasons:
                 messages.append(no.message)
         if runner.profile.post_filter:
-            unfit.post_filter_s = self._clock.now() - began
-            self._metrics.point("PostFilter", code.value, runner.profile.name, unfit.post_filter_s)
+            unfit.post_filter_s = self.clock.now() - began
+            self.metrics.point("PostFilter", code.value, runner.profile.name, unfit.post_filter_s)
         diagnosis.post_filter_message = ", ".join(messages)
         record.groups = self._group_rows(refused)
         record.victims = tuple(victim.key for victim in unfit.victims)
@@ -399,17 +390,17 @@ class Cycle:
         seen = nodeset.EMPTY
         for nodes in diagnosis.groups.values():
             seen |= nodes
-        return {**diagnosis.groups, diagnosis.absent: self._cluster.nodes.present & ~seen}
+        return {**diagnosis.groups, diagnosis.absent: self.cluster.nodes.present & ~seen}
 
     # -- holding what was found --------------------------------------------------------------------------------------
 
     def _hold(self, runner: Runner, state: CycleState, assumed: PodInfo, record: DecisionRecord) -> Outcome:
         """Assume, reserve and permit. After any failure nothing stays reserved."""
         node_name = assumed.node_name
-        self._cluster.assume(assumed)
+        self.cluster.assume(assumed)
         waits: dict[str, Wait] = {}
         with contextlib.ExitStack() as undo:
-            undo.callback(self._cluster.forget, assumed)
+            undo.callback(self.cluster.forget, assumed)
             undo.callback(runner.unreserve, state, assumed)
             no = self._reserve(runner, state, assumed)
             if no is None:
@@ -424,7 +415,7 @@ class Cycle:
         return _unfit(diagnosis, diagnosis.message(), record, nominate="")
 
     def _reserve(self, runner: Runner, state: CycleState, assumed: PodInfo) -> Rejection | None:
-        began = self._clock.now()
+        began = self.clock.now()
         for plugin in runner.profile.reserve:
             no = plugin.reserve(state, assumed, assumed.node_name)
             if no is not None:
@@ -447,7 +438,7 @@ class Cycle:
         return counted
 
     def _permit(self, runner: Runner, state: CycleState, assumed: PodInfo, waits: dict[str, Wait]) -> Rejection | None:
-        began = self._clock.now()
+        began = self.clock.now()
         for plugin in runner.profile.permit:
             answer = plugin.permit(state, assumed, assumed.node_name)
             if isinstance(answer, Wait):
@@ -467,11 +458,11 @@ class Cycle:
 
     def _point(self, point: str, no: Rejection | None, runner: Runner, began: float) -> None:
         status = Code.SUCCESS if no is None else no.code
-        self._metrics.point(point, status.value, runner.profile.name, self._clock.now() - began)
+        self.metrics.point(point, status.value, runner.profile.name, self.clock.now() - began)
 
     def _score_row(self, scored: Scored, chosen: int) -> NodeScore:
         """Return the scores of the chosen node; those of other nodes would cost a sort and are computed in `explain`."""
-        name = self._cluster.nodes.name(chosen)
+        name = self.cluster.nodes.name(chosen)
         parts = {plugin: int(column[chosen]) for plugin, column in scored.parts.items()}
         return NodeScore(name, int(scored.total[chosen]), parts)
 
@@ -480,7 +471,7 @@ class Cycle:
         for rejection, nodes in refused.items():
             examples = []
             for slot in nodeset.each(nodes):
-                examples.append(self._cluster.nodes.name(slot))
+                examples.append(self.cluster.nodes.name(slot))
                 if len(examples) == _RECORDED_EXAMPLES:
                     break
             rows.append(

@@ -79,7 +79,7 @@ def _print_profiles(configuration: Configuration, profiles: Mapping[str, Profile
         for point, plugins in points.items():
             line = f"  {point:{indent - 2}}{', '.join(plugins)}"
             print(textwrap.fill(line, max(width, 40), subsequent_indent=" " * indent, break_on_hyphens=False))
-        if profile.absent:
-            print(f"not available in this version, and left out: {', '.join(profile.absent)}")
+        if profile.resolved.absent:
+            print(f"not available in this version, and left out: {', '.join(profile.resolved.absent)}")
     for path in configuration.ignored:
         print(f"accepted without effect: {path}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import operator
 from dataclasses import dataclass
 from typing import Final
 
@@ -32,22 +33,8 @@ class Action(enum.IntFlag):
     """A change that no specific bit names. A plugin gets it only if it registered all of UPDATE."""
 
 
-UPDATE: Final = (
-    Action.UPDATE_NODE_ALLOCATABLE
-    | Action.UPDATE_NODE_LABEL
-    | Action.UPDATE_NODE_TAINT
-    | Action.UPDATE_NODE_CONDITION
-    | Action.UPDATE_NODE_ANNOTATION
-    | Action.UPDATE_NODE_DECLARED_FEATURE
-    | Action.UPDATE_POD_LABEL
-    | Action.UPDATE_POD_SCALE_DOWN
-    | Action.UPDATE_POD_SCALE_UP
-    | Action.UPDATE_POD_TOLERATION
-    | Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED
-    | Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM
-    | Action.UPDATE_OTHER
-)
-ALL: Final = UPDATE | Action.ADD | Action.DELETE
+ALL: Final = functools.reduce(operator.or_, Action)
+UPDATE: Final = ALL & ~(Action.ADD | Action.DELETE)
 
 
 class Resource(enum.StrEnum):
@@ -84,25 +71,12 @@ class Resource(enum.StrEnum):
     WILDCARD = "*"
 
 
-_WORDS: Final = {
-    Action.ADD: "Add",
-    Action.DELETE: "Delete",
-    Action.UPDATE_NODE_ALLOCATABLE: "UpdateNodeAllocatable",
-    Action.UPDATE_NODE_LABEL: "UpdateNodeLabel",
-    Action.UPDATE_NODE_TAINT: "UpdateNodeTaint",
-    Action.UPDATE_NODE_CONDITION: "UpdateNodeCondition",
-    Action.UPDATE_NODE_ANNOTATION: "UpdateNodeAnnotation",
-    Action.UPDATE_NODE_DECLARED_FEATURE: "UpdateNodeDeclaredFeature",
-    Action.UPDATE_POD_LABEL: "UpdatePodLabel",
-    Action.UPDATE_POD_SCALE_DOWN: "UpdatePodScaleDown",
-    Action.UPDATE_POD_SCALE_UP: "UpdatePodScaleUp",
-    Action.UPDATE_POD_TOLERATION: "UpdatePodToleration",
-    Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED: "UpdatePodSchedulingGatesEliminated",
-    Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM: "UpdatePodGeneratedResourceClaim",
+_WORDS: Final = {action: str(action.name).title().replace("_", "") for action in Action} | {
+    Action.UPDATE_OTHER: "Update",
     UPDATE: "Update",
     ALL: "All",
 }
-
+"""The text of an action in metrics; other combinations are updates."""
 
 _PODS: Final = frozenset({Resource.ASSIGNED_POD, Resource.TARGET_POD, Resource.UNSCHEDULED_POD})
 

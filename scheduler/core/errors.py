@@ -12,7 +12,6 @@ Texts are shortened because a user's text can be megabytes long, and appears in 
 from __future__ import annotations
 
 import traceback
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -147,20 +146,16 @@ class UnforeseenErrors:
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
-        self._counts = dict.fromkeys(PARTS, 0)
+        self.counts = dict.fromkeys(PARTS, 0)
+        """Errors since the start, by part."""
         self._last: dict[str, _Last] = {}
         self._down: dict[str, str] = {}
         self._places: set[object] = set()
         self._lines: dict[object, _Line] = {}
 
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """Errors since the start, by part."""
-        return self._counts
-
     def expect(self, part: str) -> None:
         """Start the counter of a part at zero, because a counter that first appears with the value 1 has no rate."""
-        self._counts.setdefault(part, 0)
+        self.counts.setdefault(part, 0)
 
     def record(self, part: str, error: BaseException, event: str = "unforeseen error", **about: object) -> None:
         """Log and count one error.
@@ -168,7 +163,7 @@ class UnforeseenErrors:
         The traceback is logged once per place in the code. Further errors of the same place and object share one line
         every ten seconds, with their number. `about` names the object; texts are cut at 1 KiB.
         """
-        self._counts[part] = self._counts.get(part, 0) + 1
+        self.counts[part] = self.counts.get(part, 0) + 1
         now = self._clock.now()
         self._last[part] = _Last(type(error).__name__, now)
         named = {key: shortened(value) if isinstance(value, str) else value for key, value in about.items()}

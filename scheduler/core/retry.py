@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, TooManyRequests
 
 
+@dataclass(eq=False)
 class Retry:
     """Counts the attempts of one request and sleeps between them; the caller sends it again after each `pause`.
 
@@ -18,40 +20,30 @@ class Retry:
     `deadline` (by `clock.now()`). `on_longest` is called before each pause of `longest_s`.
     """
 
-    def __init__(  # noqa: PLR0913 (a policy has that many numbers)
-        self,
-        clock: Clock,
-        *,
-        first_s: float,
-        longest_s: float = math.inf,
-        factor: float = 2.0,
-        tries: float = math.inf,
-        deadline: float = math.inf,
-        on_longest: Callable[[], None] | None = None,
-        obeys_server: bool = True,
-    ) -> None:
-        self._clock = clock
-        self._first_s = self._next_s = first_s
-        self._longest_s = longest_s
-        self._factor = factor
-        self._left = tries - 1
-        self._deadline = deadline
-        self._on_longest = on_longest
-        self._obeys_server = obeys_server
+    clock: Clock
+    first_s: float
+    longest_s: float = math.inf
+    factor: float = 2.0
+    tries: float = math.inf
+    deadline: float = math.inf
+    on_longest: Callable[[], None] | None = None
+    obeys_server: bool = True
+
+    def __post_init__(self) -> None:
+        self._next_s = self.first_s
+        self._left = self.tries - 1
 
     async def pause(self, error: ApiError, *, pause_s: float | None = None) -> None:
         """Sleep before the next attempt; raise the error if none is left. `pause_s` replaces the computed pause once."""
-        grown_s, requested_s = self._next_s, requested_pause_s(error) if self._obeys_server else None
-        sleep_s = (
-            pause_s if pause_s is not None else grown_s if requested_s is None else max(requested_s, self._first_s)
-        )
-        if self._left <= 0 or self._clock.now() + sleep_s >= self._deadline:
+        grown_s, requested_s = self._next_s, requested_pause_s(error) if self.obeys_server else None
+        sleep_s = pause_s if pause_s is not None else grown_s if requested_s is None else max(requested_s, self.first_s)
+        if self._left <= 0 or self.clock.now() + sleep_s >= self.deadline:
             raise error
         self._left -= 1
-        if grown_s == self._longest_s and self._on_longest is not None:
-            self._on_longest()
-        self._next_s = min(self._factor * grown_s, self._longest_s)
-        await self._clock.sleep(sleep_s)
+        if grown_s == self.longest_s and self.on_longest is not None:
+            self.on_longest()
+        self._next_s = min(self.factor * grown_s, self.longest_s)
+        await self.clock.sleep(sleep_s)
 
 
 class BusyRetry:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import pathlib
 import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
@@ -19,13 +20,12 @@ from yarl import URL
 from scheduler.api.core_v1 import Container, Pod
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.errors import ConfigError, ConfigErrors
-from scheduler.config.types import Configuration, ExtenderConfig
+from scheduler.config.types import Configuration, ExtenderConfig, ExtenderTls
 from scheduler.core.errors import Fenced
 from scheduler.extenders import messages
-from scheduler.extenders.client_tls import client_tls
 from scheduler.extenders.whole_objects import WholeObjects
 from scheduler.framework.extender import ExtenderError, FilterResult, MetaVictims, Victims
-from scheduler.kube.client_config import proxy_for
+from scheduler.kube.client_config import as_file, proxy_for, tls_for
 from scheduler.kube.transport import through
 
 _ANSWER_BYTES: Final = 4 * 1024 * 1024
@@ -154,6 +154,31 @@ class HTTPExtender:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ExtenderError(f'Post "{url}": {str(error) or type(error).__name__}') from error
         return messages.Answer(bytes(content), f'extender "{self.name}" to {verb}')
+
+
+def client_tls(extender: ExtenderConfig) -> ssl.SSLContext | None:
+    """Return the TLS context; None if the defaults are enough. Reads files. Raises OSError or ValueError.
+
+    With `enableHTTPS` and without an authority, the server's certificate is not verified, as upstream. A certificate
+    without a key is ignored, as upstream.
+
+    Upstream: pkg/scheduler/extender.go makeTransport
+    """
+    tls = extender.tls or ExtenderTls()
+    authority = _content(tls.ca_data, tls.ca_file)
+    is_insecure = tls.insecure or (extender.enable_https and not authority)
+    if tls == ExtenderTls() and not is_insecure:
+        return None
+    context = tls_for(ca_data=authority.decode(), verify=not is_insecure)
+    certificate, key = _content(tls.cert_data, tls.cert_file), _content(tls.key_data, tls.key_file)
+    if certificate and key:
+        with as_file(key + b"\n" + certificate) as path:
+            context.load_cert_chain(path)
+    return context
+
+
+def _content(data: bytes, file: str) -> bytes:
+    return data or (pathlib.Path(file).read_bytes() if file else b"")
 
 
 def is_interested(managed: frozenset[str], pod: Pod) -> bool:

@@ -9,6 +9,7 @@ Upstream: staging/src/k8s.io/kube-scheduler/extender/v1/types.go ExtenderArgs, E
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
@@ -82,12 +83,12 @@ def of_binding(pod: PodInfo, node_name: str) -> bytes:
 # -- answers ---------------------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
 class Answer:
     """The answer of one call. `about` names the extender and the verb in errors."""
 
-    def __init__(self, body: bytes, about: str) -> None:
-        self._body = body
-        self._about = about
+    body: bytes
+    about: str
 
     def filter_result(self, sent: Sequence[str], url_prefix: str) -> FilterResult:
         """Return which of the nodes passed. Names win over whole nodes, as upstream.
@@ -116,7 +117,7 @@ class Answer:
 
     def host_priorities(self) -> list[tuple[str, int]]:
         """Return a HostPriorityList."""
-        hosts = self._decoded(_field_lists, self._body, "HostPriorityList") or ()
+        hosts = self._decoded(_field_lists, self.body, "HostPriorityList") or ()
         return [
             (
                 self._get(host or {}, "Host", _text, within=f"[{at}].") or "",
@@ -147,7 +148,7 @@ class Answer:
             raise ExtenderError(error, is_answer=True)
 
     def _struct(self) -> Mapping[str, msgspec.Raw]:
-        return self._decoded(_fields, self._body, "") or {}
+        return self._decoded(_fields, self.body, "") or {}
 
     def _get(
         self, fields: Mapping[str, msgspec.Raw], name: str, decoder: msgspec.json.Decoder[T], *, within: str = ""
@@ -162,7 +163,7 @@ class Answer:
             return api_json.decode(decoder, raw)
         except (msgspec.DecodeError, ValueError) as error:
             where = f"{path} in " if path else ""
-            raise ExtenderError(f"{where}the answer of {self._about} is unreadable: {error}") from error
+            raise ExtenderError(f"{where}the answer of {self.about} is unreadable: {error}") from error
 
 
 def _without_null(texts: Mapping[str, str | None] | None) -> dict[str, str]:

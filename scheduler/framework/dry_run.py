@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from scheduler.api.podinfo import PodInfo
@@ -34,18 +35,16 @@ _CHANGES_MAX: Final = 1024
 """More changes than this are not applied one by one."""
 
 
+@dataclass(slots=True, eq=False)
 class _Known:
     """The effect of nominated pods on nodes, for pods of one shape that are not nominated to these nodes themselves."""
 
-    __slots__ = ("at", "groups", "refused", "tried")
-
-    def __init__(self) -> None:
-        self.at = (-1, -1, -1)
-        """The positions in the logs of columns and nominations, and the generation of node objects."""
-        self.groups: Groups = {}
-        self.refused: NodeSet = EMPTY
-        self.tried: NodeSet = EMPTY
-        """Nodes that must be tried in the cache."""
+    at: tuple[int, int, int] = (-1, -1, -1)
+    """The positions in the logs of columns and nominations, and the generation of node objects."""
+    groups: Groups = field(default_factory=dict)
+    refused: NodeSet = EMPTY
+    tried: NodeSet = EMPTY
+    """Nodes that must be tried in the cache."""
 
     def drop(self, slot: int) -> None:
         """Drop the result of this node."""
@@ -327,61 +326,56 @@ class Simulation:
         return self._flat
 
 
+@dataclass(slots=True, eq=False)
 class _Counted:
-    __slots__ = ("_refusal", "_tallies")
-
-    def __init__(self, tallies: list[tuple[int, Tally]], refusal: tuple[int, Rejection] | None) -> None:
-        self._tallies = tallies
-        self._refusal = refusal
+    tallies: list[tuple[int, Tally]]
+    refusal: tuple[int, Rejection] | None
 
     def add(self, other: PodInfo) -> None:
-        for _, tally in self._tallies:
+        for _, tally in self.tallies:
             tally.add(other)
 
     def remove(self, other: PodInfo) -> None:
-        for _, tally in self._tallies:
+        for _, tally in self.tallies:
             tally.remove(other)
 
     def verdict(self) -> Rejection | None:
-        for at, tally in self._tallies:
-            if self._refusal is not None and self._refusal[0] < at:
-                return self._refusal[1]
+        for at, tally in self.tallies:
+            if self.refusal is not None and self.refusal[0] < at:
+                return self.refusal[1]
             no = tally.verdict()
             if no is not None:
                 return no
-        return self._refusal[1] if self._refusal is not None else None
+        return self.refusal[1] if self.refusal is not None else None
 
     def judging(self) -> None:
         return None
 
 
+@dataclass(slots=True, eq=False)
 class _Tried:
-    __slots__ = ("_ahead", "_name", "_pod", "_slot", "_state", "_trial")
-
-    def __init__(self, ahead: NominatedPods, trial: Trial, state: CycleState, pod: PodInfo, slot: int) -> None:
-        self._ahead = ahead
-        self._trial = trial
-        self._state = state
-        self._pod = pod
-        self._slot = slot
-        self._name = ahead.cluster.nodes.name(slot)
+    ahead: NominatedPods
+    trial: Trial
+    state: CycleState
+    pod: PodInfo
+    slot: int
 
     def add(self, other: PodInfo) -> None:
-        self._trial.add(other, self._name)
-        for plugin in self._ahead.profile.extensions(self._state):
-            plugin.add_pod(self._state, self._pod, other, self._slot)
+        self.trial.add(other, self.ahead.cluster.nodes.name(self.slot))
+        for plugin in self.ahead.profile.extensions(self.state):
+            plugin.add_pod(self.state, self.pod, other, self.slot)
 
     def remove(self, other: PodInfo) -> None:
-        self._trial.remove(other)
-        for plugin in self._ahead.profile.extensions(self._state):
-            plugin.remove_pod(self._state, self._pod, other, self._slot)
+        self.trial.remove(other)
+        for plugin in self.ahead.profile.extensions(self.state):
+            plugin.remove_pod(self.state, self.pod, other, self.slot)
 
     def verdict(self) -> Rejection | None:
         return finish(self.judging())
 
     def judging(self) -> Work[Rejection | None]:
-        checking = self._ahead.check_node(self._pod, self._slot, self._state)
+        checking = self.ahead.check_node(self.pod, self.slot, self.state)
         try:
-            return (yield from paced(checking, self._ahead.clock, self._trial.suspended))
+            return (yield from paced(checking, self.ahead.clock, self.trial.suspended))
         except AttemptError as error:
             return Rejection(error.plugin, Code.ERROR, (error.message,))

@@ -10,6 +10,7 @@ The module also has shapes for queueing hints, and the hint for events about the
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -57,13 +58,11 @@ class Refreshable(Protocol):
 R = TypeVar("R", bound=Refreshable)
 
 
+@dataclass(slots=True, eq=False)
 class _Kept(Generic[R]):
-    __slots__ = ("capacity", "position", "value")
-
-    def __init__(self, value: R, *, position: int, capacity: int) -> None:
-        self.value = value
-        self.position = position
-        self.capacity = capacity
+    value: R
+    position: int
+    capacity: int
 
 
 class BySlots(Generic[R]):

@@ -127,11 +127,6 @@ class Profile:
     derives_nominations: bool = True
     """Whether pods with only one possible node because of their claims count as nominated to it (KubestowArgs)."""
 
-    @property
-    def absent(self) -> tuple[str, ...]:
-        """Upstream's default plugins that this version does not have."""
-        return self.resolved.absent
-
     def extensions(self, state: CycleState) -> Iterator[points.PreFilterExtensions]:
         """Return the PreFilter plugins with AddPod and RemovePod, without those that skip this pod."""
         return (plugin for plugin in self.pre_filter_extensions if plugin.name not in state.skip_filter)

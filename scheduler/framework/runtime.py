@@ -159,10 +159,6 @@ class Runner:
         """Return the dry run of a pod whose PreFilter has run."""
         return Simulation(self.ahead, state, pod)
 
-    def nominated_to(self, pod: PodInfo) -> str:
-        """Return the node that the pod is nominated to, or ""."""
-        return self.ahead.nominated_to(pod)
-
     def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
         """Let plugins compute what they will reserve on the node."""
         for plugin in self._preparing:

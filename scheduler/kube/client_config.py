@@ -69,9 +69,16 @@ def as_proxy(text: str) -> str:
     return proxy
 
 
-def tls_for(ca_file: str | None, cert_file: str | None, key_file: str | None, verify: bool = True) -> ssl.SSLContext:
+def tls_for(
+    ca_file: str | None = None,
+    cert_file: str | None = None,
+    key_file: str | None = None,
+    verify: bool = True,
+    *,
+    ca_data: str = "",
+) -> ssl.SSLContext:
     """Return a TLS context that trusts this authority or the machine's, with a client certificate if there is one."""
-    context = ssl.create_default_context(cafile=ca_file)
+    context = ssl.create_default_context(cafile=ca_file, cadata=ca_data or None)
     # Authorities of clusters often fail strict X.509 checks (on since Python 3.13); Go does not check.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if cert_file:
@@ -280,7 +287,7 @@ async def load_settings(
             settings = Settings(server=address(master), proxy=proxy_for(master))
         except ValueError as why:
             raise SettingsError(f"{master}: {why}") from why
-        settings.tls = tls_for(None, None, None) if settings.server.startswith("https") else None
+        settings.tls = tls_for() if settings.server.startswith("https") else None
         return settings
     in_cluster = kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ
     if kubeconfig is None and not in_cluster:
@@ -439,7 +446,7 @@ class _Plugin:
 
 def _trusting(requestor: Any) -> aiohttp.TCPConnector:
     """Return a connector with our trust. The library's, without an authority, trusts any issuer, and then fails."""
-    return aiohttp.TCPConnector(ssl=tls_for(requestor._ssl_ca_cert, None, None))  # noqa: SLF001
+    return aiohttp.TCPConnector(ssl=tls_for(requestor._ssl_ca_cert))  # noqa: SLF001
 
 
 RENEW_S: Final = 60.0

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -43,47 +44,40 @@ _UNTOLD: Final = "credentials retriever"
 """Name of a task that kopf does not return. Without it, a refused client waits forever."""
 
 
+@dataclass(eq=False)
 class Shell:
     """The watch; one per daemon. `run` never fails; cancelling it also ends its tasks."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        shared_session: Callable[[], SharedSession],
-        objects: ProfileObjects,
-        clock: Clock,
-        *,
-        metrics: ShellInstruments,
-        reclaim_signals: Callable[[], None],
-    ) -> None:
-        """Create the watch. `reclaim_signals` restores our handlers: kopf takes SIGTERM and SIGINT at each start."""
-        self._transport = transport
-        self._shared_session = shared_session
-        self._objects = objects
-        self._clock = clock
-        self._metrics = metrics
-        self._reclaim_signals = reclaim_signals
-        self._backoff = Backoff(clock, first_s=PAUSE_S, longest_s=LONGEST_PAUSE_S)
-        self._why = ""
-        """Why the watch does not run; "" while it does, and if there is nothing to watch."""
+    transport: Transport
+    shared_session: Callable[[], SharedSession]
+    objects: ProfileObjects
+    clock: Clock
+    metrics: ShellInstruments
+    reclaim_signals: Callable[[], None]
+    """Restores the process's handlers, because kopf takes SIGTERM and SIGINT at each start."""
+    _why: str = field(default="", init=False)
+    """Why the watch does not run; "" while it does, and if there is nothing to watch."""
+
+    def __post_init__(self) -> None:
+        self._backoff = Backoff(self.clock, first_s=PAUSE_S, longest_s=LONGEST_PAUSE_S)
 
     async def looked_within(self, limit_s: float) -> None:
         """Wait at most this long until the objects were read or cannot be read."""
-        await self._objects.looked_within(limit_s)
+        await self.objects.looked_within(limit_s)
 
     def wake(self) -> None:
         """Write pending statuses: this process leads from now on."""
-        self._objects.wake()
+        self.objects.wake()
 
     def remark(self) -> str:
         """Return the problem in one line; "" if there is none. Readiness does not depend on it."""
         down = self._why and f"the shell is down, changes are noticed once a minute: {self._why}"
-        return "; ".join(filter(None, (down, self._objects.remark())))
+        return "; ".join(filter(None, (down, self.objects.remark())))
 
     async def run(self) -> None:
         """Watch while the server has the kind."""
         following: asyncio.Task[None] | None = None
-        unanswered = Backoff(self._clock, first_s=PAUSE_S, longest_s=UNREAD_S)
+        unanswered = Backoff(self.clock, first_s=PAUSE_S, longest_s=UNREAD_S)
         try:
             while True:
                 is_served = await self._is_served()
@@ -92,14 +86,14 @@ class Shell:
                     continue
                 unanswered.reset()
                 if not is_served:
-                    self._objects.looked.set()
+                    self.objects.looked.set()
                     self._why = ""
-                    await self._clock.sleep(ASK_EVERY_S)
+                    await self.clock.sleep(ASK_EVERY_S)
                     continue
-                following = following or asyncio.ensure_future(self._objects.follow())
-                await self._objects.looked.wait()
-                if self._objects.unread:  # kopf could not list either, and would end
-                    await self._clock.sleep(UNREAD_S)
+                following = following or asyncio.ensure_future(self.objects.follow())
+                await self.objects.looked.wait()
+                if self.objects.unread:  # kopf could not list either, and would end
+                    await self.clock.sleep(UNREAD_S)
                     continue
                 await self._watch_and_rest()
         finally:
@@ -110,7 +104,7 @@ class Shell:
     async def _is_served(self) -> bool | None:
         """Return whether the server has the kind; None without an answer."""
         try:
-            found = await discover(self._transport, [SCHEDULER_PROFILE])
+            found = await discover(self.transport, [SCHEDULER_PROFILE])
         except DiscoveryFailed:
             return None
         except Exception:  # noqa: BLE001 (whatever it is, scheduling goes on without)
@@ -119,18 +113,18 @@ class Shell:
         return found[SCHEDULER_PROFILE.name] is not None
 
     async def _watch_and_rest(self) -> None:
-        began = self._clock.now()
+        began = self.clock.now()
         self._why = await self._watch()
-        self._metrics.restarted()
-        if self._clock.now() - began > LONGEST_PAUSE_S:
+        self.metrics.restarted()
+        if self.clock.now() - began > LONGEST_PAUSE_S:
             self._backoff.reset()
         pause_s = self._backoff.next_s()
         _log.warning("the watch of SchedulerProfile objects ended and restarts", why=self._why, in_s=pause_s)
-        await self._clock.sleep(pause_s)
+        await self.clock.sleep(pause_s)
 
     async def _watch(self) -> str:
         """Run kopf until one of its parts ends; return the reason."""
-        stop, shared_session, settings = asyncio.Event(), self._shared_session(), None
+        stop, shared_session, settings = asyncio.Event(), self.shared_session(), None
         tasks: Collection[asyncio.Task[Any]] = ()
         try:
             kopf = await asyncio.to_thread(_kopf)  # the event loop continues in small steps
@@ -143,25 +137,25 @@ class Shell:
                     tasks = await spawning
                 raise
             self._why = ""
-            self._metrics.up(True)
-            self._objects.listen()
+            self.metrics.up(True)
+            self.objects.listen()
             return await self._ended(tasks)
         except Exception as error:  # noqa: BLE001 (whatever it is, scheduling goes on without)
             return repr(error)
         finally:
-            self._metrics.up(False)
+            self.metrics.up(False)
             await _stopped(tasks, stop)
             await _stopped(_strays(settings), stop)
             await _closed(shared_session)
 
     async def _ended(self, tasks: Collection[asyncio.Task[Any]]) -> str:
         """Return the reason once a task has ended, or once no task reports changes (a silent watch, a deleted kind)."""
-        deaf = asyncio.ensure_future(self._objects.deaf.wait())
+        deaf = asyncio.ensure_future(self.objects.deaf.wait())
         try:
             done, _ = await asyncio.wait({*tasks, deaf}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             deaf.cancel()
-        return "; ".join(self._objects.why_deaf if task is deaf else _ending(task) for task in done)
+        return "; ".join(self.objects.why_deaf if task is deaf else _ending(task) for task in done)
 
     async def _spawn(
         self, kopf: ModuleType, settings: object, *, shared_session: SharedSession, stop: asyncio.Event
@@ -179,7 +173,7 @@ class Shell:
         @kopf.on.event(*_KIND, registry=registry)  # type: ignore[untyped-decorator, unused-ignore]
         async def _event(event: Any, **_: Any) -> None:
             try:
-                self._objects.seen(event["type"], event["object"])
+                self.objects.seen(event["type"], event["object"])
             except Exception:  # noqa: BLE001 (kopf would say it in its own way, which is not heard)
                 _log.exception("an event of a scheduler profile could not be taken in")
 
@@ -193,7 +187,7 @@ class Shell:
             clusterwide=True,
             stop_flag=stop,
         )
-        self._reclaim_signals()  # before the loop can deliver a signal
+        self.reclaim_signals()  # before the loop can deliver a signal
         return [*tasks, *(task for task in asyncio.all_tasks() - before if task.get_name() == _UNTOLD)]
 
 

@@ -52,9 +52,6 @@ class InFlightEvents:
         self._newest_pod = 0
         self._events: list[Recorded] = []
 
-    def __len__(self) -> int:
-        return len(self._pods)
-
     def __contains__(self, uid: str) -> bool:
         return uid in self._pods
 
@@ -122,11 +119,6 @@ class InFlightEvents:
         if self._pods:
             counts[POD_POPPED] = len(self._pods)
         return dict(counts)
-
-    def clear(self) -> None:
-        """End all attempts."""
-        self._pods.clear()
-        self._events.clear()
 
     def _is_repeated(self, event: ClusterEvent, old: object, new: object, target: str | None, concerns: object) -> bool:
         if not self._events or self._events[-1].seq < self._newest_pod:

@@ -8,6 +8,7 @@ of shapes for which the hint says QUEUE. The result equals that of `QueueingHint
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from scheduler.api.podinfo import PodInfo
@@ -101,51 +102,47 @@ class _Alone:
     """A marker in the shape value of a pod that has a group for itself."""
 
 
+@dataclass(slots=True, eq=False)
 class _ShapeIndex:
     """The groups of one shape function, and their indexes by topic."""
 
-    __slots__ = ("groups", "topic_indexes")
-
-    def __init__(self) -> None:
-        self.groups: _Groups = {}
-        self.topic_indexes: dict[OfPod, _TopicIndex] = {}
+    groups: _Groups = field(default_factory=dict)
+    topic_indexes: dict[OfPod, _TopicIndex] = field(default_factory=dict)
 
 
+@dataclass(slots=True, eq=False)
 class _TopicIndex:
     """Groups by topic. All orders are those of arrival, so that equal histories wake pods in equal order."""
 
-    __slots__ = ("_by_topic", "_topics", "_with_all_topics")
-
-    def __init__(self) -> None:
-        self._by_topic: dict[Hashable, _Groups] = {}
-        self._with_all_topics: _Groups = {}
-        self._topics: dict[Hashable, SomeTopics] = {}
+    by_topic: dict[Hashable, _Groups] = field(default_factory=dict)
+    with_all_topics: _Groups = field(default_factory=dict)
+    topics: dict[Hashable, SomeTopics] = field(default_factory=dict)
 
     def add(self, value: Hashable, group: Pods, topics: SomeTopics) -> None:
-        self._topics[value] = topics
+        self.topics[value] = topics
         if topics is None:
-            self._with_all_topics[value] = group
+            self.with_all_topics[value] = group
             return
         for topic in topics:
-            self._by_topic.setdefault(topic, {})[value] = group
+            self.by_topic.setdefault(topic, {})[value] = group
 
     def remove(self, value: Hashable) -> None:
-        topics = self._topics.pop(value)
+        topics = self.topics.pop(value)
         if topics is None:
-            del self._with_all_topics[value]
+            del self.with_all_topics[value]
             return
         for topic in topics:
-            groups = self._by_topic[topic]
+            groups = self.by_topic[topic]
             del groups[value]
             if not groups:
-                del self._by_topic[topic]
+                del self.by_topic[topic]
 
     def concerned(self, about: tuple[Hashable, ...]) -> Iterable[Pods]:
         """Return the groups that share a topic with the event, and those with all topics. O(its topics + groups)."""
-        found = [groups for topic in about if (groups := self._by_topic.get(topic)) is not None]
+        found = [groups for topic in about if (groups := self.by_topic.get(topic)) is not None]
         if not found:
-            return self._with_all_topics.values()
-        once = self._with_all_topics.copy()
+            return self.with_all_topics.values()
+        once = self.with_all_topics.copy()
         for groups in found:
             once.update(groups)
         return once.values()

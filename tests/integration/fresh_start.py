@@ -67,7 +67,7 @@ def snapshot(daemon: Daemon, probes: Iterable[PodInfo] = ()) -> dict[str, Sectio
         "gauges": _gauges(daemon),
         "answers": {
             f"{info.key} {profile}": answer
-            for profile, runner in decisions.cycle._runners.items()
+            for profile, runner in decisions.cycle.runners.items()
             for info in (*waiting, *probes)
             for answer in [_answer(runner, decisions.cluster, info)]
             if info.pod.spec.scheduler_name == profile

@@ -190,7 +190,7 @@ def _without(profile: Profile, name: str) -> Profile:
 
 
 def _way(runner: Runner, pod: PodInfo, unfit: Unschedulable) -> Way:
-    nominated = runner.nominated_to(pod) if unfit.nominate is None else unfit.nominate
+    nominated = runner.ahead.nominated_to(pod) if unfit.nominate is None else unfit.nominate
     victims = (victim.pod.metadata for victim in unfit.victims)
     return Way(nominated, tuple(sorted(metadata.name for metadata in victims if metadata.deletion_timestamp is None)))
 

@@ -203,8 +203,8 @@ def check_rejected(rejected: RejectedPods) -> None:
         assert sorted(rejected.pods) == sorted(uid for group in shape_index.groups.values() for uid in group)
         assert all(shape_index.groups.values()), "a group without pods"
         for of_pod, topic_index in shape_index.topic_indexes.items():
-            assert set(topic_index._topics) == set(shape_index.groups)
-            for topic, groups in [(None, topic_index._with_all_topics), *topic_index._by_topic.items()]:
+            assert set(topic_index.topics) == set(shape_index.groups)
+            for topic, groups in [(None, topic_index.with_all_topics), *topic_index.by_topic.items()]:
                 assert groups or topic is None, "a topic without groups"
                 for value, group in groups.items():
                     assert group is shape_index.groups[value]
