@@ -95,7 +95,7 @@ class SchedulingFailed:
 Outcome: TypeAlias = Scheduled | Unschedulable | SchedulingFailed
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Cycle:
     """Decide for one pod at a time. Owned by the scheduling loop.
 

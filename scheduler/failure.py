@@ -106,7 +106,7 @@ class PodStatusUpdater:
         shown = _shown(pod, condition)
         asked = self._wanted.get(uid, _NOTHING).left(shown)
         known = asked.over(shown)
-        if condition is not None and (verdict := _verdict(condition)) != known.verdict:
+        if condition is not None and (verdict := verdict_of(condition)) != known.verdict:
             wanted = asked._replace(verdict=verdict)
         else:
             wanted, condition = asked, None
@@ -242,14 +242,15 @@ class PodStatusUpdater:
         self._wait(uid, _Status(waiting.pod, waiting.condition or status.condition, nominate))
 
 
-def _verdict(condition: PodCondition | None) -> tuple[str, ...]:
+def verdict_of(condition: PodCondition | None) -> tuple[str, ...]:
+    """Return status, reason and message; empty without a condition."""
     return (condition.status, condition.reason, condition.message) if condition is not None else ()
 
 
 def _shown(pod: Pod, condition: PodCondition | None) -> _Known:
     """Return the pod's values in the watch."""
     now = pod.condition(condition.type if condition is not None else POD_SCHEDULED)
-    return _Known(_verdict(now), pod.status.nominated_node_name)
+    return _Known(verdict_of(now), pod.status.nominated_node_name)
 
 
 class FailureHandler:
@@ -280,26 +281,21 @@ class FailureHandler:
         """
         queued.unschedulable_plugins = set(diagnosis.unschedulable_plugins)
         queued.pending_plugins = set(diagnosis.pending_plugins)
-        self._metrics.attempt("unschedulable", queued.info.pod.spec.scheduler_name, took_s)
-        self._finish(queued, UNSCHEDULABLE, message, nominate)
+        self._finish(queued, UNSCHEDULABLE, message, nominate, took_s)
 
     def handle_error(self, queued: QueuedPodInfo, *, message: str, took_s: float, kept_on: str = "") -> None:
         """Handle an error of the scheduler or the API server: retry after the error back-off.
 
         A nomination to `kept_on` stays. Upstream clears it, so that other pods get the capacity that victims left.
         """
-        queued.unschedulable_plugins = set()
-        queued.pending_plugins = set()
-        self._metrics.attempt("error", queued.info.pod.spec.scheduler_name, took_s)
+        queued.unschedulable_plugins, queued.pending_plugins = set(), set()
         is_kept = kept_on and queued.info.pod.status.nominated_node_name == kept_on
-        self._finish(queued, SCHEDULER_ERROR, message, None if is_kept else "")
+        self._finish(queued, SCHEDULER_ERROR, message, None if is_kept else "", took_s)
 
     def refused_late(self, queued: QueuedPodInfo, *, message: str, took_s: float) -> None:
         """Handle a rejection by PreBind: no event can help, so the error back-off retries the pod (§3.8)."""
-        queued.unschedulable_plugins = set()
-        queued.pending_plugins = set()
-        self._metrics.attempt("unschedulable", queued.info.pod.spec.scheduler_name, took_s)
-        self._finish(queued, UNSCHEDULABLE, message, "")
+        queued.unschedulable_plugins, queued.pending_plugins = set(), set()
+        self._finish(queued, UNSCHEDULABLE, message, "", took_s)
 
     def expect(self, assumed: PodInfo, *, is_brief: bool = False) -> None:
         """Announce the node of a pod that is about to be bound.
@@ -381,7 +377,9 @@ class FailureHandler:
         self._patches.forget(uid)
         self._preempting.forget(uid)
 
-    def _finish(self, queued: QueuedPodInfo, reason: str, message: str, nominate: str | None) -> None:
+    def _finish(self, queued: QueuedPodInfo, reason: str, message: str, nominate: str | None, took_s: float) -> None:
+        result = "unschedulable" if reason == UNSCHEDULABLE else "error"
+        self._metrics.attempt(result, queued.info.pod.spec.scheduler_name, took_s)
         self._expected.pop(queued.info.uid, None)
         newest = self._pending.get(queued.info.key)
         if newest is None or newest.uid != queued.info.uid or newest.node_name:

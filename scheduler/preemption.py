@@ -18,7 +18,6 @@ from typing import Final
 import structlog
 
 from scheduler.api.apps_and_policy import DISRUPTION_TARGET, preempted_by
-from scheduler.api.core_v1 import PodCondition
 from scheduler.api.podinfo import PodInfo
 from scheduler.binding import Binder
 from scheduler.config.document import format_duration
@@ -34,7 +33,7 @@ from scheduler.core.errors import (
     Unavailable,
 )
 from scheduler.core.retry import BusyRetry, Retry
-from scheduler.failure import FailureHandler
+from scheduler.failure import FailureHandler, verdict_of
 from scheduler.framework.preemption_state import Preempting
 from scheduler.framework.profile import Profile
 from scheduler.framework.wait import ended_within, settle
@@ -131,7 +130,8 @@ class PreemptionExecutor:
         left = [victim for victim in victims if not self._is_leaving(victim)]
         if not left:
             return  # all are terminating already, and their end wakes the preemptor
-        self._metrics.preempted(len(victims), others=sum(not self._is_ours(victim) for victim in left))
+        others = sum(victim.pod.spec.scheduler_name not in self._profiles for victim in left)
+        self._metrics.preempted(len(victims), others=others)
         plan = _Plan(preemptor, node_name, left)
         before = self._plans.get(preemptor.uid)
         if before is not None:
@@ -156,9 +156,6 @@ class PreemptionExecutor:
     def _is_leaving(self, pod: PodInfo) -> bool:
         is_deleted = pod.pod.metadata.deletion_timestamp is not None or self._preempting.is_doomed(pod.uid)
         return is_deleted or self._binder.gives_way(pod.uid)
-
-    def _is_ours(self, pod: PodInfo) -> bool:
-        return pod.pod.spec.scheduler_name in self._profiles
 
     # -- one preemption --------------------------------------------------------------------------------------------------
 
@@ -291,7 +288,7 @@ class PreemptionExecutor:
         """Write the victim's condition and event. Returns False if it is already gone."""
         pod = victim.pod
         condition = preempted_by(plan.preemptor.pod.spec.scheduler_name, pod.metadata.generation)
-        if _says(pod.condition(DISRUPTION_TARGET)) == _says(condition):
+        if verdict_of(pod.condition(DISRUPTION_TARGET)) == verdict_of(condition):
             return True
         try:
             await settle(self._writer.patch_pod_status(pod, condition=condition, nominated_node_name=None))
@@ -357,7 +354,3 @@ class PreemptionExecutor:
             note=f"capacity freed on node {plan.node_name} was taken by other pods repeatedly; after the next loss "
             f"the node is excluded for {format_duration(brake_s)}",
         )
-
-
-def _says(condition: PodCondition | None) -> tuple[str, str, str] | None:
-    return None if condition is None else (condition.status, condition.reason, condition.message)

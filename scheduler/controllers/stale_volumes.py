@@ -19,7 +19,7 @@ from scheduler.api.decode import Broken
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.context import Shared
-from scheduler.controllers.derived_nominations import Tie, TieFinder, has_claims
+from scheduler.controllers.derived_nominations import TieFinder, has_claims
 from scheduler.core import nodeset
 from scheduler.core.errors import ApiError, Conflict
 from scheduler.core.nodeset import NodeSet
@@ -137,10 +137,7 @@ class StaleVolumes:
         if uid not in self._tasks:
             task = asyncio.ensure_future(self._clear(claim, note, is_useless))
             self._tasks[uid] = task
-            task.add_done_callback(partial(self._ended, uid))
-
-    def _ended(self, uid: str, _: asyncio.Task[None]) -> None:
-        self._tasks.pop(uid, None)
+            task.add_done_callback(lambda _: self._tasks.pop(uid, None))
 
     def _on_missing_nodes(self) -> Iterable[PersistentVolumeClaim]:
         for entry in self._volumes.reservations:
@@ -220,7 +217,10 @@ class StaleVolumes:
             note = f"volumes tie the pod to {self._named(common)}: {'; '.join(reasons)} ({where})"
         else:
             note = f"volumes of the pod cannot be used together on any node: {where}"
-        concerned: list[Pod | PersistentVolumeClaim] = [pod.pod, *_claims(ties)]
+        concerned: list[Pod | PersistentVolumeClaim] = [
+            pod.pod,
+            *(tie.claim for tie in ties if isinstance(tie.claim, PersistentVolumeClaim)),
+        ]
         for about in concerned:
             self._recorder.event(
                 about,
@@ -240,7 +240,3 @@ class StaleVolumes:
         if not names:
             return "no node that exists"
         return f"{', '.join(names[:FEW_NODES])}{' and more' if len(names) > FEW_NODES else ''}"
-
-
-def _claims(ties: Iterable[Tie]) -> Iterable[PersistentVolumeClaim]:
-    return (tie.claim for tie in ties if isinstance(tie.claim, PersistentVolumeClaim))

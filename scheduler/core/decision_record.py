@@ -11,7 +11,7 @@ import dataclasses
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from scheduler.core.caching import BoundedCache
 
@@ -74,19 +74,12 @@ class DecisionRecord:
         return dataclasses.asdict(self)
 
 
-PODS: Final = 2000
-PER_POD: Final = 8
-
-
 class DecisionRecords:
     """At most `per_pod` records for each of the last `pods` pods. Only the scheduling loop uses it."""
 
-    def __init__(self, pods: int = PODS, per_pod: int = PER_POD) -> None:
+    def __init__(self, pods: int = 2000, per_pod: int = 8) -> None:
         self._per_pod = per_pod
         self._by_pod: BoundedCache[str, deque[DecisionRecord]] = BoundedCache(pods)
-
-    def __len__(self) -> int:
-        return len(self._by_pod)
 
     def add(self, record: DecisionRecord) -> None:
         """Add an attempt. O(1)."""
@@ -95,11 +88,6 @@ class DecisionRecords:
     def of(self, pod: str) -> tuple[DecisionRecord, ...]:
         """Return the attempts of a pod (`namespace/name`), oldest first; deleted pods of the same name are included."""
         return tuple(self._by_pod.get(pod) or ())
-
-    def latest(self, pod: str) -> DecisionRecord | None:
-        """Return the newest attempt of a pod; None if there is none."""
-        records = self._by_pod.get(pod)
-        return records[-1] if records else None
 
     def to_dict(self, pod: str) -> Mapping[str, Any] | None:
         """Return the JSON of /debug/pod, newest attempt first; None if there is no record of the pod."""

@@ -293,7 +293,7 @@ class Daemon:
         self._election = self._spawn("leader-election", campaign)
 
     def _lead(self) -> None:
-        self._shell.wake()
+        self._shell.objects.wake()
         self.decisions.inbox.put(self._report_broken_pods)
 
     def _report_broken_pods(self) -> None:
@@ -365,7 +365,7 @@ class Daemon:
     async def _schedule(self) -> None:
         await self.mirrors.complete()
         if self._options.scheduler_profiles:  # the first decision should use the requested profiles
-            await self._shell.looked_within(_LOOK_WITHIN_S)
+            await self._shell.objects.looked_within(_LOOK_WITHIN_S)
         if CAPACITY.name not in self.mirrors.reflectors:
             self._on_capacity(False)
         self.decisions.inbox.apply()

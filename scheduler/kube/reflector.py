@@ -148,6 +148,7 @@ class Ended:
     is_idle: bool
 
 
+@dataclass(eq=False, repr=False)
 class Reflector(Generic[T]):
     """The informer of one kind. `on_batch` is called synchronously and must not raise.
 
@@ -157,34 +158,23 @@ class Reflector(Generic[T]):
     Upstream: staging/src/k8s.io/client-go/tools/cache/reflector.go Reflector
     """
 
-    def __init__(  # noqa: PLR0913 (collaborators)
-        self,
-        spec: KindSpec,
-        served: ServedKind,
-        *,
-        decoder: ObjectDecoder[T],
-        transport: Transport,
-        on_batch: Callable[[list[Delta[T]]], None],
-        clock: Clock,
-        chance: random.Random,
-        locate: Callable[[], Awaitable[ServedKind | None]],
-        on_served: Callable[[bool], object] = bool,
-    ) -> None:
-        self.spec = spec
-        self.served = served
-        """The place of the kind, or the last one (`stats.absent`)."""
+    spec: KindSpec
+    served: ServedKind
+    """The place of the kind, or the last one (`stats.absent`)."""
+    decoder: ObjectDecoder[T]
+    transport: Transport
+    on_batch: Callable[[list[Delta[T]]], None]
+    clock: Clock
+    chance: random.Random
+    locate: Callable[[], Awaitable[ServedKind | None]]
+    on_served: Callable[[bool], object] = bool
+
+    def __post_init__(self) -> None:
         self.store: Store[T] = Store()
         self.synced = asyncio.Event()
         """Set at the first complete list."""
-        self.stats = ReflectorStats(clock, last_byte_at=clock.now(), complete_at=clock.now())
-        self._decoder = decoder
-        self._transport = transport
-        self._on_batch = on_batch
-        self._locate = locate
-        self._on_served = on_served
-        self._clock = clock
-        self._chance = chance
-        self._backoff = Backoff(clock, chance)
+        self.stats = ReflectorStats(self.clock, last_byte_at=self.clock.now(), complete_at=self.clock.now())
+        self._backoff = Backoff(self.clock, self.chance)
         self._version = ""
         self._cause = "start"
         self._can_watch_list = True
@@ -224,7 +214,7 @@ class Reflector(Generic[T]):
                 case NotFound():
                     await self._look_around()
                 case TooManyRequests(retry_after_s=float(wait_s)):
-                    await self._clock.sleep(wait_s + self._chance.uniform(0.0, 1.0))
+                    await self.clock.sleep(wait_s + self.chance.uniform(0.0, 1.0))
                 case ApiError():
                     if cause := self._lost_by(outcome):
                         self._start_over(cause)
@@ -247,7 +237,7 @@ class Reflector(Generic[T]):
             self._can_watch_list = self._incomplete < _INCOMPLETE_PICTURES
         elif not (self._is_open or isinstance(outcome, (Gone, ResourceVersionTooLarge))):
             return False
-        self._list_until = self._clock.now() + _LIST_S
+        self._list_until = self.clock.now() + _LIST_S
         if isinstance(outcome, TooManyRequests):
             return False
         self._note(outcome if isinstance(outcome, ApiError) else ApiError("ended before the initial list was complete"))
@@ -256,7 +246,7 @@ class Reflector(Generic[T]):
     async def _look_around(self) -> None:
         """Find the kind again after a 404: it moved to another version, or is gone. Objects stay until a new list."""
         try:
-            served = await self._locate()
+            served = await self.locate()
         except DiscoveryFailed as why:
             self.stats.last_error = str(why)
             await self._backoff.next()
@@ -272,7 +262,7 @@ class Reflector(Generic[T]):
             _log.warning("kind is not served any more", kind=self.spec.name)
         self.stats.absent = True
         self._start_over("absent")
-        self._on_served(False)
+        self.on_served(False)
         await self._backoff.pause(_ABSENT_S)
 
     async def _follow(self) -> Ended | ApiError:
@@ -282,7 +272,7 @@ class Reflector(Generic[T]):
         if self._is_away and self._version and self.stats.is_down:  # long enough for a restore from a backup
             self._start_over("outage")
         try:
-            if not self._version and self._can_watch_list and self._clock.now() >= self._list_until:
+            if not self._version and self._can_watch_list and self.clock.now() >= self._list_until:
                 self._picture = {}
             elif not self._version:
                 await self._list()
@@ -297,7 +287,7 @@ class Reflector(Generic[T]):
         query = {"limit": _PAGE} | self._selection()
         objects: list[T | Broken] = []
         while True:
-            page = page_of(await self._transport.list(self.served.path, query))
+            page = page_of(await self.transport.list(self.served.path, query))
             self._heard()
             for n, raw in enumerate(page.items or (), start=1):
                 if (obj := self._decode(raw)) is not None:
@@ -319,7 +309,7 @@ class Reflector(Generic[T]):
         self.stats.synced = True
         self.stats.completed(is_watching=self._is_open)
         self._deliver(deltas)
-        self._on_served(True)
+        self.on_served(True)
         self.synced.set()
 
     def _lost_by(self, outcome: ApiError) -> str:
@@ -339,8 +329,8 @@ class Reflector(Generic[T]):
 
     async def _stream(self) -> Ended:
         query = self._stream_query()
-        async with self._transport.watch(self.served.path, query, inactivity_timeout_s=INACTIVITY_S) as chunks:
-            opened_at = self._clock.now()
+        async with self.transport.watch(self.served.path, query, inactivity_timeout_s=INACTIVITY_S) as chunks:
+            opened_at = self.clock.now()
             self._open()
             try:
                 await self._read_all(chunks)
@@ -363,7 +353,7 @@ class Reflector(Generic[T]):
         versions therefore looks silent.
         """
         self.stats.watch_ended()
-        lived_s = self._clock.now() - opened_at
+        lived_s = self.clock.now() - opened_at
         self._was_silent = self._was_silent and self._picture is None and lived_s >= _SILENT_S
         if lived_s >= _PATIENCE_S and not self._was_silent:
             self._progressed()
@@ -381,7 +371,7 @@ class Reflector(Generic[T]):
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(self._chance.randint(300, 600)),
+            "timeoutSeconds": str(self.chance.randint(300, 600)),
         } | self._selection()
         if self._picture is not None:
             return query | {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
@@ -487,11 +477,11 @@ class Reflector(Generic[T]):
     def _deliver(self, deltas: list[Delta[T]]) -> None:
         self.stats.objects = len(self.store)
         if deltas:
-            self._on_batch(deltas)
+            self.on_batch(deltas)
 
     def _decode(self, raw: msgspec.Raw) -> T | Broken | None:
         """Return the object, a `Broken`, or None if not even its name is readable."""
-        obj = self._decoder.decode(raw, self.served.version)
+        obj = self.decoder.decode(raw, self.served.version)
         if isinstance(obj, Broken):
             if not obj.metadata.name:
                 self._unreadable(obj.why, bytes(raw))
@@ -509,7 +499,7 @@ class Reflector(Generic[T]):
         _log.error("unreadable line from the API server", kind=self.spec.name, error=why, start=repr(line[:120]))
 
     def _heard(self) -> None:
-        self.stats.last_byte_at = self._clock.now()
+        self.stats.last_byte_at = self.clock.now()
         self.stats.denied = ""
         self.stats.absent = False
         self.stats.last_error = ""
@@ -525,8 +515,8 @@ class Reflector(Generic[T]):
             say("watch interrupted", kind=self.spec.name, error=text, status=error.status)
         self.stats.last_error = text
         self.stats.denied = f"cannot {text}" if isinstance(error, (Forbidden, Unauthorized)) else ""
-        if self.stats.is_down and self._clock.now() - self._said_down_at >= _SAY_EVERY_S:
-            self._said_down_at = self._clock.now()
+        if self.stats.is_down and self.clock.now() - self._said_down_at >= _SAY_EVERY_S:
+            self._said_down_at = self.clock.now()
             _log.warning(
                 "no complete list and no watch",
                 kind=self.spec.name,

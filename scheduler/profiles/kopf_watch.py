@@ -44,7 +44,7 @@ _UNTOLD: Final = "credentials retriever"
 """Name of a task that kopf does not return. Without it, a refused client waits forever."""
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Shell:
     """The watch; one per daemon. `run` never fails; cancelling it also ends its tasks."""
 
@@ -60,14 +60,6 @@ class Shell:
 
     def __post_init__(self) -> None:
         self._backoff = Backoff(self.clock, first_s=PAUSE_S, longest_s=LONGEST_PAUSE_S)
-
-    async def looked_within(self, limit_s: float) -> None:
-        """Wait at most this long until the objects were read or cannot be read."""
-        await self.objects.looked_within(limit_s)
-
-    def wake(self) -> None:
-        """Write pending statuses: this process leads from now on."""
-        self.objects.wake()
 
     def remark(self) -> str:
         """Return the problem in one line; "" if there is none. Readiness does not depend on it."""

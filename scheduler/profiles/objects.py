@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -44,29 +45,20 @@ class _List(msgspec.Struct):
 _LIST: Final = msgspec.json.Decoder(_List)
 
 
+@dataclass(eq=False, repr=False)
 class ProfileObjects:
     """The objects named as a profile of this scheduler."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        writer: ProfileWriter,
-        clock: Clock,
-        *,
-        names: frozenset[str],
-        wish: Callable[[Mapping[str, RequestedProfile]], None],
-        verdicts: Callable[[], Mapping[str, ProfileVerdict]],
-    ) -> None:
-        """Create the set.
+    transport: Transport
+    writer: ProfileWriter
+    clock: Clock
+    names: frozenset[str]
+    wish: Callable[[Mapping[str, RequestedProfile]], None]
+    """Called with all requested profiles when one has changed."""
+    verdicts: Callable[[], Mapping[str, ProfileVerdict]]
+    """Returns the results later."""
 
-        `wish` is called with all requested profiles when one has changed; `verdicts` has the results later.
-        """
-        self._transport = transport
-        self._writer = writer
-        self._clock = clock
-        self._names = names
-        self._wish = wish
-        self._verdicts = verdicts
+    def __post_init__(self) -> None:
         self._objects: dict[str, Object] = {}
         self._gone: dict[str, int] = {}
         """Uids of objects that were deleted, with the version at that time: a list may be older."""
@@ -98,7 +90,7 @@ class ProfileObjects:
 
     async def looked_within(self, limit_s: float) -> None:
         """Wait at most this long for the first list."""
-        await done_within(self._clock, self.looked.wait(), limit_s)
+        await done_within(self.clock, self.looked.wait(), limit_s)
 
     def remark(self) -> str:
         """Return the problem in one line; "" if there is none."""
@@ -111,7 +103,7 @@ class ProfileObjects:
     def seen(self, type_: str | None, obj: Object) -> None:
         """Take one event of a watch, or one object of another component's list (None)."""
         name = obj["metadata"]["name"]
-        if name not in self._names:
+        if name not in self.names:
             return
         self._heard[obj["metadata"].get("uid")] = _version(obj)
         if type_ == "DELETED":
@@ -144,7 +136,7 @@ class ProfileObjects:
         version = int(listed.metadata.get("resourceVersion") or 0)
         if 0 < version < newest:
             self._objects, self._gone, self._heard = {}, {}, {}
-        there = {item["metadata"]["name"]: item for item in listed.items if item["metadata"]["name"] in self._names}
+        there = {item["metadata"]["name"]: item for item in listed.items if item["metadata"]["name"] in self.names}
         for name, known in list(self._objects.items()):
             if name not in there and _version(known) <= version:
                 del self._objects[name]
@@ -164,19 +156,19 @@ class ProfileObjects:
         wishes = {name: _wish(obj) for name, obj in self._objects.items()}
         if wishes != self._wished:
             self._wished = wishes
-            self._wish(wishes)
+            self.wish(wishes)
 
     # -- following -------------------------------------------------------------------------------------------------------
 
     async def follow(self) -> None:
         """List the objects and write statuses. Never returns and never raises."""
-        backoff, look_at = Backoff(self._clock, first_s=2 * _AGAIN_S, longest_s=LOOK_EVERY_S), 0.0
+        backoff, look_at = Backoff(self.clock, first_s=2 * _AGAIN_S, longest_s=LOOK_EVERY_S), 0.0
         while True:
             self._news.clear()
             try:
-                if self._is_due or self._clock.now() >= look_at:
+                if self._is_due or self.clock.now() >= look_at:
                     await self._list()
-                    look_at = self._clock.now() + LOOK_EVERY_S
+                    look_at = self.clock.now() + LOOK_EVERY_S
                 failed = not await self._write_statuses() or bool(self.unread)
             except Exception as error:  # noqa: BLE001 (an unforeseen failure costs a minute, not all changes to come)
                 failed = True
@@ -185,15 +177,15 @@ class ProfileObjects:
                 self._untold = repr(error)
             if not failed:
                 backoff.reset()
-            wait_s = backoff.next_s() if failed else max(0.0, look_at - self._clock.now())
-            is_news = await done_within(self._clock, self._news.wait(), wait_s)
+            wait_s = backoff.next_s() if failed else max(0.0, look_at - self.clock.now())
+            is_news = await done_within(self.clock, self._news.wait(), wait_s)
             self._is_due |= failed or not is_news
 
     async def _list(self) -> None:
         before, self._is_due, is_look = self.unread, False, True
         newest = max(map(_version, self._objects.values()), default=0)
         try:
-            listed = apijson.decode(_LIST, await self._transport.get(PROFILES))
+            listed = apijson.decode(_LIST, await self.transport.get(PROFILES))
         except NotFound:  # the kind is deleted, and with it all objects
             self.unread = ""
             self._objects.clear()
@@ -218,15 +210,15 @@ class ProfileObjects:
     async def _write_statuses(self) -> bool:
         """Write each status that is out of date. Returns False if a write failed."""
         untold = ""
-        for name, verdict in self._verdicts().items():
+        for name, verdict in self.verdicts().items():
             obj = self._objects.get(name)
-            if obj is None or verdict.wish != _wish(obj) or not self._writer.may_write():
+            if obj is None or verdict.wish != _wish(obj) or not self.writer.may_write():
                 continue
             status = self._status(verdict, obj.get("status") or {})
             if status is None:
                 continue
             try:
-                self._put(name, await settle(self._writer.write_profile_status(obj, status)))
+                self._put(name, await settle(self.writer.write_profile_status(obj, status)))
             except Fenced:
                 continue
             except (Conflict, NotFound):  # the object has changed and is read again
@@ -250,7 +242,7 @@ class ProfileObjects:
             "reason": verdict.reason,
             "message": cut(verdict.message, _MESSAGE_MAX),
             "observedGeneration": verdict.wish.generation,
-            "lastTransitionTime": before["lastTransitionTime"] if is_same else seconds(self._clock.wall()),
+            "lastTransitionTime": before["lastTransitionTime"] if is_same else seconds(self.clock.wall()),
         }
         status: Object = {
             "observedGeneration": verdict.wish.generation,

@@ -97,8 +97,7 @@ class Ours(Side):
 
     def _headed(self, pod: Json) -> str:
         metadata = pod["metadata"]
-        record = self._daemon.decisions.records.latest(f"{metadata['namespace']}/{metadata['name']}")
-        assert record is not None
+        record = self._daemon.decisions.records.of(f"{metadata['namespace']}/{metadata['name']}")[-1]
         return record.node
 
     async def _settle(self, pod: Json, nominated: str) -> None:

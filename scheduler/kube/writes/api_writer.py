@@ -131,14 +131,7 @@ class ApiWriter(Sender):
         claims_version: Callable[[], str] = newest,
     ) -> None:
         super().__init__(transport, throttle, clock, may_write=may_write)
-        self.device_claims = ResourceClaimWrites(
-            transport,
-            throttle,
-            clock,
-            may_write=may_write,
-            claims_version=claims_version,
-            requests_in_flight=self._requests_in_flight,
-        )
+        self.device_claims = ResourceClaimWrites(self, claims_version)
         self._pods: ObjectDecoder[Pod] = ObjectDecoder("Pod", Pod)
         self._volumes = ObjectDecoder("PersistentVolume", PersistentVolume)
         self._claims = ObjectDecoder("PersistentVolumeClaim", PersistentVolumeClaim)
@@ -199,7 +192,7 @@ class ApiWriter(Sender):
 
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """Return the newest state, from the server's storage instead of its cache; None if the pod is gone."""
-        raw = await self._read(_pod_path(namespace, name))
+        raw = await self.read(_pod_path(namespace, name))
         return self._pods.decode(raw) if raw is not None else None
 
     async def prebind_volume(
@@ -211,7 +204,7 @@ class ApiWriter(Sender):
         own token and is never repeated: the caller reads and decides again.
         """
         body = prebinding(volume, claim, marks=marks)
-        return self._volumes.decode(await self._send_once("PATCH", _volume_path(volume.metadata.name), body, MERGE))
+        return self._volumes.decode(await self.send_once("PATCH", _volume_path(volume.metadata.name), body, MERGE))
 
     async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
         """Write the node for which the provisioner makes the volume. Precondition: no write since `claim`."""
@@ -223,12 +216,12 @@ class ApiWriter(Sender):
 
     async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
         """Return the newest state, from the server's storage; None if it is gone."""
-        raw = await self._read(_volume_path(name))
+        raw = await self.read(_volume_path(name))
         return self._volumes.decode(raw) if raw is not None else None
 
     async def read_claim(self, namespace: str, name: str) -> PersistentVolumeClaim | Broken | None:
         """Return the newest state, from the server's storage; None if it is gone."""
-        raw = await self._read(_claim_path(namespace, name))
+        raw = await self.read(_claim_path(namespace, name))
         return self._claims.decode(raw) if raw is not None else None
 
     async def claim_written_by(self, namespace: str, name: str) -> str | None:
@@ -237,7 +230,7 @@ class ApiWriter(Sender):
         It is `FIELD_MANAGER` if it is ours alone. None without claim or annotation, and on servers without managed
         fields.
         """
-        raw = await self._read(_claim_path(namespace, name))
+        raw = await self.read(_claim_path(namespace, name))
         owners = owners_of_selection(raw) if raw is not None else ()
         return next((owner for owner in owners if owner != OURS), owners[0] if owners else None)
 
@@ -271,7 +264,7 @@ class ApiWriter(Sender):
 
     async def _select(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim | Broken:
         path = _claim_path(claim.metadata.namespace, claim.metadata.name)
-        return self._claims.decode(await self._send_once("PATCH", path, selection(claim, node_name), MERGE))
+        return self._claims.decode(await self.send_once("PATCH", path, selection(claim, node_name), MERGE))
 
     async def _send_when_free(self, method: Method, path: str, body: bytes, content_type: str) -> None:
         """Send with a token. Wait as long as a busy server requests, as client-go does."""

@@ -45,8 +45,7 @@ class Sender:
     """Base of all writers.
 
     `may_write` is called before each request, after every wait, and by the transport when the request is sent. If it
-    returns False, `Fenced` is raised and nothing is sent. Earlier requests are still awaited. Writers with a common
-    `requests_in_flight` give way to each other's urgent requests.
+    returns False, `Fenced` is raised and nothing is sent. Earlier requests are still awaited.
     """
 
     def __init__(
@@ -56,15 +55,14 @@ class Sender:
         clock: Clock,
         *,
         may_write: Callable[[], bool] = always,
-        requests_in_flight: RequestsInFlight | None = None,
     ) -> None:
         self._transport = transport
         self._throttle = throttle
         self._clock = clock
-        self._may_write = may_write
-        self._requests_in_flight = requests_in_flight or RequestsInFlight()
+        self.may_write = may_write
+        self._requests_in_flight = RequestsInFlight()
 
-    async def _read(self, path: str, accept: str = JSON) -> bytes | None:
+    async def read(self, path: str, accept: str = JSON) -> bytes | None:
         """Read from the server's storage instead of its cache; None if the object is gone."""
         await self._throttle.take(urgent=True)
         try:
@@ -72,12 +70,11 @@ class Sender:
         except NotFound:
             return None
 
-    async def _list(self, path: str, query: Query) -> bytes:
-        """Return one page of a list."""
+    async def list_page(self, path: str, query: Query) -> bytes:
         await self._throttle.take(urgent=True)
         return await self._transport.list(path, query)
 
-    async def _send_once(
+    async def send_once(
         self, method: Method, path: str, body: bytes, content_type: str = JSON, query: Query | None = FIELD_MANAGER
     ) -> bytes:
         """Send an urgent write once. After a lost answer the caller must check before it repeats the write."""
@@ -99,10 +96,6 @@ class Sender:
             method, path, body, content_type=content_type, query=query, before_sending=self._check_fence
         )
 
-    def may_write(self) -> bool:
-        """Return whether this process leads, as far as it knows."""
-        return self._may_write()
-
     def _check_fence(self) -> None:
-        if not self._may_write():
+        if not self.may_write():
             raise Fenced("not sent: this process does not lead")

@@ -18,13 +18,11 @@ from scheduler.api.core_v1 import ExtendedResourceClaimStatus, NodeAllocatableRe
 from scheduler.api.decode import Broken, ObjectDecoder
 from scheduler.api.resource_v1 import FINALIZER, AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.core import api_json as apijson
-from scheduler.core.clock import Clock
 from scheduler.core.errors import Conflict, Invalid, NotFound
-from scheduler.kube.rate_limit import RequestsInFlight, Throttle
 from scheduler.kube.resources import RESOURCE_CLAIM
-from scheduler.kube.wire import JSON_PATCH, MERGE, STRATEGIC_MERGE, Transport
+from scheduler.kube.wire import JSON_PATCH, MERGE, STRATEGIC_MERGE
 from scheduler.kube.writes import claim_bodies as claimbody, claim_protobuf as claimproto, claim_protobuf as protobuf
-from scheduler.kube.writes.base import Sender, always, the_same
+from scheduler.kube.writes.base import Sender, the_same
 
 NEWEST: Final = "v1"
 _REMOVALS: Final = 5
@@ -42,23 +40,14 @@ def newest() -> str:
     return NEWEST
 
 
-class ResourceClaimWrites(Sender):
+class ResourceClaimWrites:
     """Implement the `ResourceClaimWrites` port.
 
     `claims_version` is called for each request: the version of resource.k8s.io in which the server has claims.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        throttle: Throttle,
-        clock: Clock,
-        *,
-        may_write: Callable[[], bool] = always,
-        claims_version: Callable[[], str] = newest,
-        requests_in_flight: RequestsInFlight | None = None,
-    ) -> None:
-        super().__init__(transport, throttle, clock, may_write=may_write, requests_in_flight=requests_in_flight)
+    def __init__(self, sender: Sender, claims_version: Callable[[], str]) -> None:
+        self._sender = sender
         self._claims_version = claims_version
         self._resource_claims: ObjectDecoder[ResourceClaim] = RESOURCE_CLAIM.decoder()
 
@@ -114,7 +103,7 @@ class ResourceClaimWrites(Sender):
         version = self._claims_version()
         body = claimbody.extended_claim(claim, pod, version, name=name)
         return self._read_claim(
-            await self._send_once("POST", _collection(pod.metadata.namespace, version), body), version
+            await self._sender.send_once("POST", _collection(pod.metadata.namespace, version), body), version
         )
 
     async def delete_claim(self, claim: ResourceClaim) -> None:
@@ -138,14 +127,14 @@ class ResourceClaimWrites(Sender):
             return
         try:
             path = self._path(claim, self._claims_version())
-            await self._send_once("DELETE", path, claimbody.deletion(claim), query=None)
+            await self._sender.send_once("DELETE", path, claimbody.deletion(claim), query=None)
         except (NotFound, Conflict):  # gone, or another claim of that name
             return
 
     async def set_extended_resource_status(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
         """Write which claim serves which extended resource of which container. Precondition: the pod's uid."""
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
-        await self._send_once("PATCH", path, claimbody.extended_status(pod, status), STRATEGIC_MERGE)
+        await self._sender.send_once("PATCH", path, claimbody.extended_status(pod, status), STRATEGIC_MERGE)
 
     async def set_claim_amounts(self, pod: Pod, statuses: tuple[NodeAllocatableResourceClaimStatus, ...]) -> None:
         """Write what the pod's claims take of its node's resources; none removes it. Precondition: the pod's uid."""
@@ -155,7 +144,7 @@ class ResourceClaimWrites(Sender):
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
         """Return the newest state, from the server's storage; None if it is gone."""
         version = self._claims_version()
-        raw = await self._read(f"{_collection(namespace, version)}/{name}")
+        raw = await self._sender.read(f"{_collection(namespace, version)}/{name}")
         return self._read_claim(raw, version) if raw is not None else None
 
     async def read_resource_claim_at(self, namespace: str, name: str, version: int) -> ResourceClaim | Broken | None:
@@ -169,7 +158,7 @@ class ResourceClaimWrites(Sender):
             "resourceVersion": str(version),
             "resourceVersionMatch": "Exact",
         }
-        raw = await self._list(_collection(namespace, served), query)
+        raw = await self._sender.list_page(_collection(namespace, served), query)
         items = apijson.decode(_items, raw).items
         return self._read_claim(bytes(items[0]), served) if items else None
 
@@ -185,7 +174,7 @@ class ResourceClaimWrites(Sender):
             raise refused
         version = self._claims_version()
         path = self._path(claim, version)
-        envelope = await self._read(path, protobuf.CONTENT_TYPE)
+        envelope = await self._sender.read(path, protobuf.CONTENT_TYPE)
         if envelope is None:
             raise NotFound(f"claim {claim.key} is gone", status=HTTPStatus.NOT_FOUND)
         try:
@@ -194,7 +183,7 @@ class ResourceClaimWrites(Sender):
             raise refused from None
         if seen != (claim.uid, claim.metadata.resource_version):
             raise Conflict(f"claim {claim.key} was written since it was seen")
-        answer = await self._send_once("PUT", path + subresource, body, protobuf.CONTENT_TYPE)
+        answer = await self._sender.send_once("PUT", path + subresource, body, protobuf.CONTENT_TYPE)
         return self._read_claim(answer, version)
 
     async def _remove(
@@ -234,7 +223,7 @@ class ResourceClaimWrites(Sender):
     ) -> ResourceClaim | Broken:
         version = self._claims_version()
         path = self._path(claim, version) + subresource
-        return self._read_claim(await self._send_once("PATCH", path, body, content_type), version)
+        return self._read_claim(await self._sender.send_once("PATCH", path, body, content_type), version)
 
     async def _change_status(self, claim: ResourceClaim, body: bytes, content_type: str) -> ResourceClaim | Broken:
         return await self._change(claim, body, content_type, "/status")

@@ -117,8 +117,7 @@ async def test_the_record_has_the_version_of_the_watch_when_the_binding_was_sent
     shown = "5"
     sched = SchedulerHarness(pod_watch=PodWatch(version=lambda: shown))
     await decided(sched)
-    record = sched.parts.records.latest("default/p")
-    assert record is not None
+    record = sched.parts.records.of("default/p")[-1]
     assert record.seen_resource_version == ""
 
     shown = "7"

@@ -34,9 +34,7 @@ def attempts(sched: SchedulerHarness, name: str) -> int:
 
 def candidates(sched: SchedulerHarness, name: str) -> int:
     """Return the number of feasible nodes of the last attempt."""
-    record = sched.parts.records.latest(f"default/{name}")
-    assert record is not None
-    return record.feasible_count
+    return sched.parts.records.of(f"default/{name}")[-1].feasible_count
 
 
 def in_flight(sched: SchedulerHarness) -> dict[str, int]:

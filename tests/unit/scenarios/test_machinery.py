@@ -150,8 +150,7 @@ async def test_128_the_reason_of_the_nominated_node_is_kept() -> None:
         "1 node(s) didn't satisfy plugin(s) [NodeAffinity], 1 node(s) were unschedulable.",
         4,
     )
-    record = sched.parts.records.latest("default/p")
-    assert record is not None
+    record = sched.parts.records.of("default/p")[-1]
     assert sum(group.nodes for group in record.groups) == 4
 
 
@@ -193,6 +192,5 @@ async def test_one_node(node: dict[str, Any], pod: dict[str, Any], code: str, wh
     await sched.settle()
 
     assert sched.refusal("p") == f"0/1 nodes are available: 1 {why}."
-    record = sched.parts.records.latest("default/p")
-    assert record is not None
+    record = sched.parts.records.of("default/p")[-1]
     assert [group.code for group in record.groups] == [code]
