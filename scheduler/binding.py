@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Iterator
+from dataclasses import InitVar, dataclass
 from functools import partial
 from typing import Final
 
@@ -49,28 +50,25 @@ _ANSWER_S: Final = 10.0
 """Time for the answer of a write in flight after cancelling."""
 
 
+@dataclass(eq=False, repr=False)
 class Binder:
     """Start and track binding tasks. `in_flight` counts those that only wait for answers.
 
     Upstream: pkg/scheduler/schedule_one.go bindingCycle, runBindingCycle, handleBindingCycleError
     """
 
-    def __init__(  # noqa: PLR0913 (each by its name)
-        self,
-        shared: Shared,
-        failures: FailureHandler,
-        *,
-        refusals: KubeletRejections,
-        pod_watch: PodWatch,
-        permits: WaitingPodsMap,
-        binder_for: Callable[[PodInfo], Extender | None],
-        retries: bool = False,
-    ) -> None:
-        """Create the binder. `binder_for` returns the extender that binds a pod.
+    shared: InitVar[Shared]
+    failures: FailureHandler
+    refusals: KubeletRejections
+    pod_watch: PodWatch
+    permits: WaitingPodsMap
+    """Pods that Permit holds. Plugins allow or reject them; event handlers remove deleted ones."""
+    binder_for: Callable[[PodInfo], Extender | None]
+    """Returns the extender that binds a pod."""
+    retries: bool = False
+    """Whether a Binding that the server could not carry out is repeated."""
 
-        `retries`: a Binding that the server could not carry out is repeated.
-        """
-        self._binder_for = binder_for
+    def __post_init__(self, shared: Shared) -> None:
         self._cluster = shared.cluster
         self._queue = shared.queue
         self._inbox = shared.inbox
@@ -78,17 +76,11 @@ class Binder:
         self._recorder = shared.recorder
         self._clock = shared.clock
         self._metrics = shared.metrics
-        self._failures = failures
         self._errors = shared.errors
-        self._refusals = refusals
-        self._pod_watch = pod_watch
-        self._retries = retries
         self._is_held_back = False
         self._unknown = UnknownOutcomes(shared.clock)
         self._room = asyncio.Semaphore(WRITES_IN_FLIGHT)
         self._tasks: dict[asyncio.Task[None], Binding] = {}
-        self.permits = permits
-        """Pods that Permit holds. Plugins allow or reject them; event handlers remove deleted ones."""
         self._uids: dict[str, int] = {}
         self._preparing = 0
 
@@ -109,7 +101,7 @@ class Binder:
 
     def remark(self) -> str:
         """Return why bindings are not sent or do not end; "" normally."""
-        lost_s = self._pod_watch.disconnected_s()
+        lost_s = self.pod_watch.disconnected_s()
         held_back = f"no Binding is sent: the watch of pods has been disconnected for {lost_s:.0f} s"
         return "; ".join(filter(None, (held_back if lost_s > MAX_DISCONNECTED_S else "", self._unknown.text())))
 
@@ -198,7 +190,7 @@ class Binder:
     async def _bind(self, binding: Binding) -> None:
         active = self._flight_check(binding)
         if active or binding.waits:
-            self._failures.expect(binding.assumed, is_brief=not binding.waits and is_brief(active))
+            self.failures.expect(binding.assumed, is_brief=not binding.waits and is_brief(active))
         if binding.waits:
             await self._wait_on_permit(binding)
         self._inbox.put(partial(self._queue.done, binding.assumed.uid))
@@ -214,7 +206,7 @@ class Binder:
         if binding.preempted_by:  # at the end of PreBind, which did not notice it
             raise asyncio.CancelledError
         async with self._room:
-            if (patch := self._failures.withdraw(binding.assumed.uid)) is not None:
+            if (patch := self.failures.withdraw(binding.assumed.uid)) is not None:
                 await asyncio.wait([patch])
             binding.kept_on = "" if binding.profile.parity else binding.assumed.node_name
             await self._commit(binding)
@@ -301,8 +293,8 @@ class Binder:
         if no is not None:
             self._metrics.binding_conflict("node")
             raise BindingRejected(no)
-        binding.record.seen_resource_version = self._pod_watch.version()
-        self._refusals.sent(binding.assumed)
+        binding.record.seen_resource_version = self.pod_watch.version()
+        self.refusals.sent(binding.assumed)
 
     def _second_look(self, binding: Binding) -> Rejection | None:
         """Check the node in the newest cache without the pod itself: another scheduler may have been faster (D7)."""
@@ -316,7 +308,7 @@ class Binder:
             return finish(binding.runner.check_node(binding.assumed, slot, binding.state))
 
     async def _commit(self, binding: Binding) -> None:
-        extender = self._binder_for(binding.assumed)
+        extender = self.binder_for(binding.assumed)
         if extender is not None and await self._is_bound_by(extender, binding):
             return
         with self._timed("Bind", binding):
@@ -375,7 +367,7 @@ class Binder:
         """
         lost = 0
         busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
-        failing = Retry(self._clock, first_s=0.01, factor=5.0, tries=4 if self._retries else 1)
+        failing = Retry(self._clock, first_s=0.01, factor=5.0, tries=4 if self.retries else 1)
         while True:
             await self._writer.turn()
             await self._pods_followed()
@@ -398,7 +390,7 @@ class Binder:
                 binding.is_sending = False
                 if error.status not in _RETRIED:
                     raise
-                if self._retries and binding.is_cancelled:
+                if self.retries and binding.is_cancelled:
                     raise asyncio.CancelledError from error
                 await failing.pause(error)
             finally:
@@ -406,7 +398,7 @@ class Binder:
 
     async def _pods_followed(self) -> None:
         """Wait while the watch of pods is disconnected: the second check could not see bindings of other schedulers."""
-        while self._pod_watch.disconnected_s() > MAX_DISCONNECTED_S:
+        while self.pod_watch.disconnected_s() > MAX_DISCONNECTED_S:
             if not self._is_held_back:
                 _log.warning("no binding is sent while the watch of pods is disconnected")
             self._is_held_back = True
@@ -505,8 +497,8 @@ class Binder:
         binding.record.result, binding.record.message = "unschedulable" if is_refusal else "error", message
         if self._release(binding):
             self._queue.move_all(ASSIGNED_POD_DELETE, binding.assumed, None)
-        handle_error = partial(self._failures.handle_error, kept_on=binding.kept_on)
-        fail = self._failures.refused_late if is_refusal else handle_error
+        handle_error = partial(self.failures.handle_error, kept_on=binding.kept_on)
+        fail = self.failures.refused_late if is_refusal else handle_error
         fail(binding.queued, message=message, took_s=self._clock.now() - binding.popped_at)
 
     def _undo_refused(self, binding: Binding, no: Rejection) -> None:
@@ -516,7 +508,7 @@ class Binder:
         binding.record.result, binding.record.message = "unschedulable", diagnosis.message()
         released = self._release(binding)
         took_s = self._clock.now() - binding.popped_at
-        self._failures.handle_unschedulable(
+        self.failures.handle_unschedulable(
             binding.queued, diagnosis, message=diagnosis.message(), nominate="", took_s=took_s
         )
         if released:

@@ -22,16 +22,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.binding import Binder
 from scheduler.config.document import format_duration
 from scheduler.context import Shared
-from scheduler.core.errors import (
-    Ambiguous,
-    ApiError,
-    Conflict,
-    Fenced,
-    Invalid,
-    NotFound,
-    TooManyRequests,
-    Unavailable,
-)
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, Invalid, NotFound, TooManyRequests, Unavailable
 from scheduler.core.retry import BusyRetry, Retry
 from scheduler.failure import FailureHandler, verdict_of
 from scheduler.framework.preemption_state import Preempting

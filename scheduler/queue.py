@@ -35,15 +35,7 @@ from scheduler.queueing.backoff_queue import BackoffQueue, Flush
 from scheduler.queueing.in_flight_events import InFlightEvents
 from scheduler.queueing.pod_states import PodStates, PreEnqueueGates
 from scheduler.queueing.queueing_hints import QueueingHints, QueueingStrategy
-from scheduler.queueing.types import (
-    IN_BACKOFF,
-    IN_POOL,
-    Place,
-    QueuedPodInfo,
-    QueueEntry,
-    QueueProfile,
-    pod_changes,
-)
+from scheduler.queueing.types import IN_BACKOFF, IN_POOL, Place, QueuedPodInfo, QueueEntry, QueueProfile, pod_changes
 from scheduler.queueing.unschedulable_pods import UnschedulablePods
 
 __all__ = ["Nominator", "QueueEntry", "QueueProfile", "QueuedPodInfo", "SchedulingQueue", "pod_changes"]
@@ -203,12 +195,7 @@ class SchedulingQueue:
     # -- what brings pods back ---------------------------------------------------------------------------------------
 
     def move_all(
-        self,
-        event: ClusterEvent,
-        old: object,
-        new: object,
-        *,
-        concerns: Callable[[PodInfo], bool] | None = None,
+        self, event: ClusterEvent, old: object, new: object, *, concerns: Callable[[PodInfo], bool] | None = None
     ) -> None:
         """Wake the pods that an event can help (§1.10).
 

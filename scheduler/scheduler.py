@@ -142,12 +142,7 @@ class Decisions:
         self.derived = DerivedNominations(self.shared, profiles=self.profiles, runners=runners)
         self.records = DecisionRecords()
         self.cycle = Cycle(
-            runners,
-            self.cluster,
-            clock=clock,
-            chance=self.chance,
-            metrics=metrics,
-            held_back=self.refusals.held_back,
+            runners, self.cluster, clock=clock, chance=self.chance, metrics=metrics, held_back=self.refusals.held_back
         )
         self.loop = SchedulingLoop(self)
         self.reloading = ProfileReconciler(
@@ -393,11 +388,7 @@ class SchedulingLoop:
 
 
 def shown(
-    key: str,
-    records: DecisionRecords,
-    *,
-    waiting: Callable[[str], PodInfo | None],
-    profiles: Mapping[str, Profile],
+    key: str, records: DecisionRecords, *, waiting: Callable[[str], PodInfo | None], profiles: Mapping[str, Profile]
 ) -> Mapping[str, Any] | None:
     """Return the answer for the pod `namespace/name`; None if no attempt is recorded."""
     remembered = records.to_dict(key)

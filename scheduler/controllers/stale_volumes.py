@@ -188,12 +188,7 @@ class StaleVolumes:
 
     def _report(self, claim: PersistentVolumeClaim, reason: str, note: str) -> None:
         self._recorder.event(
-            claim,
-            controller=self._controller,
-            type_="Warning",
-            reason=reason,
-            action="Provisioning",
-            note=note,
+            claim, controller=self._controller, type_="Warning", reason=reason, action="Provisioning", note=note
         )
 
     # -- pods that their volumes tie to nodes which do not take them ------------------------------------------------------

@@ -126,11 +126,7 @@ class Runner:
     ) -> Work[NodeSet]:
         """Return the nodes on which the pod fits together with the nominated pods."""
         refused = yield from self.ahead.refusing(
-            state,
-            pod,
-            nodes,
-            groups,
-            one_pass=lambda trial, some: self._passing(trial, pod, some, groups, exact=exact),
+            state, pod, nodes, groups, one_pass=lambda trial, some: self._passing(trial, pod, some, groups, exact=exact)
         )
         return nodes & ~refused
 

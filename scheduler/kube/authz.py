@@ -137,12 +137,7 @@ class Reviews:
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        clock: Clock,
-        lifetimes: Lifetimes | None = None,
-        *,
-        access: Transport | None = None,
+        self, transport: Transport, clock: Clock, lifetimes: Lifetimes | None = None, *, access: Transport | None = None
     ) -> None:
         """Create the reviews. `access` is the transport for permissions if another server decides them."""
         self._transport = transport

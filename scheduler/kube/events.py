@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
@@ -128,29 +128,22 @@ class _Series:
     is_due_again: bool = False
 
 
+@dataclass(eq=False, repr=False)
 class EventRecorder:
     """Implement the `Recorder` port. Events are only sent while `run` runs.
 
     Upstream: staging/src/k8s.io/client-go/tools/events/event_broadcaster.go eventBroadcasterImpl
     """
 
-    def __init__(
-        self,
-        writer: ApiWriter,
-        clock: Clock,
-        *,
-        instance: str,
-        limit: int = 4096,
-        in_flight: int = 8,
-        errors: UnforeseenErrors | None = None,
-    ) -> None:
+    writer: ApiWriter
+    clock: Clock
+    instance: str
+    limit: int = 4096
+    in_flight: int = 8
+    errors: UnforeseenErrors = field(default_factory=UnforeseenErrors)
+
+    def __post_init__(self) -> None:
         self.stats = RecorderStats()
-        self._errors = errors or UnforeseenErrors(clock)
-        self._writer = writer
-        self._clock = clock
-        self._instance = instance[:128]
-        self._limit = limit
-        self._workers = in_flight
         self._queue: deque[_Series] = deque()
         self._series: dict[_Key, _Series] = {}
         self._stamp_ns = 0
@@ -175,7 +168,7 @@ class EventRecorder:
         key = _Key(
             about.metadata.uid or about.key, type_, reason, action, controller, related.metadata.uid if related else ""
         )
-        now, wall_s = self._clock.now(), self._clock.wall()
+        now, wall_s = self.clock.now(), self.clock.wall()
         known = self._series.get(key)
         if known is not None and known.note == note and now - known.seen_at < IDLE_S:
             known.count += 1
@@ -195,14 +188,14 @@ class EventRecorder:
         """Send recorded Events, a few at a time, until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._tidy())
-            for _ in range(self._workers):
+            for _ in range(self.in_flight):
                 group.create_task(self._send_all())
 
     async def flush(self, timeout_s: float) -> bool:
         """Write every series and wait until all is sent; return False if `timeout_s` was too short."""
         for series in list(self._series.values()):
             self._write_back(series)
-        await done_within(self._clock, self._idle.wait(), timeout_s)
+        await done_within(self.clock, self._idle.wait(), timeout_s)
         return self._idle.is_set()
 
     # -- series ------------------------------------------------------------------------------------------------------
@@ -222,8 +215,8 @@ class EventRecorder:
 
     async def _tidy(self) -> None:
         while True:
-            await self._clock.sleep(_TIDY_S)
-            now = self._clock.now()
+            await self.clock.sleep(_TIDY_S)
+            now = self.clock.now()
             for series in list(self._series.values()):
                 if now - series.seen_at >= IDLE_S:
                     self._close(series)
@@ -233,7 +226,7 @@ class EventRecorder:
     # -- queue -------------------------------------------------------------------------------------------------------
 
     def _enqueue(self, series: _Series) -> None:
-        if len(self._queue) >= self._limit:
+        if len(self._queue) >= self.limit:
             self._drop(self._queue.popleft())
         self._queue.append(series)
         self.stats.queued = len(self._queue)
@@ -257,7 +250,7 @@ class EventRecorder:
             try:
                 await self._send(series)
             except Exception as error:  # noqa: BLE001 (an Event that cannot be sent must not stop the rest)
-                self._errors.record("event-recorder", error, "event not recorded", about=series.regarding.name)
+                self.errors.record("event-recorder", error, "event not recorded", about=series.regarding.name)
                 self._drop(series)
             finally:
                 self._busy -= 1
@@ -276,7 +269,7 @@ class EventRecorder:
 
     async def _is_sent(self, series: _Series) -> bool:
         """Create or write the series, with retries while the server is away; count it as sent or failed."""
-        retry = Retry(self._clock, first_s=0.5, factor=4.0, tries=4)
+        retry = Retry(self.clock, first_s=0.5, factor=4.0, tries=4)
         while True:
             count = series.count
             try:
@@ -289,7 +282,7 @@ class EventRecorder:
                 self._failed(series, error)
                 return False
             series.written_count = count
-            series.written_at = self._clock.now()
+            series.written_at = self.clock.now()
             self.stats.sent += 1
             return True
 
@@ -297,16 +290,14 @@ class EventRecorder:
         namespace = series.regarding.namespace or "default"
         if series.written_count:
             try:
-                await self._writer.patch_event_series(
-                    namespace, series.name, count=count, last_observed_s=series.last_s
-                )
+                await self.writer.patch_event_series(namespace, series.name, count=count, last_observed_s=series.last_s)
             except NotFound:  # it has expired: create it again
-                series.name = self._name(series.regarding, self._clock.wall())
+                series.name = self._name(series.regarding, self.clock.wall())
                 series.happened_s = series.last_s
             else:
                 return
         try:
-            await self._writer.create_event(namespace, self._body(series, namespace, count))
+            await self.writer.create_event(namespace, self._body(series, namespace, count))
         except Conflict:  # an earlier try succeeded although its answer was lost
             return
 
@@ -336,7 +327,7 @@ class EventRecorder:
                 metadata=EventMetadata(series.name, namespace),
                 event_time=micros(series.happened_s),
                 reporting_controller=key.controller,
-                reporting_instance=self._instance,
+                reporting_instance=self.instance[:128],
                 action=key.action,
                 reason=key.reason,
                 regarding=series.regarding,

@@ -15,7 +15,7 @@ import asyncio
 import dataclasses
 import re
 from collections.abc import Callable, Container, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Final
 
 import msgspec
@@ -330,6 +330,7 @@ def watched(names: Iterable[str]) -> tuple[KindSpec, ...]:
     return tuple(spec for spec in KINDS.values() if spec.name in wanted)
 
 
+_AGAIN_S: Final = 60.0
 _UNANSWERED_S: Final = 10.0
 _LOG_AGAIN_S: Final = 60.0
 
@@ -407,25 +408,19 @@ async def server_version(transport: Transport, clock: Clock) -> str:
             await clock.sleep(1.0)
 
 
+@dataclass(eq=False, repr=False)
 class Discovery:
     """Find the wanted kinds at start, and missing ones repeatedly."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        clock: Clock,
-        *,
-        kinds: Iterable[KindSpec] = WATCHED_NOW,
-        again_s: float = 60.0,
-        server: str = "",
-    ) -> None:
-        """Create the discovery. `server` is the URL in log lines."""
-        self._transport = transport
-        self._clock = clock
+    transport: Transport
+    clock: Clock
+    kinds: InitVar[Iterable[KindSpec]] = WATCHED_NOW
+    server: str = ""
+    """The URL in log lines."""
+
+    def __post_init__(self, kinds: Iterable[KindSpec]) -> None:
         self.missing = {spec.name: spec for spec in kinds}
         """The kinds not found yet; after `answered`, those that the server lacks."""
-        self._again_s = again_s
-        self._server = server
         self._logged_at_s = 0.0
         self._logged = ""
         self._is_running = False
@@ -441,7 +436,7 @@ class Discovery:
     async def locate(self, spec: KindSpec) -> ServedKind | None:
         """Return the current place of a kind. Raises DiscoveryFailed if it is unknown."""
         try:
-            found = await discover(self._transport, [spec])
+            found = await discover(self.transport, [spec])
         except DiscoveryFailed as why:
             if spec.name not in why.served:
                 raise
@@ -460,14 +455,14 @@ class Discovery:
         if self._is_running:
             return
         self._is_running = True
-        backoff = Backoff(self._clock, first_s=1.0, longest_s=_UNANSWERED_S)
+        backoff = Backoff(self.clock, first_s=1.0, longest_s=_UNANSWERED_S)
         try:
             while self.missing:
                 if await self._pass(on_served):
                     self.answered.set()
                     backoff.reset()
                     if self.missing:
-                        await self._clock.sleep(self._again_s)
+                        await self.clock.sleep(_AGAIN_S)
                 else:
                     await backoff.next()
         finally:
@@ -477,9 +472,9 @@ class Discovery:
         """Send the requests once; return whether all were answered."""
         found: Mapping[str, ServedKind | None]
         try:
-            found = await discover(self._transport, self.missing.values())
+            found = await discover(self.transport, self.missing.values())
             if self._logged:
-                _log.info("the API server answers again", server=self._server)
+                _log.info("the API server answers again", server=self.server)
             self.last_error = self._logged = ""
         except DiscoveryFailed as why:
             found = why.served
@@ -493,12 +488,12 @@ class Discovery:
 
     def _log_failure(self, why: DiscoveryFailed) -> None:
         """Log a new cause at once, and the same one once a minute."""
-        now_s = self._clock.now()
+        now_s = self.clock.now()
         if self._logged == str(why) and now_s - self._logged_at_s < _LOG_AGAIN_S:
             return
         self._logged, self._logged_at_s = str(why), now_s
         event = "the API server does not answer" if why.is_total else "API discovery is incomplete"
-        _log.warning(event, server=self._server, error=str(why))
+        _log.warning(event, server=self.server, error=str(why))
 
 
 async def _plurals(transport: Transport, group_version: str) -> frozenset[str] | str:

@@ -133,25 +133,19 @@ class _Review(msgspec.Struct):
 _REVIEW: Final = msgspec.json.Decoder(_Review)
 
 
+@dataclass(eq=False, repr=False)
 class SelfCheck:
     """Check until nothing is missing. Never fails: an unanswered check is a finding too."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        clock: Clock,
-        discovery: Discovery,
-        *,
-        kinds: Iterable[KindSpec] = WATCHED_NOW,
-        writes: Iterable[RbacRule] = WRITES,
-        lease: LeaseName | None = None,
-    ) -> None:
-        self._transport = transport
-        self._clock = clock
-        self._discovery = discovery
-        self._kinds = tuple(kinds)
-        self._writes = tuple(writes)
-        self._lease = lease
+    transport: Transport
+    clock: Clock
+    discovery: Discovery
+    kinds: Iterable[KindSpec] = WATCHED_NOW
+    writes: Iterable[RbacRule] = WRITES
+    lease: LeaseName | None = None
+
+    def __post_init__(self) -> None:
+        self.change(kinds=self.kinds, writes=self.writes)
         self._granted: set[_Question] = set()
         self._denied: set[_Question] = set()
         self._room = asyncio.Semaphore(_AT_ONCE)
@@ -163,21 +157,21 @@ class SelfCheck:
     async def run(self) -> None:
         """Return when nothing is missing. Checks without discovery run first, because a standby may wait for it."""
         while True:
-            is_complete = self._discovery.answered.is_set()
+            is_complete = self.discovery.answered.is_set()
             found = tuple(dict.fromkeys([*self._absent(), *await self._forbidden()]))
             self._conclude(found)
             self._has_asked = is_complete
             if is_complete and not found:
                 return
             if is_complete:
-                await self._clock.sleep(AGAIN_S)
+                await self.clock.sleep(AGAIN_S)
             else:
-                await done_within(self._clock, self._discovery.answered.wait(), AGAIN_S)
+                await done_within(self.clock, self.discovery.answered.wait(), AGAIN_S)
 
     def change(self, *, kinds: Iterable[KindSpec], writes: Iterable[RbacRule]) -> None:
         """Check these from the next round on; if `run` has returned, start it again."""
-        self._kinds = tuple(kinds)
-        self._writes = tuple(writes)
+        self.kinds = tuple(kinds)
+        self.writes = tuple(writes)
 
     def permissions(self) -> str | None:
         """Return text for /readyz: missing permissions without which no pod can be bound."""
@@ -185,8 +179,8 @@ class SelfCheck:
 
     def kinds_served(self) -> str | None:
         """Return text for /readyz: missing kinds without which no pod can be bound."""
-        if not self._discovery.answered.is_set():
-            return self._discovery.last_error or "not checked yet"
+        if not self.discovery.answered.is_set():
+            return self.discovery.last_error or "not checked yet"
         return self._wrong(KINDS_SERVED)
 
     def minor(self, check: str) -> str:
@@ -200,9 +194,9 @@ class SelfCheck:
     # -- what is missing ---------------------------------------------------------------------------------------------
 
     def _absent(self) -> list[Finding]:
-        if not self._discovery.answered.is_set():
+        if not self.discovery.answered.is_set():
             return []
-        absent = [spec for spec in self._kinds if spec.name in self._discovery.missing]
+        absent = [spec for spec in self.kinds if spec.name in self.discovery.missing]
         return [
             Finding(
                 KINDS_SERVED,
@@ -223,7 +217,7 @@ class SelfCheck:
 
         Every served kind that is not spared must be listed before the first decision.
         """
-        served = [spec for spec in self._kinds if spec.name in self._discovery.served]
+        served = [spec for spec in self.kinds if spec.name in self.discovery.served]
         return [
             *(
                 _Question(
@@ -237,24 +231,23 @@ class SelfCheck:
                 _Question(
                     rule, rule.resource in _NEEDED_WRITES, *_PLACES.get(rule, ("", "")), suffers=_SUFFERS.get(rule, "")
                 )
-                for rule in self._writes
-                if rule not in (*DEVICE_RULES, *EXTENDED_RESOURCE_RULES)
-                or RESOURCE_CLAIM.name in self._discovery.served
+                for rule in self.writes
+                if rule not in (*DEVICE_RULES, *EXTENDED_RESOURCE_RULES) or RESOURCE_CLAIM.name in self.discovery.served
             ),
             *self._lease_questions(),
         ]
 
     def _lease_questions(self) -> list[_Question]:
         """Return the permissions for the lease. A permission to create cannot be limited to a name; the rest can."""
-        if self._lease is None:
+        if self.lease is None:
             return []
-        namespace, name = self._lease
+        namespace, name = self.lease
         return [_Question(rule, True, namespace, "" if rule.verb == "create" else name) for rule in LEASE_RULES]
 
     async def _checked(self, question: _Question) -> Finding | None:
         async with self._room:
             try:
-                review = _REVIEW.decode(await self._transport.write("POST", REVIEWS, question.body))
+                review = _REVIEW.decode(await self.transport.write("POST", REVIEWS, question.body))
             except ApiError as error:
                 is_unreachable = isinstance(error, Unavailable) and not error.status
                 return self._unasked(question, error.message, is_unreachable=is_unreachable)
@@ -274,7 +267,7 @@ class SelfCheck:
 
     def _conclude(self, found: tuple[Finding, ...]) -> None:
         self.findings = found
-        if not self._discovery.answered.is_set():
+        if not self.discovery.answered.is_set():
             found = tuple(finding for finding in found if not finding.is_unreachable)
         before, self._logged = self._logged, found
         for finding in found:

@@ -89,14 +89,7 @@ class ProfileUsers:
 class ProfileReconciler:
     """The profiles in force. Only the scheduling loop changes them, through the inbox."""
 
-    def __init__(
-        self,
-        config: Configuration,
-        build: Build,
-        parts: ProfileUsers,
-        *,
-        metrics: ShellInstruments,
-    ) -> None:
+    def __init__(self, config: Configuration, build: Build, parts: ProfileUsers, *, metrics: ShellInstruments) -> None:
         self._config = config
         self._build = build
         self._parts = parts
@@ -126,8 +119,7 @@ class ProfileReconciler:
     def configuration(self) -> Configuration:
         """Return the configuration in force."""
         return dataclasses.replace(
-            self._config,
-            profiles=tuple(self._held[profile.scheduler_name].config for profile in self._config.profiles),
+            self._config, profiles=tuple(self._held[profile.scheduler_name].config for profile in self._config.profiles)
         )
 
     def remarks(self) -> Iterable[str]:

@@ -155,9 +155,6 @@ _CHECKS: Final[tuple[tuple[Callable[[PodInfo, PodInfo], bool], Action], ...]] = 
         lambda old, new: bool(old.pod.spec.scheduling_gates) and not new.pod.spec.scheduling_gates,
         Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,
     ),
-    (
-        lambda old, new: len(old.pod.spec.tolerations) != len(new.pod.spec.tolerations),
-        Action.UPDATE_POD_TOLERATION,
-    ),
+    (lambda old, new: len(old.pod.spec.tolerations) != len(new.pod.spec.tolerations), Action.UPDATE_POD_TOLERATION),
     (_claims_differ, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM),
 )

@@ -133,7 +133,7 @@ async def _events_about_pods(stage: Stage) -> None:
     slow = stage.server.faults.add(Fault(**EVENTS, delay_s=10, times=None))
     with stage.steps("more Events wait than the queue can hold"):
         for limit, count in ((4096, 8), (3, 10)):  # the first eight are being sent when the next ones come
-            stage.daemon._recorder._limit = limit
+            stage.daemon._recorder.limit = limit
             names = [f"unseen-{count}-{i}" for i in range(count)]
             for name in names:
                 stage.pod(name, cpu="100m")

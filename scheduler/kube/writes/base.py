@@ -49,12 +49,7 @@ class Sender:
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        throttle: Throttle,
-        clock: Clock,
-        *,
-        may_write: Callable[[], bool] = always,
+        self, transport: Transport, throttle: Throttle, clock: Clock, *, may_write: Callable[[], bool] = always
     ) -> None:
         self._transport = transport
         self._throttle = throttle

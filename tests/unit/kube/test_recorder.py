@@ -270,7 +270,7 @@ async def test_behind_the_fence_events_are_dropped_in_silence(monkeypatch):
     bench, lines = Bench(), CapturingLogger()
     monkeypatch.setattr(recorder, "_log", lines)
     may = [False]
-    monkeypatch.setattr(bench.recorder._writer, "_may_write", lambda: may[0])
+    monkeypatch.setattr(bench.recorder.writer, "may_write", lambda: may[0])
     for n in range(10):
         bench.failed(name=f"p{n}")
     async with bench.running():
