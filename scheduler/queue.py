@@ -77,7 +77,9 @@ class SchedulingQueue:
             profiles,
             clock=clock,
             metrics=metrics,
-            gates=PreEnqueueGates(profiles, metrics=metrics, clock=clock, log=self._log, errors=errors),
+            gates=PreEnqueueGates(
+                profiles, metrics=metrics, clock=clock, log=self._log, errors=errors or UnforeseenErrors()
+            ),
             pool=self._pool,
             backoff=lambda tickets: BackoffQueue(initial_backoff_s, max_backoff_s, tickets),
             fair_share=self.fair_share,

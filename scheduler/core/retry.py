@@ -46,19 +46,19 @@ class Retry:
         await self.clock.sleep(sleep_s)
 
 
+@dataclass(eq=False)
 class BusyRetry:
-    """Waits only for a busy server that states a pause, as client-go does."""
+    """Waits only for a busy server that states a pause, as client-go does. `tries` is the number of attempts left."""
 
-    def __init__(self, clock: Clock, *, tries: int) -> None:
-        self._clock = clock
-        self._left = tries
+    clock: Clock
+    tries: int
 
     async def wait(self, error: TooManyRequests) -> None:
         """Sleep for the pause that the server states. Raise the error if it states none, or after the last attempt."""
-        self._left -= 1
-        if error.retry_after_s is None or self._left <= 0:
+        self.tries -= 1
+        if error.retry_after_s is None or self.tries <= 0:
             raise error
-        await self._clock.sleep(error.retry_after_s)
+        await self.clock.sleep(error.retry_after_s)
 
 
 def requested_pause_s(error: ApiError) -> float | None:
@@ -66,38 +66,38 @@ def requested_pause_s(error: ApiError) -> float | None:
     return error.retry_after_s if isinstance(error, TooManyRequests) else None
 
 
+@dataclass(eq=False)
 class Backoff:
     """Waits of 0.2 s doubling to 10 s. With `chance` each is up to half shorter, so that kinds and replicas spread."""
 
-    def __init__(
-        self, clock: Clock, chance: random.Random | None = None, *, first_s: float = 0.2, longest_s: float = 10.0
-    ) -> None:
-        self._clock = clock
-        self._chance = chance
-        self._first_s = first_s
-        self._longest_s = longest_s
-        self._next_s = first_s
+    clock: Clock
+    chance: random.Random | None = None
+    first_s: float = 0.2
+    longest_s: float = 10.0
+
+    def __post_init__(self) -> None:
+        self._next_s = self.first_s
 
     def reset(self) -> None:
         """Start again with the shortest wait."""
-        self._next_s = self._first_s
+        self._next_s = self.first_s
 
     def next_s(self) -> float:
         """Return the next wait for a caller that waits itself, and double the one after it."""
-        wait_s, self._next_s = self._next_s, min(2 * self._next_s, self._longest_s)
+        wait_s, self._next_s = self._next_s, min(2 * self._next_s, self.longest_s)
         return self._spread(wait_s)
 
     async def next(self) -> None:
         """Wait, and double the next wait."""
-        await self._clock.sleep(self.next_s())
+        await self.clock.sleep(self.next_s())
 
     async def pause(self, wait_s: float) -> None:
         """Wait `wait_s`, shortened as the other waits are."""
-        await self._clock.sleep(self._spread(wait_s))
+        await self.clock.sleep(self._spread(wait_s))
 
     async def longest(self) -> None:
         """Wait for about the longest time, for conditions that only an operator changes."""
-        await self.pause(self._longest_s)
+        await self.pause(self.longest_s)
 
     def _spread(self, wait_s: float) -> float:
-        return wait_s if self._chance is None else wait_s * self._chance.uniform(0.5, 1.0)
+        return wait_s if self.chance is None else wait_s * self.chance.uniform(0.5, 1.0)

@@ -119,7 +119,7 @@ class _ConfigMap(msgspec.Struct):
 
 
 _TOKEN_REVIEW: Final = msgspec.json.Decoder(_TokenReview)
-_ACCESS_REVIEW: Final = msgspec.json.Decoder(_AccessReview)
+ACCESS_REVIEW: Final = msgspec.json.Decoder(_AccessReview)
 _CONFIG_MAP: Final = msgspec.json.Decoder(_ConfigMap)
 
 
@@ -296,7 +296,7 @@ def _token(answer: bytes) -> _Token:
 
 
 def _permission(answer: bytes) -> Permission:
-    status = _decoded(_ACCESS_REVIEW, answer).status
+    status = _decoded(ACCESS_REVIEW, answer).status
     if status.allowed and status.denied:
         raise ApiError("webhook subject access review returned both allow and deny response")
     return Permission(status.allowed, status.reason)

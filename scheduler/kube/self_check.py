@@ -18,7 +18,7 @@ import structlog
 
 from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import ApiError, Unavailable
-from scheduler.kube.authz import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
+from scheduler.kube.authz import ACCESS_REVIEW, CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
 from scheduler.kube.resources import LACKING, NEEDED, RESOURCE_CLAIM, SPARED, WATCHED_NOW, Discovery, KindSpec
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes.api_writer import (
@@ -120,17 +120,6 @@ class _Question:
 
 def _colon(text: str) -> str:
     return f": {text}" if text else ""
-
-
-class _Answer(msgspec.Struct):
-    allowed: bool = False
-
-
-class _Review(msgspec.Struct):
-    status: _Answer = msgspec.field(default_factory=_Answer)
-
-
-_REVIEW: Final = msgspec.json.Decoder(_Review)
 
 
 @dataclass(eq=False, repr=False)
@@ -247,7 +236,7 @@ class SelfCheck:
     async def _checked(self, question: _Question) -> Finding | None:
         async with self._room:
             try:
-                review = _REVIEW.decode(await self.transport.write("POST", REVIEWS, question.body))
+                review = ACCESS_REVIEW.decode(await self.transport.write("POST", REVIEWS, question.body))
             except ApiError as error:
                 is_unreachable = isinstance(error, Unavailable) and not error.status
                 return self._unasked(question, error.message, is_unreachable=is_unreachable)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import InitVar, dataclass, field
 from typing import Any, Final
 
 from scheduler.api.podinfo import PodInfo
@@ -256,26 +257,21 @@ class PodStates:
         queued.place = Place.NOWHERE
 
 
+@dataclass(eq=False, repr=False)
 class PreEnqueueGates:
     """Runs the PreEnqueue plugins of a pod's profile, starting with the one that rejected the pod last.
 
     Upstream: pkg/scheduler/backend/queue/scheduling_queue.go runPreEnqueuePlugins
     """
 
-    def __init__(
-        self,
-        profiles: Mapping[str, QueueProfile],
-        *,
-        metrics: Metrics,
-        clock: Clock,
-        log: Any,
-        errors: UnforeseenErrors | None = None,
-    ) -> None:
-        self._errors = errors or UnforeseenErrors()
-        self._clock = clock
+    profiles: InitVar[Mapping[str, QueueProfile]]
+    metrics: Metrics
+    clock: Clock
+    log: Any
+    errors: UnforeseenErrors = field(default_factory=UnforeseenErrors)
+
+    def __post_init__(self, profiles: Mapping[str, QueueProfile]) -> None:
         self._plugins = {name: profile.pre_enqueue for name, profile in profiles.items()}
-        self._metrics = metrics
-        self._log = log
 
     def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
         """Replace the PreEnqueue plugins of these profiles."""
@@ -286,15 +282,15 @@ class PreEnqueueGates:
         plugins = self._plugins[queued.profile]
         if queued.gating_plugin and len(plugins) > 1:
             plugins = tuple(sorted(plugins, key=lambda plugin: plugin.name != queued.gating_plugin))
-        began = self._clock.now()
+        began = self.clock.now()
         no = next((no for plugin in plugins if (no := self._run(plugin, queued.info)) is not None), None)
         code = Code.SUCCESS if no is None else no.code
-        self._metrics.point("PreEnqueue", code.value, queued.profile, self._clock.now() - began)
+        self.metrics.point("PreEnqueue", code.value, queued.profile, self.clock.now() - began)
         if no is None:
             queued.gating_plugin = ""
             return False
         if no.code is Code.ERROR:
-            self._log.error("pre-enqueue failed", plugin=no.plugin, pod=queued.info.key, error=no.message)
+            self.log.error("pre-enqueue failed", plugin=no.plugin, pod=queued.info.key, error=no.message)
         self._note(queued, no.plugin)
         return True
 
@@ -302,12 +298,12 @@ class PreEnqueueGates:
         try:
             return plugin.pre_enqueue(pod)
         except Exception as error:  # noqa: BLE001 (a plugin's error must not lose the pod: it stays gated)
-            self._errors.record("attempt", error, "PreEnqueue failed", plugin=plugin.name, pod=pod.key)
+            self.errors.record("attempt", error, "PreEnqueue failed", plugin=plugin.name, pod=pod.key)
             return Rejection(plugin.name, Code.ERROR, (shortened(repr(error)),))
 
     def _note(self, queued: QueuedPodInfo, plugin: str) -> None:
         queued.gating_plugin = plugin
         queued.was_flushed = False
         if plugin not in queued.rejecters:
-            self._metrics.unschedulable(plugin, queued.profile, 1)
+            self.metrics.unschedulable(plugin, queued.profile, 1)
         queued.unschedulable_plugins.add(plugin)
