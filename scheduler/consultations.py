@@ -21,7 +21,7 @@ from operator import or_
 from scheduler.api.podinfo import PodInfo
 from scheduler.context import Shared
 from scheduler.core.errors import shortened
-from scheduler.framework.extender import Consultation, Extender, Unanswered, in_order
+from scheduler.framework.extender import Consultation, Extender, Unanswered
 from scheduler.queue import QueuedPodInfo
 from scheduler.queueing.types import SortKey
 
@@ -38,7 +38,9 @@ class Consultations:
     """Run the calls of extenders in the background, and say which pod may be tried next."""
 
     def __init__(self, extenders: Iterable[Extender], shared: Shared) -> None:
-        self._extenders = in_order(extenders)
+        self._extenders = sorted(
+            extenders, key=lambda extender: extender.is_ignorable
+        )  # ignorable ones are called last
         self.is_off = not self._extenders
         """Whether there are no extenders, so that nothing here needs to be called."""
         self._shared = shared

@@ -8,6 +8,7 @@ a new one. The memory is bounded: bindings of the last minute, at most some thou
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import structlog
@@ -25,7 +26,6 @@ _log = structlog.get_logger(__name__)
 REMEMBERED_S: Final = 60.0
 """A pod that fails later than this after its binding had been admitted."""
 HELD_BACK_S: Final = 30.0
-MOST_REMEMBERED: Final = 20_000
 
 _REASONS: Final = frozenset(
     {
@@ -50,25 +50,25 @@ class _Sent(NamedTuple):
     at: float
 
 
+@dataclass(eq=False, repr=False)
 class KubeletRejections:
     """Remember our bindings, and find them among the failed pods in the watch."""
 
-    def __init__(self, cluster: Cluster, *, clock: Clock, metrics: Metrics, most: int = MOST_REMEMBERED) -> None:
-        self._cluster = cluster
-        self._clock = clock
-        self._metrics = metrics
-        self._most = most
-        self._sent: dict[str, _Sent] = {}
-        """By uid, oldest first."""
-        self._held_back: dict[str, float] = {}
-        """Node name → end of the avoidance, the earliest first."""
+    cluster: Cluster
+    clock: Clock
+    metrics: Metrics
+    most: int = 20_000
+    _sent: dict[str, _Sent] = field(default_factory=dict, init=False)
+    """By uid, oldest first."""
+    _held_back: dict[str, float] = field(default_factory=dict, init=False)
+    """Node name → end of the avoidance, the earliest first."""
 
     def sent(self, info: PodInfo) -> None:
         """Record a Binding before it is sent. Constant cost."""
-        now = self._clock.now()
+        now = self.clock.now()
         self._sent.pop(info.uid, None)
         self._sent[info.uid] = _Sent(info.node_name, info.pod.spec.scheduler_name, now)
-        while len(self._sent) > self._most or now - next(iter(self._sent.values())).at > REMEMBERED_S:
+        while len(self._sent) > self.most or now - next(iter(self._sent.values())).at > REMEMBERED_S:
             del self._sent[next(iter(self._sent))]
 
     def failed(self, deltas: Iterable[Delta[FailedPod]]) -> None:
@@ -83,23 +83,23 @@ class KubeletRejections:
         """Return the existing nodes that rejected a pod of ours within the last half minute."""
         if not self._held_back:
             return EMPTY
-        now = self._clock.now()
+        now = self.clock.now()
         for name in [name for name, until in self._held_back.items() if until <= now]:
             del self._held_back[name]
         nodes = EMPTY
         for name in self._held_back:
-            slot = self._cluster.nodes.present_slot(name)
+            slot = self.cluster.nodes.present_slot(name)
             nodes |= EMPTY if slot is None else 1 << slot
         return nodes
 
     def _failed(self, pod: FailedPod, sent: _Sent) -> None:
-        reason, now = pod.status.reason, self._clock.now()
+        reason, now = pod.status.reason, self.clock.now()
         label = _label(reason)
         if not label or pod.spec.node_name != sent.node_name or now - sent.at > REMEMBERED_S:
             return
         self._held_back.pop(sent.node_name, None)
         self._held_back[sent.node_name] = now + HELD_BACK_S
-        self._metrics.admission_rejection(label, sent.profile)
+        self.metrics.admission_rejection(label, sent.profile)
         _log.warning(
             "pod refused by its kubelet",
             pod=pod.key,

@@ -11,10 +11,8 @@ Ordinary input has no extra cost, because only a failed decode is repeated.
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
-from collections.abc import Iterator
 from typing import Final, TypeVar
 
 import msgspec
@@ -46,11 +44,15 @@ def decode(decoder: msgspec.json.Decoder[T], raw: bytes | msgspec.Raw) -> T:
         raise
     except (msgspec.DecodeError, RecursionError):
         mended = without_lone_surrogates(bytes(raw))
+    limit = sys.getrecursionlimit()
+    # Only around a decoder, which needs about 200 bytes of stack per level. Python code may need much more stack.
+    sys.setrecursionlimit(limit + 2 * _SERVER_LEVELS)
     try:
-        with _raised_recursion_limit():
-            return decoder.decode(mended)
+        return decoder.decode(mended)
     except RecursionError:
         return decoder.decode(cut_below(mended, _KEPT_LEVELS))
+    finally:
+        sys.setrecursionlimit(limit)
 
 
 def without_lone_surrogates(raw: bytes) -> bytes:
@@ -77,14 +79,3 @@ def cut_below(raw: bytes, levels: int) -> bytes:
         pieces += [raw[at:start], b'"', CUT, b'"']
         at = end + 1
     return b"".join([*pieces, raw[at:]])
-
-
-@contextlib.contextmanager
-def _raised_recursion_limit() -> Iterator[None]:
-    """Raise the limit only around a decoder, which needs 200 bytes of stack per level. Python code may need more."""
-    limit = sys.getrecursionlimit()
-    sys.setrecursionlimit(limit + 2 * _SERVER_LEVELS)
-    try:
-        yield
-    finally:
-        sys.setrecursionlimit(limit)

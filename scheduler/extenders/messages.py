@@ -38,7 +38,6 @@ _field_lists: Final = msgspec.json.Decoder(list[dict[str, msgspec.Raw] | None] |
 _text: Final = msgspec.json.Decoder(str | None)
 _texts: Final = msgspec.json.Decoder(list[str | None] | None)
 _map_of_texts: Final = msgspec.json.Decoder(dict[str, str | None] | None)
-_map: Final = msgspec.json.Decoder(dict[str, msgspec.Raw] | None)
 _nodes: Final = msgspec.json.Decoder(list[_Node | None] | None)
 _int64: Final = msgspec.json.Decoder(_Int64 | None)
 
@@ -128,7 +127,7 @@ class Answer:
 
     def preemption_result(self) -> dict[str, MetaVictims]:
         """Return the accepted candidates with their victims."""
-        found = self._get(self._struct(), "NodeNameToMetaVictims", _map) or {}
+        found = self._get(self._struct(), "NodeNameToMetaVictims", _fields) or {}
         victims = {}
         for name, raw in found.items():
             path = f"NodeNameToMetaVictims[{shortened(name, 100)}]."

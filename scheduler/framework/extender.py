@@ -111,14 +111,6 @@ class Unanswered(Exception):
         self.call = call
 
 
-def in_order(extenders: Iterable[Extender]) -> tuple[Extender, ...]:
-    """Return the extenders in the order of their calls: ignorable ones come last.
-
-    Upstream: pkg/scheduler/scheduler.go buildExtenders
-    """
-    return tuple(sorted(extenders, key=lambda extender: extender.is_ignorable))
-
-
 class Consultation:
     """The answers of the extenders that are interested in a pod, from its first start to the end of its attempt."""
 

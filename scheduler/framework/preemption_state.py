@@ -102,8 +102,7 @@ class Preempting:
         """Return whether this pod is being evicted for a preemptor, also if the watch does not show it yet."""
         return victim_uid in self._doomed
 
-    # -- results of earlier preemptions
-    # ----------------------------------------------------------------------------------
+    # -- results of earlier preemptions --------------------------------------------------------------------------------
 
     def victims_evicted(self, uid: str, node_name: str, now: float) -> float:
         """Record that all victims on the node were evicted for the pod.

@@ -32,7 +32,7 @@ from scheduler.kube.resources import SCHEDULER_PROFILE
 from scheduler.kube.wire import JSON, MERGE, STRATEGIC_MERGE, Method, Transport, as_it_is
 from scheduler.kube.writes.base import FIELD_MANAGER, OURS, Sender, always, as_seen
 from scheduler.kube.writes.claim_events import last_reported
-from scheduler.kube.writes.resource_claims import ResourceClaimWrites, newest
+from scheduler.kube.writes.resource_claims import NEWEST, ResourceClaimWrites
 
 PROFILES: Final = f"/apis/{SCHEDULER_PROFILE.group_versions[0]}/{SCHEDULER_PROFILE.plural}"
 _STATUS_TRIES: Final = 4
@@ -128,7 +128,7 @@ class ApiWriter(Sender):
         clock: Clock,
         *,
         may_write: Callable[[], bool] = always,
-        claims_version: Callable[[], str] = newest,
+        claims_version: Callable[[], str] = lambda: NEWEST,
     ) -> None:
         super().__init__(transport, throttle, clock, may_write=may_write)
         self.device_claims = ResourceClaimWrites(self, claims_version)

@@ -35,11 +35,6 @@ class _Namesake(Conflict):
     """Another claim of the same name exists."""
 
 
-def newest() -> str:
-    """Return the version of claims without discovery."""
-    return NEWEST
-
-
 class ResourceClaimWrites:
     """Implement the `ResourceClaimWrites` port.
 
