@@ -257,7 +257,6 @@ class SchedulingLoop:
         return worked or bool(len(self._inbox))
 
     def _look_after(self) -> None:
-        """Run periodic work."""
         parts = self._parts
         for part in (parts.failures, parts.intake, parts.intake.storage, parts.intake.devices, parts.derived):
             self._run_periodic(part)
