@@ -433,8 +433,8 @@ class Cycle:
         if not state.has(CLAIM_AMOUNTS):
             return assumed
         counted = with_claim_amounts(assumed, state.get(CLAIM_AMOUNTS))
-        self._cluster.forget(assumed)
-        self._cluster.assume(counted)
+        self.cluster.forget(assumed)
+        self.cluster.assume(counted)
         return counted
 
     def _permit(self, runner: Runner, state: CycleState, assumed: PodInfo, waits: dict[str, Wait]) -> Rejection | None:

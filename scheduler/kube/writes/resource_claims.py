@@ -134,7 +134,7 @@ class ResourceClaimWrites:
     async def set_claim_amounts(self, pod: Pod, statuses: tuple[NodeAllocatableResourceClaimStatus, ...]) -> None:
         """Write what the pod's claims take of its node's resources; none removes it. Precondition: the pod's uid."""
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
-        await self._send_once("PATCH", path, claimbody.claim_amounts(pod, statuses), MERGE)
+        await self._sender.send_once("PATCH", path, claimbody.claim_amounts(pod, statuses), MERGE)
 
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
         """Return the newest state, from the server's storage; None if it is gone."""

@@ -393,13 +393,13 @@ def crowded(monkeypatch: pytest.MonkeyPatch, **switches: Any) -> tuple[Scheduler
         sched.pod(f"guard{index}", on=f"n{index}", cpu="1", priority=2000, scheduler="other")
         sched.pod(f"low{index}", on=f"n{index}", cpu="1", priority=-1, scheduler="other")
     tried: list[str] = []
-    attempt = sched.parts.loop._cycle.attempt
+    attempt = sched.parts.cycle.attempt
 
     def noted(pod: PodInfo, attempts: int, consultation: Consultation | None = None) -> Any:
         tried.append(pod.pod.metadata.name)
         return attempt(pod, attempts, consultation)
 
-    monkeypatch.setattr(sched.parts.loop._cycle, "attempt", noted)
+    monkeypatch.setattr(sched.parts.cycle, "attempt", noted)
     return sched, tried
 
 

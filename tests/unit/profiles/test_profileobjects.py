@@ -467,7 +467,7 @@ async def test_pauses_double(monkeypatch: pytest.MonkeyPatch) -> None:
         await asyncio.sleep(0)
 
     stand.spawn = nothing
-    monkeypatch.setattr(stand.shell, "_clock", SimpleNamespace(now=stand.clock.now, sleep=sleep))
+    monkeypatch.setattr(stand.shell, "clock", SimpleNamespace(now=stand.clock.now, sleep=sleep))
     running = asyncio.ensure_future(stand.shell.run())
     await until_it(lambda: len(slept) >= 8)
     await ended(running)
@@ -498,7 +498,7 @@ async def test_a_session_that_cannot_be_closed_does_not_end_the_shell(monkeypatc
             raise OSError("cannot be closed")
 
     stand.spawn = nothing
-    monkeypatch.setattr(stand.shell, "_shared_session", lambda: Stuck(Settings("http://api"), stand.transport))
+    monkeypatch.setattr(stand.shell, "shared_session", lambda: Stuck(Settings("http://api"), stand.transport))
     running = asyncio.ensure_future(stand.shell.run())
     await until_it(lambda: running.done() or stand.shown("kubestow_shell_restarts_total"))
 
