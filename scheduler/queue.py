@@ -65,6 +65,7 @@ class SchedulingQueue:
         errors: UnforeseenErrors | None = None,
     ) -> None:
         """Create the queue. `on_ready` is called when a pop may have become possible."""
+        errors = errors or UnforeseenErrors()
         self._log = structlog.get_logger(__name__) if log is None else log
         self._profiles = profiles
         self._clock = clock
@@ -77,9 +78,7 @@ class SchedulingQueue:
             profiles,
             clock=clock,
             metrics=metrics,
-            gates=PreEnqueueGates(
-                profiles, metrics=metrics, clock=clock, log=self._log, errors=errors or UnforeseenErrors()
-            ),
+            gates=PreEnqueueGates(profiles, metrics=metrics, clock=clock, log=self._log, errors=errors),
             pool=self._pool,
             backoff=lambda tickets: BackoffQueue(initial_backoff_s, max_backoff_s, tickets),
             fair_share=self.fair_share,

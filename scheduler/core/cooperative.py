@@ -56,10 +56,7 @@ def paced(work: Work[T], clock: Clock, aside: Callable[[], AbstractContextManage
 
 
 def metered(work: Work[T], clock: Clock, spend: Callable[[float], None]) -> Work[T]:
-    """Run the work and call `spend` with the seconds of each step, without the time between steps.
-
-    `spend` may raise an exception to end the work.
-    """
+    """Run the work and call `spend` with the seconds of each step, without pauses; it may raise to end the work."""
     began = clock.now()
     try:
         while True:

@@ -64,10 +64,7 @@ class InFlightEvents:
         return None if place is None else place[1]
 
     def begin(self, queued: QueuedPodInfo) -> bool:
-        """Record that the pod was popped; return False if it is in flight already.
-
-        A second position for the same pod would keep events permanently.
-        """
+        """Record the pop; return False if it is in flight already: a second position would keep events permanently."""
         if queued.uid in self._pods:
             return False
         self._seq += 1

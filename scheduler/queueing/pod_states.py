@@ -93,10 +93,7 @@ class PodStates:
         }
 
     def enter_by(self, queued: QueuedPodInfo, strategy: QueueingStrategy, label: str) -> bool:
-        """Move the pod to the state for this strategy (docs/spec/core.md §1.8).
-
-        Return True if the pod is ready now, or will be ready when its back-off ends.
-        """
+        """Move the pod to the state of this strategy (§1.8); return whether it is ready now or after its back-off."""
         if strategy is QueueingStrategy.SKIP:
             self._park(queued, Place.WAITING, label, strategy)
             return False

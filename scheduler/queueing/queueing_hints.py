@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from typing import Final, TypeAlias
 
 from scheduler.api.podinfo import PodInfo
@@ -57,24 +57,20 @@ class QueueingEvent:
     about: dict[OfEvent, SomeTopics] = field(default_factory=dict)
 
 
+@dataclass(eq=False, repr=False)
 class QueueingHints:
     """The registrations by event. Finding those of an event is one look-up, whatever their number.
 
     Upstream: pkg/scheduler/scheduler.go buildQueueingHintMap
     """
 
-    def __init__(
-        self,
-        profiles: Mapping[str, QueueProfile],
-        *,
-        metrics: Metrics,
-        clock: Clock,
-        errors: UnforeseenErrors | None = None,
-    ) -> None:
+    profiles: InitVar[Mapping[str, QueueProfile]]
+    metrics: Metrics
+    clock: Clock
+    errors: UnforeseenErrors = field(default_factory=UnforeseenErrors)
+
+    def __post_init__(self, profiles: Mapping[str, QueueProfile]) -> None:
         self._hints = {name: dict(profile.hints) for name, profile in profiles.items()}
-        self._metrics = metrics
-        self._clock = clock
-        self.errors = errors or UnforeseenErrors()
         self._by_event: dict[ClusterEvent, tuple[HintRegistration, ...]] = {}
 
     def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
@@ -136,7 +132,7 @@ class QueueingHints:
 
         An unnecessary attempt is better than a pod that waits without need.
         """
-        began = self._clock.now()
+        began = self.clock.now()
         hint = registration.registered.hint
         answer = Hint.QUEUE
         label = answer.value
@@ -148,7 +144,7 @@ class QueueingHints:
                 label = "Error"
                 about = {"plugin": registration.plugin, "cause": event.label, "pod": pod.key}
                 self.errors.record("queueing-hint", error, "queueing hint failed, Queue is assumed", **about)
-        self._metrics.hint(registration.plugin, event.label, label, self._clock.now() - began)
+        self.metrics.hint(registration.plugin, event.label, label, self.clock.now() - began)
         return answer is Hint.QUEUE
 
     def evaluate(

@@ -91,7 +91,7 @@ def test_each_row_names_something_of_ours() -> None:
 @pytest.mark.parametrize(
     ("ours", "said"),
     [
-        pytest.param("`scheduler/cycle.py` `Cycle`, `Cycle.attempt`, `run`", "", id="class, method, function"),
+        pytest.param("`scheduler/cycle.py` `Cycle`, `Cycle.attempt`, `_unfit`", "", id="class, method, function"),
         pytest.param("`scheduler/cycle.py`", "", id="a whole module"),
         pytest.param("`scheduler/cycle.py` `Circle`", "scheduler/cycle.py does not define Circle", id="no class"),
         pytest.param("`scheduler/cycle.py` `Cycle.go`", "scheduler/cycle.py does not define Cycle.go", id="no method"),

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
@@ -255,10 +256,7 @@ class ApiWriter(Sender):
             await self._send_when_free("POST", _events_path(namespace), body, JSON)
 
     async def patch_event_series(self, namespace: str, name: str, *, count: int, last_observed_s: float) -> None:
-        """Write how often an Event happened. Precondition: it still exists (`NotFound` once it has expired).
-
-        Sets absolute values, so repeating it is safe.
-        """
+        """Write how often an Event happened; safe to repeat. Precondition: it exists (`NotFound` once expired)."""
         body = _encode({"series": {"count": count, "lastObservedTime": micros(last_observed_s)}})
         await self._send_when_free("PATCH", f"{_events_path(namespace)}/{name}", body, STRATEGIC_MERGE)
 
@@ -313,6 +311,7 @@ class ProfileWriter(Sender):
         return msgspec.json.decode(answer, type=dict[str, Any])
 
 
+@dataclass(eq=False)
 class LeaseWriter:
     """Write one Lease.
 
@@ -321,54 +320,41 @@ class LeaseWriter:
     Every call may be cancelled; the next read shows its effect.
     """
 
-    def __init__(
-        self,
-        transport: Transport,
-        namespace: str,
-        name: str,
-        *,
-        serves: Collection[str] = (),
-        reconnect: Callable[[], None] = as_it_is,
-    ) -> None:
-        """Create the writer. `serves` are the scheduler names in the Lease's mark.
+    transport: Transport
+    namespace: str
+    name: str
+    serves: Collection[str] = ()
+    """The scheduler names in the Lease's mark."""
+    reconnect: Callable[[], None] = as_it_is
+    """Makes the next request use a new connection; called after a late answer."""
 
-        `reconnect` makes the next request use a new connection; it is called after a late answer.
-        """
-        names = {NAMES: ",".join(sorted(serves))}
-        self._marks: dict[str, Any] = {"labels": {LABEL: "true"}, "annotations": names} if serves else {}
-        self.reconnect = reconnect
-        self._transport = transport
-        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"
-        self._path = f"{self._collection}/{name}"
-        self._namespace = namespace
-        self._name = name
-        self.key = f"{namespace}/{name}"
+    def __post_init__(self) -> None:
+        names = {NAMES: ",".join(sorted(self.serves))}
+        self._marks: dict[str, Any] = {"labels": {LABEL: "true"}, "annotations": names} if self.serves else {}
+        self._collection = f"/apis/coordination.k8s.io/v1/namespaces/{self.namespace}/leases"
+        self._path = f"{self._collection}/{self.name}"
+        self.key = f"{self.namespace}/{self.name}"
 
     async def read_lease(self) -> Lease | None:
         """Return the Lease from the server's storage; None if there is none."""
         try:
-            raw = await self._transport.get(self._path)
+            raw = await self.transport.get(self._path)
         except NotFound:
             return None
         return _lease(raw, Unavailable)
 
     async def create_lease(self, spec: LeaseSpec) -> Lease:
         """Create the Lease. Precondition: there is none; `Conflict` otherwise, `NotFound` without its namespace."""
-        metadata = {"name": self._name, "namespace": self._namespace} | self._marks
+        metadata = {"name": self.name, "namespace": self.namespace} | self._marks
         body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": spec}
-        answer = await self._transport.write("POST", self._collection, _encode(body), query=FIELD_MANAGER)
+        answer = await self.transport.write("POST", self._collection, _encode(body), query=FIELD_MANAGER)
         return _lease(answer, Ambiguous)
 
     async def patch_lease(self, seen: Lease, spec: LeaseSpec) -> Lease:
-        """Replace the record and our marks, and keep other labels.
-
-        Precondition: no write since `seen`; otherwise `Conflict`.
-
-        Raises `NotFound` if it was deleted.
-        """
+        """Replace record and marks only. Precondition: no write since `seen` (`Conflict`), no deletion (`NotFound`)."""
         before = {"uid": seen.metadata.uid, "resourceVersion": seen.metadata.resource_version}
         body = _encode({"metadata": before | self._marks, "spec": spec})
-        answer = await self._transport.write("PATCH", self._path, body, content_type=MERGE, query=FIELD_MANAGER)
+        answer = await self.transport.write("PATCH", self._path, body, content_type=MERGE, query=FIELD_MANAGER)
         return _lease(answer, Ambiguous)
 
 

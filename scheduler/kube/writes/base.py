@@ -16,10 +16,7 @@ from scheduler.kube.wire import JSON, Method, Query, Transport
 
 
 def as_seen(metadata: Metadata) -> dict[str, object]:
-    """Return the precondition of a patch that nothing was written since.
-
-    Raises Conflict without a version, because an empty one would be no precondition.
-    """
+    """Return the precondition that nothing was written since. Raises Conflict without a version: it would be none."""
     if not metadata.resource_version or not metadata.uid:
         raise Conflict(f"{metadata.key} has no uid or no resourceVersion that could be compared")
     return {"uid": metadata.uid, "resourceVersion": metadata.resource_version}

@@ -93,10 +93,7 @@ def deletion(claim: ResourceClaim) -> bytes:
 
 
 def extended_claim(claim: ResourceClaim, pod: Pod, version: str, *, name: str) -> bytes:
-    """Return a new claim of the pod, with the finalizer, which saves one write before the allocation.
-
-    It also has the `generateName` of such claims.
-    """
+    """Return a new claim of the pod with `generateName` and the finalizer: it saves a write before the allocation."""
     metadata = pod.metadata
     owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid, "controller": True}
     return _encode(

@@ -36,10 +36,7 @@ class _Namesake(Conflict):
 
 
 class ResourceClaimWrites:
-    """Implement the `ResourceClaimWrites` port.
-
-    `claims_version` is called for each request: the version of resource.k8s.io in which the server has claims.
-    """
+    """Implement the `ResourceClaimWrites` port. `claims_version` is called per request: the version that is served."""
 
     def __init__(self, sender: Sender, claims_version: Callable[[], str]) -> None:
         self._sender = sender
