@@ -6,7 +6,8 @@ Each test runs with kube-scheduler too: its answer is the expected one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Final
 
 import pytest
@@ -14,9 +15,10 @@ import pytest
 from simulator.builders.claims import a_claim
 from simulator.builders.core import Builder
 from simulator.builders.devices import DeviceBuilder, a_device
-from tests.e2e.cluster import Json
+from tests.e2e.cluster import Json, collection
 from tests.e2e.controlplane.build import MINOR
-from tests.e2e.devices import DeviceSandbox, gpus, on
+from tests.e2e.devices import DeviceSandbox, a_priority, gpus, on
+from tests.e2e.sandbox import THEIRS
 
 pytestmark = [
     pytest.mark.e2e,
@@ -102,8 +104,18 @@ async def made(sandbox: DeviceSandbox, row: Row) -> None:
     nodes = [sandbox.node("n1", cpu="4", memory="8Gi"), sandbox.node("n2", cpu="2", memory="4Gi")]
     for node in nodes:
         node["status"]["declaredFeatures"] = ["DRANodeAllocatableResources"]
-    await sandbox.make(*nodes)
-    await sandbox.make(gpus(), *(on(name, row.device) for name in ("n1", "n2")), row.claim)
+    await sandbox.make(*nodes, gpus())
+    for name in ("n1", "n2"):
+        await sandbox.until(partial(is_admitted, sandbox, on(name, row.device)), f"devices of {name} that are admitted")
+    await sandbox.make(row.claim)
+
+
+async def is_admitted(sandbox: DeviceSandbox, devices: Builder[Any]) -> bool:
+    """Create the slice; return False while the API server has not seen its node."""
+    path = collection("ResourceSlice")
+    async with sandbox.http.post(path, json=sandbox.own_manifest(devices.obj())) as answer:
+        assert answer.status in {201, 403}, await answer.text()
+        return answer.status == 201
 
 
 @pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
@@ -132,6 +144,24 @@ async def test_a_bound_pod_counts_with_its_devices(mapped: DeviceSandbox) -> Non
     await mapped.gone("p")
 
     assert await mapped.bound("q") == ["n1"]
+
+
+async def test_a_pod_leaves_for_what_a_device_takes(mapped: DeviceSandbox) -> None:
+    """kube-scheduler does not notice that the pod has left; a new label of the node retries its preemptor."""
+    row = Row(a_device("d").stands_for("cpu", "2"))
+    await made(mapped, row)
+    await mapped.make(a_priority("high", 1000), mapped.bare_pod("low", {}, on="n1", cpu="3"))
+    assert await mapped.bound("low") == ["n1"]
+    await mapped.make(a_pod(mapped, "p", replace(row, spec={"priorityClassName": "high"})))
+
+    async def low_is_gone() -> bool:
+        return await mapped.get("Pod", "low") is None
+
+    await mapped.until(low_is_gone, "a pod that has left")
+    if mapped.scheduler == THEIRS:
+        await mapped.refused("p", "preempting 1 victims")
+        await mapped.cluster.merge(mapped.path("Node", "n1"), {"metadata": {"labels": {"new": "yes"}}})
+    assert await mapped.bound("p") == ["n1"]
 
 
 async def test_a_claim_that_stands_for_resources_is_for_one_pod(mapped: DeviceSandbox) -> None:

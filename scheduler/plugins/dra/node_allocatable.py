@@ -54,6 +54,7 @@ from scheduler.plugins.dra.structured.node_verdicts import SearchVerdict
 
 _NANO: Final = 10**9
 _HUGE_PAGES: Final = "hugepages-"
+_NOTHING: Final[Requests] = {}
 _INSUFFICIENT: Final = "is insufficient to cover"
 _AGGREGATED: Final = "aggregated container and node-allocatable DRA"
 
@@ -103,7 +104,7 @@ class ClaimStatusWriter:
             return
 
 
-class UnknownAmount(Exception):
+class _UnknownAmount(Exception):
     """What the devices take cannot be computed; the attempt ends with this text."""
 
 
@@ -161,19 +162,26 @@ class NodeAllocatableResources:
                 taken.setdefault(variant.claims[each.claim].uid, []).append(device)
         return taken
 
-    def reserved(self, known: DeviceState, pod: PodInfo, slot: int) -> tuple[ClaimStatus, ...]:
-        """Return what the claims take of the node, once Reserve has decided the allocations. Raises UnknownAmount."""
-        new = {uid: self._devices_of(allocation) for uid, allocation in known.allocations.items()}
-        return _statuses(known, pod, self._allocated(known.allocated_devices | new, slot))
+    def reserve(self, known: DeviceState, pod: PodInfo, slot: int) -> Rejection | None:
+        """Compute what the claims take of the node, once Reserve has decided the allocations.
 
-    def check(self, known: DeviceState, pod: PodInfo, slot: int, taken: Taken) -> Rejection | None:
+        Devices may be others than Verify has seen, so the node is checked again; the pod is already counted there.
+        """
+        new = {uid: self._devices_of(allocation) for uid, allocation in known.allocations.items()}
+        taken = self._allocated(known.allocated_devices | new, slot)
+        return self.check(known, pod, slot, taken, counted=pod.requests)
+
+    def check(
+        self, known: DeviceState, pod: PodInfo, slot: int, taken: Taken, *, counted: Requests = _NOTHING
+    ) -> Rejection | None:
         """Return why the node has too little for the pod and its devices; None if it has enough.
 
-        After Reserve the pod's requests contain the amounts, so NodeResourcesFit compares them.
+        `counted` is what the node has counted of the pod. After Reserve the pod's requests contain the amounts, so
+        NodeResourcesFit compares them. The statuses of the claims are in `known` then.
         """
         try:
-            statuses = _statuses(known, pod, taken)
-        except UnknownAmount as error:
+            statuses = known.claim_statuses = _statuses(known, pod, taken)
+        except _UnknownAmount as error:
             return Rejection(PLUGIN, Code.ERROR, (str(error),))
         if not statuses:
             return None
@@ -181,7 +189,7 @@ class NodeAllocatableResources:
         problem = _pod_level_problem(pod.pod, statuses, claims)
         if problem:
             return Rejection(PLUGIN, Code.UNRESOLVABLE, (problem,))
-        return self._shortage(requests_with_claims(pod.pod, claims), slot)
+        return self._shortage(requests_with_claims(pod.pod, claims), counted, slot)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
@@ -222,13 +230,13 @@ class NodeAllocatableResources:
             of.node_selector is not None and bool(matching_selector(self._nodes, of.node_selector) >> slot & 1)
         )
 
-    def _shortage(self, demand: Requests, slot: int) -> Rejection | None:
+    def _shortage(self, demand: Requests, counted: Requests, slot: int) -> Rejection | None:
         """Return which resources the node has too little of. Only cpu, memory, local storage and huge pages count."""
         node = self._nodes.view(slot)
         reasons, is_final = [], False
         for name in (*NATIVE, *sorted(name for name in demand if name.startswith(_HUGE_PAGES))):
             amount, whole = demand.get(name, 0), node.allocatable(name)
-            if amount > 0 and amount > whole - node.requested(name):
+            if amount > 0 and amount > whole - node.requested(name) + counted.get(name, 0):
                 reasons.append(f"Insufficient {name}")
                 is_final = is_final or amount > whole
         if not reasons:
@@ -237,7 +245,7 @@ class NodeAllocatableResources:
 
 
 def _statuses(known: DeviceState, pod: PodInfo, taken: Taken) -> tuple[ClaimStatus, ...]:
-    """Return what each claim takes of the node's resources, sorted by the claims' names. Raises UnknownAmount."""
+    """Return what each claim takes of the node's resources, sorted by the claims' names. Raises _UnknownAmount."""
     used_by: dict[str, tuple[str, ...]] | None = None
     found = []
     for claim in known.claims:
@@ -276,13 +284,13 @@ def _containers(pod: Pod) -> dict[str, tuple[str, ...]]:
 
 
 def _status(claim: ResourceClaim, devices: Iterable[TakenDevice], containers: tuple[str, ...]) -> ClaimStatus | None:
-    """Return what the claim takes; None if it takes nothing. Raises UnknownAmount."""
+    """Return what the claim takes; None if it takes nothing. Raises _UnknownAmount."""
     mapped: Requests = {}
     overhead: dict[str, tuple[int | None, int | None]] = {}
     for taken in devices:
         if isinstance(taken.device, str):
             driver = taken.id.driver
-            raise UnknownAmount(f"claim {claim.key}, device {taken.id.device}, driver {driver}: {taken.device}")
+            raise _UnknownAmount(f"claim {claim.key}, device {taken.id.device}, driver {driver}: {taken.device}")
         for name, each in taken.device.node_allocatable_resources.items():
             if each.mapping is not None:
                 amount = _mapped(each.mapping, taken, claim, name)
@@ -312,7 +320,7 @@ def _mapped(mapping: NodeAllocatableMapping, taken: TakenDevice, claim: Resource
     if not mapping.capacity_key:
         return None if mapping.device_multiplier is None else mapping.device_multiplier.nano
     if taken.consumed is None:
-        raise UnknownAmount(
+        raise _UnknownAmount(
             f"claim {claim.key}, device {taken.id.device}: ConsumedCapacity is nil, but Capacity key "
             f"'{mapping.capacity_key}' is set in NodeAllocatableResources for resource {name}"
         )

@@ -38,7 +38,7 @@ from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of, is_f
 from scheduler.plugins.dra.explain import DeviceExplanations
 from scheduler.plugins.dra.extended_resources import ExtendedResources, is_in_memory
 from scheduler.plugins.dra.hints import DynamicResourcesHints
-from scheduler.plugins.dra.node_allocatable import NodeAllocatableResources, UnknownAmount
+from scheduler.plugins.dra.node_allocatable import NodeAllocatableResources
 from scheduler.plugins.dra.preemption import WAITING, DevicePreemption
 from scheduler.plugins.dra.scoring import AlternativesScore, has_alternatives
 from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant
@@ -466,10 +466,9 @@ class DynamicResources:
         """Compute what the devices take of the node's resources, which the assumed pod then counts."""
         if not self._node_allocatable.is_on:
             return None
-        try:
-            known.claim_statuses = self._node_allocatable.reserved(known, pod, slot)
-        except UnknownAmount as error:
-            return Rejection(self.name, Code.ERROR, (str(error),))
+        no = self._node_allocatable.reserve(known, pod, slot)
+        if no is not None:
+            return no
         if known.claim_statuses:
             state.set(CLAIM_AMOUNTS, known.claim_statuses)
         return None

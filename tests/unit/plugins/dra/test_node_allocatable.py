@@ -217,6 +217,22 @@ def test_reserve_says_what_the_claims_take() -> None:
     assert requests_of(_at(bound.pod, ""), counts_claims=True) == {"cpu": 1000}
 
 
+def test_reserve_checks_the_node_again() -> None:
+    """Another pod may have come since Filter. The assumed pod itself is counted already."""
+    world = a_world(on("n1", a_device("d").stands_for("cpu", "2")), ONE)
+    info = a_pod()
+    (first, _), (second, _) = world.filter(info), world.filter(info)
+    assumed = pod_info(_bound(info.pod))
+    world.cluster.assume(assumed)
+    assert world.plugin.reserve(first, assumed, "n1") is None
+    world.plugin.unreserve(first, assumed, "n1")
+    world.cluster.add_pod(pod_info(pod("q").uid("q").cpu("1500m").bound_to("n1").typed()))
+    no = world.plugin.reserve(second, assumed, "n1")
+
+    assert no is not None
+    assert (no.code, no.message) == (Code.UNSCHEDULABLE, "Insufficient cpu")
+
+
 def _bound(of: Pod) -> Pod:
     return _at(of, "n1")
 
