@@ -165,7 +165,7 @@ class NodeAllocatableResources:
     def reserve(self, known: DeviceState, pod: PodInfo, slot: int) -> Rejection | None:
         """Compute what the claims take of the node, once Reserve has decided the allocations.
 
-        Devices may be others than Verify has seen, so the node is checked again; the pod is already counted there.
+        The devices may differ from those that Verify has seen, so the node is checked again; the pod is already counted there.
         """
         new = {uid: self._devices_of(allocation) for uid, allocation in known.allocations.items()}
         taken = self._allocated(known.allocated_devices | new, slot)
