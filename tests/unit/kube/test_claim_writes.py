@@ -212,14 +212,11 @@ async def test_everything_of_an_allocation():
 TWO_GPUS = {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 2}
 
 
-@pytest.mark.parametrize(
-    ("version", "exact"),
-    [
-        pytest.param("v1", {"exactly": TWO_GPUS}, id="v1"),
-        pytest.param("v1beta2", {"exactly": TWO_GPUS}, id="v1beta2"),
-        pytest.param("v1beta1", TWO_GPUS, id="v1beta1: flat"),
-    ],
-)
+@pytest.mark.parametrize(("version", "exact"), [
+    pytest.param("v1", {"exactly": TWO_GPUS}, id="v1"),
+    pytest.param("v1beta2", {"exactly": TWO_GPUS}, id="v1beta2"),
+    pytest.param("v1beta1", TWO_GPUS, id="v1beta1: flat"),
+])  # fmt: skip
 async def test_a_claim_for_extended_resources(version, exact):
     """Named as a server would, owned by the pod, marked, protected; of the source only the requests are copied."""
     asked_for = a_claim("<extended-resources>").request("r", "gpu", count=2).first_available("f", an_option("o", "x"))
@@ -263,17 +260,14 @@ async def test_a_deletion_is_two_writes():
     ]
 
 
-@pytest.mark.parametrize(
-    ("answers", "requests"),
-    [
-        pytest.param([GONE], 1, id="gone"),
-        pytest.param([NOT_SO, raw(manifest(uid="other"))], 2, id="a namesake"),
-        pytest.param([NOT_SO, GONE], 2, id="gone between the patch and the read"),
-        pytest.param([NOT_SO, raw(manifest()), GONE], 3, id="another writer removed the finalizer"),
-        pytest.param([WRITTEN, GONE], 2, id="gone with its finalizer"),
-        pytest.param([WRITTEN, Conflict("the uid does not match", status=409)], 2, id="a new claim of the same name"),
-    ],
-)
+@pytest.mark.parametrize(("answers", "requests"), [
+    pytest.param([GONE], 1, id="gone"),
+    pytest.param([NOT_SO, raw(manifest(uid="other"))], 2, id="a namesake"),
+    pytest.param([NOT_SO, GONE], 2, id="gone between the patch and the read"),
+    pytest.param([NOT_SO, raw(manifest()), GONE], 3, id="another writer removed the finalizer"),
+    pytest.param([WRITTEN, GONE], 2, id="gone with its finalizer"),
+    pytest.param([WRITTEN, Conflict("the uid does not match", status=409)], 2, id="a new claim of the same name"),
+])  # fmt: skip
 async def test_nothing_to_delete(answers, requests):
     bench = Bench(*answers)
     await bench.writer.device_claims.delete_claim(claim(finalizers=[FINALIZER]))
@@ -291,14 +285,10 @@ async def test_the_status_of_the_pod_is_written():
     assert [RecordedRequest("PATCH", path, {"fieldManager": "kubestow"}, body, STRATEGIC)] == bench.recorded
 
 
-@pytest.mark.parametrize(
-    ("statuses", "sent"),
-    [
-        (TAKEN, [{"resourceClaimName": "c", "containers": ["a"], "mapping": [{"name": "cpu", "quantity": "2"}]}]),
-        ((), []),
-    ],
-    ids=["written", "an empty list removes it"],
-)
+@pytest.mark.parametrize(("statuses", "sent"), [
+    (TAKEN, [{"resourceClaimName": "c", "containers": ["a"], "mapping": [{"name": "cpu", "quantity": "2"}]}]),
+    ((), []),
+], ids=["written", "an empty list removes it"])  # fmt: skip
 async def test_what_claims_take_of_the_node_replaces_the_list(statuses, sent):
     bench = Bench(b"{}")
     await bench.writer.device_claims.set_claim_amounts(OWNER, statuses)
@@ -319,17 +309,14 @@ HELD = claim("u1", finalizers=[FINALIZER])
 
 
 @pytest.mark.parametrize("write", [*EVERY, *VOLUMES])
-@pytest.mark.parametrize(
-    "refusal",
-    [
-        pytest.param(Ambiguous("connection lost"), id="lost answer"),
-        pytest.param(Unavailable("no way", status=500), id="unavailable"),
-        pytest.param(TooManyRequests("busy"), id="busy"),
-        pytest.param(TooManyRequests("busy", retry_after_s=1.0), id="busy with a wish"),
-        pytest.param(Forbidden("no", status=403), id="forbidden"),
-        pytest.param(Conflict("modified", status=409), id="conflict"),
-    ],
-)
+@pytest.mark.parametrize("refusal", [
+    pytest.param(Ambiguous("connection lost"), id="lost answer"),
+    pytest.param(Unavailable("no way", status=500), id="unavailable"),
+    pytest.param(TooManyRequests("busy"), id="busy"),
+    pytest.param(TooManyRequests("busy", retry_after_s=1.0), id="busy with a wish"),
+    pytest.param(Forbidden("no", status=403), id="forbidden"),
+    pytest.param(Conflict("modified", status=409), id="conflict"),
+])  # fmt: skip
 async def test_no_refusal_is_tried_again(write, refusal):
     bench = Bench(refusal)
     with pytest.raises(type(refusal)) as caught:
@@ -366,13 +353,10 @@ async def test_an_invalid_removal_is_looked_at(write):
 MOVED = manifest("u0", "u1", finalizers=["x.y/z", FINALIZER], resourceVersion="8")
 
 
-@pytest.mark.parametrize(
-    ("write", "path"),
-    [
-        pytest.param(REMOVALS[0].values[0], "/status/reservedFor/1", id="release"),
-        pytest.param(REMOVALS[1].values[0], "/metadata/finalizers/1", id="delete"),
-    ],
-)
+@pytest.mark.parametrize(("write", "path"), [
+    pytest.param(REMOVALS[0].values[0], "/status/reservedFor/1", id="release"),
+    pytest.param(REMOVALS[1].values[0], "/metadata/finalizers/1", id="delete"),
+])  # fmt: skip
 async def test_an_item_that_has_moved_is_removed_where_it_is(write, path):
     bench = Bench(NOT_SO, raw(MOVED), WRITTEN, b"{}")
     await write(bench.writer, HELD)
@@ -472,17 +456,14 @@ async def test_a_claim_that_takes_no_patch_is_written_in_protobuf(write, subreso
 
 
 @pytest.mark.parametrize("write", [CHANGES[0], CHANGES[2]])
-@pytest.mark.parametrize(
-    ("answer", "caught"),
-    [
-        pytest.param(in_protobuf(version="8"), Conflict, id="written since"),
-        pytest.param(in_protobuf(uid="other"), Conflict, id="a namesake"),
-        pytest.param(GONE, NotFound, id="gone"),
-        pytest.param(IN_FULL, Invalid, id="JSON instead of protobuf"),
-        pytest.param(in_protobuf()[:-3], Invalid, id="cut off"),
-        pytest.param(Unavailable("no way", status=500), Unavailable, id="unavailable"),
-    ],
-)
+@pytest.mark.parametrize(("answer", "caught"), [
+    pytest.param(in_protobuf(version="8"), Conflict, id="written since"),
+    pytest.param(in_protobuf(uid="other"), Conflict, id="a namesake"),
+    pytest.param(GONE, NotFound, id="gone"),
+    pytest.param(IN_FULL, Invalid, id="JSON instead of protobuf"),
+    pytest.param(in_protobuf()[:-3], Invalid, id="cut off"),
+    pytest.param(Unavailable("no way", status=500), Unavailable, id="unavailable"),
+])  # fmt: skip
 async def test_a_claim_that_cannot_be_written_in_protobuf(write, answer, caught):
     bench = Bench(IMMUTABLE, answer)
     with pytest.raises(caught):

@@ -144,18 +144,6 @@ def test_a_change_during_the_attempt(old: PodInfo, new: PodInfo, event: ClusterE
     assert queued.info is new
 
 
-@pytest.mark.parametrize(("old", "new", "event"), CHANGES)
-def test_a_change_before_and_one_after_the_attempt(old: PodInfo, new: PodInfo, event: ClusterEvent) -> None:
-    harness = QueueHarness(plugins(), initial_backoff_s=100.0)
-    harness.add(old)
-    harness.update(new)
-    harness.fail(harness.pop(), ANYTHING.label)
-    assert harness.place("p") == "unschedulable"
-
-    harness.update(with_spec(new, priority=3))
-    assert harness.place("p") == "backoff"
-
-
 # -- gates that open and close -----------------------------------------------------------------------------------------
 
 NODE_CAME = ClusterEvent(Resource.NODE, Action.ADD)
@@ -249,8 +237,10 @@ def test_add(status: str, given: str | None, nodes: tuple[str, ...]) -> None:
     [pytest.param((), id="64 missing from the store"), pytest.param((pod("p", node="n9"),), id="bound in the store")],
 )
 def test_refused(stored: tuple[PodInfo, ...]) -> None:
+    """Neither a nomination of the status nor a derived one counts."""
     nominator_ = nominator(*stored)
     nominator_.add(pod("p"), "n1")
+    nominator_.derive(pod("p"), "n1")
 
     assert nominator_.nodes() == ()
 
@@ -354,13 +344,6 @@ def test_a_pod_with_a_derived_nomination_changes(status: str, source: str) -> No
     nominator_.derive(old, "n1")
     nominator_.update(old, new)
     assert (nominator_.for_node("n1"), nominator_.source(new)) == ((new,), source)
-
-
-@pytest.mark.parametrize("stored", [(), (pod("p", node="n9"),)], ids=["that has gone", "that is bound"])
-def test_no_nomination_is_derived_for_a_pod(stored: tuple[PodInfo, ...]) -> None:
-    nominator_ = nominator(*stored)
-    nominator_.derive(pod("p"), "n1")
-    assert nominator_.nodes() == ()
 
 
 def test_a_foreign_nomination_has_no_source() -> None:
