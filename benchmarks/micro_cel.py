@@ -10,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -20,7 +19,7 @@ from rich.table import Table
 from benchmarks.in_process import PASSES
 from scheduler.api import quantity
 from scheduler.api.resource_v1 import Device
-from scheduler.cache.devices.selectors import Compiled, DeviceSelectors
+from scheduler.cache.devices.selectors import bindings_of, environment
 from scheduler.cel.check.environment import KUBERNETES
 from scheduler.cel.errors import CelError
 from scheduler.cel.eval.program import compile_expression
@@ -143,15 +142,9 @@ WORST = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    driver: str
-    device: Device
-
-
-def devices() -> list[_Kind]:
+def devices() -> list[Device]:
     """With eight attributes in three domains and two capacities."""
-    return [_Kind(_DOMAIN, _device(number)) for number in range(_DEVICES)]
+    return [_device(number) for number in range(_DEVICES)]
 
 
 def _device(number: int) -> Device:
@@ -185,16 +178,15 @@ def _best(work: Callable[[], int]) -> float:
 
 def per_device(expression: str) -> float:
     """Microseconds of an evaluation for one device."""
-    kinds = devices()
-    selectors = DeviceSelectors(list_attributes=False)
-    compiled = selectors.compile(expression)
-    assert isinstance(compiled, Compiled), compiled
+    program = compile_expression(expression, environment(list_attributes=False))
+    bound = [bindings_of(_DOMAIN, device, lists=False) for device in devices()]
 
     def of_all() -> int:
         for _ in range(_TURNS):
-            for kind in kinds:
-                selectors.evaluate(compiled, kind)
-        return _TURNS * len(kinds)
+            for bindings in bound:
+                assert not isinstance(bindings, str)
+                program.evaluate(bindings)
+        return _TURNS * len(bound)
 
     return _best(of_all)
 

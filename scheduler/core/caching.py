@@ -1,4 +1,4 @@
-"""A bounded cache, an interner, and texts that are logged once."""
+"""A bounded cache, computed values, an interner, and texts that are logged once."""
 
 from __future__ import annotations
 
@@ -68,6 +68,20 @@ class BoundedCache(Generic[K, V]):
 
 
 T = TypeVar("T")
+
+
+class Computed(dict[K, T]):
+    """A dict that computes the value of a missing key, for an owner that lives no longer than the values are valid."""
+
+    __slots__ = ("_compute",)
+
+    def __init__(self, compute: Callable[[K], T]) -> None:
+        super().__init__()
+        self._compute = compute
+
+    def __missing__(self, key: K) -> T:
+        value = self[key] = self._compute(key)
+        return value
 
 
 class Interner(dict[K, T]):

@@ -77,7 +77,7 @@ class NodeDeclaredFeatures:
         """Reject nodes that lack a feature that the pod needs."""
         out = EMPTY
         for name in self._needed(pod):
-            out |= nodes & ~self._index.declaring(name)
+            out |= nodes & ~self._index.having(name)
         return {self._no: out} if out else {}
 
     def events_to_register(self) -> Sequence[EventHint]:

@@ -176,7 +176,7 @@ def _devices(devices: SharedDRAManager, nodes: Nodes) -> DumpSections:
         inFlight=lambda: _in_flight(devices.claims),
         heldTwice=lambda: _held_twice(devices),
         pools=lambda: _pools(devices, nodes),
-        nodeSelection=lambda: devices.on_nodes.problem,
+        nodeSelection=lambda: devices.on_nodes.shared.problem,
         unreadable=lambda: _unreadable(devices.broken),
     )
 

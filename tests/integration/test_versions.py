@@ -54,7 +54,8 @@ async def running(served: Sequence[str], gates: frozenset[str] = GATES_ON, **mor
 def sizes(cluster: Rig) -> tuple[int, int, int, int]:
     devices = cluster.daemon.decisions.cluster.devices
     published = [device for each in devices.slices() for device in each.spec.devices]
-    return len(devices.claims), len(published), len(devices.classes), sum(len(device.taints) for device in published)
+    claims, classes = tuple(devices.claims), tuple(devices.classes)
+    return len(claims), len(published), len(classes), sum(len(device.taints) for device in published)
 
 
 def versions(cluster: Rig) -> Mapping[str, str]:

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.api.resource_v1 import AllocationResult, DeviceId, DeviceRequestAllocationResult
 
@@ -31,22 +32,6 @@ class SharedPart(NamedTuple):
 _NO_SHARES: Final[tuple[SharedPart, ...]] = ()
 _NO_HOLDERS: Final[frozenset[str]] = frozenset()
 _NOTHING: Final[Consumed] = {}
-
-
-class DeviceUse(Protocol):
-    """The read interface of the real and the hypothetical states."""
-
-    def is_exclusive(self, device: DeviceId) -> bool:
-        """Return whether a claim has the whole device."""
-
-    def is_used(self, device: DeviceId) -> bool:
-        """Return whether a claim has the device or a part of it."""
-
-    def shares(self, device: DeviceId) -> tuple[SharedPart, ...]:
-        """Return the allocated parts of the device."""
-
-    def consumed(self, device: DeviceId) -> Consumed:
-        """Return the sum of the allocated parts."""
 
 
 class AllocationState:
@@ -110,10 +95,6 @@ class AllocationState:
     def devices(self) -> Iterable[DeviceId]:
         """Return the wholly allocated devices."""
         return self._holders.keys()
-
-    def shared_devices(self) -> Iterable[DeviceId]:
-        """Return the partly allocated devices."""
-        return self._shares.keys()
 
     @property
     def backlog(self) -> int:
@@ -206,20 +187,18 @@ def _sum_up(total: dict[str, int], amounts: Consumed) -> None:
             del total[name]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class HypotheticalState:
     """A state in which the claims `without` (uids) have released everything and `besides` is allocated in addition."""
 
-    __slots__ = ("_besides", "_use", "_without")
-
-    def __init__(self, use: AllocationState, without: frozenset[str], besides: AllocationState) -> None:
-        self._use = use
-        self._without = without
-        self._besides = besides
+    use: AllocationState
+    without: frozenset[str]
+    besides: AllocationState
 
     def is_exclusive(self, device: DeviceId) -> bool:
         """Return whether a claim has the whole device."""
-        holders = self._use.holders(device)
-        return (holders and not self._without.issuperset(holders)) or self._besides.is_exclusive(device)
+        holders = self.use.holders(device)
+        return (holders and not self.without.issuperset(holders)) or self.besides.is_exclusive(device)
 
     def is_used(self, device: DeviceId) -> bool:
         """Return whether a claim has the device or a part of it."""
@@ -227,15 +206,17 @@ class HypotheticalState:
 
     def shares(self, device: DeviceId) -> tuple[SharedPart, ...]:
         """Return the allocated parts of the device."""
-        shares = self._use.shares(device)
+        shares = self.use.shares(device)
         if shares:
-            shares = tuple(share for share in shares if share.claim_uid not in self._without)
-        return shares + self._besides.shares(device)
+            shares = tuple(share for share in shares if share.claim_uid not in self.without)
+        return shares + self.besides.shares(device)
 
     def consumed(self, device: DeviceId) -> Consumed:
         """Return the sum of the allocated parts."""
         total: dict[str, int] = {}
         for share in self.shares(device):
-            for name, amount in share.consumed.items():
-                total[name] = total.get(name, 0) + amount
-        return {name: amount for name, amount in total.items() if amount}
+            _sum_up(total, share.consumed)
+        return total
+
+
+DeviceUse: TypeAlias = AllocationState | HypotheticalState

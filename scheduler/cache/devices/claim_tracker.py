@@ -54,9 +54,6 @@ class ClaimTracker:
         self._made_for: dict[str, dict[str, None]] = {}
         """Uid of a pod → keys of the claims that a scheduler created for its extended resources."""
 
-    def __len__(self) -> int:
-        return len(self._latest)
-
     def __iter__(self) -> Iterator[ResourceClaim]:
         return iter(self._latest.values())
 

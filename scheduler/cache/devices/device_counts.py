@@ -7,6 +7,7 @@ selector of the class fails on one of them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 from weakref import WeakKeyDictionary
 
@@ -27,22 +28,19 @@ _FEW: Final = 16
 
 Column: TypeAlias = npt.NDArray[np.int64]
 _Expressions: TypeAlias = tuple[str, ...]
-_Seen: TypeAlias = tuple[int, int]
 _Answers: TypeAlias = "WeakKeyDictionary[DeviceKind, bool | None]"
 """Whether all selectors hold, in order; None if one fails before another one returns False."""
 
 
+@dataclass(slots=True, eq=False)
 class _Counted:
     """The counts of all slots for one list of selectors."""
 
-    __slots__ = ("answers", "position", "seen", "used", "whole")
-
-    def __init__(self, capacity: int, answers: _Answers) -> None:
-        self.answers = answers
-        self.whole: Column = np.zeros(capacity, dtype=np.int64)
-        self.used: Column = np.zeros(capacity, dtype=np.int64)
-        self.position = -1
-        self.seen: _Seen = (-1, -1)
+    answers: _Answers
+    whole: Column
+    used: Column
+    position: int
+    seen: tuple[int, int]
 
 
 class DeviceCounts:
@@ -62,7 +60,7 @@ class DeviceCounts:
         on_nodes = self._devices.on_nodes
         on_nodes.catch_up()
         counted = self._counted.get(expressions)
-        seen = (self._nodes.capacity, on_nodes.shared_stamp)
+        seen = (self._nodes.capacity, on_nodes.shared.stamp)
         if counted is not None and counted.seen == seen:
             changed = on_nodes.changed_since(counted.position)
             if changed is not None and len(changed) <= _FEW:
@@ -71,10 +69,10 @@ class DeviceCounts:
                 counted.position = on_nodes.position
                 return counted.whole, counted.used
         answers = counted.answers if counted is not None else WeakKeyDictionary[DeviceKind, "bool | None"]()
-        counted = self._counted.put(expressions, _Counted(self._nodes.capacity, answers))
+        whole, used = np.zeros((2, self._nodes.capacity), dtype=np.int64)
+        counted = self._counted.put(expressions, _Counted(answers, whole, used, on_nodes.position, seen))
         for kind in on_nodes.kinds():
             self._count(counted, expressions, kind=kind, nodes=kind.nodes)
-        counted.position, counted.seen = on_nodes.position, seen
         return counted.whole, counted.used
 
     def _count(self, into: _Counted, expressions: _Expressions, *, kind: NodeKind | None, nodes: NodeSet) -> None:

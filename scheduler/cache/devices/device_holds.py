@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from scheduler.api.podinfo import PodInfo
@@ -47,25 +48,17 @@ class DeviceHold(NamedTuple):
         return frozenset(device for device, _ in _parts(self.allocations))
 
 
+@dataclass(slots=True, eq=False)
 class DeviceHolds:
     """The holds, by the uid of the nominated pod. Only the scheduling loop uses it."""
 
-    def __init__(
-        self,
-        nodes: Nodes,
-        *,
-        claims: ClaimTracker,
-        use: AllocationState,
-        on_nodes: DeviceNodes,
-        class_generation: Callable[[], int],
-    ) -> None:
-        """Hold no devices yet. `class_generation` returns a number that grows with every change of a device class."""
-        self._nodes = nodes
-        self._claims = claims
-        self._use = use
-        self._on_nodes = on_nodes
-        self._class_generation = class_generation
-        self._holds: dict[str, DeviceHold] = {}
+    _nodes: Nodes
+    _claims: ClaimTracker
+    _use: AllocationState
+    _on_nodes: DeviceNodes
+    _class_generation: Callable[[], int]
+    """Returns a number that grows with every change of a device class."""
+    _holds: dict[str, DeviceHold] = field(default_factory=dict)
 
     def __iter__(self) -> Iterator[DeviceHold]:
         return iter(self._holds.values())

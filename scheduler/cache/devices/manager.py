@@ -35,25 +35,21 @@ from scheduler.cache.devices.claim_tracker import ClaimTracker
 from scheduler.cache.devices.device_holds import DeviceHolds
 from scheduler.cache.devices.node_kinds import DeviceNodes
 from scheduler.cache.devices.pools import DeviceKind, TaintRules, may_mean
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.changes import Watchers
 from scheduler.core.cooperative import Work
 from scheduler.core.feature_gates import (
-    COMPATIBILITY_GROUPS,
     CONSUMABLE,
     DEVICE_GATES_ON,
     DYNAMIC_RESOURCE_ALLOCATION,
     EXTENDED_RESOURCE,
     LIST_TYPES,
     LISTS_IN_SELECTORS,
-    NODE_OPERATIONS,
-    PARTITIONABLE,
     TAINT_RULES,
 )
 
 if TYPE_CHECKING:
-    from scheduler.cache.devices.derived_attributes import DerivedAttributes
-    from scheduler.cache.devices.selectors import DeviceSelectors
-    from scheduler.cache.nodes.nodes import Nodes
+    from scheduler.cache.devices.selectors import DerivedAttributes, DeviceSelectors
 
 
 class DeviceClasses:
@@ -64,9 +60,6 @@ class DeviceClasses:
         """A number that grows with every change."""
         self._classes: dict[str, DeviceClass] = {}
         self._by_resource: dict[str, dict[str, None]] = {}
-
-    def __len__(self) -> int:
-        return len(self._classes)
 
     def __iter__(self) -> Iterator[DeviceClass]:
         return iter(self._classes.values())
@@ -93,8 +86,7 @@ class DeviceClasses:
         """Return the class that serves an extended resource; None if there is none."""
         names = self._by_resource.get(resource)
         if names:
-            newest = max(self._classes[name].metadata.creation_timestamp or "" for name in names)
-            return self._classes[min(n for n in names if (self._created(n)) == newest)]
+            return self._classes[max(sorted(names), key=self._created)]
         if resource.startswith(IMPLICIT_EXTENDED_RESOURCE):
             return self._classes.get(resource.removeprefix(IMPLICIT_EXTENDED_RESOURCE))
         return None
@@ -142,20 +134,8 @@ class SharedDRAManager:
         self.use = AllocationState(shares_count=CONSUMABLE in gates)
         self.claims = ClaimTracker(self.use)
         self.classes = DeviceClasses()
-        self.on_nodes = DeviceNodes(
-            nodes,
-            self.use,
-            partitionable=PARTITIONABLE in gates,
-            groups=COMPATIBILITY_GROUPS in gates,
-            operations=NODE_OPERATIONS in gates,
-        )
-        self.device_holds = DeviceHolds(
-            nodes,
-            claims=self.claims,
-            use=self.use,
-            on_nodes=self.on_nodes,
-            class_generation=lambda: self.classes.generation,
-        )
+        self.on_nodes = DeviceNodes(nodes, self.use, gates)
+        self.device_holds = DeviceHolds(nodes, self.claims, self.use, self.on_nodes, lambda: self.classes.generation)
         self.broken: dict[tuple[str, str], Broken] = {}
         """Kind and key → objects that could not be decoded. They count as absent, but can be named."""
         self._gates = gates
@@ -164,7 +144,9 @@ class SharedDRAManager:
         self._published: dict[str, ResourceSlice] = {}
         self._effective: dict[str, ResourceSlice] = {}
         self._watchers = Watchers()
-        self.on_news: Callable[[str], None] = _ignored
+        self.subscribe = self._watchers.subscribe
+        """Calls back at each change of one of these claims (`namespace/name`); returns the function that ends it."""
+        self.on_news: Callable[[str], None] = lambda _: None
         """Called at each change with the claim's key, before the subscribers."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -183,7 +165,7 @@ class SharedDRAManager:
     @cached_property
     def derived_attributes(self) -> DerivedAttributes:
         """The expressions of derived attributes."""
-        from scheduler.cache.devices.derived_attributes import DerivedAttributes
+        from scheduler.cache.devices.selectors import DerivedAttributes
 
         return DerivedAttributes()
 
@@ -254,15 +236,6 @@ class SharedDRAManager:
                     changed.append((before, now))
         return changed
 
-    # -- subscriptions -------------------------------------------------------------------------------------------------
-
-    def subscribe(self, claims: Iterable[str], callback: Callable[[], None]) -> Callable[[], None]:
-        """Call back at each change of one of these claims (`namespace/name`).
-
-        Return the function that ends the subscription.
-        """
-        return self._watchers.subscribe(claims, callback)
-
     def notify(self, key: str) -> None:
         """Call the subscribers of a claim, or of the claims of the pod with this uid.
 
@@ -270,7 +243,3 @@ class SharedDRAManager:
         """
         self.on_news(key)
         self._watchers.notify(key)
-
-
-def _ignored(_key: str) -> None:
-    pass

@@ -9,25 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from scheduler.api.resource_v1 import DeviceId, ResourceSlice
 from scheduler.cache.devices.allocation_state import AllocationState, DeviceUse
 from scheduler.cache.devices.memos import Limit, Memo
 from scheduler.cache.devices.pools import Content, CounterUse, PoolKey, PoolView, PublishedDevice, content_of
-from scheduler.cache.devices.shared_pools import (
-    NO_SHARED_POOLS,
-    PoolSlices,
-    PoolVisibility,
-    SharedPoolVisibility,
-    is_ignored,
-)
+from scheduler.cache.devices.shared_pools import NO_SHARED_POOLS, PoolSlices, PoolVisibility, SharedPoolVisibility
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.changes import ChangeLog
 from scheduler.core.feature_gates import NODE_OPERATIONS
 from scheduler.core.nodeset import EMPTY, NodeSet
-
-if TYPE_CHECKING:
-    from scheduler.cache.nodes.nodes import Nodes
 
 _EMPTY_KINDS_MAX: Final = 4096
 _REPLACED_MAX: Final = 64
@@ -67,16 +59,7 @@ _NO_POOLS: Final = _OwnPools((), content_of(()), {})
 class DeviceNodes(ChangeLog[int]):
     """The kinds of all nodes. The log contains the slots whose kind changed. Call `catch_up` before reading."""
 
-    def __init__(
-        self,
-        nodes: Nodes,
-        use: AllocationState,
-        *,
-        partitionable: bool = True,
-        groups: bool = False,
-        operations: bool = False,
-    ) -> None:
-        """With `operations`, nodes that can skip operations of devices have separate kinds."""
+    def __init__(self, nodes: Nodes, use: AllocationState, gates: frozenset[str]) -> None:
         super().__init__()
         self.placed = EMPTY
         """The nodes that have a kind."""
@@ -84,34 +67,21 @@ class DeviceNodes(ChangeLog[int]):
         """The slots whose visible pools changed; changes of allocations are not recorded."""
         self._nodes = nodes
         self._use = use
-        self._partitionable = partitionable
-        self._has_groups = groups
-        self._has_operations = operations
+        self._gates = gates
         self._pools: dict[PoolKey, PoolSlices] = {}
         self._pool_of: dict[str, PoolKey] = {}
         self._local: dict[str, dict[PoolKey, PoolSlices]] = {}
         self._own: dict[int, _OwnPools] = {}
         self._kind_at: dict[int, NodeKind] = {}
-        self._shared = SharedPoolVisibility(nodes, partitionable=partitionable, groups=groups)
+        self.shared = SharedPoolVisibility(nodes)
         self._kinds: dict[tuple[Content, int, Hashable, int], NodeKind] = {}
         self._answers = Limit(_ANSWERS_MAX)
-        self._position = nodes.relabelled.position
+        self._position = -1
         self._stale: set[str] = set()
-        self._is_new = True
         self._replaced = 0
         """The number of nodes whose devices have changed since the kinds without nodes were dropped."""
 
     # -- reading -------------------------------------------------------------------------------------------------------
-
-    @property
-    def problem(self) -> str:
-        """A slice whose node selector cannot be parsed: nothing can be allocated while it exists (§4.2)."""
-        return self._shared.problem
-
-    @property
-    def shared_stamp(self) -> int:
-        """A number that grows when a device of a shared pool is allocated or released."""
-        return self._shared.stamp
 
     def kinds(self) -> Iterator[NodeKind]:
         """Return the kinds with at least one node."""
@@ -127,26 +97,21 @@ class DeviceNodes(ChangeLog[int]):
         Shared pools keep their current visibility.
         """
         here = self._own.get(slot)
-        return None if here is None else self._kind_of(here, self._shared.of(slot), use)
+        return None if here is None else self._kind_of(here, self.shared.of(slot), use)
 
     def is_shared(self, device: DeviceId) -> bool:
         """Return whether other nodes may see the device as well."""
-        return PoolKey(device.driver, device.pool) in self._shared
-
-    @property
-    def has_shared(self) -> bool:
-        """Whether there is a shared pool."""
-        return len(self._shared) > 0
+        return PoolKey(device.driver, device.pool) in self.shared
 
     def pools(self, slot: int) -> tuple[PoolView, ...]:
         """Return all pools that the node sees, in the order in which they are tried."""
         here = self._own.get(slot, _NO_POOLS).views
-        shared = self._shared.of(slot).views
+        shared = self.shared.of(slot).views
         return tuple(sorted((*here, *shared), key=lambda view: view.order)) if shared else here
 
     def skips_operations(self, slot: int) -> bool:
         """Return whether the node declares that it can skip operations of devices."""
-        return bool(self._nodes.features.declaring(NODE_OPERATIONS) >> slot & 1)
+        return bool(self._nodes.features.having(NODE_OPERATIONS) >> slot & 1)
 
     def own_pools(self, slot: int) -> tuple[PoolView, ...]:
         """Return the pools that belong to the node."""
@@ -163,7 +128,7 @@ class DeviceNodes(ChangeLog[int]):
         Return None if the pool is missing, incomplete or invalid.
         """
         pool = self._pools.get(key)
-        return pool.draws(partitionable=self._partitionable) if pool is not None else None
+        return pool.draws() if pool is not None else None
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -173,7 +138,7 @@ class DeviceNodes(ChangeLog[int]):
         if self._pool_of.get(each.key, key) != key:
             self.remove_slice(each.key)
         self._pool_of[each.key] = key
-        pool = self._pools.setdefault(key, PoolSlices(key))
+        pool = self._pools.setdefault(key, PoolSlices(key, self._gates))
         pool.slices[each.key] = each
         self._settle(pool)
 
@@ -198,10 +163,10 @@ class DeviceNodes(ChangeLog[int]):
             self._local.setdefault(pool.home, {})[pool.key] = pool
             self._stale.add(pool.home)
         else:
-            self._shared.put(pool)
+            self.shared.put(pool)
 
     def _unlink(self, pool: PoolSlices) -> None:
-        self._shared.drop(pool.key)
+        self.shared.drop(pool.key)
         here = self._local.get(pool.home)
         if here is not None and here.pop(pool.key, None) is not None:
             self._stale.add(pool.home)
@@ -218,22 +183,12 @@ class DeviceNodes(ChangeLog[int]):
             home = spec.node_name
         return home
 
-    def _view_at_home(self, pool: PoolSlices) -> PoolView | None:
-        return pool.view(self._at_home(pool), partitionable=self._partitionable, groups=self._has_groups)
-
-    def _at_home(self, pool: PoolSlices) -> tuple[str, ...]:
-        """Return the slices of a pool that its own node sees."""
-        if self._partitionable:
-            return tuple(sorted(pool.slices))
-        seen = (name for name, each in pool.slices.items() if not is_ignored(each))
-        return tuple(sorted(seen))
-
     # -- catching up ---------------------------------------------------------------------------------------------------
 
     @property
     def backlog(self) -> int:
         """The number of changed nodes, pools or devices that are not processed yet."""
-        return max(len(self._stale), self._shared.backlog, self._use.backlog)
+        return max(len(self._stale), self.shared.backlog, self._use.backlog)
 
     def keep_up(self) -> None:
         """Call `catch_up` if there is much to do, so that the backlog stays bounded even without reads."""
@@ -246,12 +201,16 @@ class DeviceNodes(ChangeLog[int]):
         The cost is two comparisons, or that of the changed objects.
         """
         stale = self._relabelled()
-        stale |= self._shared.catch_up(stale) | self._changed_at_home()
+        stale |= self.shared.catch_up(stale) | self._changed_at_home()
         for device in self._use.take_changed():
-            self._used(device, stale)
+            pool = self._pools.get(PoolKey(device.driver, device.pool))
+            if pool is not None and not pool.home:
+                self.shared.used(pool.key)
+            elif pool is not None and (home := self._nodes.present_slot(pool.home)) is not None:
+                stale.add(home)
         for slot in stale:
             self._place(slot)
-        if self._shared.take_ended():  # a kind keeps all its visible devices alive, which may be thousands
+        if self.shared.take_ended():  # a kind keeps all its visible devices alive, which may be thousands
             self._kinds = {
                 key: kind
                 for key, kind in self._kinds.items()
@@ -267,10 +226,10 @@ class DeviceNodes(ChangeLog[int]):
     def _relabelled(self) -> set[int]:
         """Return the slots whose node was added or removed, or changed its labels."""
         changed = self._nodes.relabelled
-        if changed.position == self._position and not self._is_new:
+        if changed.position == self._position:
             return set()
-        slots = changed.changed_since(self._position) if not self._is_new else None
-        self._position, self._is_new = changed.position, False
+        slots = changed.changed_since(self._position)
+        self._position = changed.position
         stale = set(slots if slots is not None else range(self._nodes.capacity))
         for slot in stale:
             self._own.pop(slot, None)
@@ -287,17 +246,6 @@ class DeviceNodes(ChangeLog[int]):
                 stale.add(there)
         return stale
 
-    def _used(self, device: DeviceId, stale: set[int]) -> None:
-        pool = self._pools.get(PoolKey(device.driver, device.pool))
-        if pool is None:
-            return
-        if pool.home:
-            slot = self._nodes.present_slot(pool.home)
-            if slot is not None:
-                stale.add(slot)
-            return
-        self._shared.used(pool.key)
-
     def _place(self, slot: int) -> None:
         """Update the node's kind."""
         before = self._kind_at.get(slot)
@@ -306,7 +254,7 @@ class DeviceNodes(ChangeLog[int]):
             here = self._own.get(slot)
             if here is None:
                 here = self._own[slot] = self._own_pools_of(slot)
-            now = self._kind_of(here, self._shared.of(slot), self._use)
+            now = self._kind_of(here, self.shared.of(slot), self._use)
         if now is before:
             return
         if before is not None:
@@ -341,11 +289,12 @@ class DeviceNodes(ChangeLog[int]):
 
     def _own_pools_of(self, slot: int) -> _OwnPools:
         pools = self._local.get(self._nodes.name(slot), {})
-        mark = (NODE_OPERATIONS,) if self._has_operations and self.skips_operations(slot) else ()
+        # nodes that can skip operations of devices have separate kinds
+        mark = (NODE_OPERATIONS,) if NODE_OPERATIONS in self._gates and self.skips_operations(slot) else ()
         if not pools and not mark:
             return _NO_POOLS
-        views = [view for pool in pools.values() if (view := self._view_at_home(pool)) is not None]
-        views.sort(key=lambda view: view.order)
+        seen = (pool.view(tuple(name for name, _ in pool.known_slices())) for pool in pools.values())
+        views = sorted((view for view in seen if view is not None), key=lambda view: view.order)
         devices = [each.id for view in views for each in view.devices]
         numbers = {device: number for number, device in enumerate(devices)}
         return _OwnPools(tuple(views), content_of((*mark, *(view.content for view in views))), numbers)

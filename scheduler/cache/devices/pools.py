@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import enum
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol, TypeAlias
 from weakref import WeakValueDictionary
@@ -33,14 +33,18 @@ class DeviceKind:
     """A kind of devices, compared by identity. `device` is one of them, as its driver published it.
 
     `memo` caches results about the kind, keyed by the caller. They are dropped with the kind. `number` is unique and
-    never reused.
+    never reused. `draws` has the amount that a device takes of each (counter set, counter).
     """
 
-    __slots__ = ("__weakref__", "device", "driver", "memo", "number")
+    __slots__ = ("__weakref__", "device", "draws", "driver", "memo", "number")
 
     def __init__(self, driver: str, device: Device) -> None:
         self.driver = driver
         self.device = device
+        self.draws: dict[tuple[str, str], int] = {}
+        for each in device.consumes_counters:
+            for name, amount in each.counters.items():
+                self.draws[each.counter_set, name] = self.draws.get((each.counter_set, name), 0) + amount.value.nano
         self.memo = Memo(_kind_answers)
         self.number = next(_numbers)
 
@@ -125,10 +129,9 @@ class Content:
     from the content alone, keyed by the caller. `_ANSWERS_MAX` limits the results of all contents together (`memos`).
     """
 
-    __slots__ = ("__weakref__", "memo", "parts")
+    __slots__ = ("__weakref__", "memo")
 
-    def __init__(self, parts: tuple[object, ...]) -> None:
-        self.parts = parts
+    def __init__(self) -> None:
         self.memo = Memo(_answers)
 
 
@@ -141,7 +144,7 @@ def content_of(parts: tuple[object, ...]) -> Content:
     """Return the unique content of these parts."""
     known = _contents.get(parts)
     if known is None:
-        known = _contents[parts] = Content(parts)
+        known = _contents[parts] = Content()
     return known
 
 
@@ -160,7 +163,20 @@ class PoolView:
     """Devices of the pool that this node cannot use, but that consume the same counters."""
     has_binding_conditions: bool = False
     problem: str = ""
-    content: Content = field(default_factory=lambda: content_of(()))
+    content: Content = field(init=False)
+
+    def __post_init__(self) -> None:
+        counters = tuple((name, tuple(sorted(each.items()))) for name, each in sorted(self.counters.items()))
+        self.content = content_of(
+            (
+                self.key.driver,
+                self.state,
+                "" if self.state is PoolState.GOOD else self.key.name,
+                tuple((each.kind, each.where) for each in self.devices),
+                counters,
+                tuple(each.id for each in self.elsewhere),
+            )
+        )
 
     @property
     def order(self) -> tuple[bool, PoolKey]:
@@ -204,11 +220,11 @@ def gather_pool(
             each for each in everything if each.spec.pool.generation == generation and (groups or not has_groups(each))
         ]
         if len(equal) != count:
-            return _with_content(PoolView(key, PoolState.INCOMPLETE))
+            return PoolView(key, PoolState.INCOMPLETE)
         elsewhere = [each for each in equal if each.key not in here]
     group.sort(key=lambda each: each.key)
     elsewhere.sort(key=lambda each: each.key)
-    return _with_content(_complete(key, group, elsewhere, partitionable=partitionable, wheres=wheres or {}))
+    return _complete(key, group, elsewhere, partitionable=partitionable, wheres=wheres or {})
 
 
 def has_groups(each: ResourceSlice) -> bool:
@@ -242,27 +258,8 @@ def _complete(
     )
 
 
-def _with_content(view: PoolView) -> PoolView:
-    counters = tuple((name, tuple(sorted(each.items()))) for name, each in sorted(view.counters.items()))
-    view.content = content_of(
-        (
-            view.key.driver,
-            view.state,
-            "" if view.state is PoolState.GOOD else view.key.name,
-            tuple((each.kind, each.where) for each in view.devices),
-            counters,
-            tuple(each.id for each in view.elsewhere),
-        )
-    )
-    return view
-
-
 def _published(
-    slices: Iterable[ResourceSlice],
-    key: PoolKey,
-    wheres: Mapping[tuple[str, int], NodeMatch],
-    *,
-    partitionable: bool,
+    slices: Iterable[ResourceSlice], key: PoolKey, wheres: Mapping[tuple[str, int], NodeMatch], *, partitionable: bool
 ) -> Iterable[PublishedDevice]:
     for each in slices:
         if partitionable and each.spec.shared_counters:
@@ -333,12 +330,15 @@ def draws_of(key: PoolKey, slices: Iterable[ResourceSlice], *, partitionable: bo
     states = {each.spec.pool for each in slices}
     if len(states) != 1 or len(slices) != next(iter(states)).resource_slice_count:
         return None
-    devices = tuple(_devices(slices, partitionable=partitionable))
+    # a slice with counters has no devices (§4.3)
+    with_devices = [each for each in slices if not (partitionable and each.spec.shared_counters)]
+    devices = [device for each in with_devices for device in each.spec.devices]
     if not any(each.allow_multiple_allocations or each.consumes_counters for each in devices):
         return _NO_DRAWS
-    sets = [each for a_slice in slices for each in a_slice.spec.shared_counters] if partitionable else []
-    counters = {each.name: {name: counter.value.nano for name, counter in each.counters.items()} for each in sets}
-    if len(counters) < len(sets) or len({each.name for each in devices}) < len(devices):
+    counters: dict[str, dict[str, int]] = {}
+    if partitionable and _gather_counters(slices, counters):
+        return None
+    if len({each.name for each in devices}) < len(devices):
         return None
     capacities: dict[DeviceId, Mapping[str, int]] = {}
     drawn: dict[DeviceId, Drawn] = {}
@@ -354,16 +354,6 @@ def draws_of(key: PoolKey, slices: Iterable[ResourceSlice], *, partitionable: bo
             for name in own:
                 drawers.setdefault(name, []).append(device)
     return CounterUse(capacities, counters, drawn, {name: tuple(some) for name, some in drawers.items()})
-
-
-def _devices(slices: Iterable[ResourceSlice], *, partitionable: bool) -> Iterator[Device]:
-    """Return the devices of the slices. A slice with counters has none (§4.3)."""
-    return (
-        each
-        for a_slice in slices
-        if not (partitionable and a_slice.spec.shared_counters)
-        for each in a_slice.spec.devices
-    )
 
 
 def _drawn(device: Device) -> Drawn:
@@ -383,9 +373,6 @@ class TaintRules:
 
     def __init__(self) -> None:
         self._rules: dict[str, DeviceTaintRule] = {}
-
-    def __len__(self) -> int:
-        return len(self._rules)
 
     def put(self, name: str, rule: DeviceTaintRule | None) -> None:
         """Add, update or remove a rule."""

@@ -1,6 +1,7 @@
 """CEL expressions on devices: compilation, evaluation and upstream's error texts (docs/spec/dra.md §5).
 
-Selectors return a boolean. The expressions of derived attributes return an attribute (docs/spec/changes-1.37-devices.md §4.2).
+Selectors return a boolean. The expressions of derived attributes, which a claim's request computes, return an attribute
+(docs/spec/changes-1.37-devices.md §4.2).
 
 Compiled expressions are cached up to 64 MiB, the least recently used are dropped first, and the CEL values of devices
 are cached, too. The caller caches whether an expression selects a kind of device. Long compilations and evaluations
@@ -12,30 +13,39 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from scheduler.api.resource_v1 import Device, DeviceAttribute
+from scheduler.cache.devices.pools import DeviceKind
 from scheduler.cel.check.environment import KUBERNETES
-from scheduler.cel.check.types import ANY, BOOL, DYN, QUANTITY, STRING, Env, ObjectType, Type, declared, map_of
+from scheduler.cel.check.types import (
+    ANY,
+    BOOL,
+    DYN,
+    INT,
+    QUANTITY,
+    SEMVER,
+    STRING,
+    Env,
+    ObjectType,
+    Type,
+    declared,
+    list_of,
+    map_of,
+)
 from scheduler.cel.errors import CelError, CompileError, NoSuchKey
 from scheduler.cel.eval.plan import NotInstantiable
-from scheduler.cel.eval.program import EvaluationResult, Program, TooCostly, compile_expression, footprint
+from scheduler.cel.eval.program import Program, TooCostly, compile_expression, footprint
 from scheduler.cel.libraries.quantities import Amount
-from scheduler.cel.libraries.semvers import parse
-from scheduler.cel.values import Optional, Value, type_name
+from scheduler.cel.libraries.semvers import Semver, parse
+from scheduler.cel.values import Optional, TypeValue, Value, type_name
 from scheduler.core.cooperative import Work, awaited, finish, submitted
 from scheduler.core.errors import shortened
 
 T = TypeVar("T")
 
 COMPILED_BYTES: Final = 64 * 2**20
-
-
-class _Kept(NamedTuple, Generic[T]):
-    value: T
-    size_bytes: int
 
 
 class CompiledSelectors(Generic[T]):
@@ -46,32 +56,29 @@ class CompiledSelectors(Generic[T]):
 
     def __init__(self, limit_bytes: int = COMPILED_BYTES) -> None:
         self._limit_bytes = limit_bytes
-        self._kept: OrderedDict[str, _Kept[T]] = OrderedDict()
+        self._kept: OrderedDict[str, tuple[T, int]] = OrderedDict()
         self.size_bytes = 0
         """The memory of all entries, in bytes."""
-
-    def __len__(self) -> int:
-        return len(self._kept)
 
     def get(self, expression: str) -> T | None:
         kept = self._kept.get(expression)
         if kept is None:
             return None
         self._kept.move_to_end(expression)
-        return kept.value
+        return kept[0]
 
     def put(self, expression: str, value: T, size_bytes: int) -> None:
         """Add an entry and drop the least recently used ones. An entry that exceeds the limit is not added."""
         known = self._kept.pop(expression, None)
         if known is not None:
-            self.size_bytes -= known.size_bytes
+            self.size_bytes -= known[1]
         if size_bytes > self._limit_bytes:
             return
-        self._kept[expression] = _Kept(value, size_bytes)
+        self._kept[expression] = value, size_bytes
         self.size_bytes += size_bytes
         while self.size_bytes > self._limit_bytes:
-            _, oldest = self._kept.popitem(last=False)
-            self.size_bytes -= oldest.size_bytes
+            _, (_, freed_bytes) = self._kept.popitem(last=False)
+            self.size_bytes -= freed_bytes
 
 
 _OBJECT: Final = "kubernetes.DRADevice"
@@ -81,22 +88,6 @@ _DEVICES: Final = 16384
 _Held = TypeVar("_Held")
 _Result = TypeVar("_Result")
 _Found = TypeVar("_Found")
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """A selector that is ready for evaluation."""
-
-    program: Program
-
-
-class SelectableDevice(Protocol):
-    """A device and its driver."""
-
-    @property
-    def driver(self) -> str: ...
-    @property
-    def device(self) -> Device: ...
 
 
 class AttributeDomains(dict[str, _Held], Generic[_Held]):
@@ -144,28 +135,24 @@ class DeviceExpressions(Generic[_Result]):
         self._refusal = refusal
         self._converted = converted
         self._env = environment(list_attributes=list_attributes)
-        self.compiled = CompiledSelectors[Compiled | str]()
+        self.compiled = CompiledSelectors[Program | str]()
         self._underway: dict[Hashable, tuple[Future[Any], Callable[[], Any]]] = {}
         """Jobs of the worker thread: compilations, by expression, and evaluations, by expression and device."""
         self._bindings: dict[int, tuple[Device, str, Mapping[str, Value] | str]] = {}
 
-    def evaluating(self, expression: str, kind: SelectableDevice) -> Work[_Result | str]:
+    def evaluating(self, expression: str, kind: DeviceKind) -> Work[_Result | str]:
         """Return the result, or upstream's error text; a `CompileProblem` does not depend on the device."""
-        compiled = yield from self._compiling(expression)
+        compiled = yield from self.compiling(expression)
         if isinstance(compiled, str):
             return CompileProblem(compiled)
         bindings = self._bound(kind)
         if isinstance(bindings, str):
             return bindings
         try:
-            return _tried(self._converted, compiled.program.evaluate_cheaply, bindings)
+            return _tried(self._converted, compiled.evaluate_cheaply, bindings)
         except TooCostly:  # the job keeps the bindings, and so their id
-            job = partial(_tried, self._converted, compiled.program.evaluate, bindings)
+            job = partial(_tried, self._converted, compiled.evaluate, bindings)
             return (yield from self._in_worker((expression, id(bindings)), job))
-
-    def compile(self, expression: str) -> Compiled | str:
-        """Return the compiled expression, or upstream's error text; blocks the event loop."""
-        return finish(self._compiling(expression))
 
     def prepare(self, expression: str) -> None:
         """Begin to compile an expression that will be needed, if that takes long. Return at once."""
@@ -173,7 +160,8 @@ class DeviceExpressions(Generic[_Result]):
         if len(expression) > _SHORT and self.compiled.get(expression) is None:
             self._started(expression, partial(self._compile, expression))
 
-    def _compiling(self, expression: str) -> Work[Compiled | str]:
+    def compiling(self, expression: str) -> Work[Program | str]:
+        """Return the compiled expression, or upstream's error text."""
         compiled = self.compiled.get(expression)
         if compiled is None and self._underway:
             self._collect()
@@ -210,21 +198,7 @@ class DeviceExpressions(Generic[_Result]):
                 if isinstance(key, str) and future.exception() is None:
                     self.compiled.put(key, *future.result())
 
-    def evaluate(self, compiled: Compiled, kind: SelectableDevice) -> _Result | str:
-        """Return the result for the device, or upstream's error text."""
-        bindings = self._bound(kind)
-        if isinstance(bindings, str):
-            return bindings
-        return _tried(self._converted, compiled.program.evaluate, bindings)
-
-    def measure(self, compiled: Compiled, kind: SelectableDevice) -> EvaluationResult:
-        """Return the value with upstream's cost; raise CelError, or ValueError for an invalid device."""
-        bindings = self._bound(kind)
-        if isinstance(bindings, str):
-            raise ValueError(bindings)  # noqa: TRY004  the device is invalid, not a type
-        return compiled.program.measure(bindings)
-
-    def _compile(self, expression: str) -> tuple[Compiled | str, int]:
+    def _compile(self, expression: str) -> tuple[Program | str, int]:
         """Return the compiled expression or an error text, and the bytes that it takes."""
         try:
             program = compile_expression(expression, self._env)
@@ -237,9 +211,9 @@ class DeviceExpressions(Generic[_Result]):
         if wrong:
             wrong = shortened(wrong)
             return wrong, footprint(expression, wrong)
-        return Compiled(program), footprint(expression) + program.footprint
+        return program, footprint(expression) + program.footprint
 
-    def _bound(self, kind: SelectableDevice) -> Mapping[str, Value] | str:
+    def _bound(self, kind: DeviceKind) -> Mapping[str, Value] | str:
         """Return the variable for a device, or an error text.
 
         The entry keeps the device alive, so that its id stays unique.
@@ -270,14 +244,14 @@ class DeviceSelectors(DeviceExpressions[bool]):
 
         super().__init__(list_attributes=list_attributes, refusal=refusal, converted=_truth)
 
-    def holds(self, expression: str, kind: SelectableDevice) -> bool | str:
+    def holds(self, expression: str, kind: DeviceKind) -> bool | str:
         """Return whether the device is selected, or `CEL compile error: …` or `CEL runtime error: …`.
 
         The call blocks the event loop.
         """
         return finish(self.holding(expression, kind))
 
-    def holding(self, expression: str, kind: SelectableDevice) -> Work[bool | str]:
+    def holding(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
         """Return the result of `holds` by work that yields. Long computations run in the worker thread."""
         held = yield from self.evaluating(expression, kind)
         if isinstance(held, bool):
@@ -409,3 +383,111 @@ _REASONS: Final = {
 def _reason(value: Value) -> str:
     name = "map" if isinstance(value, Mapping) else type_name(value)
     return _REASONS.get(name) or f"type conversion error from '{name.rpartition('.')[2]}' to 'bool'"
+
+
+# --- derived attributes ----------------------------------------------------------------------------------------------
+
+_ELEMENTS: Final = (BOOL, INT, STRING, ANY, DYN, SEMVER)
+_ACCEPTED: Final = frozenset({*_ELEMENTS, *map(list_of, _ELEMENTS)})
+_VALUES_MAX: Final = 1000
+"""The longest list of values: each step of a search compares lists."""
+
+
+class DerivedAttributes(DeviceExpressions[DeviceAttribute]):
+    """Compiles and evaluates the expressions of derived attributes.
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go EvaluateDerivedAttribute, valToDeviceAttribute
+    """
+
+    def __init__(self) -> None:
+        super().__init__(list_attributes=True, refusal=_no_attribute, converted=attribute_of)
+
+
+def _no_attribute(result: Type) -> str | None:
+    if result in _ACCEPTED:
+        return None
+    scalars = "must evaluate to a primitive scalar (string, integer, boolean, semver)"
+    return f"{scalars} or a list of these scalars, not {declared(result)}"
+
+
+_ONE: Final = {"bool": "bool_", "int": "int_", "string": "string", "semver": "version"}
+_SEVERAL: Final = {"bool": "bools", "int": "ints", "string": "strings", "semver": "versions"}
+
+
+def attribute_of(value: Value) -> DeviceAttribute | str:
+    """Return the attribute with this value, or upstream's error text."""
+    found = value.value if isinstance(value, Optional) and value.present else value
+    kind = _scalar(found)
+    if kind is not None:
+        return DeviceAttribute(**{_ONE[kind]: _plain(found)})
+    if type_name(value) == "list":
+        return _list_of(tuple(value))
+    return f"unsupported CEL return type: {_go_type(found)}"
+
+
+def _list_of(values: tuple[Value, ...]) -> DeviceAttribute | str:
+    """Return a list attribute of the first element's type. An empty list is one of strings."""
+    if not values:
+        return DeviceAttribute(strings=())
+    if len(values) > _VALUES_MAX:
+        return f"a list of {len(values)} values; at most {_VALUES_MAX} can be compared"
+    kind = _scalar(values[0])
+    if kind is None:
+        return f"unsupported list element type: {_go_type(values[0])}"
+    for at, each in enumerate(values):
+        if _scalar(each) != kind:
+            return f"expected list element at index {at} to be {kind}, got {_go_type(each)}"
+    several: dict[str, Any] = {_SEVERAL[kind]: tuple(map(_plain, values))}
+    return DeviceAttribute(**several)
+
+
+def _scalar(value: Value) -> str | None:
+    """Return which of upstream's four types the value has."""
+    if isinstance(value, Semver):
+        return "semver"
+    if isinstance(value, TypeValue):  # Go's value of a type is its name
+        return "string"
+    name = type_name(value)
+    return name if name in _ONE else None
+
+
+def _plain(value: Value) -> Value:
+    if isinstance(value, TypeValue):
+        return value.name
+    return _text(value) if isinstance(value, Semver) else value
+
+
+def _text(version: Semver) -> str:
+    """Return the version's text. Build metadata is not kept."""
+    identifiers = [str(each[1]) for each in version.prerelease if isinstance(each, tuple)]
+    core = f"{version.major}.{version.minor}.{version.patch}"
+    return f"{core}-{'.'.join(identifiers)}" if identifiers else core
+
+
+_GO_TYPES: Final = {
+    "bool": "bool",
+    "int": "int64",
+    "string": "string",
+    "kubernetes.Semver": "semver.Version",
+    "uint": "uint64",
+    "double": "float64",
+    "bytes": "[]uint8",
+    "null_type": "structpb.NullValue",
+    "list": "[]ref.Val",
+    "map": "map[ref.Val]ref.Val",
+    "google.protobuf.Duration": "time.Duration",
+    "google.protobuf.Timestamp": "time.Time",
+    "optional_type": "<nil>",
+    "kubernetes.Quantity": "*resource.Quantity",
+    "kubernetes.URL": "*url.URL",
+    "net.IP": "netip.Addr",
+    "net.CIDR": "netip.Prefix",
+}
+
+
+def _go_type(value: Value) -> str:
+    """Return the name of the Go type that upstream's text has."""
+    name = "map" if isinstance(value, Mapping) else type_name(value)
+    if isinstance(value, tuple) and value:  # an attribute of the device; expressions make lists
+        return "[]cel.Semver" if isinstance(value[0], Semver) else f"[]{_go_type(value[0])}"
+    return _GO_TYPES.get(name, name)

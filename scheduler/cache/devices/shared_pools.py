@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
 from scheduler.api.core_v1 import NodeSelector
 from scheduler.api.node_affinity import selector_problem
-from scheduler.api.resource_v1 import Device, ResourceSlice
+from scheduler.api.resource_v1 import Device, ResourceSlice, ResourceSliceSpec
 from scheduler.cache.devices.pools import CounterUse, NodeMatch, PoolKey, PoolView, draws_of, gather_pool
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, matching_selector, where_affinity
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
+from scheduler.core.feature_gates import COMPATIBILITY_GROUPS, PARTITIONABLE
 from scheduler.core.nodeset import EMPTY, NodeSet
-
-if TYPE_CHECKING:
-    from scheduler.cache.nodes.nodes import Nodes
 
 _Parts: TypeAlias = tuple[tuple[PoolKey, str, tuple[int, ...]], ...]
 """Pool, slice, and the positions of its devices with their own node selection that can be used there."""
@@ -34,6 +33,7 @@ class PoolSlices:
     """All slices of a pool, of any generation."""
 
     key: PoolKey
+    gates: frozenset[str]
     slices: dict[str, ResourceSlice] = field(default_factory=dict)
     home: str = ""
     """The node to which the pool belongs; "" for a shared pool."""
@@ -48,24 +48,32 @@ class PoolSlices:
         self.views.clear()
         self._draws = None
 
-    def view(self, names: tuple[str, ...], *, partitionable: bool, groups: bool) -> PoolView | None:
+    def known_slices(self) -> list[tuple[str, ResourceSlice]]:
+        """Return the slices by name, without those that need partitionable devices if there are none (§4.2)."""
+        return [
+            (name, each)
+            for name, each in sorted(self.slices.items())
+            if PARTITIONABLE in self.gates
+            or (each.spec.per_device_node_selection is None and not each.spec.shared_counters)
+        ]
+
+    def view(self, names: tuple[str, ...]) -> PoolView | None:
         """Return the pool as seen by a node that sees these slices."""
         if names not in self.views:
-            visible = [self.slices[name] for name in names]
             self.views[names] = gather_pool(
                 self.key,
-                visible,
+                [self.slices[name] for name in names],
                 self.slices.values(),
-                partitionable=partitionable,
-                groups=groups,
+                partitionable=PARTITIONABLE in self.gates,
+                groups=COMPATIBILITY_GROUPS in self.gates,
                 wheres=self.wheres,
             )
         return self.views[names]
 
-    def draws(self, *, partitionable: bool) -> CounterUse | None:
+    def draws(self) -> CounterUse | None:
         """Return the pool's shared capacities and counters; None if the pool is incomplete or invalid."""
         if self._draws is None:
-            self._draws = (draws_of(self.key, self.slices.values(), partitionable=partitionable),)
+            self._draws = (draws_of(self.key, self.slices.values(), partitionable=PARTITIONABLE in self.gates),)
         return self._draws[0]
 
 
@@ -95,21 +103,21 @@ class _Place:
 
 
 class SharedPoolVisibility:
-    """The visibility of all shared pools. Only `DeviceNodes` uses it. Call `catch_up` before reading."""
+    """The visibility of all shared pools. Only `DeviceNodes` changes it. Call `catch_up` before reading."""
 
-    def __init__(self, nodes: Nodes, *, partitionable: bool, groups: bool) -> None:
+    def __init__(self, nodes: Nodes) -> None:
         self.problem = ""
-        """The first slice, in the order of pools and slices, whose node selector cannot be parsed."""
+        """The first slice, in the order of pools and slices, whose node selector cannot be parsed.
+
+        Nothing can be allocated while it exists (§4.2).
+        """
         self.stamp = 0
         """A number that grows when a device of a shared pool is allocated or released."""
         self._nodes = nodes
-        self._partitionable = partitionable
-        self._has_groups = groups
         self._pools: dict[PoolKey, PoolSlices] = {}
         self._changed: dict[PoolKey, None] = {}
         self._problems: dict[PoolKey, str] = {}
         self._parts_of: dict[PoolKey, list[tuple[NodeMatch, _Seen]]] = {}
-        self._held: dict[PoolKey, list[NodeMatch]] = {}
         self._users: dict[NodeMatch, dict[_Seen, None]] = {}
         self._groups = NodeGroups(nodes)
         self._everywhere = _Place()
@@ -172,11 +180,11 @@ class SharedPoolVisibility:
             return set()
         seen = EMPTY
         for key in changed:
-            held = self._held.pop(key, ())
-            seen |= self._forget(key)
+            before = self._parts_of.pop(key, ())
+            seen |= self._forget(key, before)
             if key in self._pools:
                 seen |= self._add(self._pools[key])
-            for where in held:  # released last, so that a group which is still used is not created again
+            for where, _ in before:  # released last, so that a group which is still used is not created again
                 self._release(where)
         if changed:
             self.problem = self._problems[min(self._problems)] if self._problems else ""
@@ -199,20 +207,16 @@ class SharedPoolVisibility:
         for selector, place in self._by_fields.items():
             place.nodes = matching_selector(nodes, selector)
 
-    def _hold(self, key: PoolKey, of: ResourceSlice | Device, about: str) -> NodeMatch:
+    def _hold(self, key: PoolKey, of: ResourceSliceSpec | Device, about: str) -> NodeMatch:
         """Return the nodes that can use a slice or a device; they are kept up to date until the pool changes."""
-        name, all_nodes, selector = (
-            (of.node_name, of.all_nodes, of.node_selector)
-            if isinstance(of, Device)
-            else (of.spec.node_name, of.spec.all_nodes, of.spec.node_selector)
-        )
-        if all_nodes and not name:
-            return self._everywhere
+        name, selector = of.node_name, of.node_selector
         where: NodeMatch
-        if name:
+        if of.all_nodes and not name:
+            where = self._everywhere
+        elif name:
             where = self._named.setdefault(name, _Place(self._nodes.by_name((name,)), name))
         elif selector is None:
-            return self._nowhere
+            where = self._nowhere
         else:
             problem = selector_problem(selector)
             if problem:
@@ -224,7 +228,6 @@ class SharedPoolVisibility:
                 where = self._groups.acquire(where_affinity(selector))
         if isinstance(where, _Place):
             where.users += 1
-        self._held[key].append(where)
         return where
 
     def _release(self, where: NodeMatch) -> None:
@@ -235,7 +238,7 @@ class SharedPoolVisibility:
             if where.users:
                 return
             if isinstance(where.rule, str):
-                del self._named[where.rule]
+                self._named.pop(where.rule, None)
             else:
                 del self._by_fields[where.rule]
 
@@ -243,9 +246,7 @@ class SharedPoolVisibility:
 
     def _add(self, pool: PoolSlices) -> NodeSet:
         """Record the nodes that see the slices of a pool, and return them."""
-        key = pool.key
-        self._held[key] = []
-        found = self._parts_of[key] = list(self._seen_of(pool))
+        found = self._parts_of[pool.key] = list(self._seen_of(pool))
         out = EMPTY
         for where, seen in found:
             self._users.setdefault(where, {})[seen] = None
@@ -255,12 +256,10 @@ class SharedPoolVisibility:
     def _seen_of(self, pool: PoolSlices) -> Iterator[tuple[NodeMatch, _Seen]]:
         """Yield the pool's slices and devices with their nodes (§4.2)."""
         key, pool.wheres = pool.key, {}
-        for name, each in sorted(pool.slices.items()):
+        for name, each in pool.known_slices():
             spec = each.spec
-            if not self._partitionable and is_ignored(each):
-                continue
             if spec.node_name or spec.all_nodes or spec.node_selector is not None:
-                yield self._hold(key, each, f"slice {name}"), (key, name, _WHOLE)
+                yield self._hold(key, spec, f"slice {name}"), (key, name, _WHOLE)
             if not spec.per_device_node_selection:
                 continue
             for at, device in enumerate(spec.devices):
@@ -268,10 +267,10 @@ class SharedPoolVisibility:
                 pool.wheres[name, at] = where
                 yield where, (key, name, at)
 
-    def _forget(self, key: PoolKey) -> NodeSet:
-        """Remove the pool, and return the nodes that saw it, except nodes that have changed since."""
+    def _forget(self, key: PoolKey, parts: Iterable[tuple[NodeMatch, _Seen]]) -> NodeSet:
+        """Remove the pool, and return the nodes that saw these parts, except nodes that have changed since."""
         out = EMPTY
-        for where, seen in self._parts_of.pop(key, ()):
+        for where, seen in parts:
             out |= where.nodes
             users = self._users[where]
             del users[seen]
@@ -326,10 +325,7 @@ class SharedPoolVisibility:
         by_pool: dict[PoolKey, list[str]] = {}
         for key, name, _ in parts:
             by_pool.setdefault(key, []).append(name)
-        views = (
-            self._pools[key].view(tuple(names), partitionable=self._partitionable, groups=self._has_groups)
-            for key, names in by_pool.items()
-        )
+        views = (self._pools[key].view(tuple(names)) for key, names in by_pool.items())
         visible_pools = PoolVisibility(tuple(view for view in views if view is not None), parts=parts)
         for key in by_pool:
             self._of_pool.setdefault(key, {})[visible_pools] = None
@@ -346,8 +342,3 @@ class SharedPoolVisibility:
                 here.pop(visible_pools, None)
                 if not here:
                     del self._of_pool[key]
-
-
-def is_ignored(each: ResourceSlice) -> bool:
-    """Return whether the slice needs partitionable devices; it is ignored without them (§4.2)."""
-    return each.spec.per_device_node_selection is not None or bool(each.spec.shared_counters)

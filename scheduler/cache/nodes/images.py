@@ -62,15 +62,12 @@ class ImageIndex:
         self._states: dict[str, ImageState] = {}
         self._on: dict[int, tuple[ContainerImage, ...]] = {}
 
-    def __len__(self) -> int:
-        return len(self._states)
-
     def get(self, name: str) -> ImageState | None:
         """Return the image of this name; None if no node has it."""
         return self._states.get(name)
 
     def put(self, slot: int, images: tuple[ContainerImage, ...]) -> None:
-        """Set the images of the node at `slot`.
+        """Set the images of the node at `slot`; none if it is gone.
 
         The cost is a comparison if nothing changed, else some µs per changed image.
         """
@@ -90,10 +87,6 @@ class ImageIndex:
                 self._states[name] = ImageState(size_bytes, (slot,))
             elif name not in had:
                 self._states[name] = state.joined(slot)
-
-    def remove(self, slot: int) -> None:
-        """Remove the images of a node that is gone."""
-        self.put(slot, ())
 
     def _leave(self, slot: int, name: str) -> None:
         state = self._states[name].left(slot)

@@ -1,8 +1,8 @@
-"""Indexes of nodes by label and by declared feature."""
+"""An index of nodes by label; `Nodes` has one more for declared features, which are keys without a value."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from scheduler.api.core_v1 import NodeSelectorRequirement
 from scheduler.api.selectors import integer
@@ -88,28 +88,3 @@ class LabelIndex:
             if number is not None and (number > bound if requirement.operator == "Gt" else number < bound):
                 out |= nodes
         return out
-
-
-class FeatureIndex:
-    """A map of feature → nodes. Unknown features are stored like known ones."""
-
-    def __init__(self) -> None:
-        self._nodes: dict[str, NodeSet] = {}
-
-    def declaring(self, feature: str) -> NodeSet:
-        """Return the nodes that declare the feature."""
-        return self._nodes.get(feature, EMPTY)
-
-    def add(self, slot: int, features: Iterable[str]) -> None:
-        """Add the declared features of the node at `slot`."""
-        for feature in features:
-            self._nodes[feature] = self.declaring(feature) | 1 << slot
-
-    def remove(self, slot: int, features: Iterable[str]) -> None:
-        """Undo `add` with the same features."""
-        for feature in features:
-            left = self.declaring(feature) & ~(1 << slot)
-            if left:
-                self._nodes[feature] = left
-            else:
-                self._nodes.pop(feature, None)

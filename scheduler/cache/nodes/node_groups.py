@@ -10,6 +10,7 @@ look-up per label, and one evaluation per rule that is not of the form "this key
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from scheduler.api.core_v1 import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Toleration
@@ -79,17 +80,15 @@ def where_topologies(terms: Iterable[TopologySelectorTerm]) -> Where:
     return tuple(out)
 
 
+@dataclass(slots=True, eq=False)
 class NodeGroup:
     """One rule and its nodes. `slot` is the only node, or -1 if there are none or several."""
 
-    __slots__ = ("nodes", "number", "slot", "users", "where")
-
-    def __init__(self, number: int, where: Where) -> None:
-        self.number = number
-        self.where = where
-        self.nodes: NodeSet = EMPTY
-        self.slot = -1
-        self.users = 0
+    number: int
+    where: Where
+    nodes: NodeSet = EMPTY
+    slot: int = -1
+    users: int = 0
 
 
 class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
@@ -106,9 +105,6 @@ class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
         self._by_label: dict[tuple[str, str], set[NodeGroup]] = {}
         self._unindexed: set[NodeGroup] = set()
         self._members: dict[int, set[NodeGroup]] = {}
-
-    def __len__(self) -> int:
-        return len(self._groups)
 
     def acquire(self, where: Where) -> NodeGroup:
         """Return the group of this rule, which is updated until it is released as often as acquired."""

@@ -11,7 +11,8 @@ users can invent thousands of names, and each row has an entry per node.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +20,7 @@ import numpy.typing as npt
 from scheduler.api.core_v1 import Node, Taint
 from scheduler.api.podinfo import ANY_IP, HostPort, PodInfo, Requests, allocatable
 from scheduler.cache.nodes.images import ImageIndex
-from scheduler.cache.nodes.label_index import FeatureIndex, LabelIndex
+from scheduler.cache.nodes.label_index import LabelIndex
 from scheduler.cache.nodes.node_multiset import NodeMultiset
 from scheduler.cache.nodes.topology import Topologies
 from scheduler.cache.pods import PodTerms, SelectorCounts, has_pod_affinity
@@ -42,21 +43,16 @@ class Priorities(NodeMultiset[int]):
         return found
 
 
-_Address: TypeAlias = tuple[str, int, str]
-
-
+@dataclass(slots=True, eq=False)
 class PortIndex:
     """The host ports that pods hold on each node. Two pods on one node may hold the same port after an over-commit.
 
     Upstream: staging/src/k8s.io/kube-scheduler/framework/types.go HostPortInfo
     """
 
-    __slots__ = ("held", "of_any_ip")
-
-    def __init__(self) -> None:
-        self.held: NodeMultiset[_Address] = NodeMultiset()
-        self.of_any_ip: NodeMultiset[tuple[str, int]] = NodeMultiset()
-        """The same without the IP."""
+    held: NodeMultiset[tuple[str, int, str]] = field(default_factory=NodeMultiset)
+    of_any_ip: NodeMultiset[tuple[str, int]] = field(default_factory=NodeMultiset)
+    """The same without the IP."""
 
     def add(self, slot: int, ports: Iterable[HostPort]) -> None:
         """Add the ports of a pod on `slot`."""
@@ -86,16 +82,14 @@ _ALWAYS: Final = ("cpu", "memory", "ephemeral-storage")
 _TOO_MUCH: Final = 2**63
 
 
+@dataclass(slots=True, eq=False)
 class ResourceRows:
     """Row numbers, and requested amounts of resources without a row. Only `Nodes` changes it. O(1), except `offered`."""
 
-    __slots__ = ("_offers", "_vacant", "_without_row", "numbers")
-
-    def __init__(self) -> None:
-        self.numbers: dict[str, int] = {name: row for row, name in enumerate(_ALWAYS)}
-        self._offers: dict[str, int] = {}
-        self._vacant: list[int] = []
-        self._without_row: dict[str, dict[int, int]] = {}
+    numbers: dict[str, int] = field(default_factory=lambda: {name: row for row, name in enumerate(_ALWAYS)})
+    _offers: dict[str, int] = field(default_factory=dict)
+    _vacant: list[int] = field(default_factory=list)
+    _without_row: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def offered(self, resource: str) -> tuple[int, Mapping[int, int]]:
         """Record that one more node offers the resource. Return its row, and the requests by slot if the row is new."""
@@ -159,7 +153,8 @@ class Nodes(ChangeLog[int]):
         """List of taints → nodes with exactly these taints, without untainted nodes."""
         self.labels = LabelIndex()
         self.images = ImageIndex()
-        self.features = FeatureIndex()
+        self.features = LabelIndex()
+        """Declared features, also unknown ones. Each is a key with the value ""."""
         self.ports = PortIndex()
         self.topologies = Topologies(self.labels, capacity)
         self.population = SelectorCounts()
@@ -261,16 +256,15 @@ class Nodes(ChangeLog[int]):
     def remove_node(self, name: str) -> None:
         """Remove the Node object; the slot stays while pods are on it (a ghost)."""
         slot = self._slots.get(name)
-        if slot is None or self._objects[slot] is None:
+        node = self._objects[slot] if slot is not None else None
+        if slot is None or node is None:
             return
-        node = self._objects[slot]
-        assert node is not None
         self._objects[slot] = None
         self._relabel(slot, node, None)
         self._respec(slot, node, None)
         self._redeclare(slot, node, None)
         self._reallocate(slot, node, None)
-        self.images.remove(slot)
+        self.images.put(slot, ())
         self.present &= ~(1 << slot)
         self._release(slot)
 
@@ -343,8 +337,9 @@ class Nodes(ChangeLog[int]):
         return True
 
     def touch(self, slot: int) -> None:
-        """Record another change that matters to the node's results, so that they are computed again."""
-        self._touch(slot)
+        """Record a change that matters to the node's results, so that they are computed again."""
+        self.note(slot)
+        self.stamps[slot] += 1
 
     # -- inside ----------------------------------------------------------------------------------------------------
 
@@ -372,7 +367,7 @@ class Nodes(ChangeLog[int]):
             else:
                 requested[row, slot] += sign * amount
         self.pod_count[slot] += sign
-        self._touch(slot)
+        self.touch(slot)
 
     def _relabel(self, slot: int, old: Node | None, new: Node | None) -> None:
         if old is not None:
@@ -401,9 +396,9 @@ class Nodes(ChangeLog[int]):
 
     def _redeclare(self, slot: int, old: Node | None, new: Node | None) -> None:
         if old is not None:
-            self.features.remove(slot, old.status.declared_features)
+            self.features.remove(slot, dict.fromkeys(old.status.declared_features, ""))
         if new is not None:
-            self.features.add(slot, new.status.declared_features)
+            self.features.add(slot, dict.fromkeys(new.status.declared_features, ""))
         if old is not None and new is not None:  # other changes are noted with the labels
             self.relabelled.note(slot)
 
@@ -422,7 +417,7 @@ class Nodes(ChangeLog[int]):
         rows = self._rows.numbers
         for resource, amount in now.items():
             self.allocatable[rows[resource], slot] = amount
-        self._touch(slot)
+        self.touch(slot)
 
     def _offered(self, resource: str) -> None:
         row, waiting = self._rows.offered(resource)
@@ -439,10 +434,6 @@ class Nodes(ChangeLog[int]):
         for slot in np.flatnonzero(self.requested[row]).tolist():
             self._rows.set_aside(resource, slot, self.requested.item(row, slot))
         self.requested[row] = 0
-
-    def _touch(self, slot: int) -> None:
-        self.note(slot)
-        self.stamps[slot] += 1
 
     def _grow(self) -> None:
         old = self.capacity

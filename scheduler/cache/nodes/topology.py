@@ -9,17 +9,18 @@ many), and scores as a column. Each form is computed at its first use and update
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from dataclasses import dataclass, field
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from scheduler.cache.nodes.label_index import LabelIndex
+from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 
-DomainNumbers: TypeAlias = npt.NDArray[np.int32]
 _KEYS_MAX: Final = 128
 _FEW: Final = 64
 
@@ -34,7 +35,7 @@ class Topology:
         self.generation = 0
         """A number that changes when a node enters, leaves or changes a domain, or the columns grow."""
         self.having: NodeSet = EMPTY
-        self.domain: DomainNumbers = np.full(capacity, -1, dtype=np.int32)
+        self.domain: npt.NDArray[np.int32] = np.full(capacity, -1, dtype=np.int32)
         """Slot → number of its domain, or -1 without the key. In a column of `DomainCounts`, -1 is the last entry."""
         self.members: list[NodeSet] = []
         """Number → nodes; empty for a free number."""
@@ -44,11 +45,8 @@ class Topology:
             self._numbers[value] = number
             self.members.append(nodes)
             self.having |= nodes
-            rest = nodes
-            while rest:
-                low = rest & -rest
-                self.domain[low.bit_length() - 1] = number
-                rest ^= low
+            for slot in nodeset.each(nodes):
+                self.domain[slot] = number
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -176,15 +174,13 @@ class SlotCounts(ChangeLog[int]):
     def _record(self, entry: int) -> None:
         # without sums the log has no reader, and a new reader starts with the counts
         if self.domains and self.note(entry):
-            self._drop_unread()
-
-    def _drop_unread(self) -> None:
-        """Drop sums whose position the log no longer contains, because they were not read."""
-        self.domains = {key: sums for key, sums in self.domains.items() if self.reaches(sums.position)}
-        if not self.domains:
-            self.drop_all()
+            # sums whose position the log no longer contains are not read any more
+            self.domains = {key: sums for key, sums in self.domains.items() if self.reaches(sums.position)}
+            if not self.domains:
+                self.drop_all()
 
 
+@dataclass(slots=True, eq=False)
 class DomainCounts:
     """One count over the domains of one key, valid until the next change.
 
@@ -192,34 +188,22 @@ class DomainCounts:
     eligible node exist; None means every node with the key.
     """
 
-    __slots__ = (
-        "_column",
-        "_generation",
-        "_levels",
-        "counts",
-        "eligible",
-        "existing",
-        "occupied",
-        "per_domain",
-        "position",
-        "topology",
-    )
+    counts: SlotCounts
+    topology: Topology
+    eligible: NodeSet | None
+    per_domain: dict[int, int] = field(default_factory=dict)
+    """Domain number → count, none of them 0."""
+    occupied: NodeSet = EMPTY
+    """Nodes whose domain has at least one pod."""
+    existing: int = 0
+    """The number of domains."""
+    position: int = -1
+    """The position in the log of `counts`."""
+    _column: npt.NDArray[np.int64] | None = None
+    _levels: dict[int, DomainLevel] | None = None
+    _generation: int = -1
 
-    def __init__(self, counts: SlotCounts, topology: Topology, eligible: NodeSet | None) -> None:
-        self.counts = counts
-        self.topology = topology
-        self.eligible = eligible
-        self.per_domain: dict[int, int] = {}
-        """Domain number → count, none of them 0."""
-        self.occupied: NodeSet = EMPTY
-        """Nodes whose domain has at least one pod."""
-        self.existing = 0
-        """The number of domains."""
-        self._column: npt.NDArray[np.int64] | None = None
-        self._levels: dict[int, DomainLevel] | None = None
-        self._generation = -1
-        self.position = -1
-        """The position in the log of `counts`."""
+    def __post_init__(self) -> None:
         self._rebuild()
 
     @property
@@ -239,15 +223,16 @@ class DomainCounts:
     def levels(self) -> dict[int, DomainLevel]:
         """Return count → the domains with that count. Domains that do not exist are left out."""
         if self._levels is None:
-            self._levels = self._made_levels()
+            self._levels = {}
+            for number, members in enumerate(self.topology.members):
+                if members if self.eligible is None else members & self.eligible:
+                    self._levels.setdefault(self.per_domain.get(number, 0), DomainLevel()).enter(members)
         return self._levels
 
     def refresh(self) -> None:
         """Apply the changes since the last call. O(changes), or O(nodes) if the domains themselves changed."""
-        if self._generation != self.topology.generation:
-            self._rebuild()
-            return
-        changes = self.counts.changed_since(self.position)
+        is_same = self._generation == self.topology.generation
+        changes = self.counts.changed_since(self.position) if is_same else None
         if changes is None:
             self._rebuild()
             return
@@ -293,23 +278,14 @@ class DomainCounts:
             self.occupied |= self.topology.members[number]
         self.existing = len(self.topology) if eligible is None else self.topology.distinct(eligible)
 
-    def _made_levels(self) -> dict[int, DomainLevel]:
-        levels: dict[int, DomainLevel] = {}
-        for number, members in enumerate(self.topology.members):
-            if members if self.eligible is None else members & self.eligible:
-                levels.setdefault(self.per_domain.get(number, 0), DomainLevel()).enter(members)
-        return levels
 
-
+@dataclass(slots=True, eq=False)
 class DomainLevel:
     """The domains with equal counts."""
 
-    __slots__ = ("domains", "nodes")
-
-    def __init__(self) -> None:
-        self.nodes: NodeSet = EMPTY
-        """All nodes of these domains, eligible or not."""
-        self.domains = 0
+    nodes: NodeSet = EMPTY
+    """All nodes of these domains, eligible or not."""
+    domains: int = 0
 
     def enter(self, members: NodeSet) -> None:
         """Add a domain."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from scheduler.api.core_v1 import Pod, PodResourceClaim
-from scheduler.api.resource_v1 import RESERVED_FOR_MAX, ConsumerReference, ResourceClaim
+from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.cache.storage.assume_cache import NotKnown
 
 NAMED_ANEW: Final = "the pod's status names other resource claims by now"
@@ -48,11 +48,6 @@ def claim_keys(pod: Pod) -> tuple[str, ...]:
     return tuple(dict.fromkeys(keys))
 
 
-def names_other_claims(pod: Pod, claims: Iterable[ResourceClaim]) -> bool:
-    """Return whether the pod's entries now name claims that differ from the given ones."""
-    return set(claim_keys(pod)) != {claim.key for claim in claims}
-
-
 def claims_of(pod: Pod, need: Need) -> tuple[ResourceClaim, ...]:
     """Return each claim once, in the order of the entries. Raises Unresolved with the first problem (§2.2).
 
@@ -83,13 +78,3 @@ def not_owned(pod: Pod, claim: ResourceClaim) -> str:
     if any(owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references):
         return ""
     return f"ResourceClaim {claim.key} was not created for Pod {pod.key} (Pod is not owner)"
-
-
-def is_full(claim: ResourceClaim, pod_uid: str) -> bool:
-    """Return whether the claim has the most users that are allowed, and this pod is not one of them (§10.3)."""
-    return len(claim.status.reserved_for) >= RESERVED_FOR_MAX and not claim.is_reserved_for(pod_uid)
-
-
-def consumer(pod: Pod) -> ConsumerReference:
-    """Return the pod as an entry of the claim's `reservedFor`."""
-    return ConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)

@@ -16,12 +16,11 @@ import structlog
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import DeviceId
-from scheduler.cache.devices.manager import SharedDRAManager
-from scheduler.cache.devices.node_kinds import usable
+from scheduler.cache.devices.node_kinds import NodeKind, usable
 from scheduler.cache.devices.pools import PoolState
 from scheduler.core.caching import LogOnce
 from scheduler.core.nodeset import NodeSet
-from scheduler.framework.handle import Recorder
+from scheduler.framework.handle import Handle
 from scheduler.plugins.dra.state import Variant
 from scheduler.plugins.dra.structured.bounds import ConstraintCount, counted
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
@@ -46,13 +45,11 @@ class _Tally:
 class DeviceExplanations:
     """The explanations of one profile."""
 
-    def __init__(
-        self, devices: SharedDRAManager, recorder: Recorder, rules: AllocatorFeatures, *, scheduler_name: str
-    ) -> None:
-        self._devices = devices
-        self._recorder = recorder
+    def __init__(self, handle: Handle, rules: AllocatorFeatures) -> None:
+        self._devices = handle.cluster.devices
+        self._recorder = handle.recorder
         self._rules = rules
-        self._scheduler_name = scheduler_name
+        self._scheduler_name = handle.scheduler_name
         self._warned = LogOnce(_REMEMBERED)
 
     # -- numbers -------------------------------------------------------------------------------------------------------
@@ -68,80 +65,68 @@ class DeviceExplanations:
         O(devices of one node per kind of nodes). A device counts under its first reason.
         """
         self._devices.on_nodes.catch_up()
-        out: dict[str, Any] = {"requests": [row for variant in variants for row in self._rows(variant)]}
-        constraints = [row for variant in variants for row in self._constraint_rows(variant)]
+        claims = [
+            (claim, name, variant.nodes)
+            for variant in variants
+            if variant.demand is not None
+            for claim, name in zip(variant.demand.claims, variant.names, strict=True)
+        ]
+        rows = [self._row(claim, name, each, nodes) for claim, name, nodes in claims for each in claim.request_data]
+        out: dict[str, Any] = {"requests": rows}
+        constraints = [row for each in claims for row in self._constraint_rows(*each)]
         if constraints:
             out["constraints"] = constraints
         broken = {key: found.why for (kind, key), found in self._devices.broken.items() if kind == "ResourceSlice"}
         if broken:
             out["unreadableSlices"] = broken
-        if self._devices.on_nodes.problem:
-            out["problem"] = self._devices.on_nodes.problem
+        if self._devices.on_nodes.shared.problem:
+            out["problem"] = self._devices.on_nodes.shared.problem
         return out
 
-    def _rows(self, variant: Variant) -> Iterator[dict[str, Any]]:
-        if variant.demand is None:
-            return
-        for claim, name in zip(variant.demand.claims, variant.names, strict=True):
-            for request in claim.requests:
-                for request_data in request.alternatives:
-                    yield self._row(claim, name, request_data, variant.nodes)
-
-    def _constraint_rows(self, variant: Variant) -> Iterator[dict[str, Any]]:
+    def _constraint_rows(self, claim: ClaimToAllocate, name: str, nodes: NodeSet) -> Iterator[dict[str, Any]]:
         """Yield for each constraint the most free devices that satisfy it on one node, and the nodes with enough."""
-        if variant.demand is None:
-            return
-        for claim, name in zip(variant.demand.claims, variant.names, strict=True):
-            counts = self._counted(claim, variant.nodes) if claim.constraints else []
-            for at, constraint in enumerate(claim.constraints):
-                here = [(nodes, each[at]) for nodes, each in counts]
-                best = max(
-                    (each for _, each in here), key=lambda each: (each.most - each.wanted, each.most), default=None
-                )
-                yield {
-                    "claim": name,
-                    "constraint": f"{'match' if constraint.is_match else 'distinct'}Attribute {constraint.attribute}",
-                    "requests": [r.name for r in claim.requests if constraint.concerns(r.name, r.name)],
-                    "wanted": best.wanted if best is not None else 0,
-                    "mostOnOneNode": best.most if best is not None else 0,
-                    "nodesWithEnough": sum(nodes for nodes, each in here if each.most >= each.wanted),
-                }
+        counts = self._counted(claim, nodes) if claim.constraints else []
+        for at, constraint in enumerate(claim.constraints):
+            here = [(alike, each[at]) for alike, each in counts]
+            all_counts = (each for _, each in here)
+            best = max(all_counts, key=lambda each: (each.most - each.wanted, each.most), default=None)
+            yield {
+                "claim": name,
+                "constraint": f"{'match' if constraint.is_match else 'distinct'}Attribute {constraint.attribute}",
+                "requests": [r.name for r in claim.requests if constraint.concerns(r.name, r.name)],
+                "wanted": best.wanted if best is not None else 0,
+                "mostOnOneNode": best.most if best is not None else 0,
+                "nodesWithEnough": sum(alike for alike, each in here if each.most >= each.wanted),
+            }
 
     def _node_devices(self, slot: int) -> NodeDevices:
-        return NodeDevices.of(self._devices.on_nodes, slot, self._devices.use, rules=self._rules)
+        return NodeDevices(self._devices.on_nodes, slot, self._devices.use, rules=self._rules)
+
+    def _kinds(self, nodes: NodeSet) -> Iterator[tuple[NodeKind, NodeDevices, int]]:
+        """Yield each kind of these nodes with the devices of one of them, and their number."""
+        for kind in self._devices.on_nodes.kinds():
+            if alike := kind.nodes & nodes:
+                yield kind, self._node_devices(alike.bit_length() - 1), alike.bit_count()
 
     def _counted(self, claim: ClaimToAllocate, nodes: NodeSet) -> list[tuple[int, list[ConstraintCount]]]:
         """Return per kind of nodes the number of nodes, and the count of each constraint on one of them."""
         out = []
-        for kind in self._devices.on_nodes.kinds():
-            alike = kind.nodes & nodes
-            if alike:
-                slot = alike.bit_length() - 1
-                node_devices = self._node_devices(slot)
-                free = {
-                    request_data.full_name: [
-                        n
-                        for n in range(len(node_devices.devices))
-                        if self._why_not(claim, request_data, node_devices, n) == _FREE
-                    ]
-                    for request in claim.requests
-                    for request_data in request.alternatives
-                }
-                counts = [counted(constraint, claim, node_devices, free) for constraint in claim.constraints]
-                out.append((alike.bit_count(), counts))
+        for _, node_devices, alike in self._kinds(nodes):
+            numbers = range(len(node_devices.devices))
+            free = {
+                request_data.full_name: [
+                    n for n in numbers if self._why_not(claim, request_data, node_devices, n) == _FREE
+                ]
+                for request_data in claim.request_data
+            }
+            counts = [counted(constraint, claim, node_devices, free) for constraint in claim.constraints]
+            out.append((alike, counts))
         return out
 
     def _row(self, claim: ClaimToAllocate, name: str, request_data: RequestData, nodes: NodeSet) -> dict[str, Any]:
         tally = _Tally()
-        for kind in self._devices.on_nodes.kinds():
-            alike = kind.nodes & nodes
-            if alike:
-                slot = alike.bit_length() - 1
-                node_devices = self._node_devices(slot)
-                shared = {id(view) for view in kind.visible_pools.views}
-                self._count(
-                    tally, claim, request_data, node_devices=node_devices, shared=shared, nodes=alike.bit_count()
-                )
+        for kind, node_devices, alike in self._kinds(nodes):
+            self._count(tally, claim, request_data, node_devices=node_devices, kind=kind, nodes=alike)
         seen = tally.out.total()
         free = tally.out.pop(_FREE, 0)
         return {
@@ -164,11 +149,11 @@ class DeviceExplanations:
         request_data: RequestData,
         *,
         node_devices: NodeDevices,
-        shared: set[int],
+        kind: NodeKind,
         nodes: int,
     ) -> None:
-        """Add one node's devices to the tally, for `nodes` equal nodes; devices of the pools `shared` count once."""
-        free = 0
+        """Add one node's devices to the tally, for `nodes` equal nodes; devices of shared pools count once."""
+        free, shared = 0, {id(view) for view in kind.visible_pools.views}
         for number, each in enumerate(node_devices.devices):
             why = self._why_not(claim, request_data, node_devices, number)
             free += why == _FREE
@@ -204,46 +189,33 @@ class DeviceExplanations:
             return "counters" if node_devices.can_skip_operations(number) else "node operations"
         if node_devices.rules.consumable and not node_devices.fits(request_data, number, {}):
             return "capacity"
-        lacking = next(
-            (
-                con.attribute
-                for con in claim.constraints
-                if con.concerns(request_data.request, request_data.full_name)
-                and con.values(each.kind, request_data.full_name) is None
-            ),
-            None,
-        )
-        return _FREE if lacking is None else f"constraint on {lacking}"
+        constraints = [constraint for constraint in claim.constraints if request_data.is_under(constraint)]
+        lacking = [con.attribute for con in constraints if con.values(each.kind, request_data.full_name) is None]
+        return f"constraint on {lacking[0]}" if lacking else _FREE
 
     def _selector(self, request_data: RequestData, node_devices: NodeDevices, number: int) -> str:
-        kind = node_devices.kind(number)
-        if request_data.device_class is not None:
-            for at, each in enumerate(request_data.device_class.spec.selectors):
+        kind, device_class = node_devices.kind(number), request_data.device_class
+        of_class = device_class.spec.selectors if device_class is not None else ()
+        for what, selectors in (("class selector", of_class), ("selector", request_data.spec.selectors)):
+            for at, each in enumerate(selectors):
                 if each.cel is not None and self._devices.holds(each.cel.expression, kind) is not True:
-                    return f"class selector #{at}"
-        for at, each in enumerate(request_data.spec.selectors):
-            if each.cel is not None and self._devices.holds(each.cel.expression, kind) is not True:
-                return f"selector #{at}"
+                    return f"{what} #{at}"
         return "selector"
 
     def _is_drawable(self, node_devices: NodeDevices, number: int) -> bool:
         if not node_devices.may_draw(number):
             return False
-        consumes = node_devices.devices[number].device.consumes_counters
-        if not consumes or node_devices.has_shares(number):
+        draws = node_devices.kind(number).draws
+        if not draws or node_devices.has_shares(number):
             return True
         left = node_devices.left_in(node_devices.pool_of[number])
-        return all(
-            left.get((each.counter_set, counter), 0) >= amount.value.nano
-            for each in consumes
-            for counter, amount in each.counters.items()
-        )
+        return all(left.get(counter, 0) >= amount for counter, amount in draws.items())
 
     # -- broken selectors ----------------------------------------------------------------------------------------------
 
-    def warn(self, pod: PodInfo, variant: Variant, nodes: NodeSet) -> None:
-        """Record an event that names the device on which a selector fails, if that is the reason on these nodes."""
-        note = self._selector_failure(variant, nodes.bit_length() - 1)
+    def warn(self, pod: PodInfo, variant: Variant, slot: int) -> None:
+        """Record an event that names the device on which a selector fails, if that is the reason on this node."""
+        note = self._selector_failure(variant, slot)
         if not note or not self._warned.is_new((pod.uid, note)):
             return
         self._recorder.event(
@@ -256,7 +228,7 @@ class DeviceExplanations:
         )
 
     def _selector_failure(self, variant: Variant, slot: int) -> str:
-        if variant.demand is None or slot < 0:
+        if variant.demand is None:
             return ""
         node_devices = self._node_devices(slot)
         for c, _, request_data in variant.demand.request_data:
@@ -264,11 +236,8 @@ class DeviceExplanations:
                 continue
             for number, fault in sorted(node_devices.selectable(request_data).faults.items()):
                 if fault.is_of_device:
-                    whose = (
-                        f"class {request_data.spec.device_class_name}"
-                        if fault.of_class
-                        else f"request {request_data.full_name}"
-                    )
+                    device_class = f"class {request_data.spec.device_class_name}"
+                    whose = device_class if fault.of_class else f"request {request_data.full_name}"
                     about = f"claim {variant.names[c]}: selector #{fault.at} of {whose}"
                     hint = ", guard it with has() or an optional" if fault.is_missing else ""
                     return f"{about} breaks on device {node_devices.devices[number].id}: {fault.text}{hint}"

@@ -70,13 +70,13 @@ def mapped_requests(pod: Pod, classes: Mapping[str, str]) -> MappedRequests:
     mappings: list[Mapped] = []
     for resource in sorted(classes):
         found, mapped = _of_resource(pod, resource)
-        requests += (DeviceRequest(each.name, _exactly(classes[resource], each.amount)) for each in found)
         mappings += mapped
+        for each in found:
+            exactly = ExactDeviceRequest(
+                device_class_name=classes[resource], allocation_mode=EXACT_COUNT, count=each.amount
+            )
+            requests.append(DeviceRequest(each.name, exactly))
     return MappedRequests(tuple(sorted(requests, key=lambda request: request.name)), tuple(mappings))
-
-
-def _exactly(device_class: str, count: int) -> ExactDeviceRequest:
-    return ExactDeviceRequest(device_class_name=device_class, allocation_mode=EXACT_COUNT, count=count)
 
 
 def _of_resource(pod: Pod, resource: str) -> tuple[list[_Request], list[Mapped]]:
@@ -90,7 +90,8 @@ def _of_resource(pod: Pod, resource: str) -> tuple[list[_Request], list[Mapped]]
         for at, each in enumerate(containers)
         if not is_long[at]
     ]
-    extra = _largest(share.own for share in short)
+    own = (share.own for share in short if share.own is not None)
+    extra = max(own, key=lambda request: request.amount, default=None)  # the first of the largest
     mappings = [each for share in long.values() for each in share.mappings]
     mappings += _renamed(short, extra)
     requests = [request for request in (extra, *lasting) if request is not None]
@@ -120,11 +121,6 @@ def _whole(container: Container, resource: str) -> int:
     if amount is None or amount.nano % _ONE:
         return 0
     return max(amount.nano // _ONE, 0)
-
-
-def _largest(requests: Iterable[_Request | None]) -> _Request | None:
-    """Return the first of the requests with the largest amount."""
-    return max((each for each in requests if each is not None), key=lambda request: request.amount, default=None)
 
 
 def _renamed(shares: Iterable[_Share], extra: _Request | None) -> Iterator[Mapped]:
@@ -261,11 +257,8 @@ class _Named:
 
     def refresh(self, slots: set[int]) -> None:
         """Update the nodes that changed."""
-        there = []
-        for slot in slots:
-            node = self._seen.node(slot)
-            if node is not None and self._resource in node.status.allocatable:
-                there.append(slot)
+        nodes = ((slot, self._seen.node(slot)) for slot in slots)
+        there = [slot for slot, node in nodes if node is not None and self._resource in node.status.allocatable]
         self.nodes = self.nodes & ~nodeset.of(slots) | nodeset.of(there)
 
 

@@ -20,8 +20,6 @@ from scheduler.core import nodeset
 from scheduler.core.cooperative import T, Work, finish, metered, started
 from scheduler.core.errors import ApiError
 from scheduler.core.feature_gates import (
-    BINDING_CONDITIONS,
-    CLAIM_DEVICE_STATUS,
     DYNAMIC_RESOURCE_ALLOCATION as ENABLED,
     FILTER_TIMEOUT,
     NODE_OPERATIONS,
@@ -34,14 +32,14 @@ from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Nominat
 from scheduler.plugins.dra.binding.binding_conditions import is_worn_out
 from scheduler.plugins.dra.binding.claim_binder import DELETED, FREED, ClaimBinder
 from scheduler.plugins.dra.binding.claim_writer import ClaimError
-from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of, is_full
+from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of
 from scheduler.plugins.dra.explain import DeviceExplanations
 from scheduler.plugins.dra.extended_resources import ExtendedResources, is_in_memory
 from scheduler.plugins.dra.hints import DynamicResourcesHints
 from scheduler.plugins.dra.node_allocatable import NodeAllocatableResources
 from scheduler.plugins.dra.preemption import WAITING, DevicePreemption
 from scheduler.plugins.dra.scoring import AlternativesScore, has_alternatives
-from scheduler.plugins.dra.state import EMPTY_STATE, PLUGIN, STATE, DeviceState, Variant
+from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant, state_of
 from scheduler.plugins.dra.structured.allocator import AllocationError
 from scheduler.plugins.dra.structured.candidate_order import packing
 from scheduler.plugins.dra.structured.error_nodes import ErrorNodes, TimedOut
@@ -82,7 +80,6 @@ class DynamicResources:
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
         self._chance = handle.chance
-        self._has_binding_conditions = gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
         self._binding_timeout_s = args.binding_timeout_s
         sets = SelectorSets(self._devices.holding, evaluated=handle.device_metrics.evaluated)
         self._parser = ClaimParser(self._devices.classes, sets, gates, self._devices.deriving)
@@ -94,22 +91,22 @@ class DynamicResources:
         self._packs = ours.device_scoring == "pack"
         self._limits_consumers = not ours.parity
         self._hints = DynamicResourcesHints(handle)
+        rules = AllocatorFeatures.of(gates, old_shares=not ours.parity, merges_terms=not ours.parity)
+        self._has_binding_conditions = rules.binding
         self._verdicts = NodeVerdicts(
             self._devices.on_nodes,
             self._devices.use,
             handle.clock,
-            rules := AllocatorFeatures.of(gates, old_shares=not ours.parity, merges_terms=not ours.parity),
+            rules,
             limits=limits_of(args.filter_timeout_s if FILTER_TIMEOUT in gates else 0.0, parity=ours.parity),
             orders=packing if self._packs else None,
             searched=handle.device_metrics.searched,
         )
         self._error_nodes = ErrorNodes(self._devices.on_nodes, rules)
         self._alternatives = AlternativesScore(self._nodes, self._devices.on_nodes, self._verdicts)
-        self._preemption = DevicePreemption(handle, self._verdicts, self.pre_filter)
+        self._preemption = DevicePreemption(handle, self._verdicts, self.pre_filter, self._timed)
         self._longest_s = 0.0 if ours.parity else LONGEST_ATTEMPT_S
-        self._explanations = DeviceExplanations(
-            self._devices, handle.recorder, rules, scheduler_name=handle.scheduler_name
-        )
+        self._explanations = DeviceExplanations(handle, rules)
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
@@ -165,7 +162,8 @@ class DynamicResources:
         worn_out = []
         for at, claim in enumerate(claims):
             if claim.status.allocation is not None:
-                if self._limits_consumers and is_full(claim, pod.uid):
+                users = claim.status.reserved_for
+                if self._limits_consumers and len(users) >= RESERVED_FOR_MAX and not claim.is_reserved_for(pod.uid):
                     return _unresolvable(
                         f"resource claim {claim.key} has {RESERVED_FOR_MAX} users, the most it can have"
                     )
@@ -175,10 +173,10 @@ class DynamicResources:
                 if selector is not None:
                     problem = selector_problem(selector)
                     if problem:
-                        return Rejection(self.name, Code.ERROR, (problem,))
+                        return _error(problem)
                     known.usable_on[at] = matching_selector(self._nodes, selector)
                 if any(result.skip_node_operations for result in claim.status.allocation.devices.results):
-                    able = self._nodes.features.declaring(NODE_OPERATIONS)
+                    able = self._nodes.features.having(NODE_OPERATIONS)
                     known.usable_on[at] = known.usable_on.get(at, able) & able
                 continue
             if self._devices.claims.pending(claim.uid) is not None:
@@ -193,10 +191,11 @@ class DynamicResources:
         """Reject nodes without free devices, and nodes where devices of allocated claims cannot be used (§3.4)."""
         if not self._is_on:
             return {}
-        no = self._state_problem(state, pod)
-        if no is not None:
-            return {no: nodes}
-        known = state.get(STATE)
+        known = state_of(state)
+        if known is None:
+            return {_NOT_FOUND: nodes}
+        if known.node_name and self._binder.is_misled(known, pod):
+            return {_unresolvable(NAMED_ANEW): nodes}
         return started(self._timed(known, self._filter(known, state, pod, nodes)), self._clock)
 
     def _filter(self, known: DeviceState, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Groups]:
@@ -253,13 +252,6 @@ class DynamicResources:
             known, pod, slot, self._node_allocatable.taken(known, slot, variant, verdict)
         )
 
-    def _state_problem(self, state: CycleState, pod: PodInfo) -> Rejection | None:
-        """Return a rejection that holds for all nodes: the state is missing, or the pod now names other claims."""
-        if not state.has(STATE):
-            return Rejection(self.name, Code.ERROR, ("not found",))
-        known = state.get(STATE)
-        return _unresolvable(NAMED_ANEW) if known.node_name and self._binder.is_misled(known, pod) else None
-
     def _without_devices(
         self, state: CycleState, pod: PodInfo, variant: Variant, *, nodes: NodeSet, exact: bool
     ) -> Work[Groups]:
@@ -270,32 +262,29 @@ class DynamicResources:
         """
         demand = variant.demand
         assert demand is not None
-        error = yield from self._first_error(demand, nodes & ~self._preemption.tried_on(state, nodes))
+        tried = self._preemption.tried_on(state, nodes)
+        risky = nodes & ~tried & (yield from self._error_nodes.of(demand))  # an error on one of them ends the attempt
+        error = (yield from self._verdicts.first_error(demand, risky)) if risky else None
         if exact:
             verdicts = yield from self._verdicts.look_at_all(demand, nodes)
         else:
             verdicts = self._verdicts.look(demand, nodes)
             yield
-        problem = self._devices.on_nodes.problem
+        problem = self._devices.on_nodes.shared.problem
         if problem:
-            return {Rejection(self.name, Code.ERROR, (f"gather pool information: {problem}",)): nodes}
+            return {_error(f"gather pool information: {problem}"): nodes}
         groups: Groups = {}
-        if tried := self._preemption.tried_on(state, nodes):
+        if tried:
             no = yield from self._judged(state, pod, variant, slot=tried.bit_length() - 1)
             groups, nodes = {no: tried} if no is not None else {}, nodes & ~tried
         if error is not None:
             slot, text = error
-            self._explanations.warn(pod, variant, 1 << slot)
-            return {Rejection(self.name, Code.ERROR, (self._verdicts.text_on(slot, text, variant.names),)): 1 << slot}
+            self._explanations.warn(pod, variant, slot)
+            return {_error(self._verdicts.text_on(slot, text, variant.names)): 1 << slot}
         for text, out in verdicts.refused.items():
             if out & nodes:
                 groups[_too_few(text)] = out & nodes
         return groups
-
-    def _first_error(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[tuple[int, str] | None]:
-        """Return slot and text of the error that ends the attempt: the allocator's, on the lowest slot."""
-        nodes &= yield from self._error_nodes.of(demand)
-        return (yield from self._verdicts.first_error(demand, nodes)) if nodes else None
 
     def _timed(self, known: DeviceState, work: Work[T]) -> Work[T]:
         """Run the work; raise AttemptError once this attempt has searched for too long."""
@@ -310,23 +299,21 @@ class DynamicResources:
 
     def filter_is_exact(self, state: CycleState, pod: PodInfo) -> bool:
         """Return whether no claim is to be allocated, so that a node needs no search."""
-        known = state.get(STATE) if state.has(STATE) else None
+        known = state_of(state)
         return known is None or all(variant.demand is None for variant in known.variants)
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | Work[Rejection | None] | None:
         """Search one node, for at most filterTimeout."""
-        if not state.has(STATE):
-            return None
-        known = state.get(STATE)
-        variant = known.variant(slot)
-        if variant is None or variant.demand is None or known.allocations:
+        known = state_of(state)
+        variant = known.variant(slot) if known is not None else None
+        if known is None or variant is None or variant.demand is None or known.allocations:
             return None
         return started(self._timed(known, self._verify(state, pod, variant, slot=slot)), self._clock)
 
     def _verify(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Rejection | None]:
         no = yield from self._judged(state, pod, variant, slot=slot)
         if no is not None and no.code is Code.ERROR:
-            self._explanations.warn(pod, variant, 1 << slot)
+            self._explanations.warn(pod, variant, slot)
         return no
 
     def _judged(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Rejection | None]:
@@ -341,9 +328,9 @@ class DynamicResources:
 
     def prefer(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> NodeSet:
         """Return the nodes with the fewest free devices, so that later large requests fit on one node."""
-        if not self._packs or not state.has(STATE) or self.filter_is_exact(state, pod):
+        known = state_of(state)
+        if not self._packs or known is None or self.filter_is_exact(state, pod):
             return nodes
-        known = state.get(STATE)
         fit = sum(self._verdicts.fit(v.demand) & v.nodes for v in known.variants if v.demand is not None)
         return self._verdicts.fullest(fit & nodes or nodes)
 
@@ -357,13 +344,13 @@ class DynamicResources:
 
     def preemptible_nodes(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
         """Return nodes that have too few devices for the pod, and enough without pods of lower priority."""
-        return self._preemption.preemptible_nodes(state, pod, no, nodes=nodes, timed=self._timed)
+        return self._preemption.preemptible_nodes(state, pod, no, nodes=nodes)
 
     # -- scoring -------------------------------------------------------------------------------------------------------
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores | Work[Scores]:
         """Score nodes by the alternatives that they would give: an earlier alternative scores higher (§3.6)."""
-        known = state.get(STATE) if state.has(STATE) else EMPTY_STATE
+        known = state_of(state) or DeviceState()
         return started(self._timed(known, self._alternatives.score(known, nodes)), self._clock)
 
     def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]) -> Scores:
@@ -375,20 +362,19 @@ class DynamicResources:
         if not verdict.refusal:
             return None
         text = self._verdicts.text_on(slot, verdict.refusal, variant.names)
-        return Rejection(self.name, Code.ERROR, (text,)) if verdict.failed else _too_few(text)
+        return _error(text) if verdict.failed else _too_few(text)
 
     def _timed_out(self, slot: int) -> Rejection:
-        text = f"node {self._nodes.name(slot)}: timed out trying to allocate devices"
-        return Rejection(self.name, Code.ERROR, (text,))
+        return _error(f"node {self._nodes.name(slot)}: timed out trying to allocate devices")
 
     def post_filter(self, state: CycleState, pod: PodInfo, refused: Groups, what_if: DryRun) -> Work[PostFiltered]:
         """Free devices of claims that keep the pod from running on any node (§3.5)."""
         if not self._is_on:
             return self._not_freed("plugin disabled")
-        if not state.has(STATE):
-            return Rejection(self.name, Code.ERROR, ("not found",))
-        known = state.get(STATE)
-        if (yield from self._preemption.waits(known, pod, refused, what_if, self._timed)):
+        known = state_of(state)
+        if known is None:
+            return _NOT_FOUND
+        if (yield from self._preemption.waits(known, pod, refused, what_if)):
             return Nominate(what_if.nominated_to, rejection=WAITING)
         self._explanations.log(pod, known.variants)
         useless = _in_the_way(known, refused.get(_UNAVAILABLE, 0))
@@ -411,7 +397,7 @@ class DynamicResources:
 
     def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
         """Search the devices that `reserve` takes, so that `reserve` does not block the event loop."""
-        known = state.get(STATE) if state.has(STATE) else None
+        known = state_of(state)
         variant = known.variant(slot) if known is not None and not known.allocations else None
         if known is not None and variant is not None and variant.demand is not None:
             with contextlib.suppress(TimedOut):
@@ -423,7 +409,7 @@ class DynamicResources:
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
         """Take the devices (§3.7)."""
-        known = state.get(STATE) if state.has(STATE) else None
+        known = state_of(state)
         slot = self._nodes.present_slot(node_name)
         if known is None or not known.claims or slot is None:
             return None
@@ -440,7 +426,7 @@ class DynamicResources:
         except TimedOut:
             return self._timed_out(slot)
         except AllocationError as error:
-            return Rejection(self.name, Code.ERROR, (self._verdicts.text_on(slot, str(error), variant.names),))
+            return _error(self._verdicts.text_on(slot, str(error), variant.names))
         if isinstance(found, SearchVerdict):
             return self._refusal(found, variant, slot) or _unresolvable(CANNOT_ALLOCATE)
         known.special, known.mappings = variant.special, variant.mappings
@@ -456,8 +442,7 @@ class DynamicResources:
             try:
                 self._devices.claims.signal(claim.uid, msgspec.structs.replace(claim, metadata=metadata, status=status))
             except NotKnown:
-                text = f"internal error, couldn't signal allocation for claim {claim.metadata.name}"
-                return Rejection(self.name, Code.ERROR, (text,))
+                return _error(f"internal error, couldn't signal allocation for claim {claim.metadata.name}")
             if self._devices.claims.pending(claim.uid) is not None:
                 known.signalled = (*known.signalled, claim.uid)
         return self._claim_resources(state, known, pod, slot)
@@ -475,7 +460,7 @@ class DynamicResources:
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Release allocations in flight at once, and written reservations in the background (§3.8)."""
-        known = state.get(STATE) if state.has(STATE) else None
+        known = state_of(state)
         if known is not None:
             self._binder.take_back(known, pod)
 
@@ -483,16 +468,17 @@ class DynamicResources:
         """Return Skip for pods without claims (§3.9)."""
         if not self._is_on:
             return SKIP
-        if not state.has(STATE):
-            return Rejection(self.name, Code.ERROR, ("not found",))
-        return None if state.get(STATE).claims else SKIP
+        known = state_of(state)
+        if known is None:
+            return _NOT_FOUND
+        return None if known.claims else SKIP
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
         """Write the allocations, check that no other claim had the devices first, and wait for them (§3.10, §3.11)."""
         try:
             await self._binder.bind(state.get(STATE), pod, node_name)
         except (ClaimError, ApiError) as error:
-            return Rejection(self.name, Code.ERROR, (str(error),))
+            return _error(str(error))
         return None
 
     # -- waking --------------------------------------------------------------------------------------------------------
@@ -506,12 +492,17 @@ def _unresolvable(text: str) -> Rejection:
     return Rejection(PLUGIN, Code.UNRESOLVABLE, (text,))
 
 
+def _error(text: str) -> Rejection:
+    return Rejection(PLUGIN, Code.ERROR, (text,))
+
+
 def _too_few(text: str) -> Rejection:
     """Return a rejection for missing devices, whatever its text. Pods that leave may free devices."""
     return Rejection(PLUGIN, Code.UNRESOLVABLE, (text,), is_shortage=True)
 
 
 _UNAVAILABLE: Final = _unresolvable(NOT_AVAILABLE)
+_NOT_FOUND: Final = _error("not found")
 
 
 def _in_the_way(known: DeviceState, nodes: NodeSet) -> list[ResourceClaim]:

@@ -7,21 +7,30 @@ free ones, or those that are being freed.
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, TypeAlias
+
+import msgspec
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.api.resource_v1 import ResourceClaim
-from scheduler.cache.devices.allocation_state import DeviceUse
+from scheduler.api.resource_v1 import AllocationResult, ResourceClaim
+from scheduler.cache.devices.allocation_state import AllocationState, DeviceUse, HypotheticalState
+from scheduler.cache.devices.device_holds import DeviceHold
+from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
-from scheduler.core.cooperative import T, Work
+from scheduler.core.cooperative import Work
+from scheduler.core.feature_gates import CONSUMABLE
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, StateKey
 from scheduler.framework.status import AttemptError, Code, Groups, Rejection
-from scheduler.plugins.dra.nominated_devices import HypotheticalNode, Look, NominatedDevices, claims_at
-from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant
+from scheduler.plugins.dra.claims import claim_keys
+from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant, state_of
+from scheduler.plugins.dra.structured.allocator import AllocationError
 from scheduler.plugins.dra.structured.error_nodes import TimedOut
 from scheduler.plugins.dra.structured.node_verdicts import NO_DEVICES, NodeVerdicts, SearchVerdict
 
@@ -34,13 +43,164 @@ GIVE_UP_S: Final = 60.0
 """Longest time for which claims may keep their devices after their last user has gone."""
 _REMEMBERED: Final = 4096
 _NOTHING: Final[frozenset[str]] = frozenset()
+TimeLimit: TypeAlias = Callable[[DeviceState, Work[bool]], Work[bool]]
+"""Runs the work; raises AttemptError when the attempt has searched for too long."""
+Look: TypeAlias = Callable[[CycleState, PodInfo, NodeSet], object | None]
+"""DynamicResources' PreFilter: if it returns None, the state has what the pod requests."""
+Kept: TypeAlias = tuple[AllocationResult, ...]
 
 
-class TimeLimit(Protocol):
-    """Limits the time that an attempt may search."""
+@dataclass(slots=True, eq=False)
+class HypotheticalNode:
+    """One node in a dry run."""
 
-    def __call__(self, known: DeviceState, work: Work[T]) -> Work[T]:
-        """Run the work; raise AttemptError when the attempt has searched for too long."""
+    slot: int
+    claims: Sequence[ResourceClaim]
+    """Claims with devices that the node sees."""
+    gone: set[str] = field(default_factory=set)
+    """Uids of pods that have left the node."""
+
+    def clone(self) -> HypotheticalNode:
+        """Copy the node for a nested dry run."""
+        return HypotheticalNode(self.slot, self.claims, set(self.gone))
+
+    @property
+    def freed(self) -> frozenset[str]:
+        """Claims whose users have all left."""
+        gone = self.gone
+        return frozenset(
+            claim.uid
+            for claim in self.claims
+            if (users := claim.status.reserved_for) and gone.issuperset([user.uid for user in users])
+        )
+
+
+def claims_at(devices: SharedDRAManager, slot: int, known: dict[int, dict[str, ResourceClaim]]) -> list[ResourceClaim]:
+    """Return the written claims with devices that the node sees. `known` caches the claims per pool.
+
+    An allocation in flight cannot be preempted.
+    """
+    found: dict[str, ResourceClaim] = {}
+    for view in devices.on_nodes.pools(slot):
+        if id(view) not in known:
+            here = known[id(view)] = {}
+            for each in (*view.devices, *view.elsewhere):
+                for uid in devices.use.users(each.id):
+                    claim = devices.claims.by_uid(uid)
+                    if claim is not None and claim.is_allocated:
+                        here[uid] = claim
+        found |= known[id(view)]
+    return list(found.values())
+
+
+class NominatedDevices:
+    """The devices of nominated pods, for one profile. Changes only the holds."""
+
+    def __init__(self, handle: Handle, verdicts: NodeVerdicts, look: Look) -> None:
+        self._nodes = handle.cluster.nodes
+        self._devices = handle.cluster.devices
+        self._holds = handle.cluster.devices.device_holds
+        self._verdicts = verdicts
+        self._look = look
+        self._preempting = handle.preempting
+        self._frees = partial(handle.preempting.frees, handle.cluster)
+        self._shares_count = CONSUMABLE in handle.feature_gates
+
+    def of(self, known: DeviceState, pod: PodInfo, slot: int, freed: frozenset[str] = _NOTHING) -> Work[Kept]:
+        """Return the devices that the node sees and that nominated pods with precedence will have.
+
+        In a dry run, `freed` are the claims that victims have left: a nominated pod without a hold comes first.
+        """
+        on_nodes = self._devices.on_nodes
+        if known.nominated is None:
+            self._holds.end_stale(self._preempting.nominated, self._frees)
+            known.nominated = self._with_precedence(pod)
+        if not known.nominated:
+            return ()
+        for there in known.nominated if len(on_nodes.shared) else known.nominated.keys() & {slot}:
+            if there not in known.kept:
+                known.kept[there] = kept = yield from self._on(there, known.nominated[there])
+                known.kept_shared[there] = _visible(kept, on_nodes.is_shared)
+        kept = known.kept.get(slot, ())
+        for there, shared in known.kept_shared.items():
+            kept += shared if there != slot else ()
+        for other in known.nominated.get(slot, ()) if freed else ():
+            if self._holds.get(other.uid) is None and (hold := (yield from self._search(other, slot, freed))):
+                kept += tuple(hold.allocations)
+        return kept
+
+    def as_if(self, without: frozenset[str], kept: Iterable[AllocationResult]) -> HypotheticalState:
+        """Return the device use as if these claims had freed their devices and the kept devices were taken."""
+        besides = AllocationState(shares_count=self._shares_count)
+        for at, allocation in enumerate(kept):
+            besides.hold(f"kept {at}", allocation)
+        return HypotheticalState(self._devices.use, without, besides)
+
+    def _with_precedence(self, pod: PodInfo) -> dict[int, list[PodInfo]]:
+        """Return slot → the nominated pods of equal or higher priority, in order of priority and nomination."""
+        found: dict[int, list[PodInfo]] = {}
+        others = ((name, other) for name, other in self._preempting.nominated() if other.priority >= pod.priority)
+        for name, other in sorted(others, key=lambda each: -each[1].priority):
+            there = self._nodes.present_slot(name)
+            if there is not None and other.uid != pod.uid:
+                found.setdefault(there, []).append(other)
+        return found
+
+    def _on(self, slot: int, nominated: Sequence[PodInfo]) -> Work[Kept]:
+        kept: Kept = ()
+        for other in nominated:
+            hold = self._holds.get(other.uid)
+            if hold is None and (hold := (yield from self._search(other, slot))) is not None:
+                self._holds.put(hold)
+            kept += tuple(hold.allocations) if hold is not None else ()
+        return kept
+
+    def _search(self, other: PodInfo, slot: int, freed: frozenset[str] = _NOTHING) -> Work[DeviceHold | None]:
+        """Search devices for a nominated pod: free ones if they suffice, else also those of claims that become free."""
+        self._devices.on_nodes.catch_up()
+        variant = self._variant_of(other, slot)
+        if variant is None or variant.demand is None:
+            return None
+        is_shared = self._devices.on_nodes.is_shared
+        kept: Kept = ()
+        for each in self._holds:
+            if each.pod.uid != other.uid and each.pod.priority >= other.priority:
+                kept += tuple(each.allocations) if each.slot == slot else _visible(each.allocations, is_shared)
+        leaving = frozenset(claim.uid for claim in claims_at(self._devices, slot, {}) if self._frees(claim))
+        for released in dict.fromkeys((freed, freed | leaving)):
+            use = self.as_if(released, kept)
+            try:
+                yield from self._verdicts.picked(variant.demand, slot, use, limit_s=self._verdicts.limits.holding_s)
+                found = self._verdicts.allocate(
+                    variant.demand,
+                    slot,
+                    node_name=self._nodes.name(slot),
+                    names=variant.names,
+                    chance=random.Random(0),  # for share ids that are never written
+                    use=use,
+                )
+            except (TimedOut, AllocationError):
+                return None
+            if not isinstance(found, SearchVerdict):
+                claims = tuple(map(_allocated, variant.claims, found))
+                return DeviceHold(other, slot, claims, claim_keys(other.pod), released)
+        return None
+
+    def _variant_of(self, other: PodInfo, slot: int) -> Variant | None:
+        """Return what the nominated pod requests on its node; None if it requests no devices, or is not ready."""
+        state = CycleState()
+        if self._look(state, other, 1 << slot) is not None or self._devices.on_nodes.shared.problem:
+            return None
+        return state.get(STATE).variant(slot)
+
+
+def _allocated(claim: ResourceClaim, allocation: AllocationResult) -> ResourceClaim:
+    return msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, allocation=allocation))
+
+
+def _visible(allocations: Iterable[AllocationResult], is_shared: Callable[..., bool]) -> Kept:
+    """Return the allocations with devices that other nodes see too."""
+    return tuple(each for each in allocations if any(is_shared(result.id) for result in each.devices.results))
 
 
 class _Wait(NamedTuple):
@@ -56,12 +216,13 @@ _AS_IF: Final[StateKey[HypotheticalNode]] = StateKey(f"{PLUGIN}/AsIf")
 class DevicePreemption:
     """Device preemption of one profile. Changes only the state of attempts, and nothing if the switch is off."""
 
-    def __init__(self, handle: Handle, verdicts: NodeVerdicts, look: Look) -> None:
+    def __init__(self, handle: Handle, verdicts: NodeVerdicts, look: Look, timed: TimeLimit) -> None:
         self._is_on = handle.ours.device_preemption == "on"
         self._cluster = handle.cluster
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
         self._verdicts = verdicts
+        self._timed = timed
         self._frees = partial(handle.preempting.frees, handle.cluster)
         self._nominated_devices = NominatedDevices(handle, verdicts, look)
         self._clock = handle.clock
@@ -95,7 +256,7 @@ class DevicePreemption:
         assert variant.demand is not None
         use = yield from self.use(state, pod, slot)
         if use is not None:
-            verdict = yield from self._verdicts.verdict_if(variant.demand, slot, use)
+            verdict = yield from self._verdicts.picked(variant.demand, slot, use)
             if not verdict.failed:
                 return verdict
         as_it_is = yield from self._verdicts.verdict(variant.demand, slot)
@@ -121,7 +282,7 @@ class DevicePreemption:
 
     def _as_if(self, state: CycleState, slot: int) -> HypotheticalNode | None:
         """Return the node of the dry run; None if the pod needs no devices there, or has them."""
-        known = state.get(STATE) if self._is_on and state.has(STATE) else None
+        known = state_of(state) if self._is_on else None
         variant = known.variant(slot) if known is not None and not known.allocations else None
         if variant is None or variant.demand is None:
             return None
@@ -132,12 +293,10 @@ class DevicePreemption:
 
     # -- nodes where preemption helps ----------------------------------------------------------------------------------
 
-    def preemptible_nodes(
-        self, state: CycleState, pod: PodInfo, no: Rejection, *, nodes: NodeSet, timed: TimeLimit
-    ) -> Work[NodeSet]:
+    def preemptible_nodes(self, state: CycleState, pod: PodInfo, no: Rejection, *, nodes: NodeSet) -> Work[NodeSet]:
         """Return the nodes that have too few devices, and enough once pods of lower priority have gone.
 
-        `timed` limits the time. A node whose search takes too long, or begins after the limit, does not count.
+        A node whose search takes too long, or begins after the time limit, does not count.
         """
         if not self._is_on or not no.is_shortage or pod.pod.spec.preemption_policy == "Never":
             return EMPTY
@@ -149,16 +308,14 @@ class DevicePreemption:
             lower_priority = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
             as_if = HypotheticalNode(slot, claims_at(self._devices, slot, claims), lower_priority)
             freed = as_if.freed - {claim.uid for claim in known.claims}
-            if freed and (yield from self._suffices(known, pod, slot, freed, timed)):
+            if freed and (yield from self._suffices(known, pod, slot, freed)):
                 helped |= 1 << slot
             yield
         return helped
 
-    def _suffices(
-        self, known: DeviceState, pod: PodInfo, slot: int, freed: frozenset[str], timed: TimeLimit
-    ) -> Work[bool]:
+    def _suffices(self, known: DeviceState, pod: PodInfo, slot: int, freed: frozenset[str]) -> Work[bool]:
         try:
-            return (yield from timed(known, self._fits(known, pod, slot, freed)))
+            return (yield from self._timed(known, self._fits(known, pod, slot, freed)))
         except (AttemptError, TimedOut):
             return False
 
@@ -168,40 +325,27 @@ class DevicePreemption:
         use = yield from self.besides_kept(known, pod, slot, freed)
         if variant is None or variant.demand is None or use is None:
             return False
-        return not (yield from self._verdicts.verdict_if(variant.demand, slot, use)).refusal
+        return not (yield from self._verdicts.picked(variant.demand, slot, use)).refusal
 
     # -- waiting for freed devices -------------------------------------------------------------------------------------
 
-    def waits(self, known: DeviceState, pod: PodInfo, refused: Groups, what_if: DryRun, timed: TimeLimit) -> Work[bool]:
+    def waits(self, known: DeviceState, pod: PodInfo, refused: Groups, what_if: DryRun) -> Work[bool]:
         """Return whether devices on the pod's nominated node are being freed, so that it needs no more victims."""
-        short = _short(refused) if self._is_on else EMPTY
-        nominated = what_if.nominated_to if short else ""
+        short = [nodes for no, nodes in refused.items() if no.plugin == PLUGIN and no.is_shortage]
+        nominated = what_if.nominated_to if self._is_on and short else ""
         slot = self._nodes.present_slot(nominated) if nominated else None
-        if slot is None or not short >> slot & 1:
+        if slot is None or not any(nodes >> slot & 1 for nodes in short):
             return False
         claims = {claim.uid: claim for claim in claims_at(self._devices, slot, {})}
         leaving = frozenset(uid for uid, claim in claims.items() if self._frees(claim))
         leaving -= {claim.uid for claim in known.claims}
-        if not leaving or not (yield from self._suffices(known, pod, slot, leaving, timed)):
+        if not leaving or not (yield from self._suffices(known, pod, slot, leaving)):
             return False
         users = (user.uid for uid in leaving for user in claims[uid].status.reserved_for)
         if any(self._cluster.get(uid) is not None for uid in users):
             self._waits.pop(pod.uid)
             return True
-        return self._waited_s(pod.uid, leaving) < GIVE_UP_S
-
-    def _waited_s(self, uid: str, claims: frozenset[str]) -> float:
-        now = self._clock.now()
-        before = self._waits.get(uid)
-        since = before.since if before is not None and claims <= before.claims else now
-        self._waits.put(uid, _Wait(claims, since))
-        return now - since
-
-
-def _short(refused: Groups) -> NodeSet:
-    """Return the nodes with too few devices."""
-    out = EMPTY
-    for no, nodes in refused.items():
-        if no.plugin == PLUGIN and no.is_shortage:
-            out |= nodes
-    return out
+        now, before = self._clock.now(), self._waits.get(pod.uid)
+        since = before.since if before is not None and leaving <= before.claims else now
+        self._waits.put(pod.uid, _Wait(leaving, since))
+        return now - since < GIVE_UP_S

@@ -10,7 +10,7 @@ from scheduler.api.core_v1 import ContainerExtendedResourceRequest, NodeAllocata
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import AllocationResult, Device, DeviceId, ResourceClaim, ResourceSlice
 from scheduler.core.nodeset import NodeSet
-from scheduler.framework.interface import StateKey
+from scheduler.framework.interface import CycleState, StateKey
 from scheduler.framework.status import Groups
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate
 
@@ -101,4 +101,8 @@ class DeviceState:
 
 
 STATE: Final[StateKey[DeviceState]] = StateKey(PLUGIN)
-EMPTY_STATE: Final = DeviceState()
+
+
+def state_of(state: CycleState) -> DeviceState | None:
+    """Return the state of an attempt; None if PreFilter has not run."""
+    return state.get(STATE) if state.has(STATE) else None

@@ -12,12 +12,14 @@ import pytest
 
 from scheduler.api import quantity
 from scheduler.api.resource_v1 import Device
-from scheduler.cache.devices.selectors import Compiled, DeviceSelectors
+from scheduler.cache.devices.pools import DeviceKind
+from scheduler.cache.devices.selectors import DeviceSelectors, bindings_of
 from scheduler.cel.check.environment import KUBERNETES
 from scheduler.cel.check.types import DYN, INT, STRING, list_of, map_of, optional_of
 from scheduler.cel.errors import CostExceeded, EvalError
-from scheduler.cel.eval.program import compile_expression
+from scheduler.cel.eval.program import Program, compile_expression
 from scheduler.cel.values import Optional, Value
+from scheduler.core.cooperative import finish
 from tests.unit.cel.conformance import Case, cases, shortcoming
 from tests.unit.cel.departures import FILE, reasons
 from tests.unit.cel.goldens import questions
@@ -25,15 +27,12 @@ from tests.unit.cel.goldens import questions
 GOLDENS = Path(__file__).parent / "goldens"
 
 
-class Kind:
-    """One of the test devices."""
-
-    def __init__(self, manifest: dict[str, Any]) -> None:
-        self.driver: str = manifest["driver"]
-        self.device = msgspec.convert(manifest, Device, dec_hook=lambda _type, raw: quantity.parse(raw))
+def _kind(manifest: dict[str, Any]) -> DeviceKind:
+    device = msgspec.convert(manifest, Device, dec_hook=lambda _type, raw: quantity.parse(raw))
+    return DeviceKind(manifest["driver"], device)
 
 
-KINDS = {each["name"]: Kind(each) for each in json.loads((GOLDENS / "devices.json").read_text())}
+KINDS = {each["name"]: _kind(each) for each in json.loads((GOLDENS / "devices.json").read_text())}
 SELECTORS = {lists: DeviceSelectors(list_attributes=lists) for lists in (False, True)}
 ANSWERS = list(map(json.loads, (GOLDENS / "answers.jsonl").read_text().splitlines()))
 
@@ -82,7 +81,7 @@ def _cases(*, compiles: bool) -> list[Any]:
 @pytest.mark.parametrize("answer", _cases(compiles=False))
 def test_what_does_not_compile(answer):
     """The text is upstream's, place and picture included."""
-    ours = SELECTORS[answer["lists"]].compile(answer["expression"])
+    ours = finish(SELECTORS[answer["lists"]].compiling(answer["expression"]))
 
     if answer["expression"] in NOT_WORD_FOR_WORD:
         part = NOT_WORD_FOR_WORD[answer["expression"]]
@@ -98,11 +97,11 @@ def test_what_does_not_compile(answer):
 def test_what_compiles(answer):
     """Every device gets upstream's verdict or error; and what it costs is what upstream counts."""
     selectors = SELECTORS[answer["lists"]]
-    compiled = selectors.compile(answer["expression"])
-    assert isinstance(compiled, Compiled), compiled
+    compiled = finish(selectors.compiling(answer["expression"]))
+    assert isinstance(compiled, Program), compiled
     told = {each["device"]: each.get("value", each.get("error")) for each in answer["outcomes"]}
 
-    ours = {name: selectors.evaluate(compiled, KINDS[name]) for name in told}
+    ours = {name: finish(selectors.evaluating(answer["expression"], KINDS[name])) for name in told}
 
     meant = MEANT.get(answer["expression"])
     if meant is not None:
@@ -116,13 +115,13 @@ def test_what_compiles(answer):
 def test_costs(answer):
     """An evaluation that succeeds costs what upstream counts, to the unit."""
     selectors = SELECTORS[answer["lists"]]
-    compiled = selectors.compile(answer["expression"])
-    assert isinstance(compiled, Compiled)
+    compiled = finish(selectors.compiling(answer["expression"]))
+    assert isinstance(compiled, Program)
     told = {
         each["device"]: each["cost"] for each in answer["outcomes"] if each.get("value") is not None and "cost" in each
     }
 
-    ours = {name: selectors.measure(compiled, KINDS[name]).cost for name in told}
+    ours = {name: _cost(compiled, KINDS[name], lists=answer["lists"]) for name in told}
 
     if any(each in answer["expression"] for each in CHEAPER):
         assert all(ours[name] <= told[name] + 1 for name in told)
@@ -177,12 +176,21 @@ def test_there_is_something_recorded() -> None:
     assert len(ROWS) > 500
 
 
+def _cost(program: Program, kind: DeviceKind, *, lists: bool) -> int | None:
+    bindings = bindings_of(kind.driver, kind.device, lists=lists)
+    assert not isinstance(bindings, str), bindings
+    return program.measure(bindings).cost
+
+
 def _outcome(selectors: DeviceSelectors, answer: dict[str, Any]) -> object:
     """Return the error of the compiler, or device → value or error."""
-    compiled = selectors.compile(answer["expression"])
-    if not isinstance(compiled, Compiled):
+    compiled = finish(selectors.compiling(answer["expression"]))
+    if not isinstance(compiled, Program):
         return compiled
-    return {each["device"]: selectors.evaluate(compiled, KINDS[each["device"]]) for each in answer.get("outcomes", ())}
+    return {
+        each["device"]: finish(selectors.evaluating(answer["expression"], KINDS[each["device"]]))
+        for each in answer.get("outcomes", ())
+    }
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ def test_the_cache_changes_before_subscribers_and_the_queue_are_called(kind: str
 
     assert [(kind, Action.ADD, None, first, first)] == world.feed(kind, None, first)
     world.feed(kind, first, None)
-    assert (0, 0, {}) == (len(volumes.groups), len(volumes.reservations), volumes._watchers)
+    assert (0, 0, {}) == (len(volumes.groups._groups), len(volumes.reservations), volumes._watchers)
 
 
 def test_an_object_that_cannot_be_read_is_logged_once() -> None:
@@ -152,7 +152,7 @@ def test_the_newest_allowed_topologies_of_a_class_count() -> None:
     world.feed("StorageClass", first.typed(), a_class("D", "P").typed())
 
     assert 1 == volumes.classes["D"].allowed.nodes.bit_count()
-    assert 1 == len(volumes.groups)
+    assert 1 == len(volumes.groups._groups)
 
 
 def test_a_callback_may_end_its_own_subscription() -> None:

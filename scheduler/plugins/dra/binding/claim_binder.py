@@ -21,7 +21,7 @@ from scheduler.plugins.dra.binding.claim_writer import ClaimError, ClaimWriter
 from scheduler.plugins.dra.binding.device_conflicts import DeviceConflicts
 from scheduler.plugins.dra.binding.double_check import DeviceDoubleCheck
 from scheduler.plugins.dra.binding.extended_resource_claim import ExtendedResourceClaimWriter
-from scheduler.plugins.dra.claims import NAMED_ANEW, claim_keys, names_other_claims, not_owned
+from scheduler.plugins.dra.claims import NAMED_ANEW, claim_keys, not_owned
 from scheduler.plugins.dra.extended_resources import is_in_memory, own_claims
 from scheduler.plugins.dra.node_allocatable import ClaimStatusWriter
 from scheduler.plugins.dra.state import DeviceState
@@ -92,7 +92,7 @@ class ClaimBinder:
         A claim controller with an old cache may create a second claim and name it in the status.
         """
         newest = self._cluster.get(pod.uid)
-        return newest is not None and names_other_claims(newest.pod, own_claims(known))
+        return newest is not None and set(claim_keys(newest.pod)) != {claim.key for claim in own_claims(known)}
 
     def _check_names(self, known: DeviceState, pod: PodInfo) -> None:
         if self.is_misled(known, pod):
@@ -126,7 +126,9 @@ class ClaimBinder:
         """Release allocations in flight at once, and written reservations in the background (§3.8). Safe to repeat."""
         self.land(known)
         is_bound = self._is_bound(pod.uid)  # another scheduler bound it: it runs with its claims' devices
-        for made in self._maker.unmake(pod.pod, known, kept=self._named_made(pod) if is_bound else ""):
+        newest = self._cluster.get(pod.uid) if is_bound else None
+        named = newest.pod.status.extended_resource_claim_status if newest is not None else None
+        for made in self._maker.unmake(pod.pod, known, kept=named.resource_claim_name if named is not None else ""):
             self._run(self._delete_claim, "delete", made)
         if is_bound:
             return
@@ -149,12 +151,6 @@ class ClaimBinder:
 
     def _run(self, write: Callable[[ResourceClaim], Awaitable[None]], what: str, claim: ResourceClaim) -> None:
         self._background.run(partial(write, claim), f"{what} claim {claim.key}", about=claim.key, uid=claim.uid)
-
-    def _named_made(self, pod: PodInfo) -> str:
-        """Return the name of the claim for extended resources in the pod's status."""
-        newest = self._cluster.get(pod.uid)
-        named = newest.pod.status.extended_resource_claim_status if newest is not None else None
-        return named.resource_claim_name if named is not None else ""
 
     def _useless(self, known: DeviceState, pod: PodInfo) -> Iterator[ResourceClaim]:
         """Yield claims that were created for the pod and that its status no longer names: no other pod can use them."""

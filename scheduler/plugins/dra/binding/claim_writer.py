@@ -16,14 +16,13 @@ import msgspec
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken
 from scheduler.api.meta import seconds
-from scheduler.api.resource_v1 import FINALIZER, AllocationResult, ResourceClaim
+from scheduler.api.resource_v1 import FINALIZER, AllocationResult, ConsumerReference, ResourceClaim
 from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Unauthorized, Unavailable
 from scheduler.core.retry import Retry
 from scheduler.framework.handle import Handle
 from scheduler.framework.wait import settle
 from scheduler.plugins.dra.binding.device_conflicts import UNKNOWN, DeviceConflicts, same_devices
-from scheduler.plugins.dra.claims import consumer
 
 WRITES_IN_FLIGHT: Final = 128
 """Claims that are written at once.
@@ -131,7 +130,7 @@ class ClaimWriter:
 
     async def _write(self, claim: ResourceClaim, pod: Pod, allocation: AllocationResult | None) -> ResourceClaim:
         """Write the status once, and cache and return the answer."""
-        user = consumer(pod)
+        user = ConsumerReference(resource="pods", name=pod.metadata.name, uid=pod.metadata.uid)
         gives = allocation is not None and not claim.is_allocated
         try:
             async with self._write_slots:

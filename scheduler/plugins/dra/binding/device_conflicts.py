@@ -14,6 +14,7 @@ returns a claim at a version. A claim without devices at a version at which the 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from scheduler.api.decode import Broken
@@ -161,12 +162,12 @@ UNKNOWN = 0
 _READS_MAX = 16
 
 
+@dataclass(frozen=True, slots=True)
 class Precedence:
     """Reads the API server; changes nothing."""
 
-    def __init__(self, writer: ClaimWrites, clock: Clock) -> None:
-        self._writer = writer
-        self._clock = clock
+    _writer: ClaimWrites
+    _clock: Clock
 
     async def was_first(self, other: ResourceClaim, ours: ResourceClaim, *, allocated_at: int) -> bool:
         """Return whether `other` had its devices before `ours`; True if that is unknown, because yielding is safe.

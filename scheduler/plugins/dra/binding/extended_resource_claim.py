@@ -19,7 +19,6 @@ from scheduler.api.core_v1 import ContainerExtendedResourceRequest, ExtendedReso
 from scheduler.api.decode import Broken
 from scheduler.api.resource_v1 import ClaimMetadata, ResourceClaim
 from scheduler.cache.devices.claim_tracker import is_made_for
-from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
@@ -67,13 +66,20 @@ class ExtendedResourceClaimWriter:
         self._devices.claims.adopt(special.uid, made)
         known.signalled = tuple(made.uid if uid == special.uid else uid for uid in known.signalled)
         allocation = known.allocations[made.uid] = known.allocations.pop(special.uid)
-        sighting = _Sighting(self._devices, made.key)
+        was_shown = False
+
+        def look() -> None:
+            nonlocal was_shown
+            was_shown = was_shown or self._devices.claims.get_api(made.key) is not None
+
+        stop_looking = self._devices.subscribe((made.key,), look)
+        look()
         try:
             written = await self._claims.bind(pod, made, allocation, is_new=True)
-            if not await self._become_known(written, sighting) and self._must_be_seen:
+            if not await self._become_known(written, lambda: was_shown) and self._must_be_seen:
                 raise ClaimError(f"claim {written.key}: the watch is behind")
         finally:
-            sighting.end()
+            stop_looking()
         await self._remove_duplicates(pod, written)
         return written
 
@@ -154,16 +160,16 @@ class ExtendedResourceClaimWriter:
             return found if any(owner.uid == pod.metadata.uid for owner in found.metadata.owner_references) else None
         return found if found is not None and is_made_for(found, pod) else None
 
-    async def _become_known(self, claim: ResourceClaim, sighting: _Sighting) -> bool:
+    async def _become_known(self, claim: ResourceClaim, was_shown: Callable[[], bool]) -> bool:
         """Wait until the cache has the claim as written, or newer; return False if that takes too long.
 
-        Raises ClaimError if it is already gone.
+        Raises ClaimError if it is already gone: the watch has shown it, and it is missing.
         """
 
         def is_known() -> bool:
             if self._assume(claim):
                 return True
-            if sighting.was_shown:
+            if was_shown():
                 raise ClaimError(f"claim {claim.key} got deleted in the meantime")
             return False
 
@@ -191,20 +197,6 @@ async def repeated(clock: Clock, write: Callable[[], Awaitable[_T]]) -> _T:
             return await write()
         except (Unavailable, Ambiguous) as error:
             await retry.pause(error)
-
-
-class _Sighting:
-    """Whether the watch has ever shown a claim: one that was shown and is missing was deleted."""
-
-    def __init__(self, devices: SharedDRAManager, key: str) -> None:
-        self.was_shown = False
-        self._devices = devices
-        self._key = key
-        self.end = devices.subscribe((key,), self._look)
-        self._look()
-
-    def _look(self) -> None:
-        self.was_shown = self.was_shown or self._devices.claims.get_api(self._key) is not None
 
 
 def _to_remove(answer: ResourceClaim | Broken) -> ResourceClaim:

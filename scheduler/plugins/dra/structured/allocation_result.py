@@ -25,8 +25,6 @@ from scheduler.plugins.dra.structured.allocator import AllocationError, Picked
 from scheduler.plugins.dra.structured.node_devices import NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, ClaimToAllocate, RequestData
 
-FROM_CLASS = "FromClass"
-FROM_CLAIM = "FromClaim"
 _TERMS_MAX: Final = 64
 """The largest number of terms in a merged node selector."""
 
@@ -93,12 +91,12 @@ def configuration(
     for request_data in chosen:
         of_class.setdefault(request_data.spec.device_class_name, []).append(request_data)
     from_classes = (
-        AllocatedConfiguration(FROM_CLASS, tuple(request_data.full_name for request_data in requests), config.opaque)
+        AllocatedConfiguration("FromClass", tuple(request_data.full_name for request_data in requests), config.opaque)
         for requests in of_class.values()
         for config in (requests[0].device_class.spec.config if requests[0].device_class is not None else ())
     )
     from_claim = (
-        AllocatedConfiguration(FROM_CLAIM, config.requests, config.opaque)
+        AllocatedConfiguration("FromClaim", config.requests, config.opaque)
         for config in claim.spec.config
         for _ in range(_times(config.requests, chosen, merges=merges))
     )

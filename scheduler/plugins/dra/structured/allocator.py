@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.api.resource_v1 import RESULTS_MAX
+from scheduler.core.caching import Computed
 from scheduler.core.cooperative import Work, finish
 from scheduler.plugins.dra.structured.bounds import Bounds
 from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN, Known, MembersOf, admits, with_device
@@ -32,7 +33,7 @@ from scheduler.plugins.dra.structured.error_nodes import (
     risk_of,
 )
 from scheduler.plugins.dra.structured.feasibility import Position, SearchState, SolverAnswer, Witness, bits
-from scheduler.plugins.dra.structured.node_devices import NodeDevices
+from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, RequestData
 
 __all__ = ["CAREFUL_STEPS", "AllocationError", "Allocator", "FailedOnNode", "Order", "Picked"]
@@ -110,12 +111,13 @@ class Allocator:
         self._names = names
         self._order = order
         self._lists: dict[int, list[int]] = {}
-        self._orders: dict[tuple[int, int], Sequence[int]] = {}
+        self._orders = Computed(self._order_of)
+        self._suffixes = Computed(self._suffixes_of)
         self._allocating = [0] * len(demand.claims)
         self._placed = 0
         self._taking: dict[int, dict[str, int]] = {}
-        self._left: dict[int, dict[tuple[str, str], int]] = {}
-        self._members: dict[int, MembersOf] = {}
+        self._left = Computed(node_devices.left_in)
+        self._members = Computed(node_devices.members_in)
         self._known: list[tuple[Known, ...]] = [(NOTHING_SEEN,) * len(claim.constraints) for claim in demand.claims]
         self._picked: list[Picked] = []
         self._counts = [0] * len(demand.claims)
@@ -123,7 +125,6 @@ class Allocator:
         self._failed_claim = 0
         self._failed_states: dict[object, _Outcome] = {}
         self._bounds = Bounds(demand, node_devices, self._lists)
-        self._suffixes: dict[tuple[int, int], list[int]] = {}
         self._risk = NO_RISK
         self._may_reorder = True
         self._is_hard = False
@@ -141,9 +142,7 @@ class Allocator:
 
     def running(self) -> Work[list[Picked] | None]:
         """Search in steps, because a search can take long; the caller decides when it yields and when it ends."""
-        for request_data in {
-            id(request_data.selectors): request_data for _, _, request_data in self._demand.request_data
-        }.values():
+        for _, _, request_data in self._demand.request_data:
             if request_data.selectors is not None:
                 yield from request_data.selectors.evaluating(each.kind for each in self._node_devices.devices)
         for derived in self._demand.derived_attributes:
@@ -171,15 +170,11 @@ class Allocator:
                 is_deep, self._risk = True, NO_RISK
                 for c in range(len(self._demand.claims)):
                     if not (yield from self._can_alone(c)):
-                        self._undo_all()
+                        self._undo_from(0)
                         return False
-            if (
-                not self._is_hard
-                and len(self._failed_states) >= _HARD
-                and self._is_solvable
-                and self._bounds.is_solvable
-            ):
-                self._undo_all()
+            may_solve = self._is_solvable and not self._is_hard and len(self._failed_states) >= _HARD
+            if may_solve and self._bounds.is_solvable:
+                self._undo_from(0)
                 self._is_hard, position = True, Position()
             step = self._next(position)
             if self._is_hard and isinstance(step, _Choice) and step.viable > 0:
@@ -245,15 +240,12 @@ class Allocator:
             step = self._next(position)
         if step is _Outcome.DONE:
             return True
-        for each in reversed(self._stack[depth:]):
-            if each.undo is not None:
-                self._give_back(each.undo)
-        del self._stack[depth:]
+        self._undo_from(depth)
         return False
 
     def _now(self, c: int) -> SearchState:
         used, own = self._placed | self._node_devices.used, self._allocating[c]
-        return SearchState(used, own, self._known[c], self._taking, self._left_in)
+        return SearchState(used, own, self._known[c], self._taking, self._left)
 
     def _can_alone(self, c: int) -> Work[bool]:
         """Return whether one claim fits alone.
@@ -267,18 +259,18 @@ class Allocator:
         alone = Allocator(demand, self._node_devices, (self._names[c],))
         alone._lists.update(self._lists)
         found = True
-        with contextlib.suppress(
-            AllocationError
-        ):  # an error alone proves nothing: with the other claims the search may not reach it
+        # an error alone proves nothing: with the other claims the search may not reach it
+        with contextlib.suppress(AllocationError):
             found = yield from alone._search()
         self.steps += alone.steps
         return found
 
-    def _undo_all(self) -> None:
-        for choice in reversed(self._stack):
+    def _undo_from(self, depth: int) -> None:
+        """Drop the choices from this depth of the stack on."""
+        for choice in reversed(self._stack[depth:]):
             if choice.undo is not None:
                 self._give_back(choice.undo)
-        self._stack.clear()
+        del self._stack[depth:]
 
     def _next(self, position: Position) -> _Choice | _Outcome:
         """Return the next choice from this position."""
@@ -311,10 +303,10 @@ class Allocator:
 
     def _choice(self, position: Position, request_data: RequestData, needed: int) -> _Choice | _Outcome:
         c, start = position.claim, position.start
-        order = self._order_of(c, request_data)
+        order = self._orders[c, request_data]
         is_free, viable = (c, position.request) > self._risk, -1
         if is_free:
-            viable = self._bounds.viable(position, self._rest_of(c, request_data, start), self._now(c))
+            viable = self._bounds.viable(position, self._suffixes[c, request_data][start], self._now(c))
             if not viable:
                 return _Outcome.FAIL
         state = (position, self._known[c], self._counts[c], self._taken(alike=is_free and not position.taken))
@@ -323,27 +315,18 @@ class Allocator:
             return known
         return _Choice(position, order, request_data, needed, at=start, state=state, viable=viable)
 
-    def _order_of(self, c: int, request_data: RequestData) -> Sequence[int]:
-        key = (c, id(request_data))
-        if key not in self._orders:
-            if self._order is not None and self._may_reorder:
-                self._orders[key] = self._order(c, request_data)
-            else:
-                mask = self._node_devices.selectable(request_data).mask
-                self._orders[key] = [n for n in range(len(self._node_devices.devices)) if mask >> n & 1]
-        return self._orders[key]
+    def _order_of(self, request: tuple[int, RequestData]) -> Sequence[int]:
+        c, request_data = request
+        if self._order is not None and self._may_reorder:
+            return self._order(c, request_data)
+        return list(bits(self._node_devices.selectable(request_data).mask))
 
-    def _rest_of(self, c: int, request_data: RequestData, start: int) -> int:
-        """Return the devices of an order from an index on."""
-        suffixes = self._suffixes.get((c, id(request_data)))
-        if suffixes is None:
-            suffixes, rest = [0], 0
-            for number in reversed(self._order_of(c, request_data)):
-                rest |= 1 << number
-                suffixes.append(rest)
-            suffixes.reverse()
-            self._suffixes[c, id(request_data)] = suffixes
-        return suffixes[start]
+    def _suffixes_of(self, request: tuple[int, RequestData]) -> Sequence[Mask]:
+        """Return for each index of a request's order the devices from there on."""
+        suffixes = [0]
+        for number in reversed(self._orders[request]):
+            suffixes.append(suffixes[-1] | 1 << number)
+        return suffixes[::-1]
 
     def _taken(self, *, alike: bool) -> object:
         """Return a key of the devices taken; `alike`: interchangeable devices give equal keys."""
@@ -352,7 +335,7 @@ class Allocator:
         if not alike or self._demand.has_admin:
             return placed, frozenset(parts.items())
         twin = self._bounds.twin
-        return frozenset(Counter((twin(n), parts.get(n)) for n in (*bits(self._placed), *parts)).items())
+        return frozenset(Counter((twin[n], parts.get(n)) for n in (*bits(self._placed), *parts)).items())
 
     def _try(self, choice: _Choice) -> Position | None:
         """Take the choice's next device or alternative that fits; return the next position, or None if none is left."""
@@ -378,10 +361,9 @@ class Allocator:
         """Drop a choice of which no device fits, and go back."""
         self._stack.pop()
         self._failed_claim = choice.position.claim
-        failure = _Outcome.FAIL
         if choice.state is not None:
-            self._failed_states[choice.state] = failure
-        return self._back(failure)
+            self._failed_states[choice.state] = _Outcome.FAIL
+        return self._back(_Outcome.FAIL)
 
     def _back(self, failure: _Outcome) -> Position | None:
         """Undo choices until another one is possible; return None at the end."""
@@ -395,14 +377,11 @@ class Allocator:
                 choice.undo = None
             if choice.request_data is None:
                 choice.all_too_many = choice.all_too_many and failure is _Outcome.TOO_MANY
-                position = self._try(choice)
-                if position is not None:
+                if (position := self._try(choice)) is not None:
                     return position
                 failure = _Outcome.TOO_MANY if choice.all_too_many else _Outcome.FAIL
-            elif failure is not _Outcome.TOO_MANY and not choice.must:
-                position = self._try(choice)
-                if position is not None:
-                    return position
+            elif failure is not _Outcome.TOO_MANY and not choice.must and (position := self._try(choice)) is not None:
+                return position
             if choice.state is not None:
                 self._failed_states[choice.state] = failure
             self._stack.pop()
@@ -420,7 +399,7 @@ class Allocator:
         taking = self._taking.get(number, {})
         if not choice.must and (c, choice.position.request) > self._risk:
             parts = tuple(sorted(taking.items())) if number in self._taking else None
-            twin = (self._bounds.twin(number), self._placed >> number & 1, parts)
+            twin = (self._bounds.twin[number], self._placed >> number & 1, parts)
             if twin in choice.tried:
                 return None
             choice.tried.add(twin)
@@ -450,31 +429,15 @@ class Allocator:
         device = self._node_devices.devices[number].device
         if not self._node_devices.rules.groups or not device.consumes_counters:
             return True
-        return admits(self._members_in(self._node_devices.pool_of[number]), device)
-
-    def _members_in(self, pool: int) -> MembersOf:
-        members = self._members.get(pool)
-        if members is None:
-            members = self._members[pool] = self._node_devices.members_in(pool)
-        return members
+        return admits(self._members[self._node_devices.pool_of[number]], device)
 
     def _check_available_counters(self, number: int) -> bool:
         """Return whether no counter of the pool would be negative with this device (§4.8)."""
         device = self._node_devices.devices[number].device
         if not device.consumes_counters:
             return True
-        left = self._left_in(self._node_devices.pool_of[number])
-        wanted: dict[tuple[str, str], int] = {}
-        for each in device.consumes_counters:
-            for counter, amount in each.counters.items():
-                wanted[each.counter_set, counter] = wanted.get((each.counter_set, counter), 0) + amount.value.nano
+        left, wanted = self._left[self._node_devices.pool_of[number]], self._node_devices.kind(number).draws
         return all(amount >= wanted.get(counter, 0) for counter, amount in left.items())
-
-    def _left_in(self, pool: int) -> dict[tuple[str, str], int]:
-        left = self._left.get(pool)
-        if left is None:
-            left = self._left[pool] = self._node_devices.left_in(pool)
-        return left
 
     def _constrained(self, choice: _Choice, number: int) -> tuple[Known, ...] | None:
         c = choice.position.claim
@@ -482,7 +445,7 @@ class Allocator:
         assert request_data is not None
         known = self._known[c]
         for at, constraint in enumerate(claim.constraints):
-            if not constraint.concerns(request_data.request, request_data.full_name):
+            if not request_data.is_under(constraint):
                 continue
             kind = self._node_devices.kind(number)
             now = constraint.add(known[at], kind, request_data.full_name)
@@ -517,7 +480,7 @@ class Allocator:
             self._draw(number, drawn_in, -1)
         members = None
         if drawn_in >= 0 and self._node_devices.rules.groups:
-            members = self._members_in(drawn_in)
+            members = self._members[drawn_in]
             self._members[drawn_in] = with_device(members, self._node_devices.devices[number].device)
         picked = Picked(c, r, request_data, number, amounts)
         undo = _Undo(picked, self._known[c], drawn_in, members)
@@ -548,10 +511,5 @@ class Allocator:
             taking[name] -= amount
 
     def _draw(self, number: int, pool: int, sign: int) -> None:
-        device = self._node_devices.devices[number].device
-        if not device.consumes_counters:
-            return
-        left = self._left[pool]
-        for each in device.consumes_counters:
-            for counter, amount in each.counters.items():
-                left[each.counter_set, counter] += sign * amount.value.nano
+        for counter, amount in self._node_devices.kind(number).draws.items():
+            self._left[pool][counter] += sign * amount

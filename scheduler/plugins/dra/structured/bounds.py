@@ -15,6 +15,7 @@ from functools import cached_property, partial
 from typing import NamedTuple
 
 from scheduler.cache.devices.pools import DeviceKind
+from scheduler.core.caching import Computed
 from scheduler.core.cooperative import Work, awaited, submitted
 from scheduler.plugins.dra.structured.constraints import AllocationConstraint, Known, Values
 from scheduler.plugins.dra.structured.feasibility import (
@@ -73,9 +74,7 @@ def _options(
 ) -> Iterator[Sequence[_Option]]:
     """Yield the alternatives of each request that cannot avoid the constraint by its choice of alternative."""
     for request in claim.requests:
-        if not all(
-            constraint.concerns(request_data.request, request_data.full_name) for request_data in request.alternatives
-        ):
+        if not all(request_data.is_under(constraint) for request_data in request.alternatives):
             continue
         options = []
         for request_data in request.alternatives:
@@ -122,21 +121,21 @@ class Bounds:
         self._demand = demand
         self._node_devices = node_devices
         self._lists = lists
-        self._masks: dict[int, Mask] = {}
-        self._buckets: dict[int, dict[Values | None, Mask]] = {}
-        self._twins: dict[int, int] = {}
+        self._masks = Computed(self._mask_of)
+        self.buckets = Computed(self._bucketed)
+        """Constraint → all devices by their values of its attribute."""
+        self.twin = Computed(self._twin_of)
+        """Device → a number, equal for devices that are interchangeable while equally much of both is taken."""
         self._twin_numbers: dict[Hashable, int] = {}
-        self._values: dict[tuple[int, DeviceKind], Values | None] = {}
-        self._wants: dict[tuple[int, int], tuple[_Want, ...]] = {}
-        self._draws: dict[int, dict[tuple[str, str], int]] = {}
+        self._values = Computed[tuple[AllocationConstraint, DeviceKind], Values | None](
+            lambda key: key[0].values(key[1], "")
+        )
+        self._wants = Computed(self._wants_of)
         self._needed: list[Need] = []
         self._has_derived = bool(demand.derived_attributes)
-        self._feasibility = Feasibility(demand, node_devices, self.buckets, self.draws)
-        self._first_alike: dict[Hashable, int] = {}
-        self._alike = {
-            id(request_data): self._first_alike.setdefault(_likeness_of(request_data), id(request_data))
-            for _, _, request_data in demand.request_data
-        }
+        self._feasibility = Feasibility(demand, node_devices, self.buckets)
+        first: dict[Hashable, RequestData] = {}
+        self._alike = {each: first.setdefault(_likeness_of(each), each) for _, _, each in demand.request_data}
         self._group_of = {
             (c, r): self._group(c, request)
             for c, claim in enumerate(demand.claims)
@@ -147,27 +146,14 @@ class Bounds:
         """Return a key that is equal for identical requests of a claim under the same constraints."""
         constraints = self._demand.claims[c].constraints
         return c, tuple(
-            (
-                self._alike[id(request_data)],
-                request_data.is_all,
-                request_data.spec.count,
-                request_data.is_admin,
-                tuple(each.concerns(request_data.request, request_data.full_name) for each in constraints),
-            )
-            for request_data in request.alternatives
+            (self._alike[each], each.is_all, each.spec.count, each.is_admin, tuple(map(each.is_under, constraints)))
+            for each in request.alternatives
         )
 
-    def mask(self, request_data: RequestData) -> Mask:
+    def _mask_of(self, request_data: RequestData) -> Mask:
         """Return the devices that the request can have while no device is in use."""
-        alike = self._alike[id(request_data)]
-        known = self._masks.get(alike)
-        if known is None:
-            known = 0
-            for number in bits(self._node_devices.selectable(request_data).mask):
-                if self._is_possible(request_data, number):
-                    known |= 1 << number
-            self._masks[alike] = known
-        return known
+        numbers = bits(self._node_devices.selectable(request_data).mask)
+        return sum(1 << number for number in numbers if self._is_possible(request_data, number))
 
     def _is_possible(self, request_data: RequestData, number: int) -> bool:
         node_devices = self._node_devices
@@ -177,24 +163,18 @@ class Bounds:
 
     # -- what is alike -------------------------------------------------------------------------------------------------
 
-    def twin(self, number: int) -> int:
-        """Return a number that is equal for devices that are interchangeable while equally much of both is taken."""
-        known = self._twins.get(number)
-        if known is None:
-            numbers = self._twin_numbers
-            known = self._twins[number] = numbers.setdefault(self._likeness(number), len(numbers))
-        return known
+    def _twin_of(self, number: int) -> int:
+        return self._twin_numbers.setdefault(self._likeness(number), len(self._twin_numbers))
 
     def _likeness(self, number: int) -> Hashable:
         node_devices, demand = self._node_devices, self._demand
         selected = tuple(
-            (self.mask(request_data) >> number & 1, number in node_devices.faults(request_data))
-            for _, _, request_data in demand.request_data
-            if self._alike[id(request_data)] == id(request_data)
+            (self._masks[request_data] >> number & 1, number in node_devices.faults(request_data))
+            for request_data in dict.fromkeys(self._alike.values())
         )
         kind = node_devices.kind(number)
         values: tuple[Hashable, ...] = tuple(
-            self._values_of(each, kind) for claim in demand.claims for each in claim.constraints
+            self._values[each, kind] for claim in demand.claims for each in claim.constraints
         )
         if self._has_derived or frozenset() in values:
             values = (*values, number)  # it counts only if it comes first: not interchangeable
@@ -204,40 +184,20 @@ class Bounds:
                 (each.counter_set, each.compatibility_groups)
                 for each in node_devices.devices[number].device.consumes_counters
             )
-            draws = (node_devices.pool_of[number], tuple(sorted(self.draws(number).items())), groups)
+            draws = (node_devices.pool_of[number], tuple(sorted(kind.draws.items())), groups)
         shared: Hashable = None
         if node_devices.shared >> number & 1:
             shared = (kind, node_devices.has_shares(number), tuple(sorted(node_devices.consumed(number).items())))
         return selected, values, draws, shared, node_devices.used >> number & 1
 
-    def draws(self, number: int) -> dict[tuple[str, str], int]:
-        """Return what a device takes of its pool's counters."""
-        known = self._draws.get(number)
-        if known is None:
-            known = self._draws[number] = {}
-            for each in self._node_devices.devices[number].device.consumes_counters:
-                for counter, amount in each.counters.items():
-                    key = each.counter_set, counter
-                    known[key] = known.get(key, 0) + amount.value.nano
-        return known
-
     # -- values --------------------------------------------------------------------------------------------------------
 
-    def buckets(self, constraint: AllocationConstraint) -> dict[Values | None, Mask]:
-        """Return all devices by their values of the constraint's attribute."""
-        known = self._buckets.get(id(constraint))
-        if known is None:
-            known = self._buckets[id(constraint)] = {}
-            for number in range(len(self._node_devices.devices)):
-                values = self._values_of(constraint, self._node_devices.kind(number))
-                known[values] = known.get(values, 0) | 1 << number
-        return known
-
-    def _values_of(self, constraint: AllocationConstraint, kind: DeviceKind) -> Values | None:
-        key = id(constraint), kind
-        if key not in self._values:
-            self._values[key] = constraint.values(kind, "")
-        return self._values[key]
+    def _bucketed(self, constraint: AllocationConstraint) -> dict[Values | None, Mask]:
+        out: dict[Values | None, Mask] = {}
+        for number, each in enumerate(self._node_devices.devices):
+            values = self._values[constraint, each.kind]
+            out[values] = out.get(values, 0) | 1 << number
+        return out
 
     @property
     def has_odd_values(self) -> bool:
@@ -246,7 +206,7 @@ class Bounds:
         Values of an unknown form count if the device comes first (§4.10); derived attributes differ between requests.
         """
         constraints = [each for claim in self._demand.claims for each in claim.constraints]
-        return self._has_derived or any(frozenset() in self.buckets(each) for each in constraints)
+        return self._has_derived or any(frozenset() in self.buckets[each] for each in constraints)
 
     # -- whether it can be done ----------------------------------------------------------------------------------------
 
@@ -265,8 +225,7 @@ class Bounds:
     @cached_property
     def is_solvable(self) -> bool:
         """Whether an integer program can prove more than counting and matching."""
-        devices = [each.device for each in self._node_devices.devices]
-        draws = [amount for number in range(len(devices)) for amount in self.draws(number).values()]
+        draws = [amount for each in self._node_devices.devices for amount in each.kind.draws.values()]
         if self.has_odd_values or any(amount < 0 for amount in draws):
             return False
         return bool(draws or self._node_devices.shared or any(claim.constraints for claim in self._demand.claims))
@@ -298,8 +257,8 @@ class Bounds:
         if self._node_devices.shared >> number & 1:
             like = number if mask >> number & 1 else -1
         else:
-            twin = self.twin(number)
-            like = next((n for n in bits(mask & ~self._node_devices.shared) if self.twin(n) == twin), -1)
+            twin = self.twin[number]
+            like = next((n for n in bits(mask & ~self._node_devices.shared) if self.twin[n] == twin), -1)
         return {**witness, request: mask ^ 1 << like} if like >= 0 else None
 
     def _still_needed(self, position: Position, rest: Mask, now: SearchState) -> list[Need] | None:
@@ -307,7 +266,7 @@ class Bounds:
         needs: list[Need] = []
         allowed = ~now.used | self._node_devices.shared
         for c, requests, is_current in self._open(position):
-            wants = self._wants_of(c, requests[0])
+            wants = self._wants[c, requests[0]]
             if is_current:
                 one = wants[max(position.alternative, 0)]
                 wants = (one._replace(mask=one.mask & rest, needed=one.needed - position.taken),)
@@ -338,18 +297,16 @@ class Bounds:
         for c, requests in groups.values():
             yield c, tuple(requests), False
 
-    def _wants_of(self, c: int, r: int) -> tuple[_Want, ...]:
-        known = self._wants.get((c, r))
-        if known is None:
-            known = self._wants[c, r] = tuple(
-                _Want(
-                    request_data,
-                    self.mask(request_data),
-                    len(self._lists[id(request_data)]) if request_data.is_all else request_data.spec.count,
-                )
-                for request_data in self._demand.claims[c].requests[r].alternatives
+    def _wants_of(self, request: tuple[int, int]) -> tuple[_Want, ...]:
+        c, r = request
+        return tuple(
+            _Want(
+                request_data,
+                self._masks[self._alike[request_data]],
+                len(self._lists[id(request_data)]) if request_data.is_all else request_data.spec.count,
             )
-        return known
+            for request_data in self._demand.claims[c].requests[r].alternatives
+        )
 
     def _need(
         self, c: int, requests: tuple[int, ...], wants: Sequence[_Want], allowed: tuple[Mask, Mask], taking: Taking
@@ -395,7 +352,7 @@ class Bounds:
 
     def _matching(self, constraint: AllocationConstraint, needs: Sequence[Need], seen: Known) -> Mask:
         """Return the devices with the value seen so far, or with a value that enough devices have."""
-        buckets = self.buckets(constraint)
+        buckets = self.buckets[constraint]
         if seen:
             return sum(mask for values, mask in buckets.items() if values is not None and values & seen[0])
         if any(values is not None and len(values) != 1 for values in buckets):
@@ -417,7 +374,7 @@ class Bounds:
     def _distinct(self, constraint: AllocationConstraint, needs: Sequence[Need], seen: Known) -> Mask:
         """Return the devices whose values are not used yet, if there are enough different values."""
         left, kinds = 0, []
-        for values, mask in self.buckets(constraint).items():
+        for values, mask in self.buckets[constraint].items():
             if values is not None and not any(values & each for each in seen):
                 left |= mask
                 kinds.append(mask)

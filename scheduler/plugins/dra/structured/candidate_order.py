@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from scheduler.plugins.dra.structured.allocator import Order
 from scheduler.plugins.dra.structured.constraints import Values
+from scheduler.plugins.dra.structured.feasibility import bits
 from scheduler.plugins.dra.structured.node_devices import NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, RequestData
 
@@ -23,8 +24,7 @@ def packing(demand: ClaimsToAllocate, node_devices: NodeDevices) -> Order:
     """Return the order in which a search tries the devices of a node."""
 
     def order(c: int, request_data: RequestData) -> Sequence[int]:
-        mask = node_devices.selectable(request_data).mask
-        numbers = [n for n in range(len(node_devices.devices)) if mask >> n & 1]
+        numbers = list(bits(node_devices.selectable(request_data).mask))
         if len(numbers) < 2:
             return numbers
         groups = _group_sizes(demand, node_devices, c, request_data, numbers)
@@ -50,12 +50,12 @@ def _group_sizes(
     claim = demand.claims[c]
     out: dict[int, _Rank] = {}
     for constraint in claim.constraints:
-        if not constraint.is_match or not constraint.concerns(request_data.request, request_data.full_name):
+        if not constraint.is_match or not request_data.is_under(constraint):
             continue
         needed = sum(
             min(each.spec.count for each in request.alternatives)
             for request in claim.requests
-            if any(constraint.concerns(each.request, each.full_name) for each in request.alternatives)
+            if any(each.is_under(constraint) for each in request.alternatives)
         )
         sizes: dict[Values | None, int] = {}
         values = {n: constraint.values(node_devices.kind(n), request_data.full_name) for n in numbers}
@@ -70,20 +70,18 @@ def _group_sizes(
 
 def _draw(node_devices: NodeDevices, number: int, left: dict[int, dict[tuple[str, str], int]]) -> _Rank:
     """Return the largest share of a counter that the device uses, and the smallest share left of these counters."""
-    consumes = node_devices.devices[number].device.consumes_counters
-    if not consumes:
+    draws = node_devices.kind(number).draws
+    if not draws:
         return 0.0, 0.0
     pool = node_devices.pool_of[number]
     if pool not in left:
         left[pool] = node_devices.left_in(pool)
     share, spare = 0.0, 1.0
-    for each in consumes:
-        totals = node_devices.pools[pool].counters.get(each.counter_set, {})
-        for counter, amount in each.counters.items():
-            total = totals.get(counter, 0)
-            if total:
-                share = max(share, amount.value.nano / total)
-                spare = min(spare, left[pool].get((each.counter_set, counter), 0) / total)
+    for (counter_set, counter), amount in draws.items():
+        total = node_devices.pools[pool].counters.get(counter_set, {}).get(counter, 0)
+        if total:
+            share = max(share, amount / total)
+            spare = min(spare, left[pool].get((counter_set, counter), 0) / total)
     return share, spare
 
 

@@ -52,39 +52,34 @@ class DerivedFault:
         return f"evaluate derived attribute {self.attribute} on device {device} failed: {self.cause}"
 
 
+@dataclass(frozen=True, slots=True)
 class DerivedAttributeOf:
-    """A derived attribute of one request."""
+    """A derived attribute of a request; equal for equal attributes."""
 
-    __slots__ = ("_deriving", "_memo_key", "_name", "key")
-
-    def __init__(self, name: str, expression: str, deriving: Deriving) -> None:
-        self.key = name, expression
-        """Equal for equal attributes."""
-        self._name = name
-        self._deriving = deriving
-        self._memo_key = deriving, expression
+    _name: str
+    _expression: str
+    _deriving: Deriving
 
     def of(self, kind: DeviceKind) -> DeviceAttribute | DerivedFault:
         """Return the attribute of such a device."""
-        return self._named(finish(self._evaluating(kind)))
+        found = finish(self._evaluating(kind))
+        if isinstance(found, str):
+            return DerivedFault(self._name, found, is_of_device=not isinstance(found, CompileProblem))
+        return found
 
     def evaluating(self, kinds: Iterable[DeviceKind]) -> Work[None]:
         """Evaluate these kinds in steps, so that `of` is fast for them."""
         for kind in kinds:
-            if kind.memo.get(self._memo_key) is None:
+            if kind.memo.get((self._deriving, self._expression)) is None:
                 yield from self._evaluating(kind)
                 yield
 
     def _evaluating(self, kind: DeviceKind) -> Work[DeviceAttribute | str]:
-        known: DeviceAttribute | str | None = kind.memo.get(self._memo_key)
+        key = self._deriving, self._expression
+        known: DeviceAttribute | str | None = kind.memo.get(key)
         if known is None:
-            known = kind.memo[self._memo_key] = yield from self._deriving(self.key[1], kind)
+            known = kind.memo[key] = yield from self._deriving(self._expression, kind)
         return known
-
-    def _named(self, found: DeviceAttribute | str) -> DeviceAttribute | DerivedFault:
-        if isinstance(found, str):
-            return DerivedFault(self._name, found, is_of_device=not isinstance(found, CompileProblem))
-        return found
 
 
 class AllocationConstraint:
@@ -92,13 +87,7 @@ class AllocationConstraint:
 
     __slots__ = ("_lists", "_requests", "attribute", "derived", "is_match")
 
-    def __init__(
-        self,
-        constraint: DeviceConstraint,
-        *,
-        lists: bool,
-        derived: Mapping[str, DerivedAttributeOf],
-    ) -> None:
+    def __init__(self, constraint: DeviceConstraint, *, lists: bool, derived: Mapping[str, DerivedAttributeOf]) -> None:
         """Take the one attribute of the constraint; `lists` is whether list attributes are understood."""
         self.is_match = constraint.match_attribute is not None
         self.attribute = constraint.match_attribute or constraint.distinct_attribute or ""

@@ -20,19 +20,12 @@ from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.plugins.dra.structured.constraints import DerivedAttributeOf, DerivedFault
 from scheduler.plugins.dra.structured.feasibility import bits
-from scheduler.plugins.dra.structured.node_devices import (
-    AllocatorFeatures,
-    CapacityFault,
-    NodeDevices,
-    amounts_of,
-)
+from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, CapacityFault, NodeDevices, amounts_of
 from scheduler.plugins.dra.structured.requests import (
     ClaimsToAllocate,
     ClaimToAllocate,
     RequestAlternatives,
     RequestData,
-    too_many,
-    too_many_with,
 )
 from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
 
@@ -66,10 +59,13 @@ def check(demand: ClaimsToAllocate, node_devices: NodeDevices, names: Sequence[s
                 raise AllocationError(request.problem.format(claim=name))
             more = min([_needed(request_data, node_devices, name, lists) for request_data in request.alternatives])
             if node_devices.rules.names_request and least + more > RESULTS_MAX:
-                raise AllocationError(too_many_with(name, request.name, more, least))
+                adding = f"adding {more} devices exceeds the claim limit of {RESULTS_MAX}"
+                about = f"claim {name}, request {request.name}"
+                raise AllocationError(f"{about}: {adding}, with {least} already accounted for")
             least += more
         if least > RESULTS_MAX:
-            raise AllocationError(too_many(name, least))
+            most = f"exceeds the claim limit of {RESULTS_MAX}"
+            raise AllocationError(f"claim {name}: number of requested devices {least} {most}")
         if claim.constraint_problem:
             raise AllocationError(f"claim {name}, {claim.constraint_problem}")
     return lists
@@ -93,8 +89,7 @@ def _needed(request_data: RequestData, node_devices: NodeDevices, claim: str, li
         what = "being updated" if bad.state is PoolState.INCOMPLETE else "invalid"
         pool = f"{bad.key.driver}/{bad.key.name}"
         raise AllocationError(f"{about}: asks for all devices, but resource pool {pool} is currently {what}")
-    mask = node_devices.selectable(request_data).mask
-    found = [n for n in range(len(node_devices.devices)) if mask >> n & 1]
+    found = list(bits(node_devices.selectable(request_data).mask))
     if node_devices.rules.consumable:
         found = [n for n in found if node_devices.offers(request_data, n)]
     lists[id(request_data)] = found
@@ -112,11 +107,10 @@ def fault_error(node_devices: NodeDevices, number: int, claim: str, request_data
     owner = f"class {request_data.spec.device_class_name}" if fault.of_class else f"claim {claim}"
     if not node_devices.rules.names_device or not fault.is_of_device:
         return AllocationError(f"{owner}: selector #{fault.at}: {fault.text}")
-    hint = _GUARD if _NO_KEY in fault.text else ""
+    hint = _GUARD if "no such key:" in fault.text else ""
     return AllocationError(f"{owner}: selector #{fault.at} on device {device}: {fault.text}{hint}")
 
 
-_NO_KEY: Final = "no such key:"
 _GUARD: Final = (
     ". consider using CEL optional chaining (.? followed by orValue()) "
     "or guarding the check with has() for optional fields"
@@ -141,7 +135,7 @@ def risk_of(demand: ClaimsToAllocate, node_devices: NodeDevices, lists: Mapping[
 
 def _may_raise(demand: ClaimsToAllocate, c: int, request_data: RequestData, node_devices: NodeDevices) -> bool:
     if request_data.is_all:
-        return any(each.concerns(request_data.request, request_data.full_name) for each in demand.claims[c].constraints)
+        return any(map(request_data.is_under, demand.claims[c].constraints))
     risky = set(node_devices.faults(request_data)) | _underivable(demand.claims[c], request_data, node_devices)
     return any(request_data.is_admin or not node_devices.used >> number & 1 for number in risky)
 
@@ -151,7 +145,7 @@ def _underivable(claim: ClaimToAllocate, request_data: RequestData, node_devices
     derived = [
         each.derived[request_data.full_name]
         for each in claim.constraints
-        if each.concerns(request_data.request, request_data.full_name) and request_data.full_name in each.derived
+        if request_data.is_under(each) and request_data.full_name in each.derived
     ]
     if not derived:
         return set()
@@ -172,7 +166,7 @@ class _Tracked:
     count: _Count
     above: int
     nodes: NodeSet = EMPTY
-    position: int | None = None
+    position: int = -1
 
 
 class ErrorNodes:
@@ -187,9 +181,9 @@ class ErrorNodes:
     def of(self, demand: ClaimsToAllocate) -> Work[NodeSet]:
         """Return the nodes that must be searched before one is chosen."""
         self._on_nodes.catch_up()
-        tracked = self._tracked_for(demand)
-        if tracked is None:
+        if not demand.form:  # a claim is invalid, so each node has an error
             return self._on_nodes.placed
+        tracked = self._of_demand.get_or_make(demand, lambda: tuple(dict.fromkeys(self._conditions(demand))))
         out = EMPTY
         for each in tracked:
             if each.position != self._on_nodes.visibility.position:
@@ -201,7 +195,7 @@ class ErrorNodes:
         """Update the tracked nodes. O(nodes whose visible pools changed); all kinds of nodes the first time."""
         on_nodes = self._on_nodes
         position = on_nodes.visibility.position
-        changed = on_nodes.visibility.changed_since(tracked.position) if tracked.position is not None else None
+        changed = on_nodes.visibility.changed_since(tracked.position)
         counts: dict[object, int] = {}
         if changed is None:
             nodes = EMPTY
@@ -228,32 +222,28 @@ class ErrorNodes:
             counts[visible_pools] = yield from tracked.count(visible_pools.views)
         return counts[content] + counts[visible_pools] > tracked.above
 
-    def _tracked_for(self, demand: ClaimsToAllocate) -> tuple[_Tracked, ...] | None:
-        """Return the tracked nodes for these claims; None if a claim is invalid: then each node has an error."""
-        if not demand.form:
-            return None
-        return self._of_demand.get_or_make(demand, lambda: tuple(dict.fromkeys(self._conditions(demand))))
-
     def _conditions(self, demand: ClaimsToAllocate) -> Iterator[_Tracked]:
         for _, _, request_data in demand.request_data:
             if request_data.selectors is not None:
-                yield self._where(
-                    ("faults", request_data.selectors), partial(_with_a_fault, request_data.selectors), above=0
-                )
+                key = "faults", request_data.selectors
+                yield self._where(key, partial(_with_a_fault, request_data.selectors), above=0)
             if self._rules.consumable and request_data.spec.capacity is not None:
                 requests = request_data.spec.capacity.requests
-                key = "capacities", tuple(sorted((name, amount.nano) for name, amount in requests.items()))
-                yield self._where(key, partial(_with_a_capacity_fault, request_data, self._rules), above=0)
+                amounts = tuple(sorted((name, amount.nano) for name, amount in requests.items()))
+                count = partial(_with_a_capacity_fault, request_data, self._rules)
+                yield self._where(("capacities", amounts), count, above=0)
         for derived in demand.derived_attributes:
-            yield self._where(("derived", derived.key), partial(_with_a_fault, derived), above=0)
+            yield self._where(("derived", derived), partial(_with_a_fault, derived), above=0)
         for claim in demand.claims:
             least, lists = _least(claim.requests)
             if lists or least > RESULTS_MAX:
                 above = (RESULTS_MAX - least) // max(lists, 1) if least <= RESULTS_MAX else -1
                 yield self._where(("devices", above), _devices, above=above)
-            if any(request_data.is_all for request in claim.requests for request_data in request.alternatives):
+            all_of_class = [request_data for request_data in claim.request_data if request_data.is_all]
+            if all_of_class:
                 yield self._where("bad pools", _bad_pools, above=0)
-            if _has_constrained_lists(claim):
+            # a device of a request for all devices that breaks a constraint is an error (§4.7)
+            if any(request_data.is_under(each) for request_data in all_of_class for each in claim.constraints):
                 yield self._where(("devices", 0), _devices, above=0)
 
     def _where(self, key: Hashable, count: _Count, *, above: int) -> _Tracked:
@@ -268,16 +258,6 @@ def _least(requests: Iterable[RequestAlternatives]) -> tuple[int, int]:
         least += min(counts, default=0)
         lists += not counts
     return least, lists
-
-
-def _has_constrained_lists(claim: ClaimToAllocate) -> bool:
-    """Return whether a device of a request for all devices may break a constraint, which is an error (§4.7)."""
-    lists = [request_data for request in claim.requests for request_data in request.alternatives if request_data.is_all]
-    return any(
-        each.concerns(request_data.request, request_data.full_name)
-        for request_data in lists
-        for each in claim.constraints
-    )
 
 
 def _with_a_fault(evaluated: Selectors | DerivedAttributeOf, views: Iterable[PoolView]) -> Work[int]:

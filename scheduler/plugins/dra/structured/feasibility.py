@@ -47,7 +47,7 @@ class SearchState(NamedTuple):
     known: tuple[Known, ...]
     """For each constraint of the current claim, the values that it has seen."""
     taking: Taking
-    left: Callable[[int], Left]
+    left: Mapping[int, Left]
     """Pool → what is left of its counters."""
 
 
@@ -78,9 +78,7 @@ class Need(NamedTuple):
 
     def concerns(self, constraint: AllocationConstraint) -> bool:
         """Return whether the constraint holds for every alternative."""
-        return all(
-            constraint.concerns(request_data.request, request_data.full_name) for request_data in self.alternatives
-        )
+        return all(request_data.is_under(constraint) for request_data in self.alternatives)
 
 
 def bits(mask: Mask) -> Iterator[int]:
@@ -278,21 +276,14 @@ class _Program:
         return list(highs.getSolution().col_value)
 
 
+@dataclass(frozen=True, slots=True)
 class Feasibility:
     """Builds and solves a program for each state of one search."""
 
-    def __init__(
-        self,
-        demand: ClaimsToAllocate,
-        node_devices: NodeDevices,
-        buckets: Callable[[AllocationConstraint], Mapping[Values | None, Mask]],
-        draws: Callable[[int], Mapping[tuple[str, str], int]],
-    ) -> None:
-        """`buckets` groups the devices by their values of a constraint; `draws` gives a device's use of counters."""
-        self._demand = demand
-        self._node_devices = node_devices
-        self._buckets = buckets
-        self._draws = draws
+    _demand: ClaimsToAllocate
+    _node_devices: NodeDevices
+    _buckets: Mapping[AllocationConstraint, Mapping[Values | None, Mask]]
+    """Groups the devices by their values of a constraint."""
 
     def solve(self, needs: Sequence[Need], now: SearchState) -> Solution | SolverAnswer:
         """Return devices for all needs at once. Only reads its arguments, so it may run in a thread."""
@@ -305,8 +296,12 @@ class Feasibility:
 
     def _solve(self, needs: Sequence[Need], now: SearchState) -> Solution | SolverAnswer:
         program = _Program()
-        columns = [self._columns(program, need) for need in needs]
-        self._count(program, needs, columns)
+        shared = self._node_devices.shared
+        columns = [
+            {d: program.variable(need.times if shared >> d & 1 else 1) for d in bits(need.free)} for need in needs
+        ]
+        for need, own in zip(needs, columns, strict=True):
+            program.exactly(dict.fromkeys(own.values(), 1), need.total)
         self._share_exclusive_devices(program, needs, columns)
         draws = self._share_capacities(program, needs, columns, now)
         self._limit_counters(program, draws, now)
@@ -315,14 +310,6 @@ class Feasibility:
         if isinstance(found, SolverAnswer):
             return found
         return [{d: amount for d, x in own.items() if (amount := round(found[x]))} for own in columns]
-
-    def _columns(self, program: _Program, need: Need) -> dict[int, int]:
-        shared = self._node_devices.shared
-        return {d: program.variable(need.times if shared >> d & 1 else 1) for d in bits(need.free)}
-
-    def _count(self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]) -> None:
-        for need, own in zip(needs, columns, strict=True):
-            program.exactly(dict.fromkeys(own.values(), 1), need.total)
 
     def _share_exclusive_devices(
         self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]
@@ -384,29 +371,23 @@ class Feasibility:
 
     def _least(self, need: Need, d: int) -> dict[str, int]:
         """Return the smallest amounts that an alternative of the need takes of a shared device."""
-        amounts = [
-            each
-            for request_data in need.alternatives
-            if (each := self._node_devices.amounts(request_data, d)) is not None
-        ]
-        if not amounts:
-            return {}
-        return {name: min(each.get(name, 0) for each in amounts) for name in amounts[0]}
+        found = [self._node_devices.amounts(request_data, d) for request_data in need.alternatives]
+        amounts = [each for each in found if each is not None]
+        return {name: min(each.get(name, 0) for each in amounts) for name in amounts[0]} if amounts else {}
 
     def _limit_counters(self, program: _Program, draws: Mapping[int, Mapping[int, int]], now: SearchState) -> None:
         rows: dict[tuple[int, tuple[str, str]], dict[int, int]] = {}
         for d, terms in draws.items():
             pool = self._node_devices.pool_of[d]
-            left = now.left(pool)
+            left = now.left[pool]
             if any(amount < 0 for amount in left.values()):  # no device of such a pool can draw (§4.8)
                 program.at_most(terms, 0)
                 continue
-            for key, amount in self._draws(d).items():
+            for key, amount in self._node_devices.kind(d).draws.items():
                 if amount and key in left:
-                    row = rows.setdefault((pool, key), {})
-                    row.update({x: amount * times for x, times in terms.items()})
+                    rows.setdefault((pool, key), {}).update({x: amount * times for x, times in terms.items()})
         for (pool, key), row in rows.items():
-            program.at_most(row, now.left(pool)[key])
+            program.at_most(row, now.left[pool][key])
 
     def _constrain(self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]) -> None:
         for number in {need.claim for need in needs}:
@@ -418,7 +399,7 @@ class Feasibility:
     def _match(self, program: _Program, constraint: AllocationConstraint, scope: Sequence[Mapping[int, int]]) -> None:
         """Require that all devices have one value in common."""
         chosen: dict[tuple[str, object], int] = {}
-        for values, mask in self._buckets(constraint).items():
+        for values, mask in self._buckets[constraint].items():
             for own in scope:
                 here = {own[d]: 1 for d in bits(mask) if d in own}
                 if not here:
@@ -436,7 +417,7 @@ class Feasibility:
     ) -> None:
         """Require that no two devices have a value in common."""
         having: dict[tuple[str, object], dict[int, int]] = {}
-        for values, mask in self._buckets(constraint).items():
+        for values, mask in self._buckets[constraint].items():
             for value in values or ():
                 terms = having.setdefault(value, {})
                 terms.update({own[d]: 1 for own in scope for d in bits(mask) if d in own})

@@ -5,32 +5,18 @@ Sets of devices are masks: bit *i* is device *i*. Amounts of capacity are exact,
 
 from __future__ import annotations
 
-import enum
 import re
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Final, TypeAlias
+from typing import Final, Literal, TypeAlias
 
-from scheduler.api.resource_v1 import Device, DeviceId, DeviceTaint, DeviceToleration
+from scheduler.api.resource_v1 import DeviceId, DeviceTaint, DeviceToleration
 from scheduler.cache.devices.allocation_state import DeviceUse
 from scheduler.cache.devices.node_kinds import DeviceNodes, usable
 from scheduler.cache.devices.pools import DeviceKind, PoolState, PoolView, PublishedDevice
-from scheduler.core.feature_gates import (
-    BINDING_CONDITIONS,
-    CLAIM_DEVICE_STATUS,
-    COMPATIBILITY_GROUPS,
-    CONFIG_FOR_ALL,
-    CONSUMABLE,
-    DERIVED_ATTRIBUTES,
-    ERROR_NAMES_DEVICE,
-    FRACTIONAL_RANGE,
-    LIMIT_NAMES_REQUEST,
-    LIST_TYPES,
-    NODE_OPERATIONS,
-    PARTITIONABLE,
-    TAINTS,
-)
+from scheduler.core import feature_gates
+from scheduler.core.caching import Computed
 from scheduler.plugins.dra.structured.capacities import NotRepresentable, consumption
 from scheduler.plugins.dra.structured.constraints import NO_MEMBERS, MembersOf, with_device
 from scheduler.plugins.dra.structured.requests import RequestData
@@ -39,7 +25,14 @@ from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
 Mask: TypeAlias = int
 _NO_AMOUNTS: Final[Mapping[str, int]] = {}
 _PLACEHOLDER: Final = re.compile("\1([0-9]+) ([0-9]+)\1(\1?)")
-_EXPERIMENTAL: Final = frozenset({LIST_TYPES, DERIVED_ATTRIBUTES, COMPATIBILITY_GROUPS, NODE_OPERATIONS})
+_EXPERIMENTAL: Final = frozenset(
+    {
+        feature_gates.LIST_TYPES,
+        feature_gates.DERIVED_ATTRIBUTES,
+        feature_gates.COMPATIBILITY_GROUPS,
+        feature_gates.NODE_OPERATIONS,
+    }
+)
 """The gates with which kube-scheduler takes the experimental variant of its allocator."""
 _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
@@ -80,17 +73,17 @@ class AllocatorFeatures:
         return cls(
             old_shares=old_shares,
             merges_terms=merges_terms,
-            partitionable=PARTITIONABLE in gates,
-            taints=TAINTS in gates,
-            binding=gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS},
-            consumable=CONSUMABLE in gates,
-            groups=COMPATIBILITY_GROUPS in gates,
-            fractional=FRACTIONAL_RANGE in gates,
-            operations=NODE_OPERATIONS in gates,
+            partitionable=feature_gates.PARTITIONABLE in gates,
+            taints=feature_gates.TAINTS in gates,
+            binding=gates >= {feature_gates.BINDING_CONDITIONS, feature_gates.CLAIM_DEVICE_STATUS},
+            consumable=feature_gates.CONSUMABLE in gates,
+            groups=feature_gates.COMPATIBILITY_GROUPS in gates,
+            fractional=feature_gates.FRACTIONAL_RANGE in gates,
+            operations=feature_gates.NODE_OPERATIONS in gates,
             ignores_operations=gates.isdisjoint(_EXPERIMENTAL),
-            names_request=LIMIT_NAMES_REQUEST in gates,
-            names_device=ERROR_NAMES_DEVICE in gates,
-            config_for_all=CONFIG_FOR_ALL in gates,
+            names_request=feature_gates.LIMIT_NAMES_REQUEST in gates,
+            names_device=feature_gates.ERROR_NAMES_DEVICE in gates,
+            config_for_all=feature_gates.CONFIG_FOR_ALL in gates,
         )
 
 
@@ -102,16 +95,8 @@ class CapacityFault:
 
 
 DeviceFault: TypeAlias = SelectorFault | CapacityFault
-
-
-class NotOffered(enum.Enum):
-    """A device lacks a capacity of the request, or its policy does not allow the amount."""
-
-    NOT_OFFERED = enum.auto()
-
-
-NOT_OFFERED: Final = NotOffered.NOT_OFFERED
-Amounts: TypeAlias = Mapping[str, int] | CapacityFault | NotOffered
+Amounts: TypeAlias = dict[str, int] | CapacityFault | Literal[False]
+"""False: a device lacks a capacity of the request, or its policy does not allow the amount."""
 
 
 def amounts_of(request_data: RequestData, kind: DeviceKind, rules: AllocatorFeatures) -> Amounts:
@@ -121,7 +106,7 @@ def amounts_of(request_data: RequestData, kind: DeviceKind, rules: AllocatorFeat
     if found is None:
         try:
             amounts = consumption(request_data.spec, kind.device, is_fractional=rules.fractional)
-            found = NOT_OFFERED if amounts is None else amounts
+            found = False if amounts is None else amounts
         except NotRepresentable as error:
             found = CapacityFault(str(error))
         kind.memo[key] = found
@@ -143,24 +128,14 @@ class NodeDevices:
     """One node's devices for one search."""
 
     def __init__(
-        self,
-        slot: int,
-        pools: Sequence[PoolView],
-        use: DeviceUse,
-        *,
-        rules: AllocatorFeatures,
-        skips_operations: bool = False,
-        is_for_kind: bool = False,
+        self, on_nodes: DeviceNodes, slot: int, use: DeviceUse, *, rules: AllocatorFeatures, is_for_kind: bool = False
     ) -> None:
-        """Take the pools that the node sees.
-
-        `skips_operations` is whether the node declares that it can do so. `is_for_kind`: texts have placeholders for
-        devices, see `placed`.
-        """
-        self._skips_operations = rules.ignores_operations or (rules.operations and skips_operations)
+        """Take the pools that the node sees. `is_for_kind`: texts have placeholders for devices, see `placed`."""
+        can_skip = rules.operations and on_nodes.skips_operations(slot)
+        self._skips_operations = rules.ignores_operations or can_skip
         self.slot = slot
         self._is_for_kind = is_for_kind
-        self.pools = pools
+        self.pools = pools = on_nodes.pools(slot)
         self.rules = rules
         self._use = use
         self.devices: list[PublishedDevice] = []
@@ -168,16 +143,8 @@ class NodeDevices:
         for number, view in enumerate(pools):
             self.devices.extend(view.devices)
             self.pool_of.extend([number] * len(view.devices))
-        self._candidates: dict[Selectors, CandidateDevices] = {}
-        self._faults: dict[int, Mapping[int, DeviceFault]] = {}
-
-    @classmethod
-    def of(
-        cls, on_nodes: DeviceNodes, slot: int, use: DeviceUse, *, rules: AllocatorFeatures, is_for_kind: bool = False
-    ) -> NodeDevices:
-        """Return the devices that a node sees, in the given use."""
-        skips = on_nodes.skips_operations(slot)
-        return cls(slot, on_nodes.pools(slot), use, rules=rules, skips_operations=skips, is_for_kind=is_for_kind)
+        self._candidates = Computed(self._select)
+        self._faults = Computed(self._find_faults)
 
     @property
     def first_incomplete(self) -> PoolView | None:
@@ -214,12 +181,9 @@ class NodeDevices:
             for number, each in enumerate(self.devices)
             if self._use.shares(each.id)
         ]
-        left = [tuple(self.left_in(number).items()) for number, view in enumerate(self.pools) if view.counters]
-        members: list[Hashable] = []
-        if self.rules.groups:
-            members = [
-                tuple(self.members_in(number).items()) for number, view in enumerate(self.pools) if view.counters
-            ]
+        counted = [number for number, view in enumerate(self.pools) if view.counters]
+        left = [tuple(self.left_in(number).items()) for number in counted]
+        members = [tuple(self.members_in(number).items()) for number in counted if self.rules.groups]
         return self.used, tuple(shares), tuple(left), tuple(members)
 
     def kind(self, number: int) -> DeviceKind:
@@ -250,9 +214,9 @@ class NodeDevices:
             return self.devices[number].id
         return next((each.id for each in self.devices if each.kind.number == kind), None)
 
-    def consumed(self, number: int) -> dict[str, int]:
+    def consumed(self, number: int) -> Mapping[str, int]:
         """Return the amounts of the device's capacities that claims have taken."""
-        return dict(self._use.consumed(self.devices[number].id))
+        return self._use.consumed(self.devices[number].id)
 
     def has_shares(self, number: int) -> bool:
         """Return whether any claim has a part of the device."""
@@ -262,12 +226,8 @@ class NodeDevices:
 
     def selectable(self, request_data: RequestData) -> CandidateDevices:
         """Return the devices that pass class, selectors, binding conditions and node check (§4.6 step 4)."""
-        selectors = request_data.selectors
-        assert selectors is not None
-        known = self._candidates.get(selectors)
-        if known is None:
-            known = self._candidates[selectors] = self._select(selectors)
-        return known
+        assert request_data.selectors is not None
+        return self._candidates[request_data.selectors]
 
     def _select(self, selectors: Selectors) -> CandidateDevices:
         out = CandidateDevices()
@@ -287,10 +247,7 @@ class NodeDevices:
 
     def faults(self, request_data: RequestData) -> Mapping[int, DeviceFault]:
         """Return the devices at which the search for this request ends in an error."""
-        known = self._faults.get(id(request_data))
-        if known is None:
-            known = self._faults[id(request_data)] = self._find_faults(request_data)
-        return known
+        return self._faults[request_data]
 
     def _find_faults(self, request_data: RequestData) -> Mapping[int, DeviceFault]:
         selected = self.selectable(request_data)
@@ -334,7 +291,7 @@ class NodeDevices:
         if request_data.spec.capacity is None and not self.devices[number].device.capacity:
             return _NO_AMOUNTS
         amounts = amounts_of(request_data, self.devices[number].kind, self.rules)
-        return None if isinstance(amounts, (CapacityFault, NotOffered)) else amounts
+        return amounts if isinstance(amounts, dict) else None
 
     def offers(self, request_data: RequestData, number: int) -> bool:
         """Return whether the device has the request's amounts while no claim uses it."""
@@ -347,10 +304,9 @@ class NodeDevices:
         amounts = self.amounts(request_data, number)
         if amounts is None:
             return False
-        device: Device = self.devices[number].device
-        gone = self._use.consumed(self.devices[number].id)
+        capacity, gone = self.devices[number].device.capacity, self.consumed(number)
         return all(
-            gone.get(name, 0) + taking.get(name, 0) + amount <= device.capacity[name].value.nano
+            gone.get(name, 0) + taking.get(name, 0) + amount <= capacity[name].value.nano
             for name, amount in amounts.items()
         )
 
@@ -361,11 +317,10 @@ class NodeDevices:
         view = self.pools[pool]
         left = {(name, each): amount for name, counters in view.counters.items() for each, amount in counters.items()}
         for each in (*view.devices, *view.elsewhere):
-            if each.device.consumes_counters and self._use.is_used(each.id):
-                for consumption_ in each.device.consumes_counters:
-                    for counter, amount in consumption_.counters.items():
-                        if (consumption_.counter_set, counter) in left:
-                            left[consumption_.counter_set, counter] -= amount.value.nano
+            if each.kind.draws and self._use.is_used(each.id):
+                for counter, amount in each.kind.draws.items():
+                    if counter in left:
+                        left[counter] -= amount
         return left
 
     def members_in(self, pool: int) -> MembersOf:

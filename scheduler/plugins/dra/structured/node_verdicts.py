@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from functools import reduce
+from itertools import islice
+from operator import or_
+from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.api.resource_v1 import AllocationResult
 from scheduler.cache.devices.allocation_state import AllocationState, DeviceUse
@@ -18,7 +21,7 @@ from scheduler.cache.devices.node_kinds import DeviceNodes, NodeKind
 from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.clock import Clock
-from scheduler.core.cooperative import Work, finish, metered
+from scheduler.core.cooperative import T, Work, finish, metered
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.plugins.dra.structured.allocation_result import results
 from scheduler.plugins.dra.structured.allocator import AllocationError, Allocator, FailedOnNode, Order, Picked
@@ -34,7 +37,6 @@ LATEST_S: Final = 3600.0
 _MEMO_MAX: Final = 4096
 _HERE_MAX: Final = 64
 
-T = TypeVar("T")
 Orders: TypeAlias = Callable[[ClaimsToAllocate, NodeDevices], Order]
 
 
@@ -93,35 +95,26 @@ Problem: TypeAlias = tuple[object, bytes, tuple[int, ...]]
 StoredVerdict: TypeAlias = tuple[SearchVerdict, tuple[int, ...]]
 
 
+_Here: TypeAlias = BoundedCache[tuple[ClaimsToAllocate, int], tuple[NodeKind, Hashable, SearchVerdict]]
+
+
+@dataclass(slots=True, eq=False)
 class NodeSearches:
     """The searches of one profile: limits their time, and caches the results with the kinds of nodes."""
 
-    def __init__(  # noqa: PLR0913 (what a search needs)
-        self,
-        on_nodes: DeviceNodes,
-        use: AllocationState,
-        clock: Clock,
-        rules: AllocatorFeatures,
-        *,
-        limits: SearchLimits,
-        orders: Orders | None,
-        searched: Callable[[int], None] | None,
-    ) -> None:
-        self._on_nodes = on_nodes
-        self._use = use
-        self._clock = clock
-        self._rules = rules
-        self._limits = limits
-        self._orders = orders
-        self._searched = searched
-        self._here: BoundedCache[tuple[ClaimsToAllocate, int], tuple[NodeKind, Hashable, SearchVerdict]] = BoundedCache(
-            _HERE_MAX
-        )
+    on_nodes: DeviceNodes
+    use: AllocationState
+    clock: Clock
+    rules: AllocatorFeatures
+    limits: SearchLimits
+    orders: Orders | None
+    searched: Callable[[int], None] | None
+    _here: _Here = field(default_factory=lambda: _Here(_HERE_MAX))
 
     def node_devices(self, slot: int, use: DeviceUse | None = None) -> NodeDevices:
         """Return a node's devices, with the current or another use. Texts are about all nodes of its kind."""
-        use = self._use if use is None else use
-        return NodeDevices.of(self._on_nodes, slot, use, rules=self._rules, is_for_kind=True)
+        use = self.use if use is None else use
+        return NodeDevices(self.on_nodes, slot, use, rules=self.rules, is_for_kind=True)
 
     def known(self, demand: ClaimsToAllocate, kind: NodeKind) -> SearchVerdict | None:
         """Return the cached verdict for these claims, or for claims with equal forms and equal devices to select."""
@@ -175,9 +168,9 @@ class NodeSearches:
 
     def _within(self, work: Work[T], key: Hashable, kind: NodeKind, limit_s: float | None) -> Work[T]:
         """Run the work; raise TimedOut when it has taken too long without pauses, and at once if it is known to."""
-        limit_s = self._limits.resting_s if limit_s is None else limit_s
+        limit_s = self.limits.resting_s if limit_s is None else limit_s
         late = self._late(kind, key)
-        if late is not None and self._clock.now() < late.again_at and 0 < limit_s <= late.limit_s:
+        if late is not None and self.clock.now() < late.again_at and 0 < limit_s <= late.limit_s:
             raise TimedOut
         left_s = limit_s or math.inf
 
@@ -188,7 +181,7 @@ class NodeSearches:
                 raise TimedOut
 
         try:
-            return (yield from metered(work, self._clock, spend))
+            return (yield from metered(work, self.clock, spend))
         except TimedOut:
             self._give_up(kind, key, limit_s)
             raise
@@ -204,13 +197,13 @@ class NodeSearches:
             if late.limit_s > limit_s:
                 return
             rest_s = min(2 * late.rest_s, LATEST_S)
-        again_at = self._clock.now() + rest_s
+        again_at = self.clock.now() + rest_s
         self._remember(kind, (TimedOut, key), _Late(limit_s, rest_s, again_at, kind.visible_pools.stamp))
 
     # -- searching -----------------------------------------------------------------------------------------------------
 
     def _searching(
-        self, demand: ClaimsToAllocate, kind: NodeKind, slot: int, use: DeviceUse | None = None
+        self, demand: ClaimsToAllocate, kind: NodeKind, slot: int, use: DeviceUse | None
     ) -> Work[SearchVerdict]:
         if kind.visible_pools.views:
             verdict = yield from self._searching_here(demand, kind, slot, use)
@@ -229,7 +222,7 @@ class NodeSearches:
         return verdict
 
     def _searching_here(
-        self, demand: ClaimsToAllocate, kind: NodeKind, slot: int, use: DeviceUse | None = None
+        self, demand: ClaimsToAllocate, kind: NodeKind, slot: int, use: DeviceUse | None
     ) -> Work[SearchVerdict]:
         """Search this node, unless all that a search reads of it is in the same use as last time."""
         node_devices = self.node_devices(slot, use)
@@ -242,7 +235,7 @@ class NodeSearches:
         return verdict
 
     def _judging(self, demand: ClaimsToAllocate, node_devices: NodeDevices, stamp: int) -> Work[SearchVerdict]:
-        order = self._orders(demand, node_devices) if self._orders is not None else None
+        order = self.orders(demand, node_devices) if self.orders is not None else None
         search = Allocator(demand, node_devices, placeholders(demand), order=order)
         try:
             picked = yield from search.running()
@@ -251,8 +244,8 @@ class NodeSearches:
         except AllocationError as error:
             return SearchVerdict(str(error), failed=True, stamp=stamp)
         finally:
-            if self._searched is not None:
-                self._searched(search.steps)
+            if self.searched is not None:
+                self.searched(search.steps)
         if picked is None:
             return SearchVerdict(CANNOT_ALLOCATE, failed=False, stamp=stamp)
         return SearchVerdict("", failed=False, stamp=stamp, picked=tuple(picked))
@@ -346,18 +339,12 @@ class ClaimsVerdicts:
     @property
     def erring(self) -> NodeSet:
         """Nodes whose search ends the attempt."""
-        out = EMPTY
-        for some in self.failed.values():
-            out |= some
-        return out
+        return reduce(or_, self.failed.values(), EMPTY)
 
     @property
     def seen(self) -> NodeSet:
         """Nodes with a known verdict."""
-        seen = self.fit
-        for some in (*self.refused.values(), *self.failed.values()):
-            seen |= some
-        return seen
+        return reduce(or_, self.refused.values(), self.fit | self.erring)
 
 
 class NodeVerdicts:
@@ -378,7 +365,7 @@ class NodeVerdicts:
         self._on_nodes = on_nodes
         self._clock = clock
         self.limits: Final = limits
-        self._searches = NodeSearches(on_nodes, use, clock, rules, limits=limits, orders=orders, searched=searched)
+        self._searches = NodeSearches(on_nodes, use, clock, rules, limits, orders, searched)
         self._verdicts: BoundedCache[ClaimsToAllocate, ClaimsVerdicts] = BoundedCache(_VERDICTS_MAX)
 
     def look(self, demand: ClaimsToAllocate, nodes: NodeSet) -> ClaimsVerdicts:
@@ -391,14 +378,8 @@ class NodeVerdicts:
     def look_at_all(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[ClaimsVerdicts]:
         """Return the verdicts after searching each kind of these nodes. Searches that take too long are postponed."""
         verdicts = self._current(demand)
-        seen = verdicts.seen
-        left = nodes & self._on_nodes.placed & ~seen
-        while left:
-            kind = self._kind_of_first(left)
-            new = kind.nodes & ~seen
+        for kind, new in self._kinds_of(nodes, verdicts.seen):
             yield from self._look_at(demand, verdicts, kind, nodes=new)
-            left &= ~new
-            seen |= new
             yield
         verdicts.kinds_left = bool(self._on_nodes.placed & ~(verdicts.seen | verdicts.put_off))
         return verdicts
@@ -415,7 +396,8 @@ class NodeVerdicts:
             text = next((text for text, some in verdicts.failed.items() if some & first), "")
             if text:
                 return first.bit_length() - 1, text
-            kind = self._kind_of_first(left)
+            kind = self._on_nodes.kind(first.bit_length() - 1)
+            assert kind is not None
             new = kind.nodes & ~verdicts.seen
             yield from self._look_at(demand, verdicts, kind, nodes=new)
             left &= ~(new & verdicts.put_off)
@@ -427,8 +409,8 @@ class NodeVerdicts:
         on_nodes.catch_up()
         verdicts = self._verdicts.get(demand)
         changed = on_nodes.changed_since(verdicts.position) if verdicts is not None else None
-        if verdicts is None or changed is None or verdicts.shared_stamp != on_nodes.shared_stamp:
-            verdicts = ClaimsVerdicts(on_nodes.position, on_nodes.shared_stamp)
+        if verdicts is None or changed is None or verdicts.shared_stamp != on_nodes.shared.stamp:
+            verdicts = ClaimsVerdicts(on_nodes.position, on_nodes.shared.stamp)
         else:
             verdicts.position = on_nodes.position
             self._look_again(demand, verdicts, set(changed))
@@ -444,19 +426,6 @@ class NodeVerdicts:
         if verdicts is not None and verdicts.put_off & kind.nodes:
             self._note(verdicts, verdict, verdicts.put_off & kind.nodes)
         return verdict
-
-    def verdict_if(
-        self, demand: ClaimsToAllocate, slot: int, use: DeviceUse, *, limit_s: float | None = None
-    ) -> Work[SearchVerdict]:
-        """Return the exact verdict for one node as if devices were in the given use. Raises TimedOut.
-
-        Cached for all nodes of the same kind in this use, unless the node sees a shared pool.
-        """
-        self._on_nodes.catch_up()
-        kind = self._on_nodes.kind_if(slot, use)
-        if kind is None:
-            return NO_DEVICES
-        return (yield from self._searches.here(demand, kind, slot, use, limit_s=limit_s))
 
     def text_on(self, slot: int, text: str, names: Sequence[str]) -> str:
         """Return a refusal with the names of the claims and of the node's devices."""
@@ -474,28 +443,27 @@ class NodeVerdicts:
 
         O(kinds of nodes); with more than `_KINDS_MAX` kinds it returns all nodes.
         """
-        best, out = -1, nodes
-        for seen, kind in enumerate(self._on_nodes.kinds()):
-            if seen > _KINDS_MAX:
-                return nodes
-            here = kind.nodes & nodes
-            if here:
-                free = kind.free
-                if best < 0 or free < best:
-                    best, out = free, here
-                elif free == best:
-                    out |= here
-        return out
+        kinds = list(islice(self._on_nodes.kinds(), _KINDS_MAX + 1))
+        if len(kinds) > _KINDS_MAX:
+            return nodes
+        found = [(kind.free, here) for kind in kinds if (here := kind.nodes & nodes)]
+        fewest = min((free for free, _ in found), default=0)
+        return reduce(or_, (here for free, here in found if free == fewest), EMPTY) or nodes
 
     def picked(
         self, demand: ClaimsToAllocate, slot: int, use: DeviceUse | None = None, *, limit_s: float | None = None
     ) -> Work[SearchVerdict]:
-        """Return the devices that the claims would get on this node, or why none.
+        """Return the devices that the claims would get on this node, or why none. Raises TimedOut.
 
-        Raises TimedOut. `use`: as `verdict_if`.
+        `use`: as if devices were in this use. The verdict is then cached for all nodes of the same kind in this use,
+        unless the node sees a shared pool.
         """
         if use is not None:
-            return (yield from self.verdict_if(demand, slot, use, limit_s=limit_s))
+            self._on_nodes.catch_up()
+            kind = self._on_nodes.kind_if(slot, use)
+            if kind is None:
+                return NO_DEVICES
+            return (yield from self._searches.here(demand, kind, slot, use, limit_s=limit_s))
         verdict = yield from self.verdict(demand, slot, limit_s=limit_s)
         kind = self._on_nodes.kind(slot)
         if kind is not None and kind.visible_pools.views and not verdict.refusal:
@@ -517,7 +485,7 @@ class NodeVerdicts:
         Raises AllocationError, TimedOut.
 
         Blocks the event loop while it searches, for at most `limits.holding_s`, unless `picked` has run before.
-        `use`: as `verdict_if`.
+        `use`: as `picked`.
         """
         verdict = finish(self.picked(demand, slot, use, limit_s=self.limits.holding_s))
         if verdict.refusal or self._on_nodes.kind(slot) is None:
@@ -540,45 +508,39 @@ class NodeVerdicts:
                 break
             kind = self._on_nodes.kind(slot)
             if kind is not None:
-                self._look_ahead(demand, verdicts, kind, nodes=1 << slot)
-
-    def _look_ahead(
-        self, demand: ClaimsToAllocate, verdicts: ClaimsVerdicts, kind: NodeKind, *, nodes: NodeSet
-    ) -> None:
-        """Search nodes of one kind, unless it takes longer than `_AHEAD_S`."""
-        try:
-            verdict = finish(self._searches.verdict(demand, kind, nodes.bit_length() - 1, limit_s=_AHEAD_S))
-        except TimedOut:
-            verdicts.put_off |= nodes
-        else:
-            self._note(verdicts, verdict, nodes)
+                finish(self._look_at(demand, verdicts, kind, nodes=1 << slot, limit_s=_AHEAD_S))
 
     def _look_at_kinds(self, demand: ClaimsToAllocate, verdicts: ClaimsVerdicts, nodes: NodeSet) -> None:
         """Search new kinds for about `_BUDGET_S`. It never looks at all kinds: these can be as many as nodes."""
         until = self._clock.now() + _BUDGET_S
-        seen = verdicts.seen | verdicts.put_off
-        left = nodes & self._on_nodes.placed & ~seen
-        while left:
-            kind = self._kind_of_first(left)
-            new = kind.nodes & ~seen
-            self._look_ahead(demand, verdicts, kind, nodes=new)
-            left &= ~new
-            seen |= new
+        for kind, new in self._kinds_of(nodes, verdicts.seen | verdicts.put_off):
+            finish(self._look_at(demand, verdicts, kind, nodes=new, limit_s=_AHEAD_S))
             if self._clock.now() > until:
                 break
-        verdicts.kinds_left = bool(self._on_nodes.placed & ~seen)
+        verdicts.kinds_left = bool(self._on_nodes.placed & ~(verdicts.seen | verdicts.put_off))
 
-    def _kind_of_first(self, nodes: NodeSet) -> NodeKind:
-        kind = self._on_nodes.kind((nodes & -nodes).bit_length() - 1)
-        assert kind is not None
-        return kind
+    def _kinds_of(self, nodes: NodeSet, seen: NodeSet) -> Iterator[tuple[NodeKind, NodeSet]]:
+        """Yield each kind of these nodes that is not seen, and all its nodes that are not seen."""
+        left = nodes & self._on_nodes.placed & ~seen
+        while left:
+            kind = self._on_nodes.kind((left & -left).bit_length() - 1)
+            assert kind is not None
+            new = kind.nodes & ~seen
+            yield kind, new
+            left &= ~new
 
     def _look_at(
-        self, demand: ClaimsToAllocate, verdicts: ClaimsVerdicts, kind: NodeKind, *, nodes: NodeSet
+        self,
+        demand: ClaimsToAllocate,
+        verdicts: ClaimsVerdicts,
+        kind: NodeKind,
+        *,
+        nodes: NodeSet,
+        limit_s: float | None = None,
     ) -> Work[None]:
-        """Search nodes of one kind within the search limit."""
+        """Search nodes of one kind. The default of `limit_s` is `limits.resting_s`."""
         try:
-            verdict = yield from self._searches.verdict(demand, kind, (nodes & -nodes).bit_length() - 1)
+            verdict = yield from self._searches.verdict(demand, kind, nodes.bit_length() - 1, limit_s=limit_s)
         except TimedOut:
             verdicts.put_off |= nodes
         else:

@@ -7,7 +7,7 @@ Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/sta
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,7 +17,6 @@ from scheduler.api.quantity import Quantity
 from scheduler.api.resource_v1 import (
     ALL,
     EXACT_COUNT,
-    RESULTS_MAX,
     DeviceClaim,
     DeviceClass,
     DeviceClassSpec,
@@ -26,13 +25,7 @@ from scheduler.api.resource_v1 import (
 )
 from scheduler.cache.devices.manager import DeviceClasses, SharedDRAManager
 from scheduler.core.caching import BoundedCache
-from scheduler.core.feature_gates import (
-    ADMIN_ACCESS,
-    CONSUMABLE,
-    DERIVED_ATTRIBUTES,
-    LIST_TYPES,
-    PRIORITIZED_LIST,
-)
+from scheduler.core.feature_gates import ADMIN_ACCESS, CONSUMABLE, DERIVED_ATTRIBUTES, LIST_TYPES, PRIORITIZED_LIST
 from scheduler.framework.status import Code
 from scheduler.plugins.dra.structured.constraints import AllocationConstraint, DerivedAttributeOf, Deriving
 from scheduler.plugins.dra.structured.selectors import Selectors, SelectorSets
@@ -67,6 +60,10 @@ class RequestData:
         """Whether the request may have devices that are in use."""
         return bool(self.spec.admin_access)
 
+    def is_under(self, constraint: AllocationConstraint) -> bool:
+        """Return whether the constraint is for devices of this request."""
+        return constraint.concerns(self.request, self.full_name)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RequestAlternatives:
@@ -87,6 +84,11 @@ class ClaimToAllocate:
     constraints: tuple[AllocationConstraint, ...]
     spec: DeviceClaim
     constraint_problem: str = ""
+
+    @property
+    def request_data(self) -> Iterator[RequestData]:
+        """The alternatives of all requests."""
+        return (request_data for request in self.requests for request_data in request.alternatives)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -150,12 +152,7 @@ class ClaimParser:
             return demand
         made = tuple(self._claim(claim.spec.devices) for claim in claims)
         has_lists = any(request.is_list for claim in made for request in claim.requests)
-        has_admin = any(
-            request_data.is_admin
-            for claim in made
-            for request in claim.requests
-            for request_data in request.alternatives
-        )
+        has_admin = any(request_data.is_admin for claim in made for request_data in claim.request_data)
         demand = ClaimsToAllocate(made, has_lists, has_admin, _form(made))
         self._known.put(key, (generation, demand))
         return demand
@@ -247,43 +244,18 @@ def _spec(device_class: DeviceClass | None) -> DeviceClassSpec | None:
 
 def _form(claims: Sequence[ClaimToAllocate]) -> bytes:
     """Encode all that a search reads of the claims, except which devices may be selected."""
-    if any(claim.constraint_problem or any(r.problem for r in claim.requests) for claim in claims):
-        return b""
-    if any(
-        request_data.problem for claim in claims for request in claim.requests for request_data in request.alternatives
-    ):
-        return b""
-    return _encode(
-        [
-            (
-                [
-                    (
-                        r.name,
-                        r.is_list,
-                        [_bare(request_data.own_name, request_data.spec) for request_data in r.alternatives],
-                    )
-                    for r in claim.requests
-                ],
-                claim.spec.constraints,
-            )
-            for claim in claims
-        ]
-    )
+    form = []
+    for claim in claims:
+        problems = (claim.constraint_problem, *(each.problem for each in claim.requests))
+        if any(problems) or any(each.problem for each in claim.request_data):
+            return b""
+        requests = [(r.name, r.is_list, [_bare(each) for each in r.alternatives]) for r in claim.requests]
+        form.append((requests, claim.spec.constraints))
+    return _encode(form)
 
 
-def _bare(name: str, spec: ExactDeviceRequest) -> ExactDeviceRequest:
-    return msgspec.structs.replace(spec, name=name, device_class_name="", selectors=())
-
-
-def too_many(claim: str, least: int) -> str:
-    """Return kube-scheduler 1.36's text for a claim with more devices than a claim may have."""
-    return f"claim {claim}: number of requested devices {least} exceeds the claim limit of {RESULTS_MAX}"
-
-
-def too_many_with(claim: str, request: str, more: int, least: int) -> str:
-    """Return kube-scheduler 1.37's text for it. `least`: the devices of the requests before this one."""
-    adding = f"adding {more} devices exceeds the claim limit of {RESULTS_MAX}"
-    return f"claim {claim}, request {request}: {adding}, with {least} already accounted for"
+def _bare(request_data: RequestData) -> ExactDeviceRequest:
+    return msgspec.structs.replace(request_data.spec, name=request_data.own_name, device_class_name="", selectors=())
 
 
 Problem = tuple[Code, tuple[str, ...]]

@@ -35,14 +35,12 @@ class SelectorFault:
     """The expression reads an attribute that the device does not have."""
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Selectors:
     """The selectors of one class and one request, in order. Equal ones are one object. Results are kept by the kind."""
 
-    __slots__ = ("_expressions", "_holding")
-
-    def __init__(self, expressions: tuple[tuple[bool, int, str], ...], holding: Holding) -> None:
-        self._expressions = expressions
-        self._holding = holding
+    _expressions: tuple[tuple[bool, int, str], ...]
+    _holding: Holding
 
     def of(self, kind: DeviceKind) -> bool | SelectorFault:
         """Return whether all selectors hold; the first one that does not hold, or fails, decides."""

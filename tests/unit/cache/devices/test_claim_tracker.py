@@ -226,7 +226,7 @@ def test_260_shares_of_a_device() -> None:
     first = a_result("r", str(A), share="1", consumed={"memory": "1Gi", "slots": "1"})
     world.claims.set(results(first, a_result("s", str(A), share="2", consumed={"memory": "2Gi"})))
 
-    assert (set(), [A], True) == (world.used(), list(world.use.shared_devices()), world.use.is_used(A))
+    assert (set(), 1, True) == (world.used(), world.use.counts()["shared"], world.use.is_used(A))
     assert ["1", "2"] == [share.share_id for share in world.use.shares(A)]
     assert {"memory": parse("3Gi").nano, "slots": parse("1").nano} == dict(world.use.consumed(A))
 
@@ -241,7 +241,7 @@ def test_260_without_consumable_capacity_a_share_is_the_whole_device() -> None:
     world = World(shares_count=False)
     world.claims.set(results(a_result("r", str(A), share="1", consumed={"memory": "1Gi"})))
 
-    assert ({"a"}, [], ()) == (world.used(), list(world.use.shared_devices()), world.use.shares(A))
+    assert ({"a"}, 0, ()) == (world.used(), world.use.counts()["shared"], world.use.shares(A))
     world.claims.remove(KEY)
     assert set() == world.used()
 

@@ -30,6 +30,7 @@ from scheduler.cache.devices.pools import PoolKey
 from scheduler.cache.devices.shared_pools import PoolVisibility
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
+from scheduler.core.feature_gates import PARTITIONABLE
 from simulator.builders.devices import SliceBuilder, a_device, a_slice
 from tests.examples import examples
 from tests.unit.cache.picture import leftovers
@@ -53,6 +54,10 @@ RULES: tuple[NodeSelector, ...] = (
 )
 
 
+def gates(partitionable: bool) -> frozenset[str]:
+    return frozenset({PARTITIONABLE} if partitionable else ())
+
+
 class World:
     """Nodes and shared pools, and what follows from them by the letter."""
 
@@ -63,7 +68,7 @@ class World:
         self.partitionable = partitionable
         self.nodes = Nodes(capacity=1)
         self.use = AllocationState()
-        self.on_nodes = DeviceNodes(self.nodes, self.use, partitionable=partitionable)
+        self.on_nodes = DeviceNodes(self.nodes, self.use, gates(partitionable))
         self.there: dict[str, Node] = {}
         self.slices: dict[str, ResourceSlice] = {}
 
@@ -190,23 +195,23 @@ def test_every_node_sees_what_the_rules_say(seed: int, length: int, partitionabl
     world.on_nodes.catch_up()
 
     as_the_rules_say(world)
-    fresh = DeviceNodes(world.nodes, AllocationState(), partitionable=partitionable)
+    fresh = DeviceNodes(world.nodes, AllocationState(), gates(partitionable))
     for each in world.slices.values():
         fresh.set_slice(each)
     fresh.catch_up()
-    assert world.on_nodes.problem == fresh.problem
+    assert world.on_nodes.shared.problem == fresh.shared.problem
     is_shared = world.on_nodes.is_shared
     if any(
         is_shared(DeviceId("drv", each.spec.pool.name, "")) and each.spec.node_selector is BROKEN
         for each in world.slices.values()
         if partitionable or not each.spec.shared_counters
     ):
-        assert selector_problem(BROKEN) in world.on_nodes.problem
+        assert selector_problem(BROKEN) in world.on_nodes.shared.problem
 
 
 def whole(world: World, on_nodes: DeviceNodes, nodes: Nodes) -> dict[object, object]:
     """Node → everything that can be said of what it sees; and which nodes are alike."""
-    out: dict[object, object] = {"problem": on_nodes.problem, "shared": on_nodes.has_shared}
+    out: dict[object, object] = {"problem": on_nodes.shared.problem, "shared": len(on_nodes.shared) > 0}
     alike: dict[int, set[str]] = {}
     for slot in nodeset.each(nodes.present):
         kind = on_nodes.kind(slot)
@@ -245,7 +250,7 @@ def test_after_any_history_the_caches_equal_new_ones(seed: int, length: int, par
     world.on_nodes.catch_up()
 
     nodes, use = Nodes(capacity=1), AllocationState()
-    fresh = DeviceNodes(nodes, use, partitionable=partitionable)
+    fresh = DeviceNodes(nodes, use, gates(partitionable))
     for node in world.there.values():
         nodes.set_node(node)
     for each in world.slices.values():
@@ -266,12 +271,12 @@ def test_a_changed_node_does_not_affect_other_nodes(seed: int, length: int) -> N
     before = {slot: world.on_nodes.kind(slot) for slot in nodeset.each(world.nodes.present)}
     names = {slot: world.nodes.name(slot) for slot in before}
     objects = dict(world.there)
-    stamp, position = world.on_nodes.shared_stamp, world.on_nodes.position
+    stamp, position = world.on_nodes.shared.stamp, world.on_nodes.position
 
     world.change_node()
     world.on_nodes.catch_up()
 
-    assert world.on_nodes.shared_stamp == stamp
+    assert world.on_nodes.shared.stamp == stamp
     told = set(world.on_nodes.changed_since(position) or ())
     for slot in nodeset.each(world.nodes.present):
         name = world.nodes.name(slot)
@@ -293,8 +298,8 @@ def test_nothing_is_kept_of_pools_that_are_gone(seed: int, length: int) -> None:
     world.slices.clear()
     world.on_nodes.catch_up()
 
-    shared = world.on_nodes._shared
-    assert not world.on_nodes.has_shared
+    shared = world.on_nodes.shared
+    assert not len(world.on_nodes.shared)
     assert all(world.seen(slot) == {} for slot in nodeset.each(world.nodes.present))
     assert leftovers(shared, spared=frozenset({"_names"})) == leftovers(shared._groups) == {}
     assert shared.problem == ""
@@ -328,7 +333,7 @@ PARTS = a_slice("n1", "d", HALF, a_device("m").shared().cap("memory", "8"), a_de
 
 
 def of(*slices: SliceBuilder, partitionable: bool = True) -> DeviceNodes:
-    nodes = DeviceNodes(Nodes(), AllocationState(), partitionable=partitionable)
+    nodes = DeviceNodes(Nodes(), AllocationState(), gates(partitionable))
     for each in slices:
         nodes.set_slice(each.typed())
     return nodes

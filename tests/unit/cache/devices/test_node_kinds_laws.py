@@ -60,7 +60,7 @@ class Caches:
         self.nodes = Nodes(capacity=1)
         self.use = AllocationState()
         self.claims = ClaimTracker(self.use)
-        self.on_nodes = DeviceNodes(self.nodes, self.use, partitionable=PARTITIONABLE in gates)
+        self.on_nodes = DeviceNodes(self.nodes, self.use, gates)
         self.rules = AllocatorFeatures.of(gates)
         self.boards = NodeVerdicts(self.on_nodes, self.use, VirtualClock(), self.rules)
         classes = DeviceClasses()
@@ -110,7 +110,7 @@ class Caches:
         return {self.nodes.name(slot): self._searched_at(demand, slot) for slot in nodeset.each(self.nodes.present)}
 
     def _searched_at(self, demand: ClaimsToAllocate, slot: int) -> str:
-        node_devices = NodeDevices(slot, self.on_nodes.pools(slot), self.use, rules=self.rules)
+        node_devices = NodeDevices(self.on_nodes, slot, self.use, rules=self.rules)
         try:
             picked = Allocator(demand, node_devices, placeholders(demand)).run()
         except (AllocationError, FailedOnNode) as error:
@@ -124,7 +124,7 @@ class Caches:
                 Counter((s.claim_uid, s.share_id) for s in self.use.shares(device)),
                 dict(self.use.consumed(device)),
             )
-            for device in self.use.shared_devices()
+            for device in self.use._shares
         }
         return {device: (wholly.get(device), parts.get(device)) for device in {*wholly, *parts}}
 

@@ -56,8 +56,8 @@ def test_the_index_equals_a_rebuild(history: list[tuple[str, str, list[str]]]) -
             assert node is not None
             for feature in node.status.declared_features:
                 rebuilt[feature] = rebuilt.get(feature, 0) | 1 << slot
-        assert rebuilt == nodes.features._nodes
-        assert [rebuilt.get(f, 0) for f in FEATURES] == [nodes.features.declaring(f) for f in FEATURES]
+        assert rebuilt == nodes.features._having
+        assert [rebuilt.get(f, 0) for f in FEATURES] == [nodes.features.having(f) for f in FEATURES]
 
 
 KEYS = ("zone", "rank")
@@ -381,7 +381,7 @@ def test_the_index_equals_upstreams_after_every_heartbeat(
                 index.put(each, having_)
                 upstream.put(each, having_)
             elif each != slot or what != "remove elsewhere":
-                index.remove(each)
+                index.put(each, ())
                 upstream.remove(each)
         upstream.heartbeats()
         assert seen(index) == {name: (nodeset.of(on), size) for name, (on, size) in upstream.states.items()}

@@ -108,7 +108,7 @@ class Watched:
         live = {group for group, _ in self.held}
         for slot in range(self.nodes.capacity):
             assert self.groups.of(slot) == {group for group in live if group.nodes >> slot & 1}
-        assert len(self.groups) == len(live)
+        assert len(self.groups._groups) == len(live)
         self.follow(live)
 
     def follow(self, live: set[NodeGroup]) -> None:

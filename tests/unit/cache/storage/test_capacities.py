@@ -146,7 +146,7 @@ class World:
     def close(self) -> None:
         for key in list(self.objects):
             self.remove(key)
-        assert (0, 0) == (len(self.seen), len(self.groups))
+        assert (0, 0) == (len(self.seen), len(self.groups._groups))
         assert {} == self.seen._classes
 
 
@@ -316,7 +316,7 @@ class FreeVolumes:
     def close(self) -> None:
         for volume in list(self.volumes):
             self.volumes.remove(volume.key)
-        assert 0 == len(self.groups)
+        assert 0 == len(self.groups._groups)
         assert leftovers(self.volumes) == {}
 
 

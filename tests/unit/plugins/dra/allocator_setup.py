@@ -17,7 +17,7 @@ from scheduler.cache.devices.node_kinds import DeviceNodes
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.cooperative import Work
-from scheduler.core.feature_gates import CONSUMABLE, PARTITIONABLE
+from scheduler.core.feature_gates import CONSUMABLE
 from scheduler.plugins.dra.structured.allocator import Allocator
 from scheduler.plugins.dra.structured.candidate_order import packing
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
@@ -45,7 +45,7 @@ class AllocatorSetup:
         self.use = AllocationState(shares_count=CONSUMABLE in gates)
         for number, allocation in enumerate(_allocations(case.world)):
             self.use.hold(f"u{number}", allocation)
-        self.on_nodes = DeviceNodes(self.nodes, self.use, partitionable=PARTITIONABLE in gates)
+        self.on_nodes = DeviceNodes(self.nodes, self.use, gates)
         for each in case.world.slices:
             self.on_nodes.set_slice(each)
         self.on_nodes.catch_up()
@@ -63,7 +63,7 @@ class AllocatorSetup:
     def node_devices(self, node: str) -> NodeDevices:
         slot = self.nodes.slot(node)
         assert slot is not None
-        return NodeDevices(slot, self.on_nodes.pools(slot), self.use, rules=AllocatorFeatures.of(self.case.world.gates))
+        return NodeDevices(self.on_nodes, slot, self.use, rules=AllocatorFeatures.of(self.case.world.gates))
 
     def search(self, node: str, *, packed: bool = False) -> Allocator:
         node_devices = self.node_devices(node)

@@ -14,6 +14,7 @@ from hypothesis import HealthCheck, assume, example, given, settings, strategies
 
 from scheduler.api import resource_v1 as api
 from scheduler.api.quantity import parse
+from scheduler.core.caching import Computed
 from scheduler.core.cooperative import finish
 from scheduler.plugins.dra.structured import allocator as searching, feasibility
 from scheduler.plugins.dra.structured.allocator import CAREFUL_STEPS, AllocationError, Allocator, FailedOnNode, Picked
@@ -328,7 +329,7 @@ def _root(case: Case) -> object:
     node_devices = setup.node_devices("n1")
     bounds = Bounds(setup.demand, node_devices, {})
     known = (NOTHING_SEEN,) * len(setup.demand.claims[0].constraints)
-    now = SearchState(node_devices.used, 0, known, {}, node_devices.left_in)
+    now = SearchState(node_devices.used, 0, known, {}, Computed(node_devices.left_in))
     rest = (1 << len(node_devices.devices)) - 1
     return finish(bounds.solving(now)) if bounds.viable(Position(), rest, now) else None
 

@@ -288,7 +288,7 @@ def test_filter_timeout(timeout_s: float, without: tuple[str, ...], ours: Kubest
     claims = [a_claim(name).request("r", "A", count=30) for name in ("c", "d", "e")]
     args = DynamicResourcesArgs(filter_timeout_s=timeout_s)
     world = Served(many, *claims, bare=True, ours=ours, args=args, gates=DEVICE_GATES_ON - set(without))
-    world.plugin._verdicts._searches._clock = Slow(world.clock)
+    world.plugin._verdicts._searches.clock = Slow(world.clock)
 
     refusals = world.refusals(using("c", "d", "e"))
 

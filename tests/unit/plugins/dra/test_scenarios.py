@@ -7,14 +7,14 @@ rows with the default gates of kube-scheduler, and the laws of the allocator dra
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from scheduler.api.resource_v1 import Device, DeviceId
+from scheduler.api.resource_v1 import DeviceId
 from scheduler.cache.devices.allocation_state import AllocationState
+from scheduler.cache.devices.pools import DeviceKind
 from scheduler.cache.devices.selectors import DeviceSelectors
 from scheduler.framework.status import Code
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
@@ -404,7 +404,7 @@ def test_33_a_search_that_takes_too_long_ends_the_attempt(monkeypatch: pytest.Mo
     case = given(slices, [claim_of("A*32") for _ in range(3)], f="TO")
     world = case.world()
     slow = SimpleNamespace(now=itertools.count(step=1000).__next__)
-    monkeypatch.setattr(world.plugin._verdicts._searches, "_clock", slow)
+    monkeypatch.setattr(world.plugin._verdicts._searches, "clock", slow)
 
     timed_out = {"n1": (Code.ERROR, "node n1: timed out trying to allocate devices")}
     assert timed_out == {"n1": world.refusals(case.pod(world))["n1"]}
@@ -472,12 +472,6 @@ NAME = "device.attributes[D].name"
 BREAKS = "CEL runtime error: "
 
 
-@dataclass
-class Kind:
-    device: Device
-    driver: str = DRIVER
-
-
 def named(value: Attribute) -> DeviceBuilder:
     return a_device("d").attr("name", value)
 
@@ -485,9 +479,8 @@ def named(value: Attribute) -> DeviceBuilder:
 def verdict(expression: str, device: DeviceBuilder, *, selectors: DeviceSelectors, driver: str = DRIVER) -> str:
     """Return `true`, `false`, or the error text."""
     quoted = f'"{DRIVER}"'
-    holds = selectors.holds(
-        expression.replace("[D]", f"[{quoted}]").replace(" D)", f" {quoted})"), Kind(device.typed(), driver)
-    )
+    text = expression.replace("[D]", f"[{quoted}]").replace(" D)", f" {quoted})")
+    holds = selectors.holds(text, DeviceKind(driver, device.typed()))
     return holds if isinstance(holds, str) else str(holds).lower()
 
 

@@ -294,7 +294,7 @@ def test_a_search_that_timed_out_with_kept_devices_may_be_quick_without_them() -
     world.slow = LONGEST_HOLD_S
     for _ in range(2):
         with pytest.raises(TimedOut):
-            finish(boards.verdict_if(demand, slot, use, limit_s=LONGEST_HOLD_S))
+            finish(boards.picked(demand, slot, use, limit_s=LONGEST_HOLD_S))
     world.slow = 0.0
 
     assert not finish(boards.verdict(demand, slot)).refusal
