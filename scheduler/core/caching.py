@@ -76,7 +76,6 @@ class Computed(dict[K, T]):
     __slots__ = ("_compute",)
 
     def __init__(self, compute: Callable[[K], T]) -> None:
-        super().__init__()
         self._compute = compute
 
     def __missing__(self, key: K) -> T:

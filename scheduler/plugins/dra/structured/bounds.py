@@ -127,9 +127,7 @@ class Bounds:
         self.twin = Computed(self._twin_of)
         """Device → a number, equal for devices that are interchangeable while equally much of both is taken."""
         self._twin_numbers: dict[Hashable, int] = {}
-        self._values = Computed[tuple[AllocationConstraint, DeviceKind], Values | None](
-            lambda key: key[0].values(key[1], "")
-        )
+        self._values: Computed[tuple[AllocationConstraint, DeviceKind], Values | None] = Computed(_values_of)
         self._wants = Computed(self._wants_of)
         self._needed: list[Need] = []
         self._has_derived = bool(demand.derived_attributes)
@@ -387,3 +385,8 @@ def _likeness_of(request_data: RequestData) -> Hashable:
     capacity = request_data.spec.capacity
     amounts = frozenset(capacity.requests.items()) if capacity is not None else None
     return request_data.selectors, request_data.spec.tolerations, amounts
+
+
+def _values_of(key: tuple[AllocationConstraint, DeviceKind]) -> Values | None:
+    constraint, kind = key
+    return constraint.values(kind, "")
