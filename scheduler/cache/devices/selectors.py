@@ -396,7 +396,7 @@ _VALUES_MAX: Final = 1000
 class DerivedAttributes(DeviceExpressions[DeviceAttribute]):
     """Compiles and evaluates the expressions of derived attributes.
 
-    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go EvaluateDerivedAttribute, valToDeviceAttribute
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go EvaluateDerivedAttribute
     """
 
     def __init__(self) -> None:
@@ -415,7 +415,10 @@ _SEVERAL: Final = {"bool": "bools", "int": "ints", "string": "strings", "semver"
 
 
 def attribute_of(value: Value) -> DeviceAttribute | str:
-    """Return the attribute with this value, or upstream's error text."""
+    """Return the attribute with this value, or upstream's error text.
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go valToDeviceAttribute
+    """
     found = value.value if isinstance(value, Optional) and value.present else value
     kind = _scalar(found)
     if kind is not None:
