@@ -154,7 +154,7 @@ def test_26_36_after_an_error_a_pod_waits_out_its_backoff() -> None:
     assert harness.queue.pop() is None
     harness.advance(1)
     assert harness.queue.pop() is queued
-    assert harness.metrics.incomings[-1] == ("active", "BackoffComplete")
+    assert harness.metrics.incomings[-1] == harness.metrics.entities[-1] == ("active", "BackoffComplete")
 
 
 @pytest.mark.parametrize(
@@ -409,15 +409,8 @@ def test_a_new_pod_counts() -> None:
     assert harness.metrics.entities == [("active", "UnscheduledPodAdd"), ("unschedulable", "UnscheduledPodAdd")]
 
 
-def test_a_failed_attempt_that_leaves_the_pod_waiting_does_not_count() -> None:
-    harness = QueueHarness(PLUGINS)
-    harness.rejected(pod("p"), FIT)
-
-    assert moves(harness) == [("unschedulable", "ScheduleAttemptFailure")]
-
-
 def test_a_wake_up_after_back_off_counts_for_the_active_queue_only() -> None:
-    """The strategy names the back-off queue: a pod whose back-off is over goes past it."""
+    """The strategy names the back-off queue: a pod whose back-off is over goes past it. Failed attempts do not count."""
     harness = QueueHarness(PLUGINS)
     harness.rejected(pod("early"), FIT)
     harness.queue.move_all(NODE_ADD, None, None)
@@ -425,14 +418,6 @@ def test_a_wake_up_after_back_off_counts_for_the_active_queue_only() -> None:
     harness.advance(20)
     harness.queue.move_all(ASSIGNED_POD_DELETE, None, None)
 
-    assert ("backoff", NODE_ADD.label) in moves(harness)
+    failed = ("unschedulable", "ScheduleAttemptFailure")
+    assert moves(harness) == [failed, ("backoff", NODE_ADD.label), failed]
     assert ("active", ASSIGNED_POD_DELETE.label) in harness.metrics.entities
-
-
-def test_the_end_of_a_back_off_counts() -> None:
-    harness = QueueHarness(PLUGINS)
-    harness.rejected(pod("p"), FIT)
-    harness.queue.move_all(NODE_ADD, None, None)
-    harness.advance(20)
-
-    assert harness.metrics.incomings[-1] == harness.metrics.entities[-1] == ("active", "BackoffComplete")
