@@ -16,10 +16,10 @@ import pytest
 
 from simulator.apiserver import ApiServer
 from tests.contract.conftest import PATIENCE_S, Api, Object, missing
+from tests.e2e.cluster import a_user, account, allow
 from tests.e2e.controlplane.harness import ControlPlane
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 USER = "reader"
 ALLOWED = [("", "pods", "list"), ("", "pods", "create"), ("events.k8s.io", "events", "patch")]
 DENIED = [
@@ -48,23 +48,10 @@ async def user_session(plane: ControlPlane | None) -> AsyncIterator[aiohttp.Clie
         yield http
 
 
-async def ensure(http: aiohttp.ClientSession, path: str, body: Object) -> None:
-    async with http.post(path, json=body) as answer:
-        assert answer.status in {201, 409}, await answer.text()
-
-
-async def grant(http: aiohttp.ClientSession, name: str, subject: Object, rules: list[Object]) -> None:
-    """Create a role with these rules, and bind it to the subject."""
-    head: Object = {"metadata": {"name": name}}
-    await ensure(http, f"{RBAC}/clusterroles", head | {"rules": rules})
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
-    await ensure(http, f"{RBAC}/clusterrolebindings", head | {"roleRef": role, "subjects": [subject]})
-
-
 async def grant_user(http: aiohttp.ClientSession, user: str, allowed: Iterable[tuple[str, str, str]]) -> None:
     """Grant a user the rights, each a group, a resource and a verb."""
     rules = [{"apiGroups": [group], "resources": [name], "verbs": [verb]} for group, name, verb in allowed]
-    await grant(http, user, {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}, rules)
+    await allow(http, user, rules, a_user(user))
 
 
 async def review(http: aiohttp.ClientSession, group: str, resource: str, verb: str) -> Object:
@@ -137,13 +124,8 @@ async def place(plane: ControlPlane | None) -> AsyncIterator[Place]:
             yield Place(http, "t")
         return
     async with plane.client() as http:
-        accounts = "/api/v1/namespaces/default/serviceaccounts"
-        await ensure(http, accounts, {"metadata": {"name": "scraper"}})
         rules = [{"nonResourceURLs": ["/metrics", "/debug/*"], "verbs": ["get"]}]
-        subject = {"kind": "ServiceAccount", "name": "scraper", "namespace": "default"}
-        await grant(http, "scraper", subject, rules)
-        async with http.post(f"{accounts}/scraper/token", json={"spec": {"expirationSeconds": 3600}}) as answer:
-            found = Place(http, (await answer.json())["status"]["token"])
+        found = Place(http, await account(http, "scraper", rules))
         deadline = time.monotonic() + PATIENCE_S
         while not await found.may("get", "/metrics"):  # the role takes effect some moments later
             assert time.monotonic() < deadline

@@ -2,9 +2,20 @@
 
 import pytest
 
-from tests.contract.claims import ADMIN, GROUP, NO_REQUEST, a_claim, allocation, exactly, first, kept, post, write
+from tests.contract.claims import (
+    ADMIN,
+    GROUP,
+    NO_EFFECT,
+    NO_REQUEST,
+    a_claim,
+    allocation,
+    exactly,
+    first,
+    kept,
+    post,
+    write,
+)
 from tests.contract.conftest import Answer, Api, Object, pod, problems
-from tests.contract.devicespecs import NO_EFFECT
 from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, Row, too_many, unsupported, wrong
 
 ONE: Object = exactly()

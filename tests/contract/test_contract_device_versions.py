@@ -4,9 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.contract.claims import STATUS, allocation, exactly
+from tests.contract.claims import ROOT, STATUS, allocation, exactly, made
 from tests.contract.conftest import Answer, Api, Object, problems
-from tests.contract.devicespecs import ROOT, made
 from tests.contract.words import REQUIRED, WATCH_LIST
 
 ONE_OF = "exactly one of `exactly` or `firstAvailable` is required"

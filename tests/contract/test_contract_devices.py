@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.contract.conftest import Api, Object, problems
-from tests.contract.devicespecs import (
+from tests.contract.claims import (
     CLASSES,
     NO_EFFECT,
     ONE_COUNTER,
@@ -18,6 +17,7 @@ from tests.contract.devicespecs import (
     present,
     shared,
 )
+from tests.contract.conftest import Api, Object, problems
 from tests.contract.words import KEY, LABEL, REQUIRED, SUBDOMAIN, Row, condition, too_many, wrong
 
 FIXED = "field is immutable"

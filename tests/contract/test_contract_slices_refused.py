@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.contract.conftest import Api, Object, problems
-from tests.contract.devicespecs import (
+from tests.contract.claims import (
     NO_EFFECT,
     ONE_COUNTER,
     POOL,
@@ -16,6 +15,7 @@ from tests.contract.devicespecs import (
     present,
     shared,
 )
+from tests.contract.conftest import Api, Object, problems
 from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, VALUE, Row, too_many, within, wrong
 
 NODES = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"

@@ -1,4 +1,4 @@
-"""Programs that tests run to their end, and the packages that the lock file of the product names."""
+"""Programs that tests run to their end, the packages that the lock file of the product names, and code blocks of docs/."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parents[2]
+_FENCED = re.compile(r"^```(\w+) (\S[^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_SESSION = re.compile(r"^```console\n\$ ([^\n]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def ended(
@@ -30,3 +32,16 @@ def locked(markers: Mapping[str, str] | None = None) -> dict[str, str]:
 def normal(name: str) -> str:
     """Return the name of a package as an index compares it."""
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def named(page: str) -> dict[str, str]:
+    """The fenced blocks of a page of docs/ with a name after their language, by name: a test can run them unchanged."""
+    found = _FENCED.findall((ROOT / "docs" / page).read_text(encoding="utf-8"))
+    blocks = {name: text for _, name, text in found}
+    assert len(blocks) == len(found), "two blocks of one name"
+    return blocks
+
+
+def sessions(page: str) -> dict[str, str]:
+    """Command → output on the page."""
+    return dict(_SESSION.findall((ROOT / "docs" / page).read_text(encoding="utf-8")))

@@ -17,11 +17,10 @@ import pytest
 from scheduler.config import load
 from scheduler.config.types import KubeSchedulerProfile, PluginRef, PluginSet
 from simulator.builders.core import pod
-from tests.deploy import documents
-from tests.deploy.commands import ended
+from tests.deploy.commands import ended, named
 from tests.integration.daemon import rig
 
-PAGE = documents.named("plugins.md")
+PAGE = named("plugins.md")
 GENERATION = "example.com/generation"
 
 

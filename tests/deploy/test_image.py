@@ -15,15 +15,10 @@ from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from ipaddress import ip_address
 from pathlib import Path
 
 import pytest
 from aiohttp import web
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 
 from scheduler import __version__
 from simulator.apiserver import ApiServer
@@ -33,6 +28,7 @@ from tests.deploy.confined import Confined
 from tests.deploy.image import PROGRAM, Image
 from tests.deploy.running import Running, bound, daemon, fill
 from tests.support.kubeconfigs import kubeconfig
+from tests.unit.server.authorities import Authority, Issued
 
 ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
 
@@ -176,10 +172,11 @@ def test_without_a_cluster_it_says_so(image: Image) -> None:
 
 @needs_root
 def test_certificates_within_a_kubeconfig_need_a_place(image: Image) -> None:
-    key, certificate = authority()
-    name = "kubeconfig"
-    cluster = {"certificate-authority-data": b64encode(certificate).decode()}
-    user = {"client-certificate-data": b64encode(certificate).decode(), "client-key-data": b64encode(key).decode()}
+    authority, name = Authority("kubernetes"), "kubeconfig"
+    issued = authority.issues("user")
+    cluster = {"certificate-authority-data": b64encode(authority.pem).decode()}
+    parts = {"client-certificate-data": issued.certificate, "client-key-data": issued.key}
+    user = {part: b64encode(pem).decode() for part, pem in parts.items()}
     (image.root / name).write_text(json.dumps(kubeconfig(user, "https://127.0.0.1:1", **cluster)))
     try:
         ran = Confined(image.root).run([*PROGRAM, "run", f"--kubeconfig=/{name}", "--secure-port=0"])
@@ -258,14 +255,13 @@ def environment(pid: int) -> bytes:
 
 @needs_root
 async def test_in_a_cluster(image: Image, tmp_path: Path) -> None:
-    key, certificate = authority()
-    account = image.root / ACCOUNT
+    authority, account = Authority("kubernetes"), image.root / ACCOUNT
     account.mkdir(parents=True)
     (account / "token").write_text("a-token")
     (account / "namespace").write_text("kube-system")
-    (account / "ca.crt").write_bytes(certificate)
+    (account / "ca.crt").write_bytes(authority.pem)
     try:
-        async with ApiServer() as server, front(server, key, certificate, tmp_path) as (port, heard):
+        async with ApiServer() as server, front(server, authority.issues("127.0.0.1"), tmp_path) as (port, heard):
             fill(server)
             env = {"KUBERNETES_SERVICE_HOST": "127.0.0.1", "KUBERNETES_SERVICE_PORT": str(port)}
             place, before = Confined(image.root, env=env), contents(image.root)
@@ -284,30 +280,10 @@ async def test_in_a_cluster(image: Image, tmp_path: Path) -> None:
             each.rmdir()
 
 
-def authority() -> tuple[bytes, bytes]:
-    """Key and self-signed certificate of a server at 127.0.0.1."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kubernetes")])
-    now = datetime.now(UTC)
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - timedelta(hours=1))
-        .not_valid_after(now + timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ip_address("127.0.0.1"))]), critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    plain = serialization.NoEncryption()
-    pem = serialization.Encoding.PEM
-    return key.private_bytes(pem, serialization.PrivateFormat.PKCS8, plain), made.public_bytes(pem)
-
-
 @contextlib.asynccontextmanager
-async def front(
-    server: ApiServer, key: bytes, certificate: bytes, directory: Path
-) -> AsyncIterator[tuple[int, set[str]]]:
+async def front(server: ApiServer, issued: Issued, directory: Path) -> AsyncIterator[tuple[int, set[str]]]:
     """A second port of the in-process server, with TLS, and the Authorization headers that it received."""
-    (directory / "tls.pem").write_bytes(key + certificate)
+    (directory / "tls.pem").write_bytes(issued.key + issued.certificate)
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(directory / "tls.pem")
     heard: set[str] = set()

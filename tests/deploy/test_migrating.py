@@ -9,16 +9,15 @@ from pathlib import Path
 import pytest
 
 from scheduler.cli.flags import parser
-from tests.deploy import documents
-from tests.deploy.commands import ended
+from tests.deploy.commands import ended, named, sessions
 
 PAGE = "migrating.md"
-FLAGS = documents.named(PAGE)
+FLAGS = named(PAGE)
 
 
-@pytest.mark.parametrize(("command", "printed"), documents.sessions(PAGE).items())
+@pytest.mark.parametrize(("command", "printed"), sessions(PAGE).items())
 def test_what_is_quoted(command: str, printed: str, tmp_path: Path) -> None:
-    for name, text in documents.named(PAGE).items():
+    for name, text in named(PAGE).items():
         if name.endswith(".yaml"):
             (tmp_path / name).write_text(text)
     program, *arguments = shlex.split(command)

@@ -39,6 +39,7 @@ _NAMESPACED = {
     "Event": "/apis/events.k8s.io/v1/namespaces/{}/events",
 }
 PODS = "/api/v1/namespaces/default/pods"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
 EVENTS = "/apis/events.k8s.io/v1/namespaces/default/events"
 PATIENCE_S = 60.0  # for what takes a fraction of a second on an idle machine
 _WORKERS = 30
@@ -133,6 +134,39 @@ class Cluster:
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         async with self._http.request(method, path, json=body, headers={"Content-Type": kind}) as answer:
             assert answer.status in {200, 201}, f"{method} {path}: {await answer.text()}"
+
+
+async def ensure(http: ClientSession, path: str, item: Json) -> None:
+    """Replace the object of this name in the collection, or create it."""
+    async with http.put(f"{path}/{item['metadata']['name']}", json=item) as answer:
+        assert answer.status in {200, 201, 404}, await answer.text()
+        is_there = answer.status != 404
+    if not is_there:
+        async with http.post(path, json=item) as answer:
+            assert answer.status == 201, await answer.text()
+
+
+async def allow(http: ClientSession, name: str, rules: Iterable[Json], *subjects: Json) -> None:
+    """Give exactly these rights to the subjects, in all namespaces. The role and its binding have this name."""
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
+    await ensure(http, f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": list(rules)})
+    binding = {"metadata": {"name": name}, "roleRef": role, "subjects": list(subjects)}
+    await ensure(http, f"{RBAC}/clusterrolebindings", binding)
+
+
+async def account(http: ClientSession, name: str, rules: Iterable[Json] = (), *subjects: Json) -> str:
+    """The token of a service account. These rights are its own and those of the other subjects."""
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    await ensure(http, accounts, {"metadata": {"name": name}})
+    await allow(http, name, rules, {"kind": "ServiceAccount", "name": name, "namespace": "default"}, *subjects)
+    async with http.post(f"{accounts}/{name}/token", json={"spec": {"expirationSeconds": 3600}}) as answer:
+        assert answer.status == 201, await answer.text()
+        return str((await answer.json())["status"]["token"])
+
+
+def a_user(name: str) -> Json:
+    """A subject of `allow`."""
+    return {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}
 
 
 async def each(items: Iterable[Any], call: Callable[[Any], Awaitable[None]]) -> None:

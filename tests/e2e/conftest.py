@@ -13,7 +13,6 @@ import structlog
 from scheduler.metrics import logs
 from tests.e2e.controlplane.gate import binaries_or_skip
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config, started
-from tests.e2e.controlplane.process import free_port
 from tests.e2e.daemon import SCHEDULER_NAME, daemon
 from tests.e2e.devices import DeviceSandbox
 from tests.e2e.sandbox import THEIRS, SharedPlane
@@ -61,9 +60,8 @@ def _shared(
         await plane.start_controllers(controllers)
         await plane.start_scheduler(scheduler_config(THEIRS), *theirs)
 
-    port = free_port()
-    with started(plane, prepare), daemon(plane, flags=[f"--plain-port={port}", *flags]) as server:
-        yield SharedPlane(plane, server, port)
+    with started(plane, prepare), daemon(plane, flags=flags) as server:
+        yield SharedPlane(plane, server)
 
 
 _numbers = itertools.count()

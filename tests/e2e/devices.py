@@ -23,7 +23,6 @@ from tests.support.deviceinvariants import (
 
 DRIVER: Final = "gpu.example.com"
 """In every manifest; each sandbox replaces it by a unique name."""
-CANNOT: Final = "cannot allocate all claims"
 LAWS: Final = (
     *(devices_taken_twice, capacity_overdrawn, counters_overdrawn, claims_of_pods, out_of_reach),
     *(reserved_unallocated, reserved_for_the_gone),
@@ -93,14 +92,6 @@ class DeviceSandbox(Sandbox):
 
         found: list[Json] = await self.until(read, f"devices for claim {claim}")
         return found
-
-    async def free(self, *claims: str) -> None:
-        """Wait until none of them has devices."""
-
-        async def read() -> bool:
-            return not any([(await self.claim(claim)).get("status", {}).get("allocation") for claim in claims])
-
-        await self.until(read, f"claims {claims} without devices")
 
     async def say(self, claim: str, **conditions: str) -> None:
         """Write these conditions of all devices of the claim, as its driver does."""

@@ -1,7 +1,7 @@
-"""A proxy in front of a real kube-apiserver that does to requests what networks, load and administrators do.
+"""A proxy in front of a real kube-apiserver that does to requests what networks do: it delays them and cuts connections.
 
 Plain HTTP on loopback towards the client, TLS towards the server. A client without credentials gets the proxy's. The
-rules are those of the in-process API server (`simulator.apiserver.Fault`); what they leave alone passes through,
+rules are those of the in-process API server (`simulator.apiserver.Fault`) without a status; other requests pass through,
 byte for byte.
 """
 
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
@@ -21,7 +20,6 @@ from aiohttp import web
 from yarl import URL
 
 from simulator.apiserver import LIKE_1_36, LIKE_1_37, Fault, Faults, Refused, Request
-from simulator.apiserver.faults import refusal
 from simulator.apiserver.requests import target
 from simulator.apiserver.resources import Served
 from tests.e2e.controlplane.build import MINOR
@@ -33,16 +31,10 @@ _ANSWER_S: Final = 60.0
 
 
 class FaultProxy:
-    """An async context manager; `url` is where clients go.
-
-    A watch that a rule answers with 410 gets it as a real server says it: within the stream. A rule with a status and
-    `reset="after"` gives that status as the answer to a request that was carried out.
-    """
+    """An async context manager; `url` is where clients go."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self.faults = Faults(random.Random(1))
-        self.watch_s: float | None = None
-        """How long a watch may last from its opening; every other one ends in the middle of a chunk."""
         self.seen: Counter[str] = Counter()
         """How often, by `verb resource[/subresource] status`; status 0 for what was cut."""
         self.url = ""
@@ -53,7 +45,6 @@ class FaultProxy:
             LIKE_1_37 if MINOR == "1.37" else LIKE_1_36
         )  # a watch of another kind would not be streamed
         self._streams: set[asyncio.Event] = set()
-        self._cuts = 0
 
     async def __aenter__(self) -> Self:
         self._upstream = self._plane.client()
@@ -65,18 +56,14 @@ class FaultProxy:
         return self
 
     async def __aexit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        self.cut_watches()
+        for ended in self._streams:
+            ended.set()
         await self._runner.cleanup()
         await self._upstream.close()
 
     def add(self, *faults: Fault) -> None:
         for fault in faults:
             self.faults.add(fault)
-
-    def cut_watches(self) -> None:
-        """End every open watch."""
-        for ended in self._streams:
-            ended.set()
 
     # -- one request ---------------------------------------------------------------------------------------------------
 
@@ -87,8 +74,6 @@ class FaultProxy:
             await self.meanwhile(asked)
         if fault is not None and fault.delay_s:
             await asyncio.sleep(fault.delay_s)
-        if fault is not None and fault.status and fault.reset != "after":
-            return self._refuse(asked, fault)
         if fault is not None and fault.reset == "before":
             self._cut(request, asked)
         async with self._passed_on(request) as answer:
@@ -97,7 +82,7 @@ class FaultProxy:
                 return await self._watch(request, answer)
             body = await answer.read()
         if fault is not None and fault.reset == "after":
-            return self._refuse(asked, fault) if fault.status else self._cut(request, asked)
+            self._cut(request, asked)
         self._count(asked, answer.status)
         return web.Response(body=body, status=answer.status, headers=_kept(answer.headers, _PASSED_BACK))
 
@@ -122,15 +107,6 @@ class FaultProxy:
         ) as answer:
             yield answer
 
-    def _refuse(self, asked: Request | None, fault: Fault) -> web.Response:
-        refused = refusal(fault)
-        self._count(asked, refused.code)
-        if refused.code == 410 and asked is not None and asked.verb == "watch":
-            line = {"type": "ERROR", "object": refused.body()}
-            return web.Response(text=json.dumps(line) + "\n", content_type="application/json")
-        headers = {"Retry-After": str(refused.retry_after_s)} if refused.retry_after_s else {}
-        return web.json_response(refused.body(), status=refused.code, headers=headers)
-
     def _cut(self, request: web.BaseRequest, asked: Request | None) -> NoReturn:
         self._count(asked, 0)
         assert request.transport is not None
@@ -153,11 +129,7 @@ class FaultProxy:
         pumping = asyncio.ensure_future(_pump(answer, response))
         ending = asyncio.ensure_future(ended.wait())
         try:
-            await asyncio.wait({pumping, ending}, timeout=self.watch_s, return_when=asyncio.FIRST_COMPLETED)
-            if not pumping.done():
-                self._cuts += 1
-                if self._cuts % 2 and request.transport is not None:
-                    request.transport.abort()
+            await asyncio.wait({pumping, ending}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._streams.discard(ended)
             for part in (pumping, ending):

@@ -29,8 +29,6 @@ class SharedPlane:
     plane: ControlPlane
     server: Server
     """Our daemon."""
-    port: int
-    """Of its endpoints."""
 
 
 class Sandbox:
@@ -48,7 +46,6 @@ class Sandbox:
         self.scheduler = SCHEDULER_NAME
         self.server = shared.server
         """The daemon that is expected to live."""
-        self.port = shared.port
         self.cluster = Cluster(http, name)
 
     # -- what there is -------------------------------------------------------------------------------------------------

@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, Final
 
-import aiohttp
-
 from scheduler.api.storage_v1 import BIND_COMPLETED, SELECTED_NODE, STORAGE_PROVISIONERS, WAIT_FOR_FIRST_CONSUMER
 from simulator.builders.core import Builder
 from tests.e2e.cluster import Json, collection
@@ -26,7 +24,6 @@ GI: Final = 1024**3
 DRIVER: Final = "driver.example.com"
 NODE_CONFLICT: Final = "node(s) didn't match PersistentVolume's node affinity"
 NO_SPACE: Final = "node(s) did not have enough free storage"
-_IN_FLIGHT: Final = "kubestow_volume_bytes_in_flight{"
 _probes = itertools.count()
 
 
@@ -138,20 +135,6 @@ class StorageSandbox(Sandbox):
             return given.get(SELECTED_NODE) == self.own(node_name) and STORAGE_PROVISIONERS[0] in given
 
         await self.until(read, f"claim {claim} in the hands of the provisioner")
-
-    async def in_flight(self, class_name: str, size: int) -> None:
-        """Wait until the daemon counts these bytes of the class as chosen and not yet present."""
-
-        async def read() -> bool:
-            try:
-                async with self.http.get(f"http://127.0.0.1:{self.port}/metrics") as answer:
-                    lines = (await answer.text()).splitlines()
-            except aiohttp.ClientConnectorError:  # the daemon is starting
-                return False
-            found = [line for line in lines if line.startswith(_IN_FLIGHT) and f'"{self.own(class_name)}"' in line]
-            return (float(found[0].rpartition(" ")[2]) if found else 0) == size
-
-        await self.until(read, f"{size} bytes of class {class_name} in flight")
 
 
 def annotations_of(obj: Json) -> dict[str, str]:

@@ -141,7 +141,7 @@ async def opened(
     kind: type[Any], plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[Server, int], name: str
 ) -> AsyncIterator[Any]:
     """A sandbox for pods of the installed scheduler."""
-    sandbox = kind(SharedPlane(plane, *running), http, name)
+    sandbox = kind(SharedPlane(plane, running[0]), http, name)
     await sandbox.open()
     yield sandbox
     await sandbox.close()

@@ -186,8 +186,7 @@ async def take_turns(*, is_shared: bool, daemons: Sequence[str]) -> None:
                 name: stack.enter_context(daemon(plane, name, name=name, flags=[f"--plain-port={port}"]))
                 for name, port in ports.items()
             }
-            server, port = servers[SCHEDULER_NAME], ports[SCHEDULER_NAME]
-            sandbox = DeviceSandbox(SharedPlane(plane, server, port), http, "shared")
+            sandbox = DeviceSandbox(SharedPlane(plane, servers[SCHEDULER_NAME]), http, "shared")
             await sandbox.open()
             nodes = [sandbox.node(f"n{n}", cpu="64") for n in range(NODES)]
             await sandbox.make(*nodes, gpus(), *slices(is_shared=is_shared), a_claim_template("t").request("r", "gpu"))

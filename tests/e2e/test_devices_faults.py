@@ -1,4 +1,4 @@
-"""Claims behind a proxy that makes faults: concurrent writes, lost answers, missing permissions."""
+"""Claims for devices whose device is not ready, and claims behind a proxy: concurrent writes, lost answers, missing permissions."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from simulator.builders.claims import a_claim, a_result
 from simulator.builders.devices import a_device, on_node
 from tests.e2e.cluster import Json
 from tests.e2e.devices import DRIVER, GPU, DeviceSandbox, gpus, on, results_of, users_of
+from tests.e2e.sandbox import together
 from tests.e2e.stage import ALL, DEVICES, Stage, running, staged
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -21,6 +22,7 @@ PROTECT: Final[Json] = {"verb": "patch", "resource": "resourceclaims", "subresou
 ALLOCATE: Final[Json] = {"verb": "patch", "resource": "resourceclaims", "subresource": "status"}
 CREATE: Final[Json] = {"verb": "create", "resource": "resourceclaims"}
 RESOURCE: Final = f"{DRIVER}/gpu"
+SLOW: Final = a_device("slow").binds_to_node().binding("Attached", "Warm").binding_failure("Broken")
 ONE: Final = a_claim("c").request("r", "gpu")
 
 
@@ -34,6 +36,27 @@ async def has_no_failure_event(sandbox: DeviceSandbox, *pods: str) -> None:
     for name in pods:
         reasons = {event["reason"] for event in await sandbox.cluster.events(name)}
         assert "FailedScheduling" not in reasons
+
+
+async def test_a_pod_waits_for_its_device(devices: DeviceSandbox, their_devices: DeviceSandbox) -> None:
+    async def scenario(sandbox: DeviceSandbox) -> None:
+        await sandbox.make(sandbox.node("n1"), GPU, on("n1", SLOW), ONE, sandbox.pod("p", "c"))
+        await sandbox.event_note(
+            "Pod", "p", "BindingConditionsPending", "waiting for binding conditions for device on node"
+        )
+        assert not await sandbox.cluster.node_of("p")
+        await sandbox.say("c", Attached="True", Warm="False")
+        await sandbox.say("c", Attached="True", Warm="False", Broken="False")
+        await sandbox.make(sandbox.pod("other"))
+        await sandbox.bound("other")
+        assert users_of(await sandbox.claim("c")) == ["p"]
+        assert not await sandbox.cluster.node_of("p")
+        await sandbox.say("c", Attached="True", Warm="True", Broken="False")
+
+        assert await sandbox.bound("p") == ["n1"]
+        assert await sandbox.broken_laws() == []
+
+    await together(scenario, devices, their_devices)
 
 
 # -- concurrent writes --------------------------------------------------------------------------------------------------------

@@ -11,10 +11,9 @@ from tests.parity.crowd import CROWDS
 from tests.parity.fuzz import GENERATORS, excuse, made
 from tests.parity.generate import SEEDS
 from tests.parity.mixed import MIXED
-from tests.parity.mutants import mutated
+from tests.parity.mutants import VOLUME_MUTANTS, mutated, mutated_volumes
 from tests.parity.oracle.process import binary
 from tests.parity.varied_volumes import VARIED_SEEDS
-from tests.parity.volume_mutants import VOLUME_MUTANTS, mutated_volumes
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 

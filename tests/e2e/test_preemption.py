@@ -1,54 +1,41 @@
-"""Preemption on a real control plane: conditions and events of victims and preemptors, alone and with kube-scheduler."""
+"""Preemption on a real control plane, together with kube-scheduler."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from scheduler.framework.preemption_state import LOST_BEFORE_BRAKE
-from tests.e2e.cluster import EVENTS, NODES, PODS, Json, node, pod, until
-from tests.e2e.controlplane.build import MINOR
+from tests.e2e.cluster import EVENTS, NODES, PODS, Cluster, Json, ensure, node, pod, until
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
 from tests.e2e.controlplane.process import Server
-from tests.e2e.daemon import SCHEDULER_NAME
-from tests.e2e.stage import Stage
+from tests.e2e.daemon import SCHEDULER_NAME, daemon
+from tests.e2e.history import History
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
 THEIRS: Final = "default-scheduler"
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
-BUDGETS: Final = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 PRIORITIES: Final = {"preemption-low": 0, "preemption-mid": 500, "preemption-high": 1000}
 LOW, MID, HIGH = PRIORITIES
-NOTHING_FREED: Final = "no new claims to deallocate, " if MINOR == "1.36" else ""
-"""What DynamicResources adds for a pod without claims."""
 ROUNDS: Final = LOST_BEFORE_BRAKE + 1
 FOR_EVER_S: Final = 3600
 """A grace that no test outlives."""
 
 
-class Preemption(Stage):
-    """Pods of several priorities."""
+@dataclass
+class Preemption:
+    """A plane with a real kube-scheduler, and a watch on the pods."""
 
-    async def prepare(self) -> None:
-        for name, value in PRIORITIES.items():
-            await self.put(CLASSES, {"metadata": {"name": name}, "value": value})
-
-    async def clean(self) -> None:
-        await super().clean()
-        for budget in (await self.cluster.get(BUDGETS))["items"]:
-            await self.cluster.delete(f"{BUDGETS}/{budget['metadata']['name']}")
-
-    async def protect(self, team: str, allowed: int) -> None:
-        """A budget for pods of this team, with the status of its controller."""
-        selector = {"matchLabels": {"team": team}}
-        await self.put(BUDGETS, {"metadata": {"name": team}, "spec": {"minAvailable": 1, "selector": selector}})
-        await self.cluster.merge(f"{BUDGETS}/{team}/status", {"status": {"disruptionsAllowed": allowed}})
+    plane: ControlPlane
+    cluster: Cluster
+    history: History = field(default_factory=History)
 
     async def nominated(self, name: str, server: Server) -> str:
         """Wait for the nominated node of the pod."""
@@ -84,27 +71,11 @@ class Preemption(Stage):
 
         return await until(read, f"{words!r} in the condition of {name}", server=server)
 
-    async def gone(self, *names: str, server: Server) -> None:
-        """Wait for their deletion in the watch."""
 
-        async def read() -> bool:
-            return set(names) <= set(self.gone_from())
-
-        await until(read, f"the end of {names}", server=server)
-
-    def gone_from(self) -> dict[str, str]:
-        """Pods that were deleted → the nodes they were on."""
-        return {obj["metadata"]["name"]: obj["spec"].get("nodeName", "") for obj in self.history.deleted}
-
-
-def placed(name: str, node_name: str, *, cpu: str = "1", grace_s: int = 0, **more: object) -> Json:
-    """A bound pod of low priority, by default of kube-scheduler."""
-    scheduler = str(more.pop("schedulerName", THEIRS))
-    labels = more.pop("labels", {})
-    spec = {"priorityClassName": LOW, "nodeName": node_name, "terminationGracePeriodSeconds": grace_s, **more}
-    built = pod(name, scheduler, spec, cpu=cpu)
-    built["metadata"]["labels"] = labels
-    return built
+def placed(name: str, node_name: str, *, grace_s: int = 0) -> Json:
+    """A bound pod of kube-scheduler with low priority."""
+    spec = {"priorityClassName": LOW, "nodeName": node_name, "terminationGracePeriodSeconds": grace_s}
+    return pod(name, THEIRS, spec, cpu="1")
 
 
 def important(name: str, scheduler: str = SCHEDULER_NAME, *, class_name: str = HIGH, cpu: str = "1") -> Json:
@@ -112,109 +83,23 @@ def important(name: str, scheduler: str = SCHEDULER_NAME, *, class_name: str = H
 
 
 @pytest.fixture
-async def stage(control_plane: ControlPlane) -> AsyncIterator[Preemption]:
-    async with Preemption.opened(control_plane) as stage:
-        yield stage
-
-
-@pytest.fixture
 async def shared(control_plane_binaries: Path) -> AsyncIterator[Preemption]:
-    """With a real kube-scheduler on the same nodes, so on a separate plane."""
-    async with ControlPlane() as plane, Preemption.opened(plane) as stage:
+    async with ControlPlane() as plane, plane.client() as http:
+        stage = Preemption(plane, Cluster(http))
+        for name, value in PRIORITIES.items():
+            await ensure(http, CLASSES, {"metadata": {"name": name}, "value": value})
+        version = (await stage.cluster.get(PODS))["metadata"]["resourceVersion"]
+        watching = asyncio.create_task(stage.history.follow(http, version))
         await plane.start_scheduler(scheduler_config(THEIRS))
         yield stage
-
-
-def condition_of(obj: Json, type_: str) -> Json | None:
-    return next((c for c in obj["status"].get("conditions") or [] if c["type"] == type_), None)
-
-
-async def test_180_a_victim_is_evicted_and_the_preemptor_is_bound(stage: Preemption) -> None:
-    """Nomination, condition, deletion and binding are in this order; an event names both pods."""
-    await stage.cluster.create(node("n", cpu="1"), placed("victim", "n"))
-    with stage.daemon() as server:
-        await stage.cluster.create(important("preemptor"))
-        assert await stage.bound("preemptor", server) == "n"
-        await stage.gone("victim", server=server)
-
-        async def event() -> Json | None:
-            listed = await stage.cluster.get(EVENTS, fieldSelector="regarding.name=victim,reason=Preempted")
-            return next((e for e in listed["items"] or [] if e["regarding"]["uid"] == victim["uid"]), None)
-
-        last = stage.history.versions["victim"][-1]
-        victim = last["metadata"]
-        written = await until(event, "an event on the victim", server=server)
-    preemptor = stage.history.versions["preemptor"][0]["metadata"]
-    condition = condition_of(last, "DisruptionTarget")
-    assert condition is not None
-    assert {key: condition[key] for key in ("status", "reason", "message")} == {
-        "status": "True",
-        "reason": "PreemptionByScheduler",
-        "message": "kubestow: preempting to accommodate a higher priority pod",
-    }
-    assert {key: written[key] for key in ("type", "action", "note", "reportingController")} == {
-        "type": "Normal",
-        "action": "Preempting",
-        "note": f"Preempted by pod {preemptor['uid']} on node n",
-        "reportingController": "kubestow",
-    }
-    expected = {"kind": "Pod", "namespace": "default", "name": "preemptor", "uid": preemptor["uid"]}
-    assert expected.items() <= written["related"].items()
-    in_order = [
-        first(stage, "preemptor", lambda obj: obj["status"].get("nominatedNodeName") == "n"),
-        first(stage, "victim", lambda obj: condition_of(obj, "DisruptionTarget") is not None),
-        first(stage, "victim", lambda obj: "deletionTimestamp" in obj["metadata"]),
-        first(stage, "preemptor", lambda obj: bool(obj["spec"].get("nodeName"))),
-    ]
-    assert in_order == sorted(set(in_order))
-
-
-def first(stage: Preemption, name: str, holds: Callable[[Json], bool]) -> int:
-    """The resourceVersion of the first version of the pod for which this holds."""
-    return next(int(obj["metadata"]["resourceVersion"]) for obj in stage.history.versions[name] if holds(obj))
-
-
-async def test_188_a_victim_that_takes_its_time_is_waited_for(stage: Preemption) -> None:
-    await stage.cluster.create(
-        node("n", cpu="2100m"), placed("slow", "n", grace_s=FOR_EVER_S), placed("other", "n", priorityClassName=MID)
-    )
-    with stage.daemon() as server:
-        await stage.cluster.create(important("preemptor"))
-        assert await stage.nominated("preemptor", server) == "n"
-
-        async def leaving() -> bool:
-            return "deletionTimestamp" in (await stage.cluster.get(f"{PODS}/slow"))["metadata"]
-
-        await until(leaving, "a victim on its way out", server=server)
-        condition = await stage.tried_until("preemptor", "terminating pod", "n", server)
-        assert condition["message"] == (
-            f"0/1 nodes are available: 1 Insufficient cpu. {NOTHING_FREED}"
-            "preemption: not eligible due to a terminating pod on the nominated node."
-        )
-        assert await stage.nominated("preemptor", server) == "n"
-        await stage.cluster.delete(f"{PODS}/slow")
-        assert await stage.bound("preemptor", server) == "n"
-    assert stage.gone_from() == {"slow": "n"}
-
-
-@pytest.mark.parametrize("spared", ["red", "blue"])
-async def test_184_a_disruption_budget_decides_the_node(stage: Preemption, spared: str) -> None:
-    for team in ("red", "blue"):
-        await stage.protect(team, 0 if team == spared else 1)
-        await stage.cluster.create(node(team, cpu="1"), placed(f"of-{team}", team, labels={"team": team}))
-    with stage.daemon() as server:
-        await stage.cluster.create(important("preemptor"))
-        bound = await stage.bound("preemptor", server)
-    assert bound != spared
-    assert stage.gone_from() == {f"of-{bound}": bound}
-
-
-# -- with kube-scheduler ------------------------------------------------------------------------------------------------------
+        watching.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await watching
 
 
 async def test_a_node_that_kube_scheduler_freed_is_left_to_its_pod(shared: Preemption) -> None:
     await shared.cluster.create(node("n", cpu="1"), placed("victim", "n", grace_s=FOR_EVER_S))
-    with shared.daemon() as server:
+    with daemon(shared.plane) as server:
         await shared.cluster.create(important("theirs", THEIRS))
         assert await shared.nominated("theirs", server) == "n"
 
@@ -253,7 +138,7 @@ async def test_198_victims_that_come_back_under_kube_scheduler_are_not_evicted_e
     await shared.cluster.create(node("n", cpu="1"), placed("worker-0", "n"))
     controller = asyncio.create_task(replacing(shared))
     slow = scheduler_config(SCHEDULER_NAME, qps=2, burst=1)
-    with shared.daemon(config=slow) as server:
+    with daemon(shared.plane, config=slow) as server:
         await shared.cluster.create(important("preemptor"))
 
         async def over() -> str:

@@ -9,16 +9,16 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
 
-from tests.contract.test_contract_access import RBAC, ensure
+from tests.e2e.cluster import a_user, account
 from tests.e2e.controlplane.harness import ControlPlane, scheduler_config, started
 from tests.e2e.controlplane.process import Server, free_port
 from tests.e2e.daemon import daemon
 from tests.e2e.sandbox import THEIRS
+from tests.integration.test_serving import unverified
 from tests.support.connections import SettledConnector
 from tests.unit.server.authorities import Authority
 
@@ -95,35 +95,6 @@ class Caller:
             await asyncio.sleep(0.1)
 
 
-def unverified() -> ssl.SSLContext:
-    context = ssl.create_default_context()
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
-async def account(http: aiohttp.ClientSession, name: str, *rules: dict[str, Any]) -> str:
-    """The token of a service account with these rights."""
-    accounts = "/api/v1/namespaces/default/serviceaccounts"
-    await ensure(http, accounts, {"metadata": {"name": name}})
-    if rules:
-        await ensure(http, f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": list(rules)})
-        await ensure(
-            http,
-            f"{RBAC}/clusterrolebindings",
-            {
-                "metadata": {"name": name},
-                "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-                "subjects": [
-                    {"kind": "ServiceAccount", "name": name, "namespace": "default"},
-                    {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name},
-                ],
-            },
-        )
-    async with http.post(f"{accounts}/{name}/token", json={"spec": {"expirationSeconds": 3600}}) as answer:
-        assert answer.status == 201, await answer.text()
-        return str((await answer.json())["status"]["token"])
-
-
 @pytest.fixture
 async def http(endpoints: Endpoints) -> AsyncIterator[aiohttp.ClientSession]:
     async with endpoints.plane.client() as session:
@@ -179,13 +150,13 @@ async def test_a_token_without_the_right(anonymous: Caller, http: aiohttp.Client
 
 async def test_a_token_with_the_right(anonymous: Caller, http: aiohttp.ClientSession) -> None:
     rule = {"nonResourceURLs": ["/metrics"], "verbs": ["get"]}
-    scraper = dataclasses.replace(anonymous, token=await account(http, "scraper", rule))
+    scraper = dataclasses.replace(anonymous, token=await account(http, "scraper", [rule]))
     await scraper.until("/metrics", 200)
     assert "scheduler_pending_pods" in (await scraper.get("/metrics"))[1]
     await agreed(scraper, "/configz", 403)
     assert [await scraper.status(path) for path in OURS] == [403] * len(OURS)
     rules = {"nonResourceURLs": ["/debug/*", "/configz"], "verbs": ["get"]}
-    looker = dataclasses.replace(anonymous, token=await account(http, "looker", rules))
+    looker = dataclasses.replace(anonymous, token=await account(http, "looker", [rules]))
     await looker.until("/debug/cache", 200)
     assert await looker.status("/configz") == 200
     assert await looker.status("/debug/pod/default/no-such-pod") == 404
@@ -202,7 +173,7 @@ async def test_a_client_certificate(anonymous: Caller, http: aiohttp.ClientSessi
         return dataclasses.replace(anonymous, certificate=context)
 
     authority = anonymous.endpoints.authority
-    await account(http, "certified", {"nonResourceURLs": ["/metrics"], "verbs": ["get"]})
+    await account(http, "certified", [{"nonResourceURLs": ["/metrics"], "verbs": ["get"]}], a_user("certified"))
     await shows(authority, "root", "system:masters").until("/debug/cache", 200)
     certified = shows(authority, "certified")
     await certified.until("/metrics", 200)

@@ -1,4 +1,4 @@
-"""`kubestow simulate --from-cluster` with a real API server: every kind, a user with few permissions, and a saved dump."""
+"""`kubestow simulate --from-cluster` with a real API server: every kind, and a saved dump."""
 
 import asyncio
 import gzip
@@ -9,7 +9,6 @@ from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 
 from scheduler.cli import main as cli
 from simulator.simulate.input.dump import dump_command
@@ -123,16 +122,8 @@ OWNER = (
 def collection(obj: Object) -> str:
     version, namespace = obj["apiVersion"], obj["metadata"].get("namespace", "")
     root = f"/{'apis' if '/' in version else 'api'}/{version}"
-    plural = {**{name: spec.plural for name, spec in GROUPS.items()}, **RIGHTS}[obj["kind"]]
+    plural = GROUPS[obj["kind"]].plural
     return f"{root}/namespaces/{namespace}/{plural}" if namespace else f"{root}/{plural}"
-
-
-RIGHTS = {
-    "ServiceAccount": "serviceaccounts",
-    "ClusterRole": "clusterroles",
-    "ClusterRoleBinding": "clusterrolebindings",
-    "RoleBinding": "rolebindings",
-}
 
 
 @pytest.fixture(scope="module")
@@ -145,14 +136,8 @@ def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
 async def fill(plane: ControlPlane) -> None:
     async with plane.client() as http:
         for obj in OWNER:
-            await post(http, collection(obj), obj)
-
-
-async def post(http: aiohttp.ClientSession, path: str, body: Object) -> Object:
-    async with http.post(path, json=body) as answer:
-        assert answer.status == 201, f"{path}: {await answer.text()}"
-        made: Object = await answer.json()
-        return made
+            async with http.post(collection(obj), json=obj) as answer:
+                assert answer.status == 201, f"{obj}: {await answer.text()}"
 
 
 @pytest.fixture
@@ -199,85 +184,6 @@ async def test_a_filled_cluster_and_its_dump(
     assert where["default/with-claim"] in {"n1", "n2"}
     assert "default/important" in where
     assert 'persistentvolumeclaim "dat" not found' in where["default/lost-claim"]
-
-
-async def restricted(
-    plane: ControlPlane, http: aiohttp.ClientSession, directory: Path, name: str, rules: list[Object]
-) -> Path:
-    """A kubeconfig with the token of a ServiceAccount that has these permissions in the whole cluster."""
-    rbac = "rbac.authorization.k8s.io/v1"
-    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": "default"}}
-    role = {"apiVersion": rbac, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
-    binding = {
-        "apiVersion": rbac,
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": name},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": "default"}],
-    }
-    for obj in (account, role, binding):
-        await post(http, collection(obj), obj)
-    path = f"/api/v1/namespaces/default/serviceaccounts/{name}/token"
-    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
-    token = (await post(http, path, request))["status"]["token"]
-    config = yaml.safe_load(plane.kubeconfig.read_text())
-    config["users"][0]["user"] = {"token": token}
-    (directory / name).write_text(yaml.safe_dump(config))
-    return directory / name
-
-
-NODES_AND_CLASSES = [{"apiGroups": ["", "storage.k8s.io"], "resources": ["nodes", "storageclasses"], "verbs": ["list"]}]
-
-
-async def test_a_user_with_few_permissions(
-    plane: ControlPlane, http: aiohttp.ClientSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = await restricted(plane, http, tmp_path, "few", NODES_AND_CLASSES)
-    code, nothing, said = await simulate(capsys, config=config)
-
-    assert (code, nothing) == (2, {})
-    line = next(each for each in said.splitlines() if "create clusterrole " in each)
-    named = line.rpartition("--resource=")[2].split(",")
-    is_served = {"DeviceTaintRule": MINOR == "1.37"}
-    served = [kind.resource for kind in KINDS_READ if is_served.get(kind.spec.name, True)]
-    assert named == [each for each in served if each not in {"nodes", "storageclasses.storage.k8s.io"}]
-    assert "--clusterrole=kubestow-simulate --serviceaccount=default:few" in said
-
-    resources = [name.partition(".") for name in named]
-    granted = [{"apiGroups": [group], "resources": [plural], "verbs": ["list"]} for plural, _, group in resources]
-    config = await restricted(plane, http, tmp_path, "enough", [*NODES_AND_CLASSES, *granted])
-    whole = await simulate(capsys, config=config)
-    assert whole[1]["summary"] == (await simulate(capsys, config=plane.kubeconfig))[1]["summary"]
-
-
-async def test_a_user_of_one_namespace(
-    plane: ControlPlane, http: aiohttp.ClientSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    names = sorted({kind.spec.plural for kind in KINDS_READ} - {"pods"})
-    everything = {"apiGroups": ["*"], "resources": names, "verbs": ["list"]}
-    config = await restricted(plane, http, tmp_path, "tenant", [everything])
-    own = {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}
-    await restricted(plane, http, tmp_path, "own-pods", [own])
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "RoleBinding",
-        "metadata": {"name": "tenant", "namespace": "other"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "own-pods"},
-        "subjects": [{"kind": "ServiceAccount", "name": "tenant", "namespace": "default"}],
-    }
-    await post(http, collection(binding), binding)
-
-    refused, _, said = await simulate(capsys, "-n", "other", config=config)
-    code, shown, warned = await simulate(capsys, "-n", "other", "--allow-partial", config=config)
-
-    gap = (
-        "  list pods at the cluster scope: running pods use no resources of the nodes, and no pending pod is simulated"
-    )
-    assert refused == 2
-    assert gap in said.splitlines()
-    assert (code, list(placed(shown))) == (0, ["other/pending-elsewhere"])
-    assert shown["summary"]["boundBefore"] == 1
-    assert "warning: --from-cluster: the user lacks permissions" in warned
 
 
 async def test_the_printed_command_names_resources_of_the_server(http: aiohttp.ClientSession) -> None:

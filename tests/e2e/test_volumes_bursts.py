@@ -119,29 +119,6 @@ async def test_e21_a_burst_larger_than_the_capacity_that_was_published(sandbox: 
         assert nodes == {sandbox.own("n1"): 1, sandbox.own("n2"): 1}
 
 
-async def test_e21_what_another_scheduler_has_selected_counts(sandbox: StorageSandbox) -> None:
-    await sandbox.make(sandbox.node("n1"), sandbox.node("n2"), PROVISIONED, TRACKED)
-    await sandbox.make(*(a_claim(name, "100Gi", "d") for name in ("theirs", "stays", "goes")))
-    allowed: list[str] = ["goes"]
-    room = {"n1": 150 * GI, "n2": 150 * GI}
-    behaviour = {"refuses": lambda call: call.claim not in allowed, "keeps_trying": True}
-    async with sandbox.provisioner(capacities=room, publishes_every_s=0, **behaviour) as provisioner:
-        first = sandbox.pod("theirs", "theirs", on="n1")
-        first["spec"]["schedulerName"] = THEIRS
-        await sandbox.make(first)
-        await sandbox.selected("theirs", "n1")
-        await sandbox.in_flight("d", 100 * GI)
-        await sandbox.make(sandbox.pod("stays", "stays", on="n1"))
-        await sandbox.refused("stays", NO_SPACE)
-        await sandbox.make(sandbox.pod("goes", "goes"))
-
-        assert await sandbox.bound("goes") == ["n2"]
-        allowed.append("theirs")
-        assert await sandbox.bound("theirs") == ["n1"]
-        await sandbox.refused("stays", NO_SPACE)
-        assert provisioner.taken_back == []
-
-
 @pytest.mark.parametrize("is_provisioned", [False, True], ids=["a static volume", "a provisioned volume"])
 async def test_e22_replicas_share_one_claim(sandbox: StorageSandbox, is_provisioned: bool) -> None:
     shared = a_claim("c", "1Gi", "d" if is_provisioned else "w").modes("ReadWriteMany")

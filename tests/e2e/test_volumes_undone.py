@@ -12,24 +12,13 @@ from scheduler.api.storage_v1 import SELECTED_NODE
 from tests.e2e.cluster import Json
 from tests.e2e.provisioner import Call
 from tests.e2e.sandbox import together
-from tests.e2e.storage import DRIVER, GI, NO_SPACE, NODE_CONFLICT, StorageSandbox, selected_node
+from tests.e2e.storage import DRIVER, GI, NO_SPACE, NODE_CONFLICT, StorageSandbox
 from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
 PROVISIONED: Final = a_class("d", DRIVER)
 TRACKED: Final = a_csi_driver(DRIVER).tracks_capacity()
-
-
-async def test_e14_a_provisioner_gives_the_claim_back_once(sandbox: StorageSandbox) -> None:
-    await sandbox.make(sandbox.node("n1"), sandbox.node("n2"), PROVISIONED, a_claim("c", "1Gi", "d"))
-    async with sandbox.provisioner(refuses=lambda call: call.number == 1) as provisioner:
-        await sandbox.make(sandbox.pod("p", "c"))
-
-        (node,) = await sandbox.bound("p")
-    assert len(provisioner.taken_back) == 1
-    assert provisioner.calls[-1].node == sandbox.own(node)
-    assert await sandbox.event_note("Pod", "p", "FailedScheduling", "binding volumes: ")
 
 
 async def test_e14_a_provisioner_whose_capacity_is_wrong(sandbox: StorageSandbox) -> None:
@@ -102,17 +91,6 @@ async def test_e16_the_node_goes_before_the_volume_is_made(sandbox: StorageSandb
     await sandbox.event_note("PersistentVolumeClaim", "c", "SelectedNodeCleared", sandbox.own("n1"))
     async with sandbox.provisioner():
         assert await sandbox.bound("p") == ["n2"]
-
-
-async def test_e16_what_kube_scheduler_selected_is_named_and_left(theirs: StorageSandbox) -> None:
-    await theirs.make(theirs.node("n1"), PROVISIONED, a_claim("c", "1Gi", "d"))
-    await theirs.make(theirs.pod("p", "c"))
-    await theirs.selected("c", "n1")
-    await theirs.in_flight("d", GI)
-    await theirs.delete("Node", "n1")
-
-    await theirs.event_note("PersistentVolumeClaim", "c", "StaleSelectedNode", theirs.own("n1"), "kube-scheduler")
-    assert selected_node(await theirs.claim("c")) == theirs.own("n1")
 
 
 async def test_e17_the_pod_goes_while_it_waits(sandbox: StorageSandbox) -> None:

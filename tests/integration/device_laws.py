@@ -20,7 +20,6 @@ from simulator.controllers.resource_claim import is_controlled_by, name_of
 from tests.integration.daemon_laws import Object
 
 _CLAIMS: Final = "resourceclaims"
-
 Device = tuple[str, str, str]
 
 

@@ -9,7 +9,6 @@ import signal
 import sys
 from typing import Any
 
-import aiohttp
 import pytest
 
 from scheduler.config.types import LeaderElection
@@ -66,18 +65,14 @@ async def test_221_not_ready_until_the_informers_are_synced(clock: HastyClock) -
     server = ApiServer(clock=clock)
     server.forbidden.add(("watch", "pods"))
     server.forbidden.add(("list", "pods"))
-    async with (
-        rig(server, clock=clock) as cluster,
-        aiohttp.ClientSession(f"http://127.0.0.1:{cluster.daemon.port}") as http,
-    ):
+    async with rig(server, clock=clock) as cluster:
         await until(
             lambda: [kind for kind, is_synced in cluster.daemon.mirrors.synced().items() if not is_synced] == ["Pod"],
             lambda: str(cluster.daemon.mirrors.synced()),
         )
-        async with http.get("/readyz") as answer:
-            body = await answer.text()
+        status, body = await cluster.get("/readyz")
 
-        assert answer.status == 500
+        assert status == 500
         assert "[-]sched-handler-sync failed: informers are not synced: Pod\n" in body
         cluster.node("n1")
         cluster.server.forbidden.clear()

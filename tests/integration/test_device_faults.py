@@ -1,6 +1,7 @@
 """Devices under one kind of fault at a time. Seconds are virtual.
 
-First the ways in which kube-scheduler allocates one device to two claims: here it is allocated once."""
+First the ways in which kube-scheduler itself allocates one device to two claims: here it is allocated once. Those with another
+client are tests of the second check (tests/unit/plugins/dra/test_shared_beside.py)."""
 
 from __future__ import annotations
 
@@ -10,25 +11,19 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.api.resource_v1 import FINALIZER
 from scheduler.api.storage_v1 import NO_PROVISIONER
 from simulator.apiserver import Fault
-from simulator.builders.claims import a_claim, a_result
+from simulator.builders.claims import a_claim
 from simulator.builders.core import pod
-from simulator.builders.devices import on_node
 from tests.integration.daemon import until
 from tests.integration.daemon_laws import Object
 from tests.integration.device_laws import results_of
-from tests.integration.device_steps import DEVICE_CLAIMS as CLAIMS, GPU, MEMORY, PART, SLOW
+from tests.integration.device_steps import DEVICE_CLAIMS as CLAIMS, SLOW
 from tests.integration.harness import Harness, running_cluster
-from tests.support.deviceinvariants import capacity_overdrawn, counters_overdrawn
 from tests.support.volumebuilders import HOSTNAME, a_claim as a_volume_claim, a_class, a_pv
 
 ALLOCATE: Final[dict[str, Any]] = {"verb": "patch", "resource": CLAIMS, "subresource": "status"}
 _GATE: Final = "example.com/wait"
-_THE_GPU: Final = a_result("r", f"{GPU}/n1/g0")
-_SHARE: Final = "0b5c1c9e-6d0a-4c5e-9f0e-3a4b5c6d7e8f"
-_SOMEBODY: Final = {"apiGroup": "example.com", "resource": "things", "name": "t", "uid": "t"}
 
 
 @contextlib.asynccontextmanager
@@ -109,101 +104,6 @@ async def test_the_pod_fails_at_its_volumes_while_the_write_is_on_its_way() -> N
         await until(lambda: holders(cluster) == ["p"], lambda: "not committed")
 
         await ends_well(cluster)
-
-
-def allocate_as_another(cluster: Harness, claim: str, user: Object, result: Object = _THE_GPU) -> None:
-    """Allocate a result to this claim as another client, even if the device is in use."""
-    stored = cluster.server.get(CLAIMS, claim)
-    cluster.other_allocator.allocated.add(stored["metadata"]["uid"])
-    if FINALIZER not in stored["metadata"].get("finalizers", ()):
-        cluster.server.patch(CLAIMS, claim, {"metadata": {"finalizers": [FINALIZER]}})
-    given = {"devices": {"results": [result]}, "nodeSelector": on_node("n1")}
-    status = {"allocation": given, "reservedFor": [user]}
-    cluster.server.patch(CLAIMS, claim, {"status": status}, subresource="status")
-
-
-async def test_the_daemon_dies_before_it_sees_that_another_claim_was_first() -> None:
-    async with stage() as cluster:
-        slow = cluster.server.faults.add(Fault(**ALLOCATE, delay_s=100))
-        cluster.server.create(CLAIMS, a_claim("theirs").request("r", "gpu").obj())
-        cluster.add_pod_with("p", 100, devices=("gpu-1",))
-        await until(lambda: slow.hits > 0, lambda: "no write")
-        cluster.hold_watches(CLAIMS)
-        allocate_as_another(cluster, "theirs", _SOMEBODY)
-        await until(lambda: holders(cluster) == ["p", "theirs"], lambda: "not committed")
-        await cluster.kill_daemon()
-        cluster.release_watches()
-        await cluster.start_daemon()
-
-        await until(
-            lambda: holders(cluster) == ["theirs"], lambda: f"{holders(cluster)}, p is on {cluster.node_of('p')}"
-        )
-        await cluster.settle()
-
-        assert (cluster.node_of("p"), cluster.broken_laws()) == ("", [])
-
-
-async def test_the_last_write_of_a_daemon_comes_when_the_next_one_has_given_the_device_away() -> None:
-    async with stage() as cluster:
-        slow = cluster.server.faults.add(Fault(**ALLOCATE, reset="before", times=None))
-        cluster.add_pod_with("p", 100, devices=("gpu-1",))
-        await until(lambda: slow.hits > 0, lambda: "no write")
-        await cluster.kill_daemon()
-        cluster.server.faults.rules.remove(slow)
-        pod_uid = cluster.server.get("pods", "p")["metadata"]["uid"]
-        (claim,) = (o for o in cluster.server.list(CLAIMS) if o["metadata"]["ownerReferences"][0]["uid"] == pod_uid)
-        refused = Fault(**ALLOCATE, name=claim["metadata"]["name"], status=403, times=None)
-        cluster.server.faults.add(refused)  # whichever of the two is tried first
-        cluster.server.patch("pods", "q", {"spec": {"schedulingGates": None}})
-        await cluster.start_daemon()
-        await until(lambda: cluster.node_of("q") == "n1", lambda: "q was never bound")
-        cluster.server.faults.rules.remove(refused)
-
-        allocate_as_another(cluster, claim["metadata"]["name"], {"resource": "pods", "name": "p", "uid": pod_uid})
-
-        await until(lambda: holders(cluster) == ["q"], lambda: f"{holders(cluster)}, p is on {cluster.node_of('p')}")
-        await cluster.settle()
-        assert (cluster.node_of("p"), cluster.broken_laws()) == ("", [])
-
-
-@pytest.mark.parametrize(
-    ("want", "taken"),
-    [
-        pytest.param("memory-5", a_result("r", f"{MEMORY}/n1/m", share=_SHARE, consumed={"share": "4"}), id="a share"),
-        pytest.param("part-4", a_result("r", f"{PART}/n1/p1"), id="a partition"),
-    ],
-)
-async def test_another_client_overcommits_a_shared_device_while_the_write_is_on_its_way(
-    want: str, taken: Object
-) -> None:
-    """kube-scheduler overcommits the device and runs the pod. Here the later claim is deallocated."""
-    async with stage() as cluster:
-        slow = cluster.server.faults.add(Fault(**ALLOCATE, delay_s=100))
-        cluster.server.create(CLAIMS, a_claim("theirs").request("r", want.partition("-")[0]).obj())
-        cluster.add_pod_with("p", 100, devices=(want,))
-        await until(lambda: slow.hits > 0, lambda: "no write")
-        cluster.hold_watches(CLAIMS)
-        allocate_as_another(cluster, "theirs", _SOMEBODY, taken)
-        await until(lambda: holders(cluster) == ["p", "theirs"], lambda: "not committed")
-        assert len(overdrawn(cluster)) == 1
-        cluster.release_watches()
-
-        await until(
-            lambda: holders(cluster) == ["theirs"], lambda: f"{holders(cluster)}, p is on {cluster.node_of('p')}"
-        )
-        await cluster.settle()
-
-        assert (overdrawn(cluster), cluster.node_of("p")) == ([], "")
-        cluster.server.patch(
-            CLAIMS, "theirs", {"status": {"allocation": None, "reservedFor": None}}, subresource="status"
-        )
-        await until(lambda: cluster.node_of("p") == "n1", lambda: "p was never bound")
-        await cluster.settle()
-        assert (holders(cluster), overdrawn(cluster)) == (["p"], [])
-
-
-def overdrawn(cluster: Harness) -> list[str]:
-    return capacity_overdrawn(cluster.server) + counters_overdrawn(cluster.server)
 
 
 # -- a daemon dies while pods that share a claim wait for its devices: its reservations do not block these pods --------------

@@ -136,22 +136,6 @@ async def test_trouble_every_second(happens: Callable[[Harness], Awaitable[None]
         await exactly_filled(cluster)
 
 
-async def test_a_pod_that_another_scheduler_binds_first() -> None:
-    async with running_cluster() as cluster:
-        with_nodes(cluster)
-        slow = cluster.server.faults.add(Fault(**BINDING, delay_s=5))
-        cluster.add_pod("p0", 500)
-        await until(lambda: slow.hits == 1, lambda: "no binding")
-        cluster.bind_as_another(0, "n0")
-        await cluster.settle()
-
-        assert cluster.broken_laws() == []
-        assert cluster.server.requests()["create pods/binding 409"] == 1
-        assert cluster.server.requests()["create pods/binding 201"] == 0
-        conditions = cluster.server.get("pods", "p0")["status"]["conditions"]
-        assert [(c["type"], c["status"]) for c in conditions] == [("PodScheduled", "True")]
-
-
 async def test_a_lost_answer_before_a_long_outage_does_not_give_the_place_away() -> None:
     async with running_cluster() as cluster:
         cluster.add_node("n0", 1000, "a")

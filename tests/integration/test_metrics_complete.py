@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -16,17 +15,13 @@ from tests.integration import (
     test_metrics_of_attempts as attempts,
     test_metrics_of_devices as devices,
     test_metrics_of_preemption as preemption,
-    test_metrics_of_profiles as profiles,
     test_metrics_of_the_api as api,
     test_metrics_of_volumes as volumes,
 )
 from tests.integration.daemon import rig
 from tests.integration.metering import Row
 
-ROWS: Final = [
-    *(row for module in (attempts, devices, preemption, profiles, api, volumes) for row in module.ROWS),
-    *api.THROTTLED,
-]
+ROWS: Final = [row for module in (attempts, devices, preemption, api, volumes) for row in module.ROWS]
 DESCRIBED: Final = {each.name: each for each in Metrics(process=False).described()}
 NEVER: Final = {"scheduler_volume_binder_cache_requests_total"}
 """As upstream, the metric has a name and no samples."""
@@ -87,12 +82,11 @@ def _without_parts(names: Iterable[str]) -> Iterable[str]:
 
 
 async def test_a_daemon_serves_the_registry() -> None:
-    async with rig() as cluster, aiohttp.ClientSession(f"http://127.0.0.1:{cluster.daemon.port}") as http:
+    async with rig() as cluster:
         cluster.node("n1")
         cluster.pod("p")
         await cluster.bound("p")
-        async with http.get("/metrics") as answer:
-            text = await answer.text()
+        _, text = await cluster.get("/metrics")
 
     families = {family.name: family.type for family in text_string_to_metric_families(text)}
     served = {f"{name}_total" if kind == "counter" else name for name, kind in families.items()}

@@ -6,16 +6,18 @@ from typing import Final
 
 import pytest
 
+from scheduler.api.resource_v1 import FINALIZER
 from scheduler.config.types import OUR_NAME
 from simulator.apiserver import Fault
-from simulator.builders.claims import a_claim
+from simulator.builders.claims import a_claim, a_result
 from simulator.builders.core import pod
-from simulator.builders.devices import a_device_class
+from simulator.builders.devices import a_device_class, on_node
 from tests.integration.clocks import SkippingClock
+from tests.integration.daemon_laws import Object
 from tests.integration.device_steps import DEVICE_CLAIMS as CLAIMS, SLOW
 from tests.integration.harness import BINDING_TIMEOUT_S, running_cluster
 from tests.integration.metering import Amount, ClusterStage, Outcome, Row, Steps, rises, shows, when
-from tests.integration.test_device_faults import ALLOCATE, allocate_as_another
+from tests.integration.test_device_faults import ALLOCATE
 
 _ALLOCATIONS: Final = "scheduler_dra_bindingconditions_allocations_total"
 _COLLISIONS: Final = "kubestow_device_collisions_total"
@@ -119,11 +121,15 @@ async def _given_away(stage: _Stage, claim: str, name: str, fault: Fault) -> Non
     slow = cluster.server.faults.add(fault)
     cluster.add_pod_with(name, 100, devices=("gpu-1",))
     await stage.until(lambda: slow.hits, "no write")
-    allocate_as_another(cluster, claim, {"apiGroup": "example.com", "resource": "things", "name": "t", "uid": "t"})
+    cluster.server.patch(CLAIMS, claim, {"metadata": {"finalizers": [FINALIZER]}})
+    given = {"devices": {"results": [a_result("r", "gpu.example/n1/g0")]}, "nodeSelector": on_node("n1")}
+    user = {"apiGroup": "example.com", "resource": "things", "name": "t", "uid": "t"}
+    status: Object = {"allocation": given, "reservedFor": [user]}
+    cluster.server.patch(CLAIMS, claim, {"status": status}, subresource="status")
     await stage.refused(name)
     await stage.seconds(1)
-    status = {"status": {"allocation": None, "reservedFor": None}}
-    cluster.server.patch(CLAIMS, claim, status, subresource="status")
+    status = {"allocation": None, "reservedFor": None}
+    cluster.server.patch(CLAIMS, claim, {"status": status}, subresource="status")
     await stage.delete(name)
 
 

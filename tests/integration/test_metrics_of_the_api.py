@@ -1,14 +1,15 @@
-"""Metrics of mirrors, requests, Events, the lease and the checks: what each action on a daemon and its server changes."""
+"""Metrics of mirrors, requests, Events, the lease, the checks and SchedulerProfiles: what each action on a daemon and its server changes."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any, Final
 
 import pytest
 
 from scheduler.config.types import OUR_NAME, LeaderElection
-from simulator.apiserver import ApiServer, Fault
+from simulator.apiserver import LIKE_1_36_WITH_OURS, ApiServer, Fault
 from tests.integration.metering import ANY, Outcome, Row, Stage, Steps, rises, shows, staged, starts, when
 
 EVENTS: Final[dict[str, Any]] = {"verb": "create", "resource": "events"}
@@ -286,16 +287,99 @@ THROTTLED: Final = [
     *when("all writes have been sent", shows(_WAITING, 0)),
 ]
 
-ROWS: Final = [*BEGINNING, *REQUESTS, *EVENTS_ABOUT_PODS, *MIRRORS, *OUTAGES]
-OUTCOME: Final = Outcome(scenario)
-OUTCOME_THROTTLED: Final = Outcome(throttled)
+
+# -- SchedulerProfile objects, and the shell that watches them ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_the_daemon_moves(row: Row) -> None:
-    assert OUTCOME.problems(row) == []
+_KIND: Final = "schedulerprofiles"
+_GENERATION: Final = "kubestow_profile_generation"
+_INCOMING: Final = "scheduler_queue_incoming_pods_total"
+_RELOADS: Final = "kubestow_profile_reloads_total"
+_UNSCHEDULABLE: Final = "scheduler_unschedulable_pods"
+_UP: Final = "kubestow_shell_up"
 
 
-@pytest.mark.parametrize("row", THROTTLED, ids=str)
-def test_the_limit_moves(row: Row) -> None:
-    assert OUTCOME_THROTTLED.problems(row) == []
+def _spec(plugin: str) -> dict[str, Any]:
+    return {"plugins": {"score": {"enabled": [{"name": plugin, "weight": 2}]}}}
+
+
+async def profiles_change() -> Steps:
+    """Run the steps. A pod waits from the first step on, so each profile that is applied causes an attempt."""
+    async with staged(served=LIKE_1_36_WITH_OURS) as stage:
+        stage.node("n1", cpu="1")
+        stage.pod("big", cpu="2")
+        await stage.refused("big")
+        await stage.until(lambda: _watches(stage) == 1, "kopf does not watch")
+        await stage.seconds(5)  # the back-off of the pod is over
+        stage.steps.begin("the shell is up")
+        with stage.steps("a profile is created"):
+            stage.server.create(_KIND, {"metadata": {"name": OUR_NAME}, "spec": _spec("NodeResourcesFit")})
+            await _observed(stage, 1)
+        with stage.steps("a profile names a plugin that does not exist"):
+            stage.server.patch(_KIND, OUR_NAME, {"spec": _spec("NoSuchPlugin")})
+            await _observed(stage, 2)
+        with stage.steps("the profile is corrected"):
+            stage.server.patch(_KIND, OUR_NAME, {"spec": _spec("ImageLocality")})
+            await _observed(stage, 3)
+        with stage.steps("the profile is deleted"):
+            stage.server.delete(_KIND, OUR_NAME)
+            await stage.until(lambda: not stage.daemon.decisions.reloading._wishes, "still in force")
+            await stage.seconds(1)
+        with stage.steps("a part of the shell ends"):
+            next(task for task in asyncio.all_tasks() if task.get_name().startswith("resource observer")).cancel()
+            await stage.until(lambda: bool(stage.daemon._shell._why), "not noticed")
+        with stage.steps("the shell is up again"):
+            await stage.until(lambda: _watches(stage) == 2, "kopf does not watch again")
+            await stage.seconds(1)
+        return stage.steps
+
+
+def _watches(stage: Stage) -> int:
+    return stage.server.requests()[f"watch {_KIND} 200"]
+
+
+async def _observed(stage: Stage, generation: int) -> None:
+    """The status of the profile is about this generation."""
+
+    def is_observed() -> bool:
+        status = stage.server.get(_KIND, OUR_NAME).get("status", {})
+        return bool(status.get("observedGeneration") == generation)
+
+    await stage.until(is_observed, f"generation {generation} was not observed")
+    await stage.seconds(1)
+
+
+PROFILES: Final = [
+    *when(
+        "the shell is up",
+        shows(_UP, 1),
+        shows(_GENERATION, 0, profile=OUR_NAME),
+        *(starts(_RELOADS, result=result) for result in ("applied", "refused", "removed")),
+    ),
+    *when(
+        "a profile is created",
+        rises(_RELOADS, result="applied"),
+        shows(_GENERATION, 1, profile=OUR_NAME),
+        rises(_INCOMING, queue="active", event="ProfileChanged"),
+        rises(_UNSCHEDULABLE, 0, plugin="NodeResourcesFit", profile=OUR_NAME),
+    ),
+    *when("a profile names a plugin that does not exist", rises(_RELOADS, result="refused")),
+    *when("the profile is corrected", rises(_RELOADS, result="applied"), shows(_GENERATION, 3, profile=OUR_NAME)),
+    *when("the profile is deleted", rises(_RELOADS, result="removed"), shows(_GENERATION, 0, profile=OUR_NAME)),
+    *when("a part of the shell ends", rises("kubestow_shell_restarts_total"), shows(_UP, 0)),
+    *when("the shell is up again", shows(_UP, 1)),
+]
+
+SERVER: Final = [*BEGINNING, *REQUESTS, *EVENTS_ABOUT_PODS, *MIRRORS, *OUTAGES]
+ROWS: Final = [*SERVER, *THROTTLED, *PROFILES]
+CASES: Final = [
+    pytest.param(outcome, row, id=str(row))
+    for story, rows in ((scenario, SERVER), (throttled, THROTTLED), (profiles_change, PROFILES))
+    for outcome in [Outcome(story)]
+    for row in rows
+]
+
+
+@pytest.mark.parametrize(("outcome", "row"), CASES)
+def test_the_daemon_moves(outcome: Outcome, row: Row) -> None:
+    assert outcome.problems(row) == []

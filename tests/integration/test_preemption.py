@@ -94,6 +94,21 @@ async def test_180_victims_end_in_peace_and_the_preemptor_takes_their_place() ->
         await cluster.until(lambda: not leftovers(cluster.server, cluster.daemon), "something is left")
 
 
+@pytest.mark.parametrize(("spared", "evicted"), [("n1", "n2-0"), ("n2", "n1-0")])
+async def test_184_a_disruption_budget_decides_the_node(spared: str, evicted: str) -> None:
+    async with stage(n1=1, n2=1) as (cluster, _, _witness):
+        for name in ("n1", "n2"):
+            cluster.server.patch("pods", f"{name}-0", {"metadata": {"labels": {"on": name}}})
+        selector = {"matchLabels": {"on": spared}}
+        cluster.server.create("poddisruptionbudgets", {"metadata": {"name": "b"}, "spec": {"selector": selector}})
+        known = cluster.daemon.decisions.cluster.disruptions
+        await cluster.until(lambda: bool(known._budgets), "the budget was not seen")
+        high(cluster, "1")
+        await cluster.until(lambda: bool(leaving(cluster)), "not evicted")
+
+        assert leaving(cluster) == [evicted]
+
+
 # -- a daemon that is restarted ----------------------------------------------------------------------------------------
 
 

@@ -1,4 +1,6 @@
-"""`kubestow simulate` with the files of examples/ and with inputs of real projects: preemption, volumes and devices."""
+"""`kubestow simulate` with inputs of real projects, and with preemption, volumes and devices.
+
+test_quoted.py runs the files of examples/ whose output docs/ quotes."""
 
 from __future__ import annotations
 
@@ -22,11 +24,6 @@ RACK = "example.com/rack"
 STORAGE_DRIVER = "d.example"
 
 
-def test_every_example_is_simulated() -> None:
-    """Those of volumes, devices and preemption here, the demo in test_simulate.py."""
-    assert {path.stem for path in EXAMPLES.glob("*.yaml")} == {"demo", "devices", "kind", "preemption", "volumes"}
-
-
 @pytest.mark.parametrize("name", ["kueue", "rollout", "strimzi"])
 def test_the_output_for_a_real_project_is_as_its_types_say(simulate: Simulation, name: str) -> None:
     _, shown, _ = simulate(str(ROOT / "tests" / "e2e" / "inputs" / f"{name}.yaml"))
@@ -40,32 +37,6 @@ def test_the_output_for_a_real_project_is_as_its_types_say(simulate: Simulation,
 def went(shown: dict[str, Any]) -> dict[str, str]:
     """Return victim → preemptor."""
     return {each["pod"].partition("/")[2]: each["for"].partition("/")[2] for each in shown["preempted"]}
-
-
-def test_the_example_of_preemption(simulate: Simulation) -> None:
-    code, shown, _ = simulate(str(EXAMPLES / "preemption.yaml"))
-
-    assert (code, shown["problems"], shown["settled"]) == (0, [], True)
-    assert nodes_of(shown) == {
-        "payments": "node-c",
-        "search": "node-a",
-        "alerts": "node-b",
-        "patient": "",
-        "late": "",
-    }
-    gone: dict[str, set[str]] = {}
-    for victim, preemptor in went(shown).items():
-        gone.setdefault(preemptor, set()).add(victim)
-    assert gone["payments"] == {"batch-c0", "batch-c1"}
-    assert (gone["alerts"], len(gone["search"])) == ({"cache-3"}, 3)
-    assert all(victim.startswith("batch-a") for victim in gone["search"])
-    assert shown["summary"]["preempted"] == 6
-    assert {"priority": 100, "forPriority": 10000, "node": "node-b", "forNode": "node-b"}.items() <= shown["preempted"][
-        -1
-    ].items()
-    messages = {each["pod"]: each["message"] for each in shown["pods"] if each["node"] is None}
-    assert messages["demo/patient"].endswith("preemption: not eligible due to preemptionPolicy=Never.")
-    assert messages["demo/late"].endswith("3 No preemption victims found for incoming pod.")
 
 
 @pytest.mark.parametrize(
@@ -165,16 +136,6 @@ def test_a_burst_does_not_use_more_than_there_is(simulate: Simulation) -> None:
 
 
 # -- devices -----------------------------------------------------------------------------------------------------------
-
-
-def test_the_example_of_devices(simulate: Simulation) -> None:
-    code, shown, _ = simulate(str(EXAMPLES / "devices.yaml"))
-    placed = nodes_of(shown)
-
-    assert (code, shown["settled"]) == (0, True)
-    assert {name for name, where in placed.items() if not where} == {"fine-tune-wide", "part-none"}
-    assert {placed[name] for name in ("train", "fine-tune")} == {"gpu-1"}
-    assert {placed[name] for name in ("part-five", "part-three", "part-three-too")} == {"shared-1"}
 
 
 def test_what_a_dump_has_allocated_stays_allocated(simulate: Simulation) -> None:

@@ -12,8 +12,7 @@ from aiohttp import ClientSession, ClientTimeout
 from simulator.apiserver import ApiServer, Refused
 from simulator.apiserver.patches import merge
 from tests.e2e.cluster import each
-from tests.parity.admission import admitted, labelled
-from tests.parity.priorities import priority_classes
+from tests.parity.admission import admitted, labelled, priority_classes
 from tests.parity.recordings import FIRST
 from tests.parity.scenario import Scenario, named
 from tests.parity.suite import NAMESPACES

@@ -15,6 +15,8 @@ from scheduler.api.resource_v1 import DeviceToleration
 from scheduler.cache.devices import pools as devicepools
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.core.cooperative import Work
+from scheduler.plugins.dra.binding.claim_binder import NOT_HELPED, ClaimBinder
+from scheduler.plugins.dra.extended_resources import _share
 from scheduler.plugins.dra.structured import (
     allocation_result as result,
     error_nodes as checking,
@@ -23,17 +25,19 @@ from scheduler.plugins.dra.structured import (
 from scheduler.plugins.dra.structured.allocator import Allocator, _Choice
 from scheduler.plugins.dra.structured.constraints import AllocationConstraint, attribute_values as _attribute_values
 from scheduler.plugins.dra.structured.selectors import Selectors
-from tests.parity.claim_mutants import CLAIM_MUTATIONS
 
 _POOLS: Final = "scheduler.cache.devices.pools"
 _NODES: Final = "scheduler.cache.devices.shared_pools"
 _USE: Final = "scheduler.cache.devices.allocation_state.AllocationState"
 _DRA: Final = "scheduler.plugins.dra"
-_SEATS: Final = f"{_DRA}.structured.node_devices.NodeDevices"
-_SEARCH: Final = f"{_DRA}.structured.allocator.Allocator"
-_CONSTRAINT: Final = f"{_DRA}.structured.constraints.AllocationConstraint"
+_STRUCTURED: Final = f"{_DRA}.structured"
+_EXTENDED: Final = f"{_DRA}.extended_resources.ExtendedResources"
+_SEATS: Final = f"{_STRUCTURED}.node_devices.NodeDevices"
+_SEARCH: Final = f"{_STRUCTURED}.allocator.Allocator"
+_CONSTRAINT: Final = f"{_STRUCTURED}.constraints.AllocationConstraint"
 _PLUGIN: Final = f"{_DRA}.plugin"
 
+_free = ClaimBinder.free
 _gather_pool, _gather_counters, _tolerates, _result, _configuration = (
     devicepools.gather_pool,
     devicepools._gather_counters,
@@ -234,147 +238,153 @@ def _in_force(**rules: bool) -> Mapping[str, Any]:
     return {f"{_DRA}.plugin.AllocatorFeatures.of": classmethod(lambda cls, _, **ours: cls(**rules, **ours))}
 
 
+def _borrowing_nothing(at: int, container: Any, resource: str, *, reusable: object = ()) -> Any:
+    return _share(at, container, resource)
+
+
+def _not_renamed(shares: Any, _extra: object) -> Any:
+    return [mapped for share in shares for mapped in share.mappings]
+
+
+def _of_any_pod(binder: ClaimBinder, known: Any, pod: Any, useless: Any) -> str:
+    nobodys = [
+        msgspec.structs.replace(claim, status=msgspec.structs.replace(claim.status, reserved_for=()))
+        for claim in useless
+    ]
+    return _free(binder, known, pod, nobodys)
+
+
+_BY_GROUP: Final[Mapping[str, Mapping[str, tuple[str, Any]]]] = {
+    "DeviceAlternatives": {
+        "only the first of several is tried": (f"{_SEARCH}._next", _no_first_alternative),
+        "claims that are allocated do not score": (f"{_DRA}.scoring._of_allocated", lambda _: 0),
+    },
+    "DeviceCapacities": {
+        "parts of devices in use are whole devices": (f"{_USE}._take", _take_whole),
+        "capacities are endless": (
+            f"{_SEATS}.fits",
+            lambda node_devices, ask, number, _: node_devices.amounts(ask, number) is not None,
+        ),
+        "other claims consume nothing": (f"{_USE}.consumed", lambda *_: {}),
+        "amounts are as requested": (f"{_STRUCTURED}.capacities._up_in_range", lambda wanted, *_, **__: wanted.nano),
+        "any amount will do": (f"{_STRUCTURED}.capacities._violates", lambda *_, **__: False),
+        "the end of a range does not count": (f"{_STRUCTURED}.capacities._outside", lambda *_, **__: False),
+        "every share takes from the counters": (f"{_SEATS}.has_shares", lambda *_: False),
+        "amounts are not reported": (f"{_STRUCTURED}.allocation_result._result", _without(consumed_capacity=None)),
+    },
+    "DeviceClaims": {
+        "devices never wear out": (f"{_PLUGIN}.is_worn_out", lambda *_: False),
+        "allocated devices can be used everywhere": (f"{_PLUGIN}.matching_selector", lambda nodes, _: nodes.present),
+        "no devices are given back": (f"{_DRA}.binding.claim_binder.ClaimBinder.free", lambda *_: NOT_HELPED),
+        "devices of other pods are given back": (f"{_DRA}.binding.claim_binder.ClaimBinder.free", _of_any_pod),
+    },
+    "DeviceConstraints": {
+        "nothing need be the same": (f"{_CONSTRAINT}.add", _adds(match=True)),
+        "nothing need be apart": (f"{_CONSTRAINT}.add", _adds(match=False)),
+        "apart from the last one alone": (f"{_CONSTRAINT}.add", _last_alone),
+        "constraints are for all requests": (f"{_CONSTRAINT}.concerns", _yes),
+        "types of attributes are ignored": (f"{_CONSTRAINT}.values", _without_types),
+        "a missing attribute is fine": (f"{_CONSTRAINT}.values", _nothing_is_a_value),
+        "bare names are of every domain": (f"{_STRUCTURED}.constraints.attribute_values", _of_any_domain),
+    },
+    "DeviceCounters": {
+        "a counter set may come twice": (f"{_POOLS}._gather_counters", _gathered),
+        "devices of a slice are for all its nodes": (f"{_STRUCTURED}.node_devices.usable", _yes),
+        "counters are endless": (f"{_SEARCH}._check_available_counters", _counters_are_endless),
+        "an allocated device takes from no counter": (f"{_USE}.is_used", lambda *_: False),
+        "what is taken back stays taken from counters": (f"{_SEARCH}._give_back", _keeps_counters),
+    },
+    "DevicePods": {
+        "any pod's claim will do": (f"{_DRA}.claims.not_owned", _nothing),
+        "requests are not looked at first": (f"{_PLUGIN}.request_problem", _no),
+    },
+    "DevicePools": {
+        "old generations are as good as new ones": (f"{_NODES}.gather_pool", _of_any_generation),
+        "incomplete pools are complete": (f"{_NODES}.gather_pool", _complete),
+        "slices come in any order": (f"{_NODES}.gather_pool", _unsorted),
+        "pools come in any order": (
+            f"{_POOLS}.PoolView.order",
+            property(lambda view: tuple(-ord(c) for c in "/".join(view.key))),
+        ),
+        "a device may come twice": (f"{_POOLS}._duplicate", _nothing),
+        "invalid pools are not reported": (f"{_SEATS}.has_invalid", property(lambda _: False)),
+        "all of a class does not mind pools that are not good": (
+            f"{_SEATS}.first_incomplete",
+            property(lambda _: None),
+        ),
+        "devices in use are free": (f"{_SEATS}.used", 0),
+    },
+    "DeviceRequests": {
+        "selectors of classes are ignored": (f"{_STRUCTURED}.selectors.Selectors._evaluating", _only(of_class=False)),
+        "selectors of requests are ignored": (f"{_STRUCTURED}.selectors.Selectors._evaluating", _only(of_class=True)),
+        "errors of selectors are no matches": (f"{_STRUCTURED}.selectors.Selectors._evaluating", _broken_is_no),
+        "admins keep devices from other pods": (f"{_USE}._take", _take_for_admins),
+        "all of a class takes what is in use": (f"{_SEARCH}._is_free", _in_use_is_free),
+        "all of a class is one": (f"{_STRUCTURED}.error_nodes._needed", _one_of_all),
+        "admins have no special rights": (f"{_STRUCTURED}.requests.RequestData.is_admin", property(lambda _: False)),
+        "admins may have a device twice in a claim": (f"{_SEARCH}._is_free", _admins_twice),
+        "admins are not reported": (f"{_STRUCTURED}.allocation_result._result", _without(admin_access=None)),
+    },
+    "DeviceResults": {
+        "configurations of classes are left out": (
+            f"{_STRUCTURED}.allocation_result.configuration",
+            _configured("FromClaim"),
+        ),
+        "configurations of claims are left out": (
+            f"{_STRUCTURED}.allocation_result.configuration",
+            _configured("FromClass"),
+        ),
+        "devices can be used everywhere": (f"{_STRUCTURED}.allocation_result.node_selector", _no),
+    },
+    "DeviceTaints": {
+        "taints are ignored": (f"{_SEATS}.is_tolerated", _yes),
+        "effects of tolerations are ignored": (f"{_STRUCTURED}.node_devices.tolerates", _tolerating(effect="")),
+        "keys of tolerations are ignored": (f"{_STRUCTURED}.node_devices.tolerates", _tolerating(key="")),
+        "values of tolerations are ignored": (f"{_STRUCTURED}.node_devices.tolerates", _whatever_the_value),
+        "every effect is hard": (
+            f"{_STRUCTURED}.node_devices._HARD_EFFECTS",
+            frozenset({"NoSchedule", "NoExecute", "None"}),
+        ),
+        "tolerations are not copied": (f"{_STRUCTURED}.allocation_result._result", _without(tolerations=())),
+    },
+    "ExtendedDevices": {
+        "init containers borrow nothing": (f"{_DRA}.extended_resources._share", _borrowing_nothing),
+        "init containers request one by one": (f"{_DRA}.extended_resources._renamed", _not_renamed),
+        "nodes have nothing of it themselves": (f"{_EXTENDED}._offering", lambda *_: 0),
+        "devices that no node has can be had": (f"{_EXTENDED}._lacking", lambda *_: 0),
+        "claims of earlier attempts do no harm": (
+            "scheduler.cache.devices.claim_tracker.ClaimTracker.made_for",
+            lambda *_: None,
+        ),
+    },
+}
+"""Group of scenarios → name → the place, and what stands there instead."""
 _MUTATIONS: Final[Mapping[str, Mutation]] = {
-    # pools
-    "old generations are as good as new ones": Mutation(
-        {f"{_NODES}.gather_pool": _of_any_generation}, ("DevicePools",)
-    ),
-    "incomplete pools are complete": Mutation({f"{_NODES}.gather_pool": _complete}, ("DevicePools",)),
     "a pool has no slices for other nodes": Mutation(
         {f"{_NODES}.gather_pool": _alone}, ("DevicePools", "DeviceCounters")
-    ),
-    "slices come in any order": Mutation({f"{_NODES}.gather_pool": _unsorted}, ("DevicePools",)),
-    "pools come in any order": Mutation(
-        {f"{_POOLS}.PoolView.order": property(lambda view: tuple(-ord(c) for c in "/".join(view.key)))},
-        ("DevicePools",),
     ),
     "binding conditions do not come last": Mutation(
         {f"{_POOLS}.PoolView.order": property(lambda view: (False, view.key))}, ("DevicePools", "DeviceResults")
     ),
-    "a device may come twice": Mutation({f"{_POOLS}._duplicate": _nothing}, ("DevicePools",)),
-    "a counter set may come twice": Mutation({f"{_POOLS}._gather_counters": _gathered}, ("DeviceCounters",)),
     "devices may use unknown counters": Mutation(
         {f"{_POOLS}._unknown_counters": _nothing, f"{_SEARCH}._draw": _draws_what_is_there}, ("DeviceCounters",)
     ),
-    "invalid pools are not reported": Mutation({f"{_SEATS}.has_invalid": property(lambda _: False)}, ("DevicePools",)),
-    "all of a class does not mind pools that are not good": Mutation(
-        {f"{_SEATS}.first_incomplete": property(lambda _: None)}, ("DevicePools",)
-    ),
-    # which devices
-    "selectors of classes are ignored": Mutation(
-        {f"{_DRA}.structured.selectors.Selectors._evaluating": _only(of_class=False)}, ("DeviceRequests",)
-    ),
-    "selectors of requests are ignored": Mutation(
-        {f"{_DRA}.structured.selectors.Selectors._evaluating": _only(of_class=True)}, ("DeviceRequests",)
-    ),
-    "errors of selectors are no matches": Mutation(
-        {f"{_DRA}.structured.selectors.Selectors._evaluating": _broken_is_no}, ("DeviceRequests",)
-    ),
-    "devices of a slice are for all its nodes": Mutation(
-        {f"{_DRA}.structured.node_devices.usable": _yes}, ("DeviceCounters",)
-    ),
-    "devices in use are free": Mutation({f"{_SEATS}.used": 0}, ("DevicePools",)),
-    "parts of devices in use are whole devices": Mutation({f"{_USE}._take": _take_whole}, ("DeviceCapacities",)),
-    "admins keep devices from other pods": Mutation({f"{_USE}._take": _take_for_admins}, ("DeviceRequests",)),
-    "all of a class takes what is in use": Mutation({f"{_SEARCH}._is_free": _in_use_is_free}, ("DeviceRequests",)),
-    "all of a class is one": Mutation({f"{_DRA}.structured.error_nodes._needed": _one_of_all}, ("DeviceRequests",)),
-    "admins have no special rights": Mutation(
-        {f"{_DRA}.structured.requests.RequestData.is_admin": property(lambda _: False)}, ("DeviceRequests",)
-    ),
-    "admins may have a device twice in a claim": Mutation({f"{_SEARCH}._is_free": _admins_twice}, ("DeviceRequests",)),
     "a claim may have any number": Mutation(
-        {f"{_DRA}.structured.requests.RESULTS_MAX": 10**6, f"{_DRA}.structured.allocator.RESULTS_MAX": 10**6},
+        {f"{_STRUCTURED}.requests.RESULTS_MAX": 10**6, f"{_STRUCTURED}.allocator.RESULTS_MAX": 10**6},
         ("DeviceRequests",),
-    ),
-    "only the first of several is tried": Mutation(
-        {f"{_SEARCH}._next": _no_first_alternative}, ("DeviceAlternatives",)
     ),
     "nothing is taken back": Mutation({f"{_SEARCH}._back": _no}, ("DeviceRequests", "DeviceAlternatives")),
     "all alternatives score alike": Mutation(
         {f"{_DRA}.scoring._of_picked": lambda *_: 8, f"{_DRA}.scoring._of_allocated": lambda _: 0},
         ("DeviceAlternatives",),
     ),
-    "claims that are allocated do not score": Mutation(
-        {f"{_DRA}.scoring._of_allocated": lambda _: 0}, ("DeviceAlternatives",)
-    ),
-    # taints
-    "taints are ignored": Mutation({f"{_SEATS}.is_tolerated": _yes}, ("DeviceTaints",)),
-    "effects of tolerations are ignored": Mutation(
-        {f"{_DRA}.structured.node_devices.tolerates": _tolerating(effect="")}, ("DeviceTaints",)
-    ),
-    "keys of tolerations are ignored": Mutation(
-        {f"{_DRA}.structured.node_devices.tolerates": _tolerating(key="")}, ("DeviceTaints",)
-    ),
-    "values of tolerations are ignored": Mutation(
-        {f"{_DRA}.structured.node_devices.tolerates": _whatever_the_value}, ("DeviceTaints",)
-    ),
-    "every effect is hard": Mutation(
-        {f"{_DRA}.structured.node_devices._HARD_EFFECTS": frozenset({"NoSchedule", "NoExecute", "None"})},
-        ("DeviceTaints",),
-    ),
-    # counters
-    "counters are endless": Mutation(
-        {f"{_SEARCH}._check_available_counters": _counters_are_endless}, ("DeviceCounters",)
-    ),
-    "an allocated device takes from no counter": Mutation({f"{_USE}.is_used": lambda *_: False}, ("DeviceCounters",)),
-    "what is taken back stays taken from counters": Mutation(
-        {f"{_SEARCH}._give_back": _keeps_counters}, ("DeviceCounters",)
-    ),
     "partitions are not known": Mutation(_in_force(partitionable=False), ("DeviceCounters",)),
-    # capacities
-    "capacities are endless": Mutation(
-        {f"{_SEATS}.fits": lambda node_devices, ask, number, _: node_devices.amounts(ask, number) is not None},
-        ("DeviceCapacities",),
-    ),
-    "other claims consume nothing": Mutation({f"{_USE}.consumed": lambda *_: {}}, ("DeviceCapacities",)),
-    "amounts are as requested": Mutation(
-        {f"{_DRA}.structured.capacities._up_in_range": lambda wanted, *_, **__: wanted.nano}, ("DeviceCapacities",)
-    ),
-    "any amount will do": Mutation(
-        {f"{_DRA}.structured.capacities._violates": lambda *_, **__: False}, ("DeviceCapacities",)
-    ),
-    "the end of a range does not count": Mutation(
-        {f"{_DRA}.structured.capacities._outside": lambda *_, **__: False}, ("DeviceCapacities",)
-    ),
     "shares are not known": Mutation(_in_force(consumable=False), ("DeviceCapacities",)),
-    "every share takes from the counters": Mutation({f"{_SEATS}.has_shares": lambda *_: False}, ("DeviceCapacities",)),
-    # constraints
-    "nothing need be the same": Mutation({f"{_CONSTRAINT}.add": _adds(match=True)}, ("DeviceConstraints",)),
-    "nothing need be apart": Mutation({f"{_CONSTRAINT}.add": _adds(match=False)}, ("DeviceConstraints",)),
-    "apart from the last one alone": Mutation({f"{_CONSTRAINT}.add": _last_alone}, ("DeviceConstraints",)),
-    "constraints are for all requests": Mutation({f"{_CONSTRAINT}.concerns": _yes}, ("DeviceConstraints",)),
-    "types of attributes are ignored": Mutation({f"{_CONSTRAINT}.values": _without_types}, ("DeviceConstraints",)),
-    "a missing attribute is fine": Mutation({f"{_CONSTRAINT}.values": _nothing_is_a_value}, ("DeviceConstraints",)),
-    "bare names are of every domain": Mutation(
-        {f"{_DRA}.structured.constraints.attribute_values": _of_any_domain}, ("DeviceConstraints",)
-    ),
-    # results
-    "tolerations are not copied": Mutation(
-        {f"{_DRA}.structured.allocation_result._result": _without(tolerations=())}, ("DeviceTaints",)
-    ),
-    "admins are not reported": Mutation(
-        {f"{_DRA}.structured.allocation_result._result": _without(admin_access=None)}, ("DeviceRequests",)
-    ),
-    "amounts are not reported": Mutation(
-        {f"{_DRA}.structured.allocation_result._result": _without(consumed_capacity=None)}, ("DeviceCapacities",)
-    ),
-    "configurations of classes are left out": Mutation(
-        {f"{_DRA}.structured.allocation_result.configuration": _configured("FromClaim")}, ("DeviceResults",)
-    ),
-    "configurations of claims are left out": Mutation(
-        {f"{_DRA}.structured.allocation_result.configuration": _configured("FromClass")}, ("DeviceResults",)
-    ),
-    "devices can be used everywhere": Mutation(
-        {f"{_DRA}.structured.allocation_result.node_selector": _no}, ("DeviceResults",)
-    ),
-    # claims
-    "any pod's claim will do": Mutation({f"{_DRA}.claims.not_owned": _nothing}, ("DevicePods",)),
-    "requests are not looked at first": Mutation({f"{_PLUGIN}.request_problem": _no}, ("DevicePods",)),
-    "devices never wear out": Mutation({f"{_PLUGIN}.is_worn_out": lambda *_: False}, ("DeviceClaims",)),
-    "allocated devices can be used everywhere": Mutation(
-        {f"{_PLUGIN}.matching_selector": lambda nodes, _: nodes.present}, ("DeviceClaims",)
-    ),
-    **{name: Mutation(*given) for name, given in CLAIM_MUTATIONS.items()},
+    **{
+        name: Mutation({place: instead}, (group,))
+        for group, mutations in _BY_GROUP.items()
+        for name, (place, instead) in mutations.items()
+    },
 }
 DEVICE_MUTANTS: Final = tuple(_MUTATIONS)
 

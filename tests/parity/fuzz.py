@@ -31,7 +31,7 @@ from tests.parity.oracle import process
 from tests.parity.oracle.process import Oracle
 from tests.parity.ours import Ours
 from tests.parity.scenario import Scenario, scenario
-from tests.parity.stage import Stage
+from tests.parity.side import Stage
 from tests.parity.varied_volumes import varied_volume_seed
 from tests.parity.verdict import differences
 from tests.parity.words import Json

@@ -11,11 +11,10 @@ from collections import defaultdict
 from typing import Final
 
 from tests.e2e.controlplane.harness import ControlPlane
+from tests.parity.admission import PRIORITIES
 from tests.parity.api import WORKLOADS, Api, create_whole, wipe
-from tests.parity.priorities import PRIORITIES
 from tests.parity.scenario import DEFAULT_PROFILE, Scenario, budget, named, node, pod as scenario_pod, workload
-from tests.parity.seen import PROFILES, Seen
-from tests.parity.seendevices import DEVICE_PROFILE, DEVICES_FIRST, SeenDevices
+from tests.parity.seen import DEVICE_PROFILE, DEVICES_FIRST, PROFILES, Seen, SeenDevices
 from tests.parity.side import Side
 from tests.parity.suite import scheduler_configuration
 from tests.parity.verdict import Scores, Verdict

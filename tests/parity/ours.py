@@ -1,7 +1,7 @@
 """Our daemon on some API server, watched while it chooses, and without one of its plugins."""
 
 import dataclasses
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import MappingProxyType
 from typing import Any, Final
@@ -16,27 +16,30 @@ from scheduler.config.types import RunOptions
 from scheduler.core.clock import SystemClock
 from scheduler.core.decision_record import DecisionRecord
 from scheduler.core.feature_gates import defaults
-from scheduler.cycle import Unschedulable
+from scheduler.cycle import Cycle, Unschedulable
 from scheduler.daemon.app import Daemon
 from scheduler.failure import SCHEDULER_ERROR, UNSCHEDULABLE
-from scheduler.framework.interface import CycleState
+from scheduler.framework.interface import CycleState, Scored
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runner
 from scheduler.framework.status import AttemptError
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.dra.plugin import DynamicResources
+from scheduler.plugins.dra.state import STATE as DEVICES
+from scheduler.plugins.volumebinding import VolumeBinding
+from scheduler.plugins.volumebinding.plugin import STATE, VolumeState
+from scheduler.queueing.types import QueuedPodInfo
 from simulator.apiserver.kinds.defaults import GATED as BLOCKED, with_pod_defaults
 from tests.parity.admission import admitted
 from tests.parity.api import KINDS, Api
-from tests.parity.deviceplans import given_back, held
-from tests.parity.hooks import Hooks
+from tests.parity.deviceplans import given_back, held, planned_devices
 from tests.parity.modes import PREFIXES, Mode
-from tests.parity.plans import planned
 from tests.parity.scenario import Scenario, named
 from tests.parity.side import Side
 from tests.parity.storage import uid_to_come
 from tests.parity.suite import scheduler_configuration
 from tests.parity.verdict import GATED, HELD, Scores, Verdict, Way, heard
+from tests.parity.volumes import will_be_for, will_be_for_node, will_be_marked
 from tests.parity.words import Json
 
 _POINTS: Final = (
@@ -45,6 +48,35 @@ _POINTS: Final = (
 )
 _DONE: Final = frozenset({"Succeeded", "Failed"})
 _KUBESTOW_ARGS: Final[Json] = {"apiVersion": "kubestow.dev/v1alpha1", "kind": "KubestowArgs"}
+
+
+class Hooks:
+    """What the replay reads from a running daemon while it decides, and the one thing that it keeps the daemon from.
+
+    One per daemon, however many profiles are used."""
+
+    def __init__(self, daemon: Daemon) -> None:
+        self.scores: Scores = {}
+        """The scores of the newest pod whose nodes were scored."""
+        self.tries_early = True
+        """Whether an idle queue tries pods again before their back-off is over."""
+        self._nodes = daemon.decisions.cluster.nodes
+        self.cycle: Cycle = daemon.decisions.cycle
+        self._choose = self.cycle._choose
+        self.cycle._choose = self._read_scores  # type: ignore[method-assign]
+        backoff = daemon.decisions.queue._places.backoff
+        self._first_rejected = backoff.first_rejected
+        backoff.first_rejected = self._first_to_try_early  # type: ignore[method-assign]
+
+    def _read_scores(self, runner: Runner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
+        names = {int(slot): self._nodes.name(int(slot)) for slot in scored.slots}
+        self.scores = {
+            plugin: {name: int(column[slot]) for slot, name in names.items()} for plugin, column in scored.parts.items()
+        }
+        return self._choose(runner, state, pod, scored)
+
+    def _first_to_try_early(self) -> QueuedPodInfo | None:
+        return self._first_rejected() if self.tries_early else None
 
 
 class Ours(Side):
@@ -243,3 +275,34 @@ async def running(
         yield we
     finally:
         await daemon.stop()
+
+
+# -- what ours would write for a pod on its node, also to claims for devices, without writing it -----------------------
+
+
+def planned(profile: Profile, state: CycleState, pod: PodInfo, *, node: str) -> tuple[str, ...]:
+    """In the words of `volumes.changes` and `device_changes`. Nothing stays reserved."""
+    lines: list[str] = []
+    of_devices: tuple[str, ...] = ()
+    for plugin in profile.reserve:
+        if isinstance(plugin, VolumeBinding):
+            assert plugin.reserve(state, pod, node) is None, f"{pod.key} was to go to {node}"
+            lines += _lines(state.get(STATE), node)
+            plugin.unreserve(state, pod, node)
+        if isinstance(plugin, DynamicResources) and state.has(DEVICES):
+            of_devices = planned_devices(plugin, state, pod, node=node)
+    return (*sorted(lines), *of_devices)
+
+
+def _lines(known: VolumeState, node: str) -> Iterator[str]:
+    if known.plan is None:
+        return
+    for static in known.plan.static:
+        if static.is_dirty:
+            yield will_be_for(static.volume.key, static.claim.key)
+        if static.marks:
+            yield will_be_marked(static.volume.key)
+    selected_before = {claim.key for claim in known.claims.delayed if claim.selected_node is not None}
+    for dynamic in known.plan.dynamic:
+        if dynamic.claim.key not in selected_before:
+            yield will_be_for_node(dynamic.claim.key, node)

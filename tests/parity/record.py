@@ -29,7 +29,7 @@ from tests.parity.modes import Mode, Run
 from tests.parity.ours import Ours
 from tests.parity.recordings import Provenance, Recording
 from tests.parity.scenario import Scenario
-from tests.parity.stage import Stage
+from tests.parity.side import Stage
 from tests.parity.suite import recordable
 from tests.parity.verdict import Verdict
 

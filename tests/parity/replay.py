@@ -11,14 +11,13 @@ from tests.parity.api import DEVICES, InProcess, make_lasting, put, put_budgets,
 from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices, noticing
 from tests.parity.known import differing, expected, surprises
 from tests.parity.modes import Mode, Run
-from tests.parity.mutants import MUTANTS, mutated
+from tests.parity.mutants import MUTANTS, VOLUME_MUTANTS, mutated, mutated_volumes
 from tests.parity.ours import Ours
 from tests.parity.recordings import Recording
 from tests.parity.scenario import Scenario
-from tests.parity.stage import Stage
+from tests.parity.side import Stage
 from tests.parity.suite import HASTY_DEVICES
 from tests.parity.verdict import Verdict, differences
-from tests.parity.volume_mutants import VOLUME_MUTANTS, mutated_volumes
 from tests.parity.words import Json
 
 PAUSE_S = 0.001

@@ -31,8 +31,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tests.parity.admission import class_name
 from tests.parity.devices import Devices, devices, pod_devices
-from tests.parity.priorities import class_name
 from tests.parity.storage import Storage, pod_volumes, storage
 from tests.parity.words import Json, labels as long_labels, long_key, nothing_left, slug
 

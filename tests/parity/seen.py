@@ -5,9 +5,10 @@ its claims is bound to a PV that no node reaches.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from typing import Any, Final
 
 from tests.parity.api import Api, create_whole, wipe
+from tests.parity.devices import claim, device_class, rule, slice_
 from tests.parity.scenario import node
 from tests.parity.storage import Storage, pod_volumes, storage
 from tests.parity.words import Json
@@ -102,3 +103,92 @@ def _claim_out_of_reach(name: str) -> Json:
 
 def _out_of_reach(name: str) -> Json:
     return {name: {"from": {"parity.test/nowhere": "no"}}}
+
+
+# -- devices -----------------------------------------------------------------------------------------------------------
+
+
+Probe = Callable[[str, Json], Awaitable[str]]
+"""(profile, spec) → the message about a pod with this spec."""
+Until = Callable[[Callable[[], Awaitable[bool]], str], Awaitable[bool]]
+
+DEVICES_FIRST: Final = "device-probes"
+_DRIVER: Final = "0.last"
+"""Of all drivers the first: a search for its device looks at no other."""
+_LONELY: Final = "didn't match pod affinity rules"
+_NODE: Final = "probed"
+_TOLERANT: Final = {"operator": "Exists", "effect": "NoSchedule"}
+"""Of taints that a scenario may put on everything; not of the last one."""
+
+DEVICE_PROFILE: Final[Json] = {
+    "plugins": {
+        "multiPoint": {
+            "disabled": [{"name": "*"}],
+            "enabled": [
+                {"name": name} for name in ("PrioritySort", "DynamicResources", "InterPodAffinity", "DefaultBinder")
+            ],
+        }
+    }
+}
+
+
+class SeenDevices:
+    """`probe` tries a pod that fits nowhere for its affinity; `until` waits."""
+
+    def __init__(self, api: Api, probe: Probe, until: Until, alone: Json) -> None:
+        self._api = api
+        self._probe = probe
+        self._wait = until
+        self._alone = alone
+        self._last = 0
+        self._last_claim = 0
+
+    async def claims(self) -> None:
+        """A pod whose claim is not seen is not tried."""
+        name = await self._claimed(self._class_name)
+        await self._probe(DEVICES_FIRST, self._pod(name))
+
+    async def settings(self, *, with_rules: bool) -> None:
+        """Classes, slices and, if a scheduler reads them, rules. There must be no nodes; leaves none, and no devices."""
+        self._last += 1
+        name = self._class_name
+        await self._api.create(node(_NODE, {}))
+        await self._api.create(device_class(name, {"when": f'device.driver == "{_DRIVER}"'}))
+        await self._api.create(slice_(name, {"pool": f"{_DRIVER}/p", "everywhere": True, "devices": "d"}))
+        wants_one = self._pod(await self._claimed(name))
+        await self._until(wants_one, "the last class and slice", gets_it=True)
+        if with_rules:
+            await self._api.create(rule(name, {"driver": _DRIVER, "taint": "last:NoExecute"}))
+            await self._until(wants_one, "the last rule", gets_it=False)
+            await self._api.delete("DeviceTaintRule", name, "")
+            await self._until(wants_one, "that the last rule is gone", gets_it=True)
+        await self._api.delete("ResourceSlice", name, "")
+        await self._until(wants_one, "that the last slice is gone", gets_it=False)
+        resource = f"deviceclass.resource.kubernetes.io/{name}"
+        resources = {"requests": {resource: "1"}, "limits": {resource: "1"}}
+        extended = self._alone | {"containers": [{"name": "main", "image": "i", "resources": resources}]}
+        await self._until(extended, "the last class as a resource", gets_it=False)
+        await wipe(self._api, ("Node", "ResourceClaim"))
+
+    @property
+    def _class_name(self) -> str:
+        return f"last-seen-{self._last}"
+
+    async def _claimed(self, class_name: str) -> str:
+        self._last_claim += 1
+        name = f"last-claim-{self._last_claim}"
+        wanted = {"class": class_name, "tolerates": [_TOLERANT]}
+        await create_whole(self._api, claim(name, {"r0": wanted}))
+        return name
+
+    def _pod(self, name: str) -> Json:
+        wanted: Any = [{"name": "e0", "resourceClaimName": name}]
+        return self._alone | {"resourceClaims": wanted}
+
+    async def _until(self, spec: Json, what: str, *, gets_it: bool) -> None:
+        """Until nothing but its affinity is in the pod's way, or until something else is."""
+
+        async def is_reported() -> bool:
+            return (_LONELY in await self._probe(DEVICES_FIRST, spec)) == gets_it
+
+        await self._wait(is_reported, what)

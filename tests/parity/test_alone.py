@@ -1,17 +1,72 @@
 """The replay uses both modes of one daemon. A user's daemon says the same, and the switches that a reason names are the reason."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
 
 import pytest
 
-from tests.parity.alone import verdicts_at
+from scheduler.config.args import SPELLED, UPSTREAM
+from simulator.apiserver import ApiServer
+from tests.parity import ours
+from tests.parity.api import InProcess, make_lasting
 from tests.parity.bydefault import changes, differences_by_default
 from tests.parity.known import REASONS, Place, Reason, pinned
 from tests.parity.modes import Mode, Run
 from tests.parity.recordings import RECORDED, Recording
+from tests.parity.replay import PAUSE_S, SERVED, put_cluster
+from tests.parity.scenario import Scenario
+from tests.parity.side import Stage
 from tests.parity.suite import scenarios
 from tests.parity.verdict import Verdict
+
+OF_UPSTREAM: Final[Mapping[str, Any]] = MappingProxyType({SPELLED[name]: value for name, value in UPSTREAM.items()})
+"""Field of KubestowArgs → the value with which we do as kube-scheduler."""
+
+
+async def verdicts_at(
+    version: str, scenarios: Iterable[Scenario], places: Collection[Place], switches: Iterable[str] = ()
+) -> dict[Place, Verdict]:
+    """Return our verdicts on the pods at these places with kube-scheduler's values of these `switches`."""
+    groups: dict[tuple[str, ...], list[Scenario]] = {}
+    for one in scenarios:
+        if any((one.key, name) in places for name in one.asked):
+            groups.setdefault(one.feature_gates, []).append(one)
+    found: dict[Place, Verdict] = {}
+    values = {name: OF_UPSTREAM[name] for name in switches}
+    await asyncio.gather(*(_verdicts_at(version, some, places, gates, values, found) for gates, some in groups.items()))
+    return found
+
+
+async def _verdicts_at(
+    version: str,
+    scenarios: Iterable[Scenario],
+    places: Collection[Place],
+    gates: tuple[str, ...],
+    switches: Mapping[str, Any],
+    found: dict[Place, Verdict],
+) -> None:
+    async with ApiServer(served=SERVED) as server:
+        api = InProcess(server, version)
+        await make_lasting(api)
+        running = ours.running(
+            api,
+            version=version,
+            pause_s=PAUSE_S,
+            master=server.url,
+            gates=gates,
+            modes=(Mode.DEFAULT,),
+            switches=switches,
+        )
+        async with running as we:
+            for one in scenarios:
+                await put_cluster(one, we)
+                stage = Stage(one)
+                for name in one.asked:
+                    if (one.key, name) in places:
+                        found[one.key, name] = await stage.try_pod(we, name)
+
 
 SUITE = {one.key: one for one in scenarios()}
 BY_DEFAULT = {

@@ -11,13 +11,12 @@ import pytest
 from scheduler.config.plugins import DEFAULT_PLUGINS
 from scheduler.plugins import BUILT_IN
 from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices
-from tests.parity.mutants import MUTANTS, mutated
+from tests.parity.mutants import MUTANTS, VOLUME_MUTANTS, mutated, mutated_volumes
 from tests.parity.reasons import UNASKED
 from tests.parity.recordings import RECORDED, Recording
 from tests.parity.replay import Replay
 from tests.parity.scenario import Scenario
 from tests.parity.suite import crowds, random_ones, scenarios, volume_ones, written
-from tests.parity.volume_mutants import VOLUME_MUTANTS, mutated_volumes
 
 _ELSEWHERE = {"PrioritySort", "DefaultBinder"}  # order in the queue, the binding
 JUDGING = [ref.name for ref in DEFAULT_PLUGINS if ref.name in BUILT_IN and ref.name not in _ELSEWHERE]

@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.parity.admission import admitted, labelled
-from tests.parity.priorities import priority_classes
+from tests.parity.admission import admitted, labelled, priority_classes
 from tests.parity.scenario import scenario
 from tests.parity.suite import crowds, mixed_ones, random_ones
 from tests.parity.words import Json

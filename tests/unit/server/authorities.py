@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -48,12 +49,16 @@ class Authority:
         use = [ExtendedKeyUsageOID.SERVER_AUTH, *([ExtendedKeyUsageOID.CLIENT_AUTH] if is_for_clients else [])]
         certificate = (
             _builder(subject, self._name, key, days=days)
-            .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.SubjectAlternativeName([_host(name)]), critical=False)
             .add_extension(x509.ExtendedKeyUsage(use), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         lock = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
         return Issued(certificate.public_bytes(_PEM), key.private_bytes(_PEM, serialization.PrivateFormat.PKCS8, lock))
+
+
+def _host(name: str) -> x509.GeneralName:
+    return x509.IPAddress(ip_address(name)) if name[:1].isdigit() else x509.DNSName(name)
 
 
 def _builder(
