@@ -29,8 +29,6 @@ class History:
     def __init__(self) -> None:
         self.nodes_of: dict[str, list[str]] = defaultdict(list)
         """Every node name that was seen on a pod."""
-        self.bound_at: dict[str, int] = {}
-        """The resourceVersion at which a pod first had one."""
         self.versions: dict[str, list[Json]] = defaultdict(list)
         """By name, each in full; those of namesakes one after the other."""
         self.deleted: list[Json] = []
@@ -39,14 +37,10 @@ class History:
     async def follow(self, http: ClientSession, version: str) -> None:
         """Read until cancelled."""
         async for event in pod_events(http, version):
-            self.see(event["object"])
+            pod = event["object"]
+            name, node_name = pod["metadata"]["name"], pod["spec"].get("nodeName")
+            self.versions[name].append(pod)
+            if node_name and self.nodes_of[name][-1:] != [node_name]:
+                self.nodes_of[name].append(node_name)
             if event["type"] == "DELETED":
-                self.deleted.append(event["object"])
-
-    def see(self, pod: Json) -> None:
-        """One version of a pod, as a watch or a list shows it."""
-        name, node_name = pod["metadata"]["name"], pod["spec"].get("nodeName")
-        self.versions[name].append(pod)
-        if node_name and self.nodes_of[name][-1:] != [node_name]:
-            self.nodes_of[name].append(node_name)
-            self.bound_at.setdefault(name, int(pod["metadata"]["resourceVersion"]))
+                self.deleted.append(pod)

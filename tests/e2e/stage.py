@@ -98,3 +98,8 @@ async def running(sandbox: Sandbox, stage: Stage, *, token: str = "") -> AsyncIt
     with stage.daemon(token, config=scheduler_config(sandbox.scheduler), name=sandbox.scheduler) as server:
         sandbox.server = server
         yield
+
+
+async def has_no_failure_event(sandbox: Sandbox, *pods: str) -> None:
+    for name in pods:
+        assert "FailedScheduling" not in {event["reason"] for event in await sandbox.cluster.events(name)}

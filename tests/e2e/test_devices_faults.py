@@ -14,7 +14,7 @@ from simulator.builders.devices import a_device, on_node
 from tests.e2e.cluster import Json
 from tests.e2e.devices import DRIVER, GPU, DeviceSandbox, gpus, on, results_of, users_of
 from tests.e2e.sandbox import together
-from tests.e2e.stage import ALL, DEVICES, Stage, running, staged
+from tests.e2e.stage import ALL, DEVICES, Stage, has_no_failure_event, running, staged
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
@@ -30,12 +30,6 @@ ONE: Final = a_claim("c").request("r", "gpu")
 async def stage(devices: DeviceSandbox) -> AsyncIterator[Stage]:
     async with staged(devices) as made:
         yield made
-
-
-async def has_no_failure_event(sandbox: DeviceSandbox, *pods: str) -> None:
-    for name in pods:
-        reasons = {event["reason"] for event in await sandbox.cluster.events(name)}
-        assert "FailedScheduling" not in reasons
 
 
 async def test_a_pod_waits_for_its_device(devices: DeviceSandbox, their_devices: DeviceSandbox) -> None:

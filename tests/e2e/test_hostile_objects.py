@@ -149,11 +149,7 @@ async def test_what_a_real_server_stores_costs_no_other_object_anything(control_
 
         async def places(name: str, server: Server) -> None:
             await cluster.create(pod(name, SCHEDULER_NAME, cpu="100m"))
-
-            async def is_bound() -> bool:
-                return bool((await cluster.get(f"/api/v1/namespaces/default/pods/{name}"))["spec"].get("nodeName"))
-
-            await until(is_bound, f"{name} bound", server=server, within_s=120)
+            await until(lambda: cluster.node_of(name), f"{name} bound", server=server, within_s=120)
 
         port = free_port()
         with daemon(plane, flags=[f"--plain-port={port}"]) as server:
@@ -163,7 +159,6 @@ async def test_what_a_real_server_stores_costs_no_other_object_anything(control_
                 kinds[spec.name] += await stored(http, spec, body)
             await places("after", server)
             assert {} == await unforeseen(port)
-        port = free_port()
         with daemon(plane, flags=[f"--plain-port={port}"]) as server:
             await places("restarted", server)
             assert {} == await unforeseen(port)

@@ -10,7 +10,7 @@ import pytest
 from simulator.apiserver import Fault
 from simulator.apiserver.faults import Request
 from tests.e2e.cluster import Json
-from tests.e2e.stage import ALL, VOLUMES, Stage, running, staged
+from tests.e2e.stage import ALL, VOLUMES, Stage, has_no_failure_event, running, staged
 from tests.e2e.storage import DRIVER, StorageSandbox, selected_node
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 
@@ -33,12 +33,6 @@ async def one_of_each(sandbox: StorageSandbox) -> None:
     await sandbox.make(WAITING, PROVISIONED, a_pv("a", "1Gi", "w").on("n1"))
     await sandbox.make(a_claim("static", "1Gi", "w"), a_claim("dynamic", "1Gi", "d"))
     await sandbox.make(sandbox.pod("p", "static", "dynamic"))
-
-
-async def has_no_failure_event(sandbox: StorageSandbox, *pods: str) -> None:
-    for name in pods:
-        reasons = {event["reason"] for event in await sandbox.cluster.events(name)}
-        assert "FailedScheduling" not in reasons
 
 
 async def test_e18_an_object_gets_a_label_before_it_is_written(sandbox: StorageSandbox, stage: Stage) -> None:

@@ -4,7 +4,7 @@ Only `random()` of the generator is used: that is all whose sequence Python prom
 """
 
 import random
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar
 
 from tests.parity.words import Json
@@ -73,6 +73,14 @@ class Dice:
         left = list(range(len(choices)))
         taken = [left.pop(self.number(0, len(left) - 1)) for _ in range(min(count, len(left)))]
         return [choices[index] for index in sorted(taken)]
+
+    def likes(self, nodes: Iterable[str], step: int) -> Iterator[Json]:
+        """Each node another weight, in steps that no other score makes good."""
+        left, weight = list(nodes), 100
+        while left:
+            node = left.pop(self.number(0, len(left) - 1))
+            yield {"weight": weight, "matchExpressions": [{"key": "k", "operator": "In", "values": [node]}]}
+            weight -= step
 
 
 def generate(seed: int) -> Json:

@@ -5,7 +5,6 @@ attempt on all nodes: which of them comes first is not reported. At most one cla
 known to differ is left out: devices of one request that must be apart, stores of pools of one name, lists in constraints.
 """
 
-from collections.abc import Iterable
 from typing import Final
 
 from tests.parity.generate import Dice
@@ -94,7 +93,7 @@ class _Stored:
         dice = self._dice
         pod: Json = {"namespace": self._namespace}
         if len(self._nodes) > 1:
-            pod["likes_nodes"] = list(self._likes())
+            pod["likes_nodes"] = list(dice.likes(self._nodes, 17))
         if dice.chance(0.9):
             pod["devices"] = claims.of_pod(name)
         if "devices" not in pod or dice.chance(0.12):
@@ -122,11 +121,3 @@ class _Stored:
     def _resources(self) -> Json:
         dice = self._dice
         return {name: dice.one(("1", "1", "2", "3")) for name in dice.some(_RESOURCES, 2)}
-
-    def _likes(self) -> Iterable[Json]:
-        """Each node another weight, in steps that no other score is a multiple of."""
-        left, weight = list(self._nodes), 100
-        while left:
-            node = left.pop(self._dice.number(0, len(left) - 1))
-            yield {"weight": weight, "matchExpressions": [{"key": "k", "operator": "In", "values": [node]}]}
-            weight -= 17

@@ -4,7 +4,7 @@ Chance decides nothing for a scheduler: no two PVs are of one size, no two bound
 one node best. No two pods use a claim that is for one pod: see what is known to differ there.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from tests.parity.generate import Dice
@@ -230,7 +230,7 @@ class _Stored:
 
     def _tried(self, name: str) -> Json:
         dice = self._dice
-        pod: Json = {"likes_nodes": list(self._likes()), **self._uses(tuple(self._claims))}
+        pod: Json = {"likes_nodes": list(dice.likes(self._nodes, 19)), **self._uses(tuple(self._claims))}
         if dice.chance(0.12):
             scratch: Json = {
                 "class": dice.one((*_STATIC, *_DYNAMIC)),
@@ -245,11 +245,3 @@ class _Stored:
         if dice.chance(0.15):
             pod["nodeSelector"] = {"disk": dice.one(_DISKS)}
         return pod
-
-    def _likes(self) -> Iterable[Json]:
-        """Each node another weight, in steps that no other score makes good."""
-        left, weight = list(self._nodes), 100
-        while left:
-            node = left.pop(self._dice.number(0, len(left) - 1))
-            yield {"weight": weight, "matchExpressions": [{"key": "k", "operator": "In", "values": [node]}]}
-            weight -= 19

@@ -4,7 +4,7 @@ Chance decides nothing for a scheduler, as there. And nothing is made of which i
 use a claim for one pod, none names an ephemeral claim that is not its own, no claim for one pod has a namesake.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from tests.parity.generate import Dice
@@ -172,7 +172,7 @@ class _Stored:
             for one, claim in self._shelf.claims.items()
             if "owner" not in claim and "namespace" not in claim and one not in self._reserved
         ]
-        pod: Json = {"likes_nodes": list(self._likes()), **self._uses(claims, name)}
+        pod: Json = {"likes_nodes": list(dice.likes(self._nodes, 19)), **self._uses(claims, name)}
         volumes = pod.get("volumes", [])
         if volumes and dice.chance(0.5):  # claims come first, unless they are written so
             pod["volumes"] = [*volumes, *({"claim": one} for one in pod.pop("claims", ()))]
@@ -189,11 +189,3 @@ class _Stored:
         if dice.chance(0.12):
             pod["nodeSelector"] = {"disk": dice.one(("ssd", "hdd"))}
         return pod
-
-    def _likes(self) -> Iterable[Json]:
-        """Each node another weight."""
-        left, weight = list(self._nodes), 100
-        while left:
-            liked = left.pop(self._dice.number(0, len(left) - 1))
-            yield {"weight": weight, "matchExpressions": [{"key": "k", "operator": "In", "values": [liked]}]}
-            weight -= 19
