@@ -108,15 +108,10 @@ def _out_of_reach(name: str) -> Json:
 # -- devices -----------------------------------------------------------------------------------------------------------
 
 
-Probe = Callable[[str, Json], Awaitable[str]]
-"""(profile, spec) → the message about a pod with this spec."""
-Until = Callable[[Callable[[], Awaitable[bool]], str], Awaitable[bool]]
-
 DEVICES_FIRST: Final = "device-probes"
 _DRIVER: Final = "0.last"
 """Of all drivers the first: a search for its device looks at no other."""
 _LONELY: Final = "didn't match pod affinity rules"
-_NODE: Final = "probed"
 _TOLERANT: Final = {"operator": "Exists", "effect": "NoSchedule"}
 """Of taints that a scenario may put on everything; not of the last one."""
 
