@@ -370,7 +370,7 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
         {f"{_POOLS}._unknown_counters": _nothing, f"{_SEARCH}._draw": _draws_what_is_there}, ("DeviceCounters",)
     ),
     "a claim may have any number": Mutation(
-        {f"{_STRUCTURED}.requests.RESULTS_MAX": 10**6, f"{_STRUCTURED}.allocator.RESULTS_MAX": 10**6},
+        {f"{_STRUCTURED}.allocator.RESULTS_MAX": 10**6},
         ("DeviceRequests",),
     ),
     "nothing is taken back": Mutation({f"{_SEARCH}._back": _no}, ("DeviceRequests", "DeviceAlternatives")),
