@@ -12,7 +12,7 @@ import re
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from operator import attrgetter
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -370,8 +370,6 @@ def _with_terms(terms: Iterable[NodeSelectorTerm]) -> VolumeNodeAffinity:
     return VolumeNodeAffinity(NodeSelector(tuple(terms)))
 
 
-DiskId: TypeAlias = tuple[str, ...]
-
 _sources = attrgetter("gce_persistent_disk", "aws_elastic_block_store", "iscsi", "rbd")
 _NONE: Final = (None, None, None, None)
 
@@ -379,7 +377,7 @@ _NONE: Final = (None, None, None, None)
 class InlineDisk(NamedTuple):
     """An identity of a disk. An RBD image has one per monitor: volumes with a common one are the same disk."""
 
-    id: DiskId
+    id: tuple[str, ...]
     is_read_only: bool
     """Read-only users do not conflict. EBS volumes are never read-only."""
 

@@ -83,7 +83,9 @@ def partly_read(raw: Any, hook: Hook) -> PartlyReadPod | None:
     metadata, spec = raw.get("metadata"), raw.get("spec")
     if not isinstance(metadata, dict) or not isinstance(spec, dict):
         return None
-    if not all(_is_name(name) for name in (metadata.get("name"), metadata.get("uid"), spec.get("nodeName"))):
+    if not all(
+        isinstance(name, str) and name for name in (metadata.get("name"), metadata.get("uid"), spec.get("nodeName"))
+    ):
         return None
     reader = _Reader(hook)
     read = {name: reader.struct(raw.get(name) or {}, typ, f"$.{name}") for name, typ in _PARTS.items()}
@@ -132,10 +134,6 @@ def _native(resources: ResourceRequirements) -> ResourceRequirements:
 
 
 _PARTS: Final[dict[str, Any]] = {"metadata": Metadata, "spec": PodSpec, "status": PodStatus}
-
-
-def _is_name(value: object) -> bool:
-    return isinstance(value, str) and value != ""
 
 
 class _Reader:

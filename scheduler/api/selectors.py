@@ -111,9 +111,6 @@ def _problem(requirement: LabelSelectorRequirement) -> str:
 Anchor: TypeAlias = tuple[str | None, tuple[str, str] | None]
 """A namespace, or None for all, and a label that a pod must have, or None for any pod."""
 
-_ANYWHERE: Final = None
-"""In place of a namespace: the selector applies to all of them."""
-
 
 def anchors(namespaces: frozenset[str] | None, selector: LabelSelector | None) -> tuple[Anchor, ...]:
     """Return the index keys of a selector, without duplicates.
@@ -124,7 +121,7 @@ def anchors(namespaces: frozenset[str] | None, selector: LabelSelector | None) -
     """
     if selector is None:
         return ()
-    places: tuple[str | None, ...] = (_ANYWHERE,) if namespaces is None else tuple(namespaces)
+    places: tuple[str | None, ...] = (None,) if namespaces is None else tuple(namespaces)
     for pair in selector.match_labels.items():
         return tuple((place, pair) for place in places)
     for requirement in selector.match_expressions:
@@ -143,7 +140,7 @@ def probes(namespace: str, labels: Mapping[str, str]) -> tuple[Anchor, ...]:
     known = _probes.get(key)
     if known is None:
         wanted = (None, *labels.items())
-        known = _probes.share(key, tuple((place, pair) for place in (namespace, _ANYWHERE) for pair in wanted))
+        known = _probes.share(key, tuple((place, pair) for place in (namespace, None) for pair in wanted))
     return known
 
 

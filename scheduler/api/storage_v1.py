@@ -88,7 +88,7 @@ class PersistentVolume(ClusterObject, frozen=True):
     @property
     def storage_class(self) -> str:
         """The legacy annotation if it exists, even if empty; otherwise the field (§1.1)."""
-        return _class_of(self.metadata, self.spec.storage_class_name)
+        return self.metadata.annotations.get(CLASS_ANNOTATION, self.spec.storage_class_name)
 
     @property
     def required_nodes(self) -> NodeSelector | None:
@@ -135,7 +135,7 @@ class PersistentVolumeClaim(NamespacedObject, frozen=True):
     @property
     def storage_class(self) -> str:
         """The storage class, with the rule of volumes (§1.1)."""
-        return _class_of(self.metadata, self.spec.storage_class_name or "")
+        return self.metadata.annotations.get(CLASS_ANNOTATION, self.spec.storage_class_name or "")
 
     @property
     def request(self) -> Quantity | None:
@@ -165,10 +165,6 @@ def is_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
         and ref.namespace == claim.metadata.namespace
         and ref.uid in {"", claim.metadata.uid}
     )
-
-
-def _class_of(metadata: AnnotatedMetadata, name: str) -> str:
-    return metadata.annotations.get(CLASS_ANNOTATION, name)
 
 
 _FEW: Final = msgspec.Meta(max_length=1_000)

@@ -16,7 +16,7 @@ from __future__ import annotations
 import enum
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -91,17 +91,15 @@ def selection(terms: Iterable[Term], *, counts_terminating: bool) -> Selection:
 _ClassKey: TypeAlias = tuple[str, frozenset[tuple[str, str]], bool]
 
 
+@dataclass(slots=True, eq=False)
 class _Class:
     """Pods with equal namespace and labels, which every selection treats alike."""
 
-    __slots__ = ("counts", "labels", "namespace", "tallies", "terminating")
-
-    def __init__(self, namespace: str, labels: Mapping[str, str], *, terminating: bool) -> None:
-        self.namespace = namespace
-        self.labels = labels
-        self.terminating = terminating
-        self.counts: dict[int, int] = {}
-        self.tallies: list[_Tally] = []
+    namespace: str
+    labels: Mapping[str, str]
+    terminating: bool
+    counts: dict[int, int] = field(default_factory=dict)
+    tallies: list[_Tally] = field(default_factory=list)
 
 
 class _Tally(SlotCounts):

@@ -16,7 +16,7 @@ from scheduler.api.resource_v1 import ClaimMetadata, ResourceClaim, ResourceClai
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.devices.claim_tracker import ClaimChange, gives_back
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
-from scheduler.eventhandlers.workloads import Move, ObjectChange, action_of, seen
+from scheduler.eventhandlers.workloads import Move, action_of, seen
 from scheduler.framework.preemption_state import Preempting
 
 DEVICES_GIVEN_BACK: Final = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER, "DevicesGivenBack")
@@ -54,7 +54,7 @@ class DeviceHandlers:
 
     def _claim(self, delta: Delta[Any]) -> None:
         """Keep the devices of a claim while it cannot be read, so that no other claim gets them."""
-        key, _, new = self._seen(delta)
+        key, _, new = seen(delta, self._devices.broken)
         claims = self._devices.claims
         had, kept = claims.get(key), claims.kept(key)
         if new is not None:
@@ -70,7 +70,7 @@ class DeviceHandlers:
 
     def _slice(self, delta: Delta[Any]) -> None:
         """Publish the slice as decisions see it, with the taints of rules."""
-        key, _, new = self._seen(delta)
+        key, _, new = seen(delta, self._devices.broken)
         before = self._devices.slice(key)
         now = self._devices.set_slice(new) if new is not None else None
         if now is None:
@@ -78,18 +78,15 @@ class DeviceHandlers:
         self._publish(Resource.RESOURCE_SLICE, before, now)
 
     def _class(self, delta: Delta[Any]) -> None:
-        key, old, new = self._seen(delta)
+        key, old, new = seen(delta, self._devices.broken)
         self._devices.put_class(key, new)
         self._publish(Resource.DEVICE_CLASS, old, new)
 
     def _rule(self, delta: Delta[Any]) -> None:
         """Publish the slices that the rule changes. No pod waits for the rule itself."""
-        key, old, new = self._seen(delta)
+        key, old, new = seen(delta, self._devices.broken)
         for before, now in self._devices.put_rule(key, old, new):
             self._publish(Resource.RESOURCE_SLICE, before, now)
-
-    def _seen(self, delta: Delta[Any]) -> ObjectChange:
-        return seen(delta, self._devices.broken)
 
     def _publish_claims(self) -> set[str]:
         """Publish all changes of claims, including those that subscribers cause; return the keys of the claims.

@@ -97,8 +97,9 @@ class NodeAffinityPlugin:
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
         """Reject nodes by the profile's added affinity first, then by the pod's own rules."""
         groups: Groups = {}
-        if self._added_required is not None:
-            out = nodes & ~self._admitted.get(None, self._admitted_by_profile)
+        added = self._added_required
+        if added is not None:
+            out = nodes & ~self._admitted.get(None, lambda: matching_selector(self._nodes, added))
             if out:
                 groups[self._not_added] = out
                 nodes &= ~out
@@ -133,10 +134,6 @@ class NodeAffinityPlugin:
         """Return the events of a new node that matches, and of a node that matches after a change of its labels."""
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
         return (EventHint(node, self._after_node, by_placement, Topics(self._topics, by_node_labels)),)
-
-    def _admitted_by_profile(self) -> NodeSet:
-        assert self._added_required is not None
-        return matching_selector(self._nodes, self._added_required)
 
     def _weighed(self, pod: PodInfo) -> Scores:
         capacity = self._nodes.capacity

@@ -134,8 +134,10 @@ class SlowBindingReports:
         where = f'to provision it for node "{plan.node_name}"'
         if known is None:
             return _Wait(claim, f"a provisioner (its StorageClass does not exist) {where}", "")
-        provisioner = known.obj.provisioner
-        return _Wait(claim, f"{provisioner} {where}", _named(claim) or provisioner)
+        provisioner, annotations = known.obj.provisioner, claim.metadata.annotations
+        # The PV controller writes the provisioner on the claim: for an in-tree plugin its CSI driver.
+        written = next((name for key in STORAGE_PROVISIONERS if (name := annotations.get(key))), provisioner)
+        return _Wait(claim, f"{provisioner} {where}", written)
 
     # -- events of provisioners ----------------------------------------------------------------------------------------
 
@@ -154,11 +156,6 @@ class SlowBindingReports:
                 return
             if quote:
                 quotes[wait.claim.key] = quote
-
-
-def _named(claim: PersistentVolumeClaim) -> str:
-    """Return the provisioner that the PV controller wrote on the claim: for an in-tree plugin its CSI driver."""
-    return next((name for key in STORAGE_PROVISIONERS if (name := claim.metadata.annotations.get(key))), "")
 
 
 class VolumeReachability:
@@ -255,7 +252,10 @@ class BindingChecker:
 
     def is_bound(self, plan: BindingPlan) -> bool:
         """Return whether every claim is bound. Raises VolumeError; fatal problems are looked for first (B-4)."""
-        return all(list(self._verdicts(plan, self.check(plan))))
+        slot = self.check(plan)
+        static = [self._static(plan, step, slot) for step in plan.static]
+        dynamic = [self._dynamic(plan, step, slot) for step in plan.dynamic]
+        return all([*static, *dynamic, *(self._followed(plan, claim, slot) for claim in plan.followed)])
 
     def check(self, plan: BindingPlan) -> int:
         """Return the node's slot. Raises VolumeError if node or pod is gone, or the pod is bound to another node."""
@@ -268,14 +268,6 @@ class BindingChecker:
         if held.node_name != plan.node_name:
             raise VolumeError(f'pod "{name}" was bound to node "{held.node_name}"')
         return slot
-
-    def _verdicts(self, plan: BindingPlan, slot: int) -> Iterator[bool]:
-        for static in plan.static:
-            yield self._static(plan, static, slot)
-        for dynamic in plan.dynamic:
-            yield self._dynamic(plan, dynamic, slot)
-        for claim in plan.followed:
-            yield self._followed(plan, claim, slot)
 
     def _static(self, plan: BindingPlan, step: StaticStep, slot: int) -> bool:
         volume = self._volumes.volumes.get_api(step.volume.key)

@@ -123,9 +123,6 @@ class BindingPlan:
         return [*(step.claim for step in self.static), *(step.claim for step in self.dynamic), *self.followed]
 
 
-_LOST = "Lost"
-
-
 def sort_claims(volumes: Volumes, pod: PodInfo, *, under_way: Container[str]) -> PodVolumeClaims:
     """Sort each claim once. `under_way`: claims that a plan of this process is binding. Raises VolumeError.
 
@@ -163,7 +160,7 @@ def _unusable(volumes: Volumes, pod: PodInfo, use: ClaimUse) -> str:
         if use.is_ephemeral and (CLAIM, use.key) not in volumes.broken:
             return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{use.name}"'
         return volumes.absent(CLAIM, use.key)
-    if claim.status.phase == _LOST:
+    if claim.status.phase == "Lost":
         return f'persistentvolumeclaim "{use.name}" bound to non-existent persistentvolume "{claim.spec.volume_name}"'
     if claim.metadata.deletion_timestamp is not None:
         return f'persistentvolumeclaim "{use.name}" is being deleted'
