@@ -11,8 +11,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scheduler.cli.flags import ELECTION, parser
-from scheduler.cli.upstream_flags import REFUSED, WITHOUT_EFFECT
+from scheduler.cli.flags import ELECTION, REFUSED, WITHOUT_EFFECT, parser
 from scheduler.config.document import format_duration
 from scheduler.config.dump import to_document
 from scheduler.config.load import default

@@ -8,31 +8,249 @@ Upstream: cmd/kube-scheduler/app/options/options.go Options
 from __future__ import annotations
 
 import argparse
+import ipaddress
+import math
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from scheduler import __version__
 from scheduler.cli.command_parser import CommandParser
-from scheduler.cli.flag_values import (
-    MergeGates,
-    address,
-    boolean,
-    burst,
-    cipher_suites,
-    duration,
-    emulated_version,
-    feature_gates,
-    non_empty,
-    paths,
-    port,
-    positive_duration,
-    rate,
-    validation_level,
-)
-from scheduler.cli.upstream_flags import add_upstream_flags
-from scheduler.config.types import ALWAYS_ALLOWED, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
+from scheduler.config.types import ALWAYS_ALLOWED, CIPHER_SUITES, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
 from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamFlag:
+    """One flag. Without a `metavar` it is a boolean, which needs no value."""
+
+    name: str
+    metavar: str
+    why: str
+
+
+_NO_PPROF: Final = "the daemon has no /debug/pprof pages"
+_NO_HTTP2: Final = "the daemon serves HTTP/1.1 only"
+_NO_BUFFER: Final = "log lines are written at once, to standard error"
+_NO_STREAMS: Final = "all log lines go to standard error"
+_NO_LIMIT: Final = "all metrics are shown with all their labels"
+
+WITHOUT_EFFECT: Final = (
+    UpstreamFlag("permit-address-sharing", "", "SO_REUSEADDR is always set"),
+    UpstreamFlag("disable-http2-serving", "", _NO_HTTP2),
+    UpstreamFlag("http2-max-streams-per-connection", "N", _NO_HTTP2),
+    UpstreamFlag("profiling", "", _NO_PPROF),
+    UpstreamFlag("contention-profiling", "", _NO_PPROF),
+    UpstreamFlag("kube-api-content-type", "TYPE", "requests are sent as JSON"),
+    UpstreamFlag("min-compatibility-version", "VERSION", "it restricts --emulated-version only"),
+    UpstreamFlag("show-hidden-metrics-for-version", "VERSION", "no metric is hidden"),
+    UpstreamFlag("disabled-metrics", "NAME,...", _NO_LIMIT),
+    UpstreamFlag("allow-metric-labels", "METRIC,LABEL=VALUE,...", _NO_LIMIT),
+    UpstreamFlag("allow-metric-labels-manifest", "FILE", _NO_LIMIT),
+    UpstreamFlag("log-flush-frequency", "DURATION", _NO_BUFFER),
+    UpstreamFlag("log-json-info-buffer-size", "SIZE", _NO_BUFFER),
+    UpstreamFlag("log-text-info-buffer-size", "SIZE", _NO_BUFFER),
+    UpstreamFlag("log-json-split-stream", "", _NO_STREAMS),
+    UpstreamFlag("log-text-split-stream", "", _NO_STREAMS),
+    UpstreamFlag("vmodule", "PATTERN=N,...", "the log level is the same for all modules: use --v"),
+)
+"""Accepted; each logs one line at start."""
+
+_NO_PROXY: Final = (
+    "Kubestow does not authenticate callers by the headers of a front proxy; use tokens or client certificates"
+)
+
+REFUSED: Final = (
+    *(
+        UpstreamFlag(f"requestheader-{name}", "VALUE", _NO_PROXY)
+        for name in (
+            "allowed-names",
+            "client-ca-file",
+            "extra-headers-prefix",
+            "group-headers",
+            "uid-headers",
+            "username-headers",
+        )
+    ),
+    UpstreamFlag(
+        "tls-curve-preferences",
+        "ID,...",
+        "Python's TLS library cannot restrict the key exchange; use --tls-min-version and --tls-cipher-suites",
+    ),
+    UpstreamFlag(
+        "tls-sni-cert-key",
+        "CERT,KEY",
+        "Kubestow serves one certificate; put all host names into that of --tls-cert-file",
+    ),
+)
+"""Refused as wrong usage, with the reason."""
+
+
+def add_upstream_flags(run: argparse.ArgumentParser) -> None:
+    """Add the flags of both tables. The names of those without effect are collected in `without_effect`."""
+    run.set_defaults(without_effect=())
+    add = run.add_argument_group("kube-scheduler's flags without effect", "Each logs one line at start.").add_argument
+    for flag in WITHOUT_EFFECT:
+        add(f"--{flag.name}", action=_WithoutEffect, help=flag.why, **_value(flag))
+    for flag in REFUSED:
+        run.add_argument(f"--{flag.name}", action=_Refuse, const=flag.why, help=argparse.SUPPRESS, **_value(flag))
+
+
+def why_without_effect(name: str) -> str:
+    """Return the reason that the log line of a flag gives; `name` without dashes."""
+    return next(flag.why for flag in WITHOUT_EFFECT if flag.name == name)
+
+
+def _value(flag: UpstreamFlag) -> dict[str, Any]:
+    return {"metavar": flag.metavar} if flag.metavar else {"nargs": "?", "metavar": "BOOL"}
+
+
+class _WithoutEffect(argparse.Action):
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        name = self.option_strings[0].removeprefix("--")
+        namespace.without_effect = (*dict.fromkeys((*namespace.without_effect, name)),)
+
+
+class _Refuse(argparse.Action):
+    """`const` is the reason."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        raise argparse.ArgumentError(self, f"refused: {self.const}")
+
+
+def boolean(text: str) -> bool:
+    """Parse what Go's strconv.ParseBool accepts."""
+    if text in {"1", "t", "T", "true", "TRUE", "True"}:
+        return True
+    if text in {"0", "f", "F", "false", "FALSE", "False"}:
+        return False
+    raise argparse.ArgumentTypeError(f"must be true or false, got {text!r}")
+
+
+def duration(text: str) -> float:
+    """Parse a Go duration or plain seconds."""
+    from scheduler.config.document import parse_duration_s
+
+    try:
+        seconds = float(text) if text.replace(".", "", 1).isdigit() else parse_duration_s(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}, got {text!r}") from None
+    if seconds < 0:
+        raise argparse.ArgumentTypeError(f"must not be negative, got {text!r}")
+    return seconds
+
+
+def rate(text: str) -> float:
+    """Parse requests per second; negative means unlimited."""
+    try:
+        per_second = float(text)
+    except ValueError:
+        per_second = math.nan
+    if not math.isfinite(per_second):
+        raise argparse.ArgumentTypeError(f"must be a number, got {text!r}")
+    return per_second
+
+
+def burst(text: str) -> int:
+    """Parse a number of requests."""
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"must be a number, 0 or above, got {text!r}")
+    return int(text)
+
+
+def positive_duration(text: str) -> str:
+    """Return a positive duration in Go's form."""
+    from scheduler.config.document import format_duration
+
+    seconds = duration(text)
+    if not seconds:
+        raise argparse.ArgumentTypeError("must be greater than zero")
+    return format_duration(seconds)
+
+
+def non_empty(text: str) -> str:
+    """Return the text; the value of an unset shell variable is refused."""
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
+def port(text: str) -> int:
+    """Parse a port; 0 means none."""
+    if not text.isdecimal() or int(text) > 65535:
+        raise argparse.ArgumentTypeError(f"must be 0..65535, got {text!r}")
+    return int(text)
+
+
+def address(text: str) -> str:
+    """Parse an IP address; an empty text means all addresses, as in kube-scheduler."""
+    try:
+        return str(ipaddress.ip_address(text or EVERYWHERE))
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"must be an IP address, got {text!r}") from None
+
+
+def paths(text: str) -> tuple[str, ...]:
+    """Parse paths as kube-scheduler does: a slash before each, a * at the end only."""
+    found = tuple(f"/{path.removeprefix('/')}" for path in text.split(",")) if text else ()
+    for path in found:
+        if "*" in path[:-1]:
+            raise argparse.ArgumentTypeError(f"only trailing * allowed in {path!r}")
+    return found
+
+
+def cipher_suites(text: str) -> tuple[str, ...]:
+    """Parse Go's names of cipher suites."""
+    names = tuple(filter(None, text.split(",")))
+    for name in names:
+        if name not in CIPHER_SUITES:
+            raise argparse.ArgumentTypeError(f"{name} is not accepted, expected some of {', '.join(CIPHER_SUITES)}")
+    return names
+
+
+def feature_gates(text: str) -> dict[str, bool]:
+    """Parse `NAME=BOOL,...`; the component `kube:` before a name may be left out, as in kube-scheduler."""
+    gates = {}
+    for part in filter(None, text.split(",")):
+        name, found, value = part.partition("=")
+        if not found:
+            raise argparse.ArgumentTypeError(f"must be NAME=true or NAME=false, got {part!r}")
+        component, _, gate = name.strip().rpartition(":")
+        if component not in {"", "kube"}:
+            raise argparse.ArgumentTypeError(f"component not registered: {component}")
+        gates[gate] = boolean(value.strip())
+    return gates
+
+
+def emulated_version(text: str) -> str:
+    """Parse a version of kube-scheduler; the component `kube=` before it may be left out, as in kube-scheduler."""
+    found = {part.strip().removeprefix("kube=") for part in text.split(",")}
+    if len(found) != 1 or not found.issubset(VERSIONS):
+        told = " or ".join(VERSIONS)
+        raise argparse.ArgumentTypeError(
+            f"the behaviour is kube-scheduler's of {told}: expected one of them, got {text!r}"
+        )
+    return found.pop()
+
+
+class MergeGates(argparse.Action):
+    """Merge repeated flags; the last value of a gate wins."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        setattr(namespace, self.dest, {**getattr(namespace, self.dest), **values})
+
+
+def validation_level(text: str) -> str:
+    """Parse a level of `--validate`. As in kubectl true stands for strict, and false for ignore."""
+    if text in {"strict", "warn", "ignore"}:
+        return text
+    try:
+        return "strict" if boolean(text) else "ignore"
+    except argparse.ArgumentTypeError:
+        message = f"must be strict, warn or ignore, got {text!r}; the value follows a =, as in --validate=warn"
+        raise argparse.ArgumentTypeError(message) from None
+
 
 ELECTION: Final = "leaderElection."
 """Flags of leader election are parsed under the path of the field that they win over."""

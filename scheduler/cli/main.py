@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from scheduler.cli.command_parser import completion_script
-from scheduler.cli.flags import ELECTION, parser, version_text
-from scheduler.cli.upstream_flags import why_without_effect
+from scheduler.cli.flags import ELECTION, parser, version_text, why_without_effect
 from scheduler.config.errors import PluginLoadError
 from scheduler.config.types import FEATURE_GATES, RunOptions, SecureServing
 from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS, closest_version, defaults

@@ -33,7 +33,7 @@ from scheduler.daemon.leader_election import Leadership
 from scheduler.daemon.profile_changes import ProfileChanges, kinds_read, writes_of
 from scheduler.daemon.supervision import Supervisor
 from scheduler.extenders.http_extender import HTTPExtender, build_extenders
-from scheduler.extenders.whole_objects import WholeObjects
+from scheduler.extenders.messages import WholeObjects
 from scheduler.kube.client_config import load_settings
 from scheduler.kube.events import EventRecorder
 from scheduler.kube.informers import Mirrors

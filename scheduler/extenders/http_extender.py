@@ -23,7 +23,7 @@ from scheduler.config.errors import ConfigError, ConfigErrors
 from scheduler.config.types import Configuration, ExtenderConfig, ExtenderTls
 from scheduler.core.errors import Fenced
 from scheduler.extenders import messages
-from scheduler.extenders.whole_objects import WholeObjects
+from scheduler.extenders.messages import WholeObjects
 from scheduler.framework.extender import ExtenderError, FilterResult, MetaVictims, Victims
 from scheduler.kube.client_config import as_file, proxy_for, tls_for
 from scheduler.kube.transport import through

@@ -24,7 +24,7 @@ from scheduler.plugins.dra.structured import (
 )
 from scheduler.plugins.dra.structured.allocator import Allocator, _Choice
 from scheduler.plugins.dra.structured.constraints import AllocationConstraint, attribute_values as _attribute_values
-from scheduler.plugins.dra.structured.selectors import Selectors
+from scheduler.plugins.dra.structured.requests import Selectors
 
 _POOLS: Final = "scheduler.cache.devices.pools"
 _NODES: Final = "scheduler.cache.devices.shared_pools"

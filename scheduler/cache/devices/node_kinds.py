@@ -13,8 +13,16 @@ from typing import Final
 
 from scheduler.api.resource_v1 import DeviceId, ResourceSlice
 from scheduler.cache.devices.allocation_state import AllocationState, DeviceUse
-from scheduler.cache.devices.memos import Limit, Memo
-from scheduler.cache.devices.pools import Content, CounterUse, PoolKey, PoolView, PublishedDevice, content_of
+from scheduler.cache.devices.pools import (
+    Content,
+    CounterUse,
+    Limit,
+    Memo,
+    PoolKey,
+    PoolView,
+    PublishedDevice,
+    content_of,
+)
 from scheduler.cache.devices.shared_pools import NO_SHARED_POOLS, PoolSlices, PoolVisibility, SharedPoolVisibility
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.changes import ChangeLog
@@ -26,7 +34,7 @@ _REPLACED_MAX: Final = 64
 """A kind of devices that no node has any more is kept by at most this number of replaced nodes, and one in eight."""
 _BACKLOG_MAX: Final = 8192
 _ANSWERS_MAX: Final = 131_072
-"""The total number of cached results about kinds of nodes; with twice as many, about 100 MB (`memos`).
+"""The total number of cached results about kinds of nodes; with twice as many, about 100 MB (`Limit`).
 
 Without a limit, every demand would stay cached for every kind.
 """

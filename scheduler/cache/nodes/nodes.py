@@ -20,8 +20,7 @@ import numpy.typing as npt
 from scheduler.api.core_v1 import Node, Taint
 from scheduler.api.podinfo import ANY_IP, HostPort, PodInfo, Requests, allocatable
 from scheduler.cache.nodes.images import ImageIndex
-from scheduler.cache.nodes.label_index import LabelIndex
-from scheduler.cache.nodes.node_multiset import NodeMultiset
+from scheduler.cache.nodes.indexes import LabelIndex, NodeMultiset
 from scheduler.cache.nodes.topology import Topologies
 from scheduler.cache.pods import PodTerms, SelectorCounts, has_pod_affinity
 from scheduler.cache.storage.volume_users import ClaimUsers, DiskConflicts, DiskUsers

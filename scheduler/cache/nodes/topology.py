@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.cache.nodes.label_index import LabelIndex
+from scheduler.cache.nodes.indexes import LabelIndex
 from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.changes import ChangeLog

@@ -12,7 +12,7 @@ from scheduler.api.core_v1 import Volume
 from scheduler.api.csi_translation import MIGRATABLE, InlineDisk, TranslationError, kind_of, translate_inline
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import CSISource, PersistentVolumeClaim
-from scheduler.cache.nodes.node_multiset import NodeMultiset
+from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 

@@ -3,26 +3,169 @@
 Each write takes a token, goes before events, is sent once, and returns the stored claim. After a lost answer the
 caller reads the claim. The removal of a list item is sent again if the item moved. If the server refuses a patch
 because of the parameters, a read and a PUT in protobuf follow (`claim_protobuf`).
+
+The server compares the parameters of drivers byte by byte. A strategic merge patch rewrites them and is refused; JSON
+patches and merge patches keep them. A patch that adds to a claim names the uid and the seen resourceVersion, and one
+that removes an item of a list tests the uid and the item. Requests were flat in v1beta1.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
 from scheduler.api.core_v1 import ExtendedResourceClaimStatus, NodeAllocatableResourceClaimStatus, Pod
 from scheduler.api.decode import Broken, ObjectDecoder
-from scheduler.api.resource_v1 import FINALIZER, AllocationResult, ConsumerReference, ResourceClaim
+from scheduler.api.meta import Metadata
+from scheduler.api.quantity import Quantity, text
+from scheduler.api.resource_v1 import (
+    EXTENDED_RESOURCE_CLAIM,
+    FINALIZER,
+    AllocationResult,
+    ConsumerReference,
+    DeviceClaim,
+    DeviceRequest,
+    ResourceClaim,
+)
 from scheduler.core import api_json as apijson
 from scheduler.core.errors import Conflict, Invalid, NotFound
 from scheduler.kube.resources import RESOURCE_CLAIM
 from scheduler.kube.wire import JSON_PATCH, MERGE, STRATEGIC_MERGE
-from scheduler.kube.writes import claim_bodies as claimbody, claim_protobuf as claimproto, claim_protobuf as protobuf
-from scheduler.kube.writes.base import Sender, the_same
+from scheduler.kube.writes import claim_protobuf as claimproto
+from scheduler.kube.writes.base import Sender, as_seen, the_same
+
+_Operation: TypeAlias = dict[str, object]
+_FLAT: Final = "v1beta1"
+"""The version in which requests have no `exactly`."""
+
+
+def _hook(value: Any) -> str:
+    if isinstance(value, Quantity):
+        return text(value)
+    raise TypeError(f"cannot encode {value!r}")
+
+
+_encode: Final = msgspec.json.Encoder(enc_hook=_hook).encode
+
+
+def protection(claim: ResourceClaim) -> bytes:
+    """Return the JSON patch that adds the finalizer to those of the claim."""
+    finalizers = dict.fromkeys((*claim.metadata.finalizers, FINALIZER))
+    return _encode([*_seen(claim.metadata), _add("/metadata/finalizers", list(finalizers))])
+
+
+def allocating(claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference) -> bytes:
+    """Return the JSON patch that sets the allocation and the first user.
+
+    A merge patch would sort the parameters and drop their nulls. A server always shows a status, even an empty one.
+    The finalizer cannot be part of it, because a status is written alone.
+    """
+    return _encode(
+        [*_seen(claim.metadata), _add("/status/allocation", allocation), _add("/status/reservedFor", [user])]
+    )
+
+
+def reserving(claim: ResourceClaim, user: ConsumerReference) -> bytes:
+    """Return the JSON patch that adds the user, or replaces the entry with its uid."""
+    users = claim.status.reserved_for
+    place = next((at for at, each in enumerate(users) if each.uid == user.uid), None)
+    if place is not None:
+        change = {"op": "replace", "path": f"/status/reservedFor/{place}", "value": user}
+    else:
+        change = _add("/status/reservedFor/-", user) if users else _add("/status/reservedFor", [user])
+    return _encode([*_seen(claim.metadata), change])
+
+
+def releasing(claim: ResourceClaim, place: int) -> bytes:
+    """Return the JSON patch that removes the user at this index, if it is still the same."""
+    path, user = f"/status/reservedFor/{place}", claim.status.reserved_for[place]
+    return _encode([_test_uid(claim.metadata), _test(f"{path}/uid", user.uid), {"op": "remove", "path": path}])
+
+
+def deallocating(claim: ResourceClaim) -> bytes:
+    """Return the merge patch that removes allocation, users and device status."""
+    gone = {"allocation": None, "reservedFor": None, "devices": None}
+    return _encode({"metadata": as_seen(claim.metadata), "status": gone})
+
+
+def unprotecting(claim: ResourceClaim, place: int) -> bytes:
+    """Return the JSON patch that removes the finalizer at this index, if it is still there."""
+    path = f"/metadata/finalizers/{place}"
+    return _encode([_test_uid(claim.metadata), _test(path, FINALIZER), {"op": "remove", "path": path}])
+
+
+def deletion(claim: ResourceClaim) -> bytes:
+    """Return the options that delete this claim only."""
+    return _encode({"preconditions": the_same(claim.metadata)})
+
+
+def extended_claim(claim: ResourceClaim, pod: Pod, version: str, *, name: str) -> bytes:
+    """Return a new claim of the pod with `generateName` and the finalizer: it saves a write before the allocation."""
+    metadata = pod.metadata
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid, "controller": True}
+    return _encode(
+        {
+            "apiVersion": f"resource.k8s.io/{version}",
+            "kind": "ResourceClaim",
+            "metadata": {
+                "namespace": metadata.namespace,
+                "name": name,
+                "generateName": f"{metadata.name}-extended-resources-",
+                "annotations": {EXTENDED_RESOURCE_CLAIM: "true"},
+                "finalizers": [FINALIZER],
+                "ownerReferences": [owner],
+            },
+            "spec": {"devices": _claimed(claim.spec.devices, version)},
+        }
+    )
+
+
+def extended_status(pod: Pod, status: ExtendedResourceClaimStatus) -> bytes:
+    """Return the strategic patch of the pod's status with the claim and its requests. Mappings are replaced."""
+    return _encode({"metadata": the_same(pod.metadata), "status": {"extendedResourceClaimStatus": status}})
+
+
+def claim_amounts(pod: Pod, statuses: tuple[NodeAllocatableResourceClaimStatus, ...]) -> bytes:
+    """Return the merge patch with what the claims of the pod take of its node. It replaces the whole list.
+
+    An empty list removes it: a server keeps the old one for clients that do not know the field.
+    """
+    return _encode({"metadata": the_same(pod.metadata), "status": {"nodeAllocatableResourceClaimStatuses": statuses}})
+
+
+def _seen(metadata: Metadata) -> list[_Operation]:
+    """Return the precondition that nothing was written since: a failed `replace` is a conflict, a `test` a 422."""
+    return [{"op": "replace", "path": f"/metadata/{name}", "value": value} for name, value in as_seen(metadata).items()]
+
+
+def _test_uid(metadata: Metadata) -> _Operation:
+    return _test("/metadata/uid", the_same(metadata)["uid"])
+
+
+def _test(path: str, value: object) -> _Operation:
+    return {"op": "test", "path": path, "value": value}
+
+
+def _add(path: str, value: object) -> _Operation:
+    return {"op": "add", "path": path, "value": value}
+
+
+def _claimed(devices: DeviceClaim, version: str) -> Mapping[str, object] | DeviceClaim:
+    if version != _FLAT:
+        return devices
+    requests = [_flat(request) for request in devices.requests]
+    return {"requests": requests, "constraints": devices.constraints, "config": devices.config}
+
+
+def _flat(request: DeviceRequest) -> DeviceRequest | object:
+    if request.exactly is None:
+        return request
+    return msgspec.structs.replace(request.exactly, name=request.name)
+
 
 NEWEST: Final = "v1"
 _REMOVALS: Final = 5
@@ -50,7 +193,7 @@ class ResourceClaimWrites:
         allocation, otherwise the claim could be deleted while its devices are in use.
         """
         try:
-            return await self._change(claim, claimbody.protection(claim), JSON_PATCH)
+            return await self._change(claim, protection(claim), JSON_PATCH)
         except Invalid as refused:
             return await self._exactly(claim, claimproto.protecting, refused)
 
@@ -61,12 +204,12 @@ class ResourceClaimWrites:
 
         Raises `Invalid` if the claim has devices already: they cannot be replaced.
         """
-        return await self._change_status(claim, claimbody.allocating(claim, allocation, user), JSON_PATCH)
+        return await self._change_status(claim, allocating(claim, allocation, user), JSON_PATCH)
 
     async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
         """Add one user. Precondition: no write since `claim`. Raises `Invalid` if the claim has the maximum."""
         try:
-            return await self._change_status(claim, claimbody.reserving(claim, user), JSON_PATCH)
+            return await self._change_status(claim, reserving(claim, user), JSON_PATCH)
         except Invalid as refused:
             return await self._exactly(claim, claimproto.reserving(user), refused, subresource="/status")
 
@@ -79,13 +222,13 @@ class ResourceClaimWrites:
         return await self._remove(
             claim,
             place,
-            lambda now, at: self._change_status(now, claimbody.releasing(now, at), JSON_PATCH),
+            lambda now, at: self._change_status(now, releasing(now, at), JSON_PATCH),
             lambda now, refused: self._exactly(now, claimproto.releasing(pod_uid), refused, subresource="/status"),
         )
 
     async def deallocate_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
         """Remove devices and users. Precondition: no write since `claim`; `Conflict` otherwise."""
-        return await self._change_status(claim, claimbody.deallocating(claim), MERGE)
+        return await self._change_status(claim, deallocating(claim), MERGE)
 
     async def create_claim(self, claim: ResourceClaim, pod: Pod, name: str) -> ResourceClaim | Broken:
         """Create a claim with the requests of `claim`, owned by the pod, with the annotation and this name.
@@ -93,7 +236,7 @@ class ResourceClaimWrites:
         Precondition: the name is free; `Conflict` otherwise. So it may be repeated after `Ambiguous`.
         """
         version = self._claims_version()
-        body = claimbody.extended_claim(claim, pod, version, name=name)
+        body = extended_claim(claim, pod, version, name=name)
         return self._read_claim(
             await self._sender.send_once("POST", _collection(pod.metadata.namespace, version), body), version
         )
@@ -112,26 +255,26 @@ class ResourceClaimWrites:
             await self._remove(
                 claim,
                 place,
-                lambda now, at: self._change(now, claimbody.unprotecting(now, at), JSON_PATCH),
+                lambda now, at: self._change(now, unprotecting(now, at), JSON_PATCH),
                 lambda now, refused: self._exactly(now, claimproto.unprotecting, refused),
             )
         except (NotFound, _Namesake):
             return
         try:
             path = self._path(claim, self._claims_version())
-            await self._sender.send_once("DELETE", path, claimbody.deletion(claim), query=None)
+            await self._sender.send_once("DELETE", path, deletion(claim), query=None)
         except (NotFound, Conflict):  # gone, or another claim of that name
             return
 
     async def set_extended_resource_status(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
         """Write which claim serves which extended resource of which container. Precondition: the pod's uid."""
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
-        await self._sender.send_once("PATCH", path, claimbody.extended_status(pod, status), STRATEGIC_MERGE)
+        await self._sender.send_once("PATCH", path, extended_status(pod, status), STRATEGIC_MERGE)
 
     async def set_claim_amounts(self, pod: Pod, statuses: tuple[NodeAllocatableResourceClaimStatus, ...]) -> None:
         """Write what the pod's claims take of its node's resources; none removes it. Precondition: the pod's uid."""
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
-        await self._sender.send_once("PATCH", path, claimbody.claim_amounts(pod, statuses), MERGE)
+        await self._sender.send_once("PATCH", path, claim_amounts(pod, statuses), MERGE)
 
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
         """Return the newest state, from the server's storage; None if it is gone."""
@@ -166,7 +309,7 @@ class ResourceClaimWrites:
             raise refused
         version = self._claims_version()
         path = self._path(claim, version)
-        envelope = await self._sender.read(path, protobuf.CONTENT_TYPE)
+        envelope = await self._sender.read(path, claimproto.CONTENT_TYPE)
         if envelope is None:
             raise NotFound(f"claim {claim.key} is gone", status=HTTPStatus.NOT_FOUND)
         try:
@@ -175,7 +318,7 @@ class ResourceClaimWrites:
             raise refused from None
         if seen != (claim.uid, claim.metadata.resource_version):
             raise Conflict(f"claim {claim.key} was written since it was seen")
-        answer = await self._sender.send_once("PUT", path + subresource, body, protobuf.CONTENT_TYPE)
+        answer = await self._sender.send_once("PUT", path + subresource, body, claimproto.CONTENT_TYPE)
         return self._read_claim(answer, version)
 
     async def _remove(

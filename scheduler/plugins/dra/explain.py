@@ -24,8 +24,7 @@ from scheduler.framework.handle import Handle
 from scheduler.plugins.dra.state import Variant
 from scheduler.plugins.dra.structured.bounds import ConstraintCount, counted
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
-from scheduler.plugins.dra.structured.requests import ClaimToAllocate, RequestData
-from scheduler.plugins.dra.structured.selectors import SelectorFault
+from scheduler.plugins.dra.structured.requests import ClaimToAllocate, RequestData, SelectorFault
 
 _log = structlog.get_logger(__name__)
 _REMEMBERED: Final = 16_384

@@ -126,7 +126,8 @@ class NodeAllocatableResources:
             if allocation is None:
                 continue
             found = known.allocated_devices[claim.uid] = self._devices_of(allocation)
-            is_mapped = any(_is_mapped(each.published[0][1]) for each in found if each.published)
+            first = [each.published[0][1] for each in found if each.published]
+            is_mapped = any(use.mapping for one in first for use in one.node_allocatable_resources.values())
             if is_mapped and claim.status.reserved_for and not claim.is_reserved_for(pod.uid):
                 known.not_shared.append(at)
 
@@ -256,10 +257,6 @@ def _statuses(known: DeviceState, pod: PodInfo, taken: Taken) -> tuple[ClaimStat
             if status is not None:
                 found.append(status)
     return tuple(sorted(found, key=lambda status: status.resource_claim_name))
-
-
-def _is_mapped(device: Device) -> bool:
-    return any(each.mapping is not None for each in device.node_allocatable_resources.values())
 
 
 def _consumed(capacities: Mapping[str, Quantity] | None) -> Consumed:

@@ -51,8 +51,13 @@ from scheduler.plugins.dra.structured.node_verdicts import (
     SearchVerdict,
     limits_of,
 )
-from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, request_problem, unreadable
-from scheduler.plugins.dra.structured.selectors import SelectorSets
+from scheduler.plugins.dra.structured.requests import (
+    ClaimParser,
+    ClaimsToAllocate,
+    SelectorSets,
+    request_problem,
+    unreadable,
+)
 
 _FEW: Final = 16
 """Nodes that are checked between two points where the event loop may run."""

@@ -7,7 +7,7 @@ from collections.abc import Hashable
 from typing import Any, TypeVar
 
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.nodes.node_multiset import NodeMultiset
+from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.nodes.topology import DomainCounts, SlotCounts
 from scheduler.core import nodeset

@@ -7,8 +7,7 @@ from typing import Final
 
 import pytest
 
-from scheduler.cli.flags import parser
-from scheduler.cli.upstream_flags import why_without_effect
+from scheduler.cli.flags import parser, why_without_effect
 
 MEANT: Final = "has its meaning"
 NO_EFFECT: Final = "has no effect"

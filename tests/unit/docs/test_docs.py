@@ -15,8 +15,7 @@ from urllib.parse import unquote
 import pytest
 import yaml
 
-from scheduler.cli.flags import parser
-from scheduler.cli.upstream_flags import REFUSED, WITHOUT_EFFECT
+from scheduler.cli.flags import REFUSED, WITHOUT_EFFECT, parser
 from scheduler.config.args import SPELLED, UPSTREAM, KubestowArgs, default_args
 from scheduler.config.dump import changes
 from scheduler.config.errors import ConfigErrors

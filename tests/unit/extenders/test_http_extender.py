@@ -21,8 +21,15 @@ from scheduler.config.types import Configuration, ExtenderConfig, ExtenderTls, M
 from scheduler.core.errors import Fenced
 from scheduler.extenders import http_extender
 from scheduler.extenders.http_extender import HTTPExtender, build_extenders
-from scheduler.extenders.messages import Answer, meta_victims, of_binding, of_nodes, of_victims
-from scheduler.extenders.whole_objects import WholeObjects, without_managed_fields
+from scheduler.extenders.messages import (
+    Answer,
+    WholeObjects,
+    meta_victims,
+    of_binding,
+    of_nodes,
+    of_victims,
+    without_managed_fields,
+)
 from scheduler.framework.extender import ExtenderError, FilterResult, MetaVictims, Victims
 from tests.support.extender import Behaviour, TestExtender, extender, filtering
 from tests.unit.objects import info, pod

@@ -17,8 +17,7 @@ from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unav
 from scheduler.kube import events as recorder
 from scheduler.kube.events import EventRecorder
 from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.writes.api_writer import ApiWriter
-from scheduler.kube.writes.claim_events import MESSAGE_LENGTH, last_reported
+from scheduler.kube.writes.api_writer import MESSAGE_LENGTH, ApiWriter, last_reported
 from tests.support.clock import VirtualClock
 from tests.unit.kube import scripted
 from tests.unit.kube.scripted import Answer, RecordedRequest, ScriptedTransport

@@ -14,8 +14,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.api.core_v1 import Pod
 from scheduler.core.feature_gates import defaults
+from scheduler.daemon.introspection import pod_resource_pages
 from scheduler.kube.self_check import Finding
-from scheduler.metrics import pod_resources
 from scheduler.metrics.instruments import Description
 from scheduler.metrics.metrics import MOST_HINTS, Metrics
 from simulator.builders.core import pod
@@ -372,7 +372,7 @@ def test_ours_do_not_say_what_they_are_twice(each: Description) -> None:
 
 
 def page(*pods: Pod) -> list[str]:
-    return [line for line in b"".join(pod_resources.pieces(pods)).decode().splitlines() if not line.startswith("#")]
+    return [line for line in b"".join(pod_resource_pages(pods)).decode().splitlines() if not line.startswith("#")]
 
 
 def read(requests: dict[str, str], *, scheduler_name: str = "kubestow") -> Pod:
@@ -422,7 +422,7 @@ def test_pods_that_ended_on_a_node_are_not_shown(node: str, phase: str, shown: i
 def test_pieces_are_small_and_each_metric_is_in_one_run() -> None:
     pods = [read({"cpu": "1"})] * 950
 
-    made = list(pod_resources.pieces(pods))
+    made = list(pod_resource_pages(pods))
 
     assert max(piece.count(b"\n") for piece in made) == 100
     assert b"".join(made).count(b"# TYPE") == 2

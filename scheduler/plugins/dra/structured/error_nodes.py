@@ -26,8 +26,9 @@ from scheduler.plugins.dra.structured.requests import (
     ClaimToAllocate,
     RequestAlternatives,
     RequestData,
+    SelectorFault,
+    Selectors,
 )
-from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
 
 NO_RISK: Final = (-1, -1)
 Lists = dict[int, list[int]]

@@ -27,9 +27,8 @@ from scheduler.cache.devices import node_kinds as devicenodes, pools as devicepo
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.claim_tracker import ClaimTracker
 from scheduler.cache.devices.manager import DeviceClasses
-from scheduler.cache.devices.memos import Limit, Memo
 from scheduler.cache.devices.node_kinds import DeviceNodes, usable
-from scheduler.cache.devices.pools import DeviceKind
+from scheduler.cache.devices.pools import DeviceKind, Limit, Memo
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 from scheduler.core import nodeset
@@ -39,8 +38,7 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.plugins.dra.structured.allocator import AllocationError, Allocator, FailedOnNode
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
 from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts, placeholders
-from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate
-from scheduler.plugins.dra.structured.selectors import SelectorSets
+from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, SelectorSets
 from tests.examples import examples
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.random_devices import Maker, holds

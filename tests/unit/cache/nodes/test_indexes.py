@@ -13,8 +13,7 @@ from scheduler.api.core_v1 import ContainerImage, Node, NodeSelectorRequirement
 from scheduler.api.decode import ObjectDecoder, from_manifest
 from scheduler.api.selectors import requirement_matches
 from scheduler.cache.nodes.images import ImageIndex
-from scheduler.cache.nodes.label_index import LabelIndex
-from scheduler.cache.nodes.node_multiset import NodeMultiset
+from scheduler.cache.nodes.indexes import LabelIndex, NodeMultiset
 from scheduler.cache.nodes.nodes import Nodes, Priorities
 from scheduler.core import nodeset
 from scheduler.core.caching import Interner

@@ -21,8 +21,7 @@ from scheduler.core.feature_gates import CONSUMABLE
 from scheduler.plugins.dra.structured.allocator import Allocator
 from scheduler.plugins.dra.structured.candidate_order import packing
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
-from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate
-from scheduler.plugins.dra.structured.selectors import SelectorSets
+from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, SelectorSets
 from tests.unit.plugins.dra.literal_devices import World
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker, newer_case
 from tests.unit.plugins.dra.trying import no_derived

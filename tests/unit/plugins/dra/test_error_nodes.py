@@ -23,7 +23,7 @@ from scheduler.plugins.dra.structured.allocator import CAREFUL_STEPS, Allocation
 from scheduler.plugins.dra.structured.error_nodes import ErrorNodes
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
-from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors
+from scheduler.plugins.dra.structured.requests import SelectorFault, Selectors
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.core import Builder, pod
 from simulator.builders.devices import a_device, a_slice

@@ -16,8 +16,7 @@ from scheduler.api.meta import Metadata
 from scheduler.api.resource_v1 import Device
 from scheduler.cache.devices import pools
 from scheduler.cache.devices.manager import DeviceClasses
-from scheduler.cache.devices.memos import Limit
-from scheduler.cache.devices.pools import DeviceKind
+from scheduler.cache.devices.pools import DeviceKind, Limit
 from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, finish
 from scheduler.core.feature_gates import BINDING_CONDITIONS, DEVICE_GATES_ON, PARTITIONABLE
@@ -26,8 +25,7 @@ from scheduler.framework.interface import ExplainPlugin
 from scheduler.plugins.dra.structured import node_verdicts as searching
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
 from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
-from scheduler.plugins.dra.structured.requests import ClaimParser
-from scheduler.plugins.dra.structured.selectors import SelectorFault, Selectors, SelectorSets
+from scheduler.plugins.dra.structured.requests import ClaimParser, SelectorFault, Selectors, SelectorSets
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
 from simulator.builders.core import Builder, node
 from simulator.builders.devices import a_device, a_device_class, a_slice
