@@ -172,7 +172,7 @@ def _without_null(texts: Mapping[str, str | None] | None) -> dict[str, str]:
     return {name: text or "" for name, text in (texts or {}).items()}
 
 
-_fields: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_parts: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _MANAGED: Final = "managedFields"
 
 
@@ -211,12 +211,12 @@ class WholeObjects:
     def _keep_pod(self, pod: Pod, raw: bytes | msgspec.Raw) -> None:
         uid = pod.metadata.uid
         if self._wants_pod(pod):
-            self._kept[uid] = (uid, without_managed_fields(raw))
+            self._kept[uid] = (uid, without_managed_parts(raw))
         else:
             self._kept.pop(uid, None)
 
     def _keep_node(self, node: Node, raw: bytes | msgspec.Raw) -> None:
-        self._kept[node.metadata.name] = (node.metadata.uid, without_managed_fields(raw))
+        self._kept[node.metadata.name] = (node.metadata.uid, without_managed_parts(raw))
 
 
 class _KeepingDecoder(ObjectDecoder[Any]):
@@ -233,10 +233,10 @@ class _KeepingDecoder(ObjectDecoder[Any]):
         return decoded
 
 
-def without_managed_fields(raw: bytes | msgspec.Raw) -> bytes:
+def without_managed_parts(raw: bytes | msgspec.Raw) -> bytes:
     """Return the object without `metadata.managedFields`; the other fields keep their bytes."""
-    fields = api_json.decode(_fields, raw)
-    metadata = api_json.decode(_fields, fields["metadata"])
+    fields = api_json.decode(_parts, raw)
+    metadata = api_json.decode(_parts, fields["metadata"])
     if metadata.pop(_MANAGED, None) is None:
         return bytes(raw)
     return msgspec.json.encode({**fields, "metadata": metadata})
