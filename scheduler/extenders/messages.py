@@ -211,12 +211,12 @@ class WholeObjects:
     def _keep_pod(self, pod: Pod, raw: bytes | msgspec.Raw) -> None:
         uid = pod.metadata.uid
         if self._wants_pod(pod):
-            self._kept[uid] = (uid, without_managed_parts(raw))
+            self._kept[uid] = (uid, without_managed_fields(raw))
         else:
             self._kept.pop(uid, None)
 
     def _keep_node(self, node: Node, raw: bytes | msgspec.Raw) -> None:
-        self._kept[node.metadata.name] = (node.metadata.uid, without_managed_parts(raw))
+        self._kept[node.metadata.name] = (node.metadata.uid, without_managed_fields(raw))
 
 
 class _KeepingDecoder(ObjectDecoder[Any]):
@@ -233,7 +233,7 @@ class _KeepingDecoder(ObjectDecoder[Any]):
         return decoded
 
 
-def without_managed_parts(raw: bytes | msgspec.Raw) -> bytes:
+def without_managed_fields(raw: bytes | msgspec.Raw) -> bytes:
     """Return the object without `metadata.managedFields`; the other fields keep their bytes."""
     fields = api_json.decode(_parts, raw)
     metadata = api_json.decode(_parts, fields["metadata"])
