@@ -14,10 +14,10 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.api.core_v1 import Pod
 from scheduler.core.feature_gates import defaults
-from scheduler.daemon.introspection import pod_resource_pages
 from scheduler.kube.self_check import Finding
 from scheduler.metrics.instruments import Description
 from scheduler.metrics.metrics import MOST_HINTS, Metrics
+from scheduler.metrics.scraped import pod_resource_pages
 from simulator.builders.core import pod
 from tools.metrics_page import reference
 
