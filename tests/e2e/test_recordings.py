@@ -21,6 +21,7 @@ from tests.parity.scenario import Scenario
 from tests.parity.suite import recordable
 from tests.parity.verdict import Verdict, Way
 
+REPEATS: Final = 20
 EACH_RUN: Final = int(os.environ.get("KUBESTOW_SCENARIOS") or 20)
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900 + 10 * EACH_RUN)]
@@ -73,10 +74,17 @@ def confirmed(scenarios: list[Scenario], recorded: Mapping[str, Recording]) -> C
 
 
 def test_every_recording_without_devices_is_confirmed() -> None:
+    """What has random scores is repeated until it has the recorded ones."""
     recorded = recordings.read(MINOR)
-    chosen = [scenario for scenario in recordable() if can_confirm(scenario) and is_certain(scenario)]
+    chosen = [scenario for scenario in recordable() if can_confirm(scenario)]
 
     found = confirmed(chosen, recorded)
+    for _ in range(REPEATS):
+        keys = {key for key, _ in found.contradicted}
+        if again := [scenario for scenario in chosen if scenario.key in keys and not is_certain(scenario)]:
+            more = confirmed(again, recorded)
+            found.confirmed |= more.confirmed
+            found.contradicted = {at: what for at, what in found.contradicted.items() if at not in more.confirmed}
 
     assert found.contradicted == {}
     assert found.confirmed == {(scenario.key, name) for scenario in chosen for name in recorded[scenario.key].verdicts}
