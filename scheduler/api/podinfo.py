@@ -196,7 +196,7 @@ def container_amounts(pod: Pod, claims: Requests, field: Literal["requests", "li
 
 def _spec_requests(pod: Pod, claims: Requests) -> Requests:
     total = container_amounts(pod, claims, "requests")
-    total |= _pod_level(_exact(pod.spec.resources.requests))
+    total |= pod_level(_exact(pod.spec.resources.requests))
     _add(total, _exact(pod.spec.overhead))
     return total
 
@@ -226,7 +226,7 @@ def limits_of(pod: Pod) -> Requests:
     """
     spec = pod.spec
     total = container_amounts(pod, {}, "limits")
-    total |= _pod_level(_exact(spec.resources.limits))
+    total |= pod_level(_exact(spec.resources.limits))
     _add(total, {name: nano for name, nano in _exact(spec.overhead).items() if total.get(name)})
     return total
 
@@ -275,7 +275,7 @@ def _compute(
     requests = effective(pod, {}, claims)
     # A container without a request counts the default. With pod-level requests it does so only if no part of the pod
     # names that resource (§A.2).
-    is_whole = bool(_pod_level(pod.spec.resources.requests))
+    is_whole = bool(pod_level(pod.spec.resources.requests))
     defaults = {name: amount for name, amount in _DEFAULTS.items() if not (is_whole and name in requests)}
     non_zero = _rounded(effective(pod, defaults, claims))
     return _rounded(requests), non_zero.get(CPU, 0), non_zero.get(MEMORY, 0)
@@ -301,7 +301,8 @@ def _bounded(amounts: Requests) -> Requests:
     return {name: max(0, min(amount, _AMOUNT_MAX)) for name, amount in amounts.items()}
 
 
-def _pod_level(requests: Mapping[str, T]) -> dict[str, T]:
+def pod_level(requests: Mapping[str, T]) -> dict[str, T]:
+    """Return the resources that a pod can request as a whole."""
     return {n: q for n, q in requests.items() if n in {CPU, MEMORY} or n.startswith("hugepages-")}
 
 
@@ -316,7 +317,7 @@ def _effective(pod: Pod, defaults: Requests, claims: Requests) -> Requests:
 
     total = _aggregate(spec.containers, spec.init_containers, amounts)
     _add(total, claims)
-    level = _pod_level(spec.resources.requests)
+    level = pod_level(spec.resources.requests)
     if level:
         held = _exact(level)
         if status.resources is not None:
@@ -358,11 +359,11 @@ def _effective_by_totals(pod: Pod, defaults: Requests, claims: Requests) -> Requ
         requested = total_of(lambda container, _: container.resources.requests)
         _add(requested, claims)
         total = _greater(requested, total)
-    if _pod_level(spec.resources.requests):
+    if pod_level(spec.resources.requests):
         level = _exact(spec.resources.requests)
         if status.resources is not None:
             level = _held(level, actual, status.allocated_resources, infeasible=infeasible)
-        total |= _pod_level(level)
+        total |= pod_level(level)
     _add(total, _exact(spec.overhead))
     return total
 

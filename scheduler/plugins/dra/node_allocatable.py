@@ -20,12 +20,11 @@ from scheduler.api.core_v1 import (
     Pod,
 )
 from scheduler.api.podinfo import (
-    CPU,
-    MEMORY,
     PodInfo,
     Requests,
     claim_amounts,
     container_amounts,
+    pod_level,
     requests_with_claims,
 )
 from scheduler.api.quantity import NATIVE, Quantity
@@ -170,20 +169,26 @@ class NodeAllocatableResources:
         """
         new = {uid: self._devices_of(allocation) for uid, allocation in known.allocations.items()}
         taken = self._allocated(known.allocated_devices | new, slot)
-        return self.check(known, pod, slot, taken, counted=pod.requests)
-
-    def check(
-        self, known: DeviceState, pod: PodInfo, slot: int, taken: Taken, *, counted: Requests = _NOTHING
-    ) -> Rejection | None:
-        """Return why the node has too little for the pod and its devices; None if it has enough.
-
-        `counted` is what the node has counted of the pod. After Reserve the pod's requests contain the amounts, so
-        NodeResourcesFit compares them. The statuses of the claims are in `known` then.
-        """
         try:
-            statuses = known.claim_statuses = _statuses(known, pod, taken)
+            known.claim_statuses = _statuses(known, pod, taken)
         except _UnknownAmount as error:
             return Rejection(PLUGIN, Code.ERROR, (str(error),))
+        return self._check(pod, slot, known.claim_statuses, pod.requests)
+
+    def check(self, known: DeviceState, pod: PodInfo, slot: int, taken: Taken) -> Rejection | None:
+        """Return why the node has too little for the pod and its devices; None if it has enough.
+
+        After Reserve the pod's requests contain the amounts, so NodeResourcesFit compares them.
+        """
+        try:
+            return self._check(pod, slot, _statuses(known, pod, taken), _NOTHING)
+        except _UnknownAmount as error:
+            return Rejection(PLUGIN, Code.ERROR, (str(error),))
+
+    # -- inside --------------------------------------------------------------------------------------------------------
+
+    def _check(self, pod: PodInfo, slot: int, statuses: tuple[ClaimStatus, ...], counted: Requests) -> Rejection | None:
+        """Compare with the node. `counted` is what the node has counted of the pod."""
         if not statuses:
             return None
         claims = claim_amounts(statuses)
@@ -191,8 +196,6 @@ class NodeAllocatableResources:
         if problem:
             return Rejection(PLUGIN, Code.UNRESOLVABLE, (problem,))
         return self._shortage(requests_with_claims(pod.pod, claims), counted, slot)
-
-    # -- inside --------------------------------------------------------------------------------------------------------
 
     def _allocated(self, devices: Mapping[str, Iterable[AllocatedDevice]], slot: int) -> Taken:
         return {uid: [self._on_node(each, slot) for each in found] for uid, found in devices.items()}
@@ -336,15 +339,13 @@ def _pod_level_problem(pod: Pod, statuses: Iterable[ClaimStatus], claims: Reques
     whole = pod.spec.resources
     if whole.requests:
         sums = container_amounts(pod, claims, "requests")
-        for name, quantity in sorted(whole.requests.items()):
-            if (name in {CPU, MEMORY} or name.startswith(_HUGE_PAGES)) and sums.get(name, 0) > quantity.nano:
+        for name, quantity in sorted(pod_level(whole.requests).items()):
+            if sums.get(name, 0) > quantity.nano:
                 return f"pod level request for {name} {_INSUFFICIENT} the {_AGGREGATED} requests"
     if whole.limits:
-        sums = container_amounts(pod, {}, "limits")
-        for name in sorted({*sums, *claims}):
-            if not name.startswith(_HUGE_PAGES) or name not in whole.limits:
-                continue
-            if sums.get(name, 0) + claims.get(name, 0) > whole.limits[name].nano:
+        sums = container_amounts(pod, claims, "limits")
+        for name, quantity in sorted(whole.limits.items()):
+            if name.startswith(_HUGE_PAGES) and sums.get(name, 0) > quantity.nano:
                 return f"pod level limit for {name} {_INSUFFICIENT} the {_AGGREGATED} limits"
         for container in pod.spec.containers:
             own = _of_container(container.name, statuses)
