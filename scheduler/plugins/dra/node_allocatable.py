@@ -53,7 +53,6 @@ from scheduler.plugins.dra.structured.node_verdicts import SearchVerdict
 
 _NANO: Final = 10**9
 _HUGE_PAGES: Final = "hugepages-"
-_NOTHING: Final[Requests] = {}
 _INSUFFICIENT: Final = "is insufficient to cover"
 _AGGREGATED: Final = "aggregated container and node-allocatable DRA"
 
@@ -181,7 +180,7 @@ class NodeAllocatableResources:
         After Reserve the pod's requests contain the amounts, so NodeResourcesFit compares them.
         """
         try:
-            return self._check(pod, slot, _statuses(known, pod, taken), _NOTHING)
+            return self._check(pod, slot, _statuses(known, pod, taken), {})
         except _UnknownAmount as error:
             return Rejection(PLUGIN, Code.ERROR, (str(error),))
 

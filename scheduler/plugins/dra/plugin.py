@@ -235,7 +235,9 @@ class DynamicResources:
         """Return the nodes that have the resources which devices of allocated claims take; record rejections in groups."""
         left = nodes
         for at, slot in enumerate(nodeset.each(nodes)):
-            no = yield from self._too_little(state, pod, state.get(STATE).variant(slot), slot)
+            no = None
+            with contextlib.suppress(TimedOut):  # left to Verify
+                no = yield from self._too_little(state, pod, state.get(STATE).variant(slot), slot)
             if no is not None:
                 groups[no] = groups.get(no, 0) | 1 << slot
                 left &= ~(1 << slot)
@@ -253,9 +255,8 @@ class DynamicResources:
             verdict = yield from self._verdicts.picked(variant.demand, slot, use)
             if verdict.refusal:
                 return None
-        return self._node_allocatable.check(
-            known, pod, slot, self._node_allocatable.taken(known, slot, variant, verdict)
-        )
+        taken = self._node_allocatable.taken(known, slot, variant, verdict)
+        return self._node_allocatable.check(known, pod, slot, taken)
 
     def _without_devices(
         self, state: CycleState, pod: PodInfo, variant: Variant, *, nodes: NodeSet, exact: bool

@@ -12,10 +12,12 @@ import pytest
 from scheduler.api.core_v1 import Pod
 from scheduler.api.podinfo import PodInfo, pod_info, requests_of, with_claim_amounts
 from scheduler.core.cluster_events import Resource
+from scheduler.core.cooperative import Work
 from scheduler.core.errors import ApiError, Conflict, Invalid, NotFound
 from scheduler.core.feature_gates import DEVICE_GATES_ON, NODE_ALLOCATABLE
 from scheduler.framework.interface import CLAIM_AMOUNTS, Hint
 from scheduler.framework.status import Code
+from scheduler.plugins.dra.structured.error_nodes import TimedOut
 from simulator.builders.claims import a_claim
 from simulator.builders.core import Builder, node, pod
 from simulator.builders.devices import DeviceBuilder, a_device, a_slice
@@ -174,6 +176,23 @@ def test_the_devices_of_an_allocated_claim_count_where_the_node_has_them() -> No
     world = a_world(on("n1", a_device("d").stands_for("cpu", "4")), a_claim("c").request("r", "A").allocated(result))
 
     assert world.refusals(a_pod()) == {"n1": (UNRESOLVABLE, "Insufficient cpu")}
+
+
+def test_a_search_that_takes_too_long_is_left_to_verify(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One claim is allocated, so that Filter checks the resources, and one is not."""
+    result = {"request": "r", "driver": "a", "pool": "n1", "device": "d"}
+    held = a_claim("h").request("r", "A").allocated(result)
+    world = a_world(on("n1", a_device("d").stands_for("cpu", "1"), a_device("e")), held, ONE)
+
+    def too_long(*_: Any) -> Work[None]:
+        raise TimedOut
+        yield
+
+    monkeypatch.setattr(world.plugin._verdicts, "picked", too_long)
+    assert world.refusals(a_pod(claims=("h", "c")))["n1"] == (
+        Code.ERROR,
+        "node n1: timed out trying to allocate devices",
+    )
 
 
 @pytest.mark.parametrize(
