@@ -13,10 +13,10 @@ import pytest
 import yaml
 
 from simulator.simulate.input import schema
-from simulator.simulate.input.manifests import InputError, load
+from simulator.simulate.input.manifests import load
 from tests.e2e.controlplane.harness import ControlPlane, started
 from tests.tools.api_schema import EVERYTHING, fetch, merged, packed, reduced
-from tests.unit.simulator.simulate.manifest_cases import BAD, GOOD, Case, Object
+from tests.unit.simulator.simulate.manifest_cases import BAD, GOOD, Case, Object, refusal
 
 pytestmark = pytest.mark.e2e
 
@@ -126,17 +126,6 @@ async def answer(plane: ControlPlane, manifest: Object | str, *, dry: bool = Tru
         body = await response.text()
         said = json.loads(body).get("message", "") if body.startswith("{") else body
         return response.status, said
-
-
-def refusal(tmp_path: Path, manifest: Object | str) -> str:
-    """The simulator's message."""
-    file = tmp_path / "in.yaml"
-    file.write_text(manifest if isinstance(manifest, str) else json.dumps(manifest))
-    try:
-        load([str(file)], level="strict")
-    except InputError as error:
-        return str(error)
-    return ""
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in (*GOOD, *BAD)])

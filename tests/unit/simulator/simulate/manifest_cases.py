@@ -5,7 +5,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+from simulator.simulate.input.manifests import InputError, load
 
 Object = dict[str, Any]
 
@@ -201,3 +205,14 @@ _REFUSED: Final = (
 )  # fmt: skip
 
 BAD: Final = tuple(case if case.fields else case._replace(fields=case.said) for case in _REFUSED)
+
+
+def refusal(tmp_path: Path, manifest: Object | str) -> str:
+    """What strict validation says of a file with this manifest."""
+    file = tmp_path / "in.yaml"
+    file.write_text(manifest if isinstance(manifest, str) else json.dumps(manifest))
+    try:
+        load([str(file)], level="strict")
+    except InputError as error:
+        return str(error)
+    return ""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
 
 from simulator.simulate.input import schema
-from simulator.simulate.input.manifests import Found, InputError, load
+from simulator.simulate.input.manifests import Found
 from simulator.simulate.input.references import driver_notes, missing_references
 from simulator.simulate.input.validation import mistakes
-from tests.unit.simulator.simulate.manifest_cases import BAD, GOOD, Case, Object, container, pod, workload
+from tests.unit.simulator.simulate.manifest_cases import BAD, GOOD, Case, Object, container, pod, refusal, workload
 
 PVC = "PersistentVolumeClaim"
 CLUSTER_SCOPED = {
@@ -200,17 +199,6 @@ UNLIMITED = [f"no CSINode lists the driver {DRIVER}: its volumes have no attach 
 )
 def test_notes_on_drivers(objects: list[Found], notes: list[str]) -> None:
     assert driver_notes(objects) == notes
-
-
-def refusal(tmp_path: Any, manifest: Object | str) -> str:
-    """What strict validation says of a file with this manifest."""
-    file = tmp_path / "in.yaml"
-    file.write_text(manifest if isinstance(manifest, str) else json.dumps(manifest))
-    try:
-        load([str(file)], level="strict")
-    except InputError as error:
-        return str(error)
-    return ""
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in GOOD])
