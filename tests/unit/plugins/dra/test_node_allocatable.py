@@ -185,8 +185,8 @@ def test_a_search_that_takes_too_long_is_left_to_verify(monkeypatch: pytest.Monk
     world = a_world(on("n1", a_device("d").stands_for("cpu", "1"), a_device("e")), held, ONE)
 
     def too_long(*_: Any) -> Work[None]:
-        raise TimedOut
         yield
+        raise TimedOut
 
     monkeypatch.setattr(world.plugin._verdicts, "picked", too_long)
     assert world.refusals(a_pod(claims=("h", "c")))["n1"] == (
