@@ -314,7 +314,15 @@ class DynamicResources:
         variant = known.variant(slot) if known is not None else None
         if known is None or variant is None or variant.demand is None or known.allocations:
             return None
+        if self._is_settled(state, known, pod, variant.demand, slot=slot) and not self._node_allocatable.is_on:
+            return None
         return started(self._timed(known, self._verify(state, pod, variant, slot=slot)), self._clock)
+
+    def _is_settled(
+        self, state: CycleState, known: DeviceState, pod: PodInfo, demand: ClaimsToAllocate, *, slot: int
+    ) -> bool:
+        """Return whether Filter has found the devices that the pod would get on the node."""
+        return self._verdicts.is_settled(demand, slot) and self._preemption.is_as_it_is(state, known, pod, slot)
 
     def _verify(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Rejection | None]:
         no = yield from self._judged(state, pod, variant, slot=slot)
@@ -357,6 +365,8 @@ class DynamicResources:
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores | Work[Scores]:
         """Score nodes by the alternatives that they would give: an earlier alternative scores higher (§3.6)."""
         known = state_of(state) or DeviceState()
+        if not has_alternatives(known.claims):
+            return np.zeros(self._nodes.capacity, dtype=np.int64)
         return started(self._timed(known, self._alternatives.score(known, nodes)), self._clock)
 
     def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]) -> Scores:
@@ -405,7 +415,9 @@ class DynamicResources:
         """Search the devices that `reserve` takes, so that `reserve` does not block the event loop."""
         known = state_of(state)
         variant = known.variant(slot) if known is not None and not known.allocations else None
-        if known is not None and variant is not None and variant.demand is not None:
+        if known is None or variant is None or variant.demand is None:
+            return
+        if not self._is_settled(state, known, pod, variant.demand, slot=slot):
             with contextlib.suppress(TimedOut):
                 yield from self._timed(known, self._picked(known, pod, variant.demand, slot))
 

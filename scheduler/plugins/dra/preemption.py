@@ -111,23 +111,27 @@ class NominatedDevices:
 
         In a dry run, `freed` are the claims that victims have left: a nominated pod without a hold comes first.
         """
-        on_nodes = self._devices.on_nodes
-        if known.nominated is None:
-            self._holds.end_stale(self._preempting.nominated, self._frees)
-            known.nominated = self._with_precedence(pod)
-        if not known.nominated:
+        on_nodes, nominated = self._devices.on_nodes, self.preceding(known, pod)
+        if not nominated:
             return ()
-        for there in known.nominated if len(on_nodes.shared) else known.nominated.keys() & {slot}:
+        for there in nominated if len(on_nodes.shared) else nominated.keys() & {slot}:
             if there not in known.kept:
-                known.kept[there] = kept = yield from self._on(there, known.nominated[there])
+                known.kept[there] = kept = yield from self._on(there, nominated[there])
                 known.kept_shared[there] = _visible(kept, on_nodes.is_shared)
         kept = known.kept.get(slot, ())
         for there, shared in known.kept_shared.items():
             kept += shared if there != slot else ()
-        for other in known.nominated.get(slot, ()) if freed else ():
+        for other in nominated.get(slot, ()) if freed else ():
             if self._holds.get(other.uid) is None and (hold := (yield from self._search(other, slot, freed))):
                 kept += tuple(hold.allocations)
         return kept
+
+    def preceding(self, known: DeviceState, pod: PodInfo) -> dict[int, list[PodInfo]]:
+        """Return slot → the nominated pods with precedence over the pod."""
+        if known.nominated is None:
+            self._holds.end_stale(self._preempting.nominated, self._frees)
+            known.nominated = self._with_precedence(pod)
+        return known.nominated
 
     def as_if(self, without: frozenset[str], kept: Iterable[AllocationResult]) -> HypotheticalState:
         """Return the device use as if these claims had freed their devices and the kept devices were taken."""
@@ -261,6 +265,12 @@ class DevicePreemption:
                 return verdict
         as_it_is = yield from self._verdicts.verdict(variant.demand, slot)
         return as_it_is if use is None or as_it_is.failed else NO_DEVICES
+
+    def is_as_it_is(self, state: CycleState, known: DeviceState, pod: PodInfo, slot: int) -> bool:
+        """Return whether the current device use counts for the pod: no dry run, and no nominated pod with precedence."""
+        if self.tried_on(state, 1 << slot):
+            return False
+        return not self._is_on or not self._nominated_devices.preceding(known, pod)
 
     def use(self, state: CycleState, pod: PodInfo, slot: int) -> Work[DeviceUse | None]:
         """Return the device use on the node for this pod, in this dry run if it is one; None for the current use."""

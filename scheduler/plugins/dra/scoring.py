@@ -43,8 +43,6 @@ class AlternativesScore:
     def score(self, known: DeviceState, nodes: NodeSet) -> Work[Scores]:
         """Return raw scores: 8 for a first alternative, 1 for an eighth, summed over all lists of all claims."""
         out = np.zeros(self._nodes.capacity, dtype=np.int64)
-        if not has_alternatives(known.claims):
-            return out
         out += sum(_of_allocated(claim) for claim in known.claims)
         for variant in known.variants:
             demand, here = variant.demand, nodes & variant.nodes

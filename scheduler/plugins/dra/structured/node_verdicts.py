@@ -438,6 +438,11 @@ class NodeVerdicts:
         verdicts = self._verdicts.get(demand)
         return verdicts.fit if verdicts is not None else EMPTY
 
+    def is_settled(self, demand: ClaimsToAllocate, slot: int) -> bool:
+        """Return whether the node is known to have the devices, and `allocate` needs no search: it sees no shared pool."""
+        kind = self._on_nodes.kind(slot)
+        return bool(self.fit(demand) >> slot & 1) and kind is not None and not kind.visible_pools.views
+
     def fullest(self, nodes: NodeSet) -> NodeSet:
         """Return those of the nodes with the fewest free devices.
 
