@@ -19,6 +19,7 @@ from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.cache.storage.capacity import ClassPools
 from scheduler.config.args import ShapePoint, VolumeBindingArgs
 from scheduler.core import nodeset
+from scheduler.core.cooperative import Work
 from scheduler.core.errors import ApiError
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
@@ -159,20 +160,19 @@ class VolumeBinding:
         unbound = (*claims.immediate, *claims.delayed)
         return {"claims": [account_of(self._volumes, claim) for claim in unbound]} if unbound else None
 
-    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Scores]:
         """Score the utilization of each node's volumes and pools. O(nodes), each tried, if any claim is delayed."""
         out = np.zeros(self._nodes.capacity, dtype=np.int64)
         claims = state.get(STATE).claims
-        if self._score is None:
+        if self._score is None or not (claims.delayed or (self._scores_bound and claims.bound)):
             return out
-        if not claims.delayed and self._scores_bound:
-            for slot in nodeset.each(nodes):
-                out[slot] = self._score.of_bound(claims.bound, self._volumes.capacities.of, slot)
-        if claims.delayed:
-            for slot in nodeset.each(nodes):
+        for slot in nodeset.each(nodes):
+            if claims.delayed:
                 found = self._binder.find_pod_volumes(claims, slot)
-                if isinstance(found, PodVolumes):
-                    out[slot] = self._score.of(found)
+                out[slot] = self._score.of(found) if isinstance(found, PodVolumes) else 0
+            else:
+                out[slot] = self._score.of_bound(claims.bound, self._volumes.capacities.of, slot)
+            yield
         return out
 
     # -- acting --------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import pytest
 
 from scheduler.config.args import CAPACITY_SHAPE, KubestowArgs, ShapePoint, VolumeBindingArgs
+from scheduler.core.cooperative import finish
 from scheduler.framework.status import SKIP
 from scheduler.plugins.volumebinding.plugin import STATE, CapacityScore
 from simulator.builders.core import node
@@ -195,7 +196,8 @@ def scored(shape: Any, claims: list[str], *things: Any, ours: KubestowArgs | Non
     passed = sum(1 << world.slot(name) for name in ("n1", "n2", "n3") if name not in out)
     if world.plugin.pre_score(state, info, passed) is not None:
         return None
-    column = world.plugin.score(state, info, passed)
+    work = world.plugin.score(state, info, passed)
+    column = finish(work)
     assert len(column) == nodes.capacity
     return {nodes.name(slot): int(column[slot]) for slot in range(3) if passed >> slot & 1}
 
@@ -213,6 +215,15 @@ def pvs(storage_class: str, **sizes: str) -> list[Any]:
 
 def pools(**rooms: str) -> list[Any]:
     return [a_capacity(f"o-{at}", "E", room).where("k", at) for at, room in rooms.items()]
+
+
+def test_scoring_lets_the_event_loop_run_between_nodes() -> None:
+    world = World(E, DYN, *pools(n1="50Gi", n2="70Gi"), args=VolumeBindingArgs(shape=CAPACITY_SHAPE))
+    info = using("p", "dyn")
+    state, _ = world.pre_filtered(info)
+    passed = world.cluster.nodes.present
+
+    assert sum(1 for _ in world.plugin.score(state, info, passed)) == passed.bit_count()
 
 
 @pytest.mark.parametrize(
