@@ -11,7 +11,6 @@ from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
-from types import GeneratorType
 from typing import Final, TypeAlias, TypeVar
 
 from scheduler.core.clock import Clock
@@ -88,7 +87,7 @@ def started(work: Work[T], clock: Clock) -> T | Work[T]:
 
 def answered(answer: T | Work[T]) -> Work[T]:
     """Return a finished result, or run the work and return its result."""
-    if isinstance(answer, GeneratorType):
+    if isinstance(answer, Generator):
         return (yield from answer)
     return answer
 

@@ -7,9 +7,8 @@ where the event loop may run.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import GeneratorType
 
 import numpy as np
 import numpy.typing as npt
@@ -289,7 +288,7 @@ class Runner:
                 continue
             began = self._clock.now() if state.is_sampled else 0.0
             answer = bound.score(state, pod, nodes)
-            column = (yield from answer) if isinstance(answer, GeneratorType) else answer
+            column = (yield from answer) if isinstance(answer, Generator) else answer
             self._count_call(state, bound.name, "Score", began, Code.SUCCESS)
             if bound.normalize is not None:
                 column = bound.normalize(state, pod, column, slots)
