@@ -194,8 +194,8 @@ async def exactly_displaced(cluster: Harness) -> None:
     """Wait until the cluster is quiet; check the laws, and that each victim was needed.
 
     Two refusals of the server may cost another victim. After a refused Binding the pod loses its nomination (docs/spec/core.md §3.8),
-    and the pod that takes the place may have had a nomination elsewhere. After a refused nomination nobody is evicted for this pod
-    yet; if its victim is by then part of another pod's plan, it finds the node full until that eviction ends, and takes another."""
+    and the pod that takes the place may have had a nomination elsewhere. After a refused nomination no pod is evicted for this one
+    yet. If its victim is part of another pod's plan when it tries again, it finds the node full until that eviction ends, and takes another."""
     await cluster.settle()
     assert cluster.broken_laws() == []
     pods = {obj["metadata"]["name"]: obj["spec"].get("nodeName", "") for obj in cluster.server.objects("pods")}
