@@ -1,16 +1,8 @@
-"""Regular expressions of RE2, whose matching time is linear in the text for every pattern.
-
-Some patterns and texts are matched by Python's `re` instead: the matches are the same, and the time is bounded. These
-patterns are sequences of characters and simple classes, with few repetitions. For a short text, a call of RE2 costs
-several times as much as the match.
-"""
+"""Regular expressions of RE2, whose matching time is linear in the text for every pattern."""
 
 from __future__ import annotations
 
-import re
-import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import islice
 from typing import Any, Final, TypeAlias
@@ -22,102 +14,8 @@ from scheduler.cel.errors import CostExceeded, EvalError
 from scheduler.cel.eval.running import EXCEEDED, work
 from scheduler.cel.libraries.declaring import function, matching, member
 
-SHORT: Final = 12
-_MOST_REPEATED: Final = 16
-_MOST_WAYS: Final = 16
-_FEW_WAYS: Final = 4
-"""The number of ways in which optional parts such as `a?b{0,1}` may match; a failing match tries all of them."""
-_ATOM: Final = re.compile(
-    r"""
-    (?P<atom> [A-Za-z0-9_/:;,@%&=~ !<>'"#-] | \\[.\-+*?()|^$] | \\[dw] | \.
-      | \[ \^? (?:[A-Za-z0-9] - [A-Za-z0-9] | [A-Za-z0-9_./:])+ -? \] )
-    (?P<times> [?*+] | \{ (?:0|[1-9][0-9]?) (?:,(?:0|[1-9][0-9]?))? \} )? (?![?*+{])
-    """,  # `a{01}` is not a repetition
-    re.VERBOSE,
-)
-
-
-_CODED: Final = re.compile(r"\\[0-9x]")
-
-
-@dataclass(frozen=True, slots=True)
-class Simple:
-    """A pattern for Python's `re`."""
-
-    pattern: re.Pattern[str]
-    is_linear: bool
-    """Whether the time is linear in the text. Other patterns are only for short texts."""
-    takes_some: bool
-    """Whether every match is non-empty."""
-
-
-def simple(text: str) -> Simple | None:
-    """Return Python's equivalent of a pattern that RE2 has accepted; None if it is not simple enough."""
-    body = text.removeprefix("^")
-    is_ended = body.endswith("$") and not body.endswith("\\$")
-    body = body[:-1] if is_ended else body
-    at = repeated = least = 0
-    ways = 1
-    endless: list[int] = []
-    while at < len(body):
-        match = _ATOM.match(body, at)
-        if match is None:
-            return None
-        at = match.end()
-        fewest, most = _times(match["times"])
-        least += fewest
-        if most is None:
-            endless.append(at)
-        elif fewest != most or most > 1:
-            repeated += most
-            ways *= most - fewest + 1
-    if len(endless) > 1 or repeated > _MOST_REPEATED or ways > _MOST_WAYS or (endless and repeated):
-        return None
-    begin = "^" if text.startswith("^") else ""
-    is_linear = endless == [len(body)] and not is_ended if endless else bool(begin) or ways <= _FEW_WAYS
-    return Simple(re.compile(begin + body + (r"\Z" if is_ended else ""), re.ASCII), is_linear, least > 0)
-
-
-def folding(text: str) -> bytes | None:
-    """Return a table that replaces digits with the same meaning to the pattern, which RE2 has accepted, by one digit.
-
-    A pattern without numeric escapes distinguishes adjacent digits only if it contains one of them. Return None if
-    the pattern distinguishes all digits.
-    """
-    if _CODED.search(text):
-        return None
-    table = bytearray(range(256))
-    one: int | None = None
-    for digit in b"0123456789":
-        if chr(digit) in text:
-            one = None
-        elif one is None:
-            one = digit
-        else:
-            table[digit] = one
-    return bytes(table) if table != bytes(range(256)) else None
-
-
-def _times(written: str | None) -> tuple[int, int | None]:
-    match written:
-        case None:
-            return 1, 1
-        case "?":
-            return 0, 1
-        case "*":
-            return 0, None
-        case "+":
-            return 1, None
-    fewest, _, most = written[1:-1].partition(",")
-    return int(fewest), int(most or fewest)
-
-
 _KEPT_PATTERNS: Final = 1024
-_KEPT_TEXTS: Final = 128
 _LONG: Final = 256
-_SHORT: Final = 64
-_OFTEN: Final = 3
-_LITERAL: Final = re.compile(r"[A-Za-z0-9_/:;,@%&=~ !<>'\"#-]+")
 _NOWHERE: Final = (-1, -1)
 _QUIET: Final = re2.Options()
 _QUIET.log_errors = False
@@ -151,54 +49,24 @@ _Match: TypeAlias = Callable[[bytes, int, int], Sequence[tuple[int, int]]]
 
 
 class Pattern:
-    """A compiled pattern of RE2, and an equivalent for Python's `re` that can be used for some texts."""
+    """A compiled pattern."""
 
-    __slots__ = ("_folding", "_goes_straight", "_known", "_longest", "_match", "_simple", "_text", "_uses", "size")
+    __slots__ = ("_match", "_size")
 
     def __init__(self, text: str) -> None:
-        re2_pattern = _re2(text)
-        self._match = _match_of(re2_pattern)
-        self._text = text
-        self._uses = 0
-        self._simple: re.Pattern[str] | None = None
-        self._folding: bytes | None = None
-        self._known: dict[bytes, tuple[int, int]] = {}
-        """Folded short text → span of its first match.
-
-        Folding replaces characters that the pattern cannot distinguish by one.
-        """
-        self._longest = -1
-        """The longest text for which Python's `re` may search for one match."""
-        self._goes_straight = False
-        """Whether Python's `re` may search for all matches in any text."""
-        self.size: int = re2_pattern.programsize
+        pattern = _re2(text)
+        self._match = _match_of(pattern)
+        self._size: int = pattern.programsize
         """The number of instructions of RE2's program."""
-
-    def often(self) -> Pattern:
-        """Prepare the pattern for frequent use, and return it."""
-        if self._uses < _OFTEN:
-            self._uses = _OFTEN
-            found = simple(self._text)
-            self._folding = folding(self._text)
-            if found is not None:
-                self._simple = found.pattern
-                self._longest = sys.maxsize if found.is_linear else SHORT
-                self._goes_straight = found.is_linear and found.takes_some
-        return self
 
     def is_in(self, text: str) -> bool:
         """Return whether the pattern matches a part of the text."""
-        if len(text) <= self._longest and self._simple is not None:
-            return self._simple.search(text) is not None
-        return self._first_span(text.encode())[0] >= 0
+        return self._span(text.encode(), 0)[0] >= 0
 
     def first(self, text: str) -> str:
         """Return the first part of the text that matches, or ""."""
-        if len(text) <= self._longest and self._simple is not None:
-            match = self._simple.search(text)
-            return "" if match is None else match[0]
         encoded = text.encode()
-        start, end = self._first_span(encoded)
+        start, end = self._span(encoded, 0)
         return "" if start < 0 else encoded[start:end].decode()
 
     def all(self, text: str, limit: int = -1) -> list[str]:
@@ -207,12 +75,6 @@ class Pattern:
         An empty match right after another is ignored. Each search may scan the whole text, so each one may end the
         evaluation.
         """
-        if len(text) > _LONG:
-            self.often()
-        if self._goes_straight and self._simple is not None:
-            if limit < 0:
-                return self._simple.findall(text)
-            return [each[0] for each in islice(self._simple.finditer(text), limit)]
         return list(islice(self._parts(text.encode()), limit if limit >= 0 else None))
 
     def _span(self, text: bytes, at: int) -> tuple[int, int]:
@@ -220,12 +82,8 @@ class Pattern:
 
         A match never starts inside a character, where RE2 does not see words either.
         """
-        self._uses += 1
-        if self._uses == _OFTEN:
-            self._uses -= 1
-            self.often()
         whole = len(text)
-        if self.size * (whole - at) > _MOST_STEPS:
+        if self._size * (whole - at) > _MOST_STEPS:
             raise CostExceeded(EXCEEDED)
         if whole > _LONG:
             work(whole)
@@ -233,19 +91,6 @@ class Pattern:
         while 0 <= start < whole and text[start] & 0xC0 == 0x80:
             start, end = self._match(text, start + 1, whole)[0]
         return start, end
-
-    def _first_span(self, text: bytes) -> tuple[int, int]:
-        """Return the span of the first match; the spans of short texts are cached."""
-        if self._folding is None or len(text) > _SHORT:
-            return self._span(text, 0)
-        folded = text.translate(self._folding)
-        span = self._known.get(folded)
-        if span is None:
-            span = self._span(folded, 0)
-            if len(self._known) >= _KEPT_TEXTS:
-                self._known.clear()
-            self._known[folded] = span
-        return span
 
     def _parts(self, text: bytes) -> Iterator[str]:
         at, before, whole = 0, -1, len(text)
@@ -260,29 +105,6 @@ class Pattern:
                 at += 1
                 while at < whole and text[at] & 0xC0 == 0x80:  # not inside a character
                     at += 1
-
-
-class _Literal(Pattern):
-    """A pattern that matches only itself. Compiling it would take a hundred times as long as the search."""
-
-    __slots__ = ()
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self.size = 0
-
-    def often(self) -> Pattern:
-        return self
-
-    def is_in(self, text: str) -> bool:
-        return self._text in text
-
-    def first(self, text: str) -> str:
-        return self._text if self._text in text else ""
-
-    def all(self, text: str, limit: int = -1) -> list[str]:
-        count = text.count(self._text)
-        return [self._text] * (count if limit < 0 else min(count, limit))
 
 
 def _re2(text: str) -> Any:
@@ -322,7 +144,7 @@ def _compiled(text: str) -> Pattern | EvalError:
     if "\\C" in text.replace("\\\\", ""):  # valid in RE2, but not in Go
         return EvalError("error parsing regexp: invalid escape sequence: `\\C`")
     try:
-        return _Literal(text) if _LITERAL.fullmatch(text) else Pattern(text)
+        return Pattern(text)
     except re2.error as error:
         why = error.args[0]
         return EvalError(_in_go_words(why.decode(errors="replace") if isinstance(why, bytes) else str(why)))
@@ -337,14 +159,7 @@ def _in_go_words(why: str) -> str:
     return f"error parsing regexp: {word}: `{about}`"
 
 
-def is_word(pattern: str) -> bool:
-    """Return whether the pattern obviously matches only itself."""
-    return pattern.isalnum() and pattern.isascii()
-
-
 def _matches(text: str, pattern: str) -> bool:
-    if is_word(pattern):
-        return pattern in text
     return pattern_of(pattern).is_in(text)
 
 
@@ -356,8 +171,6 @@ def _found_pattern(text: str) -> Pattern:
 
 
 def _find(text: str, pattern: str) -> str:
-    if is_word(pattern):
-        return pattern if pattern in text else ""
     return _found_pattern(pattern).first(text)
 
 
