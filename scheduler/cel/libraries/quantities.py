@@ -20,7 +20,6 @@ from scheduler.cel.errors import EvalError
 from scheduler.cel.libraries.declaring import function, member, remembered, traversal
 
 _MAX: Final = 2**63 - 1
-_HALF: Final = 2**62
 _FINEST: Final = -9
 
 
@@ -74,18 +73,6 @@ def order(one: Amount, other: Amount) -> int:
 
 def plus(one: Amount, other: Amount) -> Amount:
     """Return the exact sum."""
-    left, right = one.unscaled, other.unscaled
-    if one.exponent == other.exponent and -_HALF < left < _HALF and -_HALF < right < _HALF:
-        return Amount(left + right, one.exponent, one.is_small and other.is_small)
-    return _sum(one, other)
-
-
-def minus(one: Amount, other: Amount) -> Amount:
-    """Return the exact difference."""
-    return plus(one, Amount(-other.unscaled, other.exponent, other.is_small))
-
-
-def _sum(one: Amount, other: Amount) -> Amount:
     if one.is_small and other.is_small:
         if other.unscaled == 0:
             return one
@@ -98,47 +85,24 @@ def _sum(one: Amount, other: Amount) -> Amount:
     return Amount(left + right, exponent, is_small)
 
 
+def minus(one: Amount, other: Amount) -> Amount:
+    """Return the exact difference."""
+    return plus(one, Amount(-other.unscaled, other.exponent, other.is_small))
+
+
 @lru_cache(maxsize=128)
 def _power(exponent: int) -> int:
     """Return a power of ten, which may have ten thousand digits."""
     return int(10**exponent)
 
 
-_MOST_DIGITS: Final = 15
-_BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-_DECIMAL: Final = {"": 0, "n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-_SHORT: Final = re.compile(r"(-?[0-9]{1,9})(?:\.([0-9]{0,6}))?(?:[eE]([+-]?[0-9]{1,4})|([numkMGTPE]|[KMGTPE]i)?)")
-_is_short: Final = re.compile(
-    r"-?[0-9]{1,9}+(?:\.[0-9]{0,6}+)?+(?:[MGTPE]i?|Ki|[numk]|[eE][+-]?[0-9]{1,4}+)?"
-).fullmatch
-"""Matches as `_SHORT`, without groups."""
 _WELL_FORMED: Final = re.compile(r"[+-]?[0-9]*+(?:\.[0-9]*+)?[eEinumkKMGTP]*+[-+]?[0-9]*+")
 _WITHOUT_DIGITS: Final = re.compile(r"([+-]?)\.?([A-Za-z].*)?")
 _ILL_FORMED_TEXT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
-def _quantity(text: str) -> Amount:
-    return _quickly_read(text) or _read(text)
-
-
-def _quickly_read(text: str) -> Amount | None:
-    """Parse a quantity with few digits, which needs no rounding and cannot overflow; None for other texts."""
-    if text.isdecimal():
-        return Amount(int(text)) if len(text) <= _MOST_DIGITS and text.isascii() else None
-    match = _SHORT.fullmatch(text)
-    if match is None:
-        return None
-    number, fraction, power, suffix = match.groups("")
-    bits = _BINARY.get(suffix)
-    if bits is not None:
-        is_short = not fraction and len(number) + bits * 3 // 10 < _MOST_DIGITS
-        return Amount(int(number) << bits) if is_short else None
-    exponent = int(power or 0) + _DECIMAL[suffix] - len(fraction)
-    return Amount(int(number + fraction), exponent) if exponent >= _FINEST else None
-
-
 @remembered
-def _read(text: str) -> Amount:
+def _quantity(text: str) -> Amount:
     """Parse any quantity. Upstream reads a number without digits as zero if the number has its 64-bit form."""
     bare = _WITHOUT_DIGITS.fullmatch(text) if text else None
     try:
@@ -151,23 +115,11 @@ def _read(text: str) -> Amount:
     return found
 
 
-def _is_quantity(text: str) -> bool:
-    if _is_short(text) or (text.isdecimal() and text.isascii()):
-        return True
-    return _WELL_FORMED.fullmatch(text) is not None and _read.accepts(text)
-
-
 def _integer(value: Amount) -> int:
     whole = value.as_int64()
     if whole is None:
         raise EvalError("cannot convert value to integer")
     return whole
-
-
-def _is_integer(value: Amount) -> bool:
-    if value.is_small and not value.exponent:
-        return -_MAX <= value.unscaled <= _MAX
-    return value.as_int64() is not None
 
 
 _PAIR: Final = (QUANTITY, QUANTITY)
@@ -176,14 +128,14 @@ _ZERO: Final = Amount(0)
 
 QUANTITIES: Final[tuple[Overload, ...]] = (
     function("quantity", "string_to_quantity", ((STRING,), QUANTITY), _quantity, traversal),
-    function("isQuantity", "is_quantity_string", ((STRING,), BOOL), _is_quantity, traversal),
+    function("isQuantity", "is_quantity_string", ((STRING,), BOOL), _quantity.accepts, traversal),
     function("sign", "quantity_sign", ((QUANTITY,), INT), lambda value: order(value, _ZERO)),
     member("isGreaterThan", "quantity_is_greater_than", (_PAIR, BOOL), lambda one, other: order(one, other) > 0),
     member("isLessThan", "quantity_is_less_than", (_PAIR, BOOL), lambda one, other: order(one, other) < 0),
     member("compareTo", "quantity_compare_to", (_PAIR, INT), order),
     member("asApproximateFloat", "quantity_get_float", ((QUANTITY,), DOUBLE), Amount.as_float),
     member("asInteger", "quantity_get_int", ((QUANTITY,), INT), _integer),
-    member("isInteger", "quantity_is_integer", ((QUANTITY,), BOOL), _is_integer),
+    member("isInteger", "quantity_is_integer", ((QUANTITY,), BOOL), lambda value: value.as_int64() is not None),
     member("add", "quantity_add", (_PAIR, QUANTITY), plus),
     member("add", "quantity_add_int", (_WITH_INT, QUANTITY), lambda value, more: plus(value, Amount(more))),
     member("sub", "quantity_sub", (_PAIR, QUANTITY), minus),

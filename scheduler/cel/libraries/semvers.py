@@ -16,14 +16,6 @@ from scheduler.cel.go_format import quoted
 from scheduler.cel.libraries.declaring import function, member, remembered, traversal
 
 _DIGITS: Final = re.compile(r"[0-9]*")
-_PLAIN: Final = re.compile(r"(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})\.(0|[1-9][0-9]{0,17})")
-_SHORT: Final = 18
-_NUMBER: Final = "(?:0|[1-9][0-9]*+)"
-_IDENTIFIER: Final = rf"(?:{_NUMBER}(?![0-9A-Za-z-])|[0-9]*+[A-Za-z-][0-9A-Za-z-]*+)"
-_is_formed: Final = re.compile(
-    rf"{_NUMBER}\.{_NUMBER}\.{_NUMBER}(?:-{_IDENTIFIER}(?:\.{_IDENTIFIER})*+)?(?:\+[0-9A-Za-z-]++(?:\.[0-9A-Za-z-]++)*+)?"
-).fullmatch
-_LOOSE: Final = re.compile(r"v?[0-9]{1,18}(?:\.[0-9]{1,18}){0,2}")
 _WORD: Final = re.compile(r"[0-9A-Za-z-]+")
 _UINT_MAX: Final = 2**64 - 1
 
@@ -49,8 +41,6 @@ class Semver(Struct, frozen=True, order=True):
 
 def parse(text: str) -> Semver:
     """Parse `1.2.3-rc.1+build`: three numbers without leading zeros, no `v`. Raise ValueError with upstream's text."""
-    if plain := _PLAIN.fullmatch(text):
-        return Semver(int(plain[1]), int(plain[2]), int(plain[3]))
     if not text:
         raise ValueError("Version string empty")
     parts = text.split(".", 2)
@@ -121,11 +111,8 @@ def _semver(text: str, normalize: bool) -> Semver:
     return _tolerant(text) if normalize else _strict(text)
 
 
-def _is_semver(text: str, normalize: bool = False) -> bool:
-    if normalize:
-        return _LOOSE.fullmatch(text) is not None or _tolerant.accepts(text)
-    # A number in a long text may be too large.
-    return _is_formed(text) is not None and (len(text) <= _SHORT or _strict.accepts(text))
+def _is_semver(text: str, normalize: bool) -> bool:
+    return (_tolerant if normalize else _strict).accepts(text)
 
 
 def _order(one: Semver, other: Semver) -> int:
@@ -142,7 +129,7 @@ _PAIR: Final = (SEMVER, SEMVER)
 SEMVERS: Final[tuple[Overload, ...]] = (
     function("semver", "string_to_semver", ((STRING,), SEMVER), _strict, traversal),
     function("semver", "string_bool_to_semver", ((STRING, BOOL), SEMVER), _semver, traversal),
-    function("isSemver", "is_semver_string", ((STRING,), BOOL), _is_semver, traversal),
+    function("isSemver", "is_semver_string", ((STRING,), BOOL), _strict.accepts, traversal),
     function("isSemver", "is_semver_string_bool", ((STRING, BOOL), BOOL), _is_semver, traversal),
     member("isGreaterThan", "semver_is_greater_than", (_PAIR, BOOL), operator.gt),
     member("isLessThan", "semver_is_less_than", (_PAIR, BOOL), operator.lt),
