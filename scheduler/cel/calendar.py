@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from functools import lru_cache
 from typing import Final, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -14,11 +13,6 @@ from scheduler.cel.libraries.declaring import remembered
 
 _SECOND: Final = 10**9
 _DAY_S: Final = 86400
-_DIGITS: Final = tuple(f"{number:02d}" for number in range(60))
-_MINUTES: Final = tuple(f"T{hour}:{minute}:" for hour in _DIGITS[:24] for minute in _DIGITS)
-_FIRST_ORDINAL: Final = dt.date(1970, 1, 1).toordinal()
-_LAST_ORDINAL: Final = dt.date.max.toordinal()
-_of_ordinal: Final = dt.date.fromordinal
 _ERA_DAYS: Final = 146097
 _ZONED_S: Final = (-62000000000, 253300000000)
 _NUMBER: Final = re.compile(r"[+-]?[0-9]+")
@@ -32,42 +26,25 @@ class Date(NamedTuple):
     day: int
 
 
-def date(days: int) -> dt.date | Date:
-    """Return the date of a number of days after 1970-01-01."""
-    ordinal = days + _FIRST_ORDINAL
-    return _of_ordinal(ordinal) if 0 < ordinal <= _LAST_ORDINAL else Date(*_date(days))
-
-
 def day_of_year(days: int) -> int:
     """Return the day of the year, from 0."""
-    found = date(days)
-    if type(found) is Date:
-        return days - _days(found.year, 1, 1)
-    return days + _FIRST_ORDINAL - dt.date(found.year, 1, 1).toordinal()
+    return days - _days(date(days).year, 1, 1)
 
 
 def date_and_time(seconds: int) -> str:
     """Return `2026-01-02T03:04:05` for a number of seconds after the beginning of 1970."""
     days, second = divmod(seconds, _DAY_S)
-    return f"{_day(days)}{_MINUTES[second // 60]}{_DIGITS[second % 60]}"
-
-
-@lru_cache(maxsize=512)
-def _day(days: int) -> str:
-    found = date(days)
-    return "{:04d}-{:02d}-{:02d}".format(*found) if isinstance(found, Date) else found.isoformat()
+    year, month, day = date(days)
+    return f"{year:04d}-{month:02d}-{day:02d}T{second // 3600:02d}:{second // 60 % 60:02d}:{second % 60:02d}"
 
 
 def nanos_of(year: int, month: int, day: int, hour: int, minute: int, second: int) -> int | None:  # noqa: PLR0917
     """Return the time of a date and time of day in UTC, in nanoseconds; None if it does not exist."""
     if not (1 <= month <= 12 and hour < 24 and minute < 60 and second < 60):
         return None
-    try:
-        days = dt.date(year, month, day).toordinal() - _FIRST_ORDINAL
-    except ValueError:
-        days = _days(year, month, day)
-        if day < 1 or _date(days) != (year, month, day):
-            return None
+    days = _days(year, month, day)
+    if date(days) != (year, month, day):
+        return None
     return (days * _DAY_S + hour * 3600 + minute * 60 + second) * _SECOND
 
 
@@ -79,14 +56,15 @@ def _days(year: int, month: int, day: int) -> int:
     return era * _ERA_DAYS + year_of_era * 365 + year_of_era // 4 - year_of_era // 100 + day_of_year - 719468
 
 
-def _date(days: int) -> tuple[int, int, int]:
+def date(days: int) -> Date:
+    """Return the date of a number of days after 1970-01-01."""
     era, day_of_era = divmod(days + 719468, _ERA_DAYS)
     year_of_era = (day_of_era - day_of_era // 1460 + day_of_era // 36524 - day_of_era // 146096) // 365
     day_of_year = day_of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
     month_from_march = (5 * day_of_year + 2) // 153
     day = day_of_year - (153 * month_from_march + 2) // 5 + 1
     month = (month_from_march + 2) % 12 + 1
-    return year_of_era + era * 400 + (month <= 2), month, day
+    return Date(year_of_era + era * 400 + (month <= 2), month, day)
 
 
 _ZONE_NAME: Final = re.compile(r"[A-Za-z0-9_+/-]{1,64}")

@@ -6,7 +6,7 @@ Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/ip.go IP
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address
 from typing import ClassVar, Final, TypeAlias
 
@@ -20,19 +20,16 @@ Address: TypeAlias = IPv4Address | IPv6Address
 _DURING: Final = "parse error during conversion from string"
 
 
-@dataclass(slots=True, unsafe_hash=True)
+@dataclass(frozen=True, slots=True)
 class IPValue:
     """An IP address."""
 
     cel_type: ClassVar[str] = "net.IP"
 
     address: Address
-    _text: str | None = field(default=None, init=False, compare=False)
 
     def __str__(self) -> str:
-        if self._text is None:
-            self._text = str(self.address)
-        return self._text
+        return str(self.address)
 
     @property
     def cost_size(self) -> int:
@@ -40,7 +37,7 @@ class IPValue:
         return self.address.max_prefixlen // 8
 
 
-@dataclass(slots=True, unsafe_hash=True)
+@dataclass(frozen=True, slots=True)
 class CIDRValue:
     """An address with a prefix length; the bits after the prefix are kept until `masked`."""
 
@@ -48,12 +45,9 @@ class CIDRValue:
 
     address: Address
     bits: int
-    _text: str | None = field(default=None, init=False, compare=False)
 
     def __str__(self) -> str:
-        if self._text is None:
-            self._text = f"{self.address}/{self.bits}"
-        return self._text
+        return f"{self.address}/{self.bits}"
 
     @property
     def cost_size(self) -> int:
@@ -78,10 +72,6 @@ def _ip(text: str) -> IPValue:
     return IPValue(address)
 
 
-def _is_ip(text: str) -> bool:
-    return ("." in text or ":" in text) and _ip.accepts(text)
-
-
 @remembered
 def _cidr(text: str) -> CIDRValue:
     try:
@@ -93,10 +83,6 @@ def _cidr(text: str) -> CIDRValue:
         why = f"IPv4-mapped IPv6 address {quoted(text)} is not allowed"
         raise EvalError(f"network address {_DURING}: {why}")
     return CIDRValue(address, bits)
-
-
-def _is_cidr(text: str) -> bool:
-    return "/" in text and _cidr.accepts(text)
 
 
 def _prefix(text: str) -> tuple[Address, int]:
@@ -178,7 +164,7 @@ _PREDICATE: Final = ((IP,), BOOL)
 
 NETWORKS: Final[tuple[Overload, ...]] = (
     function("ip", "string_to_ip", ((STRING,), IP), _ip, traversal),
-    function("isIP", "is_ip", ((STRING,), BOOL), _is_ip, traversal),
+    function("isIP", "is_ip", ((STRING,), BOOL), _ip.accepts, traversal),
     function("ip.isCanonical", "ip_is_canonical", ((STRING,), BOOL), _is_canonical, double_traversal),
     function("string", "ip_to_string", ((IP,), STRING), IPValue.__str__),
     member("family", "ip_family", ((IP,), INT), lambda value: value.address.version),
@@ -188,7 +174,7 @@ NETWORKS: Final[tuple[Overload, ...]] = (
     member("isLinkLocalUnicast", "ip_is_link_local_unicast", _PREDICATE, lambda value: value.address.is_link_local),
     member("isGlobalUnicast", "ip_is_global_unicast", _PREDICATE, _is_global_unicast),
     function("cidr", "string_to_cidr", ((STRING,), CIDR), _cidr, traversal),
-    function("isCIDR", "is_cidr", ((STRING,), BOOL), _is_cidr, traversal),
+    function("isCIDR", "is_cidr", ((STRING,), BOOL), _cidr.accepts, traversal),
     function("string", "cidr_to_string", ((CIDR,), STRING), CIDRValue.__str__),
     member("containsIP", "cidr_contains_ip_string", ((CIDR, STRING), BOOL), _contains_text, _comparing),
     member("containsIP", "cidr_contains_ip_ip", ((CIDR, IP), BOOL), _contains, _comparing),
@@ -207,8 +193,6 @@ NETWORKS: Final[tuple[Overload, ...]] = (
 
 
 _HEX: Final = re.compile(r"[0-9a-fA-F]*")
-_FIELD = "(?:25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-_PLAIN: Final = re.compile(rf"{_FIELD}(?:\.{_FIELD}){{3}}")
 _GROUPS: Final = 8
 
 
@@ -218,8 +202,6 @@ class BadAddress(ValueError):
 
 def parse_address(text: str) -> tuple[Address, str]:
     """Return the address, and the zone after a percent sign or ""."""
-    if _PLAIN.fullmatch(text):
-        return IPv4Address(bytes(map(int, text.split(".")))), ""
     for each in text:
         if each == ".":
             return IPv4Address(bytes(_v4_fields(text, text))), ""

@@ -8,9 +8,8 @@ from __future__ import annotations
 import math
 import re
 import string
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import Final
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Final, NamedTuple
 
 from scheduler.cel.check.types import BOOL, DYN, INT, STRING, Overload, list_of
 from scheduler.cel.errors import EvalError
@@ -29,12 +28,9 @@ from scheduler.cel.libraries.declaring import (
 from scheduler.cel.libraries.times import duration_text, timestamp_text
 from scheduler.cel.values import Duration, Timestamp, TypeValue, UInt, Value, type_name, unkey
 
-_KEPT: Final = 4096
 _PRECISION: Final = 6
 _MOST_DIGITS: Final = 340
-_SHORT: Final = 1e17
-"""Doubles below it are formatted fast."""
-_FEW_DIGITS: Final = 17
+_DIGITS: Final = 17
 _DIGITS: Final = re.compile(r"[0-9]*")
 _SUPERSCRIPT: Final = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _IN_HEX: Final = "only integers, byte buffers, and strings can be formatted as hex"
@@ -55,37 +51,18 @@ _WORDS_FOR_NUMBERS: Final = frozenset({"NaN", "Infinity", "-Infinity"})
 _Clause = Callable[[Value], str]
 
 
-class Template:
+class Template(NamedTuple):
     """A parsed pattern: texts and clauses, and the error of the clause after them."""
 
-    __slots__ = ("_error", "_only", "_parts")
-
-    def __init__(self, parts: Sequence[str | _Clause], error: str | None = None) -> None:
-        self._parts = tuple(parts)
-        self._error = error
-        self._only: tuple[str, _Clause, str] | None = None
-        """The text before the only clause, the clause, and the text after it."""
-        clauses = [(at, part) for at, part in enumerate(parts) if not isinstance(part, str)]
-        if len(clauses) == 1 and error is None:
-            at, clause = clauses[0]
-            before, behind = ("".join(map(str, texts)) for texts in (parts[:at], parts[at + 1 :]))
-            self._only = before, clause, behind
+    parts: Sequence[str | _Clause]
+    error: str | None = None
 
     def text(self, values: Sequence[Value]) -> str:
         """Return the text with the values in place of the clauses."""
-        if self._only is not None and values:
-            before, clause, behind = self._only
-            try:
-                return f"{before}{clause(values[0])}{behind}"
-            except EvalError as error:
-                raise EvalError(f"error during formatting: {error}") from None
-        return self._text(values)
-
-    def _text(self, values: Sequence[Value]) -> str:
         texts: list[str] = []
         used = size = 0
         try:
-            for part in self._parts:
+            for part in self.parts:
                 if isinstance(part, str):
                     texts.append(part)
                 else:
@@ -97,8 +74,8 @@ class Template:
             raise EvalError(f"error during formatting: {error}") from None
         except IndexError:
             raise EvalError(f"index {used} out of range") from None
-        if self._error is not None:
-            raise EvalError(self._error if used < len(values) else f"index {used} out of range")
+        if self.error is not None:
+            raise EvalError(self.error if used < len(values) else f"index {used} out of range")
         return "".join(texts)
 
 
@@ -168,13 +145,10 @@ def _unfit(clause: str, value: Value) -> EvalError:
 
 
 def _string(value: Value) -> str:
-    plain = _STRINGS.get(type(value))
-    if plain is not None:
-        return plain(value)
-    nested = _nested(value)
-    if nested is None:
+    written = _STRINGS.get(type(value), _nested)(value)
+    if written is None:
         raise _unfit("s", value)
-    return nested
+    return written
 
 
 def _decoded(value: bytes) -> str:
@@ -187,9 +161,9 @@ def _decoded(value: bytes) -> str:
 
 def _nested(value: Value) -> str | None:
     if isinstance(value, list | tuple):
-        return f"[{', '.join(_bounded(_literals(value)))}]"
+        return f"[{', '.join(_bounded(map(_literal, value)))}]"
     if isinstance(value, Mapping) and type_name(value) == "map":
-        written = _bounded(_LITERALS.get(type(each), _literal)(each) for each in value.values())
+        written = _bounded(map(_literal, value.values()))
         entries = sorted(zip(map(_key, map(unkey, value)), written))
         return "{" + ", ".join(f"{name}:{each}" for name, each in entries) + "}"
     return None
@@ -210,19 +184,12 @@ def _key(name: Value) -> str:
     return quoted(name) if isinstance(name, str) else scalar(name)
 
 
-def _literals(values: Collection[Value]) -> Iterable[str]:
-    """Return the values as they are written inside a list or map."""
-    kinds = {*map(type, values)}
-    if len(kinds) == 1:
-        return map(_LITERALS.get(kinds.pop(), _literal), values)
-    return [_LITERALS.get(type(each), _literal)(each) for each in values]
-
-
 def _literal(value: Value) -> str:
-    nested = _nested(value)
-    if nested is None:
+    """Return the value as it is written inside a list or map."""
+    written = _LITERALS.get(type(value), _nested)(value)
+    if written is None:
         raise EvalError(f"no formatting function for {type_name(value)}")
-    return nested
+    return written
 
 
 def _double(value: float) -> str:
@@ -234,8 +201,6 @@ def _is_integer(value: Value) -> bool:
 
 
 def _decimal(value: Value) -> str:
-    if type(value) is int:
-        return str(value)
     if not _is_integer(value):
         raise _unfit("d", value)
     return str(value)
@@ -253,27 +218,14 @@ def _endless(number: float) -> str:
     return "NaN" if math.isnan(number) else "∞" if number > 0 else "-∞"
 
 
-@lru_cache(maxsize=_KEPT)
 def _fixed(digits: int) -> _Clause:
-    written = f",.{digits}f"
-
     def clause(value: Value) -> str:
-        if type(value) is float and -_SHORT < value < _SHORT and value and digits <= _FEW_DIGITS:
-            return format(value, written)
-        return _fixed_at_length(_number(value, "f"), written)
+        number = _number(value, "f")
+        return f"{number or 0.0:,.{digits}f}" if math.isfinite(number) else _endless(number)
 
     return clause
 
 
-@lru_cache(maxsize=_KEPT)
-def _fixed_at_length(number: float, written: str) -> str:
-    """Return the text of a number. It is cached, because three hundred digits take ten microseconds."""
-    if not math.isfinite(number):
-        return _endless(number)
-    return format(number, written) if number else format(0.0, written)
-
-
-@lru_cache(maxsize=_KEPT)
 def _scientific(width: int) -> _Clause:
     """Return the clause. Upstream uses the precision as a width; there are always six digits after the decimal point."""
 
@@ -282,14 +234,9 @@ def _scientific(width: int) -> _Clause:
         if not math.isfinite(number):
             return _endless(number).rjust(width)
         mantissa, _, exponent = f"{number or 0.0:.6e}".partition("e")
-        return f"{mantissa}×10{_raised(exponent)}".rjust(width)
+        return f"{mantissa}×10{exponent.removeprefix('+').translate(_SUPERSCRIPT)}".rjust(width)
 
     return clause
-
-
-@lru_cache(maxsize=_KEPT)
-def _raised(exponent: str) -> str:
-    return exponent.removeprefix("+").translate(_SUPERSCRIPT)
 
 
 def _binary(value: Value) -> str:

@@ -20,9 +20,6 @@ FIRST_S: Final = -62135596800
 LAST_S: Final = 253402300799
 _FIRST: Final = FIRST_S * SECOND
 _LAST: Final = LAST_S * SECOND + SECOND - 1
-_EXACT: Final = 2**52
-_SHORTEST: Final = -(2**63)
-_LONGEST: Final = 2**63 - 1
 _RFC3339: Final = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
 )
@@ -32,7 +29,6 @@ _DAY: Final = 24 * _HOUR
 _THURSDAY: Final = 4
 """The weekday of 1970-01-01."""
 _UNITS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": SECOND, "m": _MINUTE, "h": _HOUR}
-_MOST_DIGITS: Final = 6
 _PART: Final = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?([^0-9.]+)")
 
 
@@ -67,16 +63,9 @@ def _of_seconds(seconds: int) -> Timestamp:
     raise EvalError("timestamp overflow")
 
 
+@remembered
 def _to_duration(text: str) -> Duration:
     """Parse a duration as Go does: `1h15m`, `-1.5s`."""
-    number = text[:-1]
-    if number.isdecimal() and number.isascii() and len(number) <= _MOST_DIGITS and (unit := _UNITS.get(text[-1])):
-        return Duration(int(number) * unit)
-    return _read_duration(text)
-
-
-@remembered
-def _read_duration(text: str) -> Duration:
     nanos = _nanos(text.removeprefix("-") if text.startswith("-") else text.removeprefix("+"))
     if nanos is None or nanos > 2**63 or (nanos == 2**63 and not text.startswith("-")):
         raise refused("string", "google.protobuf.Duration")
@@ -125,8 +114,7 @@ def _in_units(nanos: int, unit: int) -> float:
 
 
 def _later(one: Timestamp, other: Duration) -> Timestamp:
-    nanos = one.nanos + other.nanos
-    return Timestamp(nanos, one.offset_s) if _FIRST <= nanos <= _LAST else _timestamp(nanos)
+    return _timestamp(one.nanos + other.nanos, one.offset_s)
 
 
 def _earlier(one: Timestamp, other: Duration) -> Timestamp:
@@ -135,13 +123,11 @@ def _earlier(one: Timestamp, other: Duration) -> Timestamp:
 
 
 def _between(one: Timestamp | Duration, other: Timestamp | Duration) -> Duration:
-    nanos = one.nanos - other.nanos
-    return Duration(nanos if _SHORTEST <= nanos <= _LONGEST else int64(nanos))
+    return Duration(int64(one.nanos - other.nanos))
 
 
 def _longer(one: Duration, other: Duration) -> Duration:
-    nanos = one.nanos + other.nanos
-    return Duration(nanos if _SHORTEST <= nanos <= _LONGEST else int64(nanos))
+    return Duration(int64(one.nanos + other.nanos))
 
 
 def _from_int(_: int) -> Value:
@@ -184,15 +170,8 @@ def _in_zone(part: Callable[[int], int]) -> Callable[[Timestamp, str], int]:
 
 
 def _length(unit: int) -> Callable[[Duration], int]:
-    """Return a function that counts whole units. For up to 2**52 ns, Go's rounding never adds a unit."""
-
-    def length(value: Duration) -> int:
-        nanos = value.nanos
-        if 0 <= nanos <= _EXACT:
-            return nanos // unit
-        return int(_in_units(nanos, unit))
-
-    return length
+    """Return a function that counts whole units."""
+    return lambda value: int(_in_units(value.nanos, unit))
 
 
 def _milliseconds(value: Duration) -> int:

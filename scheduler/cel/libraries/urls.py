@@ -26,15 +26,6 @@ _ALREADY_ESCAPED: Final = _IN_PATH | frozenset(b"!'()*[]%")
 _USERINFO: Final = re.compile(r"[A-Za-z0-9\-._:~!$&'()*+,;=%@]*")
 _SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)?:")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
-_plain_path: Final = re.compile(r"/(?:[A-Za-z0-9_.~-]+/?)*+").fullmatch
-_COMMON: Final = re.compile(
-    r"""
-    (?: ([A-Za-z][A-Za-z0-9+.-]*+) :// ([A-Za-z0-9_.~-]++ (?::[0-9]*+)?+) (?=[/?]|$) | (?=/(?!/)) )
-    ( (?:/[A-Za-z0-9_.~/-]*+)?+ ) (\? [A-Za-z0-9_.~&=-]*+)?+
-    """,
-    re.VERBOSE,
-)
-"""Matches most URLs: without escapes, without characters that need them, without user and fragment."""
 _PORT: Final = re.compile(r"(?::[0-9]*)?")
 _HEX: Final = re.compile(rb"%[0-9a-fA-F]{2}")
 _MOST_PARAMETERS: Final = 10_000
@@ -215,30 +206,12 @@ def _unescaped_bytes(text: str) -> bytes:
     return _HEX.sub(lambda match: bytes([int(match[0][1:], 16)]), text.encode())
 
 
-def _url(text: str) -> URLValue:
-    if text.startswith("/") and _plain_path(text):
-        return URLValue("", "", None, "", text)
-    common = _COMMON.fullmatch(text)
-    if common is not None:
-        scheme, host, path, query = common.groups("")
-        if not query:
-            return URLValue(scheme.lower(), "", None, host, path)
-        return URLValue(scheme.lower(), "", None, host, path, query[1:], query == "?")
-    return _read(text)
-
-
 @remembered
-def _read(text: str) -> URLValue:
+def _url(text: str) -> URLValue:
     try:
         return parse(text)
     except BadURL as error:
         raise EvalError(f"URL parse error during conversion from string: {error}") from None
-
-
-def _is_url(text: str) -> bool:
-    if _plain_path(text) or _COMMON.fullmatch(text):
-        return True
-    return (text.startswith("/") or ":" in text or text == "*") and _request.accepts(text)
 
 
 _request: Final = remembered(parse_request)
@@ -275,7 +248,7 @@ _TEXT_OF: Final = ((URL,), STRING)
 
 URLS: Final[tuple[Overload, ...]] = (
     function("url", "string_to_url", ((STRING,), URL), _url, traversal),
-    function("isURL", "is_url_string", ((STRING,), BOOL), _is_url),
+    function("isURL", "is_url_string", ((STRING,), BOOL), _request.accepts),
     member("getScheme", "url_get_scheme", _TEXT_OF, attrgetter("scheme")),
     member("getHost", "url_get_host", _TEXT_OF, attrgetter("host")),
     member("getHostname", "url_get_hostname", _TEXT_OF, lambda url: _name_and_port(url)[0]),
