@@ -6,8 +6,6 @@ import math
 from decimal import Decimal
 from typing import Final
 
-from msgspec.json import Encoder
-
 from scheduler.cel.values import Value
 
 ESCAPES: Final = {
@@ -41,45 +39,18 @@ def _shown(character: str) -> str:
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
-_SHORT: Final = (1e-4, 1e6)
-_LONG: Final = 1e16
-_EXPONENTS: Final = tuple(f"e+{power:02d}" for power in range(17))
-_shortest: Final = Encoder().encode
-"""The same digits as `repr`, many times faster; the exponent has no plus and no zeros."""
-
-
 def double(value: float) -> str:
     """Return the text of `%g`: the shortest text for the number, with an exponent from a million on."""
-    if _SHORT[0] <= (magnitude := abs(value)) < _SHORT[1]:
-        return _shortest(value).decode().removesuffix(".0")
-    if _LONG <= magnitude < math.inf:
-        return _shortest(value).decode().replace("e", "e+")
     if not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{value:+}".replace("inf", "Inf")
-    if not value:
-        return "-0" if math.copysign(1, value) < 0 else "0"
-    return _exponential(value) if value > 0 else f"-{_exponential(-value)}"
-
-
-def _exponential(value: float) -> str:
-    """Return the text of a number with an exponent, where the fast encoder writes none or one that differs from Go's."""
-    text = _shortest(value).decode()
-    if value >= 1:
-        whole, _, fraction = text.partition(".")
-        figures = (whole[1:] + fraction).rstrip("0")
-        exponent = _EXPONENTS[len(whole) - 1]
-        return f"{whole[0]}.{figures}{exponent}" if figures else whole[0] + exponent
-    figures, exponent, power = text.partition("e-")
-    if exponent:
-        return f"{figures}e-{power:0>2}"
-    figures = text[2:].lstrip("0")
-    return f"{figures[0]}{'.' if len(figures) > 1 else ''}{figures[1:]}e-{len(text) - 1 - len(figures):02d}"
+    if not value or 1e-4 <= abs(value) < 1e6:
+        return repr(value).removesuffix(".0")
+    digits = len(Decimal(repr(value)).normalize().as_tuple().digits)
+    return f"{value:.{digits - 1}e}"
 
 
 def without_exponent(value: float) -> str:
     """Return the text without an exponent, as in the text of a duration."""
-    if _SHORT[0] <= abs(value) < _LONG:
-        return _shortest(value).decode().removesuffix(".0")
     return f"{Decimal(repr(value)):f}".removesuffix(".0")
 
 

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import repeat
-from operator import eq, is_
 from typing import Any, ClassVar, Final, TypeAlias
 
 from msgspec import Struct
@@ -129,11 +128,10 @@ def type_name(value: Value) -> str:
 
 _Pairs: TypeAlias = set[tuple[int, int]]
 _NUMBERS: Final = frozenset({int, UInt, float})
-_LISTS: Final = frozenset({list, tuple})
 _HOLDERS: Final = (list, tuple, Mapping)
-_EXACTLY_COMPARED: Final[frozenset[type]] = frozenset({int, UInt, str, bytes, bool, type(None), Duration, TypeValue})
-"""Classes for which Python's equality of lists is CEL's."""
-_COMPARED_BY_PYTHON: Final[frozenset[type]] = _EXACTLY_COMPARED | {float, Timestamp}
+_COMPARED_BY_PYTHON: Final[frozenset[type]] = frozenset(
+    {int, UInt, float, str, bytes, bool, type(None), Timestamp, Duration, TypeValue}
+)
 """Classes whose values Python compares as CEL does, and which are common; no containers."""
 _ORDERED_BY_PYTHON: Final = frozenset({str, bytes, bool})
 _OF_KUBERNETES: Final = ("kubernetes.", "net.")
@@ -145,13 +143,7 @@ def equal(left: Value, right: Value) -> bool:
     As in upstream, a value of Kubernetes' own types on the left raises EvalError. `!=` never fails: it is `not
     same(left, right)`.
     """
-    one = type(left)
-    if one is type(right):
-        if one in _COMPARED_BY_PYTHON:
-            is_equal: bool = left == right
-            return is_equal
-        return same(left, right)
-    if right is not None and is_kubernetes(left):
+    if type(left) is not type(right) and right is not None and is_kubernetes(left):
         raise EvalError("no such overload")
     return same(left, right)
 
@@ -179,7 +171,7 @@ def same(left: Value, right: Value, alike: _Pairs | None = None) -> bool:
             return not left.present or same(left.value, right.value, alike)
     if one in _NUMBERS and other in _NUMBERS:
         return _compared_numbers(left, right) == 0
-    if one in _LISTS or other in _LISTS or isinstance(left, _HOLDERS):
+    if isinstance(left, _HOLDERS):
         alike = set() if alike is None else alike
         pair = id(left), id(right)
         if pair not in alike:
@@ -187,81 +179,27 @@ def same(left: Value, right: Value, alike: _Pairs | None = None) -> bool:
                 return False
             alike.add(pair)
         return True
-    if one is not other:
-        return False
-    return bool(left == right)
+    return one is other and bool(left == right)
 
 
 def _same_parts(left: Value, right: Value, alike: _Pairs) -> bool:
     if isinstance(left, list | tuple):
         if not isinstance(right, list | tuple) or len(left) != len(right):
             return False
-        work(1 + len(left) // _COMPARED_PER_COST)
-        return _same_elements(left, right, alike)
-    if isinstance(left, Mapping):
-        if not isinstance(right, Mapping) or len(left) != len(right):
-            return False
-        work(1 + len(left) // _COMPARED_PER_COST)
-        return _same_entries(left, right, alike)
-    return False
-
-
-_COMPARED_PER_COST: Final = 16
-"""The number of elements that are compared in the time of one unit of cost."""
-
-
-def _same_elements(left: Sequence[Value], right: Sequence[Value], alike: _Pairs) -> bool:
-    kinds = {*map(type, left)}
-    if len(kinds) == 1 and kinds == {*map(type, right)}:
-        if kinds <= _EXACTLY_COMPARED:
-            return list(left) == list(right) if type(left) is not type(right) else bool(left == right)
-        if kinds <= _COMPARED_BY_PYTHON:
-            return all(map(eq, left, right))
-    elif kinds <= _COMPARED_BY_PYTHON and [*map(type, left)] == [*map(type, right)]:
-        return all(map(eq, left, right))
-    return all(map(same, left, right, repeat(alike)))
-
-
-def _same_entries(left: Mapping[Any, Value], right: Mapping[Any, Value], alike: _Pairs) -> bool:
-    if type(left) is type(right) is dict:
-        kinds = {*map(type, left.values())}
-        if len(kinds) == 1 and kinds <= _EXACTLY_COMPARED and kinds == {*map(type, right.values())}:
-            return left == right
+        work(1 + len(left))
+        return all(map(same, left, right, repeat(alike)))
+    if not isinstance(right, Mapping) or len(left) != len(right):
+        return False
+    work(1 + len(left))
     return all(name in right and same(value, right[name], alike) for name, value in left.items())
 
 
 def contains(values: Sequence[Value], value: Value) -> bool:
-    """Return whether the list contains the value. For most values, Python's fast search has the same result as CEL's."""
-    class_ = type(value)
-    if class_ is str:
+    """Return whether the list contains the value."""
+    if type(value) is str:
         return value in values
-    if class_ in _NUMBERS:
-        return _contains_number(values, value)
-    if class_ is bool:
-        return value in values and any(map(is_, values, repeat(value)))
-    if class_ is Timestamp:
-        return value.nanos in [each.nanos for each in values if type(each) is Timestamp]
-    if class_ in _COMPARED_BY_PYTHON:
-        return value in values
+    work(1 + len(values))
     return any(map(same, repeat(value), values))
-
-
-def _contains_number(values: Sequence[Value], value: Any) -> bool:
-    """Return whether the list contains a number.
-
-    Python treats booleans as numbers, and compares integers and doubles exactly.
-    """
-    if value != value:  # noqa: PLR0124  NaN is in no list
-        return False
-    if value in values:
-        return value not in {0, 1} or value in [each for each in values if type(each) is not bool]
-    if -_EXACT < value < _EXACT:
-        return False
-    return float in {type(value), *map(type, values)} and any(map(same, repeat(value), values))
-
-
-_EXACT: Final = 2**53
-"""Up to this number, every integer is a double."""
 
 
 def compare(left: Value, right: Value) -> int:

@@ -12,7 +12,7 @@ from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
 
 from scheduler.cel.check.types import Overload, Type
 from scheduler.cel.errors import EvalError
-from scheduler.cel.eval.logic import OF_ONE, size
+from scheduler.cel.eval.logic import size
 from scheduler.cel.eval.running import work
 from scheduler.cel.values import Value, unkey
 
@@ -84,15 +84,11 @@ def _deep(value: Value, known: dict[int, int]) -> int:
         return 1
     cost = known.get(id(value))
     if cost is None:
-        work(1 + len(value) // 16)
+        work(1 + len(value))
         if isinstance(value, Mapping):
             cost = sum(_deep(unkey(name), known) + _deep(each, known) for name, each in value.items())
-        elif OF_ONE.issuperset(map(type, value)):
-            cost = len(value)
-        elif {*map(type, value)} == {str} and all(map(str.isascii, value)):
-            cost = sum([len(each) // 10 for each in value])
         else:
-            cost = sum([_deep(each, known) for each in value])
+            cost = sum(_deep(each, known) for each in value)
         known[id(value)] = cost
     return cost
 

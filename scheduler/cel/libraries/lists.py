@@ -6,10 +6,8 @@ Upstream: staging/src/k8s.io/apiserver/pkg/cel/library/lists.go Lists
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import cmp_to_key, reduce
-from itertools import chain, pairwise, repeat
-from math import isnan
-from operator import add, le
+from functools import cmp_to_key
+from itertools import pairwise, repeat
 from typing import Any, Final
 
 from scheduler.cel.check.types import (
@@ -33,21 +31,13 @@ from scheduler.cel.eval.logic import LIST_COST, size
 from scheduler.cel.eval.running import afford, fits, work
 from scheduler.cel.libraries.declaring import deep_traversal, function, member
 from scheduler.cel.libraries.operators import int64, uint64
-from scheduler.cel.libraries.semvers import Semver
 from scheduler.cel.values import Duration, Timestamp, UInt, Value, compare, contains, same
 
 _CALL_COST: Final = 1
 _PER_CHARACTER: Final = 0.1
-_INT_MAX: Final = 2**63 - 1
 _LIST_CLASSES: Final = (list, tuple)
-_LISTS: Final = frozenset(_LIST_CLASSES)
-_PLAIN: Final = frozenset({int, UInt, bool, str, bytes})
-_TIMES: Final = frozenset({Timestamp, Duration})
-_COMPARABLES: Final = _PLAIN | _TIMES | {float}
+_COMPARABLES: Final = frozenset({int, UInt, float, bool, str, bytes, Timestamp, Duration})
 _MOST_INCLUDED: Final = 48
-_MANY: Final = 16
-"""The number of pairs from which hashing is faster."""
-_HASHED: Final = _PLAIN | _TIMES | {Semver}
 _COMPARABLE: Final = (INT, UINT, DOUBLE, BOOL, DURATION, TIMESTAMP, STRING, BYTES)
 
 
@@ -67,9 +57,6 @@ def _slice(values: Sequence[Value], start: int, end: int) -> list[Value]:
 def _flat(values: Sequence[Value], depth: int = 1) -> list[Value]:
     if depth < 0:
         raise EvalError("level must be non-negative")
-    if depth == 1 and _LISTS.issuperset(map(type, values)):
-        fits(sum(map(len, values)))
-        return list(chain.from_iterable(values))
     flat: list[Value] = []
     for each in values:
         if depth and isinstance(each, _LIST_CLASSES):
@@ -88,9 +75,6 @@ def _range(count: int) -> list[int]:
 
 
 def _distinct(values: Sequence[Value]) -> list[Value]:
-    kinds = {*map(type, values)}
-    if len(kinds) == 1 and kinds <= _HASHED:
-        return list(dict.fromkeys(values))
     kept: list[Value] = []
     for each in values:
         if not contains(kept, each):
@@ -110,14 +94,8 @@ def _sorted_by(values: Sequence[Value], keys: Sequence[Value]) -> list[Value]:
         )
     if keys and type(keys[0]) not in _COMPARABLES:
         raise EvalError("list elements must be comparable")
-    kinds = {*map(type, keys)}
-    if len(kinds) > 1:
+    if len({*map(type, keys)}) > 1:
         raise EvalError("list elements must have the same type")
-    ordered = _ordered(keys, kinds)
-    if ordered is not None:
-        if ordered is values:
-            return sorted(values)
-        return [values[at] for at in sorted(range(len(keys)), key=ordered.__getitem__)]
     by_key = cmp_to_key(_order)
     return [values[at] for at in sorted(range(len(keys)), key=lambda at: by_key(keys[at]))]
 
@@ -139,33 +117,15 @@ def _order(one: Value, other: Value) -> int:
 
 
 def _is_sorted(values: Sequence[Value]) -> bool:
-    ordered = _ordered(values, {*map(type, values)})
-    if ordered is not None:
-        return all(map(le, ordered, ordered[1:]))
     return all(_order(one, other) <= 0 for one, other in pairwise(map(_comparable, values)))
 
 
-def _ordered(values: Sequence[Value], kinds: set[type]) -> Sequence[Any] | None:
-    """Return Python values with the same order as the values, which are of these classes; None if there are none."""
-    if len(kinds) != 1:
-        return None
-    if kinds <= _PLAIN:
-        return values
-    if kinds <= _TIMES:
-        return [each.nanos for each in values]
-    return values if kinds == {float} and not any(map(isnan, values)) else None
-
-
-def _extreme(pick: Callable[[Sequence[Any]], Any], replaced_if: int) -> Callable[[Sequence[Value]], Value]:
+def _extreme(word: str, replaced_if: int) -> Callable[[Sequence[Value]], Value]:
     """Return the function `min` or `max`."""
 
     def extreme(values: Sequence[Value]) -> Value:
-        ordered = _ordered(values, {*map(type, values)})
-        if ordered is not None:
-            found = pick(ordered)
-            return found if ordered is values else values[ordered.index(found)]
         if not values:
-            raise EvalError(f"{pick.__name__} called on empty list")
+            raise EvalError(f"{word} called on empty list")
         found = _comparable(values[0])
         for each in map(_comparable, values[1:]):
             if _order(found, each) == replaced_if:
@@ -179,10 +139,6 @@ def _summing(zero: Value) -> Callable[[Sequence[Any]], Value]:
     """Return the sum function of one type, which rejects values of other types."""
 
     def total(values: Sequence[Any]) -> Value:
-        if {*map(type, values)} == {type(zero)}:
-            numbers = [each.nanos for each in values] if type(zero) is Duration else values
-            if type(zero) is float or len(values) * max(map(abs, numbers)) <= _INT_MAX:
-                return _total(numbers, zero)  # no partial sum can overflow
         found = zero
         for each in values:
             if type(each) is not type(zero):
@@ -191,13 +147,6 @@ def _summing(zero: Value) -> Callable[[Sequence[Any]], Value]:
         return found
 
     return total
-
-
-def _total(numbers: Sequence[Any], zero: Value) -> Value:
-    if type(zero) is float:
-        return reduce(add, numbers, zero)
-    total = sum(numbers)
-    return total if type(zero) is int else type(zero)(total)
 
 
 def _plus(one: Any, other: Any) -> Value:
@@ -209,8 +158,6 @@ def _plus(one: Any, other: Any) -> Value:
 
 
 def _index_of(values: Sequence[Value], value: Value) -> int:
-    if type(value) in _PLAIN | {Duration} and {*map(type, values)} == {type(value)}:
-        return values.index(value) if value in values else -1
     return next((at for at, each in enumerate(map(same, values, repeat(value))) if each), -1)
 
 
@@ -219,40 +166,15 @@ def _last_index_of(values: Sequence[Value], value: Value) -> int:
     return at if at < 0 else len(values) - 1 - at
 
 
-def _index(values: Sequence[Value]) -> tuple[type, frozenset[Any]] | None:
-    """Return the common class of the values and their hashable keys; None if they cannot be hashed."""
-    kinds = {*map(type, values)}
-    if len(kinds) != 1:
-        return None
-    class_ = kinds.pop()
-    if class_ in _PLAIN:
-        return class_, frozenset(values)
-    return (class_, frozenset([each.nanos for each in values])) if class_ in _TIMES else None
-
-
-def _of_one_class(one: Sequence[Value], other: Sequence[Value]) -> tuple[frozenset[Any], frozenset[Any]] | None:
-    """Return the elements of both as sets, if there are many and all can be hashed."""
-    if len(one) * len(other) < _MANY:
-        return None
-    left, right = _index(one), _index(other)
-    return (left[1], right[1]) if left and right and left[0] is right[0] else None
-
-
 def _includes_all(values: Sequence[Value], wanted: Sequence[Value]) -> bool:
-    if found := _of_one_class(values, wanted):
-        return found[0] >= found[1]
     return all(contains(values, each) for each in wanted)
 
 
 def _equivalent(one: Sequence[Value], other: Sequence[Value]) -> bool:
-    if found := _of_one_class(one, other):
-        return found[0] == found[1]
     return _includes_all(one, other) and _includes_all(other, one)
 
 
 def _intersects(one: Sequence[Value], other: Sequence[Value]) -> bool:
-    if found := _of_one_class(one, other):
-        return not found[0].isdisjoint(found[1])
     return any(contains(other, each) for each in one)
 
 
@@ -338,8 +260,14 @@ KUBERNETES_LISTS: Final[tuple[Overload, ...]] = (
         for type_, zero in _ZEROS
     ),
     *(
-        member(word, f"list_{type_}_{word}_{type_}", ((list_of(type_),), type_), call, deep_traversal)
-        for word, call in (("max", _extreme(max, -1)), ("min", _extreme(min, 1)))
+        member(
+            word,
+            f"list_{type_}_{word}_{type_}",
+            ((list_of(type_),), type_),
+            _extreme(word, replaced_if),
+            deep_traversal,
+        )
+        for word, replaced_if in (("max", -1), ("min", 1))
         for type_ in _COMPARABLE
     ),
     member("indexOf", "list_a_index_of_int", ((_OF_A, A), INT), _index_of, deep_traversal),

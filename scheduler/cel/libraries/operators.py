@@ -53,8 +53,6 @@ def uint64(value: int) -> UInt:
 
 def _divided(one: int, other: int) -> int:
     """Divide with rounding towards zero."""
-    if one >= 0 and other > 0:
-        return one // other
     if other == 0:
         raise EvalError("division by zero")
     quotient = abs(one) // abs(other)
@@ -63,8 +61,6 @@ def _divided(one: int, other: int) -> int:
 
 def _remainder(one: int, other: int) -> int:
     """Return the remainder with the sign of the first operand."""
-    if one >= 0 and other > 0:
-        return one % other
     if other == 0:
         raise EvalError("modulus by zero")
     if one == -_INT_MAX - 1 and other == -1:
@@ -95,26 +91,14 @@ def _arithmetic() -> list[Overload]:
         on_doubles = _double_divided if word == "divide" else call
         overloads += [
             function(name, f"{word}_double", ((DOUBLE, DOUBLE), DOUBLE), on_doubles),
-            function(name, f"{word}_int64", ((INT, INT), INT), _on_integers(call)),
-            function(name, f"{word}_uint64", ((UINT, UINT), UINT), _on_unsigned(call)),
+            function(name, f"{word}_int64", ((INT, INT), INT), _checked(call, int64)),
+            function(name, f"{word}_uint64", ((UINT, UINT), UINT), _checked(call, uint64)),
         ]
     return overloads
 
 
-def _on_integers(call: Callable[[Any, Any], Any]) -> Callable[[int, int], int]:
-    def checked(one: int, other: int) -> int:
-        made: int = call(one, other)
-        return made if -_INT_MAX - 1 <= made <= _INT_MAX else int64(made)
-
-    return checked
-
-
-def _on_unsigned(call: Callable[[Any, Any], Any]) -> Callable[[int, int], int]:
-    def checked(one: int, other: int) -> UInt:
-        made: int = call(one, other)
-        return UInt(made) if 0 <= made <= _UINT_MAX else uint64(made)
-
-    return checked
+def _checked(call: Callable[[Any, Any], Any], in_range: Callable[[int], int]) -> Callable[[int, int], int]:
+    return lambda one, other: in_range(call(one, other))
 
 
 def _list_sum(one: Sequence[Value], other: Sequence[Value]) -> list[Value]:
@@ -156,12 +140,8 @@ def _orders() -> list[Overload]:
 
 
 def _of_doubles(holds: _Holds) -> _Holds:
-    def ordered(one: Any, other: Any) -> bool:
-        if one == one and other == other and type(one) is type(other):  # noqa: PLR0124  NaN has no order
-            return holds(one, other)
-        return holds(compare(one, other), 0)
-
-    return ordered
+    """Return the comparison of numbers one of which is a double, so that it may be NaN, which has no order."""
+    return lambda one, other: holds(compare(one, other), 0)
 
 
 def _in_map(value: Value, entries: Mapping[Any, Value]) -> bool:
@@ -187,7 +167,7 @@ OPERATORS: Final[tuple[Overload, ...]] = (
     function("_+_", "add_bytes", ((BYTES, BYTES), BYTES), operator.add, both),
     function("_+_", "add_list", ((_LIST, _LIST), _LIST), _list_sum),
     function("_%_", "modulo_int64", ((INT, INT), INT), _remainder),
-    function("_%_", "modulo_uint64", ((UINT, UINT), UINT), lambda one, other: UInt(_remainder(int(one), int(other)))),
+    function("_%_", "modulo_uint64", ((UINT, UINT), UINT), _checked(_remainder, uint64)),
     function("-_", "negate_double", ((DOUBLE,), DOUBLE), operator.neg),
     function("-_", "negate_int64", ((INT,), INT), lambda value: int64(-value)),
     *_orders(),
