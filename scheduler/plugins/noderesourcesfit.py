@@ -40,10 +40,6 @@ from scheduler.framework.status import Code, Groups, Rejection
 
 PLUGIN: Final = "NodeResourcesFit"
 TOO_MANY_PODS: Final = "Too many pods"
-_WIDEST: Final = 60
-"""With up to this many resources a node's number fits into 64 bits."""
-_COUNTABLE: Final = 14
-"""With up to this many resources the numbers are counted in a table; more are rare, and sorted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,18 +107,8 @@ class Shortage:
             self.groups = {no: left for no, held in self.groups.items() if (left := held & ~slots)}
 
     def _refuse(self, index: Index) -> None:
-        if len(self._wanted) > _WIDEST:
-            for value, slots in self._wide_numbers(index).items():
-                self._add(value, slots)
-            return
-        numbers = self._numbers(index)
-        if not numbers.any():
-            return
-        few = len(self._wanted) <= _COUNTABLE
-        found = np.flatnonzero(np.bincount(numbers)) if few else np.unique(numbers)
-        for value in found.tolist():
-            if value:
-                self._add(value, self._set(index, numbers == value))
+        for value, slots in self._numbers(index).items():
+            self._add(value, slots)
 
     def _set(self, index: Index, chosen: slice | npt.NDArray[np.bool_]) -> NodeSet:
         mask = np.zeros(self._nodes.capacity, dtype=np.bool_)
@@ -137,20 +123,6 @@ class Shortage:
             no = self._rejection(value)
             self.groups[no] = self.groups.get(no, EMPTY) | slots
             self.out |= slots
-
-    def _numbers(self, index: Index) -> npt.NDArray[np.int64]:
-        nodes = self._nodes
-        numbers = (nodes.pod_count[index] >= nodes.allowed_pods[index]).astype(np.int64)
-        unresolvable = np.zeros(numbers.shape, dtype=np.bool_)
-        for bit, found in self._short(index):
-            if found is None:
-                numbers |= bit
-                unresolvable[:] = True
-            else:
-                numbers |= found[0] * np.int64(bit)
-                unresolvable |= found[1]
-        numbers[unresolvable] |= self._final
-        return numbers
 
     def _short(self, index: Index) -> Iterator[tuple[int, tuple[Mask, Mask] | None]]:
         """Yield the bit of each resource that some slot lacks; None for a resource that no node has.
@@ -172,8 +144,8 @@ class Shortage:
             if short.any():
                 yield 1 << (at + 1), (short, short & (whole < amount))
 
-    def _wide_numbers(self, index: Index) -> dict[int, NodeSet]:
-        """Return number → slots for more resources than a 64-bit column has bits.
+    def _numbers(self, index: Index) -> dict[int, NodeSet]:
+        """Return number → slots.
 
         A resource that no node has costs a look-up; each resource that some node lacks splits the groups.
         """
