@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from scheduler.cel.errors import EvalError
 from scheduler.cel.go_format import quoted
-from scheduler.cel.libraries.declaring import remembered
+from scheduler.cel.libraries.declaring import Remembered
 
 _SECOND: Final = 10**9
 _DAY_S: Final = 86400
@@ -85,7 +85,7 @@ def zone_offset_s(zone: str, nanos: int) -> int:
     return offset.days * _DAY_S + offset.seconds if offset is not None else 0
 
 
-@remembered
+@Remembered
 def _zone(zone: str) -> int | ZoneInfo:
     """Return the offset of a fixed zone, or the zone."""
     hours, colon, minutes = zone.partition(":")

@@ -12,7 +12,7 @@ from typing import Final
 
 from scheduler.cel.errors import EvalError, NoSuchKey
 from scheduler.cel.eval.running import Code, Failed, Run, go_type
-from scheduler.cel.go_format import double
+from scheduler.cel.go_format import scalar
 from scheduler.cel.values import NONE, Optional, UInt, Value, key, type_name
 
 MISSING: Final = object()
@@ -135,17 +135,8 @@ def pick(holder: Value, name: Value) -> Value:
     if found is not MISSING:
         return found
     if isinstance(holder, list | tuple):
-        raise EvalError(f"index out of bounds: {key_text(name)}")
-    raise NoSuchKey(f"no such key: {key_text(name)}")
-
-
-def key_text(name: Value) -> str:
-    """Return a key for an error text."""
-    if isinstance(name, bool):
-        return "true" if name else "false"
-    if isinstance(name, float):
-        return double(name)
-    return str(name)
+        raise EvalError(f"index out of bounds: {scalar(name)}")
+    raise NoSuchKey(f"no such key: {scalar(name)}")
 
 
 def is_key(name: Value) -> bool:
@@ -173,7 +164,7 @@ def _index(name: Value) -> int:
         raise EvalError(f"unsupported index type '{type_name(name)}' in list")
     is_lossless = name.is_integer() if isinstance(name, float) else name < 1 << 63
     if not is_lossless:
-        raise EvalError(f"unsupported index value {key_text(name)} in list")
+        raise EvalError(f"unsupported index value {scalar(name)} in list")
     return int(name)
 
 

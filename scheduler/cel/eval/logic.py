@@ -14,8 +14,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.cel.check.types import Overload
 from scheduler.cel.errors import EvalError
-from scheduler.cel.eval.attributes import UNSET, grown, key_text
+from scheduler.cel.eval.attributes import UNSET, grown
 from scheduler.cel.eval.running import Code, Failed, Run, go_type
+from scheduler.cel.go_format import scalar
 from scheduler.cel.values import (
     Duration,
     Optional,
@@ -358,7 +359,7 @@ def built_list(elements: Sequence[Code], optional: frozenset[int]) -> Code:
                 if index not in optional:
                     made.append(value)
                 elif not isinstance(value, Optional):
-                    text = f"cannot initialize optional list element from non-optional value {key_text(value)}"
+                    text = f"cannot initialize optional list element from non-optional value {scalar(value)}"
                     raise EvalError(text)
                 elif value.present:
                     made.append(value.value)
@@ -380,8 +381,8 @@ def built_map(entries: Sequence[tuple[Code, Code]], optional: frozenset[int]) ->
                 value = value_code(run)
                 if index in optional:
                     if not isinstance(value, Optional):
-                        start = f"cannot initialize optional entry '{key_text(name)}'"
-                        raise EvalError(f"{start} from non-optional value {key_text(value)}")
+                        start = f"cannot initialize optional entry '{scalar(name)}'"
+                        raise EvalError(f"{start} from non-optional value {scalar(value)}")
                     if not value.present:
                         made.pop(key_of(name), None)
                         continue

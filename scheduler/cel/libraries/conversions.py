@@ -9,7 +9,7 @@ from typing import Final
 
 from scheduler.cel.check.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, A, Overload, type_of
 from scheduler.cel.errors import EvalError
-from scheduler.cel.go_format import double as double_text
+from scheduler.cel.go_format import double as double_text, scalar
 from scheduler.cel.libraries.declaring import function, traversal
 from scheduler.cel.libraries.operators import int64, uint64
 from scheduler.cel.values import TypeValue, UInt, Value, type_name
@@ -114,7 +114,7 @@ CONVERSIONS: Final[tuple[Overload, ...]] = (
     function("double", "string_to_double", ((STRING,), DOUBLE), to_double),
     function("double", "uint64_to_double", ((UINT,), DOUBLE), float),
     function("string", "string_to_string", ((STRING,), STRING), itself),
-    function("string", "bool_to_string", ((BOOL,), STRING), lambda value: "true" if value else "false"),
+    function("string", "bool_to_string", ((BOOL,), STRING), scalar),
     function("string", "bytes_to_string", ((BYTES,), STRING), _decoded, traversal),
     function("string", "double_to_string", ((DOUBLE,), STRING), double_text),
     function("string", "int64_to_string", ((INT,), STRING), str),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Final, NoReturn, Protocol, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
 
 from scheduler.cel.check.types import Overload, Type
 from scheduler.cel.errors import EvalError
@@ -99,7 +99,6 @@ def of_the_plan(*values: Value) -> NoReturn:
 
 
 _Read = TypeVar("_Read")
-_Read_co = TypeVar("_Read_co", covariant=True)
 _KEPT: Final = 4096
 _LONGEST: Final = 128
 """Longer texts are not cached, so that the cache stays small."""
@@ -111,35 +110,29 @@ class _Refused(str):
     __slots__ = ()
 
 
-class Remembered(Protocol[_Read_co]):
-    """A function of a text whose results and errors are cached."""
+class Remembered(Generic[_Read]):
+    """A function of a text whose results and errors (EvalError, ValueError) are cached. The results must be immutable."""
 
-    accepts: Callable[[str], bool]
-    """Returns whether there is a result."""
+    def __init__(self, read: Callable[[str], _Read]) -> None:
+        self._read = read
+        self._known = lru_cache(maxsize=_KEPT)(self._tried)
 
-    def __call__(self, text: str, /) -> _Read_co:
+    def __call__(self, text: str) -> _Read:
         """Return the result, or raise EvalError."""
-
-
-def remembered(read: Callable[[str], _Read]) -> Remembered[_Read]:
-    """Cache the results of a function, which must be immutable, and its errors: EvalError and ValueError."""
-
-    def tried(text: str) -> _Read | _Refused:
-        try:
-            return read(text)
-        except (EvalError, ValueError) as error:
-            return _Refused(error)
-
-    known = lru_cache(maxsize=_KEPT)(tried)
-
-    def recall(text: str) -> _Read | _Refused:
-        found = known(text) if len(text) <= _LONGEST else tried(text)
-        if type(found) is _Refused:
+        found = self._found(text)
+        if isinstance(found, _Refused):
             raise EvalError(found)
         return found
 
-    def accepts(text: str) -> bool:
-        return type(known(text) if len(text) <= _LONGEST else tried(text)) is not _Refused
+    def accepts(self, text: str) -> bool:
+        """Return whether there is a result."""
+        return not isinstance(self._found(text), _Refused)
 
-    recall.accepts = accepts  # type: ignore[attr-defined]
-    return recall  # type: ignore[return-value]
+    def _found(self, text: str) -> _Read | _Refused:
+        return self._known(text) if len(text) <= _LONGEST else self._tried(text)
+
+    def _tried(self, text: str) -> _Read | _Refused:
+        try:
+            return self._read(text)
+        except (EvalError, ValueError) as error:
+            return _Refused(error)

@@ -13,7 +13,7 @@ from typing import ClassVar, Final, TypeAlias
 from scheduler.cel.check.types import BOOL, CIDR, INT, IP, STRING, Overload
 from scheduler.cel.errors import EvalError
 from scheduler.cel.go_format import quoted
-from scheduler.cel.libraries.declaring import characters, double_traversal, function, member, remembered, traversal
+from scheduler.cel.libraries.declaring import Remembered, characters, double_traversal, function, member, traversal
 from scheduler.cel.values import Value
 
 Address: TypeAlias = IPv4Address | IPv6Address
@@ -59,7 +59,7 @@ class CIDRValue:
         return int(self.address) >> (self.address.max_prefixlen - bits)
 
 
-@remembered
+@Remembered
 def _ip(text: str) -> IPValue:
     try:
         address, zone = parse_address(text)
@@ -72,7 +72,7 @@ def _ip(text: str) -> IPValue:
     return IPValue(address)
 
 
-@remembered
+@Remembered
 def _cidr(text: str) -> CIDRValue:
     try:
         address, bits = _prefix(text)

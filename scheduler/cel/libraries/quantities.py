@@ -17,7 +17,7 @@ from msgspec import Struct
 from scheduler.api.quantity import parse
 from scheduler.cel.check.types import BOOL, DOUBLE, INT, QUANTITY, STRING, Overload
 from scheduler.cel.errors import EvalError
-from scheduler.cel.libraries.declaring import function, member, remembered, traversal
+from scheduler.cel.libraries.declaring import Remembered, function, member, traversal
 
 _MAX: Final = 2**63 - 1
 _FINEST: Final = -9
@@ -101,7 +101,7 @@ _WITHOUT_DIGITS: Final = re.compile(r"([+-]?)\.?([A-Za-z].*)?")
 _ILL_FORMED_TEXT: Final = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
 
 
-@remembered
+@Remembered
 def _quantity(text: str) -> Amount:
     """Parse any quantity. Upstream reads a number without digits as zero if the number has its 64-bit form."""
     bare = _WITHOUT_DIGITS.fullmatch(text) if text else None

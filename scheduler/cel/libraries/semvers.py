@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from scheduler.cel.check.types import BOOL, INT, SEMVER, STRING, Overload
 from scheduler.cel.go_format import quoted
-from scheduler.cel.libraries.declaring import function, member, remembered, traversal
+from scheduler.cel.libraries.declaring import Remembered, function, member, traversal
 
 _DIGITS: Final = re.compile(r"[0-9]*")
 _WORD: Final = re.compile(r"[0-9A-Za-z-]+")
@@ -103,8 +103,8 @@ def _word(text: str) -> tuple[int, int | str]:
     return 1, text
 
 
-_strict: Final = remembered(parse)
-_tolerant: Final = remembered(_parse_tolerant)
+_strict: Final = Remembered(parse)
+_tolerant: Final = Remembered(_parse_tolerant)
 
 
 def _semver(text: str, normalize: bool) -> Semver:

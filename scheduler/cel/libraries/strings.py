@@ -17,12 +17,12 @@ from scheduler.cel.eval.logic import size
 from scheduler.cel.eval.running import fits
 from scheduler.cel.go_format import ESCAPES, double, quoted, scalar
 from scheduler.cel.libraries.declaring import (
+    Remembered,
     characters,
     deep_traversal,
     double_traversal,
     function,
     member,
-    remembered,
     traversal,
 )
 from scheduler.cel.libraries.times import duration_text, timestamp_text
@@ -84,7 +84,7 @@ def formatted(pattern: str, values: Sequence[Value]) -> str:
     return template_of(pattern).text(values)
 
 
-@remembered
+@Remembered
 def template_of(pattern: str) -> Template:
     """Parse a pattern."""
     parts: list[str | _Clause] = []

@@ -11,7 +11,7 @@ from scheduler.cel.check.types import DURATION, INT, STRING, TIMESTAMP, Overload
 from scheduler.cel.errors import EvalError
 from scheduler.cel.go_format import without_exponent
 from scheduler.cel.libraries.conversions import itself, refused
-from scheduler.cel.libraries.declaring import function, member, remembered
+from scheduler.cel.libraries.declaring import Remembered, function, member
 from scheduler.cel.libraries.operators import int64
 from scheduler.cel.values import Duration, Timestamp, Value
 
@@ -32,7 +32,7 @@ _UNITS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, 
 _PART: Final = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?([^0-9.]+)")
 
 
-@remembered
+@Remembered
 def _to_timestamp(text: str) -> Timestamp:
     """Parse RFC 3339 as Go does: one-digit hours and decimal commas are valid, lower-case letters are not."""
     match = _RFC3339.fullmatch(text)
@@ -63,7 +63,7 @@ def _of_seconds(seconds: int) -> Timestamp:
     raise EvalError("timestamp overflow")
 
 
-@remembered
+@Remembered
 def _to_duration(text: str) -> Duration:
     """Parse a duration as Go does: `1h15m`, `-1.5s`."""
     nanos = _nanos(text.removeprefix("-") if text.startswith("-") else text.removeprefix("+"))

@@ -16,7 +16,7 @@ from scheduler.cel.check.types import BOOL, STRING, URL, Overload, list_of, map_
 from scheduler.cel.errors import EvalError
 from scheduler.cel.eval.running import work
 from scheduler.cel.go_format import quoted
-from scheduler.cel.libraries.declaring import function, member, remembered, traversal
+from scheduler.cel.libraries.declaring import Remembered, function, member, traversal
 from scheduler.cel.libraries.networks import BadAddress, parse_address
 
 _UNRESERVED: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~")
@@ -206,7 +206,7 @@ def _unescaped_bytes(text: str) -> bytes:
     return _HEX.sub(lambda match: bytes([int(match[0][1:], 16)]), text.encode())
 
 
-@remembered
+@Remembered
 def _url(text: str) -> URLValue:
     try:
         return parse(text)
@@ -214,7 +214,7 @@ def _url(text: str) -> URLValue:
         raise EvalError(f"URL parse error during conversion from string: {error}") from None
 
 
-_request: Final = remembered(parse_request)
+_request: Final = Remembered(parse_request)
 
 
 def _name_and_port(url: URLValue) -> tuple[str, str]:
@@ -228,7 +228,7 @@ def _query(url: URLValue) -> dict[str, list[str]]:
     return _values(url.query)
 
 
-@remembered
+@Remembered
 def _values(query: str) -> dict[str, list[str]]:
     """Return name → values. Malformed parameters are left out."""
     values: dict[str, list[str]] = {}

@@ -21,7 +21,7 @@ from scheduler.cel.check.types import STRING
 from scheduler.cel.errors import CostExceeded, EvalError
 from scheduler.cel.eval.plan import NotInstantiable
 from scheduler.cel.eval.program import compile_expression
-from scheduler.cel.libraries.declaring import remembered
+from scheduler.cel.libraries.declaring import Remembered
 from scheduler.cel.libraries.regex import Pattern
 from scheduler.cel.libraries.times import timestamp_text
 from scheduler.cel.values import Duration, Optional, Timestamp, TypeValue, UInt, Value, unkey
@@ -170,7 +170,7 @@ def test_types_have_names_that_evaluate_to_them():
 def test_short_texts_are_read_once():
     reads: list[str] = []
 
-    @remembered
+    @Remembered
     def read(text: str) -> int:
         reads.append(text)
         return len(text)
