@@ -30,7 +30,6 @@ from scheduler.cel.values import Duration, Timestamp, TypeValue, UInt, Value, ty
 
 _PRECISION: Final = 6
 _MOST_DIGITS: Final = 340
-_DIGITS: Final = 17
 _DIGITS: Final = re.compile(r"[0-9]*")
 _SUPERSCRIPT: Final = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 _IN_HEX: Final = "only integers, byte buffers, and strings can be formatted as hex"
