@@ -82,7 +82,8 @@ class Shortage:
         self.groups: Groups = {}
         self.out: NodeSet = EMPTY
         """Every rejected slot. Slots without a node may be in it or not."""
-        self._refuse(slice(nodes.present.bit_length()))
+        top = nodes.present.bit_length()
+        self._refuse(slice(top), (1 << top) - 1)
 
     def among(self, candidates: NodeSet) -> Groups:
         """Return the rejections of these nodes."""
@@ -98,17 +99,18 @@ class Shortage:
                 self._add(number(self._nodes, self._wanted, slot, self._served), 1 << slot)
         else:
             index = np.fromiter(slots, dtype=np.intp, count=len(slots))
-            self._forget(self._set(index, slice(None)))
-            self._refuse(index)
+            changed = self._set(index, slice(None))
+            self._forget(changed)
+            self._refuse(index, changed)
 
     def _forget(self, slots: NodeSet) -> None:
         if self.out & slots:
             self.out &= ~slots
             self.groups = {no: left for no, held in self.groups.items() if (left := held & ~slots)}
 
-    def _refuse(self, index: Index) -> None:
-        for value, slots in self._numbers(index).items():
-            self._add(value, slots)
+    def _refuse(self, index: Index, slots: NodeSet) -> None:
+        for value, refused in self._numbers(index, slots).items():
+            self._add(value, refused)
 
     def _set(self, index: Index, chosen: slice | npt.NDArray[np.bool_]) -> NodeSet:
         mask = np.zeros(self._nodes.capacity, dtype=np.bool_)
@@ -144,14 +146,16 @@ class Shortage:
             if short.any():
                 yield 1 << (at + 1), (short, short & (whole < amount))
 
-    def _numbers(self, index: Index) -> dict[int, NodeSet]:
+    def _numbers(self, index: Index, slots: NodeSet) -> dict[int, NodeSet]:
         """Return number → slots.
 
         A resource that no node has costs a look-up; each resource that some node lacks splits the groups.
         """
         nodes, always = self._nodes, 0
-        groups = {0: self._set(index, slice(None))}
-        groups = _split(groups, self._set(index, nodes.pod_count[index] >= nodes.allowed_pods[index]), 1)
+        groups = {0: slots}
+        full = nodes.pod_count[index] >= nodes.allowed_pods[index]
+        if full.any():
+            groups = _split(groups, self._set(index, full), 1)
         unresolvable = EMPTY
         for bit, found in self._short(index):
             if found is None:
@@ -161,7 +165,7 @@ class Shortage:
                 unresolvable |= self._set(index, found[1])
         if not always & self._final:
             groups = _split(groups, unresolvable, self._final)
-        return {value | always: slots for value, slots in groups.items()}
+        return {value | always: some for value, some in groups.items()}
 
     def _rejection(self, value: int) -> Rejection:
         known = self._rejections.get(value)
