@@ -50,7 +50,7 @@ from scheduler.kube.resources import (
     failed_pods,
     server_version,
 )
-from scheduler.kube.self_check import LeaseName, SelfCheck
+from scheduler.kube.self_check import SelfCheck
 from scheduler.kube.transport import HttpTransport, SharedSession
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes.api_writer import ApiWriter, ProfileWriter
@@ -119,7 +119,9 @@ class Daemon:
             settings, clock=self._clock, on_answer=self.metrics.traffic.answered
         )
         throttle = Throttle(self._clock, qps=connection.qps, burst=connection.burst)
-        self.leadership = self._leadership_over(transport.apart())
+        election = self._options.config.leader_election
+        lease = (election.resource_namespace, election.resource_name) if election.leader_elect else None
+        self.leadership = self._leadership_over(transport.apart(), lease)
         self._writer = writer = ApiWriter(
             transport, throttle, self._clock, may_write=self.leadership.may_write, claims_version=self._claims_version
         )
@@ -142,8 +144,6 @@ class Daemon:
             transport, self._clock, kinds=[*kinds, *map(failed_pods, profiles)], server=settings.server
         )
         self.mirrors = Mirrors(kinds, self._discovery, self._clock)
-        election = self._options.config.leader_election
-        lease = LeaseName(election.resource_namespace, election.resource_name) if election.leader_elect else None
         writes = writes_of(profiles.values(), self._options)
         self.self_check = check = SelfCheck(
             transport, self._clock, self._discovery, kinds=kinds, writes=writes, lease=lease
@@ -233,12 +233,11 @@ class Daemon:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _leadership_over(self, transport: HttpTransport) -> Leadership:
+    def _leadership_over(self, transport: HttpTransport, lease: tuple[str, str] | None) -> Leadership:
         """Create the leader election with separate connections, which it replaces when one does not answer."""
-        election = self._options.config.leader_election
         names = {profile.scheduler_name for profile in self._options.config.profiles}
-        own = (election.resource_namespace, election.resource_name) if election.leader_elect else None
-        others = OtherLeases(transport, self._clock, names, own, self._options.is_forced)
+        others = OtherLeases(transport, self._clock, names, lease, self._options.is_forced)
+        election = self._options.config.leader_election
         return Leadership(election, transport, self._clock, self._errors, others=others, reconnect=transport.reconnect)
 
     async def _drain(self, limit_s: float) -> None:
@@ -298,8 +297,7 @@ class Daemon:
 
     def _report_broken_pods(self) -> None:
         """Report broken pods: a standby could not write about them."""
-        pods = self.mirrors.reflectors.get(POD.name)
-        for pod in pods.store if pods is not None else ():
+        for pod in self._pods.store if self._pods is not None else ():
             if isinstance(pod, Broken):
                 self.decisions.intake.report_broken(pod)
 
@@ -352,10 +350,14 @@ class Daemon:
         self.decisions.inbox.put(partial(self.decisions.refusals.failed, deltas))
 
     def _pods_version(self) -> str:
-        return self.mirrors.pods_version()
+        return self._pods.version if self._pods is not None else ""
 
     def _pods_disconnected_s(self) -> float:
-        return self.mirrors.pods_disconnected_s()
+        return self._pods.stats.down_s if self._pods is not None else 0.0
+
+    @property
+    def _pods(self) -> Reflector[Any] | None:
+        return self.mirrors.reflectors.get(POD.name)
 
     def _claims_version(self) -> str:
         """Return the API version of device claims that the server reported last."""

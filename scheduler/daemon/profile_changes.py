@@ -114,7 +114,6 @@ class ProfileChanges:
     async def _mirror(self, spec: KindSpec) -> None:
         async for _ in self._mirrors.more(spec, self._reflect):  # synced, or not yet: the callback reports it
             self._decisions.inbox.put(self._decisions.reloading.again)
-        await self._mirrors.find(self._reflect)
 
     def _check_permissions(self) -> None:
         """Check permissions again: other plugins may need other permissions."""

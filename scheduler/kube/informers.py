@@ -20,7 +20,6 @@ from scheduler.kube.resources import (
     LACKING,
     NEEDED,
     NO_VERSION,
-    POD,
     SPARED,
     TAINT_RULE,
     Discovery,
@@ -70,7 +69,10 @@ class Mirrors:
         return f"{spec.name} ({lag.why})" if lag is not None else spec.name
 
     async def more(self, spec: KindSpec, reflect: Callable[[KindSpec, ServedKind], None]) -> AsyncIterator[bool]:
-        """Start the informer of another kind. Yields True when it is synced or not served, False each minute before."""
+        """Start the informer of another kind. Yields True when it is synced or not served, False each minute before.
+
+        Then looks for missing kinds and starts their informers, unless another call does that.
+        """
         backoff = Backoff(self._clock, first_s=1.0, longest_s=_LATE_S)
         while True:
             try:
@@ -87,9 +89,6 @@ class Mirrors:
                 yield False
         self.kinds = (*self.kinds, spec)
         yield True
-
-    async def find(self, reflect: Callable[[KindSpec, ServedKind], None]) -> None:
-        """Discover missing kinds again and start their informers. Does nothing while another call does that."""
         await self._discovery.run(reflect)
 
     async def complete(self) -> None:
@@ -99,16 +98,6 @@ class Mirrors:
         for reflector in list(self.reflectors.values()):
             if reflector.spec in self.kinds:  # the informer of failed pods need not be synced
                 await self._pictured(reflector)
-
-    def pods_version(self) -> str:
-        """Return the version of the watch of pods."""
-        pods = self.reflectors.get(POD.name)
-        return pods.version if pods is not None else ""
-
-    def pods_disconnected_s(self) -> float:
-        """Return how long the watch of pods has been disconnected; 0 while it is connected."""
-        pods = self.reflectors.get(POD.name)
-        return pods.stats.down_s if pods is not None else 0.0
 
     def capacity_version(self) -> str | None:
         """Return the version of watched capacity objects; `none` if there are none, None if unknown."""

@@ -163,19 +163,12 @@ def _current_request(request: _Request) -> DeviceRequest:
 def _current_slice(each: _Slice) -> ResourceSlice:
     """Return the slice in its newest form. An empty node name and `allNodes: false` meant nothing."""
     spec = each.spec
-    return ResourceSlice(
-        metadata=each.metadata,
-        spec=ResourceSliceSpec(
-            driver=spec.driver,
-            pool=spec.pool,
-            node_name=spec.node_name or None,
-            node_selector=spec.node_selector,
-            all_nodes=spec.all_nodes or None,
-            per_device_node_selection=spec.per_device_node_selection,
-            devices=tuple(msgspec.structs.replace(device.basic, name=device.name) for device in spec.devices),
-            shared_counters=spec.shared_counters,
-        ),
-    )
+    changed = {
+        "node_name": spec.node_name or None,
+        "all_nodes": spec.all_nodes or None,
+        "devices": tuple(msgspec.structs.replace(device.basic, name=device.name) for device in spec.devices),
+    }
+    return ResourceSlice(each.metadata, ResourceSliceSpec(**msgspec.structs.asdict(spec) | changed))
 
 
 OLDER_CLAIMS: Final = {"v1beta1": Older(_Claim, _current_claim)}

@@ -9,9 +9,9 @@ user may send, so they need no RBAC rule. Rules: docs/spec/core.md §8.2, row 22
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 import structlog
@@ -19,7 +19,7 @@ import structlog
 from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import ApiError, Unavailable
 from scheduler.kube.authz import ACCESS_REVIEW, CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
-from scheduler.kube.resources import LACKING, NEEDED, RESOURCE_CLAIM, SPARED, WATCHED_NOW, Discovery, KindSpec
+from scheduler.kube.resources import LACKING, NEEDED, RESOURCE_CLAIM, SPARED, Discovery, KindSpec
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes.api_writer import (
     CLAIM_EVENT_RULES,
@@ -29,7 +29,6 @@ from scheduler.kube.writes.api_writer import (
     LEASE_RULES,
     OTHER_LEASE_RULES,
     VOLUME_RULES,
-    WRITES,
     RbacRule,
 )
 
@@ -59,13 +58,6 @@ _PLACES: Final[Mapping[RbacRule, tuple[str, str]]] = dict.fromkeys(
     CLIENT_CA_RULES, (CLIENT_CA_NAMESPACE, CLIENT_CA_NAME)
 )
 """Namespace and name of the object of a rule, if it concerns one object."""
-
-
-class LeaseName(NamedTuple):
-    """The lease of leader election; its permissions are granted in its namespace only."""
-
-    namespace: str
-    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,12 +121,12 @@ class SelfCheck:
     transport: Transport
     clock: Clock
     discovery: Discovery
-    kinds: Iterable[KindSpec] = WATCHED_NOW
-    writes: Iterable[RbacRule] = WRITES
-    lease: LeaseName | None = None
+    kinds: Collection[KindSpec]
+    writes: Collection[RbacRule]
+    lease: tuple[str, str] | None
+    """Namespace and name of the Lease of leader election. Its permissions are granted in its namespace only."""
 
     def __post_init__(self) -> None:
-        self.change(kinds=self.kinds, writes=self.writes)
         self._granted: set[_Question] = set()
         self._denied: set[_Question] = set()
         self._room = asyncio.Semaphore(_AT_ONCE)
@@ -157,10 +149,9 @@ class SelfCheck:
             else:
                 await done_within(self.clock, self.discovery.answered.wait(), AGAIN_S)
 
-    def change(self, *, kinds: Iterable[KindSpec], writes: Iterable[RbacRule]) -> None:
+    def change(self, *, kinds: Collection[KindSpec], writes: Collection[RbacRule]) -> None:
         """Check these from the next round on; if `run` has returned, start it again."""
-        self.kinds = tuple(kinds)
-        self.writes = tuple(writes)
+        self.kinds, self.writes = kinds, writes
 
     def permissions(self) -> str | None:
         """Return text for /readyz: missing permissions without which no pod can be bound."""

@@ -284,7 +284,18 @@ class ApiWriter(Sender):
         Precondition: no write since `volume`; `Conflict` otherwise. As every write to a volume or claim it takes its
         own token and is never repeated: the caller reads and decides again.
         """
-        body = prebinding(volume, claim, marks=marks)
+        metadata = as_seen(volume.metadata)
+        if marks:
+            metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
+        ref = {
+            "kind": "PersistentVolumeClaim",
+            "apiVersion": "v1",
+            "namespace": claim.metadata.namespace,
+            "name": claim.metadata.name,
+            "uid": claim.metadata.uid,
+            "resourceVersion": claim.metadata.resource_version,
+        }
+        body = _encode({"metadata": metadata, "spec": {"claimRef": ref}})
         return self._volumes.decode(await self.send_once("PATCH", _volume_path(volume.metadata.name), body, MERGE))
 
     async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
@@ -342,7 +353,8 @@ class ApiWriter(Sender):
 
     async def _select(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim | Broken:
         path = _claim_path(claim.metadata.namespace, claim.metadata.name)
-        return self._claims.decode(await self.send_once("PATCH", path, selection(claim, node_name), MERGE))
+        body = _encode({"metadata": as_seen(claim.metadata) | {"annotations": {SELECTED_NODE: node_name}}})
+        return self._claims.decode(await self.send_once("PATCH", path, body, MERGE))
 
     async def _send_when_free(self, method: Method, path: str, body: bytes, content_type: str) -> None:
         """Send with a token. Wait as long as a busy server requests, as client-go does."""
@@ -518,27 +530,6 @@ def _lease(raw: bytes, no_lease: type[ApiError]) -> Lease:
     if not lease.metadata.resource_version:  # a change from it would have no precondition
         raise no_lease("the answer is no Lease: it has no resourceVersion")
     return lease
-
-
-def prebinding(volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool) -> bytes:
-    """Return the patch that reserves the volume for this claim; `marks` records that we chose it."""
-    metadata = as_seen(volume.metadata)
-    if marks:
-        metadata["annotations"] = {BOUND_BY_CONTROLLER: "yes"}
-    ref = {
-        "kind": "PersistentVolumeClaim",
-        "apiVersion": "v1",
-        "namespace": claim.metadata.namespace,
-        "name": claim.metadata.name,
-        "uid": claim.metadata.uid,
-        "resourceVersion": claim.metadata.resource_version,
-    }
-    return _encode({"metadata": metadata, "spec": {"claimRef": ref}})
-
-
-def selection(claim: PersistentVolumeClaim, node_name: str | None) -> bytes:
-    """Return the patch that selects this node for the claim; None removes the node."""
-    return _encode({"metadata": as_seen(claim.metadata) | {"annotations": {SELECTED_NODE: node_name}}})
 
 
 class _Owner(Frozen, frozen=True):

@@ -12,7 +12,7 @@ that removes an item of a list tests the uid and the item. Requests were flat in
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any, Final, TypeAlias
 
@@ -52,23 +52,6 @@ def _hook(value: Any) -> str:
 _encode: Final = msgspec.json.Encoder(enc_hook=_hook).encode
 
 
-def protection(claim: ResourceClaim) -> bytes:
-    """Return the JSON patch that adds the finalizer to those of the claim."""
-    finalizers = dict.fromkeys((*claim.metadata.finalizers, FINALIZER))
-    return _encode([*_seen(claim.metadata), _add("/metadata/finalizers", list(finalizers))])
-
-
-def allocating(claim: ResourceClaim, allocation: AllocationResult, user: ConsumerReference) -> bytes:
-    """Return the JSON patch that sets the allocation and the first user.
-
-    A merge patch would sort the parameters and drop their nulls. A server always shows a status, even an empty one.
-    The finalizer cannot be part of it, because a status is written alone.
-    """
-    return _encode(
-        [*_seen(claim.metadata), _add("/status/allocation", allocation), _add("/status/reservedFor", [user])]
-    )
-
-
 def reserving(claim: ResourceClaim, user: ConsumerReference) -> bytes:
     """Return the JSON patch that adds the user, or replaces the entry with its uid."""
     users = claim.status.reserved_for
@@ -83,24 +66,13 @@ def reserving(claim: ResourceClaim, user: ConsumerReference) -> bytes:
 def releasing(claim: ResourceClaim, place: int) -> bytes:
     """Return the JSON patch that removes the user at this index, if it is still the same."""
     path, user = f"/status/reservedFor/{place}", claim.status.reserved_for[place]
-    return _encode([_test_uid(claim.metadata), _test(f"{path}/uid", user.uid), {"op": "remove", "path": path}])
-
-
-def deallocating(claim: ResourceClaim) -> bytes:
-    """Return the merge patch that removes allocation, users and device status."""
-    gone = {"allocation": None, "reservedFor": None, "devices": None}
-    return _encode({"metadata": as_seen(claim.metadata), "status": gone})
+    return _removing(claim, path, f"{path}/uid", user.uid)
 
 
 def unprotecting(claim: ResourceClaim, place: int) -> bytes:
     """Return the JSON patch that removes the finalizer at this index, if it is still there."""
     path = f"/metadata/finalizers/{place}"
-    return _encode([_test_uid(claim.metadata), _test(path, FINALIZER), {"op": "remove", "path": path}])
-
-
-def deletion(claim: ResourceClaim) -> bytes:
-    """Return the options that delete this claim only."""
-    return _encode({"preconditions": the_same(claim.metadata)})
+    return _removing(claim, path, path, FINALIZER)
 
 
 def extended_claim(claim: ResourceClaim, pod: Pod, version: str, *, name: str) -> bytes:
@@ -124,30 +96,16 @@ def extended_claim(claim: ResourceClaim, pod: Pod, version: str, *, name: str) -
     )
 
 
-def extended_status(pod: Pod, status: ExtendedResourceClaimStatus) -> bytes:
-    """Return the strategic patch of the pod's status with the claim and its requests. Mappings are replaced."""
-    return _encode({"metadata": the_same(pod.metadata), "status": {"extendedResourceClaimStatus": status}})
-
-
-def claim_amounts(pod: Pod, statuses: tuple[NodeAllocatableResourceClaimStatus, ...]) -> bytes:
-    """Return the merge patch with what the claims of the pod take of its node. It replaces the whole list.
-
-    An empty list removes it: a server keeps the old one for clients that do not know the field.
-    """
-    return _encode({"metadata": the_same(pod.metadata), "status": {"nodeAllocatableResourceClaimStatuses": statuses}})
-
-
 def _seen(metadata: Metadata) -> list[_Operation]:
     """Return the precondition that nothing was written since: a failed `replace` is a conflict, a `test` a 422."""
     return [{"op": "replace", "path": f"/metadata/{name}", "value": value} for name, value in as_seen(metadata).items()]
 
 
-def _test_uid(metadata: Metadata) -> _Operation:
-    return _test("/metadata/uid", the_same(metadata)["uid"])
-
-
-def _test(path: str, value: object) -> _Operation:
-    return {"op": "test", "path": path, "value": value}
+def _removing(claim: ResourceClaim, path: str, tested: str, value: str) -> bytes:
+    """Return the JSON patch that removes this item of the claim, if `tested` still has this value."""
+    tests = {"/metadata/uid": the_same(claim.metadata)["uid"], tested: value}
+    operations: list[_Operation] = [{"op": "test", "path": at, "value": wanted} for at, wanted in tests.items()]
+    return _encode([*operations, {"op": "remove", "path": path}])
 
 
 def _add(path: str, value: object) -> _Operation:
@@ -170,8 +128,8 @@ def _flat(request: DeviceRequest) -> DeviceRequest | object:
 NEWEST: Final = "v1"
 _REMOVALS: Final = 5
 _Place: TypeAlias = Callable[[ResourceClaim], int | None]
-_Exactly: TypeAlias = Callable[[ResourceClaim, Invalid], Awaitable[ResourceClaim | Broken]]
-_Send: TypeAlias = Callable[[ResourceClaim, int], Awaitable[ResourceClaim | Broken]]
+_Patch: TypeAlias = Callable[[ResourceClaim, int], bytes]
+_STATUS: Final = "/status"
 
 
 class _Namesake(Conflict):
@@ -184,7 +142,7 @@ class ResourceClaimWrites:
     def __init__(self, sender: Sender, claims_version: Callable[[], str]) -> None:
         self._sender = sender
         self._claims_version = claims_version
-        self._resource_claims: ObjectDecoder[ResourceClaim] = RESOURCE_CLAIM.decoder()
+        self._decoder: ObjectDecoder[ResourceClaim] = RESOURCE_CLAIM.decoder()
 
     async def protect_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
         """Add the finalizer. Precondition: no write since `claim`; `Conflict` otherwise.
@@ -192,8 +150,10 @@ class ResourceClaimWrites:
         A separate write, because the server accepts only a status where it accepts a status. It comes before the
         allocation, otherwise the claim could be deleted while its devices are in use.
         """
+        finalizers = list(dict.fromkeys((*claim.metadata.finalizers, FINALIZER)))
+        body = _encode([*_seen(claim.metadata), _add("/metadata/finalizers", finalizers)])
         try:
-            return await self._change(claim, protection(claim), JSON_PATCH)
+            return await self._change(claim, body, JSON_PATCH)
         except Invalid as refused:
             return await self._exactly(claim, claimproto.protecting, refused)
 
@@ -202,16 +162,19 @@ class ResourceClaimWrites:
     ) -> ResourceClaim | Broken:
         """Set allocation and first user. Precondition: no write since `claim`; `Conflict` otherwise.
 
-        Raises `Invalid` if the claim has devices already: they cannot be replaced.
+        Raises `Invalid` if the claim has devices already: they cannot be replaced. A merge patch would sort the
+        parameters and drop their nulls. A server always shows a status, even an empty one. The finalizer cannot be
+        part of it, because a status is written alone.
         """
-        return await self._change_status(claim, allocating(claim, allocation, user), JSON_PATCH)
+        changes = (_add("/status/allocation", allocation), _add("/status/reservedFor", [user]))
+        return await self._change(claim, _encode([*_seen(claim.metadata), *changes]), JSON_PATCH, _STATUS)
 
     async def reserve_claim(self, claim: ResourceClaim, user: ConsumerReference) -> ResourceClaim | Broken:
         """Add one user. Precondition: no write since `claim`. Raises `Invalid` if the claim has the maximum."""
         try:
-            return await self._change_status(claim, reserving(claim, user), JSON_PATCH)
+            return await self._change(claim, reserving(claim, user), JSON_PATCH, _STATUS)
         except Invalid as refused:
-            return await self._exactly(claim, claimproto.reserving(user), refused, subresource="/status")
+            return await self._exactly(claim, claimproto.reserving(user), refused, _STATUS)
 
     async def unreserve_claim(self, claim: ResourceClaim, pod_uid: str) -> ResourceClaim | Broken:
         """Remove the user at any index. Precondition: the claim's uid; `Conflict` otherwise."""
@@ -219,16 +182,12 @@ class ResourceClaimWrites:
         def place(now: ResourceClaim) -> int | None:
             return next((at for at, user in enumerate(now.status.reserved_for) if user.uid == pod_uid), None)
 
-        return await self._remove(
-            claim,
-            place,
-            lambda now, at: self._change_status(now, releasing(now, at), JSON_PATCH),
-            lambda now, refused: self._exactly(now, claimproto.releasing(pod_uid), refused, subresource="/status"),
-        )
+        return await self._remove(claim, place, releasing, claimproto.releasing(pod_uid), _STATUS)
 
     async def deallocate_claim(self, claim: ResourceClaim) -> ResourceClaim | Broken:
-        """Remove devices and users. Precondition: no write since `claim`; `Conflict` otherwise."""
-        return await self._change_status(claim, deallocating(claim), MERGE)
+        """Remove devices, users and device status. Precondition: no write since `claim`; `Conflict` otherwise."""
+        gone = {"allocation": None, "reservedFor": None, "devices": None}
+        return await self._change(claim, _encode({"metadata": as_seen(claim.metadata), "status": gone}), MERGE, _STATUS)
 
     async def create_claim(self, claim: ResourceClaim, pod: Pod, name: str) -> ResourceClaim | Broken:
         """Create a claim with the requests of `claim`, owned by the pod, with the annotation and this name.
@@ -237,9 +196,8 @@ class ResourceClaimWrites:
         """
         version = self._claims_version()
         body = extended_claim(claim, pod, version, name=name)
-        return self._read_claim(
-            await self._sender.send_once("POST", _collection(pod.metadata.namespace, version), body), version
-        )
+        answer = await self._sender.send_once("POST", _collection(pod.metadata.namespace, version), body)
+        return self._decoder.decode(answer, version)
 
     async def delete_claim(self, claim: ResourceClaim) -> None:
         """Remove the finalizer, then the claim. Precondition of both: it is this claim; otherwise nothing is done.
@@ -252,35 +210,35 @@ class ResourceClaimWrites:
             return finalizers.index(FINALIZER) if FINALIZER in finalizers else None
 
         try:
-            await self._remove(
-                claim,
-                place,
-                lambda now, at: self._change(now, unprotecting(now, at), JSON_PATCH),
-                lambda now, refused: self._exactly(now, claimproto.unprotecting, refused),
-            )
+            await self._remove(claim, place, unprotecting, claimproto.unprotecting)
         except (NotFound, _Namesake):
             return
         try:
             path = self._path(claim, self._claims_version())
-            await self._sender.send_once("DELETE", path, deletion(claim), query=None)
+            body = _encode({"preconditions": the_same(claim.metadata)})
+            await self._sender.send_once("DELETE", path, body, query=None)
         except (NotFound, Conflict):  # gone, or another claim of that name
             return
 
     async def set_extended_resource_status(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
-        """Write which claim serves which extended resource of which container. Precondition: the pod's uid."""
-        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
-        await self._sender.send_once("PATCH", path, extended_status(pod, status), STRATEGIC_MERGE)
+        """Write which claim serves which extended resource of which container. Precondition: the pod's uid.
+
+        A strategic patch replaces the mappings.
+        """
+        await self._patch_pod_status(pod, {"extendedResourceClaimStatus": status}, STRATEGIC_MERGE)
 
     async def set_claim_amounts(self, pod: Pod, statuses: tuple[NodeAllocatableResourceClaimStatus, ...]) -> None:
-        """Write what the pod's claims take of its node's resources; none removes it. Precondition: the pod's uid."""
-        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
-        await self._sender.send_once("PATCH", path, claim_amounts(pod, statuses), MERGE)
+        """Write what the pod's claims take of its node's resources, as a whole list. Precondition: the pod's uid.
+
+        An empty list removes it: a server keeps the old one for clients that do not know the field.
+        """
+        await self._patch_pod_status(pod, {"nodeAllocatableResourceClaimStatuses": statuses}, MERGE)
 
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
         """Return the newest state, from the server's storage; None if it is gone."""
         version = self._claims_version()
         raw = await self._sender.read(f"{_collection(namespace, version)}/{name}")
-        return self._read_claim(raw, version) if raw is not None else None
+        return self._decoder.decode(raw, version) if raw is not None else None
 
     async def read_resource_claim_at(self, namespace: str, name: str, version: int) -> ResourceClaim | Broken | None:
         """Return the claim at this resourceVersion, by a list of one; None if it did not exist.
@@ -295,10 +253,10 @@ class ResourceClaimWrites:
         }
         raw = await self._sender.list_page(_collection(namespace, served), query)
         items = apijson.decode(_items, raw).items
-        return self._read_claim(bytes(items[0]), served) if items else None
+        return self._decoder.decode(bytes(items[0]), served) if items else None
 
     async def _exactly(
-        self, claim: ResourceClaim, change: claimproto.Change, refused: Invalid, *, subresource: str = ""
+        self, claim: ResourceClaim, change: claimproto.Change, refused: Invalid, subresource: str = ""
     ) -> ResourceClaim | Broken:
         """Write in protobuf after a refused patch, because it would change immutable parameters.
 
@@ -319,15 +277,15 @@ class ResourceClaimWrites:
         if seen != (claim.uid, claim.metadata.resource_version):
             raise Conflict(f"claim {claim.key} was written since it was seen")
         answer = await self._sender.send_once("PUT", path + subresource, body, claimproto.CONTENT_TYPE)
-        return self._read_claim(answer, version)
+        return self._decoder.decode(answer, version)
 
     async def _remove(
-        self, claim: ResourceClaim, place: _Place, send: _Send, exactly: _Exactly
+        self, claim: ResourceClaim, place: _Place, patch: _Patch, change: claimproto.Change, subresource: str = ""
     ) -> ResourceClaim | Broken:
         """Send the removal of the item that `place` finds, again if the item moved. Return the claim.
 
-        An invalid patch may be a failed test: a read shows it. Raises NotFound, Conflict for another claim of that
-        name, and the server's error if the claim is unchanged.
+        An invalid patch may be a failed test: a read shows it. If the claim is unchanged, `change` is written instead.
+        Raises NotFound, Conflict for another claim of that name, and the server's error if it refuses both.
         """
         seen, at = claim, place(claim)
         the_same(claim.metadata)
@@ -335,7 +293,7 @@ class ResourceClaimWrites:
             refused: Invalid | None = None
             if at is not None:
                 try:
-                    return await send(seen, at)
+                    return await self._change(seen, patch(seen, at), JSON_PATCH, subresource)
                 except Invalid as error:
                     refused = error
             now = await self.read_resource_claim(claim.metadata.namespace, claim.metadata.name)
@@ -349,7 +307,7 @@ class ResourceClaimWrites:
                 return now
             if refused is not None and now.version == seen.version:
                 with contextlib.suppress(Conflict):
-                    return await exactly(now, refused)
+                    return await self._exactly(now, change, refused, subresource)
             seen = now
         raise Conflict(f"claim {claim.key} was changed {_REMOVALS} times while an item was removed from it")
 
@@ -358,16 +316,16 @@ class ResourceClaimWrites:
     ) -> ResourceClaim | Broken:
         version = self._claims_version()
         path = self._path(claim, version) + subresource
-        return self._read_claim(await self._sender.send_once("PATCH", path, body, content_type), version)
+        return self._decoder.decode(await self._sender.send_once("PATCH", path, body, content_type), version)
 
-    async def _change_status(self, claim: ResourceClaim, body: bytes, content_type: str) -> ResourceClaim | Broken:
-        return await self._change(claim, body, content_type, "/status")
+    async def _patch_pod_status(self, pod: Pod, status: Mapping[str, object], content_type: str) -> None:
+        path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
+        await self._sender.send_once(
+            "PATCH", path, _encode({"metadata": the_same(pod.metadata), "status": status}), content_type
+        )
 
     def _path(self, claim: ResourceClaim, version: str) -> str:
         return f"{_collection(claim.metadata.namespace, version)}/{claim.metadata.name}"
-
-    def _read_claim(self, raw: bytes, version: str) -> ResourceClaim | Broken:
-        return self._resource_claims.decode(raw, version)
 
 
 class _Items(msgspec.Struct):

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from scheduler.core.errors import ApiError, Forbidden, Unavailable
 from scheduler.kube.authz import CLIENT_CA_RULES, SERVING_RULES
 from scheduler.kube.resources import BUDGET, CAPACITY, KINDS, NODE, POD, RESOURCE_CLAIM, Discovery, KindSpec
-from scheduler.kube.self_check import KINDS_SERVED, PERMISSIONS, REVIEWS, LeaseName, SelfCheck
+from scheduler.kube.self_check import KINDS_SERVED, PERMISSIONS, REVIEWS, SelfCheck
 from scheduler.kube.writes.api_writer import (
     CLAIM_EVENT_RULES,
     DEVICE_RULES,
@@ -31,7 +31,7 @@ BIND = RbacRule("", "pods/binding", "create")
 CONDITION = RbacRule("", "pods/status", "patch")
 EVENT = RbacRule("events.k8s.io", "events", "create")
 EVICT = RbacRule("", "pods", "delete")
-LEASE = LeaseName("kube-system", "kubestow")
+LEASE = ("kube-system", "kubestow")
 SET = KINDS["ReplicaSet"]
 
 
@@ -92,7 +92,7 @@ async def bench(
     *,
     kinds: Sequence[KindSpec] = (POD, NODE),
     writes: Sequence[RbacRule] = (BIND,),
-    lease: LeaseName | None = None,
+    lease: tuple[str, str] | None = None,
     core: bytes | ApiError | None = None,
     apps: bytes | ApiError = ABSENT,
     policy: bytes | ApiError = ABSENT,
