@@ -208,7 +208,7 @@ class Binder:
         async with self._room:
             if (patch := self.failures.withdraw(binding.assumed.uid)) is not None:
                 await asyncio.wait([patch])
-            binding.kept_on = "" if binding.profile.parity else binding.assumed.node_name
+            binding.kept_on = "" if binding.profile.ours.parity else binding.assumed.node_name
             await self._commit(binding)
 
     def _flight_check(self, binding: Binding) -> list[PreBindPlugin]:

@@ -260,7 +260,7 @@ class Cycle:
 
     def _preferred(self, profile: Profile, feasible: NodeSet) -> NodeSet:
         """Return the preferred nodes: a node whose kubelet just rejected a pod only if no other one fits (§2.6)."""
-        return feasible if profile.parity else feasible & ~self.held_back() or feasible
+        return feasible if profile.ours.parity else feasible & ~self.held_back() or feasible
 
     def _choose(self, runner: Runner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
         """Choose uniformly among the best nodes (§3.6 step 8), unless a plugin has a preference."""
@@ -268,7 +268,7 @@ class Cycle:
         is_prefix = len(slots) == slots[-1] + 1  # all slots from 0 on: a view instead of a copy
         totals = scored.total[: len(slots)] if is_prefix else scored.total[slots]
         ties = slots[totals == totals.max()]
-        if len(ties) > 1 and runner.profile.prefer and not runner.profile.parity:
+        if len(ties) > 1 and runner.profile.prefer and not runner.profile.ours.parity:
             ties = self._preferred_of(runner, state, pod, ties)
         if len(ties) > 1 and runner.profile.ours.busy_nodes == "avoid":
             ties = self.cluster.foreign_bindings.spared(ties, self.clock.now())

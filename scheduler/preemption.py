@@ -334,7 +334,7 @@ class PreemptionExecutor:
         if not brake_s:
             return
         self._metrics.preemption_lost()
-        if self._profiles[preemptor.pod.spec.scheduler_name].parity:
+        if self._profiles[preemptor.pod.spec.scheduler_name].ours.parity:
             return  # no node is excluded
         self._recorder.event(
             preemptor.pod,

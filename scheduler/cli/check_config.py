@@ -73,7 +73,7 @@ def _print_profiles(configuration: Configuration, profiles: Mapping[str, Profile
     """Print one line per extension point; a terminal gets lines of its width."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
     for name, profile in profiles.items():
-        points = profile.plugins()
+        points = profile.plugins
         indent = max(map(len, points)) + 4
         print(f"profile {name}")
         for point, plugins in points.items():

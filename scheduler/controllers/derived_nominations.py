@@ -338,10 +338,8 @@ class DerivedNominations:
             self._queue.nomination_ended(info, left, wakes_itself=False)
 
     def _derives(self, info: PodInfo) -> bool:
-        return (
-            self._profiles[info.pod.spec.scheduler_name].derives_nominations
-            and info.pod.metadata.deletion_timestamp is None
-        )
+        ours = self._profiles[info.pod.spec.scheduler_name].ours
+        return ours.derived_nominations == "on" and info.pod.metadata.deletion_timestamp is None
 
     def _holds(self, entry: _Entry, slot: int) -> bool:
         """Return whether the pod reserves capacity there: it is untried, and so is tried first, or it would fit."""

@@ -5,7 +5,7 @@ The methods of a plugin determine its extension points (docs/spec/core.md §6.3 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
@@ -98,13 +98,8 @@ class Profile:
 
     name: str
     percentage_of_nodes_to_score: int | None
-    parity: bool
-    """Whether deliberate differences from upstream are switched off.
-
-    See docs/differences.md.
-    """
     ours: KubestowArgs
-    """Deliberate differences from upstream in this profile."""
+    """Deliberate differences from upstream in this profile (docs/differences.md); `parity` switches them off."""
     pre_enqueue: tuple[points.PreEnqueuePlugin, ...]
     queue_sort: points.QueueSortPlugin
     pre_filter: tuple[points.PreFilterPlugin, ...]
@@ -124,30 +119,12 @@ class Profile:
     """Kinds that the plugins need in addition to pods and nodes: each plugin names them in an attribute `reads`."""
     resolved: Resolved
     """The resolved plugin lists; `absent` in it names upstream's defaults that this version does not have."""
-    derives_nominations: bool = True
-    """Whether pods with only one possible node because of their claims count as nominated to it (KubestowArgs)."""
+    plugins: Mapping[str, Sequence[str]]
+    """Extension point → plugin names, for `check-config`. Those of Score have their weights."""
 
     def extensions(self, state: CycleState) -> Iterator[points.PreFilterExtensions]:
         """Return the PreFilter plugins with AddPod and RemovePod, without those that skip this pod."""
         return (plugin for plugin in self.pre_filter_extensions if plugin.name not in state.skip_filter)
-
-    def plugins(self) -> Mapping[str, list[str]]:
-        """Return extension point → plugin names, for `check-config` and /configz."""
-        out = {
-            "preEnqueue": [p.name for p in self.pre_enqueue],
-            "queueSort": [self.queue_sort.name],
-            "preFilter": [p.name for p in self.pre_filter],
-            "filter": [p.name for p in self.filter],
-            "postFilter": [p.name for p in self.post_filter],
-            "preScore": [p.name for p in self.pre_score],
-            "score": [f"{p.name}:{p.weight}" for p in self.score],
-            "reserve": [p.name for p in self.reserve],
-            "permit": [p.name for p in self.permit],
-            "preBind": [p.name for p in self.pre_bind],
-            "bind": [p.name for p in self.bind],
-            "postBind": [p.name for p in self.post_bind],
-        }
-        return {point: names for point, names in out.items() if names}
 
 
 def served_points(plugin: object) -> frozenset[str]:
@@ -179,44 +156,43 @@ def build(
     made, resolved = _made_and_resolved(
         config, {name: registry[name] for name in registry if name in named}, registry, handle
     )
-    nodes = handle.cluster.nodes
-
-    def at(point: str) -> list[Any]:
-        chosen = [made[ref.name] for ref in resolved.points.get(point, ())]
-        guard = made.get(ALWAYS_ON)
-        if point == "postFilter" and not chosen:
-            return []  # there is no eviction to prevent, and without PostFilter plugins other rules apply (§3.8)
-        return chosen if guard is None or point not in served_points(guard) else [guard, *chosen]
-
+    nodes, guard = handle.cluster.nodes, made.get(ALWAYS_ON)
+    at: dict[str, list[Any]] = {point: [made[ref.name] for ref in resolved.points.get(point, ())] for point in METHODS}
+    for point in served_points(guard):
+        # Without PostFilter plugins there is no eviction to prevent, and other rules apply (§3.8).
+        if at[point] or point != "postFilter":
+            at[point].insert(0, guard)
     weights = {ref.name: ref.weight for ref in resolved.points.get("score", ())}
-    pre_filter = tuple(at("preFilter"))
     own = config.percentage_of_nodes_to_score
     return Profile(
         name=config.scheduler_name,
         percentage_of_nodes_to_score=percentage if own is None else own,
-        parity=ours.parity,
-        derives_nominations=ours.derived_nominations == "on",
         ours=ours,
-        pre_enqueue=tuple(at("preEnqueue")),
-        queue_sort=cast("points.QueueSortPlugin", at("queueSort")[0]),
-        pre_filter=pre_filter,
-        pre_filter_extensions=tuple(p for p in pre_filter if isinstance(p, points.PreFilterExtensions)),
-        filter=tuple(_bound_filter(p, nodes) for p in at("filter")),
-        post_filter=tuple(at("postFilter")),
-        pre_score=tuple(at("preScore")),
-        score=tuple(_bound_score(p, weights[p.name], nodes) for p in at("score")),
-        prefer=tuple(p for p in at("filter") if isinstance(p, points.PreferPlugin)),
-        reserve=tuple(at("reserve")),
-        permit=tuple(at("permit")),
-        pre_bind=tuple(at("preBind")),
-        bind=tuple(at("bind")),
-        post_bind=tuple(at("postBind")),
+        pre_enqueue=tuple(at["preEnqueue"]),
+        queue_sort=cast("points.QueueSortPlugin", at["queueSort"][0]),
+        pre_filter=tuple(at["preFilter"]),
+        pre_filter_extensions=tuple(p for p in at["preFilter"] if isinstance(p, points.PreFilterExtensions)),
+        filter=tuple(_bound_filter(p, nodes) for p in at["filter"]),
+        post_filter=tuple(at["postFilter"]),
+        pre_score=tuple(at["preScore"]),
+        score=tuple(_bound_score(p, weights[p.name], nodes) for p in at["score"]),
+        prefer=tuple(p for p in at["filter"] if isinstance(p, points.PreferPlugin)),
+        reserve=tuple(at["reserve"]),
+        permit=tuple(at["permit"]),
+        pre_bind=tuple(at["preBind"]),
+        bind=tuple(at["bind"]),
+        post_bind=tuple(at["postBind"]),
         hints={
-            **_hints({p.name: p for point in _REJECTING for p in at(point)}),
+            **_hints({p.name: p for point in _REJECTING for p in at[point]}),
             **dict.fromkeys(rejecters, (EventHint(ANYTHING),)),
         },
-        reads=frozenset(kind for point in METHODS for p in at(point) for kind in getattr(p, "reads", ())),
+        reads=frozenset(kind for here in at.values() for p in here for kind in getattr(p, "reads", ())),
         resolved=resolved,
+        plugins={
+            point: [f"{p.name}:{weights[p.name]}" if point == "score" else p.name for p in here]
+            for point, here in at.items()
+            if here
+        },
     )
 
 
@@ -275,27 +251,21 @@ def _hints(rejecting: Mapping[str, object]) -> Mapping[str, tuple[EventHint, ...
 
 def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:
     verify = plugin.verify if isinstance(plugin, points.VerifyPlugin) else None
-    # heeds_pods is the former name
-    depends_on_pods = bool(getattr(plugin, "depends_on_pods", getattr(plugin, "heeds_pods", True)))
-    tally = plugin if isinstance(plugin, points.TallyPlugin) and verify is None else None
-    reads_node_pods = (
-        plugin.reads_node_pods if isinstance(plugin, points.ReadsNodePodsPlugin) and verify is None else None
+    reads_node_pods = isinstance(plugin, points.ReadsNodePodsPlugin) and verify is None
+    return BoundFilter(
+        plugin.name,
+        plugin.filter if isinstance(plugin, points.FilterPlugin) else _filtering_each(plugin, nodes),
+        verify,
+        # heeds_pods is the former name
+        depends_on_pods=bool(getattr(plugin, "depends_on_pods", getattr(plugin, "heeds_pods", True))),
+        tally=plugin if isinstance(plugin, points.TallyPlugin) and verify is None else None,
+        reads_node_pods=plugin.reads_node_pods if reads_node_pods else None,
+        filter_is_exact=getattr(plugin, "filter_is_exact", None),
+        preemptible_nodes=plugin.preemptible_nodes if isinstance(plugin, points.PreemptibleNodesPlugin) else None,
     )
-    if isinstance(plugin, points.FilterPlugin):
-        filter_is_exact = getattr(plugin, "filter_is_exact", None)
-        preemptible_nodes = plugin.preemptible_nodes if isinstance(plugin, points.PreemptibleNodesPlugin) else None
-        return BoundFilter(
-            plugin.name,
-            plugin.filter,
-            verify,
-            depends_on_pods,
-            tally,
-            reads_node_pods,
-            filter_is_exact,
-            preemptible_nodes,
-        )
-    one = cast("points.FilterOnePlugin", plugin)
 
+
+def _filtering_each(one: points.FilterOnePlugin, nodes: Nodes) -> Callable[[CycleState, PodInfo, NodeSet], Groups]:
     def filter_each(state: CycleState, pod: PodInfo, candidates: NodeSet) -> Groups:
         groups: Groups = {}
         for slot in nodeset.each(candidates):
@@ -304,7 +274,7 @@ def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:
                 groups[no] = groups.get(no, nodeset.EMPTY) | 1 << slot
         return groups
 
-    return BoundFilter(one.name, filter_each, verify, depends_on_pods, tally, reads_node_pods)
+    return filter_each
 
 
 def _bound_score(plugin: Any, weight: int, nodes: Nodes) -> BoundScore:

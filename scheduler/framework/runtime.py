@@ -68,7 +68,7 @@ class Runner:
         self._preparing = [plugin for plugin in profile.reserve if isinstance(plugin, PrepareReservePlugin)]
         self._last_nodes: NodeSet = EMPTY
         self._last_slots: Slots = nodeset.slots(EMPTY, 1)
-        self.exact = profile.parity
+        self.exact = profile.ours.parity
         """Whether every node is verified before scoring (parity)."""
 
     # -- PreFilter ---------------------------------------------------------------------------------------------------

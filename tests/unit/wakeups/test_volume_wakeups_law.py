@@ -364,7 +364,7 @@ async def look(sched: SchedulerHarness, there: list[Thing], wants: tuple[str, ..
     if not await is_left_waiting(sched, there, uses(*wants), then):
         return
     plugins = refusers(sched)
-    if is_out_of_hearing(plugins, wants, then, is_parity=sched.parts.profiles["kubestow"].parity):
+    if is_out_of_hearing(plugins, wants, then, is_parity=sched.parts.profiles["kubestow"].ours.parity):
         return
 
     await forced(sched)
