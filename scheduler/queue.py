@@ -67,7 +67,7 @@ class SchedulingQueue:
         """Create the queue. `on_ready` is called when a pop may have become possible."""
         errors = errors or UnforeseenErrors()
         self._log = structlog.get_logger(__name__) if log is None else log
-        self._profiles = profiles
+        self._profiles = profiles = dict(profiles)
         self._clock = clock
         self._on_ready = on_ready
         self.nominator = nominator

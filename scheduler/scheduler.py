@@ -127,7 +127,7 @@ class Decisions:
         self.intake = PodAndNodeHandlers(
             self.shared,
             self.failures,
-            bindings=self.binder,
+            is_binding=self.binder.has,
             permits=self.binder.permits,
             derive=partial(
                 pod_info,
@@ -394,11 +394,6 @@ def shown(
     pod = waiting(key)
     if remembered is None or pod is None or pod.pod.spec.scheduler_name not in profiles:
         return remembered
-    facts = facts_of(pod, profiles[pod.pod.spec.scheduler_name])
+    asked = (plugin for plugin in profiles[pod.pod.spec.scheduler_name].pre_filter if isinstance(plugin, ExplainPlugin))
+    facts = {plugin.name: found for plugin in asked if (found := plugin.explain(pod))}
     return {**remembered, "facts": facts} if facts else remembered
-
-
-def facts_of(pod: PodInfo, profile: Profile) -> dict[str, Mapping[str, Any]]:
-    """Return plugin → facts about this pod, for plugins with facts."""
-    asked = (plugin for plugin in profile.pre_filter if isinstance(plugin, ExplainPlugin))
-    return {plugin.name: found for plugin in asked if (found := plugin.explain(pod))}

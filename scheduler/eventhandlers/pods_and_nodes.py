@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 
@@ -40,13 +40,6 @@ _FIRST_PAUSE_S: Final = 1.0
 _LONGEST_PAUSE_S: Final = 60.0
 
 
-class Bindings(Protocol):
-    """The part of the binder that a watch event concerns."""
-
-    def has(self, uid: str) -> bool:
-        """Return whether a binding of this pod is running."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Missed:
     """A change that could not be applied: from the last applied state to the newest known state."""
@@ -70,12 +63,15 @@ class PodAndNodeHandlers:
         shared: Shared,
         failures: FailureHandler,
         *,
-        bindings: Bindings,
+        is_binding: Callable[[str], bool],
         permits: WaitingPodsMap,
         derive: Callable[[Pod], PodInfo],
         preempting: Preempting,
     ) -> None:
-        """Create the handlers. `derive` is `podinfo.pod_info` with the switches of this daemon."""
+        """Create the handlers.
+
+        `is_binding` says of a uid whether a binding runs; `derive` is `podinfo.pod_info` with this daemon's switches.
+        """
         self._info = derive
         self._permits = permits
         self._cluster = shared.cluster
@@ -89,7 +85,7 @@ class PodAndNodeHandlers:
         """Time that the cache took for the running change."""
         self._failures = failures
         self._errors = shared.errors
-        self._bindings = bindings
+        self._is_binding = is_binding
         self._missed: dict[tuple[str, Key], _Missed] = {}
         self.storage = StorageHandlers(shared.cluster, self._move)
         self.devices = DeviceHandlers(shared.cluster, self._move, preempting)
@@ -236,12 +232,12 @@ class PodAndNodeHandlers:
         self._failures.seen(new)
         if before is None:
             self._plans(info, begin=True)
-            if not self._cluster.is_assumed(info.uid) and not self._bindings.has(info.uid):
+            if not self._cluster.is_assumed(info.uid) and not self._is_binding(info.uid):
                 self._queue.add(info)
             return
         if before.pod.metadata.resource_version == new.metadata.resource_version:
             return
-        if self._cluster.is_assumed(info.uid) or self._bindings.has(info.uid):
+        if self._cluster.is_assumed(info.uid) or self._is_binding(info.uid):
             if new.metadata.deletion_timestamp and not before.pod.metadata.deletion_timestamp:
                 self._assumed_deleted(info.uid)
             elif before.pod.status.resource_claim_statuses != new.status.resource_claim_statuses:
@@ -321,7 +317,7 @@ class PodAndNodeHandlers:
     def report_broken(self, pod: Broken) -> None:
         """Write the condition of one of our pods that cannot be read: when it appears, and when we become leader."""
         shown = Pod(metadata=pod.metadata, spec=PodSpec(scheduler_name=pod.scheduler_name))
-        if not pod.node_name and self._queue.owns(shown) and not self._bindings.has(pod.metadata.uid):
+        if not pod.node_name and self._queue.owns(shown) and not self._is_binding(pod.metadata.uid):
             self._failures.report(shown, SCHEDULER_ERROR, f"pod cannot be read: {pod.why}", None)
 
     def _move(self, event: ClusterEvent, old: object, new: object) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 from scheduler.api.podinfo import PodInfo
@@ -43,7 +43,7 @@ class PodStates:
 
     def __init__(  # noqa: PLR0913 (each by its name)
         self,
-        profiles: Mapping[str, QueueProfile],
+        profiles: dict[str, QueueProfile],
         *,
         clock: Clock,
         metrics: Metrics,
@@ -52,8 +52,8 @@ class PodStates:
         backoff: Callable[[Iterator[int]], BackoffQueue],
         fair_share: FairShare,
     ) -> None:
-        """Make the back-off queues by `backoff`, from the counter of tickets."""
-        self._profiles = dict(profiles)
+        """Make the back-off queues by `backoff`, from the counter of tickets. `adopt` changes `profiles`."""
+        self._profiles = profiles
         self._clock = clock
         self._metrics = metrics
         self._gates = gates
@@ -195,7 +195,6 @@ class PodStates:
             queued.pending_plugins.clear()
             queued.gating_plugin = ""
         self._profiles.update(profiles)
-        self._gates.adopt(profiles)
         register()
         moved = False
         for (queued, place), order in zip(lifted, orders, strict=True):
@@ -261,22 +260,16 @@ class PreEnqueueGates:
     Upstream: pkg/scheduler/backend/queue/scheduling_queue.go runPreEnqueuePlugins
     """
 
-    profiles: InitVar[Mapping[str, QueueProfile]]
+    profiles: Mapping[str, QueueProfile]
+    """The profiles in force, which `PodStates.adopt` replaces."""
     metrics: Metrics
     clock: Clock
     log: Any
-    errors: UnforeseenErrors = field(default_factory=UnforeseenErrors)
-
-    def __post_init__(self, profiles: Mapping[str, QueueProfile]) -> None:
-        self._plugins = {name: profile.pre_enqueue for name, profile in profiles.items()}
-
-    def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
-        """Replace the PreEnqueue plugins of these profiles."""
-        self._plugins.update((name, profile.pre_enqueue) for name, profile in profiles.items())
+    errors: UnforeseenErrors
 
     def refuse(self, queued: QueuedPodInfo) -> bool:
         """Return whether a plugin rejects the pod, and store its name in the record. The first rejection ends the run."""
-        plugins = self._plugins[queued.profile]
+        plugins = self.profiles[queued.profile].pre_enqueue
         if queued.gating_plugin and len(plugins) > 1:
             plugins = tuple(sorted(plugins, key=lambda plugin: plugin.name != queued.gating_plugin))
         began = self.clock.now()
