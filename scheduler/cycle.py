@@ -147,9 +147,7 @@ class Cycle:
             if isinstance(found, Unschedulable):
                 return found
             return self._hold(runner, state, placed(pod, self.cluster.nodes.name(found)), record)
-        except AttemptError as error:
-            return self._broke(record, error.message)
-        except AssumptionError as error:
+        except (AttemptError, AssumptionError) as error:
             return self._broke(record, str(error))
         finally:
             record.cycle_s = self.clock.now() - started

@@ -88,18 +88,13 @@ REFUSED: Final = (
 
 
 def add_upstream_flags(run: argparse.ArgumentParser) -> None:
-    """Add the flags of both tables. The names of those without effect are collected in `without_effect`."""
-    run.set_defaults(without_effect=())
+    """Add the flags of both tables. `without_effect` has the reasons of the given flags that have none, by name."""
+    run.set_defaults(without_effect={})
     add = run.add_argument_group("kube-scheduler's flags without effect", "Each logs one line at start.").add_argument
     for flag in WITHOUT_EFFECT:
-        add(f"--{flag.name}", action=_WithoutEffect, help=flag.why, **_value(flag))
+        add(f"--{flag.name}", action=_WithoutEffect, const=flag.why, help=flag.why, **_value(flag))
     for flag in REFUSED:
         run.add_argument(f"--{flag.name}", action=_Refuse, const=flag.why, help=argparse.SUPPRESS, **_value(flag))
-
-
-def why_without_effect(name: str) -> str:
-    """Return the reason that the log line of a flag gives; `name` without dashes."""
-    return next(flag.why for flag in WITHOUT_EFFECT if flag.name == name)
 
 
 def _value(flag: UpstreamFlag) -> dict[str, Any]:
@@ -109,7 +104,7 @@ def _value(flag: UpstreamFlag) -> dict[str, Any]:
 class _WithoutEffect(argparse.Action):
     def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
         name = self.option_strings[0].removeprefix("--")
-        namespace.without_effect = (*dict.fromkeys((*namespace.without_effect, name)),)
+        namespace.without_effect = {**namespace.without_effect, name: self.const}
 
 
 class _Refuse(argparse.Action):

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
 
 from scheduler.cli.command_parser import completion_script
-from scheduler.cli.flags import ELECTION, parser, version_text, why_without_effect
+from scheduler.cli.flags import ELECTION, parser, version_text
 from scheduler.config.errors import PluginLoadError
 from scheduler.config.types import FEATURE_GATES, RunOptions, SecureServing
 from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS, closest_version, defaults
@@ -104,8 +104,8 @@ def _run(arguments: argparse.Namespace) -> int:
     log = structlog.get_logger("scheduler.cli.main")
     for name in sorted(arguments.feature_gates.keys() - FEATURE_GATES.keys()):
         log.warning("feature gate has no effect", gate=name, reason=f"unknown{suggestion(name, tuple(FEATURE_GATES))}")
-    for name in arguments.without_effect:
-        log.warning("flag has no effect", flag=f"--{name}", reason=why_without_effect(name))
+    for name, why in arguments.without_effect.items():
+        log.warning("flag has no effect", flag=f"--{name}", reason=why)
     from scheduler.config.errors import ConfigErrors
     from scheduler.daemon.app import run_daemon
     from scheduler.kube.client_config import SettingsError

@@ -12,16 +12,15 @@ from collections.abc import Mapping, Sequence, Set as AbstractSet
 from pathlib import Path
 from typing import Any, Final, TypedDict, Unpack
 
-from scheduler.config.args import KUBE_SCHEDULER_V1, default_args
+from scheduler.config.args import KUBE_SCHEDULER_V1
 from scheduler.config.document import DUPLICATE, Document, read_document
 from scheduler.config.errors import ConfigError, ConfigErrors, Findings
 from scheduler.config.fields import INT32_MAX, INT64_MAX, NO_PERCENTAGE, Fields, shown
 from scheduler.config.read_profiles import read_profiles
 from scheduler.config.sections import read_client_connection, read_extenders, read_leader_election
-from scheduler.config.types import GATES_ON, OUR_NAME, Configuration, KubeSchedulerProfile
+from scheduler.config.types import GATES_ON, Configuration
 from scheduler.core.feature_gates import (
     BINDING_CONDITIONS,
-    CAPACITY_SCORING,
     CHANGES,
     CLAIM_DEVICE_STATUS,
     COMPATIBILITY_GROUPS,
@@ -79,15 +78,10 @@ def default(
 
     The flags are those of `ReadOptions`.
     """
-    findings = Findings()
-    election = read_leader_election(Fields(leader_election, "leaderElection", findings))
-    findings.raise_any()
-    args = default_args(capacity_scoring=CAPACITY_SCORING in feature_gates)
-    return Configuration(
-        leader_election=election,
-        profiles=(KubeSchedulerProfile(OUR_NAME, args=args),),
-        feature_gates=_known(feature_gates),
-    )
+    fields = Fields({"leaderElection": leader_election}, "", Findings())
+    configuration = _configuration(fields, allow_default_scheduler=False, feature_gates=_known(feature_gates))
+    fields.findings.raise_any()
+    return configuration
 
 
 class ReadOptions(TypedDict, total=False):

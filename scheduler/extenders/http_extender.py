@@ -17,7 +17,7 @@ from typing import Any, Final
 import aiohttp
 from yarl import URL
 
-from scheduler.api.core_v1 import Container, Pod
+from scheduler.api.core_v1 import Pod
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.errors import ConfigError, ConfigErrors
 from scheduler.config.types import Configuration, ExtenderConfig, ExtenderTls
@@ -186,11 +186,8 @@ def is_interested(managed: frozenset[str], pod: Pod) -> bool:
 
     Upstream: pkg/scheduler/extender.go IsInterested
     """
-    return not managed or any(_requests(managed, each) for each in (*pod.spec.containers, *pod.spec.init_containers))
-
-
-def _requests(managed: frozenset[str], container: Container) -> bool:
-    return not managed.isdisjoint(container.resources.requests)
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    return not managed or any(not managed.isdisjoint(each.resources.requests) for each in containers)
 
 
 async def build_extenders(

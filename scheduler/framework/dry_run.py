@@ -176,7 +176,12 @@ class NominatedPods:
         known.at = now
         for slot in slots:
             known.drop(slot)
-            self._judge(known, what_if, pod, slot)
+            ahead = self._of_shape(pod, slot)
+            counted = what_if.counted(slot, ahead, is_flat=False) if ahead else None
+            if counted is not None:
+                known.put(slot, counted.verdict())
+            elif ahead:
+                known.tried |= 1 << slot
         return known
 
     def _changed(self, columns: int, nominations: int) -> set[int] | None:
@@ -187,16 +192,6 @@ class NominatedPods:
         found = {slot for name in set(names) if (slot := self._nodes.slot(name)) is not None}
         found.update(slot for slot in set(touched) if self._nominations.for_node(self._nodes.name(slot)))
         return found
-
-    def _judge(self, known: _Known, what_if: Simulation, pod: PodInfo, slot: int) -> None:
-        ahead = self._of_shape(pod, slot)
-        if not ahead:
-            return
-        counted = what_if.counted(slot, ahead, is_flat=False)
-        if counted is None:
-            known.tried |= 1 << slot
-        else:
-            known.put(slot, counted.verdict())
 
     def _tried(
         self, state: CycleState, pod: PodInfo, slot: int, one_pass: Callable[[CycleState, NodeSet], Work[NodeSet]]

@@ -117,18 +117,11 @@ class Runner:
         Nodes with nominated pods of equal or higher priority must pass with and without those pods (§3.5).
         """
         groups: Groups = {}
-        nodes = yield from self._nominated_considered(state, pod, nodes, groups, exact=exact)
-        nodes = yield from self._passing(state, pod, nodes, groups, exact=exact)
-        return nodes, groups
-
-    def _nominated_considered(
-        self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
-    ) -> Work[NodeSet]:
-        """Return the nodes on which the pod fits together with the nominated pods."""
         refused = yield from self.ahead.refusing(
             state, pod, nodes, groups, one_pass=lambda trial, some: self._passing(trial, pod, some, groups, exact=exact)
         )
-        return nodes & ~refused
+        nodes = yield from self._passing(state, pod, nodes & ~refused, groups, exact=exact)
+        return nodes, groups
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Work[Rejection | None]:
         """Return the exact result of every deferred plugin for one node."""

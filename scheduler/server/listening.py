@@ -56,24 +56,17 @@ def bound(host: str, port: int, *, reuse_port: bool = False) -> socket.socket:
     try:
         if address.is_unspecified and socket.has_dualstack_ipv6():
             with contextlib.suppress(OSError):  # no IPv6 here, or the port is used: the next bind reports it
-                return _unblocked(
-                    socket.create_server(
-                        ("::", port),
-                        family=socket.AF_INET6,
-                        backlog=_BACKLOG,
-                        reuse_port=reuse_port,
-                        dualstack_ipv6=True,
-                    )
-                )
-        return _unblocked(socket.create_server((host, port), family=family, backlog=_BACKLOG, reuse_port=reuse_port))
+                return _listening("::", port, socket.AF_INET6, reuse_port=reuse_port, dualstack_ipv6=True)
+        return _listening(host, port, family, reuse_port=reuse_port)
     except OSError as error:
         where = f"[{host}]:{port}" if address.version == 6 else f"{host}:{port}"
         raise CannotListen(f"{where}: {error.strerror or error}") from error
 
 
-def _unblocked(listening: socket.socket) -> socket.socket:
-    listening.setblocking(False)
-    return listening
+def _listening(host: str, port: int, family: socket.AddressFamily, **options: bool) -> socket.socket:
+    made = socket.create_server((host, port), family=family, backlog=_BACKLOG, **options)
+    made.setblocking(False)
+    return made
 
 
 class _State(enum.Enum):

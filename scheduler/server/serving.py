@@ -165,34 +165,27 @@ class _Https:
 
     async def _renew(self) -> None:
         said = LogOnce()
+        steps = {"the new serving certificate": (self._serve, "the serving certificate was reloaded")}
+        if self._secure.client_ca_file:
+            steps["the new client CA"] = (self._trust_file, "the client CA was reloaded")
         while True:
             await self._clock.sleep(FILES_EVERY_S)
-            try:
-                if await self._serve():
-                    _log.info("the serving certificate was reloaded")
-                said.forget("certificate")
-            except CertificateError as error:
-                if said.is_new("certificate", str(error)):
-                    _log.warning(
-                        "the new serving certificate cannot be loaded; the previous one stays in use", error=str(error)
-                    )
-            try:
-                if self._secure.client_ca_file and await self._trust_file():
-                    _log.info("the client CA was reloaded")
-                    self._start_over()
-                said.forget("authority")
-            except CertificateError as error:
-                if said.is_new("authority", str(error)):
-                    _log.warning("the new client CA cannot be loaded; the previous one stays in use", error=str(error))
+            for what, (step, done) in steps.items():
+                try:
+                    if await step():
+                        _log.info(done)
+                    said.forget(what)
+                except CertificateError as error:
+                    if said.is_new(what, str(error)):
+                        _log.warning(f"{what} cannot be loaded; the previous one stays in use", error=str(error))
 
     async def _look_up(self) -> None:
         """Read the cluster's client CA. Without it clients can still use tokens."""
         said = LogOnce()
         while True:
             try:
-                if self.tls.trust(await self.reviews.client_ca()):
+                if self._trust(await self.reviews.client_ca()):
                     _log.info("the client CA of the cluster is in use")
-                    self._start_over()
                 said.forget("authority")
             except (ApiError, CertificateError) as error:
                 if not self._is_logged_elsewhere(error) and said.is_new("authority", str(error)):
@@ -212,7 +205,14 @@ class _Https:
         text = (await asyncio.to_thread(read_file, path)).decode(errors="replace")
         if "CERTIFICATE" not in text:  # an empty file is a mistake
             raise CertificateError(f"{path}: contains no certificate")
-        return self.tls.trust(text)
+        return self._trust(text)
+
+    def _trust(self, client_ca: str) -> bool:
+        """Return whether these authorities are other ones. Then clients connect again."""
+        is_changed = self.tls.trust(client_ca)
+        if is_changed:
+            self._start_over()
+        return is_changed
 
 
 def rules(secure: SecureServing | None) -> tuple[RbacRule, ...]:

@@ -33,12 +33,12 @@ def test_what_is_quoted(command: str, printed: str, tmp_path: Path) -> None:
 def test_flags_that_have_their_meaning(flag: str) -> None:
     given = parser().parse_args(["run", flag])
 
-    assert (given.command, given.without_effect) == ("run", ())
+    assert (given.command, given.without_effect) == ("run", {})
 
 
 @pytest.mark.parametrize("flag", FLAGS["ignored"].splitlines())
 def test_flags_without_effect_are_accepted(flag: str) -> None:
-    assert parser().parse_args(["run", flag]).without_effect == (flag.partition("=")[0].removeprefix("--"),)
+    assert parser().parse_args(["run", flag]).without_effect.keys() == {flag.partition("=")[0].removeprefix("--")}
 
 
 @pytest.mark.parametrize("flag", FLAGS["refused"].splitlines())
