@@ -177,13 +177,15 @@ class ShellInstruments:
             "Generation of the SchedulerProfile in force for a profile; 0: that of the configuration file.",
             "profile",
         )
-        self._up = make.plain_gauge(
+        self.up = make.plain_gauge(
             "kubestow_shell_up",
             "1 while SchedulerProfile objects are watched; 0: there is no such kind, or they are listed once a minute.",
-        )
-        self._restarts = make.plain_counter(
+        ).set
+        """Record whether the watch runs."""
+        self.restarted = make.plain_counter(
             "kubestow_shell_restarts", "Times that the watch of SchedulerProfile objects ended and was restarted."
-        )
+        ).inc
+        """Record that the watch ended by itself."""
 
     def reload(self, result: str) -> None:
         """Count `applied`, `refused` or `removed`."""
@@ -192,14 +194,6 @@ class ShellInstruments:
     def generation(self, profile: str, generation: int) -> None:
         """Set the generation in force for the profile; 0: the file's."""
         self._generations[profile,].set(generation)
-
-    def up(self, is_up: bool) -> None:
-        """Record whether the watch runs."""
-        self._up.set(is_up)
-
-    def restarted(self) -> None:
-        """Record that the watch ended by itself."""
-        self._restarts.inc()
 
 
 _DEVICE_WAIT_S: Final = exponential(0.1, 2, 14)
@@ -232,16 +226,16 @@ class DeviceInstruments:
             ["profile", "driver", "status"],
             buckets=_DEVICE_WAIT_S,
         )
-        self._conflicts = make.plain_counter(
+        self.claim_conflict = make.plain_counter(
             "kubestow_claim_write_conflicts",
             "Writes to device claims that conflicted with another client, or whose answer was lost.",
-        )
-        self._collisions = make.plain_counter(
+        ).inc
+        self.collision = make.plain_counter(
             "kubestow_device_collisions", "Allocations undone because another claim had got one of the devices."
-        )
-        self._steps = make.histogram(
+        ).inc
+        self.searched = make.histogram(
             "kubestow_device_search_steps", "Devices tried in the search of one node.", buckets=_STEPS
-        )
+        ).observe
         evaluations = make.counter(
             "kubestow_device_cel_evaluations",
             "Evaluations of CEL selectors for a kind of device; known: the result was cached.",
@@ -258,15 +252,6 @@ class DeviceInstruments:
     def claim_created(self, status: str) -> None:
         self._claims[status,].inc()
         self._claims_of_pods[status, "false", "", "Pod"].inc()
-
-    def claim_conflict(self) -> None:
-        self._conflicts.inc()
-
-    def collision(self) -> None:
-        self._collisions.inc()
-
-    def searched(self, steps: int) -> None:
-        self._steps.observe(steps)
 
     def evaluated(self, is_known: bool) -> None:
         (self._remembered if is_known else self._asked).inc()

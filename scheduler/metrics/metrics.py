@@ -101,9 +101,10 @@ class Metrics:
         self._make_attempt_instruments(make)
         self._make_preemption_instruments(make)
         self._make_queue_instruments(make)
-        self._loop_lag = make.histogram(
+        self.loop_lag = make.histogram(
             "kubestow_event_loop_lag_seconds", "How late the event loop ran a timer that was due.", buckets=_ATTEMPT
-        )
+        ).observe
+        """Record how many seconds late the event loop ran a due timer."""
         self.volumes = VolumeInstruments(make)
         """Instruments of VolumeBinding."""
         self.devices = DeviceInstruments(make)
@@ -129,9 +130,10 @@ class Metrics:
             ["result", "profile"],
             buckets=_ATTEMPT,
         )
-        self._algorithm_s = make.histogram(
+        self.algorithm = make.histogram(
             "scheduler_scheduling_algorithm_duration_seconds", "Time spent choosing a node.", buckets=_ATTEMPT
-        )
+        ).observe
+        """Record the seconds of choosing a node, with or without success."""
         self._sli_s = make.histograms(
             "scheduler_pod_scheduling_sli_duration_seconds",
             "From a pod's first entry into the queue to its being bound, over all attempts.",
@@ -141,10 +143,11 @@ class Metrics:
         self._pod_attempts = make.histogram(
             "scheduler_pod_scheduling_attempts", "Attempts that a bound pod took.", buckets=exponential(1, 2, 5)
         )
-        self._after_flush = make.plain_counter(
+        self.after_flush = make.plain_counter(
             "scheduler_pod_scheduled_after_flush",
             "Pods bound only after a flush of the unschedulable ones: an event should have woken them.",
-        )
+        ).inc
+        """Record a bound pod that only the periodic flush had woken."""
         self._points = make.histograms(
             "scheduler_framework_extension_point_duration_seconds",
             "Time of all plugins of an extension point together.",
@@ -177,9 +180,10 @@ class Metrics:
         )
 
     def _make_preemption_instruments(self, make: Maker) -> None:
-        self._preemption_attempts = make.plain_counter(
+        self.preemption_attempt = make.plain_counter(
             "scheduler_preemption_attempts", "Pods for which preemption was considered."
-        )
+        ).inc
+        """Record a call of a preemption plugin."""
         self._victims = make.histogram(
             "scheduler_preemption_victims", "Pods evicted by one preemption.", buckets=exponential(1, 2, 7)
         )
@@ -195,10 +199,11 @@ class Metrics:
         self._other_victims = make.plain_counter(
             "kubestow_preemption_other_victims", "Evicted pods that belong to other schedulers."
         )
-        self._lost_preemptions = make.plain_counter(
+        self.preemption_lost = make.plain_counter(
             "kubestow_preemptions_lost",
             "Times that another pod took the capacity freed for a pod on a node, from the second time on.",
-        )
+        ).inc
+        """Record that another pod took the capacity freed on a node, from the second time on."""
 
     def _make_queue_instruments(self, make: Maker) -> None:
         self._incoming = make.counter(
@@ -238,10 +243,6 @@ class Metrics:
         self._attempts[result, profile].inc()
         self._attempt_s[result, profile].observe(seconds)
 
-    def algorithm(self, seconds: float) -> None:
-        """Record the time of choosing a node, with or without success."""
-        self._algorithm_s.observe(seconds)
-
     def point(self, point: str, status: str, profile: str, seconds: float) -> None:
         """Record a run of an extension point; `status` is the text of its status code."""
         self._points[point, status, profile].observe(seconds)
@@ -265,10 +266,6 @@ class Metrics:
         label = str(attempts) if attempts < MANY_ATTEMPTS else f"{MANY_ATTEMPTS}+"
         self._sli_s[label,].observe(sli_seconds)
 
-    def after_flush(self) -> None:
-        """Record a bound pod that only the periodic flush had woken."""
-        self._after_flush.inc()
-
     def binding_conflict(self, kind: str) -> None:
         """Record a lost race: `node`, the node no longer fits; `pod`, the pod is bound elsewhere."""
         self._conflicts[kind,].inc()
@@ -276,10 +273,6 @@ class Metrics:
     def admission_rejection(self, reason: str, profile: str) -> None:
         """Record that a kubelet rejected a pod that this scheduler bound."""
         self._rejections[reason, profile].inc()
-
-    def preemption_attempt(self) -> None:
-        """Record a call of a preemption plugin."""
-        self._preemption_attempts.inc()
 
     def preempted(self, victims: int, *, others: int) -> None:
         """Record a chosen node and its number of victims; `others` of them belong to other schedulers."""
@@ -290,10 +283,6 @@ class Metrics:
         """Record the end of one preemption's evictions: `success` or `error`."""
         self._preemptions[result,].inc()
         self._preemption_s[result,].observe(seconds)
-
-    def preemption_lost(self) -> None:
-        """Record that another pod took the capacity freed on a node, from the second time on."""
-        self._lost_preemptions.inc()
 
     def permit_wait(self, result: str, seconds: float) -> None:
         """Record the time of a pod at Permit and the status with which it ended."""
@@ -322,10 +311,6 @@ class Metrics:
     def event_handled(self, event: str, seconds: float) -> None:
         """Record an applied cluster event."""
         self._events[self._event(event),].observe(seconds)
-
-    def loop_lag(self, seconds: float) -> None:
-        """Record how late the event loop ran a due timer."""
-        self._loop_lag.observe(seconds)
 
     # -- what a scrape shows -------------------------------------------------------------------------------------------
 
