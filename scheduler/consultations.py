@@ -138,7 +138,7 @@ class Consultations:
         A pod waits also for the extenders of pods before it, so that a pod of several extenders gets its turn.
         """
         taken = self._busy
-        for extenders in sorted(self._held, key=self._first_key):
+        for extenders in sorted(self._held, key=lambda extenders: self._held[extenders][0][:2]):
             if not extenders & taken:
                 heap = self._held[extenders]
                 queued = heapq.heappop(heap)[-1]
@@ -147,6 +147,3 @@ class Consultations:
                 return queued
             taken |= extenders
         return None
-
-    def _first_key(self, extenders: int) -> tuple[SortKey, int]:
-        return self._held[extenders][0][:2]

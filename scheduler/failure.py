@@ -7,10 +7,9 @@ time, newest wins. A slow API server never delays a decision (§3.14).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 import structlog
@@ -192,17 +191,14 @@ class PodStatusUpdater:
         room = _PATCHES_IN_FLIGHT - len(self._running)
         if room <= 0:
             return
-        for uid in list(islice((uid for uid in self._in_turn() if uid not in self._running), room)):
+        # Nominations are first: evictions wait for them, and must not wait for thousands of conditions.
+        in_turn = chain(self._urgent, (uid for uid in self._pending if uid not in self._urgent))
+        for uid in list(islice((uid for uid in in_turn if uid not in self._running), room)):
             status = self._take(uid)
             assert status is not None
             task = asyncio.ensure_future(self._write(uid, status))
             self._running[uid] = task
             task.add_done_callback(partial(self._ended, uid))
-
-    def _in_turn(self) -> Iterator[str]:
-        """Yield nominations first: evictions wait for them, and must not wait for thousands of conditions."""
-        yield from self._urgent
-        yield from (uid for uid in self._pending if uid not in self._urgent)
 
     def _ended(self, uid: str, _: asyncio.Task[None]) -> None:
         del self._running[uid]

@@ -94,10 +94,6 @@ def _ref(ref: PluginRef) -> dict[str, Any]:
 
 def _args(args: KnownArgs, feature_gates: AbstractSet[str]) -> dict[str, Any]:
     version = KUBESTOW_V1ALPHA1 if isinstance(args, KubestowArgs) else KUBE_SCHEDULER_V1
-    return {"apiVersion": version, "kind": f"{args.plugin}Args"} | _args_fields(args, feature_gates)
-
-
-def _args_fields(args: KnownArgs, feature_gates: AbstractSet[str]) -> dict[str, Any]:
     document: dict[str, Any] = _written(args)
     match args:
         case NodeResourcesFitArgs():
@@ -117,7 +113,7 @@ def _args_fields(args: KnownArgs, feature_gates: AbstractSet[str]) -> dict[str, 
                 del document["filterTimeout"]
             if not feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}:
                 del document["bindingTimeout"]
-    return document
+    return {"apiVersion": version, "kind": f"{args.plugin}Args"} | document
 
 
 def _written(value: Any) -> Any:

@@ -148,10 +148,8 @@ def _inter_pod_affinity(fields: Fields) -> InterPodAffinityArgs:
 
 
 def _node_affinity(fields: Fields) -> NodeAffinityArgs:
-    if not fields.has("addedAffinity"):
-        fields.raw("addedAffinity")
-        return NodeAffinityArgs()
-    return NodeAffinityArgs(added_affinity=read_node_affinity(fields.child("addedAffinity")))
+    affinity = read_node_affinity(fields.child("addedAffinity"))
+    return NodeAffinityArgs(affinity if fields.has("addedAffinity") else None)
 
 
 def _node_resources_fit(fields: Fields) -> NodeResourcesFitArgs:
@@ -165,7 +163,8 @@ def _node_resources_fit(fields: Fields) -> NodeResourcesFitArgs:
 def _scoring_strategy(fields: Fields, *, given: bool) -> ScoringStrategy:
     """Read the strategy. Only a missing strategy has a default type."""
     kind = fields.choice("type", "" if given else ScoringStrategy().type, STRATEGIES)
-    resources = _resources(fields, _ratio_weight)
+    why = "resource weight of {} not in valid range (0, 100]"
+    resources = _resources(fields, lambda each: "" if 0 < each.weight <= 100 else why.format(each.name))
     shape: tuple[ShapePoint, ...] = ()
     has_ratio = fields.has(_RATIO_FIELD)
     with fields.child(_RATIO_FIELD) as ratio:
@@ -187,10 +186,6 @@ def _balanced_allocation(fields: Fields) -> NodeResourcesBalancedAllocationArgs:
             fields.error(f"resources[{at}].name", f"Duplicate value: {quoted(resource.name)}")
         seen.add(resource.name)
     return NodeResourcesBalancedAllocationArgs(resources)
-
-
-def _ratio_weight(resource: ResourceWeight) -> str:
-    return "" if 0 < resource.weight <= 100 else f"resource weight of {resource.name} not in valid range (0, 100]"
 
 
 def _resources(fields: Fields, weight_problem: Callable[[ResourceWeight], str]) -> tuple[ResourceWeight, ...]:
@@ -271,10 +266,8 @@ def _constraint(fields: Fields) -> DefaultConstraint:
 
 
 def _policy(fields: Fields, name: str) -> str | None:
-    if not fields.has(name):
-        fields.raw(name)
-        return None
-    return fields.choice(name, "Honor", ("Honor", "Ignore"))
+    chosen = fields.choice(name, "Honor", ("Honor", "Ignore"))
+    return chosen if fields.has(name) else None
 
 
 def _volume_binding(fields: Fields, feature_gates: AbstractSet[str]) -> VolumeBindingArgs:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias, TypeVar
 
-from scheduler.api.core_v1 import NodeSelector, Pod, PodResourceClaim
+from scheduler.api.core_v1 import Pod, PodResourceClaim
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, is_for
@@ -171,19 +171,13 @@ class TieFinder:
         selector = claim.status.allocation.node_selector if claim.status.allocation is not None else None
         if selector is None:
             return
-        for name in _named(selector):
-            reach.topics[NODE, name] = None
+        for term in selector.node_selector_terms:
+            for requirement in term.match_fields:  # these name nodes
+                reach.topics.update(((NODE, name), None) for name in requirement.values)
         where = tuple(term.match_expressions for term in selector.node_selector_terms if term.match_expressions)
         if where:
             reach.selectors.append(where)
         reach.ties.append(Tie(claim, matching_selector(self._nodes, selector)))
-
-
-def _named(selector: NodeSelector) -> Iterable[str]:
-    """Yield node names in the selector's field requirements."""
-    for term in selector.node_selector_terms:
-        for requirement in term.match_fields:
-            yield from requirement.values
 
 
 T = TypeVar("T")
@@ -302,16 +296,13 @@ class DerivedNominations:
         touched = self._nodes.changed_since(self._node_position) if self._checked else ()
         self._node_position = self._nodes.position
         for slot in list(self._checked) if touched is None else dict.fromkeys(touched):
-            if slot in self._checked:
-                self._node_touched(slot)
-
-    def _node_touched(self, slot: int) -> None:
-        """Mark pods at this slot: they may no longer fit, or may fit after terminating pods have left."""
-        leaving = self._leaving(slot).keys()
-        for uid in self._checked[slot]:
-            entry = self._entries[uid]
-            if entry.fits or not leaving <= entry.leaving:
-                self._dirty[uid] = None
+            if slot not in self._checked:
+                continue
+            leaving = self._leaving(slot).keys()
+            for uid in self._checked[slot]:  # it may no longer fit, or may fit after terminating pods have left
+                entry = self._entries[uid]
+                if entry.fits or not leaving <= entry.leaving:
+                    self._dirty[uid] = None
 
     # -- one pod -------------------------------------------------------------------------------------------------------
 
@@ -320,7 +311,8 @@ class DerivedNominations:
         self._uncheck(entry)
         if self._cluster.get(info.uid) is not None:
             return  # assumed: if its binding fails, it comes back through the queue
-        if not self._derives(info):
+        is_on = self._profiles[info.pod.spec.scheduler_name].ours.derived_nominations == "on"
+        if not is_on or info.pod.metadata.deletion_timestamp is not None:
             self._unfile(entry)
             self._end(entry)
             return
@@ -336,10 +328,6 @@ class DerivedNominations:
             left = self._queue.nominator.end_derived(info)
         if left:
             self._queue.nomination_ended(info, left, wakes_itself=False)
-
-    def _derives(self, info: PodInfo) -> bool:
-        ours = self._profiles[info.pod.spec.scheduler_name].ours
-        return ours.derived_nominations == "on" and info.pod.metadata.deletion_timestamp is None
 
     def _holds(self, entry: _Entry, slot: int) -> bool:
         """Return whether the pod reserves capacity there: it is untried, and so is tried first, or it would fit."""

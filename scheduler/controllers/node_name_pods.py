@@ -162,11 +162,9 @@ class NodeNamePods:
         usable = known.allowed.nodes  # it only has existing nodes
         for slot in slots:
             for info in self._nodes.pods(slot).values() if usable >> slot & 1 else ():
-                if self._is_served(info) and _uses(info, claim):
+                is_leaving = info.pod.metadata.deletion_timestamp is not None
+                if not is_leaving and not self._cluster.is_assumed(info.uid) and _uses(info, claim):
                     yield info
-
-    def _is_served(self, info: PodInfo) -> bool:
-        return info.pod.metadata.deletion_timestamp is None and not self._cluster.is_assumed(info.uid)
 
     # -- writing -------------------------------------------------------------------------------------------------------
 

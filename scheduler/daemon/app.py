@@ -25,7 +25,7 @@ from scheduler.api.core_v1 import FailedPod
 from scheduler.api.decode import Broken, Delta
 from scheduler.binding_state import PodWatch
 from scheduler.config.types import RunOptions
-from scheduler.core.clock import Clock, SystemClock
+from scheduler.core.clock import Clock, SystemClock, done_within
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.core.feature_gates import closest_version
 from scheduler.daemon.introspection import Introspection
@@ -333,7 +333,7 @@ class Daemon:
             clock=self._clock,
             chance=self.decisions.chance,
             locate=partial(self._discovery.locate, spec),
-            on_served=self._on_capacity if spec.name == CAPACITY.name else _all_the_same,
+            on_served=self._on_capacity if spec.name == CAPACITY.name else bool,  # others keep their last objects
         )
         self.mirrors.add(reflector)
         self._spawn("informer-failed-pods" if spec.typ is FailedPod else f"informer-{spec.plural}", reflector.run)
@@ -367,7 +367,7 @@ class Daemon:
     async def _schedule(self) -> None:
         await self.mirrors.complete()
         if self._options.scheduler_profiles:  # the first decision should use the requested profiles
-            await self._shell.objects.looked_within(_LOOK_WITHIN_S)
+            await done_within(self._clock, self._shell.objects.looked.wait(), _LOOK_WITHIN_S)
         if CAPACITY.name not in self.mirrors.reflectors:
             self._on_capacity(False)
         self.decisions.inbox.apply()
@@ -393,10 +393,6 @@ def _leave_signals() -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.remove_signal_handler(number)
-
-
-def _all_the_same(_is_served: bool) -> None:
-    """Keep the last objects of a kind that is no longer served."""
 
 
 async def run_daemon(options: RunOptions, *, for_version: Callable[[str], RunOptions] | None = None) -> int:

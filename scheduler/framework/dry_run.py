@@ -13,6 +13,7 @@ change.
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
@@ -214,7 +215,8 @@ class Simulation:
         self._state = state
         self._pod = pod
         self._filters = [bound for bound in ahead.profile.filter if bound.name not in state.skip_filter]
-        self._counted_until = self._leading_count()
+        leading = itertools.takewhile(lambda bound: self._counts(bound, ()), self._filters)
+        self._counted_until = sum(1 for _ in leading)  # filters before the first one that needs the cache
         self.is_counted = self._counted_until == len(self._filters)
         self._flat: list[tuple[int, Groups]] | None = None
         self._nodes: NodeSet = 0
@@ -267,10 +269,6 @@ class Simulation:
             return
         with self._ahead.cluster.trial() as trial:
             yield _Tried(self._ahead, trial, self._state.clone(), self._pod, slot)
-
-    def _leading_count(self) -> int:
-        """Return the number of filters before the first one that needs the cache."""
-        return next((at for at, bound in enumerate(self._filters) if not self._counts(bound, ())), len(self._filters))
 
     def _counts(self, bound: BoundFilter, newcomers: Sequence[PodInfo]) -> bool:
         return bound.tally is not None or (

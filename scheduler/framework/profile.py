@@ -183,7 +183,7 @@ def build(
         bind=tuple(at["bind"]),
         post_bind=tuple(at["postBind"]),
         hints={
-            **_hints({p.name: p for point in _REJECTING for p in at[point]}),
+            **{p.name: _hints(p) for point in _REJECTING for p in at[point]},
             **dict.fromkeys(rejecters, (EventHint(ANYTHING),)),
         },
         reads=frozenset(kind for here in at.values() for p in here for kind in getattr(p, "reads", ())),
@@ -240,13 +240,10 @@ def _made(name: str, factory: Factory, config: ProfileConfig, handle: Handle) ->
         raise ConfigErrors([ConfigError(where, what)]) from error
 
 
-def _hints(rejecting: Mapping[str, object]) -> Mapping[str, tuple[EventHint, ...]]:
-    return {
-        name: tuple(plugin.events_to_register())
-        if isinstance(plugin, points.EnqueueExtensions)
-        else (EventHint(ANYTHING),)
-        for name, plugin in rejecting.items()
-    }
+def _hints(plugin: object) -> tuple[EventHint, ...]:
+    return (
+        tuple(plugin.events_to_register()) if isinstance(plugin, points.EnqueueExtensions) else (EventHint(ANYTHING),)
+    )
 
 
 def _bound_filter(plugin: Any, nodes: Nodes) -> BoundFilter:

@@ -380,7 +380,8 @@ async def discover(transport: Transport, kinds: Iterable[KindSpec] = WATCHED_NOW
             if isinstance(found, str):
                 break
             if spec.plural in found:
-                served[spec.name] = ServedKind(_path(group_version, spec.plural), group_version.rpartition("/")[2])
+                path = f"{_root(group_version)}/{spec.plural}"
+                served[spec.name] = ServedKind(path, group_version.rpartition("/")[2])
                 break
         else:
             served[spec.name] = None
@@ -491,9 +492,8 @@ class Discovery:
 
 async def _plurals(transport: Transport, group_version: str) -> frozenset[str] | str:
     """Return the plurals of the group version; none if it is absent, the error's text without an answer."""
-    root = "/apis" if "/" in group_version else "/api"
     try:
-        listed = _RESOURCES.decode(await transport.get(f"{root}/{group_version}"))
+        listed = _RESOURCES.decode(await transport.get(_root(group_version)))
     except NotFound:
         return frozenset()
     except ApiError as error:
@@ -503,5 +503,5 @@ async def _plurals(transport: Transport, group_version: str) -> frozenset[str] |
     return frozenset(resource.name for resource in listed.resources or ())
 
 
-def _path(group_version: str, plural: str) -> str:
-    return f"/{'apis' if '/' in group_version else 'api'}/{group_version}/{plural}"
+def _root(group_version: str) -> str:
+    return f"/{'apis' if '/' in group_version else 'api'}/{group_version}"

@@ -295,12 +295,8 @@ def _series(name: str, pod: Pod, amounts: Requests) -> Iterator[str]:
     for resource, nano in sorted(amounts.items()):
         if nano:
             labels = f'{whose},resource="{_escaped(resource)}",scheduler="{scheduler}",unit="{_unit(resource)}"'
-            yield f"{name}{{{labels}}} {_number(nano / 1e9)}\n"
-
-
-def _number(value: float) -> str:
-    shown: str = floatToGoString(value)  # type: ignore[no-untyped-call]
-    return shown
+            number = floatToGoString(nano / 1e9)  # type: ignore[no-untyped-call]
+            yield f"{name}{{{labels}}} {number}\n"
 
 
 def _unit(resource: str) -> str:

@@ -88,10 +88,6 @@ class ProfileObjects:
         self._is_due = True
         self._news.set()
 
-    async def looked_within(self, limit_s: float) -> None:
-        """Wait at most this long for the first list."""
-        await done_within(self.clock, self.looked.wait(), limit_s)
-
     def remark(self) -> str:
         """Return the problem in one line; "" if there is none."""
         return "; ".join(

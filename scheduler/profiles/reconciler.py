@@ -212,7 +212,13 @@ class ProfileReconciler:
                 changed = {}
         self._held.update(candidates)
         for name, held in candidates.items():
-            self._record(name, held)
+            self._metrics.reload("removed" if held.wish is None else "applied")
+            self._metrics.generation(name, held.wish.generation if held.wish is not None else 0)
+            if held.wish is None:
+                _log.info("profile is as in the file again", profile=name)
+            else:
+                said = self._changes(held) or "nothing"
+                _log.info("profile changed", profile=name, generation=held.wish.generation, changes=said)
         if changed:
             self._parts.clears(clearing(self.configuration))
             self._parts.shares_pools(pool_sharing(self.configuration))
@@ -225,16 +231,6 @@ class ProfileReconciler:
         parts.adopt({name: queue_profile(profile) for name, profile in changed.items()})
         parts.profiles.update(changed)
         parts.runners.update(runners)
-
-    def _record(self, name: str, held: _Held) -> None:
-        """Record that the profile is in force."""
-        self._metrics.reload("removed" if held.wish is None else "applied")
-        self._metrics.generation(name, held.wish.generation if held.wish is not None else 0)
-        if held.wish is None:
-            _log.info("profile is as in the file again", profile=name)
-        else:
-            said = self._changes(held) or "nothing"
-            _log.info("profile changed", profile=name, generation=held.wish.generation, changes=said)
 
     def _verdict(self, name: str, wish: RequestedProfile) -> ProfileVerdict:
         held = self._held[name]

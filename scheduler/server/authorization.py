@@ -127,11 +127,8 @@ def certified(tls: ssl.SSLObject | None, wall_s: float) -> User | None:
     if len(uids) > 1 or "" in uids:
         return None
     groups = tuple(value for key, value in names if key == "organizationName")
-    return User(common[-1], "".join(uids), groups, ((_CREDENTIAL_ID, (_fingerprint(tls),)),))
-
-
-def _fingerprint(tls: ssl.SSLObject) -> str:
-    return f"X509SHA256={hashlib.sha256(tls.getpeercert(binary_form=True) or b'').hexdigest()}"
+    fingerprint = hashlib.sha256(tls.getpeercert(binary_form=True) or b"").hexdigest()
+    return User(common[-1], "".join(uids), groups, ((_CREDENTIAL_ID, (f"X509SHA256={fingerprint}",)),))
 
 
 def _with_group(user: User) -> User:

@@ -28,7 +28,6 @@ from scheduler.api.resource_v1 import (
     AllocationResult,
     ConsumerReference,
     DeviceClaim,
-    DeviceRequest,
     ResourceClaim,
 )
 from scheduler.core import api_json as apijson
@@ -115,14 +114,9 @@ def _add(path: str, value: object) -> _Operation:
 def _claimed(devices: DeviceClaim, version: str) -> Mapping[str, object] | DeviceClaim:
     if version != _FLAT:
         return devices
-    requests = [_flat(request) for request in devices.requests]
+    replace = msgspec.structs.replace
+    requests = [each if each.exactly is None else replace(each.exactly, name=each.name) for each in devices.requests]
     return {"requests": requests, "constraints": devices.constraints, "config": devices.config}
-
-
-def _flat(request: DeviceRequest) -> DeviceRequest | object:
-    if request.exactly is None:
-        return request
-    return msgspec.structs.replace(request.exactly, name=request.name)
 
 
 NEWEST: Final = "v1"
