@@ -216,22 +216,21 @@ class SchedulingQueue:
 
     def activate(self, infos: Iterable[PodInfo]) -> None:
         """Make these pods ready now, for plugins (§1.14). A pod in flight will back off instead of waiting."""
+        self._force(infos, Place.ACTIVE)
+
+    def retry(self, info: PodInfo) -> None:
+        """Try the pod after its back-off, as after an error: its preemption failed."""
+        self._force([info], Place.ERROR_BACKOFF)
+
+    def _force(self, infos: Iterable[PodInfo], place: Place) -> None:
         moved = False
         for info in infos:
             queued = self._places.get(info.uid)
             if queued is None:
                 self._in_flight.record(FORCE_ACTIVATE, None, info, target=info.uid)
             elif queued.place is not Place.ACTIVE:
-                moved |= self._places.enter(queued, Place.ACTIVE, FORCE_ACTIVATE.label)
+                moved |= self._places.enter(queued, place, FORCE_ACTIVATE.label)
         if moved:
-            self._on_ready()
-
-    def retry(self, info: PodInfo) -> None:
-        """Try the pod after its back-off, as after an error: its preemption failed."""
-        queued = self._places.get(info.uid)
-        if queued is None:
-            self._in_flight.record(FORCE_ACTIVATE, None, info, target=info.uid)
-        elif queued.place is not Place.ACTIVE and self._places.enter(queued, Place.ERROR_BACKOFF, FORCE_ACTIVATE.label):
             self._on_ready()
 
     def reconsider(self, info: PodInfo) -> None:

@@ -14,16 +14,7 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
-from scheduler.api.meta import (
-    AnnotatedMetadata,
-    ClusterObject,
-    Frozen,
-    Identity,
-    Int32,
-    Key,
-    NamespacedObject,
-    Values,
-)
+from scheduler.api.meta import AnnotatedMetadata, ClusterObject, Frozen, Identity, Int32, Key, NamespacedObject, Values
 from scheduler.api.quantity import Quantity
 from scheduler.api.selectors import LabelSelector
 from scheduler.core.caching import Interner

@@ -171,11 +171,9 @@ def _options(arguments: argparse.Namespace, version: str) -> RunOptions:
     except ValueError as wrong:
         raise CommandError(f"--feature-gates: {wrong}") from None
     config = _configuration(arguments, gates=gates)
-    client = config.client_connection
-    if arguments.kube_api_qps is not None:
-        client = dataclasses.replace(client, qps=arguments.kube_api_qps)
-    if arguments.kube_api_burst is not None:
-        client = dataclasses.replace(client, burst=arguments.kube_api_burst)
+    limits = {"qps": arguments.kube_api_qps, "burst": arguments.kube_api_burst}
+    given = {name: limit for name, limit in limits.items() if limit is not None}
+    client = dataclasses.replace(config.client_connection, **given)
     return RunOptions(
         config=dataclasses.replace(config, client_connection=client),
         emulated_version=version,

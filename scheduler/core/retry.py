@@ -35,7 +35,8 @@ class Retry:
 
     async def pause(self, error: ApiError, *, pause_s: float | None = None) -> None:
         """Sleep before the next attempt; raise the error if none is left. `pause_s` replaces the computed pause once."""
-        grown_s, requested_s = self._next_s, requested_pause_s(error) if self.obeys_server else None
+        grown_s = self._next_s
+        requested_s = error.retry_after_s if self.obeys_server and isinstance(error, TooManyRequests) else None
         sleep_s = pause_s if pause_s is not None else grown_s if requested_s is None else max(requested_s, self.first_s)
         if self._left <= 0 or self.clock.now() + sleep_s >= self.deadline:
             raise error
@@ -59,11 +60,6 @@ class BusyRetry:
         if error.retry_after_s is None or self.tries <= 0:
             raise error
         await self.clock.sleep(error.retry_after_s)
-
-
-def requested_pause_s(error: ApiError) -> float | None:
-    """Return the pause that a busy server requests, in seconds; None if it requests none."""
-    return error.retry_after_s if isinstance(error, TooManyRequests) else None
 
 
 @dataclass(eq=False)

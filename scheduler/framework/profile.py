@@ -164,6 +164,7 @@ def build(
             at[point].insert(0, guard)
     weights = {ref.name: ref.weight for ref in resolved.points.get("score", ())}
     own = config.percentage_of_nodes_to_score
+    rejecting = {p.name: p for point in _REJECTING for p in at[point]}
     return Profile(
         name=config.scheduler_name,
         percentage_of_nodes_to_score=percentage if own is None else own,
@@ -183,7 +184,7 @@ def build(
         bind=tuple(at["bind"]),
         post_bind=tuple(at["postBind"]),
         hints={
-            **{p.name: _hints(p) for point in _REJECTING for p in at[point]},
+            **{name: _hints(plugin) for name, plugin in rejecting.items()},
             **dict.fromkeys(rejecters, (EventHint(ANYTHING),)),
         },
         reads=frozenset(kind for here in at.values() for p in here for kind in getattr(p, "reads", ())),

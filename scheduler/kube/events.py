@@ -8,7 +8,6 @@ users see why the result changed (docs/spec/core.md §7.2, §10.5). Knows nothin
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -144,13 +143,9 @@ class EventRecorder:
 
     def __post_init__(self) -> None:
         self.stats = RecorderStats()
-        self._queue: deque[_Series] = deque()
+        self._queue: asyncio.Queue[_Series] = asyncio.Queue()
         self._series: dict[_Key, _Series] = {}
         self._stamp_ns = 0
-        self._busy = 0
-        self._work = asyncio.Event()
-        self._idle = asyncio.Event()
-        self._idle.set()
 
     def event(  # noqa: PLR0913 (an event has that many parts)
         self,
@@ -195,8 +190,7 @@ class EventRecorder:
         """Write every series and wait until all is sent; return False if `timeout_s` was too short."""
         for series in list(self._series.values()):
             self._write_back(series)
-        await done_within(self.clock, self._idle.wait(), timeout_s)
-        return self._idle.is_set()
+        return await done_within(self.clock, self._queue.join(), timeout_s)
 
     # -- series ------------------------------------------------------------------------------------------------------
 
@@ -226,12 +220,11 @@ class EventRecorder:
     # -- queue -------------------------------------------------------------------------------------------------------
 
     def _enqueue(self, series: _Series) -> None:
-        if len(self._queue) >= self.limit:
-            self._drop(self._queue.popleft())
-        self._queue.append(series)
-        self.stats.queued = len(self._queue)
-        self._idle.clear()
-        self._work.set()
+        if self._queue.qsize() >= self.limit:
+            self._drop(self._queue.get_nowait())
+            self._queue.task_done()
+        self._queue.put_nowait(series)
+        self.stats.queued = self._queue.qsize()
 
     def _drop(self, series: _Series) -> None:
         self.stats.dropped += 1
@@ -241,21 +234,15 @@ class EventRecorder:
 
     async def _send_all(self) -> None:
         while True:
-            while not self._queue:
-                self._work.clear()
-                await self._work.wait()
-            series = self._queue.popleft()
-            self.stats.queued = len(self._queue)
-            self._busy += 1
+            series = await self._queue.get()
+            self.stats.queued = self._queue.qsize()
             try:
                 await self._send(series)
             except Exception as error:  # noqa: BLE001 (an Event that cannot be sent must not stop the rest)
                 self.errors.record("event-recorder", error, "event not recorded", about=series.regarding.name)
                 self._drop(series)
             finally:
-                self._busy -= 1
-                if not self._queue and not self._busy:
-                    self._idle.set()
+                self._queue.task_done()
 
     async def _send(self, series: _Series) -> None:
         """Create or write the series, and write it again if another write became due."""

@@ -138,7 +138,10 @@ class Shell:
             self.metrics.up(False)
             await _stopped(tasks, stop)
             await _stopped(_strays(settings), stop)
-            await _closed(shared_session)
+            try:
+                await shared_session.close()
+            except Exception:  # noqa: BLE001 (what is left open costs a connection, and a part that fails the daemon)
+                _log.exception("what was lent to the shell cannot be closed")
 
     async def _ended(self, tasks: Collection[asyncio.Task[Any]]) -> str:
         """Return the reason once a task has ended, or once no task reports changes (a silent watch, a deleted kind)."""
@@ -234,13 +237,6 @@ def _strays(settings: object) -> Collection[asyncio.Task[Any]]:
     """
     frames = [(task, getattr(task.get_coro(), "cr_frame", None)) for task in asyncio.all_tasks()]
     return [task for task, frame in frames if frame and settings and frame.f_locals.get("settings") is settings]
-
-
-async def _closed(shared_session: SharedSession) -> None:
-    try:
-        await shared_session.close()
-    except Exception:  # noqa: BLE001 (what is left open costs a connection, and a part that fails the whole daemon)
-        _log.exception("what was lent to the shell cannot be closed")
 
 
 async def _stopped(tasks: Collection[asyncio.Task[Any]], stop: asyncio.Event) -> None:

@@ -27,7 +27,7 @@ from scheduler.kube.writes.api_writer import RbacRule
 from scheduler.server.authorization import RequestGate
 from scheduler.server.endpoints import Endpoints, EndpointSources
 from scheduler.server.listening import CannotListen, Listener, ListenerLimits, bound
-from scheduler.server.tls import CertificateError, PairOfFiles, SelfSigned, Tls, read_file
+from scheduler.server.tls import CertificateError, Pair, SelfSigned, Tls, pair_of_files, read_file
 
 _log = structlog.get_logger(__name__)
 
@@ -141,7 +141,7 @@ class _Https:
         self._secure = secure
         self._clock = clock
         self._start_over = start_over
-        self._certificates = _certificates(secure)
+        self._newest_pair = _certificates(secure)
         self.tls = Tls(secure.min_tls, secure.cipher_suites)
         self.reviews = reviews
 
@@ -198,7 +198,7 @@ class _Https:
         return is_unreachable and not self._secure.authentication_kubeconfig
 
     async def _serve(self) -> bool:
-        return self.tls.serve(await asyncio.to_thread(self._certificates.newest, self._clock.wall()))
+        return self.tls.serve(await asyncio.to_thread(self._newest_pair, self._clock.wall()))
 
     async def _trust_file(self) -> bool:
         path = self._secure.client_ca_file
@@ -232,8 +232,9 @@ def _looks_up(secure: SecureServing) -> bool:
     return not secure.client_ca_file and not secure.skips_lookup
 
 
-def _certificates(secure: SecureServing) -> PairOfFiles | SelfSigned:
+def _certificates(secure: SecureServing) -> Callable[[float], Pair]:
+    """Return the function that returns the certificate for a time, in seconds since the epoch."""
     if secure.cert_file:
-        return PairOfFiles(secure.cert_file, secure.key_file)
+        return lambda _: pair_of_files(secure.cert_file, secure.key_file)
     names = ["localhost", socket.gethostname(), _LOOPBACK, "::1", secure.host]
-    return SelfSigned([name for name in names if name.isascii() and name not in {"", "::", EVERYWHERE}])
+    return SelfSigned([name for name in names if name.isascii() and name not in {"", "::", EVERYWHERE}]).newest

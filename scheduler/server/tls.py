@@ -40,16 +40,12 @@ class Pair:
     """Name for messages."""
 
 
-class PairOfFiles:
-    """Files that may be replaced at any time, like mounted Secrets."""
+def pair_of_files(cert_file: str, key_file: str) -> Pair:
+    """Return the content of files that may be replaced at any time, like mounted Secrets. Raises CertificateError.
 
-    def __init__(self, cert_file: str, key_file: str) -> None:
-        self._files = (cert_file, key_file)
-
-    def newest(self, wall_s: float) -> Pair:
-        """Return the files' content. The caller checks that certificate and key match. Raises CertificateError."""
-        certificate, key = map(read_file, self._files)
-        return Pair(certificate, key, " and ".join(self._files))
+    The caller checks that certificate and key match.
+    """
+    return Pair(read_file(cert_file), read_file(key_file), f"{cert_file} and {key_file}")
 
 
 class SelfSigned:

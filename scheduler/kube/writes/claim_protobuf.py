@@ -126,17 +126,10 @@ Change: TypeAlias = Callable[[bytes], bytes]
 """A function from a claim in its envelope to the changed claim. Raises ValueError for unreadable bytes."""
 
 
-class PreconditionFields(NamedTuple):
-    """The fields of a precondition."""
-
-    uid: str
-    resource_version: str
-
-
-def seen(envelope: bytes) -> PreconditionFields:
-    """Return the fields of the precondition. Raises ValueError."""
+def seen(envelope: bytes) -> tuple[str, str]:
+    """Return uid and resourceVersion, the fields of the precondition. Raises ValueError."""
     metadata = first(opened(envelope), _METADATA)
-    return PreconditionFields(first(metadata, _UID).decode(), first(metadata, _RESOURCE_VERSION).decode())
+    return first(metadata, _UID).decode(), first(metadata, _RESOURCE_VERSION).decode()
 
 
 def needs_exact_writes(claim: ResourceClaim) -> bool:

@@ -18,7 +18,7 @@ from scheduler.config.types import ALWAYS_ALLOWED, CIPHER_SUITES
 from scheduler.core.errors import ApiError, Unavailable
 from scheduler.kube.authz import Permission, Reviews, User
 from scheduler.server.authorization import EXPIRED, Refusal, RequestAttributes, RequestGate, bearer_token, certified
-from scheduler.server.tls import CertificateError, PairOfFiles, SelfSigned, Tls, self_signed
+from scheduler.server.tls import CertificateError, Pair, SelfSigned, Tls, pair_of_files, self_signed
 from tests.unit.server.authorities import Authority, Issued
 
 NOW_S = 1_767_225_600.0
@@ -70,7 +70,9 @@ class Files:
     def __init__(self, path: Path, issued: Issued) -> None:
         self.cert, self.key = path / "tls.crt", path / "tls.key"
         self.write(issued)
-        self.source = PairOfFiles(str(self.cert), str(self.key))
+
+    def pair(self) -> Pair:
+        return pair_of_files(str(self.cert), str(self.key))
 
     def write(self, issued: Issued) -> None:
         self.cert.write_bytes(issued.certificate)
@@ -157,14 +159,14 @@ def test_a_broken_pair_changes_nothing(tmp_path: Path, spoil: Callable[[Files], 
     authority = Authority("one")
     files = Files(tmp_path, authority.issues("localhost"))
     served = Tls("VersionTLS12")
-    served.serve(files.source.newest(NOW_S))
+    served.serve(files.pair())
     spoil(files)
     with pytest.raises(CertificateError, match=str(tmp_path)):
-        served.serve(files.source.newest(NOW_S))
+        served.serve(files.pair())
     shaken(served.front, client(trusts=authority.pem))
     good = Authority("good")
     files.write(good.issues("localhost"))
-    served.serve(files.source.newest(NOW_S))
+    served.serve(files.pair())
 
     shaken(served.front, client(trusts=good.pem))
 
