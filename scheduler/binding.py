@@ -27,7 +27,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooMa
 from scheduler.core.retry import BusyRetry, Retry
 from scheduler.failure import FailureHandler
 from scheduler.framework.extender import Extender, ExtenderError
-from scheduler.framework.interface import BindPlugin, PreBindPlugin, is_brief
+from scheduler.framework.interface import BindPlugin, PreBindPlugin
 from scheduler.framework.status import AttemptError, Code, Rejection, Skip, one_node
 from scheduler.framework.wait import WaitingPodsMap, ended_within
 
@@ -43,7 +43,6 @@ An ordinary reconnect takes less than a second; the back-off of a failing watch 
 """
 _STREAM_POLL_S: Final = 0.5
 _BIND_TRIES: Final = 3
-_BUSY_TRIES: Final = 10
 _RETRIED: Final = frozenset({0, 500, 503})
 """Statuses after which kube-scheduler repeats a Binding from 1.37 on; 0 is a failed connection."""
 _ANSWER_S: Final = 10.0
@@ -190,7 +189,8 @@ class Binder:
     async def _bind(self, binding: Binding) -> None:
         active = self._flight_check(binding)
         if active or binding.waits:
-            self.failures.expect(binding.assumed, is_brief=not binding.waits and is_brief(active))
+            is_brief = not binding.waits and all(getattr(plugin, "is_brief", False) for plugin in active)
+            self.failures.expect(binding.assumed, is_brief=is_brief)
         if binding.waits:
             await self._wait_on_permit(binding)
         self._inbox.put(partial(self._queue.done, binding.assumed.uid))
@@ -366,7 +366,7 @@ class Binder:
         Upstream: pkg/scheduler/framework/plugins/defaultbinder/default_binder.go Bind
         """
         lost = 0
-        busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
+        busy = BusyRetry(self._clock)
         failing = Retry(self._clock, first_s=0.01, factor=5.0, tries=4 if self.retries else 1)
         while True:
             await self._writer.turn()

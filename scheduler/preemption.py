@@ -33,7 +33,6 @@ _log = structlog.get_logger(__name__)
 
 PLUGIN: Final = "DefaultPreemption"
 EVICTIONS_IN_FLIGHT: Final = 64
-_BUSY_TRIES: Final = 10
 _ANSWER_S: Final = 10.0
 """Time for the answer of a write in flight on shutdown."""
 
@@ -291,7 +290,7 @@ class PreemptionExecutor:
 
     async def _delete(self, plan: _Plan, victim: PodInfo) -> bool:
         """Delete the victim gracefully, and check the plan after each wait; return False if it is already gone."""
-        is_lost, busy = False, BusyRetry(self._clock, tries=_BUSY_TRIES)
+        is_lost, busy = False, BusyRetry(self._clock)
         failing = Retry(self._clock, first_s=0.01, factor=5.0, tries=4)
         while True:
             await self._writer.turn()

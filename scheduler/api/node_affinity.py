@@ -6,7 +6,6 @@ Sources: docs/spec/core.md §A.6 (tolerations), §5.4 (node affinity).
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -19,16 +18,13 @@ from scheduler.api.core_v1 import (
     Taint,
     Toleration,
 )
+from scheduler.api.meta import label_key, label_value
 from scheduler.api.selectors import integer, requirement_matches
 
 HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 UNSCHEDULABLE_TAINT: Final = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 NODE_NAME_FIELD: Final = "metadata.name"
 """The only field that a term can use."""
-
-_NAME: Final = r"(?:[A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_LABEL_VALUE: Final = re.compile(rf"(?:{_NAME})?")
-_LABEL_KEY: Final = re.compile(rf"(?:[a-z0-9](?:[-a-z0-9.]*[a-z0-9])?/)?({_NAME})")
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
@@ -112,10 +108,9 @@ def _expression_problem(requirement: NodeSelectorRequirement) -> str:
             pass
         case unknown:
             return f"operator: {unknown!r} is not supported"
-    found = _LABEL_KEY.fullmatch(key)
-    if found is None or len(found[1]) > 63 or len(key) - len(found[1]) > 254:
+    if label_key(key):
         return f"key: {key!r} is not a label key"
-    wrong = next((v for v in values if len(v) > 63 or _LABEL_VALUE.fullmatch(v) is None), None)
+    wrong = next((value for value in values if label_value(value)), None)
     return "" if wrong is None else f"values: {wrong!r} is not a label value"
 
 

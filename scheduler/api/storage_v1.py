@@ -9,7 +9,7 @@ from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from scheduler.api.core_v1 import NodeSelector, Pod, ResourceMap, Volume
+from scheduler.api.core_v1 import NodeSelector, Pod, ResourceMap
 from scheduler.api.meta import AnnotatedMetadata, ClusterObject, Frozen, NamespacedObject, Values
 from scheduler.api.quantity import Quantity
 from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
@@ -281,7 +281,16 @@ class ClaimUse(NamedTuple):
 
 def claim_uses(pod: Pod) -> tuple[ClaimUse, ...]:
     """Return the claims in the order of the volumes, with duplicates."""
-    return tuple(use for volume in pod.spec.volumes if (use := _use(pod, volume)) is not None)
+    namespace, uses = pod.metadata.namespace, []
+    for volume in pod.spec.volumes:
+        if volume.persistent_volume_claim is not None:
+            name = volume.persistent_volume_claim.claim_name
+        elif volume.ephemeral is not None:
+            name = f"{pod.metadata.name}-{volume.name}"
+        else:
+            continue
+        uses.append(ClaimUse(f"{namespace}/{name}", name, volume.persistent_volume_claim is None, volume.name))
+    return tuple(uses)
 
 
 def not_owned(pod: Pod, claim: PersistentVolumeClaim) -> str:
@@ -290,14 +299,3 @@ def not_owned(pod: Pod, claim: PersistentVolumeClaim) -> str:
         owner.controller and owner.uid == pod.metadata.uid for owner in claim.metadata.owner_references
     )
     return "" if is_own else f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
-
-
-def _use(pod: Pod, volume: Volume) -> ClaimUse | None:
-    namespace = pod.metadata.namespace
-    if volume.persistent_volume_claim is not None:
-        name = volume.persistent_volume_claim.claim_name
-        return ClaimUse(f"{namespace}/{name}", name, is_ephemeral=False, volume=volume.name)
-    if volume.ephemeral is not None:
-        name = f"{pod.metadata.name}-{volume.name}"
-        return ClaimUse(f"{namespace}/{name}", name, is_ephemeral=True, volume=volume.name)
-    return None

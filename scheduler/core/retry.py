@@ -52,7 +52,7 @@ class BusyRetry:
     """Waits only for a busy server that states a pause, as client-go does. `tries` is the number of attempts left."""
 
     clock: Clock
-    tries: int
+    tries: int = 10
 
     async def wait(self, error: TooManyRequests) -> None:
         """Sleep for the pause that the server states. Raise the error if it states none, or after the last attempt."""

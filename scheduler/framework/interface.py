@@ -496,11 +496,6 @@ class PostBindPlugin(Plugin, Protocol):
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None: ...
 
 
-def is_brief(plugins: Iterable[PreBindPlugin]) -> bool:
-    """Return whether all these plugins usually end within seconds."""
-    return all(getattr(plugin, "is_brief", False) for plugin in plugins)
-
-
 @runtime_checkable
 class ExplainPlugin(Plugin, Protocol):
     """Not upstream's: explains what prevents a pod, in numbers. It is called on request and may be expensive."""

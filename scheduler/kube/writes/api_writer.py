@@ -119,7 +119,6 @@ PROFILES: Final = f"/apis/{SCHEDULER_PROFILE.group_versions[0]}/{SCHEDULER_PROFI
 _STATUS_TRIES: Final = 4
 """As client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
 
-_BUSY_TRIES: Final = 10
 _MANY_EVENTS: Final = "500"
 """More than a claim has within the hour that Events live; a tenant with more must not fill our memory."""
 
@@ -358,7 +357,7 @@ class ApiWriter(Sender):
 
     async def _send_when_free(self, method: Method, path: str, body: bytes, content_type: str) -> None:
         """Send with a token. Wait as long as a busy server requests, as client-go does."""
-        busy = BusyRetry(self._clock, tries=_BUSY_TRIES)
+        busy = BusyRetry(self._clock)
         while True:
             await self._throttle.take()
             try:
