@@ -108,21 +108,18 @@ _Key: TypeAlias = tuple[str, str]
 class BackgroundWrites:
     """The background writes of one plugin. It needs a running event loop."""
 
-    def __init__(
-        self, clock: Clock, *, given_up: Callable[[str], None] | None = None, errors: UnforeseenErrors | None = None
-    ) -> None:
+    def __init__(self, clock: Clock, *, given_up: Callable[[str], None], errors: UnforeseenErrors) -> None:
         """Call `given_up` with the claim of each write that failed permanently."""
-        self._errors = errors or UnforeseenErrors()
+        self._errors = errors
         self._clock = clock
         self._given_up = given_up
-        self._failed: set[_Key] = set()
-        self._tasks: dict[_Key, asyncio.Task[None]] = {}
-        self._about: dict[str, set[asyncio.Task[None]]] = {}
+        self._tasks: dict[_Key, asyncio.Task[bool]] = {}
+        self._about: dict[str, set[asyncio.Task[bool]]] = {}
 
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def run(self, write: Callable[[], Awaitable[None]], what: str, *, about: str = "", uid: str = "") -> None:
+    def run(self, write: Callable[[], Awaitable[None]], what: str, *, about: str, uid: str) -> None:
         """Start the write in the background, unless the same write for the same object is running.
 
         It must be safe to repeat. `what` names the write in the log; `about` is the claim as `namespace/name`. `uid`
@@ -131,7 +128,7 @@ class BackgroundWrites:
         key = what, uid
         if key in self._tasks:
             return
-        task = self._tasks[key] = asyncio.ensure_future(self._run(write, key, about))
+        task = self._tasks[key] = asyncio.ensure_future(self._run(write, what, about))
         self._about.setdefault(about, set()).add(task)
         task.add_done_callback(lambda _: self._ended(task, key, about))
 
@@ -146,29 +143,28 @@ class BackgroundWrites:
         while self._tasks:
             await asyncio.wait(self._tasks.values())
 
-    def _ended(self, task: asyncio.Task[None], key: _Key, about: str) -> None:
+    def _ended(self, task: asyncio.Task[bool], key: _Key, about: str) -> None:
         del self._tasks[key]
         here = self._about[about]
         here.discard(task)
         if not here:
             del self._about[about]
-        if key in self._failed:
-            self._failed.discard(key)
-            if self._given_up is not None:
-                try:
-                    self._given_up(about)
-                except Exception as error:  # noqa: BLE001 (in a callback of the event loop it would not be reported)
-                    self._errors.record("background-write", error, what=key[0], claim=about)
+        if not task.cancelled() and task.result():
+            try:
+                self._given_up(about)
+            except Exception as error:  # noqa: BLE001 (in a callback of the event loop it would not be reported)
+                self._errors.record("background-write", error, what=key[0], claim=about)
 
-    async def _run(self, write: Callable[[], Awaitable[None]], key: _Key, about: str) -> None:
-        what, retry = key[0], Retry(self._clock, first_s=_PAUSE_S, longest_s=_LONGEST_PAUSE_S, tries=_TRIES)
+    async def _run(self, write: Callable[[], Awaitable[None]], what: str, about: str) -> bool:
+        """Write until there is a definite answer; return whether the write was given up."""
+        retry = Retry(self._clock, first_s=_PAUSE_S, longest_s=_LONGEST_PAUSE_S, tries=_TRIES)
         try:
             while True:
                 try:
                     await write()
-                    return
+                    return False
                 except NotFound:
-                    return  # the claim is deleted, so there is nothing to release
+                    return False  # the claim is deleted, so there is nothing to release
                 except (Ambiguous, Unavailable) as error:
                     failed: ApiError = error
                 except ApiError as error:
@@ -183,7 +179,7 @@ class BackgroundWrites:
         except ApiError as error:
             _log.warning("background write given up", what=what, claim=about, error=str(error))
         await self._clock.sleep(_BEFORE_GIVEN_UP_S)
-        self._failed.add(key)
+        return True
 
 
 MAX_WAIT_S: Final = 15 * 60.0

@@ -7,7 +7,15 @@ import asyncio
 import pytest
 import structlog.testing
 
-from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
+from scheduler.core.errors import (
+    Ambiguous,
+    Conflict,
+    Forbidden,
+    NotFound,
+    TooManyRequests,
+    Unavailable,
+    UnforeseenErrors,
+)
 from scheduler.framework.wait import BackgroundWrites
 from tests.support.clock import VirtualClock
 
@@ -19,7 +27,9 @@ class World:
 
     def __init__(self) -> None:
         self.clock, self.given_up = VirtualClock(), list[str]()
-        self.background = BackgroundWrites(self.clock, given_up=self.given_up.append)
+        self.background = BackgroundWrites(
+            self.clock, given_up=self.given_up.append, errors=UnforeseenErrors(self.clock)
+        )
 
     def run(self, *errors: Exception, what: str = "release", about: str = ABOUT, uid: str = "") -> list[float]:
         """Begin a write that fails like this, one after the other, and then succeeds. Return when it is tried."""
@@ -85,7 +95,7 @@ async def test_the_callback_for_a_given_up_write_may_fail_too() -> None:
     def fail(_: str) -> None:
         raise KeyError("oops")
 
-    world.background = BackgroundWrites(world.clock, given_up=fail)
+    world.background = BackgroundWrites(world.clock, given_up=fail, errors=UnforeseenErrors(world.clock))
     with structlog.testing.capture_logs() as log:
         tries = world.run(Forbidden("may not"))
         await world.clock.advance(300.0)
