@@ -93,9 +93,6 @@ class UnboundPods:
         self._pods: dict[str, PodInfo] = {}
         self._changed: dict[str, None] = {}
 
-    def __len__(self) -> int:
-        return len(self._pods)
-
     def __iter__(self) -> Iterator[PodInfo]:
         return iter(self._pods.values())
 

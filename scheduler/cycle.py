@@ -29,7 +29,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, paced
 from scheduler.core.decision_record import DecisionRecord, GroupRecord, NodeScore
 from scheduler.core.nodeset import NodeSet
-from scheduler.framework.extender import EXTENDER_NAME, Consultation, Unanswered, consult, consultation_of
+from scheduler.framework.extender import CONSULTATION, EXTENDER_NAME, Consultation, Unanswered, consultation_of
 from scheduler.framework.interface import CLAIM_AMOUNTS, CycleState, Scored
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import PreFiltered, Runner, narrowed_away
@@ -131,7 +131,7 @@ class Cycle:
         if consultation is not None:
             if consultation.error:
                 return self._broke(record, consultation.error)
-            consult(state, consultation)
+            state.set(CONSULTATION, consultation)
         try:
             try:
                 with self.cluster.devices.use.still():

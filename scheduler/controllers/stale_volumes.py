@@ -19,7 +19,7 @@ from scheduler.api.decode import Broken
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.context import Shared
-from scheduler.controllers.derived_nominations import TieFinder, has_claims
+from scheduler.controllers.derived_nominations import PodTies, TieFinder, has_claims
 from scheduler.core import nodeset
 from scheduler.core.errors import ApiError, Conflict
 from scheduler.core.nodeset import NodeSet
@@ -196,14 +196,13 @@ class StaleVolumes:
     def unfit(self, pod: PodInfo, diagnosis: Diagnosis) -> None:
         """Take a pod that found no node. If its volumes have tied it for a while, an event names the reasons."""
         is_wanted = has_claims(pod) and pod.pod.spec.scheduler_name in self._names
-        ties = [tie for tie in self._ties.of(pod).ties if tie.nodes != self._nodes.present] if is_wanted else []
+        reach = self._ties.of(pod) if is_wanted else PodTies()
+        ties = [tie for tie in reach.ties if tie.nodes != self._nodes.present]
         if not ties:
             self._forget_tied(pod.uid)
             return
         _, since = self._tied_since.setdefault(pod.uid, (pod, self._clock.now()))
-        common = self._nodes.present
-        for tie in ties:
-            common &= tie.nodes
+        common = reach.nodes(self._nodes.present)
         if common and (common.bit_count() > FEW_NODES or self._clock.now() - since < TIED_S):
             return
         where = ", ".join(f"{tie.name} on {self._named(tie.nodes)}" for tie in ties)

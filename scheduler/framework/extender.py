@@ -337,14 +337,10 @@ def _victims(extender: Extender, name: str, meta: MetaVictims, pods: Mapping[str
     return Victims(tuple(pods[name][uid] for uid in dict.fromkeys(meta.uids)), meta.violations)
 
 
-_CONSULTATION: Final = StateKey[Consultation](EXTENDER_NAME)
-
-
-def consult(state: CycleState, consultation: Consultation) -> None:
-    """Store the consultation of this attempt for its plugins."""
-    state.set(_CONSULTATION, consultation)
+CONSULTATION: Final = StateKey[Consultation](EXTENDER_NAME)
+"""The consultation of this attempt, for its plugins."""
 
 
 def consultation_of(state: CycleState) -> Consultation | None:
     """Return the consultation of this attempt; None if no extender is interested in the pod."""
-    return state.get(_CONSULTATION) if state.has(_CONSULTATION) else None
+    return state.get(CONSULTATION) if state.has(CONSULTATION) else None

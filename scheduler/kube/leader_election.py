@@ -102,11 +102,6 @@ class Elector:
         """Return whether this process leads now. It reads the clock, so it is right even if no timer could run."""
         return self._clock.now() < self._until
 
-    @property
-    def holder(self) -> str:
-        """Return the holder in the record, as last seen."""
-        return self._seen.holder if self._seen is not None else ""
-
     def is_overdue(self) -> bool:
         """Return upstream's watchdog: whether this process should have renewed its lease, or ended."""
         if self._renewed_at is None or (self._is_over and not self._has_led):
@@ -240,7 +235,7 @@ class Elector:
             request.close()
             raise Unavailable("no time is left for a request")
         asking = asyncio.ensure_future(request)
-        asking.add_done_callback(_look)
+        asking.add_done_callback(lambda asked: asked.cancelled() or asked.exception())  # it may be abandoned
         if not await done_within(self._clock, asking, limit_s):
             self._leases.reconnect()  # the connection may be dead
             raise Ambiguous(f"no answer within {limit_s:.1f} s")
@@ -273,12 +268,6 @@ class Elector:
             return False
         self._log.info("lease given back")
         return True
-
-
-def _look(asked: asyncio.Future[Any]) -> None:
-    """Retrieve the error of an abandoned request."""
-    if not asked.cancelled():
-        asked.exception()
 
 
 _PATH: Final = "/apis/coordination.k8s.io/v1/leases"

@@ -37,7 +37,17 @@ def setup(
         structlog.processors.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    rendering = _json() if log_format == "json" else _text(colors=file is None and sys.stderr.isatty())
+    rendering: list[Processor] = [structlog.processors.StackInfoRenderer()]
+    if log_format == "json":
+        rendering += [structlog.processors.format_exc_info, _encoded]
+    else:
+        # rich's tracebacks print local variables, which may hold credentials.
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=file is None and sys.stderr.isatty(),
+            exception_formatter=structlog.dev.plain_traceback,
+            pad_event_to=0,
+        )
+        rendering += [renderer, _as_bytes]
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(_level(verbosity)),
@@ -67,18 +77,6 @@ def _foreign_level(verbosity: int) -> int:
     if verbosity >= _FOREIGN_DEBUG_FROM:
         return logging.DEBUG
     return logging.INFO if verbosity >= _DEBUG_FROM else logging.WARNING
-
-
-def _json() -> list[Processor]:
-    return [structlog.processors.StackInfoRenderer(), structlog.processors.format_exc_info, _encoded]
-
-
-def _text(*, colors: bool) -> list[Processor]:
-    # rich's tracebacks print local variables, which may hold credentials.
-    renderer = structlog.dev.ConsoleRenderer(
-        colors=colors, exception_formatter=structlog.dev.plain_traceback, pad_event_to=0
-    )
-    return [structlog.processors.StackInfoRenderer(), renderer, _as_bytes]
 
 
 def _encoded(_: WrappedLogger, __: str, event: EventDict) -> bytes:

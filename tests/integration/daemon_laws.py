@@ -35,7 +35,7 @@ def leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
         "queued": sorted(entry.key for entry in decisions.queue.entries()),
         "counts": decisions.queue.counts(),
         "kept events": sum(decisions.queue.in_flight_events().values()),
-        "known pending": len(decisions.shared.pending),
+        "known pending": len(tuple(decisions.shared.pending)),
         "assumed": decisions.cluster.sizes()["assumed_pods"],
         "busy": (len(decisions.inbox), len(decisions.binder), len(decisions.patches)),
         "evictions": (len(decisions.evictions), sorted(decisions.evictions._preempting._last_victim)),
