@@ -147,24 +147,17 @@ class Diagnosis:
     def message(self) -> str:
         """Return the condition's text: the number of nodes per reason, sorted as text, or PreFilter's message instead."""
         head = f"0/{self.node_count} nodes are available:"
-        if self.pre_filter_message:
-            head += f" {self.pre_filter_message}."
-        else:
-            counts = self.reason_counts()
-            if counts:
-                head += " " + ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items())) + "."
-        return f"{head} {self.post_filter_message}" if self.post_filter_message else head
-
-    def reason_counts(self) -> Counter[str]:
-        """Return the number of nodes per reason; a node with two reasons counts for both."""
-        counts: Counter[str] = Counter()
+        counts = Counter[str]()  # a node with two reasons counts for both
         for rejection, nodes in self.groups.items():
             for reason in rejection.reasons:
                 counts[reason] += nodes.bit_count()
-        if self.absent is not None and self.absent_count:
-            for reason in self.absent.reasons:
-                counts[reason] += self.absent_count
-        return counts
+        for reason in self.absent.reasons if self.absent is not None and self.absent_count else ():
+            counts[reason] += self.absent_count
+        if self.pre_filter_message:
+            head += f" {self.pre_filter_message}."
+        elif counts:
+            head += " " + ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items())) + "."
+        return f"{head} {self.post_filter_message}" if self.post_filter_message else head
 
 
 def one_node(rejection: Rejection) -> Diagnosis:

@@ -61,7 +61,6 @@ _USUAL_REFUSALS: Final = (
 )
 """Reasons with which a kubelet rejects the later pod of two schedulers that filled a node at the same time."""
 
-_NO_GATES: Final = frozenset[str]()
 _ATTEMPT: Final = exponential(0.001, 2, 15)
 _SLI: Final = exponential(0.01, 2, 20)
 _POINT: Final = exponential(0.0001, 2, 12)
@@ -86,7 +85,7 @@ class Metrics:
     Upstream: pkg/scheduler/metrics/metrics.go InitMetrics
     """
 
-    def __init__(self, *, process: bool = True, feature_gates: AbstractSet[str] = _NO_GATES) -> None:
+    def __init__(self, *, process: bool = True, feature_gates: AbstractSet[str] = frozenset()) -> None:
         """Create the instruments that kube-scheduler has with these gates and named changes."""
         disable_created_metrics()  # type: ignore[no-untyped-call] # upstream has no `_created` series, and they cost a third of a scrape
         self._registry = CollectorRegistry()

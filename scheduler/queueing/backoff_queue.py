@@ -20,6 +20,7 @@ from scheduler.queueing.types import Place, QueuedPodInfo
 from scheduler.queueing.unschedulable_pods import UnschedulablePods
 
 _NEVER: Final = -1
+"""Before every second of the clock."""
 _DOUBLINGS_MAX: Final = 62
 
 
@@ -38,17 +39,12 @@ class BackoffQueue:
     def __len__(self) -> int:
         return len(self._rejected) + len(self._failed)
 
-    def duration_s(self, count: int) -> float:
-        """Return 1, 2, 4, 8, 10, 10 … for counts from 1 with the defaults; 0 for a count of 0."""
-        if count <= 0:
-            return 0.0
-        return min(self._initial_s * 2.0 ** min(count - 1, _DOUBLINGS_MAX), self._max_s)
-
     def until(self, queued: QueuedPodInfo) -> int:
         """Return the last second of the pod's back-off, cached in the record, because its inputs stay the same."""
         if queued.backoff_until is None:
             count = queued.consecutive_errors or queued.unschedulable_count
-            duration_s = self.duration_s(count)
+            # 1, 2, 4, 8, 10, 10 … seconds for counts from 1 with the defaults
+            duration_s = min(self._initial_s * 2.0 ** min(count - 1, _DOUBLINGS_MAX), self._max_s)
             queued.backoff_until = math.floor(queued.queued_at + duration_s) if count > 0 else _NEVER
         return queued.backoff_until
 
@@ -58,8 +54,7 @@ class BackoffQueue:
         Back-off ends in the second after `until`. The wait is the duration, less a fraction of a second, plus up to
         one second.
         """
-        count = queued.consecutive_errors or queued.unschedulable_count
-        return count > 0 and self.until(queued) >= math.floor(now)
+        return self.until(queued) >= math.floor(now)
 
     def push(self, queued: QueuedPodInfo) -> None:
         """Add the pod to the queue that `queued.place` names; `queued.order` is the order within one second."""
