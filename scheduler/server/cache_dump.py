@@ -9,13 +9,12 @@ Upstream: pkg/scheduler/backend/cache/debugger/dumper.go CacheDumper
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from scheduler.api.decode import Broken, PartlyReadPod
-from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import DeviceId, ResourceClaim
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.devices.claim_tracker import ClaimTracker
@@ -116,11 +115,11 @@ def _unread_pods(cluster: Cluster) -> Iterator[object]:
     """Yield bound pods that cannot be read, or only in part."""
     for broken in cluster.broken():
         yield {"pod": broken.key, "node": broken.node_name, "why": broken.why}
-    for info in _in_turns(tuple(cluster.pods())):
-        if not isinstance(info, PodInfo):
-            yield PAUSE
-        elif isinstance(info.pod, PartlyReadPod):
-            yield {"pod": info.key, "node": info.node_name, "why": info.pod.why}
+    for some in _in_turns(cluster.pods()):
+        for info in some:
+            if isinstance(info.pod, PartlyReadPod):
+                yield {"pod": info.key, "node": info.node_name, "why": info.pod.why}
+        yield PAUSE
 
 
 def _nodes(nodes: Nodes) -> Iterator[dict[str, Any]]:
@@ -182,12 +181,10 @@ def _devices(devices: SharedDRAManager, nodes: Nodes) -> DumpSections:
 
 
 def _assumed(claims: ClaimTracker) -> Iterator[object]:
-    keys = []
-    for claim in _in_turns(tuple(claims)):
-        if not isinstance(claim, ResourceClaim):
-            yield PAUSE
-        elif _is_newer(claim, claims.get_api(claim.key)):
-            keys.append(claim.key)
+    keys: list[str] = []
+    for some in _in_turns(claims):
+        keys += (claim.key for claim in some if _is_newer(claim, claims.get_api(claim.key)))
+        yield PAUSE
     yield from sorted(keys)
 
 
@@ -199,12 +196,10 @@ def _in_flight(claims: ClaimTracker) -> Iterator[object]:
 
 
 def _held_twice(devices: SharedDRAManager) -> Iterator[object]:
-    use, twice = devices.use, []
-    for device in _in_turns(tuple(use.devices())):
-        if not isinstance(device, DeviceId):
-            yield PAUSE
-        elif len(use.holders(device)) > 1:
-            twice.append(device)
+    use, twice = devices.use, list[DeviceId]()
+    for some in _in_turns(use.devices()):
+        twice += (device for device in some if len(use.holders(device)) > 1)
+        yield PAUSE
     for device in sorted(twice):
         found = ((uid, devices.claims.by_uid(uid)) for uid in use.holders(device))
         yield {"device": str(device), "claims": sorted(uid if claim is None else claim.key for uid, claim in found)}
@@ -212,22 +207,18 @@ def _held_twice(devices: SharedDRAManager) -> Iterator[object]:
 
 def _pools(devices: SharedDRAManager, nodes: Nodes) -> Iterator[object]:
     wrong: set[tuple[str, str, str, str]] = set()
-    for slot in _in_turns(tuple(nodeset.each(nodes.present))):
-        if not isinstance(slot, int):
-            yield PAUSE
-            continue
-        views = (view for view in devices.on_nodes.pools(slot) if view.state is not PoolState.GOOD)
+    for some in _in_turns(nodeset.each(nodes.present)):
+        views = (view for slot in some for view in devices.on_nodes.pools(slot) if view.state is not PoolState.GOOD)
         wrong.update((view.key.driver, view.key.name, view.state.value, view.problem) for view in views)
+        yield PAUSE
     for driver, name, state, why in sorted(wrong):
         yield {"driver": driver, "pool": name, "state": state, "why": why}
 
 
-def _in_turns(things: Iterable[T]) -> Iterator[T | object]:
-    """Yield all objects, with pauses."""
-    for number, thing in enumerate(things, start=1):
-        yield thing
-        if number % _LOOKED_AT == 0:
-            yield PAUSE
+def _in_turns(things: Iterable[T]) -> Iterator[Sequence[T]]:
+    """Yield all present objects, some at a time; the caller pauses after each part."""
+    now = tuple(things)
+    return (now[at : at + _LOOKED_AT] for at in range(0, len(now), _LOOKED_AT))
 
 
 def _is_newer(claim: ResourceClaim, watched: ResourceClaim | None) -> bool:
