@@ -21,7 +21,7 @@ from scheduler.config.args import SPELLED, UPSTREAM, KnownArgs, KubestowArgs, de
 from scheduler.config.dump import to_document
 from scheduler.config.load import default, gates_on, parse
 from scheduler.config.plugins import DEFAULT_PLUGINS, LATER_POINTS, MULTI_POINT, POINTS
-from scheduler.config.types import FEATURE_GATES, GATES_ON
+from scheduler.config.types import GATES_ON
 from scheduler.core.feature_gates import CAPACITY_SCORING, GATES as STAGES, VERSIONS
 
 FIELDS: Final[Mapping[str, str]] = {
@@ -279,9 +279,7 @@ def _stages(name: str) -> Iterable[str]:
 
 
 def _needs(name: str) -> str:
-    needs = [
-        code(other) for other in FEATURE_GATES if _refusal({name: True, other: False}).startswith(f"{name} is enabled")
-    ]
+    needs = [code(other) for other in STAGES if _refusal({name: True, other: False}).startswith(f"{name} is enabled")]
     return f" Needs {', '.join(needs)}." if needs else ""
 
 

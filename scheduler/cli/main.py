@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, NoReturn
 from scheduler.cli.command_parser import completion_script
 from scheduler.cli.flags import ELECTION, parser, version_text
 from scheduler.config.errors import PluginLoadError
-from scheduler.config.types import FEATURE_GATES, RunOptions, SecureServing
-from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS, closest_version, defaults
+from scheduler.config.types import RunOptions, SecureServing
+from scheduler.core.feature_gates import DEFAULT_VERSION, GATES, VERSIONS, closest_version, defaults
 
 if TYPE_CHECKING:
     from scheduler.config.errors import ConfigError
@@ -102,8 +102,8 @@ def _run(arguments: argparse.Namespace) -> int:
 
     logs.setup(arguments.logging_format, arguments.v)
     log = structlog.get_logger("scheduler.cli.main")
-    for name in sorted(arguments.feature_gates.keys() - FEATURE_GATES.keys()):
-        log.warning("feature gate has no effect", gate=name, reason=f"unknown{suggestion(name, tuple(FEATURE_GATES))}")
+    for name in sorted(arguments.feature_gates.keys() - GATES.keys()):
+        log.warning("feature gate has no effect", gate=name, reason=f"unknown{suggestion(name, tuple(GATES))}")
     for name, why in arguments.without_effect.items():
         log.warning("flag has no effect", flag=f"--{name}", reason=why)
     from scheduler.config.errors import ConfigErrors

@@ -10,15 +10,13 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from scheduler.config.args import KnownArgs, RawArgs, default_args
-from scheduler.core.feature_gates import DEFAULT_VERSION, GATES, defaults
+from scheduler.core.feature_gates import DEFAULT_VERSION, defaults
 
 A = TypeVar("A", bound=KnownArgs)
 
 OUR_NAME: Final = "kubestow"
 """The name of profile and lease if the file gives none."""
 
-FEATURE_GATES: Final[Mapping[str, bool]] = {gate: stages[DEFAULT_VERSION].is_on for gate, stages in GATES.items()}
-"""kube-scheduler's gates that have an effect here, with their defaults in DEFAULT_VERSION."""
 GATES_ON: Final = defaults(DEFAULT_VERSION)
 """The gates that are on by default in DEFAULT_VERSION."""
 

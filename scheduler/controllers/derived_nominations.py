@@ -257,7 +257,7 @@ class DerivedNominations:
                 self._look_at(entry)
             except Exception as error:  # noqa: BLE001 (costs this pod its nomination, never the loop)
                 self._errors.record("timers", error, "nomination could not be derived", pod=entry.info.key)
-                self._end(entry)
+                self._nominate(entry.info, "")
 
     # -- what changed --------------------------------------------------------------------------------------------------
 
@@ -314,18 +314,21 @@ class DerivedNominations:
         is_on = self._profiles[info.pod.spec.scheduler_name].ours.derived_nominations == "on"
         if not is_on or info.pod.metadata.deletion_timestamp is not None:
             self._unfile(entry)
-            self._end(entry)
+            self._nominate(info, "")
             return
         reach = self._ties.of(info)
         self._file(entry, reach)
         nodes = reach.nodes(self._nodes.present)
         is_tied = reach.is_complete and bool(reach.ties) and nodes.bit_count() == 1
-        self._queue.put_first(info.uid, is_first=is_tied)
         slot = nodes.bit_length() - 1
-        if is_tied and self._holds(entry, slot):
-            left = self._queue.nominator.derive(info, self._nodes.name(slot))
-        else:
-            left = self._queue.nominator.end_derived(info)
+        node_name = self._nodes.name(slot) if is_tied and self._holds(entry, slot) else ""
+        self._nominate(info, node_name, is_first=is_tied)
+
+    def _nominate(self, info: PodInfo, node_name: str, *, is_first: bool = False) -> None:
+        """Nominate the pod to this node; "" ends its derived nomination."""
+        self._queue.put_first(info.uid, is_first=is_first)
+        nominator = self._queue.nominator
+        left = nominator.derive(info, node_name) if node_name else nominator.end_derived(info)
         if left:
             self._queue.nomination_ended(info, left, wakes_itself=False)
 
@@ -362,12 +365,6 @@ class DerivedNominations:
                     return scene.verdict() is None
         except AttemptError:
             return False
-
-    def _end(self, entry: _Entry) -> None:
-        self._queue.put_first(entry.info.uid, is_first=False)
-        left = self._queue.nominator.end_derived(entry.info)
-        if left:
-            self._queue.nomination_ended(entry.info, left, wakes_itself=False)
 
     def _uncheck(self, entry: _Entry) -> None:
         slot, entry.checked_at = entry.checked_at, None

@@ -91,9 +91,5 @@ class Backoff:
         """Wait `wait_s`, shortened as the other waits are."""
         await self.clock.sleep(self._spread(wait_s))
 
-    async def longest(self) -> None:
-        """Wait for about the longest time, for conditions that only an operator changes."""
-        await self.pause(self.longest_s)
-
     def _spread(self, wait_s: float) -> float:
         return wait_s if self.chance is None else wait_s * self.chance.uniform(0.5, 1.0)

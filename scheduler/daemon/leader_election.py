@@ -86,7 +86,7 @@ class Leadership:
         return self._is_alone and not self._is_over and (self._elector is None or self._elector.is_leading())
 
     async def run(self, writer: ApiWriter, controller: str, on_leading: Callable[[], None]) -> None:
-        """Campaign, call `on_leading`, and keep the lead.
+        """Campaign, call `on_leading` once no other daemon is known that serves our names, and keep the lead.
 
         Raises LeaseLost, also if another daemon serves our names. Returns only without an election. It may be called
         again after an unforeseen error: a lease that is still held is renewed. `controller` is the reporter of the
@@ -103,17 +103,8 @@ class Leadership:
             return
         _log.info("attempting to acquire the leader lease", lease=self._where, identity=elector.identity)
         await elector.acquire()
-        await self._hold_alone(elector, writer, controller, on_leading)
-
-    async def _hold_alone(
-        self, elector: Elector, writer: ApiWriter, controller: str, on_leading: Callable[[], None]
-    ) -> None:
-        """Keep the lead, and act once no other daemon is known that serves our names.
-
-        Such a daemon may have started while this one was a standby.
-        """
         holding = asyncio.ensure_future(elector.hold())
-        checking = asyncio.ensure_future(self._others.check())
+        checking = asyncio.ensure_future(self._others.check())  # one may have started while this one was a standby
         try:
             await asyncio.wait({holding, checking}, return_when=asyncio.FIRST_COMPLETED)
             if not holding.done():

@@ -237,7 +237,7 @@ class Handle:
     ours: KubestowArgs = field(default_factory=KubestowArgs)
     """Deliberate differences from upstream in this profile."""
     feature_gates: frozenset[str] = frozenset()
-    """The enabled feature gates of kube-scheduler (`config.types.FEATURE_GATES`)."""
+    """The enabled feature gates of kube-scheduler (`core.feature_gates.GATES`)."""
     preempting: Preempting = field(default_factory=Preempting)
     chance: random.Random = field(default_factory=random.Random)
     volume_metrics: VolumeMetrics = field(default_factory=Uncounted)

@@ -140,7 +140,6 @@ class Reviews:
         self, transport: Transport, clock: Clock, lifetimes: Lifetimes | None = None, *, access: Transport | None = None
     ) -> None:
         """Create the reviews. `access` is the transport for permissions if another server decides them."""
-        self._transport = transport
         self._ways = {TOKEN_REVIEWS: transport, ACCESS_REVIEWS: access or transport}
         self._clock = clock
         self._lifetimes = lifetimes or Lifetimes()
@@ -184,7 +183,7 @@ class Reviews:
     async def client_ca(self) -> str:
         """Return the PEM of the cluster's client CA; "" if the cluster names none."""
         try:
-            found = await _within(self._clock, self._transport.get(CLIENT_CA))
+            found = await _within(self._clock, self._ways[TOKEN_REVIEWS].get(CLIENT_CA))
         except NotFound:
             return ""
         return _decoded(_CONFIG_MAP, found).data.get(_CLIENT_CA_KEY, "")

@@ -210,7 +210,7 @@ class Reflector(Generic[T]):
                 case Ended():
                     await self._backoff.next()
                 case Forbidden() | Unauthorized():
-                    await self._backoff.longest()
+                    await self._backoff.pause(self._backoff.longest_s)  # only an operator changes this
                 case NotFound():
                     await self._look_around()
                 case TooManyRequests(retry_after_s=float(wait_s)):

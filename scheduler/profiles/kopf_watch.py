@@ -157,6 +157,7 @@ class Shell:
     ) -> Collection[asyncio.Task[Any]]:
         """Start kopf in a separate task, because kopf stores data in the context."""
         registry = kopf.OperatorRegistry()
+        group, version = SCHEDULER_PROFILE.group_versions[0].split("/")
 
         @kopf.on.login(registry=registry)  # type: ignore[untyped-decorator, unused-ignore]
         async def _login(**_: Any) -> object:
@@ -165,7 +166,7 @@ class Shell:
                 None if session is None else kopf.AiohttpSession(server=shared_session.server, aiohttp_session=session)
             )
 
-        @kopf.on.event(*_KIND, registry=registry)  # type: ignore[untyped-decorator, unused-ignore]
+        @kopf.on.event(group, version, SCHEDULER_PROFILE.plural, registry=registry)  # type: ignore[untyped-decorator, unused-ignore]
         async def _event(event: Any, **_: Any) -> None:
             try:
                 self.objects.seen(event["type"], event["object"])
@@ -184,13 +185,6 @@ class Shell:
         )
         self.reclaim_signals()  # before the loop can deliver a signal
         return [*tasks, *(task for task in asyncio.all_tasks() - before if task.get_name() == _UNTOLD)]
-
-
-_KIND: Final = (
-    SCHEDULER_PROFILE.group,
-    SCHEDULER_PROFILE.group_versions[0].rpartition("/")[2],
-    SCHEDULER_PROFILE.plural,
-)
 
 
 def _kopf() -> ModuleType:

@@ -138,19 +138,18 @@ class Tls:
 
         Raises CertificateError and changes nothing.
         """
-        if pair == self._pair:
-            return False
-        self.front.newest = self._context(pair, self._client_ca)
-        self._pair = pair
-        return True
+        return self._use(pair, self._client_ca)
 
     def trust(self, client_ca: str) -> bool:
         """Accept client certificates of these authorities (PEM); "" for none. Call after `serve`; results as there."""
         assert self._pair is not None
-        if client_ca == self._client_ca:
+        return self._use(self._pair, client_ca)
+
+    def _use(self, pair: Pair, client_ca: str) -> bool:
+        if (pair, client_ca) == (self._pair, self._client_ca):
             return False
-        self.front.newest = self._context(self._pair, client_ca)
-        self._client_ca = client_ca
+        self.front.newest = self._context(pair, client_ca)
+        self._pair, self._client_ca = pair, client_ca
         return True
 
     def _context(self, pair: Pair, client_ca: str) -> ssl.SSLContext:

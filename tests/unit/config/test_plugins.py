@@ -17,7 +17,7 @@ from scheduler.config.plugins import (
     check_common_queue_sort,
     resolve,
 )
-from scheduler.config.types import FEATURE_GATES, GATES_ON, Configuration, KubeSchedulerProfile, PluginRef, PluginSet
+from scheduler.config.types import GATES_ON, Configuration, KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.core.feature_gates import CHANGES, DEVICE_GATES_ON, GATES, VERSIONS, defaults
 from scheduler.framework.profile import served_points
 from scheduler.plugins import BUILT_IN
@@ -260,7 +260,7 @@ DEPENDS = "is enabled, but depends on features that are disabled:"
 def test_what_is_on_without_a_flag() -> None:
     """v1.36's defaults, in a configuration that is made in code too."""
     assert GATES_ON == DEVICE_GATES_ON == Configuration().feature_gates == gates_on({})
-    assert frozenset(FEATURE_GATES) > DEVICE_GATES_ON
+    assert frozenset(GATES) > DEVICE_GATES_ON
 
 
 @pytest.mark.parametrize(("flags", "changed"), [

@@ -22,7 +22,7 @@ from scheduler.config.errors import ConfigErrors
 from scheduler.config.fields import Fields
 from scheduler.config.load import default, parse
 from scheduler.config.read_profiles import read_changes
-from scheduler.config.types import FEATURE_GATES, GATES_ON, Configuration
+from scheduler.config.types import GATES_ON, Configuration
 from scheduler.core.feature_gates import GATES as STAGES, VERSIONS
 from scheduler.profiles.build import build_profiles
 from tests.unit.cli.test_upstream_flags import FLAGS, name_of
@@ -306,7 +306,7 @@ def test_every_switch_has_upstreams_value() -> None:
 
 
 def test_every_gate_is_documented() -> None:
-    assert set(GATES) == set(FEATURE_GATES)
+    assert set(GATES) == set(STAGES)
     for name, stages in STAGES.items():
         told = " | ".join(
             f"{'on' if stages[version].is_on else 'off'}{', locked' if stages[version].is_locked else ''}"
