@@ -49,12 +49,6 @@ DISRUPTION_TARGET: Final = "DisruptionTarget"
 PREEMPTION_BY_SCHEDULER: Final = "PreemptionByScheduler"
 
 
-class BudgetSpec(Frozen, frozen=True):
-    """The protected pods. None and an empty selector protect no pod, as the scheduler reads them."""
-
-    selector: LabelSelector | None = None
-
-
 class BudgetStatus(Frozen, frozen=True):
     """What its controller reports."""
 
@@ -64,7 +58,9 @@ class BudgetStatus(Frozen, frozen=True):
 
 
 class PodDisruptionBudget(NamespacedObject, frozen=True):
-    spec: BudgetSpec = BudgetSpec()
+    """A budget. A nil and an empty selector protect no pod, as the scheduler reads them."""
+
+    spec: SetSelector = SetSelector()
     status: BudgetStatus = BudgetStatus()
 
 

@@ -76,14 +76,16 @@ class PersistentVolumeSpec(Frozen, frozen=True):
     vsphere_volume: dict[str, Any] | None = None
 
 
-class PersistentVolumeStatus(Frozen, frozen=True):
+class VolumeStatus(Frozen, frozen=True):
+    """`status` of a volume or a claim."""
+
     phase: str = ""
 
 
 class PersistentVolume(ClusterObject, frozen=True):
     metadata: AnnotatedMetadata
     spec: PersistentVolumeSpec = PersistentVolumeSpec()
-    status: PersistentVolumeStatus = PersistentVolumeStatus()
+    status: VolumeStatus = VolumeStatus()
 
     @property
     def storage_class(self) -> str:
@@ -123,14 +125,10 @@ class PersistentVolumeClaimSpec(Frozen, frozen=True):
     volume_attributes_class_name: str | None = None
 
 
-class PersistentVolumeClaimStatus(Frozen, frozen=True):
-    phase: str = ""
-
-
 class PersistentVolumeClaim(NamespacedObject, frozen=True):
     metadata: AnnotatedMetadata
     spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
-    status: PersistentVolumeClaimStatus = PersistentVolumeClaimStatus()
+    status: VolumeStatus = VolumeStatus()
 
     @property
     def storage_class(self) -> str:

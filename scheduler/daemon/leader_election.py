@@ -61,20 +61,15 @@ class Leadership:
         self.begun = asyncio.Event()
         """Set when this daemon leads for the first time, and stays set."""
         self._clock = clock
-        self._where = f"{settings.resource_namespace}/{settings.resource_name}"
+        namespace, name = settings.resource_namespace, settings.resource_name
+        self._where = f"{namespace}/{name}"
         self._elector: Elector | None = None
         self._announcement: asyncio.Task[None] | None = None
         self._is_over = False
         self._is_checked = False
         if settings.leader_elect:
             self._elector = Elector(
-                LeaseWriter(
-                    transport,
-                    settings.resource_namespace,
-                    settings.resource_name,
-                    serves=others.names,
-                    reconnect=reconnect,
-                ),
+                LeaseWriter(transport, namespace, name, serves=others.names, reconnect=reconnect),
                 clock,
                 random.Random(),
                 identity=f"{socket.gethostname()}_{uuid.uuid4()}",

@@ -163,7 +163,7 @@ def _current_request(request: _Request) -> DeviceRequest:
 def _current_slice(each: _Slice) -> ResourceSlice:
     """Return the slice in its newest form. An empty node name and `allNodes: false` meant nothing."""
     spec = each.spec
-    changed = {
+    changed: dict[str, Any] = {
         "node_name": spec.node_name or None,
         "all_nodes": spec.all_nodes or None,
         "devices": tuple(msgspec.structs.replace(device.basic, name=device.name) for device in spec.devices),

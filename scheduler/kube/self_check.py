@@ -206,12 +206,11 @@ class SelfCheck:
                 for spec in served
                 for verb in ("list", "watch")
             ),
-            _Question(_READ_POD, is_needed=False, suffers=_SUFFERS[_READ_POD]),
             *(
                 _Question(
                     rule, rule.resource in _NEEDED_WRITES, *_PLACES.get(rule, ("", "")), suffers=_SUFFERS.get(rule, "")
                 )
-                for rule in self.writes
+                for rule in (_READ_POD, *self.writes)
                 if rule not in (*DEVICE_RULES, *EXTENDED_RESOURCE_RULES) or RESOURCE_CLAIM.name in self.discovery.served
             ),
             *self._lease_questions(),

@@ -201,8 +201,12 @@ class ProfileReconciler:
             name: held.profile for name, held in candidates.items() if held.profile is not self._held[name].profile
         }
         if changed:
-            try:
-                self._hand_over(changed)
+            parts = self._parts
+            try:  # all at once, because they share one queue; a failure changes nothing
+                runners = {name: parts.runner(profile) for name, profile in changed.items()}
+                parts.adopt({name: queue_profile(profile) for name, profile in changed.items()})
+                parts.profiles.update(changed)
+                parts.runners.update(runners)
             except Exception as error:  # noqa: BLE001 (a plugin that cannot sort some pod must cost none its place)
                 _log.exception("profiles could not be put in force", profiles=list(changed))
                 for name in changed:
@@ -212,25 +216,21 @@ class ProfileReconciler:
                 changed = {}
         self._held.update(candidates)
         for name, held in candidates.items():
-            self._metrics.reload("removed" if held.wish is None else "applied")
-            self._metrics.generation(name, held.wish.generation if held.wish is not None else 0)
-            if held.wish is None:
-                _log.info("profile is as in the file again", profile=name)
-            else:
-                said = self._changes(held) or "nothing"
-                _log.info("profile changed", profile=name, generation=held.wish.generation, changes=said)
+            self._record(name, held)
         if changed:
             self._parts.clears(clearing(self.configuration))
             self._parts.shares_pools(pool_sharing(self.configuration))
             self.on_change()
 
-    def _hand_over(self, changed: Mapping[str, Profile]) -> None:
-        """Replace all changed profiles at once, because they share one queue. A failure changes nothing."""
-        parts = self._parts
-        runners = {name: parts.runner(profile) for name, profile in changed.items()}
-        parts.adopt({name: queue_profile(profile) for name, profile in changed.items()})
-        parts.profiles.update(changed)
-        parts.runners.update(runners)
+    def _record(self, name: str, held: _Held) -> None:
+        """Record that the profile is in force."""
+        self._metrics.reload("removed" if held.wish is None else "applied")
+        self._metrics.generation(name, held.wish.generation if held.wish is not None else 0)
+        if held.wish is None:
+            _log.info("profile is as in the file again", profile=name)
+        else:
+            said = self._changes(held) or "nothing"
+            _log.info("profile changed", profile=name, generation=held.wish.generation, changes=said)
 
     def _verdict(self, name: str, wish: RequestedProfile) -> ProfileVerdict:
         held = self._held[name]

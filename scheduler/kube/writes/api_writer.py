@@ -297,13 +297,18 @@ class ApiWriter(Sender):
         body = _encode({"metadata": metadata, "spec": {"claimRef": ref}})
         return self._volumes.decode(await self.send_once("PATCH", _volume_path(volume.metadata.name), body, MERGE))
 
-    async def select_node(self, claim: PersistentVolumeClaim, node_name: str) -> PersistentVolumeClaim | Broken:
-        """Write the node for which the provisioner makes the volume. Precondition: no write since `claim`."""
-        return await self._select(claim, node_name)
+    async def select_node(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim | Broken:
+        """Write the node for which the provisioner makes the volume; None removes it.
+
+        Precondition: no write since `claim`.
+        """
+        path = _claim_path(claim.metadata.namespace, claim.metadata.name)
+        body = _encode({"metadata": as_seen(claim.metadata) | {"annotations": {SELECTED_NODE: node_name}}})
+        return self._claims.decode(await self.send_once("PATCH", path, body, MERGE))
 
     async def clear_selected_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim | Broken:
         """Remove the selected node. Precondition: no write since `claim`."""
-        return await self._select(claim, None)
+        return await self.select_node(claim, None)
 
     async def read_volume(self, name: str) -> PersistentVolume | Broken | None:
         """Return the newest state, from the server's storage; None if it is gone."""
@@ -349,11 +354,6 @@ class ApiWriter(Sender):
         """Write how often an Event happened; safe to repeat. Precondition: it exists (`NotFound` once expired)."""
         body = _encode({"series": {"count": count, "lastObservedTime": micros(last_observed_s)}})
         await self._send_when_free("PATCH", f"{_events_path(namespace)}/{name}", body, STRATEGIC_MERGE)
-
-    async def _select(self, claim: PersistentVolumeClaim, node_name: str | None) -> PersistentVolumeClaim | Broken:
-        path = _claim_path(claim.metadata.namespace, claim.metadata.name)
-        body = _encode({"metadata": as_seen(claim.metadata) | {"annotations": {SELECTED_NODE: node_name}}})
-        return self._claims.decode(await self.send_once("PATCH", path, body, MERGE))
 
     async def _send_when_free(self, method: Method, path: str, body: bytes, content_type: str) -> None:
         """Send with a token. Wait as long as a busy server requests, as client-go does."""

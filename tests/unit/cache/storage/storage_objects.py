@@ -21,9 +21,9 @@ from scheduler.api.storage_v1 import (
     PersistentVolumeClaim,
     PersistentVolumeClaimSpec,
     PersistentVolumeSpec,
-    PersistentVolumeStatus,
     VolumeNodeAffinity,
     VolumeResources,
+    VolumeStatus,
 )
 from tests.unit.cache.nodes.labelled_nodes import NAMES, affinities, selectors
 
@@ -71,7 +71,7 @@ volumes = st.builds(
         volume_attributes_class_name=_ATTRIBUTES,
         node_affinity=affinities.map(_affine),
     ),
-    st.builds(PersistentVolumeStatus, _PHASES),
+    st.builds(VolumeStatus, _PHASES),
 )
 """By eight names, in two classes, everywhere or somewhere, free or not."""
 
