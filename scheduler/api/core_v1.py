@@ -329,6 +329,11 @@ class Pod(NamespacedObject, frozen=True):
     status: PodStatus = PodStatus()
 
     @property
+    def priority(self) -> int:
+        """`spec.priority`, 0 when unset (docs/spec/core.md §A.5)."""
+        return self.spec.priority or 0
+
+    @property
     def is_terminal(self) -> bool:
         """Whether the pod has finished and uses no resources."""
         return self.status.phase in {"Succeeded", "Failed"}

@@ -69,10 +69,6 @@ class DecisionRecord:
     binding_s: float = 0.0
     """Seconds from the decision to the end of binding."""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return dataclasses.asdict(self)
-
 
 class DecisionRecords:
     """At most `per_pod` records for each of the last `pods` pods. Only the scheduling loop uses it."""
@@ -94,4 +90,4 @@ class DecisionRecords:
         records = self._by_pod.get(pod)
         if records is None:
             return None
-        return {"pod": pod, "attempts": [record.to_dict() for record in reversed(records)]}
+        return {"pod": pod, "attempts": [dataclasses.asdict(record) for record in reversed(records)]}

@@ -67,9 +67,6 @@ def api_server_socket(address: tuple[Any, ...]) -> socket.socket:
     return made
 
 
-__all__ = ["HttpTransport", "Transport"]
-
-
 _Types: TypeAlias = tuple[str, str]
 """Content-Type ("" without a body) and Accept."""
 _CONNECT_S: Final = 10.0

@@ -123,7 +123,7 @@ async def test_the_record_has_the_version_of_the_watch_when_the_binding_was_sent
     shown = "7"
     await send(sched)
 
-    assert record.to_dict()["seen_resource_version"] == "7"
+    assert record.seen_resource_version == "7"
 
 
 async def test_changes_that_wait_in_the_inbox_are_applied_before_the_binding_is_sent() -> None:
