@@ -67,7 +67,7 @@ class SchedulingQueue:
         """Create the queue. `on_ready` is called when a pop may have become possible."""
         errors = errors or UnforeseenErrors()
         self._log = structlog.get_logger(__name__) if log is None else log
-        self._profiles = profiles = dict(profiles)
+        self._profiles = dict(profiles)
         self._clock = clock
         self._on_ready = on_ready
         self.nominator = nominator
@@ -75,10 +75,10 @@ class SchedulingQueue:
         self._pool = UnschedulablePods(self._wakers)
         self.fair_share = FairShare(clock)
         self._places = PodStates(
-            profiles,
+            self._profiles,
             clock=clock,
             metrics=metrics,
-            gates=PreEnqueueGates(profiles, metrics=metrics, clock=clock, log=self._log, errors=errors),
+            gates=PreEnqueueGates(self._profiles, metrics=metrics, clock=clock, log=self._log, errors=errors),
             pool=self._pool,
             backoff=lambda tickets: BackoffQueue(initial_backoff_s, max_backoff_s, tickets),
             fair_share=self.fair_share,
