@@ -30,6 +30,10 @@ class BoundedCache(Generic[K, V]):
         """Return whether there is an entry; the call does not count as a use of it."""
         return key in self._entries
 
+    def __iter__(self) -> Iterator[K]:
+        """Iterate over the keys, the least recently used first."""
+        return iter(self._entries)
+
     def values(self) -> Iterator[V]:
         """Iterate over the values, the least recently used first; the call does not count as a use of them."""
         return iter(self._entries.values())

@@ -65,8 +65,7 @@ def test_the_least_recently_used_entry_goes_first(history: list[tuple[str, str]]
                 assert (key in cache) is (key in entries)
         while len(entries) > size:
             del entries[next(iter(entries))]
-        assert list(entries.values()) == list(cache.values())
-        assert all(key in cache for key in entries)
+        assert list(entries.items()) == list(zip(cache, cache.values()))
         assert len(entries) == len(cache)
 
     cache.clear()

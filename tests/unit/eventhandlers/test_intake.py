@@ -209,7 +209,7 @@ async def test_unreadable_fields_of_a_bound_pod_are_logged_and_shown(monkeypatch
     assert "$.metadata.labels[app]" in said.kwargs["error"]
     assert "$.spec.containers[0].resources.requests[memory]" in said.kwargs["error"]
     unreadable: Any = cache_page(sched.cluster)["unreadable"]
-    (shown,) = unreadable()
+    shown, _pause = unreadable()
     assert shown == {"pod": "default/odd", "node": "n1", "why": said.kwargs["error"]}
     assert len(shown["why"]) < 1024
 
