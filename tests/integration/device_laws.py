@@ -238,7 +238,6 @@ def device_leftovers(daemon: Daemon) -> list[str]:
         "background": (
             *plugin._binder._background._tasks,
             *plugin._binder._background._about,
-            *plugin._binder._background._failed,
         ),
     }
     return [f"{what}: {there}" for what, there in found.items() if there]
