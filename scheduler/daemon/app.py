@@ -333,7 +333,7 @@ class Daemon:
             clock=self._clock,
             chance=self.decisions.chance,
             locate=partial(self._discovery.locate, spec),
-            on_served=self._on_capacity if spec.name == CAPACITY.name else bool,  # others keep their last objects
+            on_served=self._on_capacity if spec.name == CAPACITY.name else bool,  # other kinds keep their last objects
         )
         self.mirrors.add(reflector)
         self._spawn("informer-failed-pods" if spec.typ is FailedPod else f"informer-{spec.plural}", reflector.run)
