@@ -33,25 +33,21 @@ def test_texts_are_plain_english() -> None:
     assert [str(each) for path in files_of([ROOT / name for name in wanted]) for each in findings(path)] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "found"),
-    [
-        pytest.param("a.md", "The plugin returns the node.\n", [], id="plain English"),
-        pytest.param("a.md", "Nobody is told.\n", ["nobody", "told"], id="a person and a verb"),
-        pytest.param("a.md", "Run `who` and `asked`.\n", [], id="code"),
-        pytest.param("a.md", "```\nwho is it\n```\n", [], id="a code block"),
-        pytest.param(
-            "a.md", "word " * 31 + ".\n", ["31 words: word word word word word word word word…"], id="a long sentence"
-        ),
-        pytest.param("a.md", "word " * 20 + "; " + "word " * 20, [], id="two clauses"),
-        pytest.param("a.py", '"""Whoever calls."""\n', ["whoever"], id="a docstring"),
-        pytest.param("a.py", "x = 1  # nobody\n", ["nobody"], id="a comment"),
-        pytest.param("a.py", 'log("for somebody", "`asked`", "told")\n', ["somebody"], id="a text in code, and a key"),
-        pytest.param("a.py", "def test_nobody_waits(): ...\n", ["nobody"], id="the name of a test"),
-        pytest.param("a.py", "class TinyBrain: ...\n", ["brain"], id="the name of a class"),
-        pytest.param("a.yaml", "# whoever\nkey: value\n", ["whoever"], id="YAML"),
-    ],
-)
+@pytest.mark.parametrize(("name", "text", "found"), [
+    pytest.param("a.md", "The plugin returns the node.\n", [], id="plain English"),
+    pytest.param("a.md", "Nobody is told.\n", ["nobody", "told"], id="a person and a verb"),
+    pytest.param("a.md", "Run `who` and `asked`.\n", [], id="code"),
+    pytest.param("a.md", "```\nwho is it\n```\n", [], id="a code block"),
+    pytest.param("a.md", "word " * 31 + ".\n", ["31 words: word word word word word word word word…"],
+        id="a long sentence"),
+    pytest.param("a.md", "word " * 20 + "; " + "word " * 20, [], id="two clauses"),
+    pytest.param("a.py", '"""Whoever calls."""\n', ["whoever"], id="a docstring"),
+    pytest.param("a.py", "x = 1  # nobody\n", ["nobody"], id="a comment"),
+    pytest.param("a.py", 'log("for somebody", "`asked`", "told")\n', ["somebody"], id="a text in code, and a key"),
+    pytest.param("a.py", "def test_nobody_waits(): ...\n", ["nobody"], id="the name of a test"),
+    pytest.param("a.py", "class TinyBrain: ...\n", ["brain"], id="the name of a class"),
+    pytest.param("a.yaml", "# whoever\nkey: value\n", ["whoever"], id="YAML"),
+])  # fmt: skip
 def test_findings(tmp_path: Path, name: str, text: str, found: list[str]) -> None:
     path = tmp_path / name
     path.write_text(text)
