@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,114 +20,57 @@ MI = 2**20
 SIDECAR = {"restartPolicy": "Always"}
 
 
-@pytest.mark.parametrize(
-    ("spec", "requests"),
-    [
-        pytest.param(
-            {"containers": [container(cpu="1"), container(cpu="2")], "initContainers": [container(cpu="2")]},
-            {"cpu": 3000},
-            id="94 containers together outweigh the init container",
-        ),
-        pytest.param(
-            {"containers": [container(cpu="1")], "initContainers": [container(cpu="5")]},
-            {"cpu": 5000},
-            id="95 a large init container decides",
-        ),
-        pytest.param(
-            {"containers": [container(cpu="1")], "initContainers": [container(cpu="1") | SIDECAR, container(cpu="2")]},
-            {"cpu": 3000},
-            id="96 an init container runs together with earlier sidecars",
-        ),
-        pytest.param(
-            {"containers": [container(cpu="1")], "initContainers": [container(cpu="2"), container(cpu="1") | SIDECAR]},
-            {"cpu": 2000},
-            id="97 a later sidecar does not run at the same time",
-        ),
-        pytest.param(
-            {"containers": [container(cpu="1")], "overhead": {"cpu": "250m"}},
-            {"cpu": 1250},
-            id="98 overhead is added once",
-        ),
-        pytest.param(
-            {
-                "containers": [container(cpu="1", **{"example.com/x": "1"}), container(cpu="1")],
-                "resources": {"requests": {"cpu": "4"}},
-            },
-            {"cpu": 4000, "example.com/x": 1},
-            id="99 pod-level requests replace those they name",
-        ),
-        pytest.param({"containers": [container()]}, {}, id="100 no requests are none"),
-        pytest.param({"containers": [container(cpu="100u")]}, {"cpu": 1}, id="102 rounded up to a milli-CPU"),
-        pytest.param(
-            {"containers": [container(memory="1500m"), container(memory="1500m")], "overhead": {"memory": "1500m"}},
-            {"memory": 5},
-            id="parts of a byte are added up before they are rounded",
-        ),
-        pytest.param(
-            {
-                "containers": [container(**{"hugepages-2Mi": "2Mi"})],
-                "resources": {"requests": {"hugepages-2Mi": "4Mi"}},
-            },
-            {"hugepages-2Mi": 4 * MI},
-            id="huge pages can be requested by the pod",
-        ),
-        pytest.param(
-            {"containers": [container(memory="4Ei"), container(memory="3Ei")]},
-            {"memory": 2**53},
-            id="absurd sums are bounded, so that columns cannot overflow",
-        ),
-        pytest.param(
-            {"containers": [container(memory="9Ei"), container(memory="9Ei")]},
-            {"memory": 0},
-            id="a sum beyond int64 counts nothing",
-        ),
-        pytest.param(
-            {"containers": [container(cpu="1e99999", memory="1Gi")]},
-            {"cpu": 0, "memory": 2**30},
-            id="a single amount beyond int64 counts nothing, as upstream",
-        ),
-    ],
-)
+def spec_of(*containers: dict[str, Any], init: Sequence[dict[str, Any]] = (), **more: Any) -> dict[str, Any]:
+    return {"containers": list(containers), "initContainers": list(init), **more}
+
+
+def total(**amounts: str) -> dict[str, Any]:
+    """`resources` of a whole pod."""
+    return {"requests": amounts}
+
+
+@pytest.mark.parametrize(("spec", "requests"), [
+    pytest.param(spec_of(container(cpu="1"), container(cpu="2"), init=[container(cpu="2")]), {"cpu": 3000},
+        id="94 containers together outweigh the init container"),
+    pytest.param(spec_of(container(cpu="1"), init=[container(cpu="5")]), {"cpu": 5000},
+        id="95 a large init container decides"),
+    pytest.param(spec_of(container(cpu="1"), init=[container(cpu="1") | SIDECAR, container(cpu="2")]), {"cpu": 3000},
+        id="96 an init container runs together with earlier sidecars"),
+    pytest.param(spec_of(container(cpu="1"), init=[container(cpu="2"), container(cpu="1") | SIDECAR]), {"cpu": 2000},
+        id="97 a later sidecar does not run at the same time"),
+    pytest.param(spec_of(container(cpu="1"), overhead={"cpu": "250m"}), {"cpu": 1250}, id="98 overhead is added once"),
+    pytest.param(spec_of(container(cpu="1", **{"example.com/x": "1"}), container(cpu="1"), resources=total(cpu="4")),
+        {"cpu": 4000, "example.com/x": 1}, id="99 pod-level requests replace those they name"),
+    pytest.param(spec_of(container()), {}, id="100 no requests are none"),
+    pytest.param(spec_of(container(cpu="100u")), {"cpu": 1}, id="102 rounded up to a milli-CPU"),
+    pytest.param(spec_of(container(memory="1500m"), container(memory="1500m"), overhead={"memory": "1500m"}),
+        {"memory": 5}, id="parts of a byte are added up before they are rounded"),
+    pytest.param(spec_of(container(**{"hugepages-2Mi": "2Mi"}), resources={"requests": {"hugepages-2Mi": "4Mi"}}),
+        {"hugepages-2Mi": 4 * MI}, id="huge pages can be requested by the pod"),
+    pytest.param(spec_of(container(memory="4Ei"), container(memory="3Ei")), {"memory": 2**53},
+        id="absurd sums are bounded, so that columns cannot overflow"),
+    pytest.param(spec_of(container(memory="9Ei"), container(memory="9Ei")), {"memory": 0},
+        id="a sum beyond int64 counts nothing"),
+    pytest.param(spec_of(container(cpu="1e99999", memory="1Gi")), {"cpu": 0, "memory": 2**30},
+        id="a single amount beyond int64 counts nothing, as upstream"),
+])  # fmt: skip
 def test_requests(spec: dict[str, Any], requests: Requests) -> None:
     assert requests == requests_of(pod(**spec))
 
 
-@pytest.mark.parametrize(
-    ("spec", "milli_cpu", "memory_mi"),
-    [
-        pytest.param({"containers": [container(), container()]}, 200, 400, id="100 defaults per container"),
-        pytest.param({"containers": [container(cpu="0", memory="0")]}, 0, 0, id="101 explicit zero stays zero"),
-        pytest.param({"containers": [container(cpu="2")]}, 2000, 200, id="only what is missing is filled in"),
-        pytest.param(
-            {"containers": [container(), container()], "resources": {"requests": {"cpu": "1"}}},
-            1000,
-            400,
-            id="no default for what the pod as a whole requests",
-        ),
-        pytest.param(
-            {"containers": [container(cpu="500m"), container()], "resources": {"requests": {"memory": "1Gi"}}},
-            500,
-            1024,
-            id="nor, if it requests anything as a whole, for what another container requests",
-        ),
-        pytest.param(
-            {
-                "containers": [container(), container()],
-                "resources": {"requests": {"memory": "1Gi"}},
-                "overhead": {"cpu": "250m"},
-            },
-            250,
-            1024,
-            id="nor for what is among its overhead",
-        ),
-        pytest.param(
-            {"containers": [container(cpu="1", memory="1Mi")], "initContainers": [container(memory="1Mi")]},
-            1000,
-            1,
-            id="init containers get defaults as well, and the largest moment counts",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "milli_cpu", "memory_mi"), [
+    pytest.param(spec_of(container(), container()), 200, 400, id="100 defaults per container"),
+    pytest.param(spec_of(container(cpu="0", memory="0")), 0, 0, id="101 explicit zero stays zero"),
+    pytest.param(spec_of(container(cpu="2")), 2000, 200, id="only what is missing is filled in"),
+    pytest.param(spec_of(container(), container(), resources=total(cpu="1")), 1000, 400,
+        id="no default for what the pod as a whole requests"),
+    pytest.param(spec_of(container(cpu="500m"), container(), resources=total(memory="1Gi")), 500, 1024,
+        id="nor, if it requests anything as a whole, for what another container requests"),
+    pytest.param(spec_of(container(), container(), resources=total(memory="1Gi"), overhead={"cpu": "250m"}), 250,
+        1024, id="nor for what is among its overhead"),
+    pytest.param(spec_of(container(cpu="1", memory="1Mi"), init=[container(memory="1Mi")]), 1000, 1,
+        id="init containers get defaults as well, and the largest moment counts"),
+])  # fmt: skip
 def test_non_zero(spec: dict[str, Any], milli_cpu: int, memory_mi: int) -> None:
     """What the scoring strategies count (§A.2)."""
     seen = info(**spec)
@@ -152,107 +96,50 @@ def of_containers(*statuses: dict[str, Any], **more: Any) -> dict[str, Any]:
     return {"containerStatuses": list(statuses), **more}
 
 
-AB = {"containers": [container("a", cpu="1"), container("b", cpu="4")]}
+def of_init(*statuses: dict[str, Any]) -> dict[str, Any]:
+    return {"initContainerStatuses": list(statuses)}
+
+
+AB = spec_of(container("a", cpu="1"), container("b", cpu="4"))
 SWAPPED = of_containers(status_of("a", allocated="4", actual="4"), status_of("b", allocated="1", actual="1"))
-MEMORY_OF_POD = {"requests": {"memory": "1"}}
-TWO_OF_POD = {"resources": {"requests": {"cpu": "2"}}}
-ALLOCATED_TO_POD = {"resources": {"requests": {"cpu": "1"}}, "allocatedResources": {"cpu": "4"}}
+THREE = spec_of(container("a", cpu="3"))
+NOT_IN_EFFECT = of_containers(status_of("a", allocated="1", actual="4"), status_of("b", allocated="4", actual="1"))
+MEMORY_OF_POD = {"resources": total(memory="1")}
+TWO_OF_POD = {"resources": total(cpu="2")}
+ALLOCATED_TO_POD = {"resources": total(cpu="1"), "allocatedResources": {"cpu": "4"}}
 
 
-@pytest.mark.parametrize(
-    ("spec", "status", "before", "now"),
-    [
-        pytest.param(AB, SWAPPED, 8000, 5000, id="one container shrinks while another one grows"),
-        pytest.param(
-            AB,
-            of_containers(status_of("a", allocated="1", actual="4"), status_of("b", allocated="4", actual="1")),
-            8000,
-            5000,
-            id="both resizes are allocated, and none is in effect",
-        ),
-        pytest.param(AB, SWAPPED | {"conditions": [DEFERRED]}, 8000, 5000, id="88 a deferred resize counts"),
-        pytest.param(AB, SWAPPED | {"conditions": [INFEASIBLE]}, 5000, 5000, id="89 an infeasible one does not count"),
-        pytest.param(
-            {"containers": [container("a", cpu="3")]},
-            of_containers(status_of("a", allocated="2"), conditions=[INFEASIBLE]),
-            3000,
-            2000,
-            id="allocated resources count without actual ones",
-        ),
-        pytest.param(
-            {"containers": [container("a", cpu="3")]},
-            of_containers(status_of("a", allocated="4")),
-            3000,
-            4000,
-            id="allocated resources above the request count without actual ones",
-        ),
-        pytest.param(
-            {"containers": [container("a", cpu="1")]},
-            of_containers(status_of("a", allocated="3", actual="2")),
-            3000,
-            3000,
-            id="allocated resources above the actual ones count",
-        ),
-        pytest.param(
-            {"containers": [container("a", cpu="3")]},
-            {"conditions": [INFEASIBLE]},
-            3000,
-            None,
-            id="an infeasible resize of a container without status counts nothing",
-        ),
-        pytest.param(
-            {"containers": [container("m", cpu="1")], "initContainers": [container("i", cpu="2")]},
-            {"initContainerStatuses": [status_of("i", allocated="3", actual="3")]},
-            2000,
-            3000,
-            id="the status of an init container counts",
-        ),
-        pytest.param(
-            {"containers": [container("m", cpu="1")], "initContainers": [container("s", cpu="2") | SIDECAR]},
-            {"initContainerStatuses": [status_of("s", allocated="3", actual="3")]},
-            4000,
-            4000,
-            id="the status of a sidecar counts as before",
-        ),
-        pytest.param(
-            AB,
-            SWAPPED | {"allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "6"}}},
-            8000,
-            6000,
-            id="the pod's own status replaces the totals of the containers",
-        ),
-        pytest.param(
-            AB,
-            SWAPPED | {"allocatedResources": {"cpu": "7"}},
-            8000,
-            5000,
-            id="without actual resources of the pod its allocated ones do not count",
-        ),
-        pytest.param(
-            AB | {"resources": MEMORY_OF_POD},
-            {"resources": {"requests": {"cpu": "6"}}},
-            5000,
-            6000,
-            id="pod-level requests include resources that only the status names",
-        ),
-        pytest.param(
-            AB | {"resources": {"requests": {"cpu": "9"}}},
-            {"resources": {"requests": {"cpu": "6"}}, "conditions": [INFEASIBLE]},
-            6000,
-            6000,
-            id="an infeasible pod-level request does not count",
-        ),
-        pytest.param(
-            AB | {"resources": MEMORY_OF_POD}, {"conditions": [INFEASIBLE]}, 5000, None, id="pod-level memory alone"
-        ),
-        pytest.param(AB | TWO_OF_POD, {}, 2000, 2000, id="a pod-level request without a status"),
-        pytest.param(
-            AB | TWO_OF_POD, {"resources": {"requests": {"cpu": "3"}}}, 3000, 3000, id="pod-level resources in effect"
-        ),
-        pytest.param(AB | TWO_OF_POD, ALLOCATED_TO_POD, 4000, 4000, id="allocated pod-level amounts above the actual"),
-        pytest.param(AB | {"overhead": {"cpu": "1"}}, SWAPPED, 9000, 6000, id="the overhead is added at the end"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "status", "before", "now"), [
+    pytest.param(AB, SWAPPED, 8000, 5000, id="one container shrinks while another one grows"),
+    pytest.param(AB, NOT_IN_EFFECT, 8000, 5000, id="both resizes are allocated, and none is in effect"),
+    pytest.param(AB, SWAPPED | {"conditions": [DEFERRED]}, 8000, 5000, id="88 a deferred resize counts"),
+    pytest.param(AB, SWAPPED | {"conditions": [INFEASIBLE]}, 5000, 5000, id="89 an infeasible one does not count"),
+    pytest.param(THREE, of_containers(status_of("a", allocated="2"), conditions=[INFEASIBLE]), 3000, 2000,
+        id="allocated resources count without actual ones"),
+    pytest.param(THREE, of_containers(status_of("a", allocated="4")), 3000, 4000,
+        id="allocated resources above the request count without actual ones"),
+    pytest.param(spec_of(container("a", cpu="1")), of_containers(status_of("a", allocated="3", actual="2")), 3000, 3000,
+        id="allocated resources above the actual ones count"),
+    pytest.param(THREE, {"conditions": [INFEASIBLE]}, 3000, None,
+        id="an infeasible resize of a container without status counts nothing"),
+    pytest.param(spec_of(container("m", cpu="1"), init=[container("i", cpu="2")]),
+        of_init(status_of("i", allocated="3", actual="3")), 2000, 3000, id="the status of an init container counts"),
+    pytest.param(spec_of(container("m", cpu="1"), init=[container("s", cpu="2") | SIDECAR]),
+        of_init(status_of("s", allocated="3", actual="3")), 4000, 4000, id="the status of a sidecar counts as before"),
+    pytest.param(AB, SWAPPED | {"allocatedResources": {"cpu": "2"}, "resources": total(cpu="6")}, 8000, 6000,
+        id="the pod's own status replaces the totals of the containers"),
+    pytest.param(AB, SWAPPED | {"allocatedResources": {"cpu": "7"}}, 8000, 5000,
+        id="without actual resources of the pod its allocated ones do not count"),
+    pytest.param(AB | MEMORY_OF_POD, {"resources": total(cpu="6")}, 5000, 6000,
+        id="pod-level requests include resources that only the status names"),
+    pytest.param(AB | {"resources": total(cpu="9")}, {"resources": total(cpu="6"), "conditions": [INFEASIBLE]}, 6000,
+        6000, id="an infeasible pod-level request does not count"),
+    pytest.param(AB | MEMORY_OF_POD, {"conditions": [INFEASIBLE]}, 5000, None, id="pod-level memory alone"),
+    pytest.param(AB | TWO_OF_POD, {}, 2000, 2000, id="a pod-level request without a status"),
+    pytest.param(AB | TWO_OF_POD, {"resources": total(cpu="3")}, 3000, 3000, id="pod-level resources in effect"),
+    pytest.param(AB | TWO_OF_POD, ALLOCATED_TO_POD, 4000, 4000, id="allocated pod-level amounts above the actual"),
+    pytest.param(AB | {"overhead": {"cpu": "1"}}, SWAPPED, 9000, 6000, id="the overhead is added at the end"),
+])  # fmt: skip
 def test_resize_by_totals(spec: dict[str, Any], status: dict[str, Any], before: int, now: int | None) -> None:
     """The greatest of the totals that are requested, allocated and actual; 1.36 adds the greatest of each container."""
     seen = pod(status=status, **spec)
@@ -263,8 +150,8 @@ def test_resize_by_totals(spec: dict[str, Any], status: dict[str, Any], before: 
 
 def test_defaults_of_scores_are_a_part_of_each_total() -> None:
     """A container without a request counts 100m in each of them, and the pod's own status gets no defaults."""
-    spec: dict[str, Any] = {"containers": [container("a", cpu="1"), container("b")]}
-    own = {"allocatedResources": {"cpu": "2"}, "resources": {"requests": {"cpu": "1"}}}
+    spec: dict[str, Any] = spec_of(container("a", cpu="1"), container("b"))
+    own = {"allocatedResources": {"cpu": "2"}, "resources": total(cpu="1")}
 
     assert pod_info(pod(**spec), resize_by_totals=True).non_zero_milli_cpu == 1100
     assert pod_info(pod(status=own, **spec), resize_by_totals=True).non_zero_milli_cpu == 2000
