@@ -60,77 +60,35 @@ def test_the_architecture_has_no_violation(layout: Path) -> None:
     assert broken == set(), said
 
 
-@pytest.mark.parametrize(
-    ("planted", "law", "said"),
-    [
-        pytest.param(
-            {"framework/planted.py": "import scheduler.kube"},
-            "Decisions never see the API server, even indirectly",
-            "scheduler.framework.planted -> scheduler.kube",
-            id="a decision package imports the API edge",
-        ),
-        pytest.param(
-            {"plugins/planted.py": "import scheduler.metrics.planted", "metrics/planted.py": "import aiohttp"},
-            "Decisions never see the API server, even indirectly",
-            "scheduler.plugins.planted -> scheduler.metrics.planted",
-            id="a decision package reaches a socket through another package",
-        ),
-        pytest.param(
-            {"server/planted.py": "def f():\n    import kopf"},
-            "kopf lives in profiles/kopf_watch.py",
-            "scheduler.server.planted",
-            id="kopf outside the shell, inside a function",
-        ),
-        pytest.param(
-            {"kube/planted.py": "from kubernetes_asyncio import client"},
-            "kubernetes_asyncio lives in kube/client_config.py",
-            "scheduler.kube.planted",
-            id="kubernetes_asyncio outside the transport",
-        ),
-        pytest.param(
-            {"kube/planted.py": "from prometheus_client import Counter"},
-            "prometheus_client lives in metrics and server/endpoints.py",
-            "scheduler.kube.planted",
-            id="an instrument of one's own",
-        ),
-        pytest.param(
-            {"config/planted.py": "import aiohttp"},
-            "aiohttp lives in kube, extenders, server/endpoints.py and the simulator",
-            "scheduler.config.planted",
-            id="a socket of one's own",
-        ),
-        pytest.param(
-            {"plugins/planted.py": "from scheduler.plugins import sown", "plugins/sown.py": ""},
-            "Plugins do not know each other",
-            "scheduler.plugins.planted -> scheduler.plugins.sown",
-            id="one plugin imports another",
-        ),
-        pytest.param(
-            {"daemon/planted.py": "import simulator.builders"},
-            "Only the command line knows the simulator",
-            "scheduler.daemon.planted",
-            id="the daemon imports the simulator",
-        ),
-        pytest.param(
-            {"core/planted.py": "import scheduler.framework"},
-            "Layers point down",
-            "scheduler.core.planted -> scheduler.framework",
-            id="a layer looks up",
-        ),
-        pytest.param(
-            {"metrics/planted.py": "import scheduler.config"},
-            "Layers point down",
-            "scheduler.metrics.planted -> scheduler.config",
-            id="a package imports its neighbour",
-        ),
-        pytest.param(
-            {"attic.py": ""},
-            "Layers point down",
-            "scheduler.attic",
-            id="a package without a layer",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("planted", "law", "said"), [
+    pytest.param({"framework/planted.py": "import scheduler.kube"},
+        "Decisions never see the API server, even indirectly", "scheduler.framework.planted -> scheduler.kube",
+        id="a decision package imports the API edge"),
+    pytest.param({"plugins/planted.py": "import scheduler.metrics.planted", "metrics/planted.py": "import aiohttp"},
+        "Decisions never see the API server, even indirectly", "scheduler.plugins.planted -> scheduler.metrics.planted",
+        id="a decision package reaches a socket through another package"),
+    pytest.param({"server/planted.py": "def f():\n    import kopf"}, "kopf lives in profiles/kopf_watch.py",
+        "scheduler.server.planted", id="kopf outside the shell, inside a function"),
+    pytest.param({"kube/planted.py": "from kubernetes_asyncio import client"},
+        "kubernetes_asyncio lives in kube/client_config.py", "scheduler.kube.planted",
+        id="kubernetes_asyncio outside the transport"),
+    pytest.param({"kube/planted.py": "from prometheus_client import Counter"},
+        "prometheus_client lives in metrics and server/endpoints.py", "scheduler.kube.planted",
+        id="an instrument of one's own"),
+    pytest.param({"config/planted.py": "import aiohttp"},
+        "aiohttp lives in kube, extenders, server/endpoints.py and the simulator", "scheduler.config.planted",
+        id="a socket of one's own"),
+    pytest.param({"plugins/planted.py": "from scheduler.plugins import sown", "plugins/sown.py": ""},
+        "Plugins do not know each other", "scheduler.plugins.planted -> scheduler.plugins.sown",
+        id="one plugin imports another"),
+    pytest.param({"daemon/planted.py": "import simulator.builders"}, "Only the command line knows the simulator",
+        "scheduler.daemon.planted", id="the daemon imports the simulator"),
+    pytest.param({"core/planted.py": "import scheduler.framework"}, "Layers point down",
+        "scheduler.core.planted -> scheduler.framework", id="a layer looks up"),
+    pytest.param({"metrics/planted.py": "import scheduler.config"}, "Layers point down",
+        "scheduler.metrics.planted -> scheduler.config", id="a package imports its neighbour"),
+    pytest.param({"attic.py": ""}, "Layers point down", "scheduler.attic", id="a package without a layer"),
+])  # fmt: skip
 def test_a_broken_law_is_caught(layout: Path, planted: dict[str, str], law: str, said: str) -> None:
     """A violation turns its law's contract red, and the report shows where."""
     for path, text in planted.items():

@@ -82,25 +82,19 @@ def test_no_module_has_a_container_that_grows() -> None:
     assert found == set()
 
 
-@pytest.mark.parametrize(
-    ("planted", "is_caught"),
-    [
-        pytest.param("_known = {}\ndef f(x):\n    _known[x] = 1", True, id="an item is set"),
-        pytest.param(
-            "_known: dict[str, int] = dict()\ndef f(x):\n    _known.setdefault(x, 1)", True, id="a default is set"
-        ),
-        pytest.param(
-            "_known = WeakKeyDictionary[str, int]()\ndef f(x):\n    del _known[x]", True, id="an item is deleted"
-        ),
-        pytest.param("_known = []\nclass A:\n    def f(self, x):\n        _known.append(x)", True, id="in a method"),
-        pytest.param("_last = None\ndef f(x):\n    global _last\n    _last = x", True, id="a global variable"),
-        pytest.param("@cache\ndef f(x):\n    return x", True, id="a memo without a limit"),
-        pytest.param("@lru_cache(maxsize=8)\ndef f(x):\n    return x", False, id="a memo with a limit"),
-        pytest.param("@cache\ndef f():\n    return 1", False, id="one result"),
-        pytest.param("_known = {}\n_known['a'] = 1", False, id="while the module is loaded"),
-        pytest.param("_known = Interner(8)\ndef f(x):\n    _known[x] = 1", False, id="an interner"),
-        pytest.param("_known = {}\ndef f(x):\n    _known = {}\n    _known[x] = 1", False, id="a local variable"),
-    ],
-)
+@pytest.mark.parametrize(("planted", "is_caught"), [
+    pytest.param("_known = {}\ndef f(x):\n    _known[x] = 1", True, id="an item is set"),
+    pytest.param("_known: dict[str, int] = dict()\ndef f(x):\n    _known.setdefault(x, 1)", True,
+        id="a default is set"),
+    pytest.param("_known = WeakKeyDictionary[str, int]()\ndef f(x):\n    del _known[x]", True, id="an item is deleted"),
+    pytest.param("_known = []\nclass A:\n    def f(self, x):\n        _known.append(x)", True, id="in a method"),
+    pytest.param("_last = None\ndef f(x):\n    global _last\n    _last = x", True, id="a global variable"),
+    pytest.param("@cache\ndef f(x):\n    return x", True, id="a memo without a limit"),
+    pytest.param("@lru_cache(maxsize=8)\ndef f(x):\n    return x", False, id="a memo with a limit"),
+    pytest.param("@cache\ndef f():\n    return 1", False, id="one result"),
+    pytest.param("_known = {}\n_known['a'] = 1", False, id="while the module is loaded"),
+    pytest.param("_known = Interner(8)\ndef f(x):\n    _known[x] = 1", False, id="an interner"),
+    pytest.param("_known = {}\ndef f(x):\n    _known = {}\n    _known[x] = 1", False, id="a local variable"),
+])  # fmt: skip
 def test_a_planted_container_is_caught(planted: str, *, is_caught: bool) -> None:
     assert bool(list(violations(planted))) == is_caught

@@ -174,56 +174,28 @@ def test_handles(source: dict[str, Any], labels: dict[str, str], handle: str) ->
     assert translate_volume(given).spec.csi == CSISource(kind.driver, handle)
 
 
-@pytest.mark.parametrize(
-    ("source", "labels", "message"),
-    [
-        pytest.param(
-            {"awsElasticBlockStore": {"volumeID": "aws://az/x"}},
-            {},
-            "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://az/x)",
-            id="T9 no vol- in it",
-        ),
-        pytest.param(
-            {"awsElasticBlockStore": {"volumeID": "aws://vol-1"}},
-            {},
-            "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://vol-1)",
-            id="T9 a zone and no id",
-        ),
-        pytest.param(
-            GCE,
-            {ZONE: "us-b-1__us-a-1"},
-            "failed to get region from zones: multiple or no regions gotten from zones, got: map[us-a:{} us-b:{}]",
-            id="T10 two regions",
-        ),
-        pytest.param(
-            GCE,
-            {ZONE: "us-a-1__z"},
-            "failed to get region from zones: zone in unexpected format, expected: {locale}-{region}-{zone}, got: z",
-            id="T10 a zone of another form",
-        ),
-        pytest.param(
-            {"azureDisk": {"diskURI": "u", "kind": "Dedicated"}},
-            {},
-            "kind(Dedicated) is not supported in csi migration",
-            id="T12 a dedicated disk",
-        ),
-        pytest.param(
-            {"azureFile": {"shareName": "s", "secretName": "x"}},
-            {},
-            "could not find a secret namespace in PersistentVolumeSource or ClaimRef",
-            id="a share without a namespace",
-        ),
-        pytest.param(
-            {"hostPath": {"path": "/"}},
-            {},
-            'could not find in-tree plugin translation logic for "v"',
-            id="another kind",
-        ),
-        pytest.param(
-            {"cinder": {"volumeID": 5}}, {}, "cinder.volumeID: expected a string, got 5", id="a field of another type"
-        ),
-    ],
-)
+@pytest.mark.parametrize(("source", "labels", "message"), [
+    pytest.param({"awsElasticBlockStore": {"volumeID": "aws://az/x"}}, {},
+        "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://az/x)",
+        id="T9 no vol- in it"),
+    pytest.param({"awsElasticBlockStore": {"volumeID": "aws://vol-1"}}, {},
+        "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://vol-1)",
+        id="T9 a zone and no id"),
+    pytest.param(GCE, {ZONE: "us-b-1__us-a-1"},
+        "failed to get region from zones: multiple or no regions gotten from zones, got: map[us-a:{} us-b:{}]",
+        id="T10 two regions"),
+    pytest.param(GCE, {ZONE: "us-a-1__z"},
+        "failed to get region from zones: zone in unexpected format, expected: {locale}-{region}-{zone}, got: z",
+        id="T10 a zone of another form"),
+    pytest.param({"azureDisk": {"diskURI": "u", "kind": "Dedicated"}}, {},
+        "kind(Dedicated) is not supported in csi migration", id="T12 a dedicated disk"),
+    pytest.param({"azureFile": {"shareName": "s", "secretName": "x"}}, {},
+        "could not find a secret namespace in PersistentVolumeSource or ClaimRef", id="a share without a namespace"),
+    pytest.param({"hostPath": {"path": "/"}}, {}, 'could not find in-tree plugin translation logic for "v"',
+        id="another kind"),
+    pytest.param({"cinder": {"volumeID": 5}}, {}, "cinder.volumeID: expected a string, got 5",
+        id="a field of another type"),
+])  # fmt: skip
 def test_what_cannot_be_translated(source: dict[str, Any], labels: dict[str, str], message: str) -> None:
     """Upstream's texts; what upstream could not have decoded is named by its field."""
     with pytest.raises(TranslationError) as caught:

@@ -235,33 +235,22 @@ SUBDOMAIN = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        pytest.param("a" * 63, [], id="as many as 63 characters"),
-        pytest.param("a" * 64, ["name part must be no more than 63 bytes"], id="as many as 64 characters"),
-        pytest.param("x/", ["name part must be non-empty", f"name part {KEY}"], id="only a domain"),
-        pytest.param("/x", ["prefix part must be non-empty"], id="a slash without a domain"),
-        pytest.param(
-            "a/b/c",
-            [f"a valid label key {KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"],
-            id="two slashes",
-        ),
-        pytest.param("-x", [f"name part {KEY}"], id="starts with a dash"),
-        pytest.param("x\n", [f"name part {KEY}"], id="ends with a line break"),
-        pytest.param("Example.com/x", [f"prefix part {SUBDOMAIN}"], id="an upper-case domain"),
-        pytest.param(
-            "a" * 254 + "/" + "é" * 32,
-            [
-                "prefix part must be no more than 253 bytes",
-                "name part must be no more than 63 bytes",
-                f"name part {KEY}",
-            ],
-            id="too long, counted in bytes",
-        ),
-        pytest.param("\ud800", [f"name part {KEY}"], id="half a character, which JSON can write"),
-    ],
-)
+@pytest.mark.parametrize(("name", "said"), [
+    pytest.param("a" * 63, [], id="as many as 63 characters"),
+    pytest.param("a" * 64, ["name part must be no more than 63 bytes"], id="as many as 64 characters"),
+    pytest.param("x/", ["name part must be non-empty", f"name part {KEY}"], id="only a domain"),
+    pytest.param("/x", ["prefix part must be non-empty"], id="a slash without a domain"),
+    pytest.param("a/b/c",
+        [f"a valid label key {KEY} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"],
+        id="two slashes"),
+    pytest.param("-x", [f"name part {KEY}"], id="starts with a dash"),
+    pytest.param("x\n", [f"name part {KEY}"], id="ends with a line break"),
+    pytest.param("Example.com/x", [f"prefix part {SUBDOMAIN}"], id="an upper-case domain"),
+    pytest.param("a" * 254 + "/" + "é" * 32,
+        ["prefix part must be no more than 253 bytes", "name part must be no more than 63 bytes", f"name part {KEY}"],
+        id="too long, counted in bytes"),
+    pytest.param("\ud800", [f"name part {KEY}"], id="half a character, which JSON can write"),
+])  # fmt: skip
 def test_label_keys(name: str, said: list[str]) -> None:
     assert label_key(name) == said
 

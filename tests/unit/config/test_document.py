@@ -23,75 +23,50 @@ from tests.unit.config.documents import HEAD, read
 from tests.unit.config.test_plugins import UPSTREAM
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        pytest.param("", None, id="an empty text is nothing"),
-        pytest.param(
-            "a: true\nb: False\nc: ~\nd:\n", {"a": True, "b": False, "c": None, "d": None}, id="true and null"
-        ),
-        pytest.param("---\na: 5\n---\n# no more\n", {"a": 5}, id="what is empty is no second document"),
-        pytest.param("a: !!int '5'\n", {"a": 5}, id="a tag may say what the quotes hide"),
-        pytest.param("a: 5\nb: -3\nc: 0.5\nd: 1e3\n", {"a": 5, "b": -3, "c": 0.5, "d": 1000.0}, id="JSON's numbers"),
-        pytest.param(
-            "a: 010\nb: 0x10\nc: 1:30\nd: 1_000\ne: 2001-01-01\nf: .inf\n",
-            {"a": "010", "b": "0x10", "c": "1:30", "d": "1_000", "e": "2001-01-01", "f": ".inf"},
-            id="numbers and dates that only some YAML readers see are texts",
-        ),
-        pytest.param("a: 'no'\nb: \"on\"\n", {"a": "no", "b": "on"}, id="quoted words are texts"),
-        pytest.param("on: 1\n", {"on": 1}, id="a key is a text, whatever the word"),
-        pytest.param("a: &x [1]\nb: *x\n", {"a": [1], "b": [1]}, id="an alias repeats"),
-        pytest.param(
-            "a: &x {p: 1, q: 2}\nb:\n  <<: *x\n  q: 3\n",
-            {"a": {"p": 1, "q": 2}, "b": {"p": 1, "q": 3}},
-            id="a merged mapping gives way to own keys",
-        ),
-        pytest.param("a:\n  <<: [{p: 1}, {p: 2}]\n", {"a": {"p": 1}}, id="of merged mappings the first wins"),
-        pytest.param('{\n\t"a": "x\\ty"\n}', {"a": "x\ty"}, id="JSON may be indented with tabs"),
-        pytest.param("a: " + "9" * 5000, {"a": float("inf")}, id="an endless number is no integer"),
-    ],
-)
+@pytest.mark.parametrize(("text", "value"), [
+    pytest.param("", None, id="an empty text is nothing"),
+    pytest.param("a: true\nb: False\nc: ~\nd:\n", {"a": True, "b": False, "c": None, "d": None}, id="true and null"),
+    pytest.param("---\na: 5\n---\n# no more\n", {"a": 5}, id="what is empty is no second document"),
+    pytest.param("a: !!int '5'\n", {"a": 5}, id="a tag may say what the quotes hide"),
+    pytest.param("a: 5\nb: -3\nc: 0.5\nd: 1e3\n", {"a": 5, "b": -3, "c": 0.5, "d": 1000.0}, id="JSON's numbers"),
+    pytest.param("a: 010\nb: 0x10\nc: 1:30\nd: 1_000\ne: 2001-01-01\nf: .inf\n",
+        {"a": "010", "b": "0x10", "c": "1:30", "d": "1_000", "e": "2001-01-01", "f": ".inf"},
+        id="numbers and dates that only some YAML readers see are texts"),
+    pytest.param("a: 'no'\nb: \"on\"\n", {"a": "no", "b": "on"}, id="quoted words are texts"),
+    pytest.param("on: 1\n", {"on": 1}, id="a key is a text, whatever the word"),
+    pytest.param("a: &x [1]\nb: *x\n", {"a": [1], "b": [1]}, id="an alias repeats"),
+    pytest.param("a: &x {p: 1, q: 2}\nb:\n  <<: *x\n  q: 3\n", {"a": {"p": 1, "q": 2}, "b": {"p": 1, "q": 3}},
+        id="a merged mapping gives way to own keys"),
+    pytest.param("a:\n  <<: [{p: 1}, {p: 2}]\n", {"a": {"p": 1}}, id="of merged mappings the first wins"),
+    pytest.param('{\n\t"a": "x\\ty"\n}', {"a": "x\ty"}, id="JSON may be indented with tabs"),
+    pytest.param("a: " + "9" * 5000, {"a": float("inf")}, id="an endless number is no integer"),
+])  # fmt: skip
 def test_a_text_means_one_thing(text: str, value: object) -> None:
     """Scalars are typed as JSON would type them."""
     assert read_document(text).value == value
 
 
-@pytest.mark.parametrize(
-    ("text", "said", "line"),
-    [
-        pytest.param("a: 1\nb:\n  c: 1\n  c: 2\n", "b.c: duplicate key in line 4", 3, id="a key twice"),
-        pytest.param('{"a": 1,\n "a": 2}', "a: duplicate key in line 2", 1, id="a key twice in JSON"),
-        pytest.param("a:\n- b: 1\n  b: 2\n", "a[0].b: duplicate key in line 3", 2, id="a key twice inside a list"),
-        pytest.param(
-            "a: off\n",
-            "a: the bare word off is a boolean to some: write true or false, or quote it",
-            1,
-            id="a word that is a boolean to some",
-        ),
-        pytest.param(
-            "a: 1\n--- \nb: 2\n", "a second document starts in line 3; one is expected", 3, id="two documents"
-        ),
-        pytest.param(
-            "a: 1\nb: [1\n",
-            "line 3, column 1: is not YAML: while parsing a flow sequence, expected ',' or ']', but got '<stream end>'",
-            3,
-            id="a list that never ends",
-        ),
-        pytest.param("a: &x [*x]\n", "a[0]: is an alias of something that contains it", 1, id="an endless alias"),
-        pytest.param(
-            "a: !!set {b}\n", "a: has the YAML tag tag:yaml.org,2002:set, which means nothing here", 1, id="a tag"
-        ),
-        pytest.param(
-            "a: !!int b\n", "a: has the YAML tag int, and is no such number", 1, id="a number by its tag only"
-        ),
-        pytest.param("a: !!float nan\n", "a: has the YAML tag float, and is no such number", 1, id="not a number"),
-        pytest.param("a: !x b\n", "a: has the YAML tag !x, which means nothing here", 1, id="an unknown tag"),
-        pytest.param("? [a]\n: 1\n", "a key must be a word", 1, id="a list as a key"),
-        pytest.param("a:\n  <<: 1\n", "a: << must be followed by mappings", 1, id="merging a number"),
-        pytest.param("[" * 5000, "is nested too deeply", 0, id="nested without end"),
-        pytest.param("a: \x00\n", "is not YAML: unacceptable character", 0, id="a NUL"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said", "line"), [
+    pytest.param("a: 1\nb:\n  c: 1\n  c: 2\n", "b.c: duplicate key in line 4", 3, id="a key twice"),
+    pytest.param('{"a": 1,\n "a": 2}', "a: duplicate key in line 2", 1, id="a key twice in JSON"),
+    pytest.param("a:\n- b: 1\n  b: 2\n", "a[0].b: duplicate key in line 3", 2, id="a key twice inside a list"),
+    pytest.param("a: off\n", "a: the bare word off is a boolean to some: write true or false, or quote it", 1,
+        id="a word that is a boolean to some"),
+    pytest.param("a: 1\n--- \nb: 2\n", "a second document starts in line 3; one is expected", 3, id="two documents"),
+    pytest.param("a: 1\nb: [1\n",
+        "line 3, column 1: is not YAML: while parsing a flow sequence, expected ',' or ']', but got '<stream end>'", 3,
+        id="a list that never ends"),
+    pytest.param("a: &x [*x]\n", "a[0]: is an alias of something that contains it", 1, id="an endless alias"),
+    pytest.param("a: !!set {b}\n", "a: has the YAML tag tag:yaml.org,2002:set, which means nothing here", 1,
+        id="a tag"),
+    pytest.param("a: !!int b\n", "a: has the YAML tag int, and is no such number", 1, id="a number by its tag only"),
+    pytest.param("a: !!float nan\n", "a: has the YAML tag float, and is no such number", 1, id="not a number"),
+    pytest.param("a: !x b\n", "a: has the YAML tag !x, which means nothing here", 1, id="an unknown tag"),
+    pytest.param("? [a]\n: 1\n", "a key must be a word", 1, id="a list as a key"),
+    pytest.param("a:\n  <<: 1\n", "a: << must be followed by mappings", 1, id="merging a number"),
+    pytest.param("[" * 5000, "is nested too deeply", 0, id="nested without end"),
+    pytest.param("a: \x00\n", "is not YAML: unacceptable character", 0, id="a NUL"),
+])  # fmt: skip
 def test_what_is_ambiguous_is_refused(text: str, said: str, line: int) -> None:
     try:
         document = read_document(text)

@@ -165,38 +165,23 @@ def test_mistakes_at_the_top(document: dict[str, Any], said: list[str]) -> None:
     assert mistakes(document) == said
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        pytest.param("", "test: must be a KubeSchedulerConfiguration, got null", id="empty"),
-        pytest.param("[]", "test: must be a KubeSchedulerConfiguration, got a list", id="a list"),
-        pytest.param(
-            "kind: KubeSchedulerConfiguration",
-            "apiVersion: is required: kubescheduler.config.k8s.io/v1",
-            id="no version",
-        ),
-        pytest.param(
-            "kind: x",
-            "apiVersion: is required: kubescheduler.config.k8s.io/v1\n"
-            'kind: must be KubeSchedulerConfiguration, got "x"',
-            id="no version and another kind",
-        ),
-        pytest.param(
-            "apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\nnonsense: 1",
-            'apiVersion: must be kubescheduler.config.k8s.io/v1, got "kubescheduler.config.k8s.io/v1beta3"',
-            id="an older version, and nothing about its fields",
-        ),
-        pytest.param(
-            "apiVersion: kubescheduler.config.k8s.io/v1", "kind: is required: KubeSchedulerConfiguration", id="no kind"
-        ),
-        pytest.param(
-            "apiVersion: kubescheduler.config.k8s.io/v1\nkind: Pod",
-            'kind: must be KubeSchedulerConfiguration, got "Pod"',
-            id="another kind",
-        ),
-        pytest.param("[" * 5000, "test: is nested too deeply", id="a mistake without a path names the source"),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [
+    pytest.param("", "test: must be a KubeSchedulerConfiguration, got null", id="empty"),
+    pytest.param("[]", "test: must be a KubeSchedulerConfiguration, got a list", id="a list"),
+    pytest.param("kind: KubeSchedulerConfiguration", "apiVersion: is required: kubescheduler.config.k8s.io/v1",
+        id="no version"),
+    pytest.param("kind: x",
+        'apiVersion: is required: kubescheduler.config.k8s.io/v1\nkind: must be KubeSchedulerConfiguration, got "x"',
+        id="no version and another kind"),
+    pytest.param("apiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\nnonsense: 1",
+        'apiVersion: must be kubescheduler.config.k8s.io/v1, got "kubescheduler.config.k8s.io/v1beta3"',
+        id="an older version, and nothing about its fields"),
+    pytest.param("apiVersion: kubescheduler.config.k8s.io/v1", "kind: is required: KubeSchedulerConfiguration",
+        id="no kind"),
+    pytest.param("apiVersion: kubescheduler.config.k8s.io/v1\nkind: Pod",
+        'kind: must be KubeSchedulerConfiguration, got "Pod"', id="another kind"),
+    pytest.param("[" * 5000, "test: is nested too deeply", id="a mistake without a path names the source"),
+])  # fmt: skip
 def test_what_is_no_configuration(text: str, said: str) -> None:
     with pytest.raises(ConfigErrors) as broken:
         parse(text, source="test")
@@ -348,20 +333,14 @@ def test_leader_election(mistaken: dict[str, Any], said: list[str]) -> None:
     assert sorted(mistakes({"leaderElection": mistaken})) == sorted(said)
 
 
-@pytest.mark.parametrize(
-    ("document", "flags", "wanted"),
-    [
-        pytest.param({}, {}, (True, 15.0, "kubestow"), id="on by default, as upstream"),
-        pytest.param({"leaderElect": False}, {}, (False, 15.0, "kubestow"), id="the document switches it off"),
-        pytest.param({"leaderElect": False}, {"leaderElect": True}, (True, 15.0, "kubestow"), id="a flag wins"),
-        pytest.param(
-            {"leaseDuration": "1s", "resourceName": "kube-scheduler"},
-            {"leaseDuration": "20s", "resourceName": "mine"},
-            (True, 20.0, "mine"),
-            id="and is put in before anything is checked",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("document", "flags", "wanted"), [
+    pytest.param({}, {}, (True, 15.0, "kubestow"), id="on by default, as upstream"),
+    pytest.param({"leaderElect": False}, {}, (False, 15.0, "kubestow"), id="the document switches it off"),
+    pytest.param({"leaderElect": False}, {"leaderElect": True}, (True, 15.0, "kubestow"), id="a flag wins"),
+    pytest.param({"leaseDuration": "1s", "resourceName": "kube-scheduler"},
+        {"leaseDuration": "20s", "resourceName": "mine"}, (True, 20.0, "mine"),
+        id="and is put in before anything is checked"),
+])  # fmt: skip
 def test_flags_of_leader_election(document: dict[str, Any], flags: dict[str, Any], wanted: tuple[Any, ...]) -> None:
     read_one = read({"leaderElection": document}, leader_election=flags).leader_election
     assert (read_one.leader_elect, read_one.lease_duration_s, read_one.resource_name) == wanted

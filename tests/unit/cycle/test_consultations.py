@@ -260,28 +260,18 @@ async def test_victims_that_left_during_the_call_are_not_evicted() -> None:
     assert scheduler.writer.binds == [("default/a1", "n2")]
 
 
-@pytest.mark.parametrize(
-    ("victims", "said"),
-    [
-        pytest.param(
-            {"n9": MetaVictims(("uid-low-n2",), 0)},
-            'extender "a" claims a candidate node "n9" which is not found in the input node list',
-            id="an unknown node",
-        ),
-        pytest.param(
-            {"n1": MetaVictims(("uid-low-n2",), 0)},
-            "extender: a claims to preempt pod (UID: &{uid-low-n2}) on node: n1, but the pod is not found on that node",
-            id="a pod of another node",
-        ),
-        pytest.param(
-            {"n1": MetaVictims(("uid-low-n1", "uid-important"), 0)},
-            "an extender claims to preempt pod default/important on node n1, which this pod may not preempt",
-            id="a pod of higher priority",
-        ),
-        pytest.param({"n1": MetaVictims((), 0)}, 'expected at least one victim pod on node "n1"', id="no pod"),
-        pytest.param({}, "no candidate node for preemption", id="no node"),
-    ],
-)
+@pytest.mark.parametrize(("victims", "said"), [
+    pytest.param({"n9": MetaVictims(("uid-low-n2",), 0)},
+        'extender "a" claims a candidate node "n9" which is not found in the input node list', id="an unknown node"),
+    pytest.param({"n1": MetaVictims(("uid-low-n2",), 0)},
+        "extender: a claims to preempt pod (UID: &{uid-low-n2}) on node: n1, but the pod is not found on that node",
+        id="a pod of another node"),
+    pytest.param({"n1": MetaVictims(("uid-low-n1", "uid-important"), 0)},
+        "an extender claims to preempt pod default/important on node n1, which this pod may not preempt",
+        id="a pod of higher priority"),
+    pytest.param({"n1": MetaVictims((), 0)}, 'expected at least one victim pod on node "n1"', id="no pod"),
+    pytest.param({}, "no candidate node for preemption", id="no node"),
+])  # fmt: skip
 async def test_victims_that_make_no_sense_evict_no_pod(victims: dict[str, MetaVictims], said: str) -> None:
     liar = FakeExtender("a", is_filter=False, supports_preemption=True, victims=victims)
     scheduler = full(liar)

@@ -345,33 +345,25 @@ def test_reasons() -> None:
     assert filtered(body) == FilterResult(frozenset(), {"n1": "a", "n7": ""}, {"n2": "b"})
 
 
-@pytest.mark.parametrize(
-    ("body", "said"),
-    [
-        pytest.param(b"<html>", "the answer of {about} is unreadable: JSON is malformed", id="no JSON"),
-        pytest.param(b"", "the answer of {about} is unreadable: Input data was truncated", id="nothing"),
-        pytest.param(b"[]", "the answer of {about} is unreadable: Expected `object | null`, got `array`", id="a list"),
-        pytest.param({"NodeNames": "n1"}, "NodeNames in the answer of {about} is unreadable: Expected", id="a text"),
-        pytest.param({"NodeNames": [1]}, "NodeNames in the answer of {about} is unreadable: Expected", id="numbers"),
-        pytest.param({"Nodes": []}, "Nodes in the answer of {about} is unreadable: Expected", id="a list of nodes"),
-        pytest.param(
-            {"Nodes": {"items": [1]}}, "Nodes.items in the answer of {about} is unreadable: Expected", id="no nodes"
-        ),
-        pytest.param({"FailedNodes": ["n1"]}, "FailedNodes in the answer of {about} is unreadable", id="no map"),
-        pytest.param({"FailedNodes": {"n1": 1}}, "FailedNodes in the answer of {about} is unreadable", id="no reason"),
-        pytest.param({"Error": {"a": 1}}, "Error in the answer of {about} is unreadable", id="no error"),
-        pytest.param(
-            {"NodeNames": ["n3"]},
-            'extender "http://x" claims a filtered node "n3" which is not found in the input node list',
-            id="an unknown name",
-        ),
-        pytest.param(
-            {"Nodes": {"items": [{"metadata": {}}]}},
-            'extender "http://x" claims a filtered node "" which is not found in the input node list',
-            id="a node without a name",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("body", "said"), [
+    pytest.param(b"<html>", "the answer of {about} is unreadable: JSON is malformed", id="no JSON"),
+    pytest.param(b"", "the answer of {about} is unreadable: Input data was truncated", id="nothing"),
+    pytest.param(b"[]", "the answer of {about} is unreadable: Expected `object | null`, got `array`", id="a list"),
+    pytest.param({"NodeNames": "n1"}, "NodeNames in the answer of {about} is unreadable: Expected", id="a text"),
+    pytest.param({"NodeNames": [1]}, "NodeNames in the answer of {about} is unreadable: Expected", id="numbers"),
+    pytest.param({"Nodes": []}, "Nodes in the answer of {about} is unreadable: Expected", id="a list of nodes"),
+    pytest.param({"Nodes": {"items": [1]}}, "Nodes.items in the answer of {about} is unreadable: Expected",
+        id="no nodes"),
+    pytest.param({"FailedNodes": ["n1"]}, "FailedNodes in the answer of {about} is unreadable", id="no map"),
+    pytest.param({"FailedNodes": {"n1": 1}}, "FailedNodes in the answer of {about} is unreadable", id="no reason"),
+    pytest.param({"Error": {"a": 1}}, "Error in the answer of {about} is unreadable", id="no error"),
+    pytest.param({"NodeNames": ["n3"]},
+        'extender "http://x" claims a filtered node "n3" which is not found in the input node list',
+        id="an unknown name"),
+    pytest.param({"Nodes": {"items": [{"metadata": {}}]}},
+        'extender "http://x" claims a filtered node "" which is not found in the input node list',
+        id="a node without a name"),
+])  # fmt: skip
 def test_a_filter_answer_that_cannot_be_used(body: Any, said: str) -> None:
     with pytest.raises(ExtenderError) as error:
         filtered(body)

@@ -158,28 +158,18 @@ async def test_few_reviews_run_at_the_same_time() -> None:
         assert world.server.most_under_way == 8
 
 
-@pytest.mark.parametrize(
-    ("forbidden", "problem", "is_ready"),
-    [
-        pytest.param(("create", "pods/binding"), "create pods/binding", False, id="223 no bindings"),
-        pytest.param(("list", "nodes"), "list nodes", False, id="a list that is waited for"),
-        pytest.param(("watch", "pods"), "watch pods", False, id="a watch that is waited for"),
-        pytest.param(
-            ("patch", "leases"),
-            "patch leases in group coordination.k8s.io in namespace kube-system",
-            False,
-            id="no replica can lead",
-        ),
-        pytest.param(
-            ("get", "pods"),
-            "get pods: a Binding whose response is lost reserves its resources until the watch shows the pod",
-            True,
-            id="lost answers that cannot be settled",
-        ),
-        pytest.param(("patch", "pods/status"), "patch pods/status", True, id="pods without conditions"),
-        pytest.param(("create", "events"), "create events in group events.k8s.io", True, id="pods without events"),
-    ],
-)
+@pytest.mark.parametrize(("forbidden", "problem", "is_ready"), [
+    pytest.param(("create", "pods/binding"), "create pods/binding", False, id="223 no bindings"),
+    pytest.param(("list", "nodes"), "list nodes", False, id="a list that is waited for"),
+    pytest.param(("watch", "pods"), "watch pods", False, id="a watch that is waited for"),
+    pytest.param(("patch", "leases"), "patch leases in group coordination.k8s.io in namespace kube-system", False,
+        id="no replica can lead"),
+    pytest.param(("get", "pods"),
+        "get pods: a Binding whose response is lost reserves its resources until the watch shows the pod", True,
+        id="lost answers that cannot be settled"),
+    pytest.param(("patch", "pods/status"), "patch pods/status", True, id="pods without conditions"),
+    pytest.param(("create", "events"), "create events in group events.k8s.io", True, id="pods without events"),
+])  # fmt: skip
 async def test_a_missing_permission_is_named_once(forbidden: tuple[str, str], problem: str, is_ready: bool) -> None:
     async with bench(writes=[BIND, CONDITION, EVENT], lease=LEASE, forbidden={forbidden}) as world:
         await world.completed()

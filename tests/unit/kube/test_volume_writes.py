@@ -61,39 +61,17 @@ WRITES: Any = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("write", "path", "annotations", "rest"),
-    [
-        pytest.param(
-            lambda w: w.prebind_volume(volume(), claim(), marks=True),
-            VOLUME_PATH,
-            {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}},
-            {"spec": {"claimRef": REF}},
-            id="U3 bound and marked",
-        ),
-        pytest.param(
-            lambda w: w.prebind_volume(volume(), claim(), marks=False),
-            VOLUME_PATH,
-            {},
-            {"spec": {"claimRef": REF}},
-            id="U3 not marked: the user chose the claim",
-        ),
-        pytest.param(
-            lambda w: w.select_node(claim(), "n1"),
-            CLAIM_PATH,
-            {"annotations": {SELECTED: "n1"}},
-            {},
-            id="U6 a node is selected",
-        ),
-        pytest.param(
-            lambda w: w.clear_selected_node(claim()),
-            CLAIM_PATH,
-            {"annotations": {SELECTED: None}},
-            {},
-            id="no node is selected: null removes",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("write", "path", "annotations", "rest"), [
+    pytest.param(lambda w: w.prebind_volume(volume(), claim(), marks=True), VOLUME_PATH,
+        {"annotations": {"pv.kubernetes.io/bound-by-controller": "yes"}}, {"spec": {"claimRef": REF}},
+        id="U3 bound and marked"),
+    pytest.param(lambda w: w.prebind_volume(volume(), claim(), marks=False), VOLUME_PATH, {},
+        {"spec": {"claimRef": REF}}, id="U3 not marked: the user chose the claim"),
+    pytest.param(lambda w: w.select_node(claim(), "n1"), CLAIM_PATH, {"annotations": {SELECTED: "n1"}}, {},
+        id="U6 a node is selected"),
+    pytest.param(lambda w: w.clear_selected_node(claim()), CLAIM_PATH, {"annotations": {SELECTED: None}}, {},
+        id="no node is selected: null removes"),
+])  # fmt: skip
 async def test_changes(write, path, annotations, rest):
     """The fields that are meant, both preconditions, and nothing else."""
     bench = Bench(raw({"metadata": {"name": "x", "namespace": "ns", "resourceVersion": "9"}, "spec": {}}))

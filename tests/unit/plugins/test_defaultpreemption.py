@@ -171,26 +171,15 @@ def test_until_one_violates_no_budget(protected: tuple[str, ...], looked: int) -
 # -- step 4: which node ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("first", "second"),
-    [
-        pytest.param(
-            [low("a", "n1", 5), low("b", "n1", 5)],
-            [low("c", "n2", 1, labels=X, cpu="2")],
-            id="(a) fewer violated budgets, whatever the priorities",
-        ),
-        pytest.param(
-            [low("a", "n1", 5, cpu="2")],
-            [low("c", "n2", 5), low("d", "n2", LOWEST)],
-            id="(d) fewer, where the sum does not show it",
-        ),
-        pytest.param(
-            [low("a", "n1", 5, started="3"), low("b", "n1", 4, started="1")],
-            [low("c", "n2", 5, started="2"), low("d", "n2", 4, started="4")],
-            id="(e) the later start, of the top priority only",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("first", "second"), [
+    pytest.param([low("a", "n1", 5), low("b", "n1", 5)], [low("c", "n2", 1, labels=X, cpu="2")],
+        id="(a) fewer violated budgets, whatever the priorities"),
+    pytest.param([low("a", "n1", 5, cpu="2")], [low("c", "n2", 5), low("d", "n2", LOWEST)],
+        id="(d) fewer, where the sum does not show it"),
+    pytest.param([low("a", "n1", 5, started="3"), low("b", "n1", 4, started="1")],
+        [low("c", "n2", 5, started="2"), low("d", "n2", 4, started="4")],
+        id="(e) the later start, of the top priority only"),
+])  # fmt: skip
 @pytest.mark.parametrize("start", [pytest.param(0.0, id="met first"), pytest.param(0.5, id="met last")])
 @pytest.mark.parametrize("ours", [pytest.param(PARITY, id="parity"), pytest.param(KubestowArgs(), id="default")])
 def test_186_criteria(first: list[PodInfo], second: list[PodInfo], start: float, ours: KubestowArgs) -> None:

@@ -92,24 +92,18 @@ def test_labels_are_followed() -> None:
     assert (before, refused(plugin, seen, wants)) == ({"n2": POD_NO}, {"n3": POD_NO})
 
 
-@pytest.mark.parametrize(
-    ("spec", "args", "answer"),
-    [
-        pytest.param({}, None, SKIP, id="nothing to do"),
-        pytest.param({}, ZONE_A, None, id="the added affinity is something to do"),
-        pytest.param(required(), None, None, id="no terms: Filter refuses"),
-        pytest.param(required(pin("n1")), None, Narrow(frozenset({"n1"})), id="157 a DaemonSet pod's pin"),
-        pytest.param(required(pin("n1"), pin("n2")), None, Narrow(frozenset({"n1", "n2"})), id="pins of terms unite"),
-        pytest.param(required(pin("n1"), label("zone", "a")), None, None, id="one term without a pin"),
-        pytest.param(
-            required(pin("n1", "n2")),
-            None,
-            Rejection("NodeAffinity", Code.UNRESOLVABLE, ("pod affinity terms conflict",)),
-            id="158 pins of one term exclude each other",
-        ),
-        pytest.param(required(pin("n1", "n2"), pin("n3")), None, Narrow(frozenset({"n3"})), id="one term is left"),
-    ],
-)
+@pytest.mark.parametrize(("spec", "args", "answer"), [
+    pytest.param({}, None, SKIP, id="nothing to do"),
+    pytest.param({}, ZONE_A, None, id="the added affinity is something to do"),
+    pytest.param(required(), None, None, id="no terms: Filter refuses"),
+    pytest.param(required(pin("n1")), None, Narrow(frozenset({"n1"})), id="157 a DaemonSet pod's pin"),
+    pytest.param(required(pin("n1"), pin("n2")), None, Narrow(frozenset({"n1", "n2"})), id="pins of terms unite"),
+    pytest.param(required(pin("n1"), label("zone", "a")), None, None, id="one term without a pin"),
+    pytest.param(required(pin("n1", "n2")), None,
+        Rejection("NodeAffinity", Code.UNRESOLVABLE, ("pod affinity terms conflict",)),
+        id="158 pins of one term exclude each other"),
+    pytest.param(required(pin("n1", "n2"), pin("n3")), None, Narrow(frozenset({"n3"})), id="one term is left"),
+])  # fmt: skip
 def test_pre_filter(spec: dict[str, Any], args: NodeAffinityArgs | None, answer: object) -> None:
     """Skips, narrows, or refuses before any node is looked at."""
     seen = cluster(*NODES)
@@ -117,29 +111,15 @@ def test_pre_filter(spec: dict[str, Any], args: NodeAffinityArgs | None, answer:
     assert answer == NodeAffinityPlugin(args, handle(seen)).pre_filter(CycleState(), info(**spec), seen.nodes.present)
 
 
-@pytest.mark.parametrize(
-    ("spec", "args", "scores"),
-    [
-        pytest.param(
-            preferred(a=(30, label("disk", "hdd")), b=(60, label("disk", "ssd"))),
-            None,
-            {"n1": 100, "n2": 0, "n3": 50, "n4": 0},
-            id="141 weights 30 and 60",
-        ),
-        pytest.param(
-            preferred(a=(10, label("disk", "ssd")), b=(10, label("zone", "a"))),
-            None,
-            {"n1": 100, "n2": 50, "n3": 0, "n4": 0},
-            id="weights add up",
-        ),
-        pytest.param(
-            preferred(a=(10, label("zone", "a"))),
-            added({PREFERRED: [{"weight": 10, "preference": label("disk", "ssd")}]}),
-            {"n1": 100, "n2": 50, "n3": 0, "n4": 0},
-            id="the added affinity has wishes as well",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("spec", "args", "scores"), [
+    pytest.param(preferred(a=(30, label("disk", "hdd")), b=(60, label("disk", "ssd"))), None,
+        {"n1": 100, "n2": 0, "n3": 50, "n4": 0}, id="141 weights 30 and 60"),
+    pytest.param(preferred(a=(10, label("disk", "ssd")), b=(10, label("zone", "a"))), None,
+        {"n1": 100, "n2": 50, "n3": 0, "n4": 0}, id="weights add up"),
+    pytest.param(preferred(a=(10, label("zone", "a"))),
+        added({PREFERRED: [{"weight": 10, "preference": label("disk", "ssd")}]}),
+        {"n1": 100, "n2": 50, "n3": 0, "n4": 0}, id="the added affinity has wishes as well"),
+])  # fmt: skip
 def test_score(spec: dict[str, Any], args: NodeAffinityArgs | None, scores: dict[str, int] | None) -> None:
     """The best of the candidates gets 100."""
     seen = cluster(*NODES)

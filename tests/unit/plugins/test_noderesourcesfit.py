@@ -83,29 +83,16 @@ USED = [node(), pod_requesting("a", on="n1", cpu="1", memory="2Gi")]
 WHOLE = {"requests": {"cpu": "1", "hugepages-2Mi": "2Mi"}}
 
 
-@pytest.mark.parametrize(
-    ("args", "things", "pod", "score"),
-    [
-        pytest.param(
-            None, [node(cpu="1", memory="400Mi")], info(), 70, id="134 a pod without requests weighs something"
-        ),
-        pytest.param(strategy("LeastAllocated", "odd"), [node()], pod_requesting(cpu="1"), 0, id="nothing to score"),
-        pytest.param(
-            None,
-            USED,
-            info(containers=[container(cpu="1"), container()], resources={"requests": {"cpu": "3", "memory": "6Gi"}}),
-            58,
-            id="its pod-level request does not count, its containers do",
-        ),
-        pytest.param(
-            strategy("MostAllocated", "cpu", "hugepages-2Mi"),
-            [node(**{"hugepages-2Mi": "16Mi"}), info("a", on="n1", containers=[container()], resources=WHOLE)],
-            info(containers=[container(cpu="1")], resources=WHOLE),
-            50,
-            id="of a pod that is there it counts",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("args", "things", "pod", "score"), [
+    pytest.param(None, [node(cpu="1", memory="400Mi")], info(), 70, id="134 a pod without requests weighs something"),
+    pytest.param(strategy("LeastAllocated", "odd"), [node()], pod_requesting(cpu="1"), 0, id="nothing to score"),
+    pytest.param(None, USED,
+        info(containers=[container(cpu="1"), container()], resources={"requests": {"cpu": "3", "memory": "6Gi"}}), 58,
+        id="its pod-level request does not count, its containers do"),
+    pytest.param(strategy("MostAllocated", "cpu", "hugepages-2Mi"),
+        [node(**{"hugepages-2Mi": "16Mi"}), info("a", on="n1", containers=[container()], resources=WHOLE)],
+        info(containers=[container(cpu="1")], resources=WHOLE), 50, id="of a pod that is there it counts"),
+])  # fmt: skip
 @pytest.mark.parametrize("more_nodes", [0, 20], ids=["alone", "among more nodes"])
 def test_score(args: Any, things: list[Any], pod: PodInfo, score: int, more_nodes: int) -> None:
     """The configured strategy, in whole numbers."""

@@ -51,19 +51,13 @@ def a_volume(labels: Mapping[str, str], name: str = "v") -> Builder[Any]:
 GA = {ZONE: "z", REGION: "r"}
 
 
-@pytest.mark.parametrize(
-    ("things", "pod", "says"),
-    [
-        pytest.param((CLAIM, a_volume({})), using("p", "c"), "skip", id="a volume that is at home everywhere"),
-        pytest.param((), using("p", ""), "PersistentVolumeClaim had no name", id="a claim without a name"),
-        pytest.param(
-            (a_claim("p-data").bound_to("v"), a_volume(GA)),
-            using("p", ephemeral=("data",)),
-            "PVC default/p-data was not created for pod default/p (pod is not owner)",
-            id="B-14 an ephemeral claim of another pod",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("things", "pod", "says"), [
+    pytest.param((CLAIM, a_volume({})), using("p", "c"), "skip", id="a volume that is at home everywhere"),
+    pytest.param((), using("p", ""), "PersistentVolumeClaim had no name", id="a claim without a name"),
+    pytest.param((a_claim("p-data").bound_to("v"), a_volume(GA)), using("p", ephemeral=("data",)),
+        "PVC default/p-data was not created for pod default/p (pod is not owner)",
+        id="B-14 an ephemeral claim of another pod"),
+])  # fmt: skip
 def test_claims(things: tuple[Any, ...], pod: PodInfo, says: str) -> None:
     """Skip, or a reason that no eviction helps against."""
     seen = stored(node("n1", labels=GA), *things)

@@ -226,64 +226,30 @@ def test_scoring_lets_the_event_loop_run_between_nodes() -> None:
     assert sum(1 for _ in world.plugin.score(state, info, passed)) == passed.bit_count()
 
 
-@pytest.mark.parametrize(
-    ("shape", "claims", "things", "scores"),
-    [
-        pytest.param((), ["x"], [X, *pvs("W", n1="200Gi")], None, id="S1 the gate is off"),
-        pytest.param(
-            FULLEST,
-            ["x", "y"],
-            [a_class("V"), X, Y, *pvs("W", n1="200Gi", n2="100Gi"), *pvs("V", n1="200Gi", n2="100Gi")],
-            {"n1": 38, "n2": 75},
-            id="S6 of two classes",
-        ),
-        pytest.param(
-            FULLEST,
-            ["dyn"],
-            [E, DYN, *tracking(True), *pools(n1="100Gi", n2="50Gi", n3="10Gi")],
-            {"n1": 10, "n2": 20, "n3": 100},
-            id="S8 to be provisioned",
-        ),
-        pytest.param(
-            FULLEST,
-            ["dyn", "x"],
-            [E, DYN, X, *tracking(True), *pools(n1="100Gi", n2="50Gi"), *pvs("W", n1="100Gi", n2="100Gi")],
-            {"n1": 50, "n2": 50},
-            id="S9 next to existing volumes it does not count",
-        ),
-        pytest.param(
-            FULLEST,
-            ["d", "e"],
-            [E, a_claim("d", "50Gi", "E"), a_claim("e", "50Gi", "E"), *tracking(True), *pools(n1="100Gi")],
-            {"n1": 100},
-            id="S10 two from one pool, which counts once",
-        ),
-        pytest.param(
-            CAPACITY_SHAPE,
-            ["dyn"],
-            [E, DYN, *tracking(True), *pools(n1="100Gi", n2="20Gi", n3="10Gi")],
-            {"n1": 90, "n2": 50, "n3": 0},
-            id="S11 the default: most free space wins",
-        ),
-        pytest.param(
-            FULLEST,
-            ["dyn"],
-            [E, DYN, *tracking(True), a_capacity("o", "E").everywhere().maximum("20Gi")],
-            {"n1": 100, "n2": 100, "n3": 100},
-            id="S14 (B-23) its object has no amount",
-        ),
-        pytest.param(
-            FULLEST,
-            ["dyn"],
-            [E, a_claim("dyn", "10Gi", "I").legacy_class("E"), *tracking(True), *pools(n1="100Gi")],
-            {"n1": 10},
-            id="S14 (B-23) the class is an annotation",
-        ),
-        pytest.param(FULLEST, ["dyn"], [E, DYN], {"n1": 0, "n2": 0, "n3": 0}, id="S15 no driver tracks capacity"),
-        pytest.param(FULLEST, ["bnd"], [BND, PB], {"n1": 0}, id="S15 everything is bound"),
-        pytest.param(FULLEST, [], [], {"n1": 0, "n2": 0, "n3": 0}, id="S15 no claims"),
-    ],
-)
+@pytest.mark.parametrize(("shape", "claims", "things", "scores"), [
+    pytest.param((), ["x"], [X, *pvs("W", n1="200Gi")], None, id="S1 the gate is off"),
+    pytest.param(FULLEST, ["x", "y"],
+        [a_class("V"), X, Y, *pvs("W", n1="200Gi", n2="100Gi"), *pvs("V", n1="200Gi", n2="100Gi")],
+        {"n1": 38, "n2": 75}, id="S6 of two classes"),
+    pytest.param(FULLEST, ["dyn"], [E, DYN, *tracking(True), *pools(n1="100Gi", n2="50Gi", n3="10Gi")],
+        {"n1": 10, "n2": 20, "n3": 100}, id="S8 to be provisioned"),
+    pytest.param(FULLEST, ["dyn", "x"],
+        [E, DYN, X, *tracking(True), *pools(n1="100Gi", n2="50Gi"), *pvs("W", n1="100Gi", n2="100Gi")],
+        {"n1": 50, "n2": 50}, id="S9 next to existing volumes it does not count"),
+    pytest.param(FULLEST, ["d", "e"],
+        [E, a_claim("d", "50Gi", "E"), a_claim("e", "50Gi", "E"), *tracking(True), *pools(n1="100Gi")], {"n1": 100},
+        id="S10 two from one pool, which counts once"),
+    pytest.param(CAPACITY_SHAPE, ["dyn"], [E, DYN, *tracking(True), *pools(n1="100Gi", n2="20Gi", n3="10Gi")],
+        {"n1": 90, "n2": 50, "n3": 0}, id="S11 the default: most free space wins"),
+    pytest.param(FULLEST, ["dyn"], [E, DYN, *tracking(True), a_capacity("o", "E").everywhere().maximum("20Gi")],
+        {"n1": 100, "n2": 100, "n3": 100}, id="S14 (B-23) its object has no amount"),
+    pytest.param(FULLEST, ["dyn"],
+        [E, a_claim("dyn", "10Gi", "I").legacy_class("E"), *tracking(True), *pools(n1="100Gi")], {"n1": 10},
+        id="S14 (B-23) the class is an annotation"),
+    pytest.param(FULLEST, ["dyn"], [E, DYN], {"n1": 0, "n2": 0, "n3": 0}, id="S15 no driver tracks capacity"),
+    pytest.param(FULLEST, ["bnd"], [BND, PB], {"n1": 0}, id="S15 everything is bound"),
+    pytest.param(FULLEST, [], [], {"n1": 0, "n2": 0, "n3": 0}, id="S15 no claims"),
+])  # fmt: skip
 def test_nodes(shape: Any, claims: list[str], things: list[Any], scores: dict[str, int] | None) -> None:
     """The nodes that pass, each by what it would do."""
     assert scores == scored(shape, claims, N3, *things)

@@ -246,36 +246,16 @@ def namesake(world: World) -> None:
     world.show(replace(info.pod, metadata=metadata, spec=replace(info.pod.spec, node_name="n1")))
 
 
-@pytest.mark.parametrize(
-    ("claims", "changes", "error", "ours_s", "parity_s"),
-    [
-        pytest.param(
-            ["u1", "d1"],
-            [relayed, shown(BOUND_A, BOUND_U1, MADE, PROVISIONED)],
-            None,
-            5.4,
-            6.0,
-            id="W28 it is bound after a while",
-        ),
-        pytest.param(
-            ["u1"],
-            [namesake],
-            'pod does not exist any more: pod "p" not found',
-            5.4,
-            6.0,
-            id="W18 (B-5) another pod of its name is there",
-        ),
-        pytest.param(
-            ["d1"],
-            [lambda world: world.cluster.remove_node("n1"), lambda w: w.cluster.volumes.notify("Node", "n1")],
-            'failed to get node "n1": node "n1" not found',
-            5.4,
-            6.0,
-            id="W16 the node goes",
-        ),
-        pytest.param(["u1"], [], "context deadline exceeded", 30.0, 30.0, id="W23 nothing happens"),
-    ],
-)
+@pytest.mark.parametrize(("claims", "changes", "error", "ours_s", "parity_s"), [
+    pytest.param(["u1", "d1"], [relayed, shown(BOUND_A, BOUND_U1, MADE, PROVISIONED)], None, 5.4, 6.0,
+        id="W28 it is bound after a while"),
+    pytest.param(["u1"], [namesake], 'pod does not exist any more: pod "p" not found', 5.4, 6.0,
+        id="W18 (B-5) another pod of its name is there"),
+    pytest.param(["d1"],
+        [lambda world: world.cluster.remove_node("n1"), lambda w: w.cluster.volumes.notify("Node", "n1")],
+        'failed to get node "n1": node "n1" not found', 5.4, 6.0, id="W16 the node goes"),
+    pytest.param(["u1"], [], "context deadline exceeded", 30.0, 30.0, id="W23 nothing happens"),
+])  # fmt: skip
 @BOTH
 async def test_the_end_of_the_wait(
     claims: list[str],

@@ -72,29 +72,15 @@ async def read(
 PODS = "/api/v1/pods"
 
 
-@pytest.mark.parametrize(
-    ("answers", "names", "requests"),
-    [
-        pytest.param(
-            [page("one", more="t"), page("two")],
-            ["one", "two"],
-            [f"{PODS}&limit=500", f"{PODS}&limit=500&continue=t"],
-            id="two pages",
-        ),
-        pytest.param(
-            [page("old", more="t"), Gone("expired", status=410), page("one", "two")],
-            ["one", "two"],
-            [f"{PODS}&limit=500", f"{PODS}&limit=500&continue=t", PODS],
-            id="a token that expires: the list is read again as a whole",
-        ),
-        pytest.param(
-            [page("one", more="t"), Unavailable("reset"), page("two")],
-            ["one", "two"],
-            [f"{PODS}&limit=500", *2 * [f"{PODS}&limit=500&continue=t"]],
-            id="a lost connection: the page is read again",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("answers", "names", "requests"), [
+    pytest.param([page("one", more="t"), page("two")], ["one", "two"],
+        [f"{PODS}&limit=500", f"{PODS}&limit=500&continue=t"], id="two pages"),
+    pytest.param([page("old", more="t"), Gone("expired", status=410), page("one", "two")], ["one", "two"],
+        [f"{PODS}&limit=500", f"{PODS}&limit=500&continue=t", PODS],
+        id="a token that expires: the list is read again as a whole"),
+    pytest.param([page("one", more="t"), Unavailable("reset"), page("two")], ["one", "two"],
+        [f"{PODS}&limit=500", *2 * [f"{PODS}&limit=500&continue=t"]], id="a lost connection: the page is read again"),
+])  # fmt: skip
 async def test_pages(answers: list[Object | ApiError], names: list[str], requests: list[str]) -> None:
     transport = Scripted({PODS: answers})
 

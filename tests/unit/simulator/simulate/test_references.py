@@ -169,34 +169,23 @@ USED = found(PVC, "c", of_class("s"))
 UNLIMITED = [f"no CSINode lists the driver {DRIVER}: its volumes have no attach limit"]
 
 
-@pytest.mark.parametrize(
-    ("objects", "notes"),
-    [
-        pytest.param([CLASS, USED], UNLIMITED, id="the driver of a class that a claim names"),
-        pytest.param([CLASS], [], id="a class that no claim names"),
-        pytest.param([CLASS, USED, LISTED], [], id="a driver that a node lists"),
-        pytest.param([found("PersistentVolume", "v", {"csi": {"driver": DRIVER}})], UNLIMITED, id="of a volume"),
-        pytest.param(
-            [found("StorageClass", "s", provisioner="kubernetes.io/no-provisioner"), USED], [], id="no driver at all"
-        ),
-        pytest.param(
-            [found("StorageClass", "s", provisioner="kubernetes.io/aws-ebs"), USED],
-            ["no CSINode lists the driver ebs.csi.aws.com: its volumes have no attach limit"],
-            id="the driver of a plugin that was part of Kubernetes",
-        ),
-        pytest.param(
-            [found("StorageClass", "s", provisioner="rancher.io/local-path"), USED],
-            [],
-            id="a provisioner without a driver",
-        ),
-        pytest.param(
-            [CLASS, CAPACITY],
-            [f"there is no CSIDriver {DRIVER}: the CSIStorageCapacity objects of StorageClass s are ignored"],
-            id="capacity without a driver",
-        ),
-        pytest.param([CLASS, CAPACITY, found("CSIDriver", DRIVER)], [], id="capacity with its driver"),
-    ],
-)
+@pytest.mark.parametrize(("objects", "notes"), [
+    pytest.param([CLASS, USED], UNLIMITED, id="the driver of a class that a claim names"),
+    pytest.param([CLASS], [], id="a class that no claim names"),
+    pytest.param([CLASS, USED, LISTED], [], id="a driver that a node lists"),
+    pytest.param([found("PersistentVolume", "v", {"csi": {"driver": DRIVER}})], UNLIMITED, id="of a volume"),
+    pytest.param([found("StorageClass", "s", provisioner="kubernetes.io/no-provisioner"), USED], [],
+        id="no driver at all"),
+    pytest.param([found("StorageClass", "s", provisioner="kubernetes.io/aws-ebs"), USED],
+        ["no CSINode lists the driver ebs.csi.aws.com: its volumes have no attach limit"],
+        id="the driver of a plugin that was part of Kubernetes"),
+    pytest.param([found("StorageClass", "s", provisioner="rancher.io/local-path"), USED], [],
+        id="a provisioner without a driver"),
+    pytest.param([CLASS, CAPACITY],
+        [f"there is no CSIDriver {DRIVER}: the CSIStorageCapacity objects of StorageClass s are ignored"],
+        id="capacity without a driver"),
+    pytest.param([CLASS, CAPACITY, found("CSIDriver", DRIVER)], [], id="capacity with its driver"),
+])  # fmt: skip
 def test_notes_on_drivers(objects: list[Found], notes: list[str]) -> None:
     assert driver_notes(objects) == notes
 

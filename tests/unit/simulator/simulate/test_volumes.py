@@ -118,27 +118,17 @@ HOSTNAME = "kubernetes.io/hostname"
 LOCAL_PATH = "rancher.io/local-path"
 
 
-@pytest.mark.parametrize(
-    ("driver", "further", "expected"),
-    [
-        pytest.param(DRIVER, [a_csi_node("n").driver(DRIVER, topology_keys=(RACK,))], {RACK: "r1"}, id="by a label"),
-        pytest.param(
-            DRIVER,
-            [a_csi_node("n").driver(DRIVER, topology_keys=("kubernetes.io/os", RACK, ZONE))],
-            {"kubernetes.io/os": "linux", RACK: "r1", ZONE: "z1"},
-            id="by all labels of the driver, as those of AWS EBS",
-        ),
-        pytest.param(DRIVER, [a_csi_node("n").driver(DRIVER, topology_keys=())], {}, id="from every node"),
-        pytest.param(DRIVER, [], {}, id="from every node where no CSINode lists the driver"),
-        pytest.param(LOCAL_PATH, [], {HOSTNAME: "host-n"}, id="on the node itself: local-path-provisioner"),
-        pytest.param(
-            DRIVER,
-            [a_pv("other", "1Gi", "w").set({"metadata": {"annotations": {PROVISIONED_BY: DRIVER}}}).where(ZONE, "z2")],
-            {ZONE: "z1"},
-            id="like a volume that the provisioner made before",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("driver", "further", "expected"), [
+    pytest.param(DRIVER, [a_csi_node("n").driver(DRIVER, topology_keys=(RACK,))], {RACK: "r1"}, id="by a label"),
+    pytest.param(DRIVER, [a_csi_node("n").driver(DRIVER, topology_keys=("kubernetes.io/os", RACK, ZONE))],
+        {"kubernetes.io/os": "linux", RACK: "r1", ZONE: "z1"}, id="by all labels of the driver, as those of AWS EBS"),
+    pytest.param(DRIVER, [a_csi_node("n").driver(DRIVER, topology_keys=())], {}, id="from every node"),
+    pytest.param(DRIVER, [], {}, id="from every node where no CSINode lists the driver"),
+    pytest.param(LOCAL_PATH, [], {HOSTNAME: "host-n"}, id="on the node itself: local-path-provisioner"),
+    pytest.param(DRIVER,
+        [a_pv("other", "1Gi", "w").set({"metadata": {"annotations": {PROVISIONED_BY: DRIVER}}}).where(ZONE, "z2")],
+        {ZONE: "z1"}, id="like a volume that the provisioner made before"),
+])  # fmt: skip
 def test_the_node_affinity_of_a_new_volume(
     driver: str, further: list[Builder[object]], expected: dict[str, str]
 ) -> None:
