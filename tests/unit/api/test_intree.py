@@ -60,82 +60,37 @@ def terms_of(affinity: VolumeNodeAffinity | None) -> Terms | None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("source", "labels", "terms", "after"),
-    [
-        pytest.param(GCE, {ZONE: "z"}, None, [[(GCE_KEY, "In", "z")]], id="T1 and so does a GA label"),
-        pytest.param(GCE, {}, [[(BETA_ZONE, "In", "z")]], [[(GCE_KEY, "In", "z")]], id="T2 a beta key is renamed"),
-        pytest.param(
-            GCE, {ZONE: "z1"}, [[(ZONE, "In", "z2")]], [[(GCE_KEY, "In", "z2")]], id="T4 the affinity beats the label"
-        ),
-        pytest.param(
-            GCE,
-            {ZONE: "us-central1-b__us-central1-a"},
-            None,
-            [[(GCE_KEY, "In", "us-central1-a", "us-central1-b")]],
-            id="T5 several zones of a label, sorted"
-        ),
-        pytest.param(
-            GCE,
-            {},
-            [[(ZONE, "In", "z1")], [("disk", "Exists"), (ZONE, "In", "z2")]],
-            [[(GCE_KEY, "In", "z1")], [("disk", "Exists"), (GCE_KEY, "In", "z2")]],
-            id="T6 every term is renamed in"
-        ),
-        pytest.param(
-            GCE,
-            {},
-            [[(BETA_ZONE, "In", "z"), (BETA_REGION, "In", "r")]],
-            [[(GCE_KEY, "In", "z"), (REGION, "In", "r")]],
-            id="T7 a beta region becomes a GA region"
-        ),
-        pytest.param(EBS, {ZONE: "__ __"}, None, None, id="T8 nor does one of empty pieces"),
-        pytest.param(EBS, {ZONE: "b__ a __a__"}, None, [[(EBS_KEY, "In", "a", "b")]], id="pieces are trimmed, once each"),
-        pytest.param(
-            {"azureDisk": {"diskURI": "u", "kind": "Managed"}},
-            {ZONE: "z"},
-            [[(ZONE, "In", "z")]],
-            [[(ZONE, "In", "z")]],
-            id="T12 an Azure disk keeps its affinity"
-        ),
-        pytest.param(
-            EBS,
-            {ZONE: "z1"},
-            [[("disk", "Exists")], [("rack", "Exists")]],
-            [[("disk", "Exists"), (EBS_KEY, "In", "z1")], [("rack", "Exists"), (EBS_KEY, "In", "z1")]],
-            id="a label is added to every term"
-        ),
-        pytest.param(
-            EBS,
-            {BETA_ZONE: "z"},
-            [[(ZONE, "Exists")]],
-            [[(ZONE, "Exists")]],
-            id="the affinity's words decide which label is read, with values or without"
-        ),
-        pytest.param(
-            EBS, {BETA_ZONE: "old", ZONE: "new"}, None, [[(EBS_KEY, "In", "new")]], id="GA before beta"
-        ),
-        pytest.param(
-            EBS, {BETA_ZONE: "z"}, [[(BETA_REGION, "In", "r")]], [[(REGION, "In", "r"), (EBS_KEY, "In", "z")]],
-            id="the region is renamed where the zone is a label, too"
-        ),
-        pytest.param({"portworxVolume": {"volumeID": "p"}}, {ZONE: "z"}, None, None, id="Portworx knows no zones"),
-        pytest.param(
-            VSPHERE,
-            {ZONE: "a__b", REGION: "r"},
-            None,
-            [[("topology.csi.vmware.com/zone", "In", "a__b"), ("topology.csi.vmware.com/region", "In", "r")]],
-            id="vSphere takes both labels as they are"
-        ),
-        pytest.param(
-            VSPHERE,
-            {BETA_REGION: "r1"},
-            [[(BETA_ZONE, "In", "z")]],
-            [[("topology.csi.vmware.com/zone", "In", "z"), ("topology.csi.vmware.com/region", "In", "r1")]],
-            id="vSphere adds the region to what is renamed"
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("source", "labels", "terms", "after"), [
+    pytest.param(GCE, {ZONE: "z"}, None, [[(GCE_KEY, "In", "z")]], id="T1 and so does a GA label"),
+    pytest.param(GCE, {}, [[(BETA_ZONE, "In", "z")]], [[(GCE_KEY, "In", "z")]], id="T2 a beta key is renamed"),
+    pytest.param(GCE, {ZONE: "z1"}, [[(ZONE, "In", "z2")]], [[(GCE_KEY, "In", "z2")]],
+        id="T4 the affinity beats the label"),
+    pytest.param(GCE, {ZONE: "us-central1-b__us-central1-a"}, None,
+        [[(GCE_KEY, "In", "us-central1-a", "us-central1-b")]], id="T5 several zones of a label, sorted"),
+    pytest.param(GCE, {}, [[(ZONE, "In", "z1")], [("disk", "Exists"), (ZONE, "In", "z2")]],
+        [[(GCE_KEY, "In", "z1")], [("disk", "Exists"), (GCE_KEY, "In", "z2")]], id="T6 every term is renamed in"),
+    pytest.param(GCE, {}, [[(BETA_ZONE, "In", "z"), (BETA_REGION, "In", "r")]],
+        [[(GCE_KEY, "In", "z"), (REGION, "In", "r")]], id="T7 a beta region becomes a GA region"),
+    pytest.param(EBS, {ZONE: "__ __"}, None, None, id="T8 nor does one of empty pieces"),
+    pytest.param(EBS, {ZONE: "b__ a __a__"}, None, [[(EBS_KEY, "In", "a", "b")]], id="pieces are trimmed, once each"),
+    pytest.param({"azureDisk": {"diskURI": "u", "kind": "Managed"}}, {ZONE: "z"}, [[(ZONE, "In", "z")]],
+        [[(ZONE, "In", "z")]], id="T12 an Azure disk keeps its affinity"),
+    pytest.param(EBS, {ZONE: "z1"}, [[("disk", "Exists")], [("rack", "Exists")]],
+        [[("disk", "Exists"), (EBS_KEY, "In", "z1")], [("rack", "Exists"), (EBS_KEY, "In", "z1")]],
+        id="a label is added to every term"),
+    pytest.param(EBS, {BETA_ZONE: "z"}, [[(ZONE, "Exists")]], [[(ZONE, "Exists")]],
+        id="the affinity's words decide which label is read, with values or without"),
+    pytest.param(EBS, {BETA_ZONE: "old", ZONE: "new"}, None, [[(EBS_KEY, "In", "new")]], id="GA before beta"),
+    pytest.param(EBS, {BETA_ZONE: "z"}, [[(BETA_REGION, "In", "r")]], [[(REGION, "In", "r"), (EBS_KEY, "In", "z")]],
+        id="the region is renamed where the zone is a label, too"),
+    pytest.param({"portworxVolume": {"volumeID": "p"}}, {ZONE: "z"}, None, None, id="Portworx knows no zones"),
+    pytest.param(VSPHERE, {ZONE: "a__b", REGION: "r"}, None,
+        [[("topology.csi.vmware.com/zone", "In", "a__b"), ("topology.csi.vmware.com/region", "In", "r")]],
+        id="vSphere takes both labels as they are"),
+    pytest.param(VSPHERE, {BETA_REGION: "r1"}, [[(BETA_ZONE, "In", "z")]],
+        [[("topology.csi.vmware.com/zone", "In", "z"), ("topology.csi.vmware.com/region", "In", "r1")]],
+        id="vSphere adds the region to what is renamed"),
+])  # fmt: skip
 def test_topology(source: dict[str, Any], labels: dict[str, str], terms: Terms | None, after: Terms | None) -> None:
     given: PersistentVolume = volume(source, labels=labels, terms=terms).typed()
     translated = translate_volume(given)

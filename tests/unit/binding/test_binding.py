@@ -47,22 +47,18 @@ ERROR = "error backoff"
 CONFLICT = Conflict("taken")
 
 
-@pytest.mark.parametrize(
-    ("error", "server", "place", "conflict", "statuses"),
-    [
-        pytest.param(Unavailable("500"), {}, ERROR, {}, ["Error"], id="202 a server error: error back-off"),
-        pytest.param(Forbidden("no"), {}, ERROR, {}, ["Error"], id="a missing permission: error back-off"),
-        pytest.param(NotFound("gone"), {}, None, {}, [], id="the pod is gone: dropped"),
-        pytest.param(NotFound("no such thing"), {"cpu": "1"}, ERROR, {}, ["Error"], id="the pod exists: error back-off"),
-        pytest.param(CONFLICT, {"on": "n9"}, None, {"pod": 1}, [], id="200 another scheduler bound it: dropped"),
-        pytest.param(
-            Ambiguous("reset"), {"on": "n9"}, None, {"pod": 1}, [], id="bound elsewhere, and the answer was lost: dropped"
-        ),
-        pytest.param(CONFLICT, {"deleting": True}, None, {}, [], id="201 the pod is terminating: dropped"),
-        pytest.param(CONFLICT, {"uid": "another"}, None, {}, [], id="203 the pod was recreated: dropped"),
-        pytest.param(CONFLICT, {"cpu": "1"}, ERROR, {}, ["Error"], id="a conflict without a cause: error back-off"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("error", "server", "place", "conflict", "statuses"), [
+    pytest.param(Unavailable("500"), {}, ERROR, {}, ["Error"], id="202 a server error: error back-off"),
+    pytest.param(Forbidden("no"), {}, ERROR, {}, ["Error"], id="a missing permission: error back-off"),
+    pytest.param(NotFound("gone"), {}, None, {}, [], id="the pod is gone: dropped"),
+    pytest.param(NotFound("no such thing"), {"cpu": "1"}, ERROR, {}, ["Error"], id="the pod exists: error back-off"),
+    pytest.param(CONFLICT, {"on": "n9"}, None, {"pod": 1}, [], id="200 another scheduler bound it: dropped"),
+    pytest.param(Ambiguous("reset"), {"on": "n9"}, None, {"pod": 1}, [],
+        id="bound elsewhere, and the answer was lost: dropped"),
+    pytest.param(CONFLICT, {"deleting": True}, None, {}, [], id="201 the pod is terminating: dropped"),
+    pytest.param(CONFLICT, {"uid": "another"}, None, {}, [], id="203 the pod was recreated: dropped"),
+    pytest.param(CONFLICT, {"cpu": "1"}, ERROR, {}, ["Error"], id="a conflict without a cause: error back-off"),
+])  # fmt: skip
 async def test_a_refused_bind_is_undone(
     error: ApiError, server: dict[str, object], place: str | None, conflict: dict[str, float], statuses: list[str]
 ) -> None:

@@ -316,67 +316,43 @@ def quoted(*events: dict[str, Any], besides: tuple[str, ...] = ("kubestow",), pr
     return last_reported(raw, provisioner=provisioner, besides=besides)
 
 
-@pytest.mark.parametrize(
-    ("events", "said"),
-    [
-        pytest.param([failed(1)], f"ProvisioningFailed at {at(1)}: m", id="the only one"),
-        pytest.param([failed(2, "new"), failed(1, "old")], f"ProvisioningFailed at {at(2)}: new", id="the newest"),
-        pytest.param(
-            [failed(1), classic("ProvisioningSucceeded", 2)],
-            f"ProvisioningSucceeded at {at(2)}: m",
-            id="the provisioner's news after its warning",
-        ),
-        pytest.param(
-            [failed(1), classic("Provisioning", 2)],
-            f"ProvisioningFailed at {at(1)}: m",
-            id="a try that begins does not hide what the last one came to",
-        ),
-        pytest.param([classic("Provisioning", 2)], f"Provisioning at {at(2)}: m", id="a try that begins is better than nothing"),
-        pytest.param(
-            [failed(1), classic("ExternalProvisioning", 5, by="persistentvolume-controller")],
-            f"ProvisioningFailed at {at(1)}: m",
-            id="the PV controller, which says every quarter of a minute that it waits, is not it",
-        ),
-        pytest.param(
-            [failed(1, by="persistentvolume-controller")],
-            f"ProvisioningFailed at {at(1)}: m",
-            id="a warning of another component is quoted",
-        ),
-        pytest.param([failed(1, by="kubestow")], None, id="but not our own"),
-        pytest.param([classic("Resized", 1, by=f"{P}er")], None, id="nor a longer name's news"),
-        pytest.param([classic("Resized", 1, by=P)], f"Resized at {at(1)}: m", id="the bare name's are the provisioner's"),
-        pytest.param([], None, id="none"),
-        pytest.param([failed(1, " two\n\tlines ")], f"ProvisioningFailed at {at(1)}: two lines", id="on one line"),
-        pytest.param(
-            [failed(1, "x" * MESSAGE_LENGTH)], f"ProvisioningFailed at {at(1)}: {'x' * MESSAGE_LENGTH}", id="as long as may be"
-        ),
-        pytest.param(
-            [failed(1, "x" * (MESSAGE_LENGTH + 1))],
-            f"ProvisioningFailed at {at(1)}: {'x' * (MESSAGE_LENGTH - 4)} ...",
-            id="longer",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("events", "said"), [
+    pytest.param([failed(1)], f"ProvisioningFailed at {at(1)}: m", id="the only one"),
+    pytest.param([failed(2, "new"), failed(1, "old")], f"ProvisioningFailed at {at(2)}: new", id="the newest"),
+    pytest.param([failed(1), classic("ProvisioningSucceeded", 2)], f"ProvisioningSucceeded at {at(2)}: m",
+        id="the provisioner's news after its warning"),
+    pytest.param([failed(1), classic("Provisioning", 2)], f"ProvisioningFailed at {at(1)}: m",
+        id="a try that begins does not hide what the last one came to"),
+    pytest.param([classic("Provisioning", 2)], f"Provisioning at {at(2)}: m", id="a try that begins is better than nothing"),
+    pytest.param([failed(1), classic("ExternalProvisioning", 5, by="persistentvolume-controller")],
+        f"ProvisioningFailed at {at(1)}: m",
+        id="the PV controller, which says every quarter of a minute that it waits, is not it"),
+    pytest.param([failed(1, by="persistentvolume-controller")], f"ProvisioningFailed at {at(1)}: m",
+        id="a warning of another component is quoted"),
+    pytest.param([failed(1, by="kubestow")], None, id="but not our own"),
+    pytest.param([classic("Resized", 1, by=f"{P}er")], None, id="nor a longer name's news"),
+    pytest.param([classic("Resized", 1, by=P)], f"Resized at {at(1)}: m", id="the bare name's are the provisioner's"),
+    pytest.param([], None, id="none"),
+    pytest.param([failed(1, " two\n\tlines ")], f"ProvisioningFailed at {at(1)}: two lines", id="on one line"),
+    pytest.param([failed(1, "x" * MESSAGE_LENGTH)], f"ProvisioningFailed at {at(1)}: {'x' * MESSAGE_LENGTH}",
+        id="as long as may be"),
+    pytest.param([failed(1, "x" * (MESSAGE_LENGTH + 1))],
+        f"ProvisioningFailed at {at(1)}: {'x' * (MESSAGE_LENGTH - 4)} ...", id="longer"),
+])  # fmt: skip
 def test_what_is_quoted(events: list[dict[str, Any]], said: str | None) -> None:
     assert said == quoted(*events)
     assert said == quoted(*reversed(events))
 
 
-@pytest.mark.parametrize(
-    ("times", "when"),
-    [
-        pytest.param({"lastTimestamp": at(5)}, at(5), id="the older API's count"),
-        pytest.param({"eventTime": "2026-01-02T03:05:00.250000Z"}, at(5), id="the newer API's"),
-        pytest.param(
-            {"eventTime": at(1), "series": {"count": 2, "lastObservedTime": "2026-01-02T03:05:00.250000Z"}},
-            at(5),
-            id="of a series the last",
-        ),
-        pytest.param({"eventTime": at(5), "series": {"count": 2, "lastObservedTime": None}}, at(5), id="an empty series"),
-        pytest.param({"metadata": {"creationTimestamp": at(5)}}, at(5), id="no time but its birth"),
-        pytest.param({"eventTime": "2026-01-02T04:05:00+01:00"}, at(5), id="in another zone"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("times", "when"), [
+    pytest.param({"lastTimestamp": at(5)}, at(5), id="the older API's count"),
+    pytest.param({"eventTime": "2026-01-02T03:05:00.250000Z"}, at(5), id="the newer API's"),
+    pytest.param({"eventTime": at(1), "series": {"count": 2, "lastObservedTime": "2026-01-02T03:05:00.250000Z"}}, at(5),
+        id="of a series the last"),
+    pytest.param({"eventTime": at(5), "series": {"count": 2, "lastObservedTime": None}}, at(5), id="an empty series"),
+    pytest.param({"metadata": {"creationTimestamp": at(5)}}, at(5), id="no time but its birth"),
+    pytest.param({"eventTime": "2026-01-02T04:05:00+01:00"}, at(5), id="in another zone"),
+])  # fmt: skip
 def test_when_it_happened(times: dict[str, Any], when: str) -> None:
     event = {"type": "Warning", "reason": "r", "message": "m"} | times
 

@@ -62,32 +62,15 @@ VA0 = an_attachment("v0", "n1", EBS)
 VA1 = an_attachment("v1", "n1", EBS)
 
 
-@pytest.mark.parametrize(
-    ("world", "pod", "out"),
-    [
-        pytest.param(
-            a_world(),
-            using("p", awsElasticBlockStore={"volumeID": "aws://zone/disk"}),
-            (
-                Code.ERROR,
-                (f"converting volume(awselasticblockstore) from inline to csi: {BAD_ID}",),
-            ),
-            id="one written out in the pod that cannot be translated",
-        ),
-        pytest.param(
-            World(node("n1")),
-            using("p", "", awsElasticBlockStore={"volumeID": "aws://zone/disk"}),
-            (Code.ERROR, ("PersistentVolumeClaim had no name",)),
-            id="a claim without a name",
-        ),
-        pytest.param(
-            a_world(using("q", on="n1", ephemeral=("x",)), a_claim("q-x", storage_class="ebs"), P3),
-            using("p", "c0"),
-            None,
-            id="Q-13 a pod there whose ephemeral claim is not its own",
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("world", "pod", "out"), [
+    pytest.param(a_world(), using("p", awsElasticBlockStore={"volumeID": "aws://zone/disk"}),
+        (Code.ERROR, (f"converting volume(awselasticblockstore) from inline to csi: {BAD_ID}",)),
+        id="one written out in the pod that cannot be translated"),
+    pytest.param(World(node("n1")), using("p", "", awsElasticBlockStore={"volumeID": "aws://zone/disk"}),
+        (Code.ERROR, ("PersistentVolumeClaim had no name",)), id="a claim without a name"),
+    pytest.param(a_world(using("q", on="n1", ephemeral=("x",)), a_claim("q-x", storage_class="ebs"), P3),
+        using("p", "c0"), None, id="Q-13 a pod there whose ephemeral claim is not its own"),
+])  # fmt: skip
 def test_limits(world: World, pod: PodInfo, out: Any) -> None:
     """A node is refused iff some driver has more to attach than it can."""
     assert ({"n1": out} if out else {}) == refused(limits_of(world), world.cluster, pod)

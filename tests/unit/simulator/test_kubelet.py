@@ -33,21 +33,15 @@ def test_a_pod_that_fits_runs_and_is_ready() -> None:
     assert conditions["Ready"] == "True"
 
 
-@pytest.mark.parametrize(
-    ("late", "reason", "message"),
-    [
-        pytest.param(pod("z").cpu("1500m"), "OutOfcpu", "cpu, requested: 1500, used: 1000, capacity: 2000", id="cpu"),
-        pytest.param(
-            pod("z").memory("5Gi"), "OutOfmemory", f"memory, requested: {5 << 30}, used: 0, capacity: {4 << 30}", id="memory"
-        ),
-        pytest.param(
-            pod("z").req("x.example/gpu", "2"), "OutOfx.example/gpu", "x.example/gpu, requested: 2, used: 0, capacity: 1", id="a device"
-        ),
-        pytest.param(
-            pod("z").init_container("i", cpu="1500m"), "OutOfcpu", "cpu, requested: 1500, used: 1000, capacity: 2000", id="an init container"
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("late", "reason", "message"), [
+    pytest.param(pod("z").cpu("1500m"), "OutOfcpu", "cpu, requested: 1500, used: 1000, capacity: 2000", id="cpu"),
+    pytest.param(pod("z").memory("5Gi"), "OutOfmemory", f"memory, requested: {5 << 30}, used: 0, capacity: {4 << 30}",
+        id="memory"),
+    pytest.param(pod("z").req("x.example/gpu", "2"), "OutOfx.example/gpu",
+        "x.example/gpu, requested: 2, used: 0, capacity: 1", id="a device"),
+    pytest.param(pod("z").init_container("i", cpu="1500m"), "OutOfcpu",
+        "cpu, requested: 1500, used: 1000, capacity: 2000", id="an init container"),
+])  # fmt: skip
 def test_a_pod_that_does_not_fit_is_rejected(late: PodBuilder, reason: str, message: str) -> None:
     server, _ = started(pod("a").cpu("1"), late)
     status = server.get("pods", "z")["status"]

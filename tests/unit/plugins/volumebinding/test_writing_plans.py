@@ -56,17 +56,13 @@ def seen_by_decisions(world: World) -> dict[str, str]:
     return out | {key: node for key, node in claims.items() if node is not None}
 
 
-@pytest.mark.parametrize(
-    ("claims", "steps", "left", "sent"),
-    [
-        pytest.param(["u1", "u2"], {VOLUME: 1}, {"a": "u1"}, 2, id="U5 the second volume fails"),
-        pytest.param(["d1", "d2"], {CLAIM: 1}, {"default/d1": "n1"}, 2, id="U7 the second claim fails"),
-        pytest.param(
-            ["u1", "d1", "d2"], {CLAIM: 1}, {"a": "u1", "default/d1": "n1"}, 3, id="U8 the second claim fails, the volume is written"
-        ),
-        pytest.param(["u1", "d1"], {VOLUME: 0}, {}, 1, id="U9 the first volume fails: nothing else is sent"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("claims", "steps", "left", "sent"), [
+    pytest.param(["u1", "u2"], {VOLUME: 1}, {"a": "u1"}, 2, id="U5 the second volume fails"),
+    pytest.param(["d1", "d2"], {CLAIM: 1}, {"default/d1": "n1"}, 2, id="U7 the second claim fails"),
+    pytest.param(["u1", "d1", "d2"], {CLAIM: 1}, {"a": "u1", "default/d1": "n1"}, 3,
+        id="U8 the second claim fails, the volume is written"),
+    pytest.param(["u1", "d1"], {VOLUME: 0}, {}, 1, id="U9 the first volume fails: nothing else is sent"),
+])  # fmt: skip
 async def test_half_a_plan(claims: list[str], steps: dict[str, int], left: dict[str, str], sent: int) -> None:
     """What is written stays, and stays assumed until the watch shows it (B-17); the rest is given back."""
     world = World(U1, U2, A, B, D1, D2)
@@ -123,28 +119,18 @@ async def test_cancelling_while_it_waits_for_another_try() -> None:
     assert (1, None) == (writes(world), plan.static[0].written)
 
 
-@pytest.mark.parametrize(
-    ("change", "error"),
-    [
-        pytest.param(
-            lambda world: world.withdraw("PersistentVolumeClaim", "default/u2"),
-            'persistentvolumeclaims "default/u2" not found',
-            id="it is gone",
-        ),
-        pytest.param(
-            lambda world: world.show(U2.uid("new")), 'persistentvolumeclaims "default/u2" not found', id="it is another one"
-        ),
-        pytest.param(
-            lambda world: world.show(U2.deleting()), 'persistentvolumeclaim "u2" is being deleted', id="it is going"
-        ),
-        pytest.param(
-            lambda world: world.show(U2.bound_to("theirs")), 'persistentvolumeclaim "u2" has another volume', id="bound elsewhere"
-        ),
-        pytest.param(
-            lambda world: world.show(U2.selected("n2")), 'persistentvolumeclaim "u2" has another node', id="to be made elsewhere"
-        ),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("change", "error"), [
+    pytest.param(lambda world: world.withdraw("PersistentVolumeClaim", "default/u2"),
+        'persistentvolumeclaims "default/u2" not found', id="it is gone"),
+    pytest.param(lambda world: world.show(U2.uid("new")), 'persistentvolumeclaims "default/u2" not found',
+        id="it is another one"),
+    pytest.param(lambda world: world.show(U2.deleting()), 'persistentvolumeclaim "u2" is being deleted',
+        id="it is going"),
+    pytest.param(lambda world: world.show(U2.bound_to("theirs")), 'persistentvolumeclaim "u2" has another volume',
+        id="bound elsewhere"),
+    pytest.param(lambda world: world.show(U2.selected("n2")), 'persistentvolumeclaim "u2" has another node',
+        id="to be made elsewhere"),
+])  # fmt: skip
 @pytest.mark.parametrize("sent", [1, 2], ids=["at the first try", "while the server is busy"])
 async def test_a_claim_that_has_no_use_for_a_volume_any_more_gets_none(change: Step, error: str, sent: int) -> None:
     """The PV controller would treat the volume as released, so no claim would get it."""
