@@ -145,20 +145,14 @@ def test_the_numbers_in_a_docstring(docstring: str, found: set[int]) -> None:
     assert found == numbers_of(ast.parse(f'def test_a() -> None:\n    """{docstring}"""'))
 
 
-@pytest.mark.parametrize(
-    ("path", "source", "spec"),
-    [
-        pytest.param("unit/queueing/test_queue.py", '"""The queue: docs/spec/core.md §2."""', CORE, id="the core's"),
-        pytest.param(
-            "unit/queueing/test_queue.py", '"""The queue."""', CORE, id="a folder of no subject is the core's"
-        ),
-        pytest.param(
-            "unit/eventhandlers/test_devices.py", '"""Deltas (docs/spec/dra.md §7)."""', DEVICES, id="about devices"
-        ),
-        pytest.param("unit/test_args.py", '"""docs/spec/core.md, docs/spec/dra.md"""', CORE, id="about both"),
-        pytest.param("unit/plugins/dra/test_bounds.py", '"""Bounds."""', DEVICES, id="in the folder of devices"),
-    ],
-)
+@pytest.mark.parametrize(("path", "source", "spec"), [
+    pytest.param("unit/queueing/test_queue.py", '"""The queue: docs/spec/core.md §2."""', CORE, id="the core's"),
+    pytest.param("unit/queueing/test_queue.py", '"""The queue."""', CORE, id="a folder of no subject is the core's"),
+    pytest.param("unit/eventhandlers/test_devices.py", '"""Deltas (docs/spec/dra.md §7)."""', DEVICES,
+        id="about devices"),
+    pytest.param("unit/test_args.py", '"""docs/spec/core.md, docs/spec/dra.md"""', CORE, id="about both"),
+    pytest.param("unit/plugins/dra/test_bounds.py", '"""Bounds."""', DEVICES, id="in the folder of devices"),
+])  # fmt: skip
 def test_whose_numbers_they_are(path: str, source: str, spec: str) -> None:
     assert spec == spec_of(Path(path), f"{source}\n\nfrom __future__ import annotations\n\nSECOND = 'docs/spec/dra.md'")
 

@@ -156,31 +156,28 @@ def expression(key: str, operator: str, *values: str) -> dict[str, Any]:
     return {"key": key, "operator": operator, "values": list(values)}
 
 
-@pytest.mark.parametrize(
-    ("term", "matches"),
-    [
-        pytest.param({}, False, id="155 an empty term matches nothing"),
-        pytest.param({"matchFields": [expression("metadata.name", "NotIn", "n1")]}, False, id="field excludes it"),
-        pytest.param(
-            {"matchFields": [expression("metadata.name", "In", "n1", "n2")]}, False, id="a field has one value"
-        ),
-        pytest.param({"matchFields": [expression("metadata.uid", "NotIn", "n1")]}, True, id="an empty field is not it"),
-        pytest.param({"matchExpressions": [expression("disk", "Gt", "4")]}, False, id="156 label is no integer"),
-        pytest.param({"matchExpressions": [expression("none", "NotIn")]}, False, id="values are missing"),
-        pytest.param({"matchExpressions": [expression("zone", "Near", "z1")]}, False, id="unknown operator"),
-        pytest.param(
-            {
-                "matchExpressions": [expression("zone", "In", "z1")],
-                "matchFields": [expression("metadata.name", "In", "n2")],
-            },
-            False,
-            id="fields and expressions must both hold",
-        ),
-        pytest.param({"matchFields": [expression("metadata.name", "In", "n1")]}, True, id="field names the node"),
-        pytest.param({"matchFields": [expression("metadata.name", "Exists")]}, False, id="a field is In or NotIn"),
-        pytest.param({"matchFields": [expression("metadata.uid", "In", "n1")]}, False, id="another field is empty"),
-    ],
-)
+def labels(key: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchExpressions": [expression(key, operator, *values)]}
+
+
+def fields(name: str, operator: str, *values: str) -> dict[str, Any]:
+    return {"matchFields": [expression(f"metadata.{name}", operator, *values)]}
+
+
+@pytest.mark.parametrize(("term", "matches"), [
+    pytest.param({}, False, id="155 an empty term matches nothing"),
+    pytest.param(fields("name", "NotIn", "n1"), False, id="field excludes it"),
+    pytest.param(fields("name", "In", "n1", "n2"), False, id="a field has one value"),
+    pytest.param(fields("uid", "NotIn", "n1"), True, id="an empty field is not it"),
+    pytest.param(labels("disk", "Gt", "4"), False, id="156 label is no integer"),
+    pytest.param(labels("none", "NotIn"), False, id="values are missing"),
+    pytest.param(labels("zone", "Near", "z1"), False, id="unknown operator"),
+    pytest.param(labels("zone", "In", "z1") | fields("name", "In", "n2"), False,
+        id="fields and expressions must both hold"),
+    pytest.param(fields("name", "In", "n1"), True, id="field names the node"),
+    pytest.param(fields("name", "Exists"), False, id="a field is In or NotIn"),
+    pytest.param(fields("uid", "In", "n1"), False, id="another field is empty"),
+])  # fmt: skip
 def test_terms(term: dict[str, Any], matches: bool) -> None:
     assert matches is term_matches(from_manifest(NodeSelectorTerm, term), "n1", NODE_LABELS)
 
@@ -189,11 +186,11 @@ def test_terms(term: dict[str, Any], matches: bool) -> None:
     ("term", "place"),
     [
         ({"matchExpressions": [expression("a", "In", "x"), expression("a", "Gt", "x")]}, "matchExpressions[1].values"),
-        ({"matchExpressions": [expression("a", "Near")]}, "matchExpressions[0].operator"),
-        ({"matchExpressions": [expression("/a", "Exists")]}, "matchExpressions[0].key"),
-        ({"matchExpressions": [expression("a" * 64, "Exists")]}, "matchExpressions[0].key"),
-        ({"matchExpressions": [expression("a", "In", "x" * 64)]}, "matchExpressions[0].values"),
-        ({"matchFields": [expression("metadata.name", "In")]}, "matchFields[0].values"),
+        (labels("a", "Near"), "matchExpressions[0].operator"),
+        (labels("/a", "Exists"), "matchExpressions[0].key"),
+        (labels("a" * 64, "Exists"), "matchExpressions[0].key"),
+        (labels("a", "In", "x" * 64), "matchExpressions[0].values"),
+        (fields("name", "In"), "matchFields[0].values"),
     ],
 )
 def test_problems_name_their_place(term: dict[str, Any], place: str) -> None:
@@ -212,9 +209,7 @@ def test_selector_and_affinity_are_joined() -> None:
     """154: and between nodeSelector and affinity."""
     affinity = {
         "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {
-                "nodeSelectorTerms": [{"matchExpressions": [expression("disk", "In", "ssd")]}]
-            }
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [labels("disk", "In", "ssd")]}
         }
     }
     both = pod(nodeSelector={"zone": "z1"}, affinity=affinity)

@@ -169,6 +169,8 @@ def owned_pod(labels: dict[str, str] = WEB, owned_by: tuple[str, str, str] | Non
 
 
 RS = ("apps/v1", "ReplicaSet", "rs")
+WEB_RS = owner(ReplicaSet, "rs", {"matchLabels": {"app": "web"}})
+HASHED_RS = owner(ReplicaSet, "rs", {"matchExpressions": [{"key": "hash", "operator": "In", "values": ["1"]}]})
 HASHED = LabelSelectorRequirement("hash", "In", ("1",))
 
 
@@ -177,59 +179,28 @@ def put(workloads: Workloads, thing: Any) -> None:
     update(thing.key, thing)
 
 
-@pytest.mark.parametrize(
-    ("there", "comes", "expected"),
-    [
-        pytest.param([], owned_pod(), None, id="no selector matches it"),
-        pytest.param(
-            [service("s", {"app": "web"}), service("t", {"tier": "front"})],
-            owned_pod(),
-            LabelSelector(WEB),
-            id="two Services together",
-        ),
-        pytest.param(
-            [service("s", {"app": "web", "x": "y"})], owned_pod(), None, id="a Service demands a label it lacks"
-        ),
-        pytest.param([service("s", {"app": "web"}, "other")], owned_pod(), None, id="a Service of another namespace"),
-        pytest.param([service("s", None)], owned_pod(), None, id="a Service without a selector"),
-        pytest.param([service("s", {})], owned_pod(), None, id="an empty selector demands nothing"),
-        pytest.param(
-            [
-                service("s", {"tier": "front"}),
-                owner(ReplicaSet, "rs", {"matchExpressions": [{"key": "hash", "operator": "In", "values": ["1"]}]}),
-            ],
-            owned_pod(owned_by=RS),
-            LabelSelector({"tier": "front"}, (HASHED,)),
-            id="a Service and the owner's expressions",
-        ),
-        pytest.param(
-            [service("s", {"app": "web"}), owner(ReplicaSet, "rs", {"matchLabels": {"app": "old"}})],
-            owned_pod(owned_by=RS),
-            LabelSelector({"app": "web"}, (LabelSelectorRequirement("app", "In", ("old",)),)),
-            id="an owner that contradicts the Service: both must hold",
-        ),
-        pytest.param(
-            [service("s", WEB), owner(ReplicationController, "rc", {"app": "old"})],
-            owned_pod(owned_by=("v1", "ReplicationController", "rc")),
-            LabelSelector({"app": "old", "tier": "front"}),
-            id="a ReplicationController that contradicts the Service: its own word counts",
-        ),
-        pytest.param([], owned_pod(owned_by=RS), None, id="an owner that is not known"),
-        pytest.param(
-            [owner(ReplicaSet, "rs", {"matchLabels": {"app": "web"}})],
-            owned_pod(owned_by=("example.com/v1", "ReplicaSet", "rs")),
-            None,
-            id="an owner of another group",
-        ),
-        pytest.param(
-            [owner(ReplicaSet, "rs", {"matchLabels": {"app": "web"}})],
-            owned_pod(owned_by=RS, controller=False),
-            None,
-            id="an owner that is no controller",
-        ),
-        pytest.param([owner(ReplicaSet, "rs", None)], owned_pod(owned_by=RS), None, id="an owner without a selector"),
-    ],
-)
+@pytest.mark.parametrize(("there", "comes", "expected"), [
+    pytest.param([], owned_pod(), None, id="no selector matches it"),
+    pytest.param([service("s", {"app": "web"}), service("t", {"tier": "front"})], owned_pod(), LabelSelector(WEB),
+        id="two Services together"),
+    pytest.param([service("s", {"app": "web", "x": "y"})], owned_pod(), None, id="a Service demands a label it lacks"),
+    pytest.param([service("s", {"app": "web"}, "other")], owned_pod(), None, id="a Service of another namespace"),
+    pytest.param([service("s", None)], owned_pod(), None, id="a Service without a selector"),
+    pytest.param([service("s", {})], owned_pod(), None, id="an empty selector demands nothing"),
+    pytest.param([service("s", {"tier": "front"}), HASHED_RS], owned_pod(owned_by=RS),
+        LabelSelector({"tier": "front"}, (HASHED,)), id="a Service and the owner's expressions"),
+    pytest.param([service("s", {"app": "web"}), owner(ReplicaSet, "rs", {"matchLabels": {"app": "old"}})],
+        owned_pod(owned_by=RS), LabelSelector({"app": "web"}, (LabelSelectorRequirement("app", "In", ("old",)),)),
+        id="an owner that contradicts the Service: both must hold"),
+    pytest.param([service("s", WEB), owner(ReplicationController, "rc", {"app": "old"})],
+        owned_pod(owned_by=("v1", "ReplicationController", "rc")), LabelSelector({"app": "old", "tier": "front"}),
+        id="a ReplicationController that contradicts the Service: its own word counts"),
+    pytest.param([], owned_pod(owned_by=RS), None, id="an owner that is not known"),
+    pytest.param([WEB_RS], owned_pod(owned_by=("example.com/v1", "ReplicaSet", "rs")), None,
+        id="an owner of another group"),
+    pytest.param([WEB_RS], owned_pod(owned_by=RS, controller=False), None, id="an owner that is no controller"),
+    pytest.param([owner(ReplicaSet, "rs", None)], owned_pod(owned_by=RS), None, id="an owner without a selector"),
+])  # fmt: skip
 def test_default_selector(there: list[Any], comes: Pod, expected: LabelSelector | None) -> None:
     workloads = Workloads()
     for thing in there:
@@ -238,7 +209,6 @@ def test_default_selector(there: list[Any], comes: Pod, expected: LabelSelector 
     assert expected == workloads.default_selector(comes)
 
 
-WEB_RS = owner(ReplicaSet, "rs", {"matchLabels": {"app": "web"}})
 CHANGES: list[tuple[Callable[[Workloads], object], dict[str, str] | None, bool]] = [
     (lambda seen: put(seen, service("s", {"app": "web"})), {"app": "web"}, True),
     (lambda seen: put(seen, service("s", {"app": "web"})), {"app": "web"}, False),

@@ -49,9 +49,15 @@ USER = ConsumerReference(resource="pods", name="p", uid="u1")
 OTHER = ConsumerReference(resource="pods", name="p", uid="u9")
 AS_SENT = {"resource": "pods", "name": "p", "uid": "u1"}
 SEEN = {"uid": "u-c", "resourceVersion": "7"}
+
+
+def op(name: str, path: str, value: object) -> dict[str, Any]:
+    return {"op": name, "path": path, "value": value}
+
+
 UNCHANGED = [
-    {"op": "replace", "path": "/metadata/uid", "value": "u-c"},
-    {"op": "replace", "path": "/metadata/resourceVersion", "value": "7"},
+    op("replace", "/metadata/uid", "u-c"),
+    op("replace", "/metadata/resourceVersion", "7"),
 ]
 NOT_SO = Invalid("the server rejected our request due to an error in our request", status=422)
 """The answer to a `test` that failed."""
@@ -111,7 +117,7 @@ EVERY = [
         pytest.param(
             CHANGES[0].values[0],
             "",
-            [*UNCHANGED, {"op": "add", "path": "/metadata/finalizers", "value": ["x.y/z", FINALIZER]}],
+            [*UNCHANGED, op("add", "/metadata/finalizers", ["x.y/z", FINALIZER])],
             id="protect: other finalizers stay",
         ),
         pytest.param(
@@ -119,35 +125,35 @@ EVERY = [
             "/status",
             [
                 *UNCHANGED,
-                {"op": "add", "path": "/status/allocation", "value": {"devices": {"results": [RESULT]}}},
-                {"op": "add", "path": "/status/reservedFor", "value": [AS_SENT]},
+                op("add", "/status/allocation", {"devices": {"results": [RESULT]}}),
+                op("add", "/status/reservedFor", [AS_SENT]),
             ],
             id="allocate: devices and the first user in one write",
         ),
         pytest.param(
             CHANGES[2].values[0],
             "/status",
-            [*UNCHANGED, {"op": "replace", "path": "/status/reservedFor/1", "value": AS_SENT}],
+            [*UNCHANGED, op("replace", "/status/reservedFor/1", AS_SENT)],
             id="reserve: the user is there already",
         ),
         pytest.param(
             lambda w, c: w.device_claims.reserve_claim(c, OTHER),
             "/status",
-            [*UNCHANGED, {"op": "add", "path": "/status/reservedFor/-", "value": AS_SENT | {"uid": "u9"}}],
+            [*UNCHANGED, op("add", "/status/reservedFor/-", AS_SENT | {"uid": "u9"})],
             id="reserve: another user",
         ),
         pytest.param(
             lambda w, c: w.device_claims.reserve_claim(claim(), USER),
             "/status",
-            [*UNCHANGED, {"op": "add", "path": "/status/reservedFor", "value": [AS_SENT]}],
+            [*UNCHANGED, op("add", "/status/reservedFor", [AS_SENT])],
             id="reserve: the first user",
         ),
         pytest.param(
             ANSWERING[4].values[0],
             "/status",
             [
-                {"op": "test", "path": "/metadata/uid", "value": "u-c"},
-                {"op": "test", "path": "/status/reservedFor/1/uid", "value": "u1"},
+                op("test", "/metadata/uid", "u-c"),
+                op("test", "/status/reservedFor/1/uid", "u1"),
                 {"op": "remove", "path": "/status/reservedFor/1"},
             ],
             id="release: the uids of claim and user",
@@ -250,8 +256,8 @@ async def test_a_deletion_is_two_writes():
     await bench.writer.device_claims.delete_claim(claim(resourceVersion="", finalizers=["x.y/z", FINALIZER]))
 
     lifted = [
-        {"op": "test", "path": "/metadata/uid", "value": "u-c"},
-        {"op": "test", "path": "/metadata/finalizers/1", "value": FINALIZER},
+        op("test", "/metadata/uid", "u-c"),
+        op("test", "/metadata/finalizers/1", FINALIZER),
         {"op": "remove", "path": "/metadata/finalizers/1"},
     ]
     assert bench.recorded == [

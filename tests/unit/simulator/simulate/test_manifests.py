@@ -32,7 +32,14 @@ def pod(**spec: Any) -> str:
     return json.dumps({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec})
 
 
+def apps(kind: str, fields: str, pods: str = "containers: [{name: c}]") -> str:
+    """The workload `w`. `pods` is the spec of its template."""
+    spec = f"{fields}, template: {{spec: {{{pods}}}}}"
+    return f"{{apiVersion: apps/v1, kind: {kind}, metadata: {{name: w}}, spec: {{{spec}}}}}"
+
+
 LABELS = {"matchLabels": {"a": "b"}}
+DATA = "volumeClaimTemplates: [{metadata: {name: d}}]"
 
 
 def test_fields_of_the_server_are_removed_from_a_dump(tmp_path: Path) -> None:
@@ -131,69 +138,40 @@ def test_defaults_of_nodes(tmp_path: Path) -> None:
     assert found.value["metadata"]["labels"] == {"kubernetes.io/hostname": "n"}
 
 
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [
-        pytest.param("a: 1\nb: }\n", "in.yaml: line 2: is not YAML", id="no YAML"),
-        pytest.param("--- 7", "in.yaml: document 1: must be an object, got int", id="not an object"),
-        pytest.param("{kind: Pod}", "in.yaml: document 1: apiVersion: is required", id="no apiVersion"),
-        pytest.param("{apiVersion: v1, kind: Pod}", "in.yaml: document 1: metadata: is required", id="no metadata"),
-        pytest.param(
-            "{apiVersion: v1, kind: Pod, metadata: {name: 7}}", "document 1: metadata.name: is required", id="bad name"
-        ),
-        pytest.param(
-            "{apiVersion: v1, kind: List, items: [{}]}", "document 1: items[0]: apiVersion: is required", id="bad item"
-        ),
-        pytest.param(
-            pod() + "\n---\n" + pod(containers=[{"name": "c", "resources": {"requests": {"cpu": "much"}}}]),
-            "in.yaml: document 2 (Pod default/p): spec.containers[0].resources.requests[...]: 'much' is not a quantity",
-            id="a bad quantity",
-        ),
-        pytest.param(
-            pod(containers=[{"name": "c"}], resources={"limits": 7}),
-            "document 1 (Pod default/p): spec.resources.limits: Expected `object`, got `int`",
-            id="invalid limits of the pod",
-        ),
-        pytest.param(pod(containers=[]), "document 1 (Pod default/p): spec.containers: is required", id="no container"),
-        pytest.param(
-            pod(priorityClassName="none"), "spec.priorityClassName: no PriorityClass 'none'", id="an unknown class"
-        ),
-        pytest.param(
-            "{apiVersion: v1, kind: Node, metadata: {name: node}}",
-            "document 1 (Node node): status.allocatable: is required",
-            id="a node of unknown size",
-        ),
-        pytest.param(
-            "{apiVersion: apps/v1, kind: Deployment, metadata: {name: w}, spec: {replicas: two, "
-            "template: {spec: {containers: []}}}}",
-            "document 1 (Deployment default/w): spec.replicas: Expected `int`, got `str`",
-            id="replicas in words",
-        ),
-        pytest.param(
-            "{apiVersion: apps/v1, kind: Deployment, metadata: {name: w}, spec: {replicas: 99999999999, "
-            "template: {spec: {containers: [{name: c}]}}}}",
-            "document 1 (Deployment default/w): spec.replicas: is more than can be simulated (1000000), got 99999999999",
-            id="more replicas than memory",
-        ),
-        pytest.param(
-            "{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: w}, spec: {volumeClaimTemplates: "
-            "[{metadata: {name: d}}], template: {spec: {volumes: d, containers: [{name: c}]}}}}",
-            "document 1 (StatefulSet default/w): spec.template.spec.volumes: must be a list",
-            id="invalid volumes of a template",
-        ),
-        pytest.param(
-            "{apiVersion: apps/v1, kind: ReplicaSet, metadata: {name: w}, spec: {selector: [a], "
-            "template: {spec: {containers: [{name: c}]}}}}",
-            "document 1 (ReplicaSet default/w): spec.selector: Expected `object | null`, got `array`",
-            id="an invalid selector",
-        ),
-        pytest.param(
-            "{apiVersion: v1, kind: Pod, metadata: {name: w}, spec: " + "{a: " * 900 + "1" + "}" * 900 + "}",
-            "in.yaml: document 1: is nested too deeply",
-            id="nested without end",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("text", "said"), [
+    pytest.param("a: 1\nb: }\n", "in.yaml: line 2: is not YAML", id="no YAML"),
+    pytest.param("--- 7", "in.yaml: document 1: must be an object, got int", id="not an object"),
+    pytest.param("{kind: Pod}", "in.yaml: document 1: apiVersion: is required", id="no apiVersion"),
+    pytest.param("{apiVersion: v1, kind: Pod}", "in.yaml: document 1: metadata: is required", id="no metadata"),
+    pytest.param("{apiVersion: v1, kind: Pod, metadata: {name: 7}}", "document 1: metadata.name: is required",
+        id="bad name"),
+    pytest.param("{apiVersion: v1, kind: List, items: [{}]}", "document 1: items[0]: apiVersion: is required",
+        id="bad item"),
+    pytest.param(pod() + "\n---\n" + pod(containers=[{"name": "c", "resources": {"requests": {"cpu": "much"}}}]),
+        "in.yaml: document 2 (Pod default/p): spec.containers[0].resources.requests[...]: 'much' is not a quantity",
+        id="a bad quantity"),
+    pytest.param(pod(containers=[{"name": "c"}], resources={"limits": 7}),
+        "document 1 (Pod default/p): spec.resources.limits: Expected `object`, got `int`",
+        id="invalid limits of the pod"),
+    pytest.param(pod(containers=[]), "document 1 (Pod default/p): spec.containers: is required", id="no container"),
+    pytest.param(pod(priorityClassName="none"), "spec.priorityClassName: no PriorityClass 'none'",
+        id="an unknown class"),
+    pytest.param("{apiVersion: v1, kind: Node, metadata: {name: node}}",
+        "document 1 (Node node): status.allocatable: is required", id="a node of unknown size"),
+    pytest.param(apps("Deployment", "replicas: two", "containers: []"),
+        "document 1 (Deployment default/w): spec.replicas: Expected `int`, got `str`", id="replicas in words"),
+    pytest.param(apps("Deployment", "replicas: 99999999999"),
+        "document 1 (Deployment default/w): spec.replicas: is more than can be simulated (1000000), got 99999999999",
+        id="more replicas than memory"),
+    pytest.param(apps("StatefulSet", DATA, "volumes: d, containers: [{name: c}]"),
+        "document 1 (StatefulSet default/w): spec.template.spec.volumes: must be a list",
+        id="invalid volumes of a template"),
+    pytest.param(apps("ReplicaSet", "selector: [a]"),
+        "document 1 (ReplicaSet default/w): spec.selector: Expected `object | null`, got `array`",
+        id="an invalid selector"),
+    pytest.param("{apiVersion: v1, kind: Pod, metadata: {name: w}, spec: " + "{a: " * 900 + "1" + "}" * 900 + "}",
+        "in.yaml: document 1: is nested too deeply", id="nested without end"),
+])  # fmt: skip
 def test_mistakes_name_file_document_and_field(tmp_path: Path, text: str, said: str) -> None:
     with pytest.raises(InputError) as refused:
         read(tmp_path, text)

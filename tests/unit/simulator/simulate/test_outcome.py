@@ -62,6 +62,7 @@ def pending(name: str, message: str) -> Placement:
 
 PLACED = placed("a/p")
 PENDING = pending("a/q", "0/1 nodes are available: 1 Too many pods.")
+REFUSED = {"type": "PodScheduled", "reason": "Unschedulable", "message": "no node"}
 
 
 @pytest.mark.parametrize(("given", "problems"), [
@@ -80,31 +81,15 @@ def test_the_verdict(given: tuple[Placement, ...], problems: list[str]) -> None:
     assert answer.is_good == (not problems)
 
 
-@pytest.mark.parametrize(
-    ("given", "reason", "message"),
-    [
-        pytest.param(
-            pod(status={"conditions": [{"type": "PodScheduled", "reason": "Unschedulable", "message": "no node"}]}),
-            "Unschedulable",
-            "no node",
-            id="refused",
-        ),
-        pytest.param(
-            pod(spec={"schedulingGates": [{"name": "g"}]}),
-            "SchedulingGated",
-            "waits for its scheduling gates: g",
-            id="gated",
-        ),
-        pytest.param(pod(), "NotTried", "the scheduler said nothing about it", id="not tried"),
-        pytest.param(pod(spec={"nodeName": "n"}), "", "", id="placed"),
-        pytest.param(
-            pod(spec={"nodeName": "n"}, status={"phase": "Failed", "reason": "OutOfcpu"}),
-            "OutOfcpu",
-            "bound to n, whose kubelet refused it: OutOfcpu",
-            id="refused by the kubelet",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("given", "reason", "message"), [
+    pytest.param(pod(status={"conditions": [REFUSED]}), "Unschedulable", "no node", id="refused"),
+    pytest.param(pod(spec={"schedulingGates": [{"name": "g"}]}), "SchedulingGated", "waits for its scheduling gates: g",
+        id="gated"),
+    pytest.param(pod(), "NotTried", "the scheduler said nothing about it", id="not tried"),
+    pytest.param(pod(spec={"nodeName": "n"}), "", "", id="placed"),
+    pytest.param(pod(spec={"nodeName": "n"}, status={"phase": "Failed", "reason": "OutOfcpu"}), "OutOfcpu",
+        "bound to n, whose kubelet refused it: OutOfcpu", id="refused by the kubelet"),
+])  # fmt: skip
 def test_the_reason_of_a_pending_pod(given: Pod, reason: str, message: str) -> None:
     shown = placement(given, is_expected_pending=False)
 
