@@ -38,8 +38,10 @@ from tests.unit.simulator.stage import server_with
 
 
 @pytest.mark.parametrize(("pods", "broken"), [
-    pytest.param([pod("a").cpu("1"), pod("b").cpu("1001m")], ["node n: cpu requested 2001, allocatable 2000"], id="too much cpu"),
-    pytest.param([pod("a").req("x.example/gpu", "1")], ["node n: x.example/gpu requested 1, allocatable 0"], id="a resource that the node lacks"),
+    pytest.param([pod("a").cpu("1"), pod("b").cpu("1001m")], ["node n: cpu requested 2001, allocatable 2000"],
+        id="too much cpu"),
+    pytest.param([pod("a").req("x.example/gpu", "1")], ["node n: x.example/gpu requested 1, allocatable 0"],
+        id="a resource that the node lacks"),
     pytest.param([pod("a"), pod("b"), pod("c")], ["node n: pods requested 3, allocatable 2"], id="too many pods"),
     pytest.param([pod("a").host_port(80), pod("b").host_port(80, ip="10.0.0.1")],
         ["node n: port 80/TCP held by default/a and default/b"], id="a port twice"),
@@ -343,11 +345,13 @@ MADE = pod("p").claim("e", template="t").claim_made("e", "c").bound_to("n1")
 
 @pytest.mark.parametrize(("claim", "user", "why"), [
     pytest.param(None, BOUND_POD, "claim default/c is not there", id="gone"),
-    pytest.param(None, pod("p").claim("e", template="t").bound_to("n1"), "a claim of it was never made", id="never made"),
+    pytest.param(None, pod("p").claim("e", template="t").bound_to("n1"), "a claim of it was never made",
+        id="never made"),
     pytest.param(USED.reserved_for("p"), MADE, "claim default/c is not its own", id="owned by another pod"),
     pytest.param(device_claim("c"), BOUND_POD, "claim default/c is not allocated", id="not allocated"),
     pytest.param(USED.reserved_for("p"), USER.bound_to("n2"), "claim default/c cannot be used there", id="elsewhere"),
-    pytest.param(USED.reserved_for("q"), BOUND_POD, "claim default/c is not reserved for it", id="reserved for another pod"),
+    pytest.param(USED.reserved_for("q"), BOUND_POD, "claim default/c is not reserved for it",
+        id="reserved for another pod"),
     pytest.param(USED.owned_by("p", "p-uid"), pod("p").bound_to("n1").extended_claim("c"),
         "claim default/c is not reserved for it", id="for extended resources"),
 ])  # fmt: skip
