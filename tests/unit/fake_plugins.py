@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.core_v1 import Node
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.cluster import Cluster
@@ -27,7 +27,7 @@ from scheduler.framework.runtime import Runner
 from scheduler.framework.status import Code, Groups, Narrow, Rejection, Skip, Wait
 from scheduler.metrics.metrics import Metrics
 from tests.support.ports import ListRecorder, ScriptedWriter
-from tests.unit.harness import StepClock
+from tests.unit.harness import StepClock, manifest, typed
 
 
 class Sort:
@@ -318,12 +318,5 @@ class AfterBind(FakePlugin):
             raise self.error
 
 
-def a_pod(name: str = "p", *, priority: int = 0, nominated: str = "", requests: str = "") -> PodInfo:
-    manifest: dict[str, Any] = {
-        "metadata": {"name": name, "namespace": "default", "uid": f"uid-{name}"},
-        "spec": {"schedulerName": "kubestow", "priority": priority, "containers": [{"name": "c"}]},
-        "status": {"nominatedNodeName": nominated},
-    }
-    if requests:
-        manifest["spec"]["containers"][0]["resources"] = {"requests": {"cpu": requests}}
-    return pod_info(from_manifest(Pod, manifest))
+def a_pod(name: str = "p", *, priority: int = 0, nominated: str = "") -> PodInfo:
+    return pod_info(typed(manifest(name, priority=priority, nominated=nominated)))

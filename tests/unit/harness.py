@@ -7,6 +7,8 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
+import msgspec
+
 from scheduler.api.core_v1 import Node, Pod, PodCondition
 from scheduler.api.decode import Broken, Delta, ObjectDecoder, from_manifest
 from scheduler.binding_state import PodWatch
@@ -244,14 +246,10 @@ def manifest(name: str, **spec: Any) -> dict[str, Any]:
 
 
 def read_pod(raw: dict[str, Any]) -> Pod | Broken:
-    import msgspec
-
     return ObjectDecoder("Pod", Pod).decode(msgspec.json.encode(raw))
 
 
 def read_node(raw: dict[str, Any]) -> Node | Broken:
-    import msgspec
-
     return ObjectDecoder("Node", Node).decode(msgspec.json.encode(raw))
 
 

@@ -27,10 +27,6 @@ def nominated(name: str = "other", priority: int = 10, *, cpu: str = "1", **more
     return pod(name, priority, cpu=cpu, **more)
 
 
-def incoming(name: str = "incoming", priority: int = 10, *, cpu: str = "2", **more: Any) -> PodInfo:
-    return pod(name, priority, cpu=cpu, **more)
-
-
 def fits(runner: Runner, one: PodInfo) -> bool:
     """On n1; `runner` may remember an earlier answer."""
     state = CycleState()
@@ -71,7 +67,7 @@ def test_a_filter_that_fails_ends_the_attempt() -> None:
     harness.nominate("n1", nominated())
 
     with pytest.raises(AttemptError, match='running "Flat" filter plugin: no idea'):
-        fits(harness.runner, incoming(cpu="1"))
+        fits(harness.runner, pod("incoming", 10, cpu="1"))
 
 
 def test_a_turn_can_be_given_after_each_node_that_is_tried() -> None:
@@ -79,7 +75,7 @@ def test_a_turn_can_be_given_after_each_node_that_is_tried() -> None:
     harness = PreemptionHarness(*(node(name) for name in names), plugins=(Refuses("Whole"),))
     for name in names:
         harness.nominate(name, nominated(f"for-{name}"))
-    state, one = CycleState(), incoming()
+    state, one = CycleState(), pod("incoming", 10, cpu="2")
     runner = harness.runner
     runner.pre_filter(state, one)
     harness.calls.clear()
