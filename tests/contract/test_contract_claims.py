@@ -72,12 +72,7 @@ CLAIMS = [
         "requests[0].name",
         f'Invalid value: "A_": {LABEL}',
     ),
-    wrong(
-        "neither one thing nor several",
-        {"requests": [{"name": "a"}]},
-        "requests[0]",
-        f"Required value: {ONE_OF}",
-    ),
+    wrong("neither one thing nor several", {"requests": [{"name": "a"}]}, "requests[0]", f"Required value: {ONE_OF}"),
     wrong(
         "one thing and several",
         {"requests": [ONE["requests"][0] | {"firstAvailable": [OPTION]}]},

@@ -2,19 +2,7 @@
 
 import pytest
 
-from tests.contract.claims import (
-    NO_EFFECT,
-    ONE_COUNTER,
-    POOL,
-    SET,
-    SLICE,
-    SLICES,
-    TAINT,
-    device,
-    made,
-    present,
-    shared,
-)
+from tests.contract.claims import NO_EFFECT, ONE_COUNTER, POOL, SET, SLICE, SLICES, TAINT, device, made, present, shared
 from tests.contract.conftest import Api, Object, problems
 from tests.contract.words import IDENTIFIER, KEY, LABEL, REQUIRED, SUBDOMAIN, VALUE, Row, too_many, within, wrong
 

@@ -27,9 +27,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
 SPACE: Final = "shop"
 OTHER: Final = "payments"
-VALUES: Final[Json] = {
-    "guardPolicy": {"enabled": True, "bindNamespaces": [SPACE], "evictNamespaces": [SPACE]},
-}
+VALUES: Final[Json] = {"guardPolicy": {"enabled": True, "bindNamespaces": [SPACE], "evictNamespaces": [SPACE]}}
 MERGE: Final = "application/merge-patch+json"
 STRATEGIC: Final = "application/strategic-merge-patch+json"
 POD: Final = f"/api/v1/namespaces/{SPACE}/pods"

@@ -154,12 +154,7 @@ MISSPELT = pod("a", nodeSelectr={"a": "b"})
         pytest.param(["--validate=false"], 0, "", id="false is ignore"),
     ],
 )
-def test_validation(
-    simulate: Simulation,
-    flags: list[str],
-    code: int,
-    said: str,
-) -> None:
+def test_validation(simulate: Simulation, flags: list[str], code: int, said: str) -> None:
     ended, _, errors = simulate.of(NODE, MISSPELT, flags=flags)
 
     assert (ended, said in errors, "unknown field" in errors) == (code, True, bool(said)), errors

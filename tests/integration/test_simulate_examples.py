@@ -49,10 +49,7 @@ def went(shown: dict[str, Any]) -> dict[str, str]:
     ],
 )
 def test_start_times_and_budgets(
-    simulate: Simulation,
-    budget: dict[str, Any] | None,
-    status: dict[str, Any] | None,
-    victim: str,
+    simulate: Simulation, budget: dict[str, Any] | None, status: dict[str, Any] | None, victim: str
 ) -> None:
     objects: list[Any] = [
         node("n").cpu("2"),

@@ -17,11 +17,7 @@ from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.core.cooperative import Work
 from scheduler.plugins.dra.binding.claim_binder import NOT_HELPED, ClaimBinder
 from scheduler.plugins.dra.extended_resources import _share
-from scheduler.plugins.dra.structured import (
-    allocation_result as result,
-    error_nodes as checking,
-    node_devices,
-)
+from scheduler.plugins.dra.structured import allocation_result as result, error_nodes as checking, node_devices
 from scheduler.plugins.dra.structured.allocator import Allocator, _Choice
 from scheduler.plugins.dra.structured.constraints import AllocationConstraint, attribute_values as _attribute_values
 from scheduler.plugins.dra.structured.requests import Selectors
@@ -369,10 +365,7 @@ _MUTATIONS: Final[Mapping[str, Mutation]] = {
     "devices may use unknown counters": Mutation(
         {f"{_POOLS}._unknown_counters": _nothing, f"{_SEARCH}._draw": _draws_what_is_there}, ("DeviceCounters",)
     ),
-    "a claim may have any number": Mutation(
-        {f"{_STRUCTURED}.allocator.RESULTS_MAX": 10**6},
-        ("DeviceRequests",),
-    ),
+    "a claim may have any number": Mutation({f"{_STRUCTURED}.allocator.RESULTS_MAX": 10**6}, ("DeviceRequests",)),
     "nothing is taken back": Mutation({f"{_SEARCH}._back": _no}, ("DeviceRequests", "DeviceAlternatives")),
     "all alternatives score alike": Mutation(
         {f"{_DRA}.scoring._of_picked": lambda *_: 8, f"{_DRA}.scoring._of_allocated": lambda _: 0},
