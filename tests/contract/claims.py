@@ -72,6 +72,7 @@ SLICE: Object = {"driver": "d.x", "pool": {"name": "p", "resourceSliceCount": 1}
 POOL: Object = {"name": "p", "generation": 0, "resourceSliceCount": 1}
 ONE_COUNTER: Object = {"m": {"value": "1"}}
 SET: Object = {"name": "c", "counters": ONE_COUNTER}
+CONSUMPTION: Object = {"counterSet": "c", "counters": ONE_COUNTER}
 TAINT: Object = {"key": "k", "effect": "NoSchedule"}
 NO_EFFECT = unsupported("X", "NoExecute", "NoSchedule", "None")
 
@@ -82,6 +83,11 @@ def device(**parts: Any) -> Object:
 
 def shared(**policy: Any) -> Object:
     return device(allowMultipleAllocations=True, capacity={"m": {"value": "10", "requestPolicy": policy}})
+
+
+def on_selected(*expressions: Object) -> Object:
+    """Return the change that makes a slice usable on the nodes of a selector."""
+    return {"nodeName": None, "nodeSelector": {"nodeSelectorTerms": [{"matchExpressions": list(expressions)}]}}
 
 
 def present(change: Object) -> Object:

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from tests.contract.claims import ROOT, STATUS, allocation, exactly, made
+from tests.contract.claims import ROOT, STATUS, VERSIONS, allocation, exactly, made
 from tests.contract.conftest import Answer, Api, Object, problems
+from tests.contract.test_contract_watches import ZEROS
 from tests.contract.words import REQUIRED, WATCH_LIST
 
 ONE_OF = "exactly one of `exactly` or `firstAvailable` is required"
@@ -143,7 +144,7 @@ async def test_a_slice_that_an_old_driver_publishes(api: Api) -> None:
     assert problems(nowhere) == [("spec", f"Required value: {nodes}")]
 
 
-@pytest.mark.parametrize("version", ["v1", "v1beta2", "v1beta1"])
+@pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("resource", ["resourceclaims", "resourceclaimtemplates", "resourceslices", "deviceclasses"])
 async def test_bookmarks_of_each_version(api: Api, version: str, resource: str) -> None:
     namespaced = resource.startswith("resourceclaim")
@@ -152,18 +153,11 @@ async def test_bookmarks_of_each_version(api: Api, version: str, resource: str) 
         bookmark = await events.next()
     found = bookmark["object"]
     assert (bookmark["type"], found["apiVersion"]) == ("BOOKMARK", f"resource.k8s.io/{version}")
-    assert {key: found[key] for key in ("spec", "status") if key in found} == _ZEROS[resource]
+    (zero,) = (zero for _, name, zero in ZEROS if name == resource)
+    assert {key: found[key] for key in ("spec", "status") if key in found} == zero
 
 
 async def test_bookmarks_of_rules(api: Api) -> None:
     async with api.watch(f"{ROOT}/v1alpha3/devicetaintrules", **WATCH_LIST, labelSelector="no=such") as events:
         found = (await events.next())["object"]
     assert (found["spec"], found["status"]) == ({"taint": {"key": "", "effect": ""}}, {})
-
-
-_ZEROS: dict[str, Object] = {
-    "resourceclaims": {"spec": {"devices": {"requests": None}}, "status": {}},
-    "resourceclaimtemplates": {"spec": {"metadata": {}, "spec": {"devices": {"requests": None}}}},
-    "resourceslices": {"spec": {"driver": "", "pool": {"name": "", "generation": 0, "resourceSliceCount": 0}}},
-    "deviceclasses": {"spec": {}},
-}

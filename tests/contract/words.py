@@ -59,6 +59,10 @@ def too_many(what: str, given: Any, field: str, count: int, limit: int) -> Any:
     return wrong(what, given, field, f"Too many: {count}: must have at most {limit} items")
 
 
+def too_long(what: str, given: Any, field: str, limit: int) -> Any:
+    return wrong(what, given, field, f"Too long: may not be more than {limit} bytes")
+
+
 def within(path: str, *rows: Any) -> list[Any]:
     """Return the rows of a table with this path before each field."""
     return [
