@@ -12,8 +12,7 @@ import structlog
 
 from scheduler.metrics import logs
 from tests.e2e.controlplane.gate import binaries_or_skip
-from tests.e2e.controlplane.harness import ControlPlane, scheduler_config, started
-from tests.e2e.daemon import SCHEDULER_NAME, daemon
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config, started
 from tests.e2e.devices import DeviceSandbox
 from tests.e2e.sandbox import THEIRS, SharedPlane
 from tests.e2e.storage import CONTROLLERS, StorageSandbox

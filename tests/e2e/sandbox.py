@@ -13,9 +13,8 @@ from typing import Any, ClassVar, Final, TypeVar
 from aiohttp import ClientSession
 
 from tests.e2e.cluster import NODES, Cluster, Json, collection, each, node, pod, until
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane
 from tests.e2e.controlplane.process import Server
-from tests.e2e.daemon import SCHEDULER_NAME
 from tests.support.volumebuilders import HOSTNAME
 
 THEIRS: Final = "default-scheduler"

@@ -19,9 +19,8 @@ from scheduler.kube.writes.api_writer import (
     VOLUME_RULES,
 )
 from tests.e2e.cluster import RBAC, Cluster, Json, account, ensure
-from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config
 from tests.e2e.controlplane.process import Server
-from tests.e2e.daemon import SCHEDULER_NAME, daemon
 from tests.e2e.faultproxy import FaultProxy
 from tests.e2e.sandbox import Sandbox
 from tests.support.kubeconfigs import kubeconfig

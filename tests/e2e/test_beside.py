@@ -18,11 +18,9 @@ import aiohttp
 import pytest
 from aiohttp import ClientSession
 
-from tests.e2e.cluster import EVENTS, PODS, Cluster, Json, each, node, pod, until
-from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
+from tests.e2e.cluster import EVENTS, PODS, Cluster, Json, each, node, pod, pod_events, until
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config
 from tests.e2e.controlplane.process import Server, free_port
-from tests.e2e.daemon import SCHEDULER_NAME, daemon
-from tests.e2e.history import pod_events
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

@@ -21,12 +21,10 @@ import pytest
 from simulator.builders.claims import a_claim_template
 from simulator.builders.core import Builder
 from simulator.builders.devices import a_device
-from tests.e2e.cluster import Json, collection
-from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
+from tests.e2e.cluster import Json, collection, pod_events
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config
 from tests.e2e.controlplane.process import Server, free_port
-from tests.e2e.daemon import SCHEDULER_NAME, daemon
 from tests.e2e.devices import DeviceSandbox, gpus, on, results_of
-from tests.e2e.history import pod_events
 from tests.e2e.sandbox import THEIRS, SharedPlane
 
 ROUNDS: Final = int(os.environ.get("KUBESTOW_ROUNDS", "3"))

@@ -13,9 +13,8 @@ import pytest
 
 from scheduler.kube.resources import WATCHED_NOW, KindSpec
 from tests.e2e.cluster import Cluster, node, pod, until
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon
 from tests.e2e.controlplane.process import Server, free_port
-from tests.e2e.daemon import SCHEDULER_NAME, daemon
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

@@ -11,9 +11,8 @@ import aiohttp
 import pytest
 
 from tests.e2e.cluster import PODS, Cluster, node, pod, until
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon
 from tests.e2e.controlplane.process import free_port
-from tests.e2e.daemon import SCHEDULER_NAME, daemon
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

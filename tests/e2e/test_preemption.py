@@ -12,11 +12,9 @@ from typing import Final
 import pytest
 
 from scheduler.framework.preemption_state import LOST_BEFORE_BRAKE
-from tests.e2e.cluster import EVENTS, NODES, PODS, Cluster, Json, ensure, node, pod, until
-from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
+from tests.e2e.cluster import EVENTS, NODES, PODS, Cluster, History, Json, ensure, node, pod, until
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config
 from tests.e2e.controlplane.process import Server
-from tests.e2e.daemon import SCHEDULER_NAME, daemon
-from tests.e2e.history import History
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

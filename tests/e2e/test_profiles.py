@@ -15,9 +15,8 @@ from aiohttp import ClientSession
 from scheduler.kube.resources import SCHEDULER_PROFILE
 from scheduler.kube.writes.api_writer import PROFILE_RULES
 from tests.e2e.cluster import Cluster, Json, node, pod, until
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon
 from tests.e2e.controlplane.process import Server, free_port
-from tests.e2e.daemon import SCHEDULER_NAME, daemon
 from tests.e2e.faultproxy import FaultProxy
 from tests.e2e.stage import ALL, Permission, Stage
 

@@ -13,8 +13,7 @@ import pytest
 from simulator.apiserver import Fault
 from simulator.builders.core import Builder
 from tests.e2e.cluster import collection, until
-from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
-from tests.e2e.daemon import SCHEDULER_NAME
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, scheduler_config
 from tests.e2e.faultproxy import FaultProxy
 from tests.e2e.provisioner import Provisioner
 from tests.e2e.stage import Stage

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.cluster import PODS, Cluster, node, pod, until
-from tests.e2e.controlplane.harness import ControlPlane
-from tests.e2e.daemon import SCHEDULER_NAME, daemon
-from tests.e2e.history import History
+from tests.e2e.cluster import PODS, Cluster, History, node, pod, until
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

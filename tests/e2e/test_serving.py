@@ -14,9 +14,8 @@ import aiohttp
 import pytest
 
 from tests.e2e.cluster import a_user, account
-from tests.e2e.controlplane.harness import ControlPlane, scheduler_config, started
+from tests.e2e.controlplane.harness import ControlPlane, daemon, scheduler_config, started
 from tests.e2e.controlplane.process import Server, free_port
-from tests.e2e.daemon import daemon
 from tests.e2e.sandbox import THEIRS
 from tests.integration.test_serving import unverified
 from tests.support.connections import SettledConnector

@@ -12,9 +12,8 @@ from functools import partial
 import pytest
 
 from tests.e2e.cluster import PODS, Cluster, Json, node, pod, until
-from tests.e2e.controlplane.harness import ControlPlane, scheduler_config
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config
 from tests.e2e.controlplane.process import Server
-from tests.e2e.daemon import SCHEDULER_NAME, daemon
 from tests.e2e.karpenter.build import provisionable
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]

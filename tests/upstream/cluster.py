@@ -6,9 +6,8 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 
 from tests.e2e.controlplane.build import VERSION, binaries
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.harness import ControlPlane, daemon
 from tests.e2e.controlplane.process import Group
-from tests.e2e.daemon import daemon
 from tests.upstream import build
 
 DEFAULT_SCHEDULER = "default-scheduler"

@@ -1,4 +1,4 @@
-"""A real control plane: etcd and kube-apiserver as plain processes on loopback, controllers and scheduler on demand.
+"""A real control plane: etcd and kube-apiserver as plain processes on loopback; controllers and both schedulers on demand.
 
 Each `ControlPlane` has separate data, ports and keys. There are no kubelets: nodes are objects that the test writes, and
 no pod is run or refused.
@@ -10,6 +10,7 @@ import base64
 import secrets
 import shutil
 import ssl
+import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
@@ -26,7 +27,9 @@ from tests.e2e.controlplane.process import Group, Server, free_port, was_refused
 from tests.support.connections import SettledConnector
 from tests.support.kubeconfigs import kubeconfig
 
+SCHEDULER_NAME = "kubestow"
 STORAGE_AND_DEVICES = ("persistentvolume-binder-controller", "resourceclaim-controller", "ephemeral-volume-controller")
+_REPOSITORY = Path(__file__).parents[3]
 _READY_WITHIN_S = 120.0  # seconds on an idle machine; shared ones are far slower
 _PORT_ATTEMPTS = 3
 # Else pods would need a ServiceAccount, and new nodes would get a not-ready taint.
@@ -323,3 +326,32 @@ def scheduler_config(*names: str, qps: float = 1000, burst: int = 2000) -> dict[
         "leaderElection": {"leaderElect": False},
         "profiles": [{"schedulerName": name} for name in names or ("default-scheduler",)],
     }
+
+
+@contextmanager
+def daemon(
+    plane: ControlPlane,
+    *scheduler_names: str,
+    config: Mapping[str, object] | None = None,
+    flags: Sequence[str] = (),
+    name: str = "kubestow",
+) -> Iterator[Server]:
+    """Kubestow on this plane with one default profile per name. Starts and does not wait: a bound pod proves that it runs.
+
+    `config` overrides the default configuration; `flags` come last and override both. `name` distinguishes replicas. Nothing
+    is served unless a flag says so."""
+    path = plane.directory / f"{name}.yaml"
+    full = scheduler_config(*(scheduler_names or (SCHEDULER_NAME,))) | dict(config or {})
+    path.write_text(yaml.safe_dump(full))
+    group = Group(plane.logs)
+    try:
+        yield group.start(
+            name,
+            [
+                *("/usr/bin/env", f"PYTHONPATH={_REPOSITORY}", sys.executable, "-m", "scheduler", "run"),
+                *("--config", str(path), "--kubeconfig", str(plane.kubeconfig), "--secure-port", "0"),
+                *flags,
+            ],
+        )
+    finally:
+        group.stop()
