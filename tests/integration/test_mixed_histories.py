@@ -1,10 +1,12 @@
 """Pods with volumes, devices and placement rules, under faults and fail-overs: each reservation ends in a Binding or is undone.
 
-First histories; then a pod of which one volume or device fails while the other is held."""
+First histories; then a pod of which one volume or device fails while the other is held; then daemons that are killed."""
 
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
+import os
 from collections.abc import Callable
 from typing import Final
 from unittest import mock
@@ -22,6 +24,7 @@ from tests.integration.harness import Harness, running_cluster
 from tests.integration.histories import BINDINGS, LONG, Step, fixed, live, random
 from tests.integration.mixed_histories import ALLOCATE, histories
 from tests.integration.pod_steps import SHARED, Rules
+from tests.integration.restart_bursts import PODS, restarting
 from tests.integration.volume_steps import Want
 
 
@@ -138,3 +141,22 @@ async def test_a_pod_that_is_moved_onto_the_node_of_another() -> None:
             "m02": "Running",
         }
         assert cluster.broken_laws() == []
+
+
+# -- SIGKILL at twenty moments of a burst: no pod is stuck afterwards (docs/adr/0012) ----------------------------------
+
+
+COUNT: Final = max(1, round(5 * float(os.environ.get("KUBESTOW_EXAMPLES") or 1)))
+"""Fifty with `KUBESTOW_EXAMPLES=10`."""
+TODAY: Final = dt.datetime.now(tz=dt.UTC).toordinal() * 100
+"""The seeds change each day."""
+
+
+@pytest.mark.parametrize("nth", range(COUNT))
+async def test_no_pod_is_stuck_after_a_daemon_has_been_killed_again_and_again(nth: int) -> None:
+    seed = TODAY + nth
+    async with restarting(seed) as burst:
+        await burst.run()
+        left = await burst.unbound()
+        assert (seed, left, burst.broken_laws()) == (seed, [], [])
+        assert len(burst.cluster.server.list("pods")) == PODS

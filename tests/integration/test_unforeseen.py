@@ -1,9 +1,10 @@
-"""An error that no code path expects costs its own object or pause; the daemon goes on, counts it and shows it."""
+"""Errors and objects that no code path expects cost their own object or pause; the daemon goes on, counts them and shows them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import cycle
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from scheduler.api.decode import Delta
 from scheduler.config.types import LeaderElection
 from scheduler.eventhandlers import pods_and_nodes as intake
 from scheduler.kube import events as recorder, leader_election as lease, reflector
+from scheduler.kube.resources import POD, WATCHED_NOW, KindSpec
 from scheduler.server import cache_dump as cachedump
 from simulator.apiserver import ApiServer
-from tests.integration.daemon import Rig, rig_on
+from tests.hostile import LARGE, SMALL, fields
+from tests.integration.daemon import Rig, rig_on, until
 
 ELECTION = LeaderElection(leader_elect=True)
 
@@ -118,3 +121,73 @@ async def test_a_check_that_fails_is_a_failed_check(monkeypatch) -> None:
         assert 500 == status
         assert "[-]informer-sync-pods failed: the check raised ZeroDivisionError" in text
         assert "[+]shutdown ok" in text
+
+
+# -- hostile objects of every watched kind, through each way by which a daemon comes to see them -----------------------
+
+
+BOUND = {"schedulerName": "other", "nodeName": "n1", "nominatedNodeName": ""}
+
+
+def hostile(spec: KindSpec) -> Iterator[tuple[str, bytes]]:
+    """Yield each value once, in one field after the other, and each list and map with the largest number of elements that a server stores."""
+    fixed = BOUND if spec is POD else {}
+    made = list(fields(spec, name="NAME", **fixed))
+    texts = [(field, value) for field, value in zip(cycle(made), [*SMALL.values(), *LARGE.values()], strict=False)]
+    texts += [(field, field.many()) for field in made if field.item][:3]
+    texts += [(field, LARGE["deep objects"]) for field in made if field.path in {".metadata.labels", ".spec"}]
+    for number, (field, value) in enumerate(texts):
+        name = f"h-{number}"
+        raw = field.with_value(value).replace(b'"NAME"', b'"%b"' % name.encode())
+        yield name, raw.replace(b'"uid-NAME"', b'"uid-%b"' % name.encode())
+    deep = b'{"metadata":{"managedFields":[%b],"name":"h-skipped","namespace":"%b","uid":"u","resourceVersion":"1"}}'
+    yield "h-skipped", deep % (LARGE["deep objects"], b"default" if spec.namespaced else b"")
+
+
+def fill(server: ApiServer) -> int:
+    stored = 0
+    for spec in WATCHED_NOW:
+        for name, raw in hostile(spec):
+            server.store(spec.plural, raw, name=name, namespace="default" if spec.namespaced else "")
+            stored += 1
+    return stored
+
+
+def is_bound(server: ApiServer, name: str) -> bool:
+    return bool(server.get("pods", name)["spec"].get("nodeName"))
+
+
+@pytest.mark.parametrize(
+    ("is_watched", "has_watch_list"),
+    [
+        pytest.param(False, False, id="in a list"),
+        pytest.param(False, True, id="in the initial events of a watch"),
+        pytest.param(True, True, id="in a watch"),
+    ],
+)
+async def test_hostile_objects_cost_no_other_object_anything(is_watched: bool, has_watch_list: bool) -> None:
+    server = ApiServer(watch_list=has_watch_list)
+    if not is_watched:
+        assert fill(server) > 500
+    async with server, rig_on(server) as cluster:
+        cluster.node("fine")
+        if is_watched:
+            await until(cluster.daemon.idle, lambda: "never synced")
+            fill(server)
+        cluster.pod("p", cpu="1")
+        await until(lambda: is_bound(server, "p"), lambda: "p was never bound")
+        mirrors = cluster.daemon.mirrors.reflectors
+        await until(
+            lambda: all(
+                any(seen.key.endswith("h-skipped") for seen in mirrors[spec.name].store) for spec in WATCHED_NOW
+            ),
+            lambda: "not all objects were seen",
+        )
+        cluster.pod("late", cpu="1")
+        await until(lambda: is_bound(server, "late"), lambda: "late was never bound")
+        _, shown = await cluster.get("/debug/cache")
+
+        assert {} == errors(cluster)
+        assert cluster.daemon.failure is None
+        assert all(mirrors[spec.name].stats.decode_errors for spec in WATCHED_NOW)
+        assert '"unreadable"' in shown
