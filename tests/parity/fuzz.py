@@ -26,10 +26,10 @@ from tests.parity.deviceoracle import process as device_process
 from tests.parity.generate import Dice
 from tests.parity.known import REASONS
 from tests.parity.mixed import mixed
-from tests.parity.modes import Mode, Run
 from tests.parity.oracle import process
 from tests.parity.oracle.process import Oracle
 from tests.parity.ours import Ours
+from tests.parity.recordings import Mode, Run
 from tests.parity.scenario import Scenario, scenario
 from tests.parity.side import Stage
 from tests.parity.varied_volumes import varied_volume_seed

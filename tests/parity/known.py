@@ -2,11 +2,20 @@
 
 The reasons stand in `differences.yaml`, per version and mode. The verdicts stand in `pins/`, which `python -m tests.parity.pin`
 writes. A verdict that is not the pinned one is a surprise, and so is a difference that is gone.
+
+A verdict of a profile with `parity: false` is compared by `verdict.differences` and two narrow rules:
+
+1. With the gates of 1.36 the message of a preemption ends with its node and the number of its victims
+   (docs/spec/core.md §3.9). A victim is a pod that is evicted, or one on that node that is leaving already. In 1.37
+   kube-scheduler says it as well, and `verdict.heard` has made it a part of the way.
+2. With devices the nodes that are scored may be more than those that kube-scheduler found feasible, because only the
+   best are verified (docs/adr/0003). Our node must then be one of kube-scheduler's best; the scores are not compared.
 """
 
 import functools
+import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, TypeAlias
 
@@ -14,9 +23,8 @@ import yaml
 
 from scheduler.core.feature_gates import VERSIONS
 from tests.parity import pins
-from tests.parity.bydefault import changes, differences_by_default
-from tests.parity.modes import ALL, Mode, Run
 from tests.parity.pins import Pin
+from tests.parity.recordings import RUNS, Mode, Run
 from tests.parity.scenario import Scenario
 from tests.parity.verdict import Verdict, differences
 
@@ -38,7 +46,7 @@ class Reason:
 
 def read(text: str) -> dict[Run, dict[Place, Reason]]:
     """Return the reasons of each version and mode; an entry without `versions` is of all. Raises ValueError for a place twice."""
-    found: dict[Run, dict[Place, Reason]] = {asked: {} for asked in ALL}
+    found: dict[Run, dict[Place, Reason]] = {asked: {} for asked in RUNS}
     for entry in yaml.safe_load(text):
         reason = Reason(entry["why"], entry["where"], tuple(entry.get("switches", ())))
         places = [(key, name) for key, names in entry["places"].items() for name in names]
@@ -91,3 +99,45 @@ def surprise(reason: Reason | None, pin: Pin | None, scenario: Scenario, found: 
         return ["known to differ, but not pinned: python -m tests.parity.pin", *found]
     changed = changes(scenario, pin.ours, ours)
     return ["not as it is pinned ('wanted' and 'kube-scheduler' are the pin):", *changed] if changed else []
+
+
+# -- the default mode ----------------------------------------------------------------------------------------------------
+
+
+_FOUND: Final = re.compile(
+    r" preemption: found a potential placement for pod on node (?P<node>\S+), preempting (?P<victims>[1-9]\d*) victims\.\Z"
+)
+
+
+def differences_by_default(scenario: Scenario, theirs: Verdict, ours: Verdict) -> list[str]:
+    """Return the differences in words; empty if the verdicts agree. `theirs` is kube-scheduler's."""
+    if scenario.devices and theirs.node and theirs.totals().keys() < ours.totals().keys():
+        found = differences(replace(theirs, scores={}), replace(ours, scores={}, node=theirs.node))
+        return found if ours.node in theirs.best() else [*found, f"{ours.node} is not among {sorted(theirs.best())}"]
+    said = _FOUND.search(ours.message)
+    if said is None:
+        is_silent = any(way.evicted and not way.victims for way in ours.ways)
+        silent = [f"nothing is said of the preemption: {ours.ways}"] if is_silent else []
+        return differences(theirs, ours) + silent
+    if not _is_true(scenario, said, ours):
+        return [f"ours: {ours.message}", f"ways: {ours.ways}"]
+    return differences(theirs, replace(ours, message=ours.message[: said.start()]))
+
+
+def changes(scenario: Scenario, before: Verdict, ours: Verdict) -> list[str]:
+    """Return how our verdict differs from a pinned one of ours, by the same second rule."""
+    if scenario.devices and before.node and ours.node and before.totals().keys() != ours.totals().keys():
+        return differences(replace(before, scores={}), replace(ours, scores={}))
+    return differences(before, ours)
+
+
+def _is_true(scenario: Scenario, said: re.Match[str], ours: Verdict) -> bool:
+    """Whether the sentence names the node and the number of victims that the verdict has."""
+    if len(ours.ways) != 1 or ours.ways[0].nominated != said["node"]:
+        return False
+    leaving: int = sum(
+        pod["metadata"]["name"] in scenario.leaving and pod["spec"]["nodeName"] == said["node"] for pod in scenario.pods
+    )
+    evicted = len(ours.ways[0].evicted)
+    victims = int(said["victims"])
+    return evicted <= victims <= evicted + leaving

@@ -33,7 +33,7 @@ from simulator.apiserver.kinds.defaults import GATED as BLOCKED, with_pod_defaul
 from tests.parity.admission import admitted
 from tests.parity.api import KINDS, Api
 from tests.parity.deviceplans import given_back, held, planned_devices
-from tests.parity.modes import PREFIXES, Mode
+from tests.parity.recordings import PREFIXES, Mode
 from tests.parity.scenario import Scenario, named
 from tests.parity.side import Side
 from tests.parity.storage import uid_to_come

@@ -13,11 +13,9 @@ from typing import NamedTuple
 
 from scheduler.metrics import logs
 from tests.parity import pins, recordings
-from tests.parity.bydefault import changes
-from tests.parity.known import REASONS, Place, Reason
-from tests.parity.modes import Mode, Run
+from tests.parity.known import REASONS, Place, Reason, changes
 from tests.parity.pins import Pin
-from tests.parity.recordings import RECORDED
+from tests.parity.recordings import RECORDED, Mode, Run
 from tests.parity.replay import replay
 from tests.parity.scenario import Scenario
 from tests.parity.suite import scenarios

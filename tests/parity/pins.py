@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from tests.parity.modes import Run
-from tests.parity.recordings import AS_BEFORE, FIRST, in_words_of
+from tests.parity.recordings import AS_BEFORE, FIRST, Run, in_words_of
 from tests.parity.verdict import Verdict, verdict
 
 HERE: Final = Path(__file__).parent / "pins"

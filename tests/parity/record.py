@@ -25,9 +25,8 @@ from tests.parity import ours, recordings
 from tests.parity.api import DEVICES, Api, Remote, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.known import surprises
 from tests.parity.kube import Kube, LoudPlane
-from tests.parity.modes import Mode, Run
 from tests.parity.ours import Ours
-from tests.parity.recordings import Provenance, Recording
+from tests.parity.recordings import Mode, Provenance, Recording, Run
 from tests.parity.scenario import Scenario
 from tests.parity.side import Stage
 from tests.parity.suite import recordable

@@ -12,8 +12,9 @@ import subprocess
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, date, datetime
+from enum import StrEnum
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from scheduler.core.feature_gates import VERSIONS
 from tests.parity.verdict import Scores, Verdict, heard, verdict
@@ -31,6 +32,31 @@ _FULL_STOP: Final = re.compile(r"(?<= victims)\.\Z")
 
 _VERSION: Final = re.compile(r"Kubernetes (v\S+)\s*")
 _SHA256: Final = re.compile("[0-9a-f]{64}")
+
+
+class Mode(StrEnum):
+    """The value in the profiles that are compared."""
+
+    PARITY = "parity"
+    """`parity: true`, but in the profile `OWN_WAYS`."""
+    DEFAULT = "default"
+    """`parity: false`, which a profile has that does not name the switch."""
+
+
+class Run(NamedTuple):
+    """How ours runs: with the feature gates of this version of kube-scheduler, and in this mode."""
+
+    version: str
+    mode: Mode
+
+    def __str__(self) -> str:
+        return f"{self.version}, {self.mode}"
+
+
+RUNS: Final = tuple(Run(version, mode) for version in VERSIONS for mode in Mode)
+
+PREFIXES: Final = {Mode.PARITY: "kubestow", Mode.DEFAULT: "kubestow-by-default"}
+"""The beginning of the scheduler names of a mode's profiles."""
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,9 @@ from tests.parity import ours
 from tests.parity.api import DEVICES, InProcess, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices, noticing
 from tests.parity.known import differing, expected, surprises
-from tests.parity.modes import Mode, Run
 from tests.parity.mutants import MUTANTS, VOLUME_MUTANTS, mutated, mutated_volumes
 from tests.parity.ours import Ours
-from tests.parity.recordings import Recording
+from tests.parity.recordings import Mode, Recording, Run
 from tests.parity.scenario import Scenario
 from tests.parity.side import Stage
 from tests.parity.suite import HASTY_DEVICES

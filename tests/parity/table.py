@@ -8,10 +8,9 @@ from collections.abc import Mapping
 from scheduler.metrics import logs
 from tests.parity import recordings
 from tests.parity.known import REASONS
-from tests.parity.modes import Mode, Run
 from tests.parity.mutants import MUTANTS
 from tests.parity.reasons import UNASKED, refusers, verdicts
-from tests.parity.recordings import RECORDED, Recording
+from tests.parity.recordings import RECORDED, Mode, Recording, Run
 from tests.parity.replay import MUTANTS_OF_CACHES, Replay, catch, replay
 from tests.parity.suite import scenarios
 

@@ -11,10 +11,8 @@ from scheduler.config.args import SPELLED, UPSTREAM
 from simulator.apiserver import ApiServer
 from tests.parity import ours
 from tests.parity.api import InProcess, make_lasting
-from tests.parity.bydefault import changes, differences_by_default
-from tests.parity.known import REASONS, Place, Reason, pinned
-from tests.parity.modes import Mode, Run
-from tests.parity.recordings import RECORDED, Recording
+from tests.parity.known import REASONS, Place, Reason, changes, differences_by_default, pinned
+from tests.parity.recordings import RECORDED, Mode, Recording, Run
 from tests.parity.replay import PAUSE_S, SERVED, put_cluster
 from tests.parity.scenario import Scenario
 from tests.parity.side import Stage

@@ -8,18 +8,17 @@ import pytest
 
 from scheduler.config.args import SPELLED, UPSTREAM
 from tests.parity import pins
-from tests.parity.bydefault import changes, differences_by_default
-from tests.parity.known import REASONS, Reason, pinned, read, surprise, surprises
-from tests.parity.modes import ALL, Mode, Run
+from tests.parity.known import REASONS, Reason, changes, differences_by_default, pinned, read, surprise, surprises
 from tests.parity.pin import pin, steady
 from tests.parity.pins import Pin
+from tests.parity.recordings import RUNS, Mode, Run
 from tests.parity.scenario import Scenario, scenario
 from tests.parity.suite import scenarios
 from tests.parity.verdict import Verdict, Way
 
 ROOT = Path(__file__).parents[2]
 SUITE = {one.key: one for one in scenarios()}
-PINS = [(asked, place) for asked in ALL for place in pinned(asked)]
+PINS = [(asked, place) for asked in RUNS for place in pinned(asked)]
 IDS = [f"{asked}: {key}: {name}" for asked, (key, name) in PINS]
 REFUSED = Verdict(reason="Unschedulable", message="0/2 nodes are available: 2 Insufficient cpu.")
 MADE = replace(REFUSED, ways=(Way("a", ("low",)),))
@@ -286,7 +285,7 @@ def test_a_pin_holds_node_and_writes(one: Scenario, ours: Verdict, is_same: bool
 
 # -- reasons -------------------------------------------------------------------------------------------------------------
 
-REASONED = list(dict.fromkeys(reason for asked in ALL for reason in REASONS[asked].values()))
+REASONED = list(dict.fromkeys(reason for asked in RUNS for reason in REASONS[asked].values()))
 
 
 @pytest.mark.parametrize("reason", REASONED, ids=lambda reason: reason.why)

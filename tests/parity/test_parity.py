@@ -17,15 +17,13 @@ from tests.e2e.controlplane.build import RELEASES
 from tests.parity.api import InProcess, make_lasting
 from tests.parity.extenders import Scene, recorded as recorded_calls, scenes, verdict
 from tests.parity.known import REASONS, pinned
-from tests.parity.modes import Mode, Run
-from tests.parity.recordings import RECORDED, Provenance, Recording
+from tests.parity.recordings import RECORDED, RUNS, Provenance, Recording, Run
 from tests.parity.replay import Replay
 from tests.parity.scenario import Scenario
 from tests.parity.suite import recordable, scenarios
 from tests.parity.words import Json
 
-ALL = [Run(version, mode) for version in RECORDED for mode in Mode]
-PLACES = [(asked, one, name) for asked in ALL for one in scenarios() for name in one.asked]
+PLACES = [(asked, one, name) for asked in RUNS for one in scenarios() for name in one.asked]
 IDS = [f"{asked}: {one.key}: {name}" for asked, one, name in PLACES]
 
 
@@ -63,19 +61,19 @@ def test_nothing_else_is_recorded(recorded: Mapping[str, dict[str, Recording]], 
     assert recorded[version].keys() <= {scenario.key for scenario in recordable()}
 
 
-@pytest.mark.parametrize("asked", ALL, ids=str)
+@pytest.mark.parametrize("asked", RUNS, ids=str)
 def test_a_reason_is_of_a_tried_pod(asked: Run) -> None:
     """No line of differences.yaml outlives its scenario."""
     assert REASONS[asked].keys() <= {(one.key, name) for one in recordable() for name in one.asked}
 
 
-@pytest.mark.parametrize("asked", ALL, ids=str)
+@pytest.mark.parametrize("asked", RUNS, ids=str)
 def test_reasons_and_pins_are_of_the_same_pods(asked: Run) -> None:
     """A reason without a pin would excuse any verdict, and a pin without a reason explains nothing."""
     assert REASONS[asked].keys() == pinned(asked).keys(), "python -m tests.parity.pin"
 
 
-@pytest.mark.parametrize("asked", ALL, ids=str)
+@pytest.mark.parametrize("asked", RUNS, ids=str)
 def test_a_pin_shows_what_is_recorded(recorded: Mapping[str, dict[str, Recording]], asked: Run) -> None:
     """The verdict next to ours is the recording's."""
     of_version = recorded[asked.version]
