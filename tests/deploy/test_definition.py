@@ -1,7 +1,11 @@
-"""The CustomResourceDefinition of SchedulerProfiles has the fields that the scheduler reads and writes; a server prunes the rest."""
+"""The CustomResourceDefinition of SchedulerProfiles and the chart's README agree with the program.
+
+A server prunes the fields that the definition does not have.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +20,7 @@ from scheduler.kube.resources import SCHEDULER_PROFILE
 from scheduler.profiles.reconciler import IN_FORCE, ProfileVerdict, RequestedProfile
 from tests.deploy.chart import CHART, Json
 from tests.unit.profiles.test_profileobjects import Bench
+from tools.chart_readme import page, values
 
 CRD: Final[Json] = yaml.safe_load((CHART / "files" / "schedulerprofiles-crd.yaml").read_text(encoding="utf-8"))
 (VERSION,) = CRD["spec"]["versions"]
@@ -99,3 +104,27 @@ def test_the_status_is_kept() -> None:
     assert pruned(status, SCHEMA["status"]) == status
     (condition,) = status["conditions"]
     assert condition.keys() >= set(SCHEMA["status"]["properties"]["conditions"]["items"]["required"])
+
+
+# -- deploy/helm/README.md: equal to what `tools.chart_readme` prints, and complete ------------------------------------
+
+
+def leaves(value: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    if isinstance(value, dict) and value:
+        for name, below in value.items():
+            yield from leaves(below, (*path, name))
+    else:
+        yield path
+
+
+def test_the_page_is_up_to_date() -> None:
+    """Write it with: python -m tools.chart_readme > deploy/helm/README.md"""
+    assert (CHART / "README.md").read_text(encoding="utf-8") == page()
+
+
+def test_every_value_has_a_row() -> None:
+    rows = {tuple(row.key.split(".")) for row in values()}
+    given = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"))
+
+    missing = [path for path in leaves(given) if not any(path[:end] in rows for end in range(1, len(path) + 1))]
+    assert missing == []
