@@ -22,10 +22,8 @@ from aiohttp import web
 
 from scheduler import __version__
 from simulator.apiserver import ApiServer
-from tests.deploy import confined
 from tests.deploy.commands import ROOT, ended, locked, normal
-from tests.deploy.confined import Confined
-from tests.deploy.image import PROGRAM, Image
+from tests.deploy.image import PROGRAM, Confined, Image, can_confine, first_process
 from tests.deploy.running import Running, bound, daemon, fill
 from tests.support.kubeconfigs import kubeconfig
 from tests.unit.server.authorities import Authority, Issued
@@ -33,7 +31,7 @@ from tests.unit.server.authorities import Authority, Issued
 ACCOUNT = "var/run/secrets/kubernetes.io/serviceaccount"
 
 pytestmark = pytest.mark.timeout(900)  # the first test waits for the wheels
-needs_root = pytest.mark.skipif(not confined.is_possible(), reason="needs root and namespaces")
+needs_root = pytest.mark.skipif(not can_confine(), reason="needs root and namespaces")
 
 
 # -- what is in it ---------------------------------------------------------------------------------------------------------
@@ -220,7 +218,7 @@ async def test_the_daemon(image: Image, how: Confined, tmp_path: Path) -> None:
         fill(server)
         async with started(place, f"--master={server.url}", log=tmp_path / "log") as running:
             await bound(server, running)
-            if confined.is_possible():
+            if can_confine():
                 assert identity(running.pid) == tuple(map(int, place.user.split(":")))
                 assert environment(running.pid) == b""
             code = await running.ended()
@@ -236,7 +234,7 @@ def started(place: Confined, *flags: str, log: Path) -> AbstractAsyncContextMana
         *flags,
         log=log,
         environ=place.environ,
-        find_pid=confined.first_process,
+        find_pid=first_process,
     )
 
 
