@@ -14,6 +14,7 @@ from typing import Any, Final
 import aiohttp
 import pytest
 
+from scheduler.api.storage_v1 import SELECTED_NODE
 from simulator.builders.claims import a_claim as a_device_claim
 from tests.deploy import tools
 from tests.deploy.chart import NAMESPACE, rendered
@@ -74,6 +75,15 @@ def status(name: str, **fields: Any) -> Request:
     return Request("PATCH", f"{POD}/{name}/status", {"status": fields}, STRATEGIC)
 
 
+def selection(claim: str, node_name: str | None) -> Request:
+    return merge(f"{PVC}/{claim}", metadata={"annotations": {SELECTED_NODE: node_name}})
+
+
+def allocation(claim: str, user: Json, **change: Any) -> Request:
+    allocated = {"devices": {"results": [RESULT | change]}}
+    return merge(f"{CLAIM}/{claim}/status", status={"allocation": allocated, "reservedFor": [user]})
+
+
 def condition(type_: str, value: str = "False") -> Json:
     return {"type": type_, "status": value, "reason": "Test", "message": "m"}
 
@@ -103,7 +113,7 @@ def scheduler_account(plane: ControlPlane) -> Account:
             await _make_objects(http)
             scheduler_account = await Installation(plane, rendered(VALUES)).install(http)
             for probe in PROBES:
-                await until(partial(_is_refused, http, scheduler_account, probe), f"a policy for {probe.path}")
+                await until(partial(_is_refused, http, scheduler_account, ABUSES[probe][0]), f"a policy: {probe}")
             return scheduler_account
 
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
@@ -119,13 +129,7 @@ async def _make_objects(http: aiohttp.ClientSession) -> None:
     shop, other, system = Cluster(http, SPACE), Cluster(http, OTHER), Cluster(http, "kube-system")
     critical = {"priorityClassName": "system-node-critical", "nodeName": "n1"}
     placed = {"nodeName": "n1"}
-    reference = {
-        "kind": "PersistentVolumeClaim",
-        "apiVersion": "v1",
-        "namespace": OTHER,
-        "name": "somewhere",
-        "uid": "u",
-    }
+    reference = REFERENCE | {"namespace": OTHER, "name": "somewhere"}
     await shop.create(node("n1"), a_class("slow").obj(), *(a_pv(name, "5Gi", "slow").obj() for name in VOLUMES))
     await shop.create(*(a_claim(name, "1Gi", "slow", ns=SPACE).obj() for name in CLAIMS))
     await shop.create(*(_pod(name, SPACE) for name in ("ours", "fresh")), _pod("theirs", SPACE, "default-scheduler"))
@@ -134,7 +138,7 @@ async def _make_objects(http: aiohttp.ClientSession) -> None:
     await system.create(_pod("critical", "kube-system", "default-scheduler", critical))
     await shop.create(*(a_device_claim(name, ns=SPACE).request("r", "gpu").obj() for name in ("devices", "written")))
     await shop.merge(f"{PV}/taken", {"spec": {"claimRef": reference}})
-    await shop.merge(f"{PV}/reserved", {"spec": {"claimRef": {"namespace": SPACE, "name": "mine"}}})
+    await shop.merge(f"{PV}/reserved", {"spec": {"claimRef": MINE}})
     await shop.merge(f"{PVC}/done", {"spec": {"volumeName": "taken"}})
     await shop.merge(f"{PVC}/kept", {"metadata": {"finalizers": ["example.com/backup"]}})
 
@@ -147,114 +151,53 @@ def _pod(name: str, space: str, scheduler: str = "kubestow", spec: Json | None =
 
 VOLUMES: Final = ("free", "chosen", "taken", "reserved", "local")
 CLAIMS: Final = ("mine", "other", "done", "kept")
-REFERENCE: Final[Json] = {
-    "kind": "PersistentVolumeClaim",
-    "apiVersion": "v1",
-    "namespace": SPACE,
-    "name": "mine",
-    "uid": "u",
-}
+MINE: Final[Json] = {"namespace": SPACE, "name": "mine"}
+REFERENCE: Final[Json] = {"kind": "PersistentVolumeClaim", "apiVersion": "v1", "uid": "u"} | MINE
 USER: Final[Json] = {"resource": "pods", "name": "ours", "uid": "1"}
 JOB: Final[Json] = USER | {"resource": "jobs", "apiGroup": "batch"}
 RESULT: Final[Json] = {"request": "r", "driver": "gpu.example.com", "pool": "n1", "device": "a"}
-PROBES: Final = (
-    binding("fresh", annotations={"a": "b"}),
-    status("ours", phase="Running"),
-    Request("DELETE", f"{POD}/ours"),
-    merge(f"{PV}/free", metadata={"labels": {"a": "b"}}),
-    merge(f"{PVC}/mine", metadata={"labels": {"a": "b"}}),
-    merge(f"{CLAIM}/devices", metadata={"labels": {"a": "b"}}),
-    merge(f"{CLAIM}/devices/status", status={"allocation": {"devices": {"results": [RESULT]}}, "reservedFor": [JOB]}),
-    Request("POST", LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "x"}}),
-)
-"""One abuse for each policy: a policy takes effect some time after it was created."""
-
-ABUSES: Final = [
-    pytest.param(binding("far", OTHER), "bindNamespaces", id="bind a pod in another namespace"),
-    pytest.param(binding("fresh", annotations={"a": "b"}), "annotations", id="add annotations to a pod by binding it"),
-    pytest.param(status("ours", phase="Succeeded"), "only conditions", id="end a pod by its phase"),
-    pytest.param(
-        status("ours", podIP="10.1.2.3", podIPs=[{"ip": "10.1.2.3"}]), "only conditions", id="give a pod an address"
-    ),
-    pytest.param(status("kept", conditions=[condition("Ready", "True")]), "PodScheduled", id="make a pod ready"),
-    pytest.param(
+ABUSES: Final[dict[str, tuple[Request, str]]] = {
+    "bind a pod in another namespace": (binding("far", OTHER), "bindNamespaces"),
+    "add annotations to a pod by binding it": (binding("fresh", annotations={"a": "b"}), "annotations"),
+    "end a pod by its phase": (status("ours", phase="Succeeded"), "only conditions"),
+    "give a pod an address": (status("ours", podIP="10.1.2.3", podIPs=[{"ip": "10.1.2.3"}]), "only conditions"),
+    "make a pod ready": (status("kept", conditions=[condition("Ready", "True")]), "PodScheduled"),
+    "write a condition to a pod of another scheduler": (
         status("theirs", conditions=[condition("PodScheduled")]),
         "another scheduler",
-        id="write a condition to a pod of another scheduler",
     ),
-    pytest.param(
-        status("theirs", nominatedNodeName="n1"), "another scheduler", id="nominate a pod of another scheduler"
-    ),
-    pytest.param(
+    "nominate a pod of another scheduler": (status("theirs", nominatedNodeName="n1"), "another scheduler"),
+    "label a pod": (
         Request("PATCH", f"{POD}/ours/status", {"metadata": {"labels": {"a": "b"}}}, STRATEGIC),
         "metadata",
-        id="label a pod",
     ),
-    pytest.param(
-        Request("DELETE", "/api/v1/namespaces/kube-system/pods/critical"),
-        "maxVictimPriority",
-        id="evict a critical pod",
-    ),
-    pytest.param(
+    "evict a critical pod": (Request("DELETE", "/api/v1/namespaces/kube-system/pods/critical"), "maxVictimPriority"),
+    "evict a pod in another namespace": (
         Request("DELETE", f"/api/v1/namespaces/{OTHER}/pods/far-victim"),
         "evictNamespaces",
-        id="evict a pod in another namespace",
     ),
-    pytest.param(Request("DELETE", f"{POD}/ours"), "on a node", id="delete a pending pod"),
-    pytest.param(
-        merge(f"{PV}/taken", spec={"claimRef": REFERENCE}), "reserved only", id="take a volume from its claim"
-    ),
-    pytest.param(merge(f"{PV}/taken", spec={"claimRef": None}), "reserved only", id="release a volume"),
-    pytest.param(merge(f"{PV}/local", spec={"capacity": {"storage": "9Gi"}}), "only claimRef", id="enlarge a volume"),
-    pytest.param(
-        merge(f"{PV}/local", spec={"persistentVolumeReclaimPolicy": "Delete"}),
-        "only claimRef",
-        id="have a volume deleted",
-    ),
-    pytest.param(
-        merge(f"{PV}/local", metadata={"finalizers": None}), "metadata", id="remove the finalizers of a volume"
-    ),
-    pytest.param(
-        merge(f"{PVC}/kept", metadata={"finalizers": None}), "metadata", id="remove the finalizers of a claim"
-    ),
-    pytest.param(merge(f"{PVC}/other", spec={"volumeName": "free"}), "spec of a claim", id="bind a claim to a volume"),
-    pytest.param(
-        merge(f"{PVC}/other", metadata={"annotations": {"example.com/owner": "me"}}),
-        "selected-node",
-        id="annotate a claim",
-    ),
-    pytest.param(
-        merge(f"{PVC}/done", metadata={"annotations": {"volume.kubernetes.io/selected-node": "n1"}}),
-        "is bound",
-        id="select a node for a bound claim",
-    ),
-    pytest.param(extended(annotation="false"), "extended resources", id="create any device claim"),
-    pytest.param(extended(owner="Job"), "extended resources", id="create a device claim for another owner"),
-    pytest.param(extended(admin=True), "admin access", id="create a device claim with admin access"),
-    pytest.param(Request("DELETE", f"{CLAIM}/devices"), "extended resources", id="delete a device claim"),
-    pytest.param(
-        merge(f"{CLAIM}/devices", metadata={"labels": {"a": "b"}}), "delete-protection", id="label a device claim"
-    ),
-    pytest.param(
-        merge(
-            f"{CLAIM}/devices/status", status={"allocation": {"devices": {"results": [RESULT]}}, "reservedFor": [JOB]}
-        ),
-        "only pods",
-        id="reserve a device claim for a Job",
-    ),
-    pytest.param(
-        merge(
-            f"{CLAIM}/devices/status", status={"allocation": {"devices": {"results": [RESULT | {"adminAccess": True}]}}}
-        ),
-        "admin access",
-        id="allocate a device with admin access",
-    ),
-    pytest.param(
+    "delete a pending pod": (Request("DELETE", f"{POD}/ours"), "on a node"),
+    "take a volume from its claim": (merge(f"{PV}/taken", spec={"claimRef": REFERENCE}), "reserved only"),
+    "release a volume": (merge(f"{PV}/taken", spec={"claimRef": None}), "reserved only"),
+    "enlarge a volume": (merge(f"{PV}/local", spec={"capacity": {"storage": "9Gi"}}), "only claimRef"),
+    "have a volume deleted": (merge(f"{PV}/local", spec={"persistentVolumeReclaimPolicy": "Delete"}), "only claimRef"),
+    "remove the finalizers of a volume": (merge(f"{PV}/local", metadata={"finalizers": None}), "metadata"),
+    "remove the finalizers of a claim": (merge(f"{PVC}/kept", metadata={"finalizers": None}), "metadata"),
+    "bind a claim to a volume": (merge(f"{PVC}/other", spec={"volumeName": "free"}), "spec of a claim"),
+    "annotate a claim": (merge(f"{PVC}/other", metadata={"annotations": {"example.com/owner": "me"}}), "selected-node"),
+    "select a node for a bound claim": (selection("done", "n1"), "is bound"),
+    "create any device claim": (extended(annotation="false"), "extended resources"),
+    "create a device claim for another owner": (extended(owner="Job"), "extended resources"),
+    "create a device claim with admin access": (extended(admin=True), "admin access"),
+    "delete a device claim": (Request("DELETE", f"{CLAIM}/devices"), "extended resources"),
+    "label a device claim": (merge(f"{CLAIM}/devices", metadata={"labels": {"a": "b"}}), "delete-protection"),
+    "reserve a device claim for a Job": (allocation("devices", JOB), "only pods"),
+    "allocate a device with admin access": (allocation("devices", USER, adminAccess=True), "admin access"),
+    "create another lease": (
         Request("POST", LEASES, {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": "x"}}),
         "lease",
-        id="create another lease",
     ),
-    pytest.param(
+    "report an event as the kubelet": (
         Request(
             "POST",
             f"/apis/events.k8s.io/v1/namespaces/{SPACE}/events",
@@ -270,9 +213,14 @@ ABUSES: Final = [
             },
         ),
         "name of the scheduler",
-        id="report an event as the kubelet",
     ),
-]
+}
+"""A write, and a word of the refusal."""
+PROBES: Final = (
+    *("add annotations to a pod by binding it", "end a pod by its phase", "delete a pending pod", "release a volume"),
+    *("annotate a claim", "label a device claim", "reserve a device claim for a Job", "create another lease"),
+)
+"""One abuse for each policy: a policy takes effect some time after it was created."""
 
 NEEDED: Final[dict[str, Request]] = {
     "a condition and a nomination": status("ours", conditions=[condition("PodScheduled")], nominatedNodeName="n1"),
@@ -284,16 +232,12 @@ NEEDED: Final[dict[str, Request]] = {
         spec={"claimRef": REFERENCE},
     ),
     "reserve a volume that names the claim": merge(f"{PV}/reserved", spec={"claimRef": REFERENCE}),
-    "select a node": merge(f"{PVC}/other", metadata={"annotations": {"volume.kubernetes.io/selected-node": "n1"}}),
-    "remove the selected node": merge(
-        f"{PVC}/other", metadata={"annotations": {"volume.kubernetes.io/selected-node": None}}
-    ),
+    "select a node": selection("other", "n1"),
+    "remove the selected node": selection("other", None),
     "protect a device claim": merge(
         f"{CLAIM}/written", metadata={"finalizers": ["resource.kubernetes.io/delete-protection"]}
     ),
-    "allocate devices": merge(
-        f"{CLAIM}/written/status", status={"allocation": {"devices": {"results": [RESULT]}}, "reservedFor": [USER]}
-    ),
+    "allocate devices": allocation("written", USER),
     "release devices": merge(
         f"{CLAIM}/written/status", status={"allocation": None, "reservedFor": None, "devices": None}
     ),
@@ -312,7 +256,7 @@ async def http(plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-@pytest.mark.parametrize(("request_", "message"), ABUSES)
+@pytest.mark.parametrize(("request_", "message"), ABUSES.values(), ids=ABUSES.keys())
 async def test_an_abuse_is_refused(
     http: aiohttp.ClientSession, scheduler_account: Account, request_: Request, message: str
 ) -> None:
