@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -189,33 +189,24 @@ def refused(command: list[str], *, site: Path, cwd: Path) -> str:
     return lines[0]
 
 
+UNUSABLE: Final[dict[str, tuple[str, str, list[str]]]] = {
+    "an import that fails": (
+        "Broken",
+        "import not_installed_anywhere",
+        ['"Broken"', "a_broken_one", "kubestow-broken", "cannot be imported", "not_installed_anywhere"],
+    ),
+    "nothing of that name": ("Broken", "Other = None", ['"Broken"', "kubestow-broken", "cannot be imported", "Made"]),
+    "a module that raises": ("Broken", "Made = 1 / 0", ['"Broken"', "kubestow-broken", "ZeroDivisionError"]),
+    "the name of a built-in one": (
+        "NodeName",
+        "Made = None",
+        ['"NodeName"', "scheduler.plugins.nodename", "kubestow-broken"],
+    ),
+}
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(
-    ("plugin", "code", "words"),
-    [
-        pytest.param(
-            "Broken",
-            "import not_installed_anywhere",
-            ['"Broken"', "a_broken_one", "kubestow-broken", "cannot be imported", "not_installed_anywhere"],
-            id="an import that fails",
-        ),
-        pytest.param(
-            "Broken",
-            "Other = None",
-            ['"Broken"', "kubestow-broken", "cannot be imported", "Made"],
-            id="nothing of that name",
-        ),
-        pytest.param(
-            "Broken", "Made = 1 / 0", ['"Broken"', "kubestow-broken", "ZeroDivisionError"], id="a module that raises"
-        ),
-        pytest.param(
-            "NodeName",
-            "Made = None",
-            ['"NodeName"', "scheduler.plugins.nodename", "kubestow-broken"],
-            id="the name of a built-in one",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("plugin", "code", "words"), UNUSABLE.values(), ids=UNUSABLE)
 def test_one_that_cannot_be_used(
     plugin: str, code: str, words: list[str], command: list[str], tmp_path: Path, page: Path
 ) -> None:
@@ -236,30 +227,21 @@ def test_two_of_one_name(command: list[str], site: Path, tmp_path: Path, page: P
     assert [word for word in ("NodeGeneration", "kubestow-nodegeneration", "kubestow-twin") if word not in said] == []
 
 
+MISTAKES: Final[dict[str, tuple[str, str, str, str]]] = {
+    "an argument that is not known": ("newest: 4", "newst: 4", ".pluginConfig[0].args.newst", 'did you mean "newest"'),
+    "a wrong value": ("newest: 4", "newest: 0", ".pluginConfig[0].args.newest", "must be > 0, got 0"),
+    "no mapping": ("newest: 4", "[a, list]", ".pluginConfig[0].args", "must be a mapping"),
+    "a name that is not known": (
+        "- name: NodeGeneration\n            weight",
+        "- name: NodeGenerations\n            weight",
+        ".plugins.multiPoint.enabled[0].name",
+        'unknown plugin "NodeGenerations"',
+    ),
+}
+
+
 @pytest.mark.parametrize("command", COMMANDS)
-@pytest.mark.parametrize(
-    ("line", "wrong", "path", "why"),
-    [
-        pytest.param(
-            "newest: 4",
-            "newst: 4",
-            ".pluginConfig[0].args.newst",
-            'did you mean "newest"',
-            id="an argument that is not known",
-        ),
-        pytest.param(
-            "newest: 4", "newest: 0", ".pluginConfig[0].args.newest", "must be > 0, got 0", id="a wrong value"
-        ),
-        pytest.param("newest: 4", "[a, list]", ".pluginConfig[0].args", "must be a mapping", id="no mapping"),
-        pytest.param(
-            "- name: NodeGeneration\n            weight",
-            "- name: NodeGenerations\n            weight",
-            ".plugins.multiPoint.enabled[0].name",
-            'unknown plugin "NodeGenerations"',
-            id="a name that is not known",
-        ),
-    ],
-)
+@pytest.mark.parametrize(("line", "wrong", "path", "why"), MISTAKES.values(), ids=MISTAKES)
 def test_a_mistake_in_its_configuration(  # the parameters are a table's columns
     line: str, wrong: str, path: str, why: str, command: list[str], site: Path, page: Path
 ) -> None:

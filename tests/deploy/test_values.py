@@ -19,117 +19,88 @@ VALUES: Json = yaml.safe_load((CHART / "values.yaml").read_text(encoding="utf-8"
 OPEN = {"config", "nodeSelector", "affinity", "podSecurityContext", "securityContext", "commonLabels", "podLabels"}
 
 
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        pytest.param({"replicas": 2}, "additional properties 'replicas' not allowed", id="an unknown key"),
-        pytest.param({"image": {"tags": "1"}}, "at '/image': additional properties 'tags'", id="one in a block"),
-        pytest.param({"replicaCount": "two"}, "at '/replicaCount': got string, want integer", id="text for a number"),
-        pytest.param({"replicaCount": -1}, "at '/replicaCount': minimum", id="a number that is too small"),
-        pytest.param({"serving": {"port": 70000}}, "at '/serving/port': maximum", id="a port there is not"),
-        pytest.param(
-            {"logging": {"format": "xml"}}, "at '/logging/format': value must be one of", id="an unknown word"
-        ),
-        pytest.param({"image": {"digest": "abc"}}, "at '/image/digest'", id="a digest that is none"),
-        pytest.param({"featureGates": {"A": "yes"}}, "at '/featureGates/A': got string, want boolean", id="a gate"),
-        pytest.param({"leaderElection": {"leaseDuration": "15"}}, "at '/leaderElection/leaseDuration'", id="no unit"),
-        pytest.param({"metrics": {"serviceMonitor": {"on": True}}}, "at '/metrics/serviceMonitor'", id="three deep"),
-        pytest.param({"extraArgs": "--v=2"}, "at '/extraArgs': got string, want array", id="a text for a list"),
-        pytest.param({"rbac": {"extraPlugins": ["VolumeBindings"]}}, "at '/rbac/extraPlugins/0'", id="a plugin"),
-        pytest.param(
-            {"config": {"profiles": {"schedulerName": "a"}}}, "at '/config/profiles': got object", id="one profile"
-        ),
-        pytest.param(
-            {"config": {"profiles": [{"plugins": {"filter": {"disable": []}}}]}},
-            "at '/config/profiles/0/plugins/filter': additional properties 'disable'",
-            id="a plugin set",
-        ),
-        pytest.param(
-            {"config": {"profiles": [{"plugins": {"filter": {"disabled": ["NodeName"]}}}]}},
-            "at '/config/profiles/0/plugins/filter/disabled/0': got string, want object",
-            id="a plugin without its `name`",
-        ),
-        pytest.param(
-            {"config": {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}}, "at '/config/apiVersion'", id="a version"
-        ),
-        pytest.param(
-            {"config": {"leaderElection": {}}},
-            "config.leaderElection: use the values' block leaderElection instead",
-            id="election twice",
-        ),
-        pytest.param(
-            {"leaderElection": {"enabled": False}}, "replicaCount: 2 replicas need leaderElection.enabled", id="two"
-        ),
-        pytest.param(
-            {"terminationGracePeriodSeconds": 30},
-            "terminationGracePeriodSeconds: must be greater than drainTimeoutSeconds (30), got 30",
-            id="no time to drain",
-        ),
-        pytest.param(
-            {"metrics": {"reader": {"serviceAccount": {"name": "prometheus"}}}},
-            "metrics.reader.serviceAccount.namespace: is required",
-            id="an account without its namespace",
-        ),
-        pytest.param({"fullnameOverride": "Kube_stow"}, "at '/fullnameOverride'", id="a name that is none"),
-        pytest.param({"logging": None}, "missing property 'logging'", id="a block that is taken away"),
-        pytest.param({"drainTimeoutSeconds": None}, "missing property 'drainTimeoutSeconds'", id="a value that is"),
-        pytest.param(
-            {"admissionPolicy": {"namespaceSelector": None}},
-            "at '/admissionPolicy': missing property 'namespaceSelector'",
-            id="a selector that is, and would be of all",
-        ),
-        pytest.param(
-            {"networkPolicy": {"apiServerPorts": None}},
-            "at '/networkPolicy': missing property 'apiServerPorts'",
-            id="ports that are, and would be all",
-        ),
-        pytest.param(
-            {"extraVolumes": [{"name": "config", "emptyDir": {}}]}, "at '/extraVolumes/0/name'", id="a volume of ours"
-        ),
-        pytest.param(
-            {"extraArgs": ["--v=2", "--secure-port=0"]}, "extraArgs: --secure-port is serving.port in", id="a flag"
-        ),
-        pytest.param(
-            {"extraArgs": ["--leader-elect=false"]},
-            "extraArgs: --leader-elect is leaderElection in the values",
-            id="two leaders by a flag",
-        ),
-        pytest.param(
-            {"serviceAccount": {"create": False}},
-            "serviceAccount.name: is required where none is created",
-            id="the default account by accident",
-        ),
-        pytest.param(
-            {
-                "serving": {"tls": {"secretName": "t"}},
-                "metrics": {"serviceMonitor": {"enabled": True, "namespace": "monitoring"}},
-            },
-            "metrics.serviceMonitor.tlsConfig: is required",
-            id="a Secret of another namespace",
-        ),
-        pytest.param(
-            {"service": {"enabled": False}, "metrics": {"serviceMonitor": {"enabled": True}}},
-            "metrics.serviceMonitor.enabled: needs service.enabled",
-            id="a monitor of nothing",
-        ),
-        pytest.param(
-            {"admissionPolicy": {"enabled": True, "schedulerName": "other"}},
-            "admissionPolicy.schedulerName: no profile of config is named other",
-            id="pods for a scheduler that does not exist",
-        ),
-        pytest.param(
-            {"serving": {"tls": {"certManager": {"enabled": True}}}},
-            "certManager.issuerRef.name: is required",
-            id="no issuer",
-        ),
-        pytest.param({"image": {"repository": ""}}, "image.repository: is required", id="no image"),
-        pytest.param(
-            {"guardPolicy": {"enabled": True, "maxVictimPriority": "high"}},
-            "maxVictimPriority",
-            id="a priority that is no number",
-        ),
-    ],
-)
+WRONG: Final[dict[str, tuple[Json, str]]] = {
+    "an unknown key": ({"replicas": 2}, "additional properties 'replicas' not allowed"),
+    "one in a block": ({"image": {"tags": "1"}}, "at '/image': additional properties 'tags'"),
+    "text for a number": ({"replicaCount": "two"}, "at '/replicaCount': got string, want integer"),
+    "a number that is too small": ({"replicaCount": -1}, "at '/replicaCount': minimum"),
+    "a port there is not": ({"serving": {"port": 70000}}, "at '/serving/port': maximum"),
+    "an unknown word": ({"logging": {"format": "xml"}}, "at '/logging/format': value must be one of"),
+    "a digest that is none": ({"image": {"digest": "abc"}}, "at '/image/digest'"),
+    "a gate": ({"featureGates": {"A": "yes"}}, "at '/featureGates/A': got string, want boolean"),
+    "no unit": ({"leaderElection": {"leaseDuration": "15"}}, "at '/leaderElection/leaseDuration'"),
+    "three deep": ({"metrics": {"serviceMonitor": {"on": True}}}, "at '/metrics/serviceMonitor'"),
+    "a text for a list": ({"extraArgs": "--v=2"}, "at '/extraArgs': got string, want array"),
+    "a plugin": ({"rbac": {"extraPlugins": ["VolumeBindings"]}}, "at '/rbac/extraPlugins/0'"),
+    "one profile": ({"config": {"profiles": {"schedulerName": "a"}}}, "at '/config/profiles': got object"),
+    "a plugin set": (
+        {"config": {"profiles": [{"plugins": {"filter": {"disable": []}}}]}},
+        "at '/config/profiles/0/plugins/filter': additional properties 'disable'",
+    ),
+    "a plugin without its `name`": (
+        {"config": {"profiles": [{"plugins": {"filter": {"disabled": ["NodeName"]}}}]}},
+        "at '/config/profiles/0/plugins/filter/disabled/0': got string, want object",
+    ),
+    "a version": ({"config": {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}}, "at '/config/apiVersion'"),
+    "election twice": (
+        {"config": {"leaderElection": {}}},
+        "config.leaderElection: use the values' block leaderElection instead",
+    ),
+    "two": ({"leaderElection": {"enabled": False}}, "replicaCount: 2 replicas need leaderElection.enabled"),
+    "no time to drain": (
+        {"terminationGracePeriodSeconds": 30},
+        "terminationGracePeriodSeconds: must be greater than drainTimeoutSeconds (30), got 30",
+    ),
+    "an account without its namespace": (
+        {"metrics": {"reader": {"serviceAccount": {"name": "prometheus"}}}},
+        "metrics.reader.serviceAccount.namespace: is required",
+    ),
+    "a name that is none": ({"fullnameOverride": "Kube_stow"}, "at '/fullnameOverride'"),
+    "a block that is taken away": ({"logging": None}, "missing property 'logging'"),
+    "a value that is": ({"drainTimeoutSeconds": None}, "missing property 'drainTimeoutSeconds'"),
+    "a selector that is, and would be of all": (
+        {"admissionPolicy": {"namespaceSelector": None}},
+        "at '/admissionPolicy': missing property 'namespaceSelector'",
+    ),
+    "ports that are, and would be all": (
+        {"networkPolicy": {"apiServerPorts": None}},
+        "at '/networkPolicy': missing property 'apiServerPorts'",
+    ),
+    "a volume of ours": ({"extraVolumes": [{"name": "config", "emptyDir": {}}]}, "at '/extraVolumes/0/name'"),
+    "a flag": ({"extraArgs": ["--v=2", "--secure-port=0"]}, "extraArgs: --secure-port is serving.port in"),
+    "two leaders by a flag": (
+        {"extraArgs": ["--leader-elect=false"]},
+        "extraArgs: --leader-elect is leaderElection in the values",
+    ),
+    "the default account by accident": (
+        {"serviceAccount": {"create": False}},
+        "serviceAccount.name: is required where none is created",
+    ),
+    "a Secret of another namespace": (
+        {
+            "serving": {"tls": {"secretName": "t"}},
+            "metrics": {"serviceMonitor": {"enabled": True, "namespace": "monitoring"}},
+        },
+        "metrics.serviceMonitor.tlsConfig: is required",
+    ),
+    "a monitor of nothing": (
+        {"service": {"enabled": False}, "metrics": {"serviceMonitor": {"enabled": True}}},
+        "metrics.serviceMonitor.enabled: needs service.enabled",
+    ),
+    "pods for a scheduler that does not exist": (
+        {"admissionPolicy": {"enabled": True, "schedulerName": "other"}},
+        "admissionPolicy.schedulerName: no profile of config is named other",
+    ),
+    "no issuer": ({"serving": {"tls": {"certManager": {"enabled": True}}}}, "certManager.issuerRef.name: is required"),
+    "no image": ({"image": {"repository": ""}}, "image.repository: is required"),
+    "a priority that is no number": (
+        {"guardPolicy": {"enabled": True, "maxVictimPriority": "high"}},
+        "maxVictimPriority",
+    ),
+}
+
+
+@pytest.mark.parametrize(("values", "said"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_named(values: Mapping[str, Any], said: str) -> None:
     with pytest.raises(Refused) as refused:
         template(values)

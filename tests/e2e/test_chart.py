@@ -329,37 +329,34 @@ async def test_a_profile_object_is_applied_and_has_a_status(
 # -- and no more ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "attributes",
-    [
-        pytest.param({"verb": "get", "resource": "secrets"}, id="read secrets"),
-        pytest.param({"verb": "list", "resource": "secrets", "namespace": NAMESPACE}, id="list its own secrets"),
-        pytest.param({"verb": "list", "resource": "configmaps", "namespace": "kube-system"}, id="list configuration"),
-        pytest.param({"verb": "create", "resource": "pods"}, id="make pods"),
-        pytest.param({"verb": "patch", "resource": "pods"}, id="change pods"),
-        pytest.param({"verb": "patch", "resource": "nodes"}, id="change nodes"),
-        pytest.param({"verb": "delete", "resource": "persistentvolumeclaims"}, id="delete claims"),
-        pytest.param({"verb": "create", "resource": "pods", "subresource": "exec"}, id="run commands in pods"),
-        pytest.param(
-            {"verb": "patch", "group": "coordination.k8s.io", "resource": "leases", "namespace": "kube-system"},
-            id="change leases elsewhere",
-        ),
-        pytest.param(
-            {
-                "verb": "patch",
-                "group": "coordination.k8s.io",
-                "resource": "leases",
-                "namespace": NAMESPACE,
-                "name": "x",
-            },
-            id="change another lease",
-        ),
-        pytest.param(
-            {"verb": "patch", "group": "rbac.authorization.k8s.io", "resource": "clusterroles"}, id="change its rights"
-        ),
-        pytest.param({"verb": "impersonate", "resource": "users"}, id="impersonate"),
-    ],
-)
+FORBIDDEN: Final[dict[str, dict[str, str]]] = {
+    "read secrets": {"verb": "get", "resource": "secrets"},
+    "list its own secrets": {"verb": "list", "resource": "secrets", "namespace": NAMESPACE},
+    "list configuration": {"verb": "list", "resource": "configmaps", "namespace": "kube-system"},
+    "make pods": {"verb": "create", "resource": "pods"},
+    "change pods": {"verb": "patch", "resource": "pods"},
+    "change nodes": {"verb": "patch", "resource": "nodes"},
+    "delete claims": {"verb": "delete", "resource": "persistentvolumeclaims"},
+    "run commands in pods": {"verb": "create", "resource": "pods", "subresource": "exec"},
+    "change leases elsewhere": {
+        "verb": "patch",
+        "group": "coordination.k8s.io",
+        "resource": "leases",
+        "namespace": "kube-system",
+    },
+    "change another lease": {
+        "verb": "patch",
+        "group": "coordination.k8s.io",
+        "resource": "leases",
+        "namespace": NAMESPACE,
+        "name": "x",
+    },
+    "change its rights": {"verb": "patch", "group": "rbac.authorization.k8s.io", "resource": "clusterroles"},
+    "impersonate": {"verb": "impersonate", "resource": "users"},
+}
+
+
+@pytest.mark.parametrize("attributes", FORBIDDEN.values(), ids=FORBIDDEN)
 async def test_the_account_may_not(
     http: aiohttp.ClientSession, scheduler_account: Account, attributes: dict[str, str]
 ) -> None:
