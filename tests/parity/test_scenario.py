@@ -1,34 +1,81 @@
 """The short form, admission, and the generator: what the recordings rest on."""
 
+import itertools
+
 import pytest
 
 from tests.parity.admission import admitted, labelled, priority_classes
-from tests.parity.scenario import scenario
-from tests.parity.suite import crowds, mixed_ones, random_ones
+from tests.parity.scenario import Scenario, scenario
+from tests.parity.suite import crowds, device_ones, mixed_ones, random_device_ones, random_ones, recordable, scenarios
 from tests.parity.words import Json
+
+
+def of(**short: Json) -> Scenario:
+    return scenario("g", {"id": "x", "asked": {}, **short})
 
 
 @pytest.mark.parametrize(
     "short",
     [
-        pytest.param({"id": "x", "asked": {}, "node": {}}, id="of a scenario"),
-        pytest.param({"id": "x", "asked": {"p": {"request": {}}}}, id="of a pod"),
-        pytest.param({"id": "x", "asked": {}, "nodes": {"a": {"label": {}}}}, id="of a node"),
-        pytest.param({"id": "x", "asked": {}, "workloads": {"a": {"kind": "Service", "on": 1}}}, id="of a workload"),
-        pytest.param({"id": "x", "asked": {}, "waiting": {"a": {"nominate": "b"}}}, id="of a waiting pod"),
-        pytest.param({"id": "x", "asked": {}, "budgets": {"a": {"allow": 1}}}, id="of a budget"),
+        pytest.param({"node": {}}, id="of a scenario"),
+        pytest.param({"asked": {"p": {"request": {}}}}, id="of a pod"),
+        pytest.param({"nodes": {"a": {"label": {}}}}, id="of a node"),
+        pytest.param({"workloads": {"a": {"kind": "Service", "on": 1}}}, id="of a workload"),
+        pytest.param({"waiting": {"a": {"nominate": "b"}}}, id="of a waiting pod"),
+        pytest.param({"budgets": {"a": {"allow": 1}}}, id="of a budget"),
+        pytest.param({"pvs": {"v": {"on": {}}}}, id="of a PV"),
+        pytest.param({"claims": {"c": {"for": "v"}}}, id="of a claim"),
+        pytest.param({"classes": {"w": {"mode": "Immediate"}}}, id="of a class"),
+        pytest.param({"csi_nodes": {"n": {"limits": {}}}}, id="of a CSINode"),
+        pytest.param({"csi_drivers": {"d": {"storageCapacity": True}}}, id="of a CSIDriver"),
+        pytest.param({"capacities": {"o": {"class": "w", "on": {}}}}, id="of a capacity"),
+        pytest.param({"attachments": {"a": {"attacher": "d", "node": "n", "volume": "v"}}}, id="of an attachment"),
+        pytest.param({"asked": {"p": {"volumes": [{"gce": "d", "lun": 1}]}}}, id="of a pod's volume"),
+        pytest.param({"asked": {"p": {"volumes": [{"disk": "d"}]}}}, id="of the kind of a pod's volume"),
+        pytest.param({"devices": {"nodes": {}}}, id="of devices"),
+        pytest.param({"devices": {"slices": {"s": {"pool": "a/p", "on": "n1"}}}}, id="of a slice"),
+        pytest.param({"devices": {"classes": {"c": {"selectors": []}}}}, id="of a device class"),
+        pytest.param({"devices": {"claims": {"c": {"r0": {"of": "a"}}}}}, id="of a request"),
+        pytest.param({"devices": {"rules": {"r": {"node": "n", "taint": "k:NoSchedule"}}}}, id="of a rule"),
     ],
 )
 def test_an_unknown_word_is_an_error(short: Json) -> None:
     """A slip of the pen must not make a scenario that tests nothing."""
     with pytest.raises(ValueError, match="no such word"):
-        scenario("g", short)
+        of(**short)
+
+
+@pytest.mark.parametrize(
+    "several",
+    [
+        pytest.param(
+            [{}, {"pvs": {"v": {}}}, {"pvs": {"v": {"leaving": True}}}, {"claims": {"v": {}}}, {"classes": {"v": {}}}],
+            id="each part of the storage",
+        ),
+        pytest.param(
+            [
+                {},
+                {"devices": {}},
+                {"devices": {"claims": {"c": None}}},
+                {"devices": {"claims": {"c": {"r0": "a", "leaving": True}}}},
+                {"devices": {"claims": {"c": None}, "drivers": {"c": {"a/p/d": {"ready": "True"}}}}},
+                {"devices": {}, "asked": {"p": {}}},
+                {"devices": {}, "asked": {"p": {"held": True}}},
+                {"feature_gates": ["F"]},
+            ],
+            id="each part of the devices, which pods are held, and gates",
+        ),
+    ],
+)
+def test_it_counts_for_the_digest(several: list[Json]) -> None:
+    """A recording is of this scenario."""
+    assert len({of(**short).digest() for short in several}) == len(several)
 
 
 def test_a_priority_without_a_class_is_an_error() -> None:
     """Classes are made once for all scenarios."""
     with pytest.raises(ValueError, match="no class of priority 7"):
-        scenario("g", {"id": "x", "asked": {"p": {"priority": 7}}})
+        of(asked={"p": {"priority": 7}})
 
 
 def test_every_class_has_a_separate_value_for_each_policy() -> None:
@@ -51,7 +98,7 @@ def test_label_keys_become_requirements() -> None:
         "p": {"labels": {"rev": "1", "tier": "front"}, "needs_near": [near], "likes_apart": [{"weight": 3, **near}]}
     }
 
-    affinity = admitted(scenario("g", {"id": "x", "asked": asked}).asked["p"])["spec"]["affinity"]
+    affinity = admitted(of(asked=asked).asked["p"])["spec"]["affinity"]
 
     added = [
         {"key": "rev", "operator": "In", "values": ["1"]},
@@ -66,14 +113,9 @@ def test_label_keys_become_requirements() -> None:
 
 def test_a_bound_pod_bears_its_nodes_place() -> None:
     """Zone and region over what it says itself, and nothing else of the node."""
-    one = scenario(
-        "g",
-        {
-            "id": "x",
-            "nodes": {"a": {"labels": {"zone": "z", "rack": "r"}}, "b": {}},
-            "pods": {"on a": {"at": "a", "labels": {"app": "web"}}, "on b": {"at": "b"}, "lost": {"at": "c"}},
-            "asked": {},
-        },
+    one = of(
+        nodes={"a": {"labels": {"zone": "z", "rack": "r"}}, "b": {}},
+        pods={"on a": {"at": "a", "labels": {"app": "web"}}, "on b": {"at": "b"}, "lost": {"at": "c"}},
     )
 
     on_a, on_b, lost = (labelled(pod, one.nodes)["metadata"].get("labels") for pod in one.pods)
@@ -169,3 +211,58 @@ def test_pod_level_requests_of_a_version(version: str, resources: Json, requests
     pod = {"metadata": {"name": "p"}, "spec": {"containers": containers, "resources": resources}}
 
     assert (admitted(pod, version)["spec"]["resources"] or {}).get("requests") == requests
+
+
+# -- scenarios with devices --------------------------------------------------------------------------------------------
+
+
+def test_there_are_enough_with_devices() -> None:
+    """Of every rule some."""
+    assert len(device_ones()) >= 160
+
+
+_OFTEN_WITH_DEVICES = {
+    40: "perDeviceNodeSelection allNodes sharedCounters consumesCounters allowMultipleAllocations tolerations taints version",
+    30: "firstAvailable matchAttribute 'All' opaque nodeSelectorTerms",
+    10: "distinctAttribute validRange validValues adminAccess shareID reservedFor initContainers bindsToNode",
+    5: "DeviceTaintRule bindingConditions resourceClaimStatuses ownerReferences 'strings' unschedulable",
+}
+"""More often than so often."""
+
+
+def test_random_scenarios_with_devices_are_rich() -> None:
+    """Everything that the plugin looks at occurs, most of it often."""
+    drawn = random_device_ones()
+    text = str([(one.devices, one.nodes, one.asked, one.feature_gates) for one in drawn])
+
+    assert sum(len(one.nodes) > 1 for one in drawn) > 50
+    assert sum(bool(one.feature_gates) for one in drawn) == 20
+    for least, words in _OFTEN_WITH_DEVICES.items():
+        for word in words.split():
+            assert text.count(word) > least, word
+
+
+def test_at_most_one_claim_of_a_random_pod_can_be_given_back() -> None:
+    """Else chance would choose."""
+    for one in random_device_ones():
+        idle = {
+            claim["metadata"]["name"]
+            for claim in one.devices.claims
+            if "allocation" in claim.get("status", {}) and not _is_held(claim)
+        }
+        for pod in one.asked.values():
+            named = {entry.get("resourceClaimName") for entry in pod["spec"].get("resourceClaims", ())}
+            assert len(idle & named) <= 1, one.key
+
+
+def _is_held(claim: Json) -> bool:
+    return any("stranger" in consumer["name"] for consumer in claim["status"].get("reservedFor", ()))
+
+
+def test_scenarios_for_one_scheduler_come_one_after_the_other() -> None:
+    """The recorder starts another scheduler for each change."""
+    kinds = [(bool(one.devices), one.feature_gates) for one in recordable()]
+
+    starts = [kind for kind, _ in itertools.groupby(kinds)]
+    assert (starts[0], len(starts)) == ((False, ()), len(set(kinds)))
+    assert {one.key for one in scenarios()} <= {one.key for one in recordable()}

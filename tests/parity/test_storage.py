@@ -8,51 +8,14 @@ import pytest
 from simulator.apiserver import ApiServer
 from tests.parity.api import InProcess, create_whole, put_settings, wipe
 from tests.parity.recordings import FIRST, Recording
-from tests.parity.scenario import Scenario, scenario
 from tests.parity.storage import OTHER_UID, uid_to_come
 from tests.parity.suite import varied_volume_ones, volume_ones
+from tests.parity.test_scenario import of
 from tests.parity.varied_places import SCORED_GATES, SHAPED
 from tests.parity.volumes import changes, hand_over, put_volumes, volumes, will_be_for, will_be_for_node, will_be_marked
 from tests.parity.words import Json
 
 SELECTED = "volume.kubernetes.io/selected-node"
-
-
-def of(**short: Json) -> Scenario:
-    return scenario("g", {"id": "x", "asked": {}, **short})
-
-
-@pytest.mark.parametrize(
-    "short",
-    [
-        pytest.param({"pvs": {"v": {"on": {}}}}, id="of a PV"),
-        pytest.param({"claims": {"c": {"for": "v"}}}, id="of a claim"),
-        pytest.param({"classes": {"w": {"mode": "Immediate"}}}, id="of a class"),
-        pytest.param({"csi_nodes": {"n": {"limits": {}}}}, id="of a CSINode"),
-        pytest.param({"csi_drivers": {"d": {"storageCapacity": True}}}, id="of a CSIDriver"),
-        pytest.param({"capacities": {"o": {"class": "w", "on": {}}}}, id="of a capacity"),
-        pytest.param({"attachments": {"a": {"attacher": "d", "node": "n", "volume": "v"}}}, id="of an attachment"),
-        pytest.param({"asked": {"p": {"volumes": [{"gce": "d", "lun": 1}]}}}, id="of a pod's volume"),
-        pytest.param({"asked": {"p": {"volumes": [{"disk": "d"}]}}}, id="of the kind of a pod's volume"),
-    ],
-)
-def test_an_unknown_word_is_an_error(short: Json) -> None:
-    """A slip of the pen must not make a scenario that tests nothing."""
-    with pytest.raises(ValueError, match="no such word"):
-        of(**short)
-
-
-def test_storage_counts_for_the_digest() -> None:
-    """Each part of it: a recording is of this scenario."""
-    several: tuple[Json, ...] = (
-        {},
-        {"pvs": {"v": {}}},
-        {"pvs": {"v": {"leaving": True}}},
-        {"claims": {"v": {}}},
-        {"classes": {"v": {}}},
-    )
-
-    assert len({of(**short).digest() for short in several}) == len(several)
 
 
 WHOLE: Json = {

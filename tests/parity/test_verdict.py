@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,14 +24,17 @@ def refused(message: str, reason: str = "Unschedulable", ways: tuple[Way, ...] =
     return Verdict(reason=reason, message=message, ways=ways)
 
 
+def preempting(message: str = REFUSED, **change: Any) -> Verdict:
+    """Return a refusal with one way, in which other pods leave."""
+    return refused(message, ways=(replace(MADE, **change),))
+
+
 @pytest.mark.parametrize(
     ("theirs", "ours"),
     [
         pytest.param(refused(REFUSED + TAIL), refused(REFUSED + TAIL), id="refused alike"),
-        pytest.param(refused(REFUSED, ways=(MADE,)), refused(REFUSED, ways=(MADE,)), id="the same pods leave"),
-        pytest.param(
-            refused(REFUSED, ways=(Way("b", ("low",)), MADE)), refused(REFUSED, ways=(MADE,)), id="one of two ways"
-        ),
+        pytest.param(preempting(), preempting(), id="the same pods leave"),
+        pytest.param(refused(REFUSED, ways=(Way("b", ("low",)), MADE)), preempting(), id="one of two ways"),
         pytest.param(Verdict("a"), Verdict("a"), id="the only node"),
         pytest.param(Verdict("a", TWO), Verdict("b", TWO), id="another of the best"),
         pytest.param(Verdict("a", writes=("pv",)), Verdict("a", writes=("pv",)), id="the same is written"),
@@ -56,21 +60,11 @@ def test_they_agree(theirs: Verdict, ours: Verdict) -> None:
         pytest.param(
             refused("none available. not found"), refused("none available."), id="PostFilter was not prepared"
         ),
-        pytest.param(refused(REFUSED, ways=(MADE,)), refused(REFUSED), id="ours preempts nothing"),
-        pytest.param(refused(REFUSED), refused(REFUSED, ways=(MADE,)), id="only we do"),
-        pytest.param(
-            refused(REFUSED, ways=(MADE,)), refused(REFUSED, ways=(replace(MADE, nominated="b"),)), id="elsewhere"
-        ),
-        pytest.param(
-            refused(REFUSED, ways=(MADE,)),
-            refused(REFUSED, ways=(replace(MADE, evicted=("low",)),)),
-            id="other pods leave",
-        ),
-        pytest.param(
-            refused(REFUSED, ways=(MADE,)),
-            refused(REFUSED, ways=(replace(MADE, displaced=()),)),
-            id="other pods lose their nomination",
-        ),
+        pytest.param(preempting(), refused(REFUSED), id="ours preempts nothing"),
+        pytest.param(refused(REFUSED), preempting(), id="only we do"),
+        pytest.param(preempting(), preempting(nominated="b"), id="elsewhere"),
+        pytest.param(preempting(), preempting(evicted=("low",)), id="other pods leave"),
+        pytest.param(preempting(), preempting(displaced=()), id="other pods lose their nomination"),
         pytest.param(refused(REFUSED), refused(REFUSED, "SchedulerError"), id="another reason"),
         pytest.param(Verdict("a"), Verdict("b"), id="another node"),
         pytest.param(Verdict("a", writes=("pv",)), Verdict("a"), id="we write nothing"),
@@ -93,7 +87,7 @@ def test_they_differ(theirs: Verdict, ours: Verdict) -> None:
 
 def test_whose_nomination_was_taken_can_be_left_out() -> None:
     """Nothing is evicted when only an attempt is looked at."""
-    assert refused(REFUSED, ways=(MADE,)).without_displaced().ways == (Way("a", ("low", "lower")),)
+    assert preempting().without_displaced().ways == (Way("a", ("low", "lower")),)
 
 
 def test_a_recording_is_read_as_it_was_written(tmp_path: Path) -> None:
@@ -141,10 +135,10 @@ SAID = f"{REFUSED} preemption: found a potential placement for pod on node a, pr
 @pytest.mark.parametrize(
     ("said", "kept"),
     [
-        pytest.param(refused(SAID, ways=(MADE,)), refused(REFUSED, ways=(replace(MADE, victims=2),)), id="its node"),
+        pytest.param(preempting(SAID), preempting(victims=2), id="its node"),
         pytest.param(refused(SAID, ways=(Way("b"),)), refused(SAID, ways=(Way("b"),)), id="another node stays a text"),
         pytest.param(refused(f"{SAID}."), refused(f"{SAID}."), id="with a full stop it is not upstream's sentence"),
-        pytest.param(refused(REFUSED, ways=(MADE,)), refused(REFUSED, ways=(MADE,)), id="no sentence"),
+        pytest.param(preempting(), preempting(), id="no sentence"),
     ],
 )
 def test_a_sentence_about_a_preemption_becomes_a_part_of_its_way(said: Verdict, kept: Verdict) -> None:
@@ -153,7 +147,7 @@ def test_a_sentence_about_a_preemption_becomes_a_part_of_its_way(said: Verdict, 
 
 
 def test_another_number_of_victims_is_a_difference() -> None:
-    one, other = (refused(REFUSED, ways=(replace(MADE, victims=count),)) for count in (2, 3))
+    one, other = (preempting(victims=count) for count in (2, 3))
 
     assert differences(one, other)
 
