@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import pytest
-
 from scheduler.config.types import OUR_NAME
 from simulator.apiserver import ApiServer, Fault
-from tests.integration.metering import Outcome, Row, Stage, Steps, rises, staged, when
+from tests.integration.metering import Stage, Steps, rises, staged, when
 
 DELETE: Final[dict[str, Any]] = {"verb": "delete", "resource": "pods"}
 _DONE: Final = "scheduler_preemption_goroutines_execution_total"
@@ -108,9 +106,4 @@ ROWS: Final = [
     *when("freed capacity is lost once", rises(_LOST, 0)),
     *when("freed capacity is lost twice", rises(_LOST)),
 ]
-OUTCOME: Final = Outcome(scenario)
-
-
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_the_daemon_moves(row: Row) -> None:
-    assert OUTCOME.problems(row) == []
+STORIES: Final = ((scenario, ROWS),)

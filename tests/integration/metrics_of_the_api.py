@@ -6,11 +6,9 @@ import asyncio
 import json
 from typing import Any, Final
 
-import pytest
-
 from scheduler.config.types import OUR_NAME, LeaderElection
 from simulator.apiserver import LIKE_1_36_WITH_OURS, ApiServer, Fault
-from tests.integration.metering import ANY, Outcome, Row, Stage, Steps, rises, shows, staged, starts, when
+from tests.integration.metering import ANY, Stage, Steps, rises, shows, staged, starts, when
 
 EVENTS: Final[dict[str, Any]] = {"verb": "create", "resource": "events"}
 _LEASE: Final = {"metadata": {"name": OUR_NAME, "namespace": "kube-system"}}
@@ -371,15 +369,4 @@ PROFILES: Final = [
 ]
 
 SERVER: Final = [*BEGINNING, *REQUESTS, *EVENTS_ABOUT_PODS, *MIRRORS, *OUTAGES]
-ROWS: Final = [*SERVER, *THROTTLED, *PROFILES]
-CASES: Final = [
-    pytest.param(outcome, row, id=str(row))
-    for story, rows in ((scenario, SERVER), (throttled, THROTTLED), (profiles_change, PROFILES))
-    for outcome in [Outcome(story)]
-    for row in rows
-]
-
-
-@pytest.mark.parametrize(("outcome", "row"), CASES)
-def test_the_daemon_moves(outcome: Outcome, row: Row) -> None:
-    assert outcome.problems(row) == []
+STORIES: Final = ((scenario, SERVER), (throttled, THROTTLED), (profiles_change, PROFILES))

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 from unittest.mock import patch
 
-import pytest
-
 from scheduler import plugins
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.types import OUR_NAME, KubeSchedulerProfile, PluginRef, PluginSet
@@ -16,7 +14,7 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.framework.status import Code, Rejection, Skip, Wait
 from simulator.apiserver import Fault
-from tests.integration.metering import Outcome, Row, Stage, Steps, rises, shows, staged, when
+from tests.integration.metering import Row, Stage, Steps, rises, shows, staged, when
 
 HOLD: Final = "example.com/hold"
 """A pod with this label is held at Permit for this many seconds."""
@@ -508,9 +506,4 @@ ERRORS: Final = [
 ]
 
 ROWS: Final = [*BINDINGS, *SLOW_BINDINGS, *REFUSALS, *FLUSHES, *PERMITS, *CONFLICTS, *ERRORS]
-OUTCOME: Final = Outcome(scenario)
-
-
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_the_daemon_moves(row: Row) -> None:
-    assert OUTCOME.problems(row) == []
+STORIES: Final = ((scenario, ROWS),)

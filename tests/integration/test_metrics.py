@@ -1,4 +1,4 @@
-"""The rows of tests/integration/test_metrics_of_*.py cover every metric of the daemon, of the alerts and of the dashboard."""
+"""Each row of tests/integration/metrics_of_*.py holds, and the rows cover every metric of the daemon, of the alerts and of the dashboard."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.metrics.metrics import Metrics
 from tests.integration import (
-    test_metrics_of_attempts as attempts,
-    test_metrics_of_devices as devices,
-    test_metrics_of_preemption as preemption,
-    test_metrics_of_the_api as api,
-    test_metrics_of_volumes as volumes,
+    metrics_of_attempts as attempts,
+    metrics_of_devices as devices,
+    metrics_of_preemption as preemption,
+    metrics_of_the_api as api,
+    metrics_of_volumes as volumes,
 )
 from tests.integration.daemon import rig
-from tests.integration.metering import Row
+from tests.integration.metering import Outcome, Row
 
-ROWS: Final = [row for module in (attempts, devices, preemption, api, volumes) for row in module.ROWS]
+STORIES: Final = [story for module in (attempts, devices, preemption, api, volumes) for story in module.STORIES]
+CASES: Final = [(outcome, row) for story, rows in STORIES for outcome in [Outcome(story)] for row in rows]
+ROWS: Final = [row for _, row in CASES]
 DESCRIBED: Final = {each.name: each for each in Metrics(process=False).described()}
 NEVER: Final = {"scheduler_volume_binder_cache_requests_total"}
 """As upstream, the metric has a name and no samples."""
@@ -41,6 +43,11 @@ PROCESS: Final = {
 FILES: Final = Path(__file__).parents[2] / "deploy" / "helm" / "files"
 _NAME: Final = re.compile(r"\b(?:kubestow|scheduler|leader_election|rest_client|process|python)_\w+")
 _PART: Final = re.compile(r"_(?:bucket|count|sum)$")
+
+
+@pytest.mark.parametrize(("outcome", "row"), CASES, ids=map(str, ROWS))
+def test_the_daemon_moves(outcome: Outcome, row: Row) -> None:
+    assert outcome.problems(row) == []
 
 
 def moves(row: Row) -> bool:

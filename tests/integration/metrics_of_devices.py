@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import pytest
-
 from scheduler.api.resource_v1 import FINALIZER
 from scheduler.config.types import OUR_NAME
 from simulator.apiserver import Fault
@@ -16,7 +14,7 @@ from tests.integration.clocks import SkippingClock
 from tests.integration.daemon_laws import Object
 from tests.integration.device_steps import DEVICE_CLAIMS as CLAIMS, SLOW
 from tests.integration.harness import BINDING_TIMEOUT_S, running_cluster
-from tests.integration.metering import Amount, ClusterStage, Outcome, Row, Steps, rises, shows, when
+from tests.integration.metering import Amount, ClusterStage, Row, Steps, rises, shows, when
 from tests.integration.test_device_faults import ALLOCATE
 
 _ALLOCATIONS: Final = "scheduler_dra_bindingconditions_allocations_total"
@@ -183,9 +181,4 @@ ROWS: Final = [
         rises(_CREATES_1_37, status="success", admin_access="false", owner_api_group="", owner_api_kind="Pod"),
     ),
 ]
-OUTCOME: Final = Outcome(scenario)
-
-
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_the_daemon_moves(row: Row) -> None:
-    assert OUTCOME.problems(row) == []
+STORIES: Final = ((scenario, ROWS),)

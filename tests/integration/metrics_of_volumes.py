@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-import pytest
-
 from simulator.apiserver import Fault
 from simulator.builders.core import pod
 from tests.integration.clocks import SkippingClock
 from tests.integration.harness import BIND_TIMEOUT_S, running_cluster
-from tests.integration.metering import ANY, ClusterStage, Outcome, Row, Steps, rises, shows, when
+from tests.integration.metering import ANY, ClusterStage, Steps, rises, shows, when
 from tests.integration.pod_steps import ZONE
 from tests.integration.test_volumes import FAST, selected
 from tests.integration.volume_steps import CLAIMS, VOLUMES, Want
@@ -178,9 +176,4 @@ ROWS: Final = [
     *when("a pod gets a volume that is there and one that is made", rises(_WAIT, kind="mixed")),
     *when("a pool is charged more than is in flight", shows("kubestow_volume_ledger_drift_bytes", 17)),
 ]
-OUTCOME: Final = Outcome(scenario)
-
-
-@pytest.mark.parametrize("row", ROWS, ids=str)
-def test_the_daemon_moves(row: Row) -> None:
-    assert OUTCOME.problems(row) == []
+STORIES: Final = ((scenario, ROWS),)
