@@ -20,6 +20,7 @@ from typing import Any, Final
 import yaml
 from aiohttp import web
 
+from tests.e2e.controlplane.harness import scheduler_config
 from tests.parity.api import Api, put, put_budgets, put_pods, wipe
 from tests.parity.scenario import Scenario, named, scenario
 from tests.parity.words import Json
@@ -95,16 +96,8 @@ async def verdict(
 
 def configuration(extenders: list[Json]) -> Json:
     """Return the configuration of both schedulers. No pod is tried twice within a minute."""
-    return {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "clientConnection": {"qps": 1000, "burst": 2000},
-        "leaderElection": {"leaderElect": False},
-        "podInitialBackoffSeconds": 60,
-        "podMaxBackoffSeconds": 60,
-        "profiles": [{"schedulerName": SCHEDULER_NAME}],
-        "extenders": extenders,
-    }
+    patient = {"podInitialBackoffSeconds": 60, "podMaxBackoffSeconds": 60}
+    return scheduler_config(SCHEDULER_NAME) | patient | {"extenders": extenders}
 
 
 @dataclass

@@ -14,7 +14,7 @@ from tests.e2e.controlplane.harness import ControlPlane
 from tests.parity.admission import PRIORITIES
 from tests.parity.api import WORKLOADS, Api, create_whole, wipe
 from tests.parity.scenario import DEFAULT_PROFILE, Scenario, budget, named, node, pod as scenario_pod, workload
-from tests.parity.seen import DEVICE_PROFILE, DEVICES_FIRST, PROFILES, Seen, SeenDevices
+from tests.parity.seen import DEVICE_PROFILE, DEVICES_FIRST, PROFILES, Seen, SeenDevices, only
 from tests.parity.side import Side
 from tests.parity.suite import scheduler_configuration
 from tests.parity.verdict import Scores, Verdict
@@ -49,15 +49,7 @@ _HELD: Final = '"Status after running PreEnqueue plugin" pod="{}" plugin="([^"]*
 _SCORED: Final = re.compile(r'"Plugin scored node for pod" pod="([^"]*)" plugin="([^"]*)" node="([^"]*)" score=(-?\d+)')
 # A pod of this profile meets only these two filters, in this order. It is refused by the spread constraint if a Service
 # or an owner gives it a selector, otherwise by its affinity to a pod that does not exist.
-_PROBING: Final[Json] = {
-    "plugins": {
-        "multiPoint": {
-            "disabled": [{"name": "*"}],
-            "enabled": [
-                {"name": name} for name in ("PrioritySort", "PodTopologySpread", "InterPodAffinity", "DefaultBinder")
-            ],
-        }
-    },
+_PROBING: Final[Json] = only("PodTopologySpread", "InterPodAffinity") | {
     "pluginConfig": [
         {
             "name": "PodTopologySpread",
@@ -68,7 +60,7 @@ _PROBING: Final[Json] = {
                 ],
             },
         }
-    ],
+    ]
 }
 _ALONE: Final = {
     "affinity": {

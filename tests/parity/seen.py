@@ -21,14 +21,15 @@ VOLUMES_ALONE: Final = "volume-probes"
 LIMITS_FIRST: Final = "limit-probes"
 
 
-def _only(*plugins: str) -> Json:
+def only(*plugins: str) -> Json:
+    """Return a profile with these plugins, besides those that each profile needs."""
     enabled = [{"name": name} for name in ("PrioritySort", *plugins, "DefaultBinder")]
     return {"plugins": {"multiPoint": {"disabled": [{"name": "*"}], "enabled": enabled}}}
 
 
 PROFILES: Final[Mapping[str, Json]] = {
-    VOLUMES_ALONE: _only("VolumeBinding"),
-    LIMITS_FIRST: _only("NodeVolumeLimits", "VolumeBinding"),
+    VOLUMES_ALONE: only("VolumeBinding"),
+    LIMITS_FIRST: only("NodeVolumeLimits", "VolumeBinding"),
 }
 _NO_ROOM: Final = "node(s) did not have enough free storage"
 _NO_WAY: Final = "node(s) didn't match PersistentVolume's node affinity"
@@ -115,16 +116,7 @@ _LONELY: Final = "didn't match pod affinity rules"
 _TOLERANT: Final = {"operator": "Exists", "effect": "NoSchedule"}
 """Of taints that a scenario may put on everything; not of the last one."""
 
-DEVICE_PROFILE: Final[Json] = {
-    "plugins": {
-        "multiPoint": {
-            "disabled": [{"name": "*"}],
-            "enabled": [
-                {"name": name} for name in ("PrioritySort", "DynamicResources", "InterPodAffinity", "DefaultBinder")
-            ],
-        }
-    }
-}
+DEVICE_PROFILE: Final[Json] = only("DynamicResources", "InterPodAffinity")
 
 
 class SeenDevices:

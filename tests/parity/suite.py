@@ -8,6 +8,7 @@ from typing import Final
 
 import yaml
 
+from tests.e2e.controlplane.harness import scheduler_config
 from tests.parity.crowd import CROWDS, crowd
 from tests.parity.generate import SEEDS, generate
 from tests.parity.mixed import MIXED, mixed
@@ -143,11 +144,7 @@ def scheduler_configuration(
         name: body | {"pluginConfig": [*_hasty(body.get("pluginConfig", ())), *(() if name == OWN_WAYS else arguments)]}
         for name, body in {**profiles(), **of_gates, **more}.items()
     }
-    return {
-        "apiVersion": "kubescheduler.config.k8s.io/v1",
-        "kind": "KubeSchedulerConfiguration",
-        "clientConnection": {"qps": 1000, "burst": 2000},
-        "leaderElection": {"leaderElect": False},
+    return scheduler_config() | {
         "parallelism": 1,
         "podInitialBackoffSeconds": 60,
         "podMaxBackoffSeconds": 60,
