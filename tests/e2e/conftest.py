@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
+import aiohttp
 import pytest
 import structlog
 
@@ -38,6 +39,13 @@ def control_plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
     """etcd and kube-apiserver for the whole session. Tests leave it empty or use unique names."""
     with started(ControlPlane()) as plane:
         yield plane
+
+
+@pytest.fixture
+async def http(plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
+    """A session on the module's `plane`."""
+    async with plane.client() as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

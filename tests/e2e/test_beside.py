@@ -21,10 +21,10 @@ from aiohttp import ClientSession
 from tests.e2e.cluster import EVENTS, PODS, Cluster, Json, each, node, pod, pod_events, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config
 from tests.e2e.controlplane.process import Server, free_port
+from tests.e2e.sandbox import THEIRS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
-THEIRS = "default-scheduler"
 NODES = [f"n-{i}" for i in range(100)]
 ROOM = 4000
 """Milli-CPU of a node."""

@@ -81,12 +81,6 @@ async def _is_served(http: aiohttp.ClientSession, crd: Json) -> bool:
         return answer.status == 200
 
 
-@pytest.fixture
-async def http(plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
-    async with plane.client() as session:
-        yield session
-
-
 @pytest.fixture(scope="module")
 def chart() -> Rendered:
     return rendered(VALUES)

@@ -19,7 +19,6 @@ from tests.e2e.sandbox import together
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
-CANNOT: Final = "cannot allocate all claims"
 SHARED: Final = a_device("a").shared().cap("memory", "10Gi")
 HALF: Final = {"memory": "4Gi"}
 HALVES: Final = f"device.attributes['{DRIVER}'].part == 'half'"
@@ -36,8 +35,6 @@ class Row:
     node: str = ""
     says: str = ""
     reason: str = "Unschedulable"
-    pin: str = ""
-    """A node that the pod insists on."""
     gets: dict[str, Sequence[str]] = field(default_factory=dict)
     """Claim or template → the devices it has in the end, in any order, each with its request: `r: a`."""
 
@@ -99,7 +96,7 @@ ROWS: Final[dict[str, Row]] = {
 async def test_where_it_goes(devices: DeviceSandbox, their_devices: DeviceSandbox, row: Row) -> None:
     async def scenario(sandbox: DeviceSandbox) -> None:
         await sandbox.make(sandbox.node("n1"), sandbox.node("n2"), *row.things)
-        await sandbox.make(sandbox.pod("p", *row.claims, templates=row.templates, on=row.pin))
+        await sandbox.make(sandbox.pod("p", *row.claims, templates=row.templates))
         if row.node:
             assert await sandbox.bound("p") == [row.node]
         else:

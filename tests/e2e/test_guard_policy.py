@@ -5,7 +5,7 @@ tests/e2e/test_chart.py runs with the policy as well: there the daemon schedules
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -248,12 +248,6 @@ NEEDED: Final[dict[str, Request]] = {
     "evict a pod": Request("DELETE", f"{POD}/victim"),
 }
 """Writes of the scheduler. Some depend on earlier ones."""
-
-
-@pytest.fixture
-async def http(plane: ControlPlane) -> AsyncIterator[aiohttp.ClientSession]:
-    async with plane.client() as session:
-        yield session
 
 
 @pytest.mark.parametrize(("request_", "message"), ABUSES.values(), ids=ABUSES.keys())

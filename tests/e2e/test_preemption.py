@@ -15,10 +15,10 @@ from scheduler.framework.preemption_state import LOST_BEFORE_BRAKE
 from tests.e2e.cluster import EVENTS, NODES, PODS, Cluster, History, Json, ensure, node, pod, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config
 from tests.e2e.controlplane.process import Server
+from tests.e2e.sandbox import THEIRS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
-THEIRS: Final = "default-scheduler"
 CLASSES: Final = "/apis/scheduling.k8s.io/v1/priorityclasses"
 PRIORITIES: Final = {"preemption-low": 0, "preemption-mid": 500, "preemption-high": 1000}
 LOW, MID, HIGH = PRIORITIES

@@ -19,7 +19,7 @@ import yaml
 
 from scheduler.cli import main as cli
 from tests.e2e.controlplane.build import MINOR
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.harness import ControlPlane, started
 from tests.e2e.restored import CONTROLLERS, SCHEDULER, Restored
 from tests.e2e.standins import Kubelets, Provisioners, running
 
@@ -181,19 +181,13 @@ def _why(pod: Object) -> str:
 @pytest.fixture(scope="module")
 def plane(control_plane_binaries: Path) -> Iterator[ControlPlane]:
     """One control plane for all inputs: each is removed before the next is written."""
-    plane = ControlPlane(volume_resync_s=1)
 
-    async def start() -> None:
-        await plane.start()
+    async def prepare(plane: ControlPlane) -> None:
         await plane.start_controllers(CONTROLLERS)
         await plane.start_scheduler(SCHEDULER)
 
-    try:
-        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            runner.run(start())
+    with started(ControlPlane(volume_resync_s=1), prepare) as plane:
         yield plane
-    finally:
-        plane.stop()
 
 
 @pytest.fixture

@@ -15,10 +15,10 @@ from tests.e2e.cluster import PODS, Cluster, Json, node, pod, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config
 from tests.e2e.controlplane.process import Server
 from tests.e2e.karpenter.build import provisionable
+from tests.e2e.sandbox import THEIRS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
-THEIRS = "default-scheduler"
 BOTH = {"theirs": THEIRS, "ours": SCHEDULER_NAME}
 
 

@@ -12,15 +12,12 @@ import pytest
 
 from simulator.builders.core import Builder
 from tests.e2e.sandbox import together
-from tests.e2e.storage import DRIVER, StorageSandbox, annotations_of, is_bound, selected_node
+from tests.e2e.storage import DRIVER, NODE_CONFLICT, StorageSandbox, annotations_of, is_bound, selected_node
 from tests.support.volumebuilders import PersistentVolumeBuilder, a_capacity, a_claim, a_class, a_csi_driver, a_pv
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
 BIND_CONFLICT: Final = "node(s) didn't find available persistent volumes to bind"
-NODE_CONFLICT: Final = "node(s) didn't match PersistentVolume's node affinity"
-NO_SPACE: Final = "node(s) did not have enough free storage"
-UNBOUND: Final = "pod has unbound immediate PersistentVolumeClaims"
 
 
 @dataclass(frozen=True)

@@ -99,10 +99,6 @@ class Harness(DeviceSteps):
         """Create one of ours unless there is a pod of that name."""
         self._add_with(name, milli_cpu, volumes, devices, Rules())
 
-    def add_set(self, name: str, count: int, volumes: Sequence[Want]) -> None:
-        for i in range(count):
-            self.add_pod_with(f"{name}{i}", 100, volumes)
-
     def add_mixed(
         self, count: int, milli_cpu: int, volumes: Sequence[Want], devices: Sequence[str], rules: Rules
     ) -> None:

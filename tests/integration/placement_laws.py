@@ -73,18 +73,8 @@ def cached(cluster: Cluster) -> View:
 
 def obstacles(view: View, pod: Pod, name: str) -> list[str]:
     """Return why the pod must not be on this node now. The view must not have the pod itself."""
-    node = view.nodes.get(name)
-    if node is None:
-        return [f"node {name} is not there"]
-    return [
-        *_short(view, pod, node),
-        *_ports(view, pod, node),
-        *_taints(pod, node),
-        *_labels(pod, node),
-        *_apart(view, pod, node),
-        *_together(view, pod, node),
-        *_skewed(view, pod, node),
-    ]
+    found, node = lasting(view, pod, name), view.nodes.get(name)
+    return found if node is None else [*found, *_together(view, pod, node), *_skewed(view, pod, node)]
 
 
 def lasting(view: View, pod: Pod, name: str) -> list[str]:

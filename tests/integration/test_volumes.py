@@ -4,6 +4,7 @@ Each begun write is finished once, or not at all. Seconds are virtual."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 import pytest
@@ -87,24 +88,22 @@ def second_volume(cluster: Harness, **harm: Any) -> list[Fault]:
 # -- writes that fail ---------------------------------------------------------------------------------------------------
 
 
-async def labelled_under_way(cluster: Harness) -> str:
-    """Label the second of three volumes while our write is on its way; return the chosen node."""
-    slow = second_volume(cluster, delay_s=5)
+async def second_under_way(cluster: Harness, delay_s: float) -> tuple[str, str]:
+    """Return the second of three volumes while our write is on its way, and the chosen node."""
+    slow = second_volume(cluster, delay_s=delay_s)
     with_local_volumes(cluster)
     cluster.add_pod_with("p", 100, THREE)
     await until(lambda: any(each.hits for each in slow), lambda: "no write")
-    name = next(each.name for each in slow if each.hits)
-    cluster.server.patch(VOLUMES, name, {"metadata": {"labels": {"written": "meantime"}}})
-    return "n1" if name == "v002" else "n2"
+    return ("v002", "n1") if slow[0].hits else ("v005", "n2")
 
 
 async def test_a_label_in_between_as_kube_scheduler_takes_it() -> None:
     """`parity: true`: the attempt fails with the server's text, and the written volumes keep the pod on its node."""
     async with running_cluster(volumes=True, ours=KubestowArgs(parity=True)) as cluster:
-        node_name = await labelled_under_way(cluster)
+        name, node_name = await second_under_way(cluster, delay_s=5)
+        cluster.server.patch(VOLUMES, name, {"metadata": {"labels": {"written": "meantime"}}})
         await bound(cluster, "p")
 
-        name = "v002" if node_name == "n1" else "v005"
         told = 'running PreBind plugin "VolumeBinding": Operation cannot be fulfilled on '
         (why,) = [why for _, why in cluster.refusals]
         assert why.startswith(f'{told}persistentvolumes "{name}"'), why
@@ -134,11 +133,8 @@ async def test_the_second_of_three_volumes_is_hard_to_write(harm: Object) -> Non
 
         assert (sum(each.hits for each in faults), cluster.refusals) == (harm.get("times", 1), [])
         await well(cluster)
-        assert (
-            len({v["spec"]["claimRef"]["name"] for v in cluster.server.objects(VOLUMES) if v["spec"].get("claimRef")})
-            == 3
-        )
-        assert sum(bool(v["spec"].get("claimRef")) for v in cluster.server.objects(VOLUMES)) == 3
+        references = [v["spec"]["claimRef"] for v in cluster.server.objects(VOLUMES) if v["spec"].get("claimRef")]
+        assert (len(references), len({each["name"] for each in references})) == (3, 3)
 
 
 # -- capacity --------------------------------------------------------------------------------------------------------------
@@ -152,7 +148,8 @@ async def test_a_burst_on_old_capacity_fails_nowhere() -> None:
         for n in range(12):
             cluster.raise_limit(n)
         await published(cluster)
-        cluster.add_set("b", 4, (FAST, FAST))
+        for i in range(4):
+            cluster.add_pod_with(f"b{i}", 100, (FAST, FAST))
         await bound(cluster, *(f"b{i}" for i in range(4)))
 
         assert (cluster.provisioner.provisioned, cluster.provisioner.failures) == (8, 0)
@@ -198,11 +195,7 @@ async def test_a_volume_that_is_given_back_by_a_claim_that_is_gone() -> None:
 @pytest.mark.parametrize("is_killed", [pytest.param(True, id="SIGKILL"), pytest.param(False, id="SIGTERM")])
 async def test_the_daemon_ends_with_one_of_three_volumes_written(is_killed: bool) -> None:
     async with running_cluster(volumes=True) as cluster:
-        slow = second_volume(cluster, delay_s=8)
-        with_local_volumes(cluster)
-        cluster.add_pod_with("p", 100, THREE)
-        await until(lambda: any(each.hits for each in slow), lambda: "no write")
-        chosen = "n1" if slow[0].hits else "n2"
+        _, chosen = await second_under_way(cluster, delay_s=8)
         if is_killed:
             await cluster.kill_daemon()
         else:
@@ -242,13 +235,19 @@ async def test_what_is_in_flight_is_known_again_before_the_first_decision() -> N
 # -- obsolete writes ---------------------------------------------------------------------------------------
 
 
+async def stuck(cluster: Harness, *volumes: Want, pods: Sequence[str] = ("p",)) -> None:
+    """Create pods with these volumes on `n1`, whose claims cannot be written until the faults end."""
+    busy = cluster.server.faults.add(Fault(verb="patch", resource=CLAIMS, status=503, times=None))
+    cluster.add_node("n1", 4000, "a")
+    for name in pods:
+        cluster.add_pod_with(name, 100, volumes)
+    await until(lambda: busy.hits > 1, lambda: "not tried again")
+
+
 @pytest.mark.parametrize("is_bound", [False, True], ids=["deleted", "bound by another scheduler"])
 async def test_nothing_is_written_for_a_pod_that_is(is_bound: bool) -> None:
     async with running_cluster(volumes=True) as cluster:
-        busy = cluster.server.faults.add(Fault(verb="patch", resource=CLAIMS, status=503, times=None))
-        cluster.add_node("n1", 4000, "a")
-        cluster.add_pod_with("p", 100, (FAST,))
-        await until(lambda: busy.hits > 1, lambda: "not tried again")
+        await stuck(cluster, FAST)
         if is_bound:
             cluster.add_node(SHARED, 4000, "a")
             cluster.bind_as_another(0)
@@ -264,10 +263,7 @@ async def test_nothing_is_written_for_a_pod_that_is(is_bound: bool) -> None:
 
 async def test_the_first_of_two_pods_that_share_a_claim_is_deleted() -> None:
     async with running_cluster(volumes=True) as cluster:
-        busy = cluster.server.faults.add(Fault(verb="patch", resource=CLAIMS, status=503, times=None))
-        cluster.add_node("n1", 4000, "a")
-        cluster.add_set("s", 2, (Want("fast", 2, "shared"),))
-        await until(lambda: busy.hits > 1, lambda: "not tried again")
+        await stuck(cluster, Want("fast", 2, "shared"), pods=("s0", "s1"))
         cluster.delete("s0", at_once=True)
         await cluster.seconds(1)
         cluster.end_faults()
@@ -279,10 +275,7 @@ async def test_the_first_of_two_pods_that_share_a_claim_is_deleted() -> None:
 
 async def test_a_node_that_has_gone_is_not_selected() -> None:
     async with running_cluster(volumes=True) as cluster:
-        busy = cluster.server.faults.add(Fault(verb="patch", resource=CLAIMS, status=503, times=None))
-        cluster.add_node("n1", 4000, "a")
-        cluster.add_pod_with("p", 100, (FAST,))
-        await until(lambda: busy.hits > 1, lambda: "not tried again")
+        await stuck(cluster, FAST)
         cluster.server.delete("nodes", "n1")
         cluster.add_node("n2", 4000, "a")
         await cluster.seconds(1)
@@ -302,11 +295,7 @@ ELECTION: Final = LeaderElection(True, lease_duration_s=360_000, renew_deadline_
 
 async def test_leadership_that_is_lost_with_one_of_three_volumes_written() -> None:
     async with running_cluster(volumes=True, election=ELECTION) as cluster:
-        slow = second_volume(cluster, delay_s=100)
-        with_local_volumes(cluster)
-        cluster.add_pod_with("p", 100, THREE)
-        await until(lambda: any(each.hits for each in slow), lambda: "no write")
-        chosen = "n1" if slow[0].hits else "n2"
+        _, chosen = await second_under_way(cluster, delay_s=100)
         assert cluster.daemon is not None
         hand_to(cluster.server, "thief")
         with pytest.raises(LeaseLost):

@@ -98,24 +98,14 @@ class View:
         metadata = claim["metadata"]
         for volume in self.volumes.values():
             reference = volume["spec"].get("claimRef") or {}
-            if (
-                reference.get("name") == metadata["name"]
-                and reference.get("uid", "") in {"", metadata["uid"]}
-                and volume["spec"]["storageClassName"] == claim["spec"]["storageClassName"]
-                and gibi(volume["spec"]["capacity"]["storage"]) >= request_of(claim)
-                and not volume["metadata"].get("deletionTimestamp")
-            ):
+            is_meant = reference.get("name") == metadata["name"] and reference.get("uid", "") in {"", metadata["uid"]}
+            if is_meant and _suits(volume, claim):
                 yield volume
 
     def _free(self, claim: Object) -> Iterator[Object]:
         for volume in self.volumes.values():
-            if (
-                not volume["spec"].get("claimRef")
-                and volume["status"].get("phase") == "Available"
-                and volume["spec"]["storageClassName"] == claim["spec"]["storageClassName"]
-                and gibi(volume["spec"]["capacity"]["storage"]) >= request_of(claim)
-                and not volume["metadata"].get("deletionTimestamp")
-            ):
+            is_free = not volume["spec"].get("claimRef") and volume["status"].get("phase") == "Available"
+            if is_free and _suits(volume, claim):
                 yield volume
 
     def _can_be_provisioned(self, wanted: list[Object], labels: dict[str, str]) -> bool:
@@ -210,6 +200,13 @@ def selected_node(claim: Object) -> str:
 def request_of(claim: Object) -> int:
     """Return the request in Gi."""
     return gibi(claim["spec"]["resources"]["requests"]["storage"])
+
+
+def _suits(volume: Object, claim: Object) -> bool:
+    """Return whether the volume stays, has the claim's class, and is large enough."""
+    is_of_class = volume["spec"]["storageClassName"] == claim["spec"]["storageClassName"]
+    is_large = gibi(volume["spec"]["capacity"]["storage"]) >= request_of(claim)
+    return is_of_class and is_large and not volume["metadata"].get("deletionTimestamp")
 
 
 def _size_and_name(volume: Object) -> tuple[int, str]:
