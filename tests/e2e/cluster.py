@@ -27,6 +27,8 @@ _CLUSTER_SCOPED = {
 }
 _NAMESPACED = {
     "Pod": "/api/v1/namespaces/{}/pods",
+    "Service": "/api/v1/namespaces/{}/services",
+    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
     "ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
     "Deployment": "/apis/apps/v1/namespaces/{}/deployments",
     "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",

@@ -11,7 +11,7 @@ from aiohttp import ClientSession, ClientTimeout
 
 from simulator.apiserver import ApiServer, Refused
 from simulator.apiserver.patches import merge
-from tests.e2e.cluster import each
+from tests.e2e.cluster import collection, each
 from tests.parity.admission import admitted, labelled, priority_classes
 from tests.parity.recordings import FIRST
 from tests.parity.scenario import Scenario, named
@@ -20,29 +20,6 @@ from tests.parity.words import Json
 
 T = TypeVar("T")
 
-_PATHS: Final = {
-    "Node": "/api/v1/nodes",
-    "Namespace": "/api/v1/namespaces",
-    "Pod": "/api/v1/namespaces/{}/pods",
-    "Service": "/api/v1/namespaces/{}/services",
-    "ReplicationController": "/api/v1/namespaces/{}/replicationcontrollers",
-    "ReplicaSet": "/apis/apps/v1/namespaces/{}/replicasets",
-    "StatefulSet": "/apis/apps/v1/namespaces/{}/statefulsets",
-    "PodDisruptionBudget": "/apis/policy/v1/namespaces/{}/poddisruptionbudgets",
-    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
-    "PersistentVolume": "/api/v1/persistentvolumes",
-    "PersistentVolumeClaim": "/api/v1/namespaces/{}/persistentvolumeclaims",
-    "StorageClass": "/apis/storage.k8s.io/v1/storageclasses",
-    "CSINode": "/apis/storage.k8s.io/v1/csinodes",
-    "CSIDriver": "/apis/storage.k8s.io/v1/csidrivers",
-    "CSIStorageCapacity": "/apis/storage.k8s.io/v1/namespaces/{}/csistoragecapacities",
-    "VolumeAttachment": "/apis/storage.k8s.io/v1/volumeattachments",
-    "ResourceClaim": "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims",
-    "ResourceSlice": "/apis/resource.k8s.io/v1/resourceslices",
-    "DeviceClass": "/apis/resource.k8s.io/v1/deviceclasses",
-    "DeviceTaintRule": "/apis/resource.k8s.io/v1beta2/devicetaintrules",
-}
-KINDS: Final = tuple(_PATHS)
 WORKLOADS: Final = ("Service", "ReplicationController", "ReplicaSet", "StatefulSet")
 VOLUMES: Final = ("PersistentVolumeClaim", "PersistentVolume")
 """What a trial changes."""
@@ -50,6 +27,10 @@ _SETTINGS: Final = ("StorageClass", "CSINode", "CSIDriver", "CSIStorageCapacity"
 DEVICES: Final = ("ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule")
 """Wiped separately: few scenarios have any."""
 _WIPED: Final = ("Pod", "Node", "PodDisruptionBudget", *WORKLOADS, *VOLUMES, *_SETTINGS)
+KINDS: Final = (
+    *("Node", "Namespace", "Pod", *WORKLOADS, "PodDisruptionBudget", "PriorityClass"),
+    *("PersistentVolume", "PersistentVolumeClaim", *_SETTINGS, *DEVICES),
+)
 _PATIENCE_S: Final = 60.0
 _PAUSE_S: Final = 0.01
 _OWN_SERVICE: Final = "kubernetes"
@@ -121,7 +102,7 @@ class Remote:
         self._http = http
 
     async def create(self, manifest: Json) -> Json:
-        path = _PATHS[manifest["kind"]].format(manifest["metadata"].get("namespace"))
+        path = collection(manifest["kind"], manifest["metadata"].get("namespace"))
         deadline = time.monotonic() + _PATIENCE_S
         while (created := await self._created(path, manifest)) is None:
             assert time.monotonic() < deadline, f"{manifest['metadata']['name']}: its class is not seen"
@@ -151,7 +132,7 @@ class Remote:
             "fieldSelector": f"metadata.name={metadata['name']}",
             "resourceVersion": metadata["resourceVersion"],
         }
-        path = _PATHS["Pod"].format(metadata["namespace"])
+        path = collection("Pod", metadata["namespace"])
         async with self._http.get(path, params=query, timeout=ClientTimeout(total=_PATIENCE_S)) as answer:
             assert answer.status == 200, await answer.text()
             async for line in answer.content:
@@ -161,11 +142,11 @@ class Remote:
         raise AssertionError(f"{metadata['name']}: the watch has ended")
 
     async def items(self, kind: str) -> list[Json]:
-        listed = await self._read(_PATHS[kind].replace("namespaces/{}/", ""))
+        listed = await self._read(collection(kind, "{}").replace("namespaces/{}/", ""))
         return list(listed["items"] or ())
 
     async def patch(self, kind: str, name: str, namespace: str, patch: Json) -> Json:
-        path = f"{_PATHS[kind].format(namespace)}/{name}{'/status' if 'status' in patch else ''}"
+        path = f"{collection(kind, namespace)}/{name}{'/status' if 'status' in patch else ''}"
         merge = {"Content-Type": "application/merge-patch+json"}
         async with self._http.patch(path, json=patch, headers=merge) as answer:
             assert answer.status == 200, f"{name}: {await answer.text()}"
@@ -181,7 +162,7 @@ class Remote:
     async def delete(self, kind: str, name: str, namespace: str, *, gracefully: bool = False) -> None:
         # Else a ReplicationController waits for the collector of its orphans, which there is not.
         query = {"propagationPolicy": "Background"} | ({} if gracefully else {"gracePeriodSeconds": "0"})
-        async with self._http.delete(f"{_PATHS[kind].format(namespace)}/{name}", params=query) as answer:
+        async with self._http.delete(f"{collection(kind, namespace)}/{name}", params=query) as answer:
             assert answer.status in {200, 202, 404}, await answer.text()
 
 
