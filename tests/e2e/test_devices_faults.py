@@ -13,8 +13,8 @@ from simulator.builders.claims import a_claim, a_result
 from simulator.builders.devices import a_device, on_node
 from tests.e2e.cluster import Json
 from tests.e2e.devices import DRIVER, GPU, DeviceSandbox, gpus, on, results_of, users_of
+from tests.e2e.faultproxy import ALL, DEVICES, Stage, has_no_failure_event, running, staged
 from tests.e2e.sandbox import together
-from tests.e2e.stage import ALL, DEVICES, Stage, has_no_failure_event, running, staged
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 

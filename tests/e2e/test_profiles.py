@@ -17,8 +17,7 @@ from scheduler.kube.writes.api_writer import PROFILE_RULES
 from tests.e2e.cluster import Cluster, Json, node, pod, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon
 from tests.e2e.controlplane.process import Server, free_port
-from tests.e2e.faultproxy import FaultProxy
-from tests.e2e.stage import ALL, Permission, Stage
+from tests.e2e.faultproxy import ALL, FaultProxy, Permission, Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

@@ -14,9 +14,8 @@ from simulator.apiserver import Fault
 from simulator.builders.core import Builder
 from tests.e2e.cluster import collection, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, scheduler_config
-from tests.e2e.faultproxy import FaultProxy
+from tests.e2e.faultproxy import FaultProxy, Stage
 from tests.e2e.provisioner import Provisioner
-from tests.e2e.stage import Stage
 from tests.e2e.storage import CONTROLLERS
 from tests.integration.restart_bursts import MADE, classes, nodes, replicas, with_claims
 

@@ -13,9 +13,9 @@ from scheduler.api.storage_v1 import SELECTED_NODE
 from simulator.apiserver import Fault
 from simulator.apiserver.faults import Request
 from tests.e2e.cluster import Json
+from tests.e2e.faultproxy import ALL, VOLUMES, Stage, has_no_failure_event, running, staged
 from tests.e2e.provisioner import Call
 from tests.e2e.sandbox import together
-from tests.e2e.stage import ALL, VOLUMES, Stage, has_no_failure_event, running, staged
 from tests.e2e.storage import DRIVER, GI, NO_SPACE, NODE_CONFLICT, StorageSandbox, selected_node
 from tests.support.volumebuilders import a_claim, a_class, a_csi_driver, a_pv
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from tests.e2e.controlplane.build import Unavailable
 from tests.upstream import build, ginkgo
 from tests.upstream.cluster import KUBE, KUBESTOW, cluster
-from tests.upstream.report import Spec, judge, judge_excluded, table
+from tests.upstream.ginkgo import Spec, judge, judge_excluded, table
 from tests.upstream.selection import EXCLUDED, SUITES, mistakes
 
 _TIMEOUT_S = 2 * 3600

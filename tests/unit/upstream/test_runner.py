@@ -11,8 +11,7 @@ import pytest
 
 from tests.e2e.controlplane.build import MINOR
 from tests.upstream import selection
-from tests.upstream.ginkgo import exactly
-from tests.upstream.report import Spec, judge, judge_excluded, read
+from tests.upstream.ginkgo import Spec, exactly, judge, judge_excluded, read
 from tests.upstream.selection import EXCLUDED, SUITES, mistakes
 
 SECOND_NS = 10**9
