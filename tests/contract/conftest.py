@@ -170,7 +170,6 @@ def _named(resource: str, name: str, group: str) -> tuple[str, Object]:
 
 
 def missing(answer: Answer, resource: str, name: str, group: str = "") -> None:
-    """Check that there is no such object."""
     what, details = _named(resource, name, group)
     refusal(answer, 404, "NotFound", f"{what} not found", details)
 

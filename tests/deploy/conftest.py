@@ -28,8 +28,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 
 def _fixture(tool: Callable[[], Path]) -> Callable[[], Path]:
-    """Return a fixture of the tool's name."""
-
     @pytest.fixture(scope="session", name=tool.__name__)
     def made() -> Path:
         return built_or_skip(tool)

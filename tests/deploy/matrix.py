@@ -25,7 +25,6 @@ def only(*names: str) -> Json:
 
 
 def spreading(*constraints: Json) -> Json:
-    """A profile with these default constraints."""
     args = {"defaultingType": "List", "defaultConstraints": list(constraints)}
     profile = {"schedulerName": "stow", "pluginConfig": [{"name": "PodTopologySpread", "args": args}]}
     return {"config": {"profiles": [profile]}}

@@ -67,7 +67,6 @@ class Prometheus:
             await asyncio.sleep(0.1)
 
     async def scraped(self, times: int) -> None:
-        """Wait for this number of scrapes."""
         expr = f'count_over_time(up{{job="{JOB}"}}[1h])'
         now = await self._now(expr)
         await self.until(f"{expr} >= {(now[0] if now else 0) + times}")

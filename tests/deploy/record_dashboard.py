@@ -55,7 +55,6 @@ async def _load(world: Monitored, start: float) -> None:
 
 
 async def main() -> None:
-    """Record and write the file."""
     with tempfile.TemporaryDirectory() as directory:
         async with monitored() as world, scraping(world.port, Path(directory), rules=[RULES]) as server:
             start = time.time()

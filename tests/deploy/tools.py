@@ -162,7 +162,6 @@ def _built(wanted: Module, package: str) -> Path:
 
 
 def _debian(name: str) -> Path:
-    """A program of the package."""
     if shutil.which("apt-get") is None or shutil.which("dpkg") is None:
         found = shutil.which(name)
         if found is None:

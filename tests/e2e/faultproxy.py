@@ -233,7 +233,6 @@ async def staged(sandbox: Sandbox) -> AsyncIterator[Stage]:
 
 @contextlib.asynccontextmanager
 async def running(sandbox: Sandbox, stage: Stage, *, token: str = "") -> AsyncIterator[None]:
-    """The daemon for the sandbox's pods."""
     with stage.daemon(token, config=scheduler_config(sandbox.scheduler), name=sandbox.scheduler) as server:
         sandbox.server = server
         yield

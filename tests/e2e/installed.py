@@ -60,8 +60,6 @@ class Applier:
 
 @dataclass(frozen=True)
 class Account:
-    """A service account and its token."""
-
     name: str
     token: str
 
@@ -92,8 +90,6 @@ async def may(http: aiohttp.ClientSession, who: Account, **attributes: str) -> b
 
 @dataclass(frozen=True)
 class Installation:
-    """A release on a control plane."""
-
     plane: ControlPlane
     rendered: Rendered
 

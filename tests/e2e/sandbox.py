@@ -54,7 +54,6 @@ class Sandbox:
         return f"{name}-{self.name}"
 
     def named(self, obj: Any, key: str = "") -> Any:
-        """A manifest with the sandbox's names."""
         if isinstance(obj, dict):
             return {k: self.named(v, self._place(obj, k)) for k, v in obj.items()}
         if isinstance(obj, list):

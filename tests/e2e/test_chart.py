@@ -358,7 +358,6 @@ async def test_the_account_may_not(
 
 
 def without(chart: Rendered, group: str, resource: str, verb: str) -> Rendered:
-    """The chart without one right."""
     changed = Rendered(copy.deepcopy(list(chart.objects)))
     role = changed.one("ClusterRole", "-lacking")
     taken = 0
@@ -452,7 +451,6 @@ DEVICE: Final = {"resourceClaims": [{"name": "r", "resourceClaimName": "c"}]}
 
 
 async def scheduler_of(http: aiohttp.ClientSession, pod: Json) -> str:
-    """The scheduler that the pod would have."""
     path = f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods"
     async with http.post(path, json=pod, params={"dryRun": "All"}) as answer:
         assert answer.status == 201, await answer.text()

@@ -97,8 +97,6 @@ class Pod:
 
 
 class Input:
-    """The objects of a file."""
-
     def __init__(self, name: str) -> None:
         self.path = INPUTS / f"{name}.yaml"
         self.case = CASES[name]

@@ -111,7 +111,6 @@ def prepared(obj: Object) -> Object:
 
 
 def changed(obj: Object) -> Object:
-    """With the change of the table."""
     made = copy.deepcopy(obj)
     change = dict(CHANGES.get((made["kind"], made["metadata"]["name"]), {}))
     container = made["spec"]["template"]["spec"]["containers"][0]

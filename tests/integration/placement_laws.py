@@ -34,7 +34,6 @@ class View:
         return self.pods.get(name, [])
 
     def without(self, uids: Iterable[str]) -> View:
-        """Return the view without these pods."""
         gone = frozenset(uids)
         pods = {name: [p for p in there if p.metadata.uid not in gone] for name, there in self.pods.items()}
         return View(self.nodes, pods)

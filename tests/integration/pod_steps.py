@@ -48,8 +48,6 @@ class Rules(NamedTuple):
 
 
 class PodSteps:
-    """Nodes, pods and budgets on a server."""
-
     pods_per_node = 5
 
     def __init__(self, server: ApiServer) -> None:
@@ -261,7 +259,6 @@ def is_waiting(obj: Object) -> bool:
 
 
 def ruled(built: PodBuilder, rules: Rules) -> PodBuilder:
-    """Return the pod with these rules."""
     selector = {"matchLabels": {TEAM: rules.team}}
     built = built.label(TEAM, rules.team) if rules.team else built
     built = built.memory(f"{rules.memory_gi}Gi") if rules.memory_gi else built

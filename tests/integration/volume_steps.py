@@ -58,8 +58,6 @@ class Want(NamedTuple):
 
 
 class VolumeSteps(PodSteps):
-    """Volumes, claims and their controllers."""
-
     def __init__(self, server: ApiServer) -> None:
         super().__init__(server)
         self.actors: list[Actor] = []
@@ -224,7 +222,6 @@ class VolumeSteps(PodSteps):
             self.provisioner.die()
 
     def revive_provisioner(self) -> None:
-        """Start the provisioners that are dead."""
         self._is_to_die = False
         for each in (self.provisioner, self.plain):
             if each.is_dead:

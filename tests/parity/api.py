@@ -193,7 +193,6 @@ async def put_settings(api: Api, scenario: Scenario) -> None:
 
 
 async def put_budgets(api: Api, scenario: Scenario) -> None:
-    """Its disruption budgets."""
     await each(scenario.budgets, lambda budget: create_whole(api, budget))
 
 

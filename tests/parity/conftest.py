@@ -41,7 +41,6 @@ class Replays(dict[str, Replay]):
 
 @pytest.fixture(scope="session")
 def replayed(recorded: Mapping[str, dict[str, Recording]], request: pytest.FixtureRequest) -> Replays:
-    """The replays of all versions."""
     tries_mutants = any(item.get_closest_marker("nightly") for item in request.session.items)
     request.config.stash[_REPLAYS] = found = Replays(recorded, tries_mutants=tries_mutants)
     return found

@@ -77,7 +77,6 @@ class DeviceCase:
 
 
 def drawn(seed: int) -> DeviceCase:
-    """The case of this seed."""
     dice = Dice(_FURTHER + seed)
     case = _of_laws(seed, dice) if seed % 2 else _of_scenario(seed, dice)
     gates = change(dice, set(case.gates), case.slices, case.held, case.claims)

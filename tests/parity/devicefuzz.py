@@ -123,7 +123,6 @@ class Differences:
 
 
 def fate(answer: Answer) -> str:
-    """In a word."""
     if answer.timed_out:
         return "timed out"
     if answer.error:

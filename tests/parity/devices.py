@@ -161,7 +161,6 @@ def device(name: str, short: Json) -> Json:
 
 
 def rule(name: str, short: Json) -> Json:
-    """A DeviceTaintRule."""
     spec: Json = {"taint": _taint(short.pop("taint"))}
     selector = {word: short.pop(word) for word in ("driver", "pool", "device") if word in short}
     spec["deviceSelector"] = selector

@@ -48,7 +48,6 @@ class Scene:
 
 
 def scenes() -> list[Scene]:
-    """Return the scenarios of the file."""
     read = yaml.safe_load((HERE / "extenders.yaml").read_text(encoding="utf-8"))
     return [Scene(scenario("extenders", short), tuple(given)) for short in read for given in [short.pop("extenders")]]
 

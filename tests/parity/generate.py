@@ -52,8 +52,6 @@ _PROFILES: Final = (
 
 
 class Dice:
-    """Chances and choices."""
-
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 

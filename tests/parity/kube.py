@@ -91,8 +91,6 @@ class LoudPlane(ControlPlane):
 
 
 class Kube(Side):
-    """kube-scheduler on a plane."""
-
     def __init__(self, api: Api, plane: LoudPlane) -> None:
         super().__init__(api, "kube", pause_s=0.01)
         self._plane = plane

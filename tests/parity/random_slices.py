@@ -27,8 +27,6 @@ AMOUNTS: Final[tuple[Json, ...]] = (
 
 @dataclass(frozen=True)
 class Found:
-    """A device that is there."""
-
     name: str
     """With its driver and pool."""
     short: Json

@@ -225,6 +225,5 @@ def refusers(verdict: Verdict) -> set[str]:
 
 
 def verdicts(recorded: Mapping[str, Recording]) -> Iterator[Verdict]:
-    """All of them."""
     for recording in recorded.values():
         yield from recording.verdicts.values()

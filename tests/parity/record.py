@@ -137,7 +137,6 @@ class _Ours(contextlib.AsyncExitStack):
 
 
 async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, Trial]:
-    """Return the trial of each tried pod."""
     await kube.serve(scenario)
     await wipe(kube.api)
     await wipe(kube.api, DEVICES)

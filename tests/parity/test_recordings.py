@@ -82,7 +82,6 @@ def test_provenance_is_what_the_binary_says_and_is(tmp_path: Path) -> None:
 
 
 def test_a_binary_that_is_not_kubernetes_has_no_provenance(tmp_path: Path) -> None:
-    """The error has its words."""
     with pytest.raises(ValueError, match="some other scheduler"):
         provenance_of(binary(tmp_path, "some other scheduler 3"))
 

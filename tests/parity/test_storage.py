@@ -113,7 +113,6 @@ def _owner(stored: dict[tuple[str, str], Json], name: str) -> str:
     ],
 )  # fmt: skip
 async def test_what_was_written_in_words(kind: str, name: str, patch: Json, told: tuple[str, ...]) -> None:
-    """Whatever it is."""
     async with ApiServer() as server:
         api = InProcess(server)
         await put_volumes(api, of(pvs={"v": {}}, claims={"c": {}, "s": {"selected": "n"}}))

@@ -42,7 +42,6 @@ async def hand_over(api: Api, scenario: Scenario, pod: Json) -> None:
 
 
 async def volumes(api: Api) -> Written:
-    """As they are now."""
     return {(kind, "/".join(_place(item))): item for kind in VOLUMES for item in await api.items(kind)}
 
 

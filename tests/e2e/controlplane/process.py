@@ -24,8 +24,6 @@ class Died(Exception):
 
 
 class Server:
-    """One running process and its log file."""
-
     def __init__(self, name: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
         self.name = name
         self.log = log
@@ -45,7 +43,6 @@ class Server:
             raise Died(msg)
 
     def tail(self, lines: int = 25) -> str:
-        """The last lines it wrote."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def cpu_s(self) -> float:
@@ -72,8 +69,6 @@ class Server:
 
 
 class Group:
-    """Servers that live and die together."""
-
     def __init__(self, logs: Path) -> None:
         self._logs = logs
         self._servers: list[Server] = []
