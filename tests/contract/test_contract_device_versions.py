@@ -6,7 +6,7 @@ import pytest
 
 from tests.contract.claims import ROOT, STATUS, VERSIONS, allocation, exactly, made
 from tests.contract.conftest import Answer, Api, Object, problems
-from tests.contract.test_contract_watches import ZEROS
+from tests.contract.test_contract_lists import ZEROS
 from tests.contract.words import REQUIRED, WATCH_LIST
 
 ONE_OF = "exactly one of `exactly` or `firstAvailable` is required"
