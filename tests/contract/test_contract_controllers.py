@@ -18,14 +18,9 @@ from simulator.controllers import EphemeralVolumeController, PersistentVolumeCon
 from tests.contract.conftest import PATIENCE_S, Api, Object, _compact_ours, _with_namespace, without
 from tests.e2e.controlplane.gate import binaries_or_skip
 from tests.e2e.controlplane.harness import ControlPlane, started
+from tests.e2e.storage import CONTROLLERS
 from tests.support.volumebuilders import a_claim, a_class, a_pv
 
-CONTROLLERS = (
-    "persistentvolume-binder-controller",
-    "persistentvolume-protection-controller",
-    "persistentvolumeclaim-protection-controller",
-    "ephemeral-volume-controller",
-)
 MARKS = {BIND_COMPLETED: "yes", BOUND_BY_CONTROLLER: "yes"}
 
 

@@ -18,7 +18,7 @@ from scheduler.config import load
 from scheduler.config.types import KubeSchedulerProfile, PluginRef, PluginSet
 from simulator.builders.core import pod
 from tests.deploy.commands import ended, named
-from tests.integration.daemon import rig
+from tests.integration.daemon import Rig, rig
 
 PAGE = named("plugins.md")
 GENERATION = "example.com/generation"
@@ -117,14 +117,19 @@ def member(name: str) -> dict[str, Any]:
     return pod(name).labels(labels).cpu("1").scheduler("kubestow").obj()
 
 
+async def hold_two(cluster: Rig) -> None:
+    """Create two pods of the group and wait until both are held."""
+    permits = cluster.daemon.decisions.binder.permits
+    for name in ("a", "b"):
+        cluster.server.create("pods", member(name))
+    await cluster.until(lambda: len(permits) == 2, "never held")
+
+
 @pytest.mark.usefixtures("importable")
 async def test_a_group_is_bound_when_its_last_pod_has_a_node() -> None:
     async with rig(profiles=TOGETHER) as cluster:
         cluster.node("n1")
-        permits = cluster.daemon.decisions.binder.permits
-        for name in ("a", "b"):
-            cluster.server.create("pods", member(name))
-        await cluster.until(lambda: len(permits) == 2, "never held")
+        await hold_two(cluster)
         assert {"a": "", "b": ""} == cluster.pods()
 
         cluster.server.create("pods", member("c"))
@@ -135,10 +140,7 @@ async def test_a_group_is_bound_when_its_last_pod_has_a_node() -> None:
 async def test_a_group_of_which_one_pod_is_deleted_is_not_bound() -> None:
     async with rig(profiles=TOGETHER) as cluster:
         cluster.node("n1", cpu="2")
-        permits = cluster.daemon.decisions.binder.permits
-        for name in ("a", "b"):
-            cluster.server.create("pods", member(name))
-        await cluster.until(lambda: len(permits) == 2, "never held")
+        await hold_two(cluster)
         cluster.pod("other", cpu="2")
         await cluster.until(lambda: "message" in cluster.condition("other"), "never refused")
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +13,7 @@ from aiohttp import ClientSession
 
 from scheduler.kube.resources import SCHEDULER_PROFILE
 from scheduler.kube.writes.api_writer import PROFILE_RULES
+from tests.contract.test_contract_profiles import CRD, CRDS, PROFILES
 from tests.e2e.cluster import Cluster, Json, node, pod, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon
 from tests.e2e.controlplane.process import Server, free_port
@@ -21,9 +21,6 @@ from tests.e2e.faultproxy import ALL, FaultProxy, Permission, Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
-CRD = Path(__file__).parents[2] / "deploy/helm/files/schedulerprofiles-crd.yaml"
-CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-PROFILES = "/apis/kubestow.dev/v1alpha1/schedulerprofiles"
 PROFILE = f"{PROFILES}/{SCHEDULER_NAME}"
 READING = {Permission(SCHEDULER_PROFILE.group, SCHEDULER_PROFILE.plural, verb) for verb in ("list", "watch")}
 TELLING = {Permission(*rule) for rule in PROFILE_RULES}

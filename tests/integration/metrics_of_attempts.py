@@ -14,7 +14,7 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.framework.status import Code, Rejection, Skip, Wait
 from simulator.apiserver import Fault
-from tests.integration.metering import Row, Stage, Steps, rises, shows, staged, when
+from tests.integration.metering import Amount, Row, Stage, Steps, rises, shows, staged, when
 
 HOLD: Final = "example.com/hold"
 """A pod with this label is held at Permit for this many seconds."""
@@ -102,24 +102,23 @@ _OLDEST: Final = "kubestow_assumed_oldest_seconds"
 _PENDING: Final = "scheduler_pending_pods"
 _PERMIT: Final = "scheduler_permit_wait_duration_seconds"
 _PLUGIN: Final = "scheduler_plugin_execution_duration_seconds"
+_POINT: Final = "scheduler_framework_extension_point_duration_seconds"
 _POD_ATTEMPTS: Final = "scheduler_pod_scheduling_attempts"
 _SLI: Final = "scheduler_pod_scheduling_sli_duration_seconds"
 _PREFERRED_NOT: Final = {"key": "example.com/slow", "effect": "PreferNoSchedule"}
 _UNSCHEDULABLE: Final = "scheduler_unschedulable_pods"
 
 
-def point(name: str, status: str = "Success", by: int = 1) -> Row:
-    return rises(
-        "scheduler_framework_extension_point_duration_seconds",
-        by,
-        extension_point=name,
-        status=status,
-        profile=OUR_NAME,
-    )
+def point(name: str, status: str = "Success", *, total: Amount | None = None) -> Row:
+    return rises(_POINT, total=total, extension_point=name, status=status, profile=OUR_NAME)
 
 
-def evaluated(plugin: str, name: str, by: int = 1) -> Row:
-    return rises("scheduler_plugin_evaluation_total", by, plugin=plugin, extension_point=name, profile=OUR_NAME)
+def attempted(result: str) -> tuple[Row, Row]:
+    return rises(_ATTEMPTS, result=result, profile=OUR_NAME), rises(_ATTEMPT, result=result, profile=OUR_NAME)
+
+
+def evaluated(plugin: str, name: str) -> Row:
+    return rises("scheduler_plugin_evaluation_total", plugin=plugin, extension_point=name, profile=OUR_NAME)
 
 
 # -- a pod is bound ------------------------------------------------------------------------------------------------------
@@ -176,8 +175,7 @@ BINDINGS: Final = [
     ),
     *when(
         "a pod is bound",
-        rises(_ATTEMPTS, result="scheduled", profile=OUR_NAME),
-        rises(_ATTEMPT, result="scheduled", profile=OUR_NAME),
+        *attempted("scheduled"),
         rises(_ALGORITHM),
         rises(_SLI, attempts="1"),
         rises(_POD_ATTEMPTS, total=1),
@@ -247,13 +245,7 @@ SLOW_BINDINGS: Final = [
         shows(_OLDEST, 0, state="binding"),
         rises(_ATTEMPT, total=(9.5, 11), result="scheduled", profile=OUR_NAME),
         rises(_SLI, total=(9.5, 11), attempts="1"),
-        rises(
-            "scheduler_framework_extension_point_duration_seconds",
-            total=(9.5, 11),
-            extension_point="Bind",
-            status="Success",
-            profile=OUR_NAME,
-        ),
+        point("Bind", total=(9.5, 11)),
     ),
     *when("the watch has not shown a binding for four seconds", shows(_OLDEST, (3.5, 5), state="bound")),
     *when(
@@ -303,8 +295,7 @@ async def _refusals(stage: Stage) -> None:
 REFUSALS: Final = [
     *when(
         "no node has enough cpu",
-        rises(_ATTEMPTS, result="unschedulable", profile=OUR_NAME),
-        rises(_ATTEMPT, result="unschedulable", profile=OUR_NAME),
+        *attempted("unschedulable"),
         rises(_ALGORITHM),
         point("Filter"),
         point("PostFilter", "Unschedulable"),
@@ -339,21 +330,12 @@ REFUSALS: Final = [
         shows(_PENDING, 0, queue="gated"),
         shows(_UNSCHEDULABLE, 0, plugin="SchedulingGates", profile=OUR_NAME),
     ),
-    *when(
-        "Reserve refuses a pod",
-        point("Reserve", "Unschedulable"),
-        rises(_ATTEMPTS, result="unschedulable", profile=OUR_NAME),
-    ),
-    *when(
-        "Permit refuses a pod",
-        point("Permit", "Unschedulable"),
-        rises(_ATTEMPTS, result="unschedulable", profile=OUR_NAME),
-    ),
+    *when("Reserve refuses a pod", point("Reserve", "Unschedulable"), *attempted("unschedulable")),
+    *when("Permit refuses a pod", point("Permit", "Unschedulable"), *attempted("unschedulable")),
     *when(
         "PreBind refuses a pod",
         point("PreBind", "Unschedulable"),
-        rises(_ATTEMPTS, result="unschedulable", profile=OUR_NAME),
-        rises(_ATTEMPT, result="unschedulable", profile=OUR_NAME),
+        *attempted("unschedulable"),
         rises(_INCOMING, queue="backoff", event="ScheduleAttemptFailure"),
         shows(_PENDING, 1, queue="backoff"),
     ),
@@ -490,8 +472,7 @@ async def _errors(stage: Stage) -> None:
 ERRORS: Final = [
     *when(
         "the API server does not bind a pod",
-        rises(_ATTEMPTS, result="error", profile=OUR_NAME),
-        rises(_ATTEMPT, result="error", profile=OUR_NAME),
+        *attempted("error"),
         point("Bind", "Error"),
     ),
     *when("the pod is tried again after an error", rises(_INCOMING, queue="active", event="BackoffComplete")),
