@@ -6,12 +6,8 @@ from tests.contract.conftest import Api, missing, pod, refusal, without
 
 
 async def test_a_new_pod_gets_the_defaults_a_scheduler_reads(api: Api) -> None:
-    container = {
-        "name": "c",
-        "image": "x",
-        "resources": {"limits": {"cpu": "1"}},
-        "ports": [{"hostPort": 80, "containerPort": 80}],
-    }
+    ports = [{"hostPort": 80, "containerPort": 80}]
+    container = {"name": "c", "image": "x", "resources": {"limits": {"cpu": "1"}}, "ports": ports}
     answer = await api("POST", api.pods, pod("a", containers=[container]))
     assert answer.status == 201
     created = answer.body

@@ -21,13 +21,9 @@ from tests.e2e.controlplane.harness import ControlPlane
 
 REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 USER = "reader"
-ALLOWED = [("", "pods", "list"), ("", "pods", "create"), ("events.k8s.io", "events", "patch")]
-DENIED = [
-    ("", "pods", "watch"),
-    ("", "pods/binding", "create"),
-    ("", "nodes", "list"),
-    ("events.k8s.io", "events", "create"),
-]
+EVENTS = ("events.k8s.io", "events")
+ALLOWED = [("", "pods", "list"), ("", "pods", "create"), (*EVENTS, "patch")]
+DENIED = [("", "pods", "watch"), ("", "pods/binding", "create"), ("", "nodes", "list"), (*EVENTS, "create")]
 
 
 @asynccontextmanager

@@ -305,13 +305,8 @@ async def test_selectors_turn_changes_into_comings_and_goings(api: Api) -> None:
     await api("DELETE", f"{api.pods}/p3")
     await api("DELETE", f"{api.pods}/p4")
     async with api.watch(api.pods, resourceVersion=str(rv), labelSelector="odd=1") as events:
-        assert await events.take(5) == [
-            ("DELETED", "p1"),
-            ("ADDED", "p0"),
-            ("MODIFIED", "p3"),
-            ("MODIFIED", "p3"),
-            ("DELETED", "p3"),
-        ]
+        assert await events.take(2) == [("DELETED", "p1"), ("ADDED", "p0")]
+        assert await events.take(3) == [("MODIFIED", "p3"), ("MODIFIED", "p3"), ("DELETED", "p3")]
         gone = events.seen[0]["object"]["metadata"]
         assert (gone["labels"], gone["resourceVersion"]) == ({"odd": "1"}, str(left.rv))
 

@@ -20,12 +20,8 @@ MODES = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod")
 NO_MODE = pytest.param(
     {"volumeMode": "X"}, "spec.volumeMode", unsupported("X", "Block", "Filesystem"), id="a mode that is none"
 )
-NO_CLASS = pytest.param(
-    {"storageClassName": "A_"},
-    "spec.storageClassName",
-    f'Invalid value: "A_": {SUBDOMAIN}',
-    id="a class that cannot be",
-)
+NO_NAME = f'Invalid value: "A_": {SUBDOMAIN}'
+NO_CLASS = pytest.param({"storageClassName": "A_"}, "spec.storageClassName", NO_NAME, id="a class that cannot be")
 
 
 def says(answer: Answer, field: str, why: str, *, starts: bool = False) -> None:

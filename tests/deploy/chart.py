@@ -18,8 +18,8 @@ NAMESPACE = "stow"
 RELEASE = "kubestow"
 ADMISSION = ("MutatingAdmissionPolicy", "ValidatingAdmissionPolicy")
 KUBERNETES = "1.36.3"
-IMAGE = "registry.example.com/stow/kubestow"
 """The version of the cluster for templates."""
+IMAGE = "registry.example.com/stow/kubestow"
 
 Json = dict[str, Any]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

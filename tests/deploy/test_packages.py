@@ -35,12 +35,8 @@ def dist(release_environment: Path, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def build(source: Path, out: Path, release_environment: Path) -> None:
-    env = {
-        **os.environ,
-        "PYTHON": sys.executable,
-        "RELEASE_PYTHON": str(release_environment / "bin/python"),
-        "SOURCE_DATE_EPOCH": "1700000000",
-    }
+    pythons = {"PYTHON": sys.executable, "RELEASE_PYTHON": str(release_environment / "bin/python")}
+    env = {**os.environ, **pythons, "SOURCE_DATE_EPOCH": "1700000000"}
     made = ended([source / "deploy/release/build.sh", out], env=env)
     assert made.returncode == 0, made.stderr
 

@@ -95,16 +95,8 @@ class DeviceSandbox(Sandbox):
 
     async def say(self, claim: str, **conditions: str) -> None:
         """Write these conditions of all devices of the claim, as its driver does."""
-        written = [
-            {
-                "type": name,
-                "status": status,
-                "reason": "Written",
-                "message": "",
-                "lastTransitionTime": "2026-01-01T00:00:00Z",
-            }
-            for name, status in conditions.items()
-        ]
+        common = {"reason": "Written", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        written = [{"type": name, "status": status, **common} for name, status in conditions.items()]
         keys = ("driver", "pool", "device")
         found = [{key: each[key] for key in keys} | {"conditions": written} for each in await self.allocated(claim)]
         await self.cluster.merge(f"{self.path('ResourceClaim', claim)}/status", {"status": {"devices": found}})

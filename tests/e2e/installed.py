@@ -116,16 +116,8 @@ class Installation:
         group = Group(self.plane.logs)
         try:
             environment = [f"{each['name']}={each['value']}" for each in self.rendered.container.get("env", ())]
-            command = [
-                "/usr/bin/env",
-                "-i",
-                *environment,
-                f"PYTHONPATH={_REPOSITORY}",
-                sys.executable,
-                "-m",
-                "scheduler",
-            ]
-            yield group.start(name, [*command, *self._arguments(directory), *here]), port
+            program = ("/usr/bin/env", "-i", *environment, f"PYTHONPATH={_REPOSITORY}", sys.executable)
+            yield group.start(name, [*program, "-m", "scheduler", *self._arguments(directory), *here]), port
         finally:
             group.stop()
 

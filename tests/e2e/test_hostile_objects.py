@@ -92,13 +92,8 @@ def _specs() -> Iterator[tuple[str, str]]:
     resources = ',"resources":{"requests":{%s},"limits":{%s}}' % (amounts, amounts)
     yield "Pod", '"spec":{"nodeName":"n-1",%s}' % (_CONTAINER % resources)
     yield "Pod", '"spec":{"schedulerName":"kubestow",%s}' % (_CONTAINER % resources)
-    for parameters in (
-        '{"x":"\\ud800"}',
-        '{ "z" : 1.0, "a" : 1e3 }',
-        '{"a":1,"a":2}',
-        nested(900, "a"),
-        '{"x":"\\u0000"}',
-    ):
+    odd_parameters = '{"x":"\\ud800"}', '{ "z" : 1.0, "a" : 1e3 }', '{"a":1,"a":2}', nested(900, "a"), '{"x":"\\u0000"}'
+    for parameters in odd_parameters:
         yield "ResourceClaim", _CLAIM % (_OPAQUE % parameters)
         yield (
             "DeviceClass",

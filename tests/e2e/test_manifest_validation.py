@@ -65,17 +65,8 @@ async def test_what_a_server_stores_passes(everything: ControlPlane, tmp_path: P
     loaded = load([str(file)], level="strict")
 
     assert len(loaded.objects) == sum(len(each["items"]) for each in lists)
-    kinds = {found.kind for found in loaded.objects}
-    assert kinds >= {
-        "APIService",
-        "ClusterRole",
-        "FlowSchema",
-        "Lease",
-        "Pod",
-        "PriorityClass",
-        "Service",
-        "StatefulSet",
-    }
+    kinds = {"APIService", "ClusterRole", "FlowSchema", "Lease", "Pod", "PriorityClass", "Service", "StatefulSet"}
+    assert {found.kind for found in loaded.objects} >= kinds
 
 
 class GoDumper(yaml.CSafeDumper):

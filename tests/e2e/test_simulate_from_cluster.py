@@ -46,12 +46,8 @@ def thing(kind: str, name: str, **fields: Any) -> Object:
     spec = GROUPS[kind]
     metadata = {"name": name, **({"namespace": "default"} if spec.namespaced else {})}
     annotations = {"kubectl.kubernetes.io/last-applied-configuration": "s3cret", "example.com/token": "s3cret"}
-    return {
-        "apiVersion": spec.group_versions[0],
-        "kind": kind,
-        "metadata": metadata | {"annotations": annotations},
-        **fields,
-    }
+    head = {"apiVersion": spec.group_versions[0], "kind": kind, "metadata": metadata | {"annotations": annotations}}
+    return head | fields
 
 
 def pod(name: str, *, namespace: str = "default", **spec: Any) -> Object:

@@ -25,15 +25,8 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(500)]
 Object = dict[str, Any]
 KINDS = ("deployment", "replicaset", "statefulset", "daemonset", "job", "replicationcontroller")
 STORED = (
-    "Node",
-    "Deployment",
-    "ReplicaSet",
-    "ReplicationController",
-    "StatefulSet",
-    "DaemonSet",
-    "ControllerRevision",
-    "Job",
-    "Pod",
+    *("Node", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet"),
+    *("ControllerRevision", "Job", "Pod"),
 )
 QUIET_S = 6.0
 PATIENCE_S = 200.0
@@ -52,13 +45,8 @@ def workload(kind: str, name: str, *, cpu: str = "100m", image: str = "i:1", **s
         selector = {"selector": {"app": name}}
     version = {"Job": "batch/v1", "ReplicationController": "v1"}.get(kind, "apps/v1")
     template = {"metadata": {"labels": {"app": name}}, "spec": pod}
-    metadata = {"name": name, "namespace": "default"}
-    return {
-        "apiVersion": version,
-        "kind": kind,
-        "metadata": metadata,
-        "spec": {**selector, "template": template, **spec},
-    }
+    head = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "namespace": "default"}}
+    return head | {"spec": {**selector, "template": template, **spec}}
 
 
 BEFORE = (

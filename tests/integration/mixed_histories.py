@@ -19,16 +19,8 @@ from tests.integration.pod_steps import APART, NODES, SPREAD, SPREAD_HOSTS, TOGE
 from tests.integration.volume_steps import SPACE, Want
 
 FOREIGN: Final = ("f1", "f2", "f3")
-RESOURCES: Final = (
-    "",
-    "pods",
-    "nodes",
-    "persistentvolumes",
-    "persistentvolumeclaims",
-    "resourceclaims",
-    "resourceslices",
-    "csistoragecapacities",
-)
+_VOLUMES: Final = ("persistentvolumes", "persistentvolumeclaims")
+RESOURCES: Final = ("", "pods", "nodes", *_VOLUMES, "resourceclaims", "resourceslices", "csistoragecapacities")
 LEASES: Final[Object] = {"resource": "leases"}
 VOLUME_WRITES: Final[Object] = {"verb": "patch", "resource": "persistentvolumes"}
 CLAIM_WRITES: Final[Object] = {"verb": "patch", "resource": "persistentvolumeclaims"}
@@ -45,20 +37,8 @@ WHERE: Final[tuple[Object, ...]] = (
     {"verb": "watch", "resource": "pods"},
     {"verb": "delete", "resource": "pods"},
 )
-_READ: Final = (
-    "persistentvolumes",
-    "persistentvolumeclaims",
-    "csistoragecapacities",
-    "resourceclaims",
-    "resourceslices",
-)
-_WRITTEN: Final = (
-    "persistentvolumes",
-    "persistentvolumeclaims",
-    "resourceclaims",
-    "resourceclaims/status",
-    "resourceclaims/binding",
-)
+_READ: Final = (*_VOLUMES, "csistoragecapacities", "resourceclaims", "resourceslices")
+_WRITTEN: Final = (*_VOLUMES, "resourceclaims", "resourceclaims/status", "resourceclaims/binding")
 PERMISSIONS: Final = (
     *((("list", resource), ("watch", resource)) for resource in _READ),
     *((("patch", resource),) for resource in _WRITTEN),

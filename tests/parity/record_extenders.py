@@ -53,12 +53,8 @@ async def record(only: str) -> dict[str, Json]:
 
 def _binder(http: ClientSession) -> extenders.Bind:
     async def bind(name: str, node_name: str) -> None:
-        body = {
-            "apiVersion": "v1",
-            "kind": "Binding",
-            "metadata": {"name": name},
-            "target": {"kind": "Node", "name": node_name},
-        }
+        target = {"kind": "Node", "name": node_name}
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
         async with http.post(f"/api/v1/namespaces/default/pods/{name}/binding", json=body) as answer:
             assert answer.status == 201, await answer.text()
 

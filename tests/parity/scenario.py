@@ -43,14 +43,8 @@ WAITS: Final = "parity.test/waits"
 _NATIVE: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
 _SPEC: Final = frozenset(
     {
-        "tolerations",
-        "nodeSelector",
-        "containers",
-        "initContainers",
-        "resources",
-        "overhead",
-        "hostNetwork",
-        "restartPolicy",
+        *("tolerations", "nodeSelector", "containers", "initContainers"),
+        *("resources", "overhead", "hostNetwork", "restartPolicy"),
     }
 )
 _IMAGE: Final = "registry.k8s.io/pause:3.10"
@@ -311,13 +305,8 @@ def budget(name: str, short: Json) -> Json:
         **({"disruptedPods": disrupted} if disrupted else {}),
     }
     nothing_left(f"budget {name}", short)
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": metadata,
-        "spec": spec,
-        "status": status,
-    }
+    head = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": metadata}
+    return head | {"spec": spec, "status": status}
 
 
 # -- what owns pods ----------------------------------------------------------------------------------------------------

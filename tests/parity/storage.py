@@ -231,14 +231,8 @@ def attachment(name: str, short: Json) -> Json:
     attacher = short.pop("attacher")
     source: Json = {"persistentVolumeName": short.pop("pv", None)}
     if (handle := short.pop("inline", None)) is not None:
-        csi = {"driver": attacher, "volumeHandle": handle}
-        source = {
-            "inlineVolumeSpec": {
-                "csi": csi,
-                "accessModes": ["ReadWriteOnce"],
-                "persistentVolumeReclaimPolicy": "Retain",
-            }
-        }
+        inline = {"accessModes": ["ReadWriteOnce"], "persistentVolumeReclaimPolicy": "Retain"}
+        source = {"inlineVolumeSpec": {"csi": {"driver": attacher, "volumeHandle": handle}, **inline}}
     spec = {"attacher": attacher, "nodeName": short.pop("node"), "source": source}
     nothing_left(f"attachment {name}", short)
     return _object(_STORAGE, "VolumeAttachment", {"name": name}, spec=spec)
