@@ -1,4 +1,4 @@
-"""Volumes, claims, and the kinds around them: defaults, what is refused, what may change, and what a scheduler writes."""
+"""Volumes, claims, and the kinds around them: defaults, refusals, changes, and what a scheduler writes."""
 
 import pytest
 

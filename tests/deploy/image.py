@@ -1,8 +1,8 @@
-"""The files of the image: exported from the engine, or made by the same script without an engine; and programs that run in them.
+"""The files of the image, from the engine or, without one, from the same script; and programs that run in them.
 
-A program runs as a container engine runs it: with that root, an empty environment and PID 1. Root, on a machine that permits
-namespaces, gets exactly that. Other users get the same files without their write permissions, and the program runs outside of
-the directory: paths are then this machine's.
+A program runs as a container engine runs it: with that root, an empty environment and PID 1. Root, on a machine that
+permits namespaces, gets exactly that. Other users get the same files without their write permissions, and the program
+runs outside of the directory: paths are then this machine's.
 """
 
 from __future__ import annotations

@@ -199,7 +199,7 @@ async def until(
     return value
 
 
-# -- versions of pods that a watch shows, in the order of resourceVersions: bindings and deletions -----------------------
+# -- versions of pods that a watch shows, in their order: bindings and deletions ---------------------------------------
 
 
 async def pod_events(http: ClientSession, version: str, path: str = PODS) -> AsyncIterator[Json]:

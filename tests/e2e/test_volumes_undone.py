@@ -1,4 +1,4 @@
-"""Volumes that are late or fail: decisions that are undone while a pod waits (docs/spec/volumes.md §6.5, E14–E17), and faults."""
+"""Volumes that are late or fail: decisions that are undone (docs/spec/volumes.md §6.5, E14–E17), and faults (E18)."""
 
 from __future__ import annotations
 

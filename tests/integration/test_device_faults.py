@@ -137,7 +137,7 @@ async def waiting(cluster: Harness, names: Sequence[str], *, milli_cpu: int = 10
     await until(lambda: users(cluster) == sorted(names), lambda: f"reserved for {users(cluster)}")
 
 
-async def broken_meanwhile(cluster: Harness) -> None:
+async def broken_without_a_daemon(cluster: Harness) -> None:
     """Let the device fail while no daemon runs, and start one."""
     cluster.answer("it is broken", 1)
     cluster.drivers[SLOW].revive()
@@ -151,7 +151,7 @@ async def test_the_device_fails_while_no_daemon_runs(names: Sequence[str]) -> No
         cluster.add_node("n1", 4000, "a")
         await waiting(cluster, names)
         await cluster.kill_daemon()
-        await broken_meanwhile(cluster)
+        await broken_without_a_daemon(cluster)
 
         await until(lambda: all(nodes_of(cluster, names)), lambda: f"{names} are on {nodes_of(cluster, names)}")
 
@@ -181,7 +181,7 @@ async def test_one_of_them_cannot_run_for_another_reason() -> None:
         await waiting(cluster, ("p", "q"), milli_cpu=2000)
         await cluster.kill_daemon()
         cluster.server.patch("nodes", "n1", {"status": {"allocatable": {"cpu": "1000m"}}}, subresource="status")
-        await broken_meanwhile(cluster)
+        await broken_without_a_daemon(cluster)
 
         await until(lambda: bool(nodes_of(cluster, ("p",))[0]), lambda: f"{users(cluster)}")
 

@@ -1,4 +1,4 @@
-"""Each row of tests/integration/metrics_of_*.py holds, and the rows cover every metric of the daemon, of the alerts and of the dashboard."""
+"""Each row of tests/integration/metrics_of_*.py holds, and the rows cover every metric, alert and panel."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Pods with volumes, devices and placement rules, under faults and fail-overs: each reservation ends in a Binding or is undone.
 
-First histories; then a pod of which one volume or device fails while the other is held; then daemons that are killed."""
+Histories; then a pod of which one volume or device fails while the other is held; then daemons that are killed."""
 
 from __future__ import annotations
 

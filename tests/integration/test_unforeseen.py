@@ -1,4 +1,4 @@
-"""Errors and objects that no code path expects cost their own object or pause; the daemon goes on, counts them and shows them."""
+"""Errors and objects that no code path expects cost their own object or pause; the daemon goes on and counts them."""
 
 from __future__ import annotations
 

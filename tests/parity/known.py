@@ -101,7 +101,7 @@ def surprise(reason: Reason | None, pin: Pin | None, scenario: Scenario, found: 
     return ["not as it is pinned ('wanted' and 'kube-scheduler' are the pin):", *changed] if changed else []
 
 
-# -- the default mode ----------------------------------------------------------------------------------------------------
+# -- the default mode --------------------------------------------------------------------------------------------------
 
 
 _FOUND: Final = re.compile(

@@ -1,4 +1,4 @@
-"""Ours decides as the recorded kube-scheduler did: the same texts, its node among our best by the same scores, and the same calls."""
+"""Ours decides as the recorded kube-scheduler did: the same texts, one of its best nodes, and the same calls."""
 
 from __future__ import annotations
 

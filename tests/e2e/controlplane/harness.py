@@ -1,4 +1,4 @@
-"""A real control plane: etcd and kube-apiserver as plain processes on loopback; controllers and both schedulers on demand.
+"""A real control plane: etcd and kube-apiserver on loopback; controllers and both schedulers on demand.
 
 Each `ControlPlane` has separate data, ports and keys. There are no kubelets: nodes are objects that the test writes, and
 no pod is run or refused.
