@@ -409,7 +409,7 @@ def test_the_example_of_volumes(simulate: Simulation) -> None:
     assert {placed[f"scratch-{i}"][0] for i in range(2)} == {"small-1"}
 
     assert "did not have enough free storage" in placed["warehouse"][1]
-    assert "1 a_node(s) exceed max volume count" in placed["scratch-too-many"][1]
+    assert "1 node(s) exceed max volume count" in placed["scratch-too-many"][1]
     assert 'persistentvolumeclaim "forgotten" not found' in placed["forgotten"][1]
 
 
@@ -427,7 +427,7 @@ def test_a_burst_does_not_use_more_than_there_is(simulate: Simulation) -> None:
     nodes = [where for where, _ in placed.values()]
     assert (nodes.count("n0"), nodes.count("n1"), nodes.count("")) == (3, 2, 7)
     reasons = {why for where, why in placed.values() if not where}
-    assert reasons == {"0/2 nodes are available: 2 a_node(s) did not have enough free storage"}
+    assert reasons == {"0/2 nodes are available: 2 node(s) did not have enough free storage"}
 
 
 # -- devices -----------------------------------------------------------------------------------------------------------
