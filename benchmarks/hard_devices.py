@@ -30,6 +30,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.config.load import default
 from scheduler.config.types import Configuration
 from scheduler.cycle import Outcome, Scheduled, SchedulingFailed, Unschedulable
+from scheduler.daemon.app import GC_THRESHOLD
 
 _ROOMS = (120, 150, 180, 200, 240)
 _ROOMS_OF_MANY = (300, 340)
@@ -151,6 +152,7 @@ def alternatives(nodes: int) -> Taken:
 
 def lines() -> Iterator[str]:
     """What was measured."""
+    gc.set_threshold(*GC_THRESHOLD)
     for name, make in _families():
         for scoring in _SCORINGS:
             yield _line(f"{name}, {scoring}", make, scoring)

@@ -113,7 +113,7 @@ class Cycle:
     """Failures of PostFilter that were logged: pods that PreFilter refuses meet the same one at each attempt."""
 
     def attempt(self, pod: PodInfo, attempts: int, consultation: Consultation | None = None) -> Work[Outcome]:
-        """Try to place the pod. Yields only if more than 5 ms have passed since the last yield.
+        """Try to place the pod. Yields only if more than 3 ms have passed since the last yield.
 
         Raises Unanswered if an answer of the extenders in `consultation` is missing.
         """

@@ -70,8 +70,11 @@ _VERSION_WITHIN_S: Final = 10.0
 """Time limit for the version of the API server."""
 _HURRIED: Final = 130
 _GC_BEFORE: Final = gc.get_threshold()
-GC_THRESHOLD: Final = (20_000, 20, 20)
-"""Cached objects are frozen and have no cycles, so the collector need not run every 700 allocations."""
+GC_THRESHOLD: Final = (5_000, 80, 20)
+"""Cached objects are frozen and have no cycles, so the collector need not run every 700 allocations.
+
+A collection of 5000 young objects blocks the event loop for about 2 ms.
+"""
 
 
 class Daemon:

@@ -7,7 +7,7 @@ where the event loop may run.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -26,7 +26,7 @@ from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, PrepareRes
 from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import BoundFilter, BoundScore, Profile
 from scheduler.framework.status import AttemptError, Code, Groups, Narrow, Rejection, Skip
-from scheduler.metrics.metrics import Metrics
+from scheduler.metrics.metrics import CallCount, Metrics
 
 _log = structlog.get_logger(__name__)
 
@@ -65,6 +65,10 @@ class Runner:
         self.cluster = cluster
         self._nodes = cluster.nodes
         self.ahead = NominatedPods(profile, cluster, nominations, clock=clock, check_node=self.check_node)
+        self._pre_filter = [(plugin, self._count(plugin.name, "PreFilter")) for plugin in profile.pre_filter]
+        self._filter = [(bound, self._count(bound.name, "Filter")) for bound in profile.filter]
+        self._pre_score = [(plugin, self._count(plugin.name, "PreScore")) for plugin in profile.pre_score]
+        self._score = [(bound, self._count(bound.name, "Score")) for bound in profile.score]
         self._preparing = [plugin for plugin in profile.reserve if isinstance(plugin, PrepareReservePlugin)]
         self._last_nodes: NodeSet = EMPTY
         self._last_slots: Slots = nodeset.slots(EMPTY, 1)
@@ -79,10 +83,12 @@ class Runner:
         names: frozenset[str] | None = None
         restricting: list[str] = []
         remembered: Rejection | None = None
-        for plugin in self.profile.pre_filter:
+        for plugin, count in self._pre_filter:
+            count.calls += 1
             began = self._clock.now() if state.is_sampled else 0.0
             answer = plugin.pre_filter(state, pod, everything)
-            self._count_call(state, plugin.name, "PreFilter", began, _code(answer))
+            if state.is_sampled:
+                self._time(plugin.name, "PreFilter", began, _code(answer))
             match answer:
                 case None:
                     continue
@@ -134,7 +140,8 @@ class Runner:
     ) -> Work[Rejection | None]:
         for bound in deferred:
             assert bound.verify is not None
-            no = yield from answered(bound.verify(state, pod, slot))
+            answer = bound.verify(state, pod, slot)
+            no = answer if answer is None or isinstance(answer, Rejection) else (yield from answer)
             if no is not None:
                 return _checked(no, bound)
         return None
@@ -158,18 +165,20 @@ class Runner:
     ) -> Work[NodeSet]:
         """Run the filters in order and return the nodes that pass."""
         deferred: list[BoundFilter] = []
-        for bound in self.profile.filter:
+        for bound, count in self._filter:
             if not nodes:
                 break
             if bound.name in state.skip_filter:
                 continue
+            count.calls += 1
             began = self._clock.now() if state.is_sampled else 0.0
             answer = bound.filter(state, pod, nodes)
             refused = answer if type(answer) is dict else (yield from answered(answer))
-            self._filtered(state, bound, began, refused)
+            if state.is_sampled:
+                self._time(bound.name, "Filter", began, _code_of(refused))
             if refused and (first := _first_error(refused)):
                 refused, nodes = yield from self._past_errors(
-                    bound, deferred, state, pod, refused=refused, first=first, nodes=nodes, groups=groups
+                    bound, count, deferred, state, pod, refused=refused, first=first, nodes=nodes, groups=groups
                 )
             for rejection, out in refused.items():
                 if out:
@@ -189,6 +198,7 @@ class Runner:
     def _past_errors(  # noqa: PLR0913 (an attempt and its intermediate results)
         self,
         bound: BoundFilter,
+        count: CallCount,
         deferred: Sequence[BoundFilter],
         state: CycleState,
         pod: PodInfo,
@@ -215,9 +225,11 @@ class Runner:
             nodes &= ~first
             if not nodes:
                 return {}, nodes
+            count.calls += 1
             began = self._clock.now() if state.is_sampled else 0.0
             refused = yield from answered(bound.filter(state, pod, nodes))
-            self._filtered(state, bound, began, refused)
+            if state.is_sampled:
+                self._time(bound.name, "Filter", began, _code_of(refused))
             first = _first_error(refused)
         return refused, nodes
 
@@ -264,10 +276,12 @@ class Runner:
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> None:
         """Run PreScore once, with the feasible nodes."""
-        for plugin in self.profile.pre_score:
+        for plugin, count in self._pre_score:
+            count.calls += 1
             began = self._clock.now() if state.is_sampled else 0.0
             skipped = plugin.pre_score(state, pod, nodes)
-            self._count_call(state, plugin.name, "PreScore", began, Code.SUCCESS if skipped is None else Code.SKIP)
+            if state.is_sampled:
+                self._time(plugin.name, "PreScore", began, Code.SUCCESS if skipped is None else Code.SKIP)
             if skipped is not None:
                 state.skip_score.add(plugin.name)
 
@@ -276,13 +290,15 @@ class Runner:
         slots = self._slots(nodes)
         total: Scores | None = None
         parts: dict[str, Scores] = {}
-        for bound in self.profile.score:
+        for bound, count in self._score:
             if bound.name in state.skip_score:
                 continue
+            count.calls += 1
             began = self._clock.now() if state.is_sampled else 0.0
             answer = bound.score(state, pod, nodes)
-            column = (yield from answer) if isinstance(answer, Generator) else answer
-            self._count_call(state, bound.name, "Score", began, Code.SUCCESS)
+            column = answer if isinstance(answer, np.ndarray) else (yield from answer)
+            if state.is_sampled:
+                self._time(bound.name, "Score", began, Code.SUCCESS)
             if bound.normalize is not None:
                 column = bound.normalize(state, pod, column, slots)
             if bound.is_checked:
@@ -300,20 +316,23 @@ class Runner:
             self._last_nodes, self._last_slots = nodes, nodeset.slots(nodes, self._nodes.capacity)
         return self._last_slots
 
-    def _filtered(self, state: CycleState, bound: BoundFilter, began: float, refused: Groups) -> None:
-        self._count_call(state, bound.name, "Filter", began, next((no.code for no in refused), Code.SUCCESS))
+    def _count(self, plugin: str, point: str) -> CallCount:
+        """Return the plugin's count for plugin_evaluation_total."""
+        return self._metrics.evaluations(plugin, point, self.profile.name)
 
-    def _count_call(self, state: CycleState, plugin: str, point: str, began: float, code: Code) -> None:
-        """Count plugin_evaluation_total, and plugin_execution_duration_seconds in sampled attempts."""
-        self._metrics.evaluation(plugin, point, self.profile.name)
-        if state.is_sampled:
-            self._metrics.plugin(plugin, point, code.value, self._clock.now() - began)
+    def _time(self, plugin: str, point: str, began: float, code: Code) -> None:
+        """Record plugin_execution_duration_seconds; only for sampled attempts."""
+        self._metrics.plugin(plugin, point, code.value, self._clock.now() - began)
 
 
 def _code(answer: Narrow | Rejection | Skip | None) -> Code:
     if isinstance(answer, Rejection):
         return answer.code
     return Code.SKIP if isinstance(answer, Skip) else Code.SUCCESS
+
+
+def _code_of(refused: Groups) -> Code:
+    return next((no.code for no in refused), Code.SUCCESS)
 
 
 def _checked(rejection: Rejection, bound: BoundFilter) -> Rejection:

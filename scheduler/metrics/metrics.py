@@ -67,6 +67,13 @@ _POINT: Final = exponential(0.0001, 2, 12)
 _PLUGIN: Final = exponential(0.00001, 1.5, 20)
 
 
+@dataclass(slots=True)
+class CallCount:
+    """The number of calls of one plugin at one extension point; an attempt has some 25 calls."""
+
+    calls: int = 0
+
+
 @dataclass(eq=False)
 class _Families(Collector):
     """Families that exist already."""
@@ -170,7 +177,7 @@ class Metrics:
             "reason",
             "profile",
         )
-        self._evaluations: dict[tuple[str, str, str], int] = {}
+        self._evaluations: dict[tuple[str, str, str], CallCount] = {}
         self._permit_wait_s = make.histograms(
             "scheduler_permit_wait_duration_seconds",
             "Time that pods were held at Permit.",
@@ -254,10 +261,9 @@ class Metrics:
         if status != _SKIP:
             self._plugins[plugin, point, status].observe(seconds)
 
-    def evaluation(self, plugin: str, point: str, profile: str) -> None:
-        """Record a call at PreFilter, Filter, PreScore or Score."""
-        key = (plugin, point, profile)
-        self._evaluations[key] = self._evaluations.get(key, 0) + 1
+    def evaluations(self, plugin: str, point: str, profile: str) -> CallCount:
+        """Return the count of a plugin's calls at PreFilter, Filter, PreScore or Score; the caller increments it."""
+        return self._evaluations.setdefault((plugin, point, profile), CallCount())
 
     def scheduled(self, attempts: int, sli_seconds: float) -> None:
         """Record a bound pod with its attempts and its time since it first entered the queue."""
@@ -365,6 +371,6 @@ class Metrics:
                 "scheduler_plugin_evaluation",
                 "Attempts in which a plugin was called.",
                 ("plugin", "extension_point", "profile"),
-                self._evaluations,
+                {key: each.calls for key, each in self._evaluations.items() if each.calls},
             ),
         ]

@@ -274,8 +274,7 @@ class DynamicResources:
         if exact:
             verdicts = yield from self._verdicts.look_at_all(demand, nodes)
         else:
-            verdicts = self._verdicts.look(demand, nodes)
-            yield
+            verdicts = yield from self._verdicts.look(demand, nodes)
         problem = self._devices.on_nodes.shared.problem
         if problem:
             return {_error(f"gather pool information: {problem}"): nodes}

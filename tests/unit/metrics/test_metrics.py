@@ -44,7 +44,7 @@ def used() -> Metrics:
     metrics.algorithm(0.001)
     metrics.point("Filter", "Success", "kubestow", 0.0001)
     metrics.plugin("NodePorts", "Filter", "Success", 0.00001)
-    metrics.evaluation("NodePorts", "Filter", "kubestow")
+    metrics.evaluations("NodePorts", "Filter", "kubestow").calls += 1
     metrics.scheduled(2, 0.5)
     metrics.after_flush()
     metrics.incoming("active", "PodAdd")

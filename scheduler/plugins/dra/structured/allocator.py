@@ -196,7 +196,7 @@ class Allocator:
             self._failed_states[choice.state] = _Outcome.FAIL
             return _Outcome.FAIL
         if choice.witness is not None and self._may_follow(choice.position):
-            if self._can_follow(choice):
+            if (yield from self._can_follow(choice)):
                 return _Outcome.DONE
             self._solves_max = 1 << 30  # the exact rules refuse it: continue in order
             return self._next(choice.position)
@@ -225,7 +225,7 @@ class Allocator:
         """Return whether to take the solution of the integer program now; another may come first in order."""
         return self._is_definite and self._solved > self._solves_max and (position.claim, position.request) > self._risk
 
-    def _can_follow(self, choice: _Choice) -> bool:
+    def _can_follow(self, choice: _Choice) -> Work[bool]:
         """Take the devices of a choice's witness if the exact rules allow it; otherwise change nothing."""
         depth, witness = len(self._stack), choice.witness
         assert witness is not None
@@ -237,6 +237,7 @@ class Allocator:
             position = self._try(step)
             if position is None:
                 break
+            yield
             step = self._next(position)
         if step is _Outcome.DONE:
             return True

@@ -316,7 +316,7 @@ def named(text: str, names: Sequence[str]) -> str:
 
 _NO_LIMITS: Final = SearchLimits()
 _BUDGET_S: Final = 0.0003
-_AHEAD_S: Final = 0.005
+_AHEAD_S: Final = 0.002
 """A search that takes longer is postponed until Verify, if the node is chosen: some searches take seconds."""
 _FEW: Final = 16
 _KINDS_MAX: Final = 512
@@ -368,16 +368,16 @@ class NodeVerdicts:
         self._searches = NodeSearches(on_nodes, use, clock, rules, limits, orders, searched)
         self._verdicts: BoundedCache[ClaimsToAllocate, ClaimsVerdicts] = BoundedCache(_VERDICTS_MAX)
 
-    def look(self, demand: ClaimsToAllocate, nodes: NodeSet) -> ClaimsVerdicts:
+    def look(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[ClaimsVerdicts]:
         """Return the current verdicts after searching some of the nodes without one."""
-        verdicts = self._current(demand)
+        verdicts = yield from self._current(demand)
         if verdicts.kinds_left:
-            self._look_at_kinds(demand, verdicts, nodes)
+            yield from self._look_at_kinds(demand, verdicts, nodes)
         return verdicts
 
     def look_at_all(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[ClaimsVerdicts]:
         """Return the verdicts after searching each kind of these nodes. Searches that take too long are postponed."""
-        verdicts = self._current(demand)
+        verdicts = yield from self._current(demand)
         for kind, new in self._kinds_of(nodes, verdicts.seen):
             yield from self._look_at(demand, verdicts, kind, nodes=new)
             yield
@@ -389,7 +389,7 @@ class NodeVerdicts:
 
         A search that takes too long is left to Verify.
         """
-        verdicts = self._current(demand)
+        verdicts = yield from self._current(demand)
         left = nodes & self._on_nodes.placed
         while left := left & ~(verdicts.seen & ~verdicts.erring):
             first = left & -left
@@ -404,17 +404,17 @@ class NodeVerdicts:
             yield
         return None
 
-    def _current(self, demand: ClaimsToAllocate) -> ClaimsVerdicts:
+    def _current(self, demand: ClaimsToAllocate) -> Work[ClaimsVerdicts]:
         on_nodes = self._on_nodes
         on_nodes.catch_up()
         verdicts = self._verdicts.get(demand)
         changed = on_nodes.changed_since(verdicts.position) if verdicts is not None else None
         if verdicts is None or changed is None or verdicts.shared_stamp != on_nodes.shared.stamp:
-            verdicts = ClaimsVerdicts(on_nodes.position, on_nodes.shared.stamp)
-        else:
-            verdicts.position = on_nodes.position
-            self._look_again(demand, verdicts, set(changed))
-        return self._verdicts.put(demand, verdicts)
+            return self._verdicts.put(demand, ClaimsVerdicts(on_nodes.position, on_nodes.shared.stamp))
+        verdicts.position = on_nodes.position
+        if changed:
+            yield from self._look_again(demand, verdicts, set(changed))
+        return verdicts
 
     def verdict(self, demand: ClaimsToAllocate, slot: int, *, limit_s: float | None = None) -> Work[SearchVerdict]:
         """Return the exact verdict for one node. Raises TimedOut."""
@@ -500,26 +500,26 @@ class NodeVerdicts:
 
     # -- inside --------------------------------------------------------------------------------------------------------
 
-    def _look_again(self, demand: ClaimsToAllocate, verdicts: ClaimsVerdicts, slots: set[int]) -> None:
+    def _look_again(self, demand: ClaimsToAllocate, verdicts: ClaimsVerdicts, slots: set[int]) -> Work[None]:
         """Search changed nodes: a few at once, many like new ones."""
         self._forget(verdicts, nodeset.of(slots))
+        were_left, verdicts.kinds_left = verdicts.kinds_left, True  # also if this ends early
         if len(slots) > _FEW:
-            verdicts.kinds_left = True
             return
         until = self._clock.now() + _AHEAD_S
         for slot in slots:
             if self._clock.now() > until:
-                verdicts.kinds_left = True
-                break
+                return
             kind = self._on_nodes.kind(slot)
             if kind is not None:
-                finish(self._look_at(demand, verdicts, kind, nodes=1 << slot, limit_s=_AHEAD_S))
+                yield from self._look_at(demand, verdicts, kind, nodes=1 << slot, limit_s=_AHEAD_S)
+        verdicts.kinds_left = were_left
 
-    def _look_at_kinds(self, demand: ClaimsToAllocate, verdicts: ClaimsVerdicts, nodes: NodeSet) -> None:
+    def _look_at_kinds(self, demand: ClaimsToAllocate, verdicts: ClaimsVerdicts, nodes: NodeSet) -> Work[None]:
         """Search new kinds for about `_BUDGET_S`. It never looks at all kinds: these can be as many as nodes."""
         until = self._clock.now() + _BUDGET_S
         for kind, new in self._kinds_of(nodes, verdicts.seen | verdicts.put_off):
-            finish(self._look_at(demand, verdicts, kind, nodes=new, limit_s=_AHEAD_S))
+            yield from self._look_at(demand, verdicts, kind, nodes=new, limit_s=_AHEAD_S)
             if self._clock.now() > until:
                 break
         verdicts.kinds_left = bool(self._on_nodes.placed & ~(verdicts.seen | verdicts.put_off))

@@ -59,7 +59,7 @@ class Looking:
     def look(self, nodes: NodeSet, *, everything: bool = False) -> NodeSet:
         if everything:
             return finish(self.boards.look_at_all(self.demand, nodes)).fit
-        return self.boards.look(self.demand, nodes).fit
+        return finish(self.boards.look(self.demand, nodes)).fit
 
     def _holding(self, _expression: str, kind: DeviceKind) -> Work[bool | str]:
         yield from ()
@@ -118,7 +118,7 @@ def test_the_memo_of_a_node_kind_is_limited(monkeypatch):
     demands = ClaimParser(devices.classes, SelectorSets(devices.selectors.holding), DEVICE_GATES_ON, no_derived)
 
     for at in range(40):
-        assert boards.look(demands.of(claims_for(cel=f"{at} == {at}")), 1).fit
+        assert finish(boards.look(demands.of(claims_for(cel=f"{at} == {at}")), 1)).fit
 
     assert len(searches) < 40
     assert len(devices.on_nodes.kind(0).memo) <= 8
@@ -149,19 +149,19 @@ def test_a_long_search_is_put_off_until_the_node_is_chosen():
     """The search is cut short, the next attempt does not repeat it, and the result of Verify is cached."""
     puzzle = Puzzle(Slow(VirtualClock()))
 
-    looks = [puzzle.boards.look(puzzle.demand, 1) for _ in range(2)]
+    looks = [finish(puzzle.boards.look(puzzle.demand, 1)) for _ in range(2)]
 
     assert [1, 1] == [each.put_off for each in looks]
     assert len(puzzle.steps) == 1
     verdict = finish(puzzle.boards.verdict(puzzle.demand, 0))
-    now = puzzle.boards.look(puzzle.demand, 1)
+    now = finish(puzzle.boards.look(puzzle.demand, 1))
     assert (verdict.refusal == "", 0, 2) == (bool(now.fit), now.put_off, len(puzzle.steps))
     assert puzzle.steps[1] > puzzle.steps[0]
 
 
 def test_a_long_search_is_not_put_off_when_all_verdicts_are_needed():
     puzzle = Puzzle(Slow(VirtualClock()))
-    puzzle.boards.look(puzzle.demand, 1)
+    finish(puzzle.boards.look(puzzle.demand, 1))
 
     known = finish(puzzle.boards.look_at_all(puzzle.demand, 1))
 
@@ -199,10 +199,10 @@ def test_the_error_of_a_node_that_is_gone_is_forgotten() -> None:
     for name in ("n1", "n2"):
         world.cluster.set_node(node(name).typed())
         world.show(a_slice(name, "a", a_device("d")).of(2))  # one of two slices: the pool is being updated
-        texts.append(len(boards.look(demand, world.cluster.nodes.present).failed))
+        texts.append(len(finish(boards.look(demand, world.cluster.nodes.present)).failed))
         devices.remove_slice(f"{name}-a")
         world.cluster.remove_node(name)
-        texts.append(len(boards.look(demand, world.cluster.nodes.present).failed))
+        texts.append(len(finish(boards.look(demand, world.cluster.nodes.present)).failed))
 
     assert texts == [1, 0, 1, 0]
 
