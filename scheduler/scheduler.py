@@ -34,6 +34,8 @@ from scheduler.core.errors import UnforeseenErrors, shortened
 from scheduler.core.feature_gates import BINDING_RETRIES, NODE_ALLOCATABLE, RESIZE_TOTALS
 from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.eventhandlers.pods_and_nodes import PodAndNodeHandlers
+from scheduler.explain.explainer import Explainer
+from scheduler.explain.questions import Questions
 from scheduler.failure import FailureHandler, PodStatusUpdater
 from scheduler.framework.extender import Consultation, Extender, Unanswered
 from scheduler.framework.handle import Handle, Recorder, Writer
@@ -124,17 +126,28 @@ class Decisions:
             retries=BINDING_RETRIES in options.config.feature_gates,
         )
         self.evictions = PreemptionExecutor(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
+        derive = partial(
+            pod_info,
+            resize_by_totals=RESIZE_TOTALS in options.config.feature_gates,
+            counts_claims=NODE_ALLOCATABLE in options.config.feature_gates,
+        )
         self.intake = PodAndNodeHandlers(
             self.shared,
             self.failures,
             is_binding=self.binder.has,
             permits=self.binder.permits,
-            derive=partial(
-                pod_info,
-                resize_by_totals=RESIZE_TOTALS in options.config.feature_gates,
-                counts_claims=NODE_ALLOCATABLE in options.config.feature_gates,
-            ),
+            derive=derive,
             preempting=preempting,
+        )
+        self.questions = Questions(self.inbox, clock, errors)
+        self.explainer = Explainer(
+            self.cluster,
+            pending,
+            nominator,
+            self.profiles,
+            clock,
+            derive=derive,
+            held_back=self.refusals.held_back,
         )
         self.stale = StaleVolumes(self.shared, names=clearing(options.config))
         self.node_name_pods = NodeNamePods(self.shared, profiles=self.profiles)
@@ -229,6 +242,7 @@ class SchedulingLoop:
                     await asyncio.sleep(0)
         finally:
             ticking.cancel()
+            self._parts.questions.close()
         self._inbox.apply()
 
     async def _tick(self) -> None:
@@ -254,6 +268,9 @@ class SchedulingLoop:
             self._inbox.apply()
             if self._clock.now() - began > TURN_S:
                 break
+        if self._parts.questions.may_run(is_busy=worked):
+            await self._parts.questions.turn()
+            worked = True
         return worked or bool(len(self._inbox))
 
     def _look_after(self) -> None:

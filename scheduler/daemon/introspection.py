@@ -16,16 +16,19 @@ from scheduler.core.clock import Clock
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.core.feature_gates import GATES
 from scheduler.daemon.leader_election import Leadership
+from scheduler.explain.answer import Explanation
+from scheduler.explain.explainer import outside
 from scheduler.kube.events import EventRecorder
 from scheduler.kube.informers import Mirrors
 from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.resources import POD
 from scheduler.kube.self_check import KINDS_SERVED, PERMISSIONS, SelfCheck
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.scraped import pod_resource_pages
 from scheduler.profiles.kopf_watch import Shell
 from scheduler.scheduler import Decisions
 from scheduler.server.cache_dump import cache_page
-from scheduler.server.endpoints import Check, Checks, EndpointSources, Remark
+from scheduler.server.endpoints import Check, Checks, EndpointSources, NotReady, Remark
 
 PROFILES: Final = "scheduler-profiles"
 UNFORESEEN: Final = "unforeseen-errors"
@@ -90,6 +93,7 @@ class Introspection:
             debug_queue=lambda: {"counts": decisions.pending, "entries": decisions.queue.entries},
             debug_cache=partial(cache_page, decisions.cluster),
             debug_pod=decisions.shown,
+            explain=self._explain,
             pod_resources=self._pod_resources,
             on_error=partial(self.errors.record, "endpoint"),
         )
@@ -100,6 +104,18 @@ class Introspection:
             return iter(())
         infos = {info.uid: info for info in (*self.decisions.queue.pods(), *self.decisions.cluster.pods())}
         return pod_resource_pages([info.pod for info in infos.values()])
+
+    async def _explain(self, key: str) -> Explanation | None:
+        """Answer why a pod is pending; None if it does not exist. Raises NotReady and TooManyQuestions."""
+        if not self.is_synced():
+            raise NotReady(self._handlers_synced() or "the cache is not filled yet")
+        decisions = self.decisions
+        found = await decisions.questions.ask(partial(decisions.explainer.explain, key))
+        if found is not None:
+            return found
+        pods = self.mirrors.reflectors.get(POD.name)
+        pod = pods.store.get(key) if pods is not None else None
+        return None if pod is None else outside(pod)
 
     def _readyz(self) -> Checks:
         """Return the checks. They are built for each request, because a change of profiles can add kinds."""

@@ -124,9 +124,9 @@ class Runner:
         """
         groups: Groups = {}
         refused = yield from self.ahead.refusing(
-            state, pod, nodes, groups, one_pass=lambda trial, some: self._passing(trial, pod, some, groups, exact=exact)
+            state, pod, nodes, groups, one_pass=lambda trial, some: self.passing(trial, pod, some, groups, exact=exact)
         )
-        nodes = yield from self._passing(state, pod, nodes & ~refused, groups, exact=exact)
+        nodes = yield from self.passing(state, pod, nodes & ~refused, groups, exact=exact)
         return nodes, groups
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Work[Rejection | None]:
@@ -160,10 +160,10 @@ class Runner:
         for plugin in self._preparing:
             yield from plugin.prepare_reserve(state, pod, slot)
 
-    def _passing(
+    def passing(
         self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
     ) -> Work[NodeSet]:
-        """Run the filters in order and return the nodes that pass."""
+        """Run the filters in order with the cache as it is, nominated pods apart; return the nodes that pass."""
         deferred: list[BoundFilter] = []
         for bound, count in self._filter:
             if not nodes:

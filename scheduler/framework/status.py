@@ -58,6 +58,8 @@ class Rejection:
 
     The plugin can find where evictions help (`preemptible_nodes`).
     """
+    cause: str = field(default="", compare=False)
+    """A stable code of the reason (docs/explain.md); "" if the plugin has only one."""
 
     @property
     def message(self) -> str:

@@ -366,9 +366,17 @@ class InterPodAffinity:
     name: Final = "InterPodAffinity"
     reads: Final = ("Namespace",)
     _not_near: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match pod affinity rules",))
-    _too_near: Final = Rejection(name, Code.UNSCHEDULABLE, ("node(s) didn't match pod anti-affinity rules",))
+    _too_near: Final = Rejection(
+        name,
+        Code.UNSCHEDULABLE,
+        ("node(s) didn't match pod anti-affinity rules",),
+        cause="PodAntiAffinityViolated",
+    )
     _kept_away: Final = Rejection(
-        name, Code.UNSCHEDULABLE, ("node(s) didn't satisfy existing pods anti-affinity rules",)
+        name,
+        Code.UNSCHEDULABLE,
+        ("node(s) didn't satisfy existing pods anti-affinity rules",),
+        cause="KeptAwayByAntiAffinity",
     )
 
     def __init__(self, args: InterPodAffinityArgs | None, handle: Handle) -> None:

@@ -21,6 +21,8 @@ from aiohttp import http_exceptions, web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from scheduler.core.clock import Clock, SystemClock
+from scheduler.explain.answer import Explanation, as_text
+from scheduler.explain.questions import TooManyQuestions
 from scheduler.metrics.instruments import HealthcheckMetrics
 from scheduler.server.authorization import Refusal, RequestAttributes, RequestGate, certified
 from scheduler.server.cache_dump import Page, indented, pieces
@@ -67,7 +69,7 @@ class EndpointSources:
     """Sources of the pages. Results are encoded as JSON; a value that JSON lacks becomes its text.
 
     `sample` is called on the event loop just before `metrics` is rendered in a thread. `debug_pod` gets
-    `namespace/name`, and returns None for an unknown pod.
+    `namespace/name`, and returns None for an unknown pod. `explain` does the same, and raises NotReady or TooManyQuestions.
     """
 
     livez: Callable[[], Checks]
@@ -77,6 +79,7 @@ class EndpointSources:
     debug_queue: Callable[[], Page]
     debug_cache: Callable[[], Page]
     debug_pod: Callable[[str], object | None]
+    explain: Callable[[str], Awaitable[Explanation | None]]
     sample: Callable[[], None] = field(default=lambda: None)
     pod_resources: Callable[[], Iterator[bytes]] = field(default=lambda: iter(()))
     """The pieces of /metrics/resources."""
@@ -211,6 +214,7 @@ class Endpoints:
             web.get("/debug/queue", partial(self._in_pieces, self._sources.debug_queue)),
             web.get("/debug/cache", partial(self._in_pieces, self._sources.debug_cache)),
             web.get("/debug/pod/{namespace}/{name}", self._debug_pod),
+            web.get("/debug/explain/{namespace}/{name}", self._explain),
         ]
 
     async def _metrics(self, _: web.Request) -> web.StreamResponse:
@@ -257,6 +261,25 @@ class Endpoints:
         if shown is None:
             return _text(f"no decision is recorded for pod {key}\n", status=404)
         return _json(shown)
+
+    async def _explain(self, request: web.Request) -> web.StreamResponse:
+        """Answer in JSON, or with `?output=text` as text."""
+        key = f"{request.match_info['namespace']}/{request.match_info['name']}"
+        try:
+            found = await self._sources.explain(key)
+        except TooManyQuestions:
+            return _later("429 too many questions are waiting; ask again\n", status=429)
+        except NotReady as why:
+            return _later(f"503 {why}\n", status=503)
+        if found is None:
+            return _text(f"there is no pod {key}\n", status=404)
+        if request.query.get("output") == "text":
+            return _text(as_text(found))
+        return _json(found)
+
+
+class NotReady(Exception):
+    """The daemon cannot answer yet; the text says why."""
 
 
 class _Health:
@@ -354,6 +377,12 @@ def _samples(body: bytes) -> web.Response:
 
 def _text(text: str, *, status: int = 200) -> web.Response:
     return web.Response(text=text, status=status, headers=_HEADERS)
+
+
+def _later(text: str, *, status: int) -> web.Response:
+    response = _text(text, status=status)
+    response.headers["Retry-After"] = "1"
+    return response
 
 
 def _json(value: object) -> web.Response:

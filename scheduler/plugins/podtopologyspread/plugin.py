@@ -67,7 +67,7 @@ from scheduler.plugins.podtopologyspread.constraints import (
 PLUGIN: Final = "PodTopologySpread"
 _NO: Final = "node(s) didn't match pod topology spread constraints"
 SKEWED: Final = Rejection(PLUGIN, Code.UNSCHEDULABLE, (_NO,))
-KEYLESS: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, (f"{_NO} (missing required label)",))
+KEYLESS: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, (f"{_NO} (missing required label)",), cause="SpreadLabelMissing")
 
 
 _Floats: TypeAlias = npt.NDArray[np.float64]

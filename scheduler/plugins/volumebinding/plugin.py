@@ -31,6 +31,7 @@ from scheduler.plugins.volumebinding.binder import VolumeBinder
 from scheduler.plugins.volumebinding.find import VolumeMismatches, account_of
 from scheduler.plugins.volumebinding.hints import VolumeBindingHints
 from scheduler.plugins.volumebinding.pod_volumes import (
+    CAUSES,
     UNBOUND_IMMEDIATE,
     BindingPlan,
     PodVolumeClaims,
@@ -100,9 +101,9 @@ class VolumeBinding:
         except VolumeError as error:
             return _failed(error)
         if claims.unusable:
-            return Rejection(self.name, Code.UNRESOLVABLE, (claims.unusable,))
+            return Rejection(self.name, Code.UNRESOLVABLE, (claims.unusable,), cause="ClaimUnusable")
         if claims.immediate:
-            return Rejection(self.name, Code.UNRESOLVABLE, (UNBOUND_IMMEDIATE,))
+            return Rejection(self.name, Code.UNRESOLVABLE, (UNBOUND_IMMEDIATE,), cause="ClaimNotBound")
         self._mismatches.look(pod, claims)
         state.set(STATE, VolumeState(claims))
         return None
@@ -122,7 +123,10 @@ class VolumeBinding:
             conflicts = self._binder.eligible_nodes(claims, nodes)
         except VolumeError as error:
             return {_failed(error): nodes}
-        return {Rejection(self.name, Code.UNRESOLVABLE, reasons): out for reasons, out in conflicts.items()}
+        return {
+            Rejection(self.name, Code.UNRESOLVABLE, reasons, cause=CAUSES.get(reasons[0], "")): out
+            for reasons, out in conflicts.items()
+        }
 
     def filter_is_exact(self, state: CycleState, pod: PodInfo) -> bool:
         """Return whether Filter is exact: no two delayed claims of one class have different requirements.

@@ -24,6 +24,13 @@ BIND_CONFLICT: Final = "node(s) didn't find available persistent volumes to bind
 NOT_ENOUGH_SPACE: Final = "node(s) did not have enough free storage"
 VOLUME_NOT_EXIST: Final = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
 UNBOUND_IMMEDIATE: Final = "pod has unbound immediate PersistentVolumeClaims"
+CAUSES: Final = {
+    NODE_CONFLICT: "VolumeElsewhere",
+    BIND_CONFLICT: "NoMatchingVolume",
+    NOT_ENOUGH_SPACE: "NotEnoughStorage",
+    VOLUME_NOT_EXIST: "VolumeMissing",
+}
+"""Reason → its stable code (docs/explain.md)."""
 
 Reasons: TypeAlias = tuple[str, ...]
 """Why a node cannot serve the claims, in upstream's order: NodeConflict, BindConflict, NotEnoughSpace, PVNotExist."""

@@ -1,0 +1,134 @@
+"""The answer to "why is this pod pending": as data for JSON, and as text. The codes are in `codes`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, Literal, TypeAlias
+
+import msgspec
+
+from scheduler.explain.edits import Edit
+
+Verdict: TypeAlias = Literal["fits", "fitsAfter", "doesNotFit", "unreadable"]
+State: TypeAlias = Literal["pending", "gated", "nominated", "binding", "bound", "finished", "foreign", "deleting"]
+Move: TypeAlias = Literal["user", "administrator", "wait", "nobody"]
+EXIT_CODES: Final[dict[Verdict, int]] = {"fits": 0, "fitsAfter": 1, "doesNotFit": 2, "unreadable": 3}
+
+
+class _Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A part of the answer."""
+
+
+class Shortage(_Part, frozen=True):
+    """A resource of which the best node of a group has too little, as quantities."""
+
+    resource: str
+    need: str
+    have: str
+    short: str
+    node: str
+
+
+class Reason(_Part, frozen=True):
+    """Why a plugin rejects nodes. `text` is the plugin's own."""
+
+    code: str
+    plugin: str
+    text: str
+    nodes: int
+
+
+class NodeGroup(_Part, frozen=True):
+    """Nodes that the same plugins reject. `examples` are a few of their names."""
+
+    nodes: int
+    examples: tuple[str, ...]
+    reasons: tuple[Reason, ...]
+    shortages: tuple[Shortage, ...] = ()
+
+
+class ChangeAnswer(_Part, frozen=True):
+    """One thing to do; `edits` are JSON patches, new objects and deletions."""
+
+    code: str
+    actor: str
+    text: str
+    edits: tuple[Edit, ...]
+
+
+class FixAnswer(_Part, frozen=True):
+    """Changes after which the pod fits. `verified`: an ordinary attempt on a copy of the cluster's state chose `node`."""
+
+    verified: bool
+    node: str
+    changes: tuple[ChangeAnswer, ...]
+
+
+class Bound(_Part, frozen=True):
+    """Why a pod is on its node: the scores of that node and of the second best one now, without this pod."""
+
+    node: str
+    score: int | None = None
+    runner_up: str = ""
+    margin: int | None = None
+    fits_now: bool = True
+
+
+class Explanation(_Part, frozen=True):
+    """What `kubestow explain -o json` prints."""
+
+    pod: str
+    uid: str
+    scheduler: str
+    state: State
+    verdict: Verdict
+    exit_code: int
+    code: str
+    cause: str
+    move: Move
+    node_count: int = 0
+    node: str = ""
+    """Where the pod is, is nominated, or would go."""
+    groups: tuple[NodeGroup, ...] = ()
+    fixes: tuple[FixAnswer, ...] = ()
+    is_search_complete: bool = True
+    """False if the search for fixes ran out of its budget."""
+    bound: Bound | None = None
+    facts: dict[str, object] = {}
+    """Numbers of plugins, such as the devices that each request can have."""
+
+
+_GROUPS_SHOWN: Final = 8
+
+
+def as_text(answer: Explanation) -> str:
+    """Return the answer for a terminal."""
+    return "\n".join(_lines(answer)) + "\n"
+
+
+def _lines(answer: Explanation) -> Iterator[str]:
+    yield f"{answer.pod}: {answer.cause}"
+    if answer.move != "nobody":
+        yield f"next move: {answer.move}"
+    if answer.bound is not None and answer.bound.score is not None:
+        second = f", second best {answer.bound.runner_up} by {answer.bound.margin}" if answer.bound.runner_up else ""
+        yield f"score {answer.bound.score}{second}"
+    for group in answer.groups[:_GROUPS_SHOWN]:
+        yield ""
+        named = ", ".join(group.examples) + (", …" if group.nodes > len(group.examples) else "")
+        yield f"{group.nodes} of {answer.node_count} nodes ({named}):"
+        for reason in group.reasons:
+            yield f"  {reason.code}: {reason.text}"
+        for each in group.shortages:
+            yield f"    {each.resource}: needs {each.need}, {each.node} has {each.have}, short by {each.short}"
+    if len(answer.groups) > _GROUPS_SHOWN:
+        yield f"… and {len(answer.groups) - _GROUPS_SHOWN} more groups of nodes"
+    for number, fix in enumerate(answer.fixes, 1):
+        yield ""
+        proof = f"verified: an attempt then chooses {fix.node}" if fix.verified else "not verified: search budget"
+        yield f"fix {number} ({proof}):"
+        for change in fix.changes:
+            yield f"  {change.text}"
+    if not answer.fixes and answer.verdict == "doesNotFit":
+        yield ""
+        yield "no fix was found" + ("" if answer.is_search_complete else " within the search budget")

@@ -1,0 +1,511 @@
+"""Changes that may let a pod fit on one node: for each plugin that rejects it there, what could be different.
+
+A change is one thing that somebody can do, as edits of API objects. Whether it helps is not decided here: it is tried
+(`fixes`). Each plugin has options in order of preference; an option is a list of changes that may all be needed. Changes
+of volumes and devices are in `claim_changes`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from scheduler.api.core_v1 import Container, Node, NodeSelectorRequirement, NodeSelectorTerm, Pod
+from scheduler.api.node_affinity import (
+    HARD_EFFECTS,
+    UNSCHEDULABLE_TAINT,
+    required_node_affinity,
+    term_matches,
+    tolerated,
+)
+from scheduler.api.podinfo import CPU, PodInfo, Requests
+from scheduler.api.quantity import NATIVE, Quantity, text
+from scheduler.api.selectors import integer, requirement_matches
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.pods import TermKind, pod_terms
+from scheduler.core import nodeset
+from scheduler.explain.edits import Edit, Manifest, Step, plain, pointer
+
+_NANO: Final = 10**9
+_NANO_PER_MILLI: Final = 10**6
+_PODS_MAX: Final = 3
+"""A fix that deletes more pods than this is none."""
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+
+
+class Actor(enum.Enum):
+    """Who can make a change."""
+
+    USER = "user"
+    ADMINISTRATOR = "administrator"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One thing to do. `weaker`, if given, returns the same change by amount: `least` is the smallest one that may help."""
+
+    code: str
+    actor: Actor
+    cost: int
+    text: str
+    edits: tuple[Edit, ...]
+    weaker: Callable[[int], Change] | None = None
+    bounds: tuple[int, int] = (0, 0)
+    """The smallest and the greatest amount for `weaker`; the change itself has the greatest effect."""
+
+
+Option: TypeAlias = list[Change]
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A pod on a node where it does not fit. `ahead` are the nominated pods with precedence there."""
+
+    cluster: Cluster
+    info: PodInfo
+    slot: int
+    ahead: tuple[PodInfo, ...] = ()
+
+    @property
+    def pod(self) -> Pod:
+        return self.info.pod
+
+    @property
+    def node(self) -> Node:
+        node = self.cluster.nodes.node(self.slot)
+        assert node is not None
+        return node
+
+    def pods(self) -> Iterable[PodInfo]:
+        """Return the pods on the node."""
+        return self.cluster.nodes.pods(self.slot).values()
+
+    def free(self, resource: str) -> int:
+        """Return what the node has left for the pod, in the unit of requests; it may be negative."""
+        nodes = self.cluster.nodes
+        taken = sum(each.requests.get(resource, 0) for each in self.ahead)
+        if resource == "pods":
+            return int(nodes.allowed_pods[self.slot] - nodes.pod_count[self.slot]) - len(self.ahead)
+        row = nodes.resources().get(resource)
+        has = int(nodes.allocatable[row, self.slot]) if row is not None else 0
+        return has - nodes.requested_at(self.slot, resource) - taken
+
+    def shortages(self) -> Requests:
+        """Return resource → what is missing, for resources of which the node has too little."""
+        wanted = {**{name: amount for name, amount in self.info.requests.items() if amount}, "pods": 1}
+        return {name: short for name, amount in wanted.items() if (short := amount - self.free(name)) > 0}
+
+    def pod_patch(self, *steps: Step) -> Edit:
+        """Return an edit of the pod's manifest."""
+        metadata = self.pod.metadata
+        return Edit("patch", "Pod", metadata.name, metadata.namespace, patch=steps)
+
+    def node_patch(self, *steps: Step) -> Edit:
+        """Return an edit of the node."""
+        return Edit("patch", "Node", self.node.metadata.name, patch=steps)
+
+
+def deletion(pods: Iterable[PodInfo], code: str = "DeletePod") -> list[Change]:
+    """Return the deletion of each pod as a change."""
+    return [
+        Change(
+            code,
+            Actor.ADMINISTRATOR,
+            5,
+            f"delete pod {each.key} on node {each.node_name}",
+            (Edit("delete", "Pod", each.pod.metadata.name, each.pod.metadata.namespace),),
+        )
+        for each in pods
+    ]
+
+
+# -- resources -------------------------------------------------------------------------------------------------------
+
+
+def quantity(resource: str, amount: int) -> str:
+    """Return an amount in the unit of requests as a quantity."""
+    return text(Quantity(amount * (_NANO_PER_MILLI if resource == CPU else _NANO)))
+
+
+def resources(site: Site) -> Iterator[Option]:
+    """Lower the requests to what the node has; or delete pods."""
+    short = site.shortages()
+    lowered = [lower for name in short if name != "pods" if (lower := _lower(site, name)) is not None]
+    if lowered and "pods" not in short:
+        yield lowered
+    if victims := _victims(site, short):
+        yield deletion(victims)
+        if lowered and "pods" in short:
+            yield [*lowered, *deletion(_victims(site, {"pods": 1}))]
+
+
+def _lower(site: Site, resource: str) -> Change | None:
+    free = site.free(resource)
+    if free <= 0:
+        return None
+    unit = _NANO_PER_MILLI if resource == CPU else _NANO
+    steps = list(_lowered(site.pod, resource, free * unit))
+    if not steps:
+        return None
+    wanted = site.info.requests[resource]
+    what = f"request {quantity(resource, free)} of {resource} instead of {quantity(resource, wanted)}"
+    return Change("LowerRequest", Actor.USER, 1 + 4 * (wanted - free) // wanted, what, (site.pod_patch(*steps),))
+
+
+def _lowered(pod: Pod, resource: str, target_nano: int) -> Iterator[Step]:
+    """Yield the steps after which the pod requests at most this: the largest containers give most."""
+    spec = pod.spec
+    overhead = spec.overhead[resource].nano if resource in spec.overhead else 0
+    level = spec.resources.requests.get(resource)
+    if level is not None:
+        yield from _set(("spec", "resources"), resource, max(target_nano - overhead, 0), spec.resources.limits)
+        target_nano = max(target_nano - overhead, 0)
+    sidecars = [c for c in spec.init_containers if c.restart_policy == "Always"]
+    running = [*(("containers", at, c) for at, c in enumerate(spec.containers))]
+    running += [("initContainers", at, c) for at, c in enumerate(spec.init_containers) if c in sidecars]
+    amounts = {(kind, at): _request(c, resource) for kind, at, c in running}
+    target_nano -= overhead if level is None else 0
+    over = sum(amounts.values()) - target_nano
+    for (kind, at), amount in sorted(amounts.items(), key=lambda each: -each[1]):
+        if over <= 0:
+            break
+        cut = min(amount, over)
+        over -= cut
+        limits = dict((("containers", spec.containers), ("initContainers", spec.init_containers)))[kind][
+            at
+        ].resources.limits
+        yield from _set(("spec", kind, at, "resources"), resource, amount - cut, limits)
+    beside = sum(_request(c, resource) for c in sidecars)
+    for at, container in enumerate(spec.init_containers):
+        if container not in sidecars and _request(container, resource) + beside > target_nano:
+            limits = container.resources.limits
+            yield from _set(("spec", "initContainers", at, "resources"), resource, max(target_nano - beside, 0), limits)
+
+
+def _request(container: Container, resource: str) -> int:
+    amount = container.resources.requests.get(resource)
+    return amount.nano if amount is not None else 0
+
+
+def _set(at: tuple[str | int, ...], resource: str, nano: int, limits: Mapping[str, Quantity]) -> Iterator[Step]:
+    value = text(Quantity(nano))
+    yield Step("replace", pointer(*at, "requests", resource), value)
+    if resource not in NATIVE and resource in limits:  # an extended resource has equal requests and limits
+        yield Step("replace", pointer(*at, "limits", resource), value)
+
+
+def _victims(site: Site, short: Requests) -> list[PodInfo]:
+    """Return few pods whose end frees enough, of low priority first: one pod if one suffices."""
+
+    def frees(pods: Iterable[PodInfo]) -> bool:
+        pods = list(pods)
+        return all(
+            sum(1 if name == "pods" else each.requests.get(name, 0) for each in pods) >= amount
+            for name, amount in short.items()
+        )
+
+    pods = sorted(site.pods(), key=lambda each: (each.priority, sum(each.requests.values())))
+    if not short or not pods:
+        return []
+    for each in pods:
+        if frees([each]):
+            return [each]
+    largest = sorted(pods, key=lambda each: (each.priority, -max(each.requests.get(name, 0) for name in short)))
+    for count in range(2, _PODS_MAX + 1):
+        if frees(largest[:count]):
+            return largest[:count]
+    return []
+
+
+def node_copy(site: Site) -> Option:
+    """Add an empty node like this one, with its CSINode and its own devices."""
+    name, cluster = site.node.metadata.name, site.cluster
+    copy = f"{name}-what-if"
+    manifest = plain(site.node)
+    labels = {key: copy if value == name else value for key, value in manifest["metadata"].get("labels", {}).items()}
+    node: Manifest = {
+        "metadata": {"labels": labels},
+        "spec": manifest.get("spec", {}),
+        "status": manifest.get("status", {}),
+    }
+    edits = [Edit("create", "Node", copy, manifest=node)]
+    csi_node = cluster.volumes.csi_nodes.get(name)
+    if csi_node is not None:
+        edits.append(Edit("create", "CSINode", copy, manifest=plain(csi_node)))
+    for each in cluster.devices.slices():
+        if each.spec.node_name == name:
+            body = plain(each)
+            spec = body["spec"] | {"nodeName": copy, "pool": body["spec"]["pool"] | {"name": copy}}
+            edits.append(
+                Edit("create", "ResourceSlice", f"{each.metadata.name}-what-if", manifest=body | {"spec": spec})
+            )
+    return [Change("AddNode", Actor.ADMINISTRATOR, 6, f"add a node like {name}", tuple(edits))]
+
+
+# -- taints and cordons ----------------------------------------------------------------------------------------------
+
+
+def taints(site: Site) -> Iterator[Option]:
+    """Tolerate the node's taints; or remove them."""
+    hard = [
+        (at, taint)
+        for at, taint in enumerate(site.node.spec.taints)
+        if taint.effect in HARD_EFFECTS and not tolerated(site.pod.spec.tolerations, taint)
+    ]
+    yield [_toleration(site, taint.key, taint.value, taint.effect) for _, taint in hard]
+    named = ", ".join(f"{taint.key}={taint.value}:{taint.effect}" for _, taint in hard)
+    steps = [Step("remove", pointer("spec", "taints", at)) for at, _ in hard]
+    what = f"remove the taint {named} from node {site.node.metadata.name}"
+    yield [Change("RemoveTaint", Actor.ADMINISTRATOR, 3, what, (site.node_patch(*steps),))]
+
+
+def _toleration(site: Site, key: str, value: str, effect: str) -> Change:
+    toleration = {"key": key, "operator": "Equal" if value else "Exists", "effect": effect}
+    if value:
+        toleration["value"] = value
+    step = Step("add", pointer("spec", "tolerations", "-"), toleration)
+    what = f"tolerate the taint {key}{'=' + value if value else ''}:{effect}"
+    return Change("AddToleration", Actor.USER, 2, what, (site.pod_patch(step),))
+
+
+def cordon(site: Site) -> Iterator[Option]:
+    """Make the node schedulable again; or tolerate that it is not."""
+    steps = [Step("replace", pointer("spec", "unschedulable"), False)]
+    for at, taint in enumerate(site.node.spec.taints):
+        if (taint.key, taint.effect) == (UNSCHEDULABLE_TAINT.key, UNSCHEDULABLE_TAINT.effect):
+            steps.append(Step("remove", pointer("spec", "taints", at)))
+    what = f"uncordon node {site.node.metadata.name}"
+    yield [Change("Uncordon", Actor.ADMINISTRATOR, 1, what, (site.node_patch(*steps),))]
+    yield [_toleration(site, UNSCHEDULABLE_TAINT.key, "", UNSCHEDULABLE_TAINT.effect)]
+
+
+# -- selectors and affinity ------------------------------------------------------------------------------------------
+
+
+def node_affinity(site: Site) -> Iterator[Option]:
+    """Drop what does not match in the pod's selector and required terms; or label the node."""
+    labels, pod = site.node.metadata.labels, site.pod
+    keys = [key for key, value in pod.spec.node_selector.items() if labels.get(key) != value]
+    dropped = [
+        Change(
+            "RemoveNodeSelector",
+            Actor.USER,
+            3,
+            f"remove {key}={pod.spec.node_selector[key]} from the nodeSelector",
+            (site.pod_patch(Step("remove", pointer("spec", "nodeSelector", key))),),
+        )
+        for key in keys
+    ]
+    term = _closest(site)
+    yield [*dropped, *(_without_term(site, *term) if term is not None else ())]
+    wanted = {key: pod.spec.node_selector[key] for key in keys}
+    removed: set[str] = set()
+    if term is not None:
+        for requirement in term[1].match_expressions:
+            if not requirement_matches(requirement.key, requirement.operator, requirement.values, labels):
+                value = _matching_value(requirement)
+                if value is None:
+                    removed.add(requirement.key)
+                else:
+                    wanted[requirement.key] = value
+    steps = [(key, Step("add", pointer("metadata", "labels", key), value)) for key, value in wanted.items()]
+    steps += [(key, Step("remove", pointer("metadata", "labels", key))) for key in removed if key in labels]
+    yield [
+        Change(
+            "LabelNode",
+            Actor.ADMINISTRATOR,
+            3,
+            f"label node {site.node.metadata.name} {key}={step.value}"
+            if step.op == "add"
+            else f"remove the label {key} from node {site.node.metadata.name}",
+            (site.node_patch(step),),
+        )
+        for key, step in steps
+    ]
+
+
+def _closest(site: Site) -> tuple[int, NodeSelectorTerm] | None:
+    """Return the required term that lacks least on the node, with its index; None if the node matches or none exists."""
+    selector, node = required_node_affinity(site.pod.spec.affinity), site.node
+    name, labels = node.metadata.name, node.metadata.labels
+    if selector is None or any(term_matches(term, name, labels) for term in selector.node_selector_terms):
+        return None
+
+    def lacking(term: NodeSelectorTerm) -> int:
+        wrong = sum(not requirement_matches(r.key, r.operator, r.values, labels) for r in term.match_expressions)
+        return wrong + 100 * bool(term.match_fields) + 1000 * (not term.match_expressions)
+
+    return min(enumerate(selector.node_selector_terms), key=lambda each: lacking(each[1]), default=None)
+
+
+def _without_term(site: Site, at: int, term: NodeSelectorTerm) -> Iterator[Change]:
+    labels = site.node.metadata.labels
+    wrong = [
+        (place, r)
+        for place, r in enumerate(term.match_expressions)
+        if not requirement_matches(r.key, r.operator, r.values, labels)
+    ]
+    where = ("spec", "affinity", "nodeAffinity", _REQUIRED)
+    if len(wrong) == len(term.match_expressions) or term.match_fields or not wrong:
+        step = Step("remove", pointer(*where))
+        yield Change("RemoveNodeAffinity", Actor.USER, 4, "remove the required node affinity", (site.pod_patch(step),))
+        return
+    for place, r in wrong:
+        what = f"remove {r.key} {r.operator} {', '.join(r.values)} from the required node affinity".replace("  ", " ")
+        step = Step("remove", pointer(*where, "nodeSelectorTerms", at, "matchExpressions", place))
+        yield Change("RemoveNodeAffinity", Actor.USER, 3, what, (site.pod_patch(step),))
+
+
+def _matching_value(requirement: NodeSelectorRequirement) -> str | None:
+    """Return a label value that the requirement accepts; None if the label must not exist."""
+    match requirement.operator:
+        case "In":
+            return requirement.values[0] if requirement.values else ""
+        case "Exists":
+            return "true"
+        case "Gt" | "Lt":
+            bound = integer(requirement.values[0]) if requirement.values else None
+            return str((bound or 0) + (1 if requirement.operator == "Gt" else -1))
+        case _:
+            return None
+
+
+def pod_affinity(site: Site) -> Iterator[Option]:
+    """Drop the pod's required terms; or delete the pods that keep it away."""
+    terms = [
+        Change(
+            code,
+            Actor.USER,
+            4,
+            f"remove the required {what} at {term.topology_key}",
+            (site.pod_patch(Step("remove", pointer("spec", "affinity", field, _REQUIRED, at))),),
+        )
+        for field, code, what, side in _sides(site.pod)
+        for at, term in enumerate(side)
+    ]
+    if terms:
+        yield terms
+    holders = _keeping_away(site)
+    if holders:
+        yield deletion(holders)
+        if terms:
+            yield [*terms, *deletion(holders)]
+
+
+def _sides(pod: Pod) -> Iterator[tuple[str, str, str, tuple]]:  # type: ignore[type-arg]
+    affinity = pod.spec.affinity
+    if affinity is not None and affinity.pod_affinity is not None:
+        yield "podAffinity", "RemovePodAffinity", "pod affinity", affinity.pod_affinity.required
+    if affinity is not None and affinity.pod_anti_affinity is not None:
+        yield "podAntiAffinity", "RemovePodAntiAffinity", "pod anti-affinity", affinity.pod_anti_affinity.required
+
+
+def _keeping_away(site: Site) -> list[PodInfo]:
+    """Return the pods in the node's domains that the pod's anti-affinity means, or whose anti-affinity means it."""
+    cluster, pod = site.cluster, site.pod
+    namespaces = cluster.namespaces
+    labels, namespace = pod.metadata.labels, pod.metadata.namespace
+    found: dict[str, PodInfo] = {}
+    for group in cluster.nodes.pod_terms.concerning(
+        TermKind.REQUIRED_ANTI, namespace, labels, namespaces.labels(namespace)
+    ):
+        for other in _in_domain(site, group.term.topology_key):
+            if any(term.key == group.term.key for term in pod_terms(other)):
+                found[other.uid] = other
+    for term in pod_terms(site.info):
+        if term.kind is TermKind.REQUIRED_ANTI:
+            for other in _in_domain(site, term.topology_key):
+                metadata = other.pod.metadata
+                if term.matches(metadata.namespace, metadata.labels, namespaces.labels(metadata.namespace)):
+                    found[other.uid] = other
+    return list(found.values()) if len(found) <= _PODS_MAX else []
+
+
+_DOMAIN_MAX: Final = 256
+"""Pods are looked for on this many nodes of a domain."""
+
+
+def _in_domain(site: Site, key: str) -> Iterator[PodInfo]:
+    nodes = site.cluster.nodes
+    value = site.node.metadata.labels.get(key)
+    if value is None:
+        return
+    for count, slot in enumerate(nodeset.each(nodes.labels.equal(key, value))):
+        if count == _DOMAIN_MAX:
+            return
+        yield from nodes.pods(slot).values()
+
+
+def spread(site: Site) -> Iterator[Option]:
+    """Allow more skew; or make the constraints soft."""
+    hard = [
+        (at, c)
+        for at, c in enumerate(site.pod.spec.topology_spread_constraints)
+        if c.when_unsatisfiable == "DoNotSchedule"
+    ]
+    keyed = [(at, c) for at, c in hard if c.topology_key in site.node.metadata.labels]
+
+    def raised(at: int, key: str, before: int, skew: int) -> Change:
+        step = Step("replace", pointer("spec", "topologySpreadConstraints", at, "maxSkew"), skew)
+        what = f"allow a maxSkew of {skew} instead of {before} at {key}"
+        return Change(
+            "RaiseMaxSkew",
+            Actor.USER,
+            2,
+            what,
+            (site.pod_patch(step),),
+            lambda amount: raised(at, key, before, amount),
+            (before + 1, _SKEW_MAX),
+        )
+
+    yield [raised(at, c.topology_key, c.max_skew, _SKEW_MAX) for at, c in keyed]
+    yield [
+        Change(
+            "SoftSpreadConstraint",
+            Actor.USER,
+            4,
+            f"make the spread constraint at {c.topology_key} soft (whenUnsatisfiable: ScheduleAnyway)",
+            (
+                site.pod_patch(
+                    Step(
+                        "replace",
+                        pointer("spec", "topologySpreadConstraints", at, "whenUnsatisfiable"),
+                        "ScheduleAnyway",
+                    )
+                ),
+            ),
+        )
+        for at, c in hard
+    ]
+
+
+_SKEW_MAX: Final = 2**31 - 1
+
+
+# -- ports -----------------------------------------------------------------------------------------------------------
+
+
+def ports(site: Site) -> Iterator[Option]:
+    """Give up the host ports; or delete the pods that have them."""
+    held = {(port.protocol, port.port) for other in site.pods() for port in other.host_ports}
+    freed = []
+    for kind, containers in (
+        ("containers", site.pod.spec.containers),
+        ("initContainers", site.pod.spec.init_containers),
+    ):
+        for at, container in enumerate(containers):
+            for number, port in enumerate(container.ports):
+                if (port.protocol or "TCP", port.host_port) in held:
+                    step = Step("remove", pointer("spec", kind, at, "ports", number, "hostPort"))
+                    if site.pod.spec.host_network:
+                        step = Step("remove", pointer("spec", kind, at, "ports", number))
+                    what = f"give up host port {port.host_port}/{port.protocol or 'TCP'} of container {container.name}"
+                    freed.append(Change("GiveUpHostPort", Actor.USER, 3, what, (site.pod_patch(step),)))
+    if freed:
+        yield freed
+    wanted = {(port.protocol, port.port) for port in site.info.host_ports}
+    holders = [other for other in site.pods() if any((p.protocol, p.port) in wanted for p in other.host_ports)]
+    if 0 < len(holders) <= _PODS_MAX:
+        yield deletion(holders)

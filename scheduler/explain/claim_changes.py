@@ -1,0 +1,237 @@
+"""Changes of a pod's claims for volumes and devices, and the holders of what they need (see `changes`).
+
+Most fields of a claim never change. A change of a claim therefore means: create it again with this difference. Under
+another name it can be tried next to the existing claim.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from scheduler.api.core_v1 import Pod
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.quantity import Quantity, text
+from scheduler.api.resource_v1 import DeviceTaint, ExactDeviceRequest, ResourceClaim
+from scheduler.api.storage_v1 import STORAGE, WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim
+from scheduler.core import nodeset
+from scheduler.explain.changes import Actor, Change, Option, Site, deletion
+from scheduler.explain.edits import Edit, Step, pointer
+
+_NANO: Final = 10**9
+_MIB: Final = 2**20
+_CLASSES_MAX: Final = 4
+_HOLDERS_MAX: Final = 3
+_TAINTS_MAX: Final = 4
+
+
+# -- volumes ---------------------------------------------------------------------------------------------------------
+
+
+def volumes(site: Site) -> Iterator[Option]:
+    """Create missing claims; request less of the class; or use another class."""
+    claims = site.cluster.volumes.claims
+    missing = [use for use in site.info.claims if claims.get(use.key) is None and not use.is_ephemeral]
+    if missing:
+        for name in _late_classes(site, ""):
+            yield [_new_claim(site, use.name, name) for use in {use.key: use for use in missing}.values()]
+        return
+    waiting = [claim for use in site.info.claims if (claim := claims.get(use.key)) and not claim.spec.volume_name]
+    smaller = [lower for claim in waiting if (lower := _smaller(claim)) is not None]
+    if smaller:
+        yield smaller
+    for name in _late_classes(site, *(claim.storage_class for claim in waiting)):
+        yield [_other_class(claim, name) for claim in waiting]
+
+
+def _late_classes(site: Site, *but: str) -> list[str]:
+    """Return a few classes whose volumes follow the pod."""
+    known = site.cluster.volumes.classes
+    late = [
+        name
+        for name, each in known.items()
+        if each.obj.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER and name not in but
+    ]
+    return sorted(late)[:_CLASSES_MAX]
+
+
+def _new_claim(site: Site, name: str, storage_class: str) -> Change:
+    spec = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {STORAGE: "1Gi"}},
+        "storageClassName": storage_class,
+        "volumeMode": "Filesystem",
+    }
+    edit = Edit("create", "PersistentVolumeClaim", name, site.pod.metadata.namespace, manifest={"spec": spec})
+    what = f"create PersistentVolumeClaim {name}, for example of class {storage_class} with 1Gi"
+    return Change("CreateClaim", Actor.USER, 2, what, (edit,))
+
+
+def _claim_patch(claim: PersistentVolumeClaim | ResourceClaim, kind: str, *steps: Step) -> Edit:
+    return Edit("patch", kind, claim.metadata.name, claim.metadata.namespace, patch=steps)
+
+
+def _smaller(claim: PersistentVolumeClaim) -> Change | None:
+    size = claim.request
+    if size is None or size.nano <= _MIB * _NANO:
+        return None
+
+    def sized(mib: int) -> Change:
+        amount = text(Quantity(mib * _MIB * _NANO))
+        step = Step("replace", pointer("spec", "resources", "requests", STORAGE), amount)
+        what = f"create claim {claim.key} again with {amount} instead of {text(size)}"
+        # `weaker` counts what is given up, so that the least that suffices is found
+        return Change(
+            "SmallerClaim",
+            Actor.USER,
+            3,
+            what,
+            (_claim_patch(claim, "PersistentVolumeClaim", step),),
+            lambda given_up: sized(whole - given_up),
+            (1, whole - 1),
+        )
+
+    whole = -(-size.nano // (_MIB * _NANO))
+    return sized(1)
+
+
+def _other_class(claim: PersistentVolumeClaim, storage_class: str) -> Change:
+    step = Step("replace", pointer("spec", "storageClassName"), storage_class)
+    what = f"create claim {claim.key} again with class {storage_class} instead of {claim.storage_class or 'none'}"
+    return Change("OtherClass", Actor.USER, 3, what, (_claim_patch(claim, "PersistentVolumeClaim", step),))
+
+
+def holders_of_volumes(site: Site) -> Iterator[Option]:
+    """Delete the pods that use the pod's claims and disks: ReadWriteOncePod, and disks that cannot be shared."""
+    nodes = site.cluster.nodes
+    found: dict[str, PodInfo] = {}
+    for use in site.info.claims:
+        for slot in nodes.claim_users.slots(use.key):
+            found |= {each.uid: each for each in nodes.pods(slot).values() if use.key in {u.key for u in each.claims}}
+    for slot in nodeset.each(nodes.disk_conflicts.of(site.info.exclusive_disks) & 1 << site.slot):
+        found |= {each.uid: each for each in nodes.pods(slot).values() if each.exclusive_disks}
+    found.pop(site.info.uid, None)
+    if 0 < len(found) <= _HOLDERS_MAX:
+        yield deletion(found.values(), "DeleteHolder")
+
+
+def attached(site: Site) -> Iterator[Option]:
+    """Delete one of the node's pods with volumes, the least important first."""
+    for each in sorted((each for each in site.pods() if each.claims), key=lambda each: each.priority)[:_HOLDERS_MAX]:
+        yield deletion([each])
+
+
+# -- devices ---------------------------------------------------------------------------------------------------------
+
+
+def claims_of(site: Site) -> dict[str, ResourceClaim | None]:
+    """Return the pod's device claims by key; None for a claim that does not exist."""
+    return {key: site.cluster.devices.claims.get(key) for key in claim_keys(site.pod)}
+
+
+def claim_keys(pod: Pod) -> list[str]:
+    """Return the keys of the pod's device claims; a claim of a template that is not created yet has none."""
+    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
+    names = [each.resource_claim_name or made.get(each.name) for each in pod.spec.resource_claims]
+    return [f"{pod.metadata.namespace}/{name}" for name in names if name]
+
+
+def devices(site: Site) -> Iterator[Option]:
+    """Request less of the claims that are not allocated; or delete pods that have devices of the node."""
+    open_ = [claim for claim in claims_of(site).values() if claim is not None and not claim.is_allocated]
+    lowered = [change for claim in open_ for change in _of_claim(site, claim)]
+    if lowered:
+        yield lowered
+    holders = [each for each in site.pods() if each.pod.spec.resource_claims]
+    ordered = sorted(holders, key=lambda each: each.priority)
+    for each in ordered[:_HOLDERS_MAX]:
+        yield deletion([each], "DeleteHolder")
+    if 1 < len(ordered) <= _HOLDERS_MAX:
+        yield deletion(ordered, "DeleteHolder")
+    if lowered and ordered:
+        yield [*lowered, *deletion(ordered[:_HOLDERS_MAX], "DeleteHolder")]
+
+
+def _of_claim(site: Site, claim: ResourceClaim) -> Iterator[Change]:
+    for at, constraint in enumerate(claim.spec.devices.constraints):
+        name = constraint.match_attribute or constraint.distinct_attribute
+        what = f"create claim {claim.key} again without the constraint on attribute {name}"
+        step = Step("remove", pointer("spec", "devices", "constraints", at))
+        yield _of(claim, "RemoveDeviceConstraint", 3, what, step)
+    for at, request in enumerate(claim.spec.devices.requests):
+        where: tuple[str | int, ...] = ("spec", "devices", "requests", at)
+        if request.exactly is not None:
+            yield from _of_request(site, claim, request.name, request.exactly, (*where, "exactly"))
+        for number, each in enumerate(request.first_available):
+            name = f"{request.name}/{each.name}"
+            yield from _of_request(site, claim, name, each, (*where, "firstAvailable", number))
+
+
+def _of_request(
+    site: Site, claim: ResourceClaim, name: str, request: ExactDeviceRequest, where: tuple[str | int, ...]
+) -> Iterator[Change]:
+    for at, selector in enumerate(request.selectors):
+        expression = selector.cel.expression if selector.cel is not None else ""
+        what = f"create claim {claim.key} again without the selector {expression} of request {name}"
+        yield _of(claim, "RemoveDeviceSelector", 4, what, Step("remove", pointer(*where, "selectors", at)))
+    for taint in _device_taints(site):
+        toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
+        what = f"create claim {claim.key} again with a toleration of {taint.key}:{taint.effect} in request {name}"
+        yield _of(claim, "TolerateDeviceTaint", 3, what, Step("add", pointer(*where, "tolerations", "-"), toleration))
+    if request.count > 1 and request.allocation_mode != "All":
+        yield _fewer(claim, name, request.count, where, 1)
+    wanted = request.capacity.requests if request.capacity is not None else {}
+    for capacity, amount in wanted.items():
+        yield _less(claim, name, capacity, amount, where, 1)
+    for other in sorted({each.metadata.name for each in site.cluster.devices.classes} - {request.device_class_name})[
+        :_CLASSES_MAX
+    ]:
+        what = (
+            f"create claim {claim.key} again with device class {other} instead of {request.device_class_name} in {name}"
+        )
+        yield _of(claim, "OtherDeviceClass", 6, what, Step("replace", pointer(*where, "deviceClassName"), other))
+
+
+def _of(claim: ResourceClaim, code: str, cost: int, what: str, *steps: Step, **more: Any) -> Change:
+    return Change(code, Actor.USER, cost, what, (_claim_patch(claim, "ResourceClaim", *steps),), **more)
+
+
+def _fewer(claim: ResourceClaim, name: str, count: int, where: tuple[str | int, ...], left: int) -> Change:
+    what = f"create claim {claim.key} again with {left} instead of {count} devices in request {name}"
+    return _of(
+        claim,
+        "FewerDevices",
+        3,
+        what,
+        Step("replace", pointer(*where, "count"), left),
+        weaker=lambda given_up: _fewer(claim, name, count, where, count - given_up),
+        bounds=(1, count - 1),
+    )
+
+
+def _less(
+    claim: ResourceClaim, name: str, capacity: str, amount: Quantity, where: tuple[str | int, ...], left: int
+) -> Change:
+    whole = max(amount.nano // _NANO, 1)
+    what = f"create claim {claim.key} again with {text(Quantity(left * _NANO))} instead of {text(amount)} of {capacity} in {name}"
+    return _of(
+        claim,
+        "LessDeviceCapacity",
+        3,
+        what,
+        Step("replace", pointer(*where, "capacity", "requests", capacity), text(Quantity(left * _NANO))),
+        weaker=lambda given_up: _less(claim, name, capacity, amount, where, max(whole - given_up, 1)),
+        bounds=(1, max(whole - 1, 1)),
+    )
+
+
+def _device_taints(site: Site) -> list[DeviceTaint]:
+    """Return a few different taints of the devices that only this node has."""
+    found: Mapping[tuple[str, str], DeviceTaint] = {
+        (taint.key, taint.effect): taint
+        for each in site.cluster.devices.slices()
+        if each.spec.node_name == site.node.metadata.name
+        for device in each.spec.devices
+        for taint in device.taints
+    }
+    return list(found.values())[:_TAINTS_MAX]

@@ -1,0 +1,350 @@
+"""Edits of API objects as JSON patches, and their temporary application to the cache.
+
+A fix is printed as edits, and tried as the same edits: the patched JSON is decoded like JSON of a watch. Objects that do
+not exist yet, such as a claim under a new name, are added to the cache and removed again, so that no assumption about an
+existing claim is touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+
+from scheduler.api.core_v1 import Node, Pod
+from scheduler.api.decode import ObjectDecoder
+from scheduler.api.podinfo import PodInfo
+from scheduler.api.quantity import Quantity, text
+from scheduler.api.resource_v1 import AllocationResult, ResourceClaim, ResourceSlice
+from scheduler.api.storage_v1 import CSINode, PersistentVolumeClaim
+from scheduler.cache.cluster import Cluster
+
+Manifest: TypeAlias = dict[str, Any]
+Undo: TypeAlias = Callable[[], None]
+CREATED_UID: Final = "kubestow-what-if-"
+"""The uid of an object that exists only in an overlay begins so."""
+_TYPES: Final[Mapping[str, type[Any]]] = {
+    "Pod": Pod,
+    "Node": Node,
+    "CSINode": CSINode,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
+    "ResourceClaim": ResourceClaim,
+    "ResourceSlice": ResourceSlice,
+}
+
+
+class NotApplicable(Exception):
+    """An edit cannot be applied to the objects in the cache; the text says which one."""
+
+
+class Step(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One operation of a JSON patch (RFC 6902)."""
+
+    op: Literal["add", "remove", "replace"]
+    path: str
+    value: Any = None
+
+
+class Edit(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """One change of one object. A patch of a pod means its manifest or template: most of a pod's fields never change."""
+
+    verb: Literal["patch", "create", "delete"]
+    kind: str
+    name: str
+    namespace: str = ""
+    patch: tuple[Step, ...] = ()
+    manifest: Manifest = {}
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def pointer(*parts: str | int) -> str:
+    """Return the JSON pointer of these keys and indexes."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def plain(obj: object) -> Any:
+    """Return an object of the cache as JSON data, with the fields that Kubestow reads."""
+    return msgspec.json.decode(_encoder.encode(obj))
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, Quantity):
+        return text(value)
+    raise NotImplementedError(type(value).__name__)
+
+
+_encoder: Final = msgspec.json.Encoder(enc_hook=_spelled)
+
+
+def patched(value: Any, steps: Iterable[Step]) -> Any:
+    """Return JSON data with the steps applied; the given data does not change. Raises NotApplicable."""
+    for step in steps:
+        way = [part.replace("~1", "/").replace("~0", "~") for part in step.path.split("/")[1:]]
+        try:
+            value = _changed(value, way, step)
+        except (KeyError, IndexError, ValueError, TypeError) as error:
+            raise NotApplicable(f"{step.op} {step.path}: {error}") from error
+    return value
+
+
+def _changed(value: Any, way: list[str], step: Step) -> Any:
+    part, *rest = way
+    copied: Any = list(value) if isinstance(value, list) else dict(value)
+    at: Any = part
+    if isinstance(copied, list):
+        at = len(copied) if part == "-" else int(part)
+    if rest:
+        below = copied[at] if isinstance(copied, list) else copied.get(at, [] if rest[0] == "-" else {})
+        copied[at] = _changed(below, rest, step)
+    elif step.op == "remove":
+        del copied[at]
+    elif step.op == "add" and isinstance(copied, list):
+        copied.insert(at, step.value)
+    else:
+        copied[at] = step.value
+    return copied
+
+
+def renamed(claim_name: str) -> str:
+    """Return the name under which a changed copy of a claim is tried."""
+    return f"{claim_name}-what-if"
+
+
+def merged(edits: Iterable[Edit]) -> list[Edit]:
+    """Return one edit per object. Of its steps equal ones count once, and removals come last, from behind."""
+    found: dict[tuple[str, str, str], Edit] = {}
+    for edit in edits:
+        at = (edit.verb, edit.kind, edit.key)
+        held = found.get(at)
+        found[at] = edit if held is None else msgspec.structs.replace(edit, patch=(*held.patch, *edit.patch))
+    return [
+        msgspec.structs.replace(edit, patch=_ordered(edit.patch)) if len(edit.patch) > 1 else edit
+        for edit in found.values()
+    ]
+
+
+def _ordered(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    unique: list[Step] = []
+    for step in steps:
+        if step not in unique:
+            unique.append(step)
+    removals = sorted(
+        (step for step in unique if step.op == "remove"), key=lambda step: _place(step.path), reverse=True
+    )
+    return (*(step for step in unique if step.op != "remove"), *removals)
+
+
+def _place(path: str) -> tuple[tuple[int, str], ...]:
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in path.split("/"))
+
+
+def _renamed(pod: Manifest, edit: Edit) -> Manifest:
+    """Return the pod with references to the changed copy of the claim."""
+    spec = dict(pod["spec"])
+    if edit.kind == "PersistentVolumeClaim":
+        volumes = []
+        for volume in spec.get("volumes", ()):
+            source = volume.get("persistentVolumeClaim") or {}
+            own = source.get("claimName") or f"{pod['metadata']['name']}-{volume.get('name')}" * ("ephemeral" in volume)
+            reference = {**source, "claimName": renamed(edit.name)}
+            volumes.append(
+                {"name": volume.get("name"), "persistentVolumeClaim": reference} if own == edit.name else volume
+            )
+        return {**pod, "spec": spec | {"volumes": volumes}}
+    made = {
+        each["name"]: each.get("resourceClaimName") for each in pod.get("status", {}).get("resourceClaimStatuses", ())
+    }
+    claims = [
+        {"name": each["name"], "resourceClaimName": renamed(edit.name)}
+        if (each.get("resourceClaimName") or made.get(each["name"])) == edit.name
+        else each
+        for each in spec.get("resourceClaims", ())
+    ]
+    return {**pod, "spec": spec | {"resourceClaims": claims}}
+
+
+class Overlay:
+    """Edits that are in force in the cache from `apply` to `undo`. Only the scheduling loop's task uses it.
+
+    Changes of pods, nodes and claims go straight to the columns and stores: no waiting pod is woken and no version that
+    bindings compare is raised.
+    """
+
+    def __init__(self, cluster: Cluster, derive: Callable[[Pod], PodInfo]) -> None:
+        """Take the cache, and the function that makes a PodInfo, with the switches of the daemon."""
+        self._cluster = cluster
+        self._derive = derive
+        self._decoders: dict[str, ObjectDecoder[Any]] = {kind: ObjectDecoder(kind, typ) for kind, typ in _TYPES.items()}
+        self._undo: list[Undo] = []
+        self._edits: tuple[Edit, ...] = ()
+
+    def pod(self, pod: Pod, edits: Iterable[Edit]) -> PodInfo:
+        """Return the pod with its own edits, and with the new names of its patched claims. Raises NotApplicable."""
+        value: Any = None
+        for edit in merged(edits):
+            if edit.verb != "patch" or edit.kind == "Node":
+                continue
+            value = plain(pod) if value is None else value
+            if edit.kind == "Pod":
+                value = patched(value, edit.patch)
+            else:
+                value = _renamed(value, edit)
+        return self._derive(pod if value is None else self.decoded("Pod", value))
+
+    def apply(self, edits: Iterable[Edit]) -> None:
+        """Apply all edits except patches of pods. Raises NotApplicable, and then nothing is applied."""
+        self._edits = tuple(edit for edit in merged(edits) if (edit.kind, edit.verb) != ("Pod", "patch"))
+        try:
+            for edit in self._edits:
+                self._undo.append(self._applied(edit))
+        except NotApplicable:
+            self.undo()
+            raise
+
+    def undo(self) -> None:
+        """Restore the cache, last edit first. Idempotent."""
+        while self._undo:
+            self._undo.pop()()
+
+    @contextlib.contextmanager
+    def applied(self, edits: Iterable[Edit]) -> Iterator[None]:
+        """Apply the edits until the block ends."""
+        self.apply(edits)
+        try:
+            yield
+        finally:
+            self.undo()
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Restore the cache until the block ends, and then apply the edits again."""
+        self.undo()
+        try:
+            yield
+        finally:
+            self.apply(self._edits)
+
+    def decoded(self, kind: str, manifest: Manifest) -> Any:
+        """Return the object as a watch would deliver it. Raises NotApplicable if it cannot be read."""
+        if kind not in _TYPES:
+            raise NotApplicable(f"a {kind} cannot be tried")
+        found = self._decoders[kind].decode(msgspec.json.encode(manifest))
+        if type(found) is not _TYPES[kind]:
+            name = manifest.get("metadata", {}).get("name", "")
+            raise NotApplicable(f"{kind} {name}: {getattr(found, 'why', 'cannot be read')}")
+        return found
+
+    def _applied(self, edit: Edit) -> Undo:
+        match edit.verb, edit.kind:
+            case "delete", "Pod":
+                return self._without_pod(edit)
+            case "delete", "Node":
+                return self._without_node(edit)
+            case "patch", "Node":
+                return self._patched_node(edit)
+            case "patch", "PersistentVolumeClaim" | "ResourceClaim":
+                return self._created(self._recreated(edit))
+            case "create", _:
+                return self._created(edit)
+            case _:
+                raise NotApplicable(f"{edit.verb} {edit.kind} {edit.key} cannot be tried")
+
+    def _without_pod(self, edit: Edit) -> Undo:
+        nodes = self._cluster.nodes
+        for info in self._cluster.pods():
+            if info.key == edit.key:
+                taken = nodes.remove_pod(info.node_name, info.uid)
+                if taken is not None:
+                    held = self._devices_alone(taken)
+                    for uid, _ in held:
+                        self._cluster.devices.use.hold(uid, None)
+                    return partial(self._with_pod, taken, held)
+        raise NotApplicable(f"pod {edit.key} is on no node")
+
+    def _with_pod(self, info: PodInfo, held: list[tuple[str, AllocationResult]]) -> None:
+        self._cluster.nodes.add_pod(info.node_name, info)
+        for uid, allocation in held:
+            self._cluster.devices.use.hold(uid, allocation)
+
+    def _devices_alone(self, info: PodInfo) -> list[tuple[str, AllocationResult]]:
+        """Return the allocations that become free with the pod: of claims that nobody else has reserved."""
+        found = []
+        made = {each.name: each.resource_claim_name for each in info.pod.status.resource_claim_statuses}
+        for each in info.pod.spec.resource_claims:
+            name = each.resource_claim_name or made.get(each.name)
+            claim = self._cluster.devices.claims.get(f"{info.pod.metadata.namespace}/{name}") if name else None
+            allocation = self._cluster.devices.use.held(claim.uid) if claim is not None else None
+            if claim is not None and allocation is not None and len(claim.status.reserved_for) <= 1:
+                found.append((claim.uid, allocation))
+        return found
+
+    def _without_node(self, edit: Edit) -> Undo:
+        node = self._node(edit.name)
+        self._cluster.nodes.remove_node(edit.name)
+        return partial(_nothing, self._cluster.nodes.set_node, node)
+
+    def _patched_node(self, edit: Edit) -> Undo:
+        node = self._node(edit.name)
+        self._cluster.nodes.set_node(self.decoded("Node", patched(plain(node), edit.patch)))
+        return partial(_nothing, self._cluster.nodes.set_node, node)
+
+    def _node(self, name: str) -> Node:
+        slot = self._cluster.nodes.present_slot(name)
+        node = self._cluster.nodes.node(slot) if slot is not None else None
+        if node is None:
+            raise NotApplicable(f"node {name} does not exist")
+        return node
+
+    def _recreated(self, edit: Edit) -> Edit:
+        """Return the creation of the patched claim under another name, without the state of the existing claim."""
+        is_volume = edit.kind == "PersistentVolumeClaim"
+        claim = (self._cluster.volumes.claims if is_volume else self._cluster.devices.claims).get_api(edit.key)
+        if claim is None:
+            raise NotApplicable(f"{edit.kind} {edit.key} does not exist")
+        value = plain(claim)
+        fresh = {"metadata": {"labels": value["metadata"].get("labels", {})}, "spec": value.get("spec", {})}
+        return Edit("create", edit.kind, renamed(edit.name), edit.namespace, manifest=patched(fresh, edit.patch))
+
+    def _created(self, edit: Edit) -> Undo:
+        obj = self.decoded(edit.kind, _with_identity(edit))
+        cluster, volumes, devices = self._cluster, self._cluster.volumes, self._cluster.devices
+        match obj:
+            case Node():
+                cluster.nodes.set_node(obj)
+                return partial(cluster.nodes.remove_node, edit.name)
+            case CSINode():
+                volumes.set_csi_node(edit.name, obj)
+                return partial(volumes.set_csi_node, edit.name, None)
+            case PersistentVolumeClaim():
+                volumes.set_claim(obj.key, obj)
+                return partial(volumes.set_claim, obj.key, None)
+            case ResourceClaim():
+                devices.claims.set(obj)
+                return partial(self._without_claim, obj.key)
+            case ResourceSlice():
+                devices.set_slice(obj)
+                return partial(_nothing, devices.remove_slice, edit.name)
+            case _:
+                raise NotApplicable(f"{edit.kind} {edit.key} cannot be tried")
+
+    def _without_claim(self, key: str) -> None:
+        """Remove a claim, and the news of it that event handlers would take."""
+        claims = self._cluster.devices.claims
+        claims.remove(key)
+        claims.changes[:] = [each for each in claims.changes if key not in {c.key for c in each if c is not None}]
+
+
+def _nothing(function: Callable[..., object], *arguments: object) -> None:
+    function(*arguments)
+
+
+def _with_identity(edit: Edit) -> Manifest:
+    metadata = {"namespace": edit.namespace} if edit.namespace else {}
+    metadata |= {"uid": f"{CREATED_UID}{edit.kind}-{edit.key}", "resourceVersion": "1", "name": edit.name}
+    return {**edit.manifest, "metadata": {**edit.manifest.get("metadata", {}), **metadata}}

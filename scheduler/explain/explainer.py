@@ -1,0 +1,372 @@
+"""Explain one pod from the live cache: its state, what every plugin says on every node, and the nearest fixes.
+
+An explanation is work in small steps (`fixes.Steps`); whoever drives it lets other pods be tried between two steps. It
+writes nothing, reserves nothing and wakes no pod.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import Broken, PartlyReadPod
+from scheduler.api.meta import Identity
+from scheduler.api.podinfo import PodInfo
+from scheduler.cache.cluster import Cluster
+from scheduler.context import UnboundPods
+from scheduler.core import nodeset
+from scheduler.core.clock import Clock
+from scheduler.core.cooperative import Work
+from scheduler.core.nodeset import NodeSet
+from scheduler.cycle import Cycle, Scheduled
+from scheduler.explain.answer import (
+    EXIT_CODES,
+    Bound,
+    ChangeAnswer,
+    Explanation,
+    FixAnswer,
+    Move,
+    NodeGroup,
+    Reason,
+    Shortage,
+    State,
+    Verdict,
+)
+from scheduler.explain.changes import Actor, Change, Site, quantity
+from scheduler.explain.codes import code_of
+from scheduler.explain.edits import Edit, Overlay, Step, pointer
+from scheduler.explain.fixes import Fix, Search, Steps
+from scheduler.explain.verdicts import Verdicts, reasons, verdicts
+from scheduler.framework.interface import CycleState, ExplainPlugin
+from scheduler.framework.nominator import Nominator
+from scheduler.framework.profile import Profile
+from scheduler.framework.runtime import Runner
+from scheduler.framework.status import AttemptError, Rejection
+from scheduler.metrics.metrics import Metrics
+
+_EXAMPLES: Final = 3
+_GROUPS_MAX: Final = 32
+_TERMINATING_MAX: Final = 500
+
+
+@dataclass(eq=False)
+class Explainer:
+    """Explains pods of the profiles in force."""
+
+    cluster: Cluster
+    pending: UnboundPods
+    nominator: Nominator
+    profiles: Mapping[str, Profile]
+    clock: Clock
+    derive: Callable[[Pod], PodInfo]
+    held_back: Callable[[], NodeSet]
+    _metrics: Metrics = field(default_factory=lambda: Metrics(process=False), init=False)
+    """What trials count is not the scheduler's work, and is shown nowhere."""
+
+    def explain(self, key: str) -> Steps[Explanation | None]:
+        """Explain the pod `namespace/name`; None if it is neither in the queue nor on a node."""
+        info = self.pending.get(key)
+        if info is not None:
+            return (yield from self._pending(info))
+        for info in self.cluster.pods():
+            if info.key == key:
+                return (yield from self._on_node(info))
+        return None
+
+    # -- pods without a node -----------------------------------------------------------------------------------------
+
+    def _pending(self, info: PodInfo) -> Steps[Explanation]:
+        pod = info.pod
+        if pod.metadata.deletion_timestamp is not None:
+            return _answer(info, "deleting", "doesNotFit", "Deleting", "it is being deleted", "nobody")
+        if isinstance(pod, PartlyReadPod):
+            return _answer(info, "pending", "unreadable", "Unreadable", pod.why, "user")
+        held = self.cluster.get(info.uid)
+        if held is not None:
+            text = f"node {held.node_name} is chosen, and the binding is under way"
+            return _answer(info, "binding", "fits", "Binding", text, "wait", node=held.node_name)
+        profile = self.profiles[pod.spec.scheduler_name]
+        gates = [no for each in profile.pre_enqueue if (no := each.pre_enqueue(info)) is not None]
+        if gates:
+            return (yield from self._gated(info, profile, gates))
+        return (yield from self._tried(info, profile))
+
+    def _gated(self, info: PodInfo, profile: Profile, gates: list[Rejection]) -> Steps[Explanation]:
+        """Explain a pod that is not tried yet: what keeps it back, and whether it would fit without."""
+        names = [gate.name for gate in info.pod.spec.scheduling_gates]
+        text = "; ".join(no.message for no in gates if no.message) or "a plugin keeps it out of the queue"
+        if not names:
+            code = code_of(gates[0]) if gates[0].cause else "DeviceClaimMissing"
+            return _answer(info, "gated", "fitsAfter", code, text, "wait")
+        changes = tuple(
+            Change(
+                "RemoveSchedulingGate",
+                Actor.USER,
+                1,
+                f"remove the scheduling gate {name}",
+                (_pod_patch(info, Step("remove", pointer("spec", "schedulingGates", at))),),
+            )
+            for at, name in enumerate(names)
+        )
+        search = self._search(info, profile)
+        node = yield from search.placed(Fix(changes).edits)
+        if node:
+            after = f"{text}; without them it would go to node {node}"
+            fix = _fix_answer(Fix(changes, node))
+            return _answer(info, "gated", "fitsAfter", "Gated", after, "user", node=node, fixes=(fix,))
+        text = f"{text}; without them it would fit on no node"
+        found = yield from self._tried(info, profile)
+        return msgspec.structs.replace(found, state="gated", code="Gated", cause=text, move="user")
+
+    def _tried(self, info: PodInfo, profile: Profile) -> Steps[Explanation]:
+        search = self._search(info, profile)
+        count = len(self.cluster.nodes)
+        if not count:
+            return _answer(info, "pending", "doesNotFit", "NoNodes", "the cluster has no nodes", "administrator")
+        node = yield from search.placed(())
+        if node:
+            text = f"it fits: an attempt now chooses node {node}"
+            return _answer(info, "pending", "fits", "Fits", text, "wait", node=node)
+        found = yield from search.judged((), lambda: self.cluster.nodes.present)
+        if found is None:
+            return _answer(info, "pending", "unreadable", "Unreadable", "the pod cannot be read", "user")
+        groups = self._groups(info, found)
+        code, cause = _cause(groups, count)
+        nominated = info.pod.status.nominated_node_name or self.nominator.node_of(info.uid) or ""
+        waits = yield from self._after_terminations(search)
+        more: dict[str, Any] = {"groups": groups, "node_count": count, "facts": _facts(info, profile)}
+        if waits and nominated:
+            text = f"pods are leaving node {nominated} for it; it fits once they have gone"
+            return _answer(info, "nominated", "fitsAfter", "Preempting", text, "wait", node=nominated, **more)
+        if waits:
+            text = f"{cause}; it fits on node {waits} once terminating pods have gone"
+            return _answer(info, "pending", "fitsAfter", "Terminating", text, "wait", node=waits, **more)
+        fixes = yield from search.fixes(found)
+        moves = {change.actor for fix in fixes[:1] for change in fix.changes}
+        move: Move = "nobody" if not fixes else "user" if moves == {Actor.USER} else "administrator"
+        return _answer(
+            info,
+            "pending",
+            "doesNotFit",
+            code,
+            cause,
+            move,
+            fixes=tuple(map(_fix_answer, fixes)),
+            is_search_complete=not search.is_out_of_budget,
+            **more,
+        )
+
+    def _after_terminations(self, search: Search) -> Steps[str]:
+        """Return the node that is chosen once all terminating pods have gone; "" if none is, or none terminates."""
+        leaving = [each for each in self.cluster.pods() if each.pod.metadata.deletion_timestamp is not None]
+        yield True
+        if not leaving or len(leaving) > _TERMINATING_MAX:
+            return ""
+        edits = [Edit("delete", "Pod", each.pod.metadata.name, each.pod.metadata.namespace) for each in leaving]
+        return (yield from search.placed(edits))
+
+    # -- pods with a node --------------------------------------------------------------------------------------------
+
+    def _on_node(self, info: PodInfo) -> Steps[Explanation]:
+        name = info.node_name
+        if self.cluster.is_assumed(info.uid):
+            text = f"node {name} is chosen, and the binding is under way"
+            return _answer(info, "binding", "fits", "Binding", text, "wait", node=name)
+        profile = self.profiles.get(info.pod.spec.scheduler_name)
+        text = f"it is on node {name}"
+        if profile is None:
+            text += f", placed by {info.pod.spec.scheduler_name}"
+            return _answer(info, "bound", "fits", "Bound", text, "nobody", node=name)
+        bound = yield from self._compared(info, profile)
+        return _answer(info, "bound", "fits", "Bound", text, "nobody", node=name, bound=bound)
+
+    def _compared(self, info: PodInfo, profile: Profile) -> Steps[Bound]:
+        """Compare the pod's node with the second best one, as if the pod were not there."""
+        overlay, runner = Overlay(self.cluster, self.derive), self._runner(profile)
+        away = [Edit("delete", "Pod", info.pod.metadata.name, info.pod.metadata.namespace)]
+        search = Search(self.cluster, runner, info.pod, overlay, self._attempt(profile), self.clock)
+        node = info.node_name
+        with overlay.applied(away):
+            found: Bound = yield from search.within(self._scores(runner, info, node))
+        yield True
+        return found
+
+    def _scores(self, runner: Runner, info: PodInfo, node: str) -> Work[Bound]:
+        state, here = CycleState(), self.cluster.nodes.present_slot(node)
+        try:
+            pre = runner.pre_filter(state, info)
+            if pre.rejection is not None or here is None:
+                return Bound(node=node, fits_now=False)
+            feasible, _ = yield from runner.filter(state, info, pre.nodes, exact=False)
+            if not feasible >> here & 1:
+                return Bound(node=node, fits_now=False)
+            runner.pre_score(state, info, feasible)
+            scored = yield from runner.score(state, info, feasible)
+        except AttemptError:
+            return Bound(node=node, fits_now=False)
+        own = int(scored.total[here])
+        others = [int(slot) for slot in scored.slots if slot != here]
+        if not others:
+            return Bound(node=node, score=own)
+        second = max(others, key=lambda slot: int(scored.total[slot]))
+        return Bound(
+            node=node, score=own, runner_up=self.cluster.nodes.name(second), margin=own - int(scored.total[second])
+        )
+
+    # -- trials ------------------------------------------------------------------------------------------------------
+
+    def _search(self, info: PodInfo, profile: Profile) -> Search:
+        overlay = Overlay(self.cluster, self.derive)
+        return Search(self.cluster, self._runner(profile), info.pod, overlay, self._attempt(profile), self.clock)
+
+    def _runner(self, profile: Profile) -> Runner:
+        """Return a runner without PostFilter: trials neither preempt nor count as attempts to preempt."""
+        quiet = dataclasses.replace(profile, post_filter=())
+        return Runner(quiet, self.cluster, self.nominator, clock=self.clock, metrics=self._metrics)
+
+    def _attempt(self, profile: Profile) -> Callable[[PodInfo], Work[str]]:
+        """Return the ordinary attempt: what it assumes and reserves is given back at once."""
+        cycle = Cycle(
+            {profile.name: self._runner(profile)},
+            self.cluster,
+            self.clock,
+            random.Random(0),  # noqa: S311 (a choice between equal nodes)
+            self._metrics,
+            self.held_back,
+        )
+
+        def attempt(info: PodInfo) -> Work[str]:
+            outcome = yield from cycle.attempt(info, 1)
+            if not isinstance(outcome, Scheduled):
+                return ""
+            outcome.runner.unreserve(outcome.state, outcome.assumed)
+            self.cluster.forget(outcome.assumed)
+            return outcome.assumed.node_name
+
+        return attempt
+
+    # -- parts of the answer -----------------------------------------------------------------------------------------
+
+    def _groups(self, info: PodInfo, found: Verdicts) -> tuple[NodeGroup, ...]:
+        parts = found.partition(self.cluster.nodes.present)
+        ranked = sorted(parts.items(), key=lambda part: (-part[1].bit_count(), part[0]))
+        return tuple(self._group(info, found, plugins, nodes) for plugins, nodes in ranked[:_GROUPS_MAX] if plugins)
+
+    def _group(self, info: PodInfo, found: Verdicts, plugins: tuple[str, ...], nodes: NodeSet) -> NodeGroup:
+        return NodeGroup(
+            nodes=nodes.bit_count(),
+            examples=tuple(self.cluster.nodes.name(slot) for slot in _first(nodes)),
+            reasons=tuple(
+                Reason(code=code_of(no), plugin=no.plugin, text=no.message, nodes=count)
+                for no, count in reasons(found, plugins, nodes)
+            ),
+            shortages=tuple(self._shortages(info, nodes)) if "NodeResourcesFit" in plugins else (),
+        )
+
+    def _shortages(self, info: PodInfo, nodes: NodeSet) -> Iterator[Shortage]:
+        """Yield for each resource that no node of the group has enough of, the node with most of it."""
+        columns = self.cluster.nodes
+        slots = nodeset.slots(nodes, columns.capacity)
+        for name, amount in {**info.requests, "pods": 1}.items():
+            if not amount:
+                continue
+            best = max(map(int, slots), key=lambda slot: Site(self.cluster, info, slot).free(name))
+            have = Site(self.cluster, info, best).free(name)
+            if have < amount:
+                yield Shortage(
+                    resource=name,
+                    need=quantity(name, amount),
+                    have=quantity(name, max(have, 0)),
+                    short=quantity(name, amount - max(have, 0)),
+                    node=columns.name(best),
+                )
+
+
+def outside(pod: Pod | Broken) -> Explanation:
+    """Explain a pod that this scheduler neither queues nor counts: of another scheduler, finished, or unreadable."""
+    if isinstance(pod, Broken):
+        return _answer_about(pod.metadata, "", "pending", "unreadable", "Unreadable", pod.why, "user")
+    name = pod.spec.scheduler_name
+    if pod.is_terminal:
+        return _answer_about(pod.metadata, name, "finished", "fits", "Finished", "it has ended", "nobody")
+    text = f"it waits for the scheduler {name}"
+    return _answer_about(pod.metadata, name, "foreign", "doesNotFit", "Foreign", text, "wait")
+
+
+def _answer(
+    info: PodInfo, state: State, verdict: Verdict, code: str, cause: str, move: Move, **more: Any
+) -> Explanation:
+    return _answer_about(info.pod.metadata, info.pod.spec.scheduler_name, state, verdict, code, cause, move, **more)
+
+
+def _answer_about(  # noqa: PLR0913 (the fields of every answer)
+    about: Identity,
+    scheduler: str,
+    state: State,
+    verdict: Verdict,
+    code: str,
+    cause: str,
+    move: Move,
+    **more: Any,
+) -> Explanation:
+    return Explanation(
+        pod=about.key,
+        uid=about.uid,
+        scheduler=scheduler,
+        state=state,
+        verdict=verdict,
+        exit_code=EXIT_CODES[verdict],
+        code=code,
+        cause=cause,
+        move=move,
+        **more,
+    )
+
+
+def _first(nodes: NodeSet) -> Iterator[int]:
+    for count, slot in enumerate(nodeset.each(nodes)):
+        if count == _EXAMPLES:
+            return
+        yield slot
+
+
+def _cause(groups: tuple[NodeGroup, ...], count: int) -> tuple[str, str]:
+    """Return the code of the largest group, and one sentence over all groups."""
+    if not groups:
+        return "Error", "no node fits, and no plugin says why"
+    texts: dict[str, int] = {}
+    for group in groups:
+        said = " and ".join(dict.fromkeys(reason.text for reason in group.reasons))
+        texts[said] = texts.get(said, 0) + group.nodes
+    ranked = sorted(texts.items(), key=lambda each: -each[1])
+    parts = [f"{nodes} {text}" for text, nodes in ranked[:4]]
+    if len(ranked) > 4:
+        parts.append(f"{sum(nodes for _, nodes in ranked[4:])} for other reasons")
+    return groups[0].reasons[0].code, f"none of {count} nodes fits: {'; '.join(parts)}"
+
+
+def _facts(info: PodInfo, profile: Profile) -> dict[str, object]:
+    asked = (plugin for plugin in profile.pre_filter if isinstance(plugin, ExplainPlugin))
+    return {plugin.name: found for plugin in asked if (found := plugin.explain(info))}
+
+
+def _fix_answer(fix: Fix) -> FixAnswer:
+    return FixAnswer(
+        verified=fix.is_verified,
+        node=fix.node,
+        changes=tuple(
+            ChangeAnswer(code=each.code, actor=each.actor.value, text=each.text, edits=each.edits)
+            for each in fix.changes
+        ),
+    )
+
+
+def _pod_patch(info: PodInfo, step: Step) -> Edit:
+    metadata = info.pod.metadata
+    return Edit("patch", "Pod", metadata.name, metadata.namespace, patch=(step,))

@@ -1,0 +1,153 @@
+"""What every plugin says about a pod on every node, without the short cuts of an attempt.
+
+An attempt stops at the first plugin that rejects a node. An answer needs all of them: the plugins that reject a node are
+what has to change there. Nodes with the same set of such plugins form one group; a cluster has some tens of groups.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from scheduler.api.podinfo import PodInfo
+from scheduler.core import nodeset
+from scheduler.core.cooperative import Work, answered
+from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.framework.interface import CycleState
+from scheduler.framework.runtime import Runner
+from scheduler.framework.status import AttemptError, Code, Groups, Narrow, Rejection, Skip
+
+NOMINATED = "NominatedPods"
+"""Stands for nominated pods of equal or higher priority in place of a plugin."""
+
+
+@dataclass(slots=True)
+class Verdicts:
+    """The rejections of each plugin, by its name. `early` are those of PreFilter, which concern all nodes."""
+
+    groups: dict[str, Groups] = field(default_factory=dict)
+    early: dict[str, Rejection] = field(default_factory=dict)
+
+    def add(self, plugin: str, no: Rejection, nodes: NodeSet) -> None:
+        """Record a rejection of these nodes."""
+        if nodes:
+            held = self.groups.setdefault(plugin, {})
+            held[no] = held.get(no, EMPTY) | nodes
+
+    def refused_by(self, plugin: str) -> NodeSet:
+        """Return the nodes that the plugin rejects."""
+        out = EMPTY
+        for nodes in self.groups.get(plugin, {}).values():
+            out |= nodes
+        return out
+
+    def refused(self) -> NodeSet:
+        """Return the nodes that any plugin rejects."""
+        out = EMPTY
+        for plugin in self.groups:
+            out |= self.refused_by(plugin)
+        return out
+
+    def at(self, slot: int) -> dict[str, Rejection]:
+        """Return plugin → its rejection of this node, in the order of the plugins."""
+        found = {}
+        for plugin, groups in self.groups.items():
+            for no, nodes in groups.items():
+                if nodes >> slot & 1:
+                    found[plugin] = no
+                    break
+        return found
+
+    def partition(self, nodes: NodeSet) -> Mapping[tuple[str, ...], NodeSet]:
+        """Return the nodes by the plugins that reject them; those that none rejects are under ()."""
+        parts: dict[tuple[str, ...], NodeSet] = {(): nodes}
+        for plugin in self.groups:
+            refused = self.refused_by(plugin)
+            split: dict[tuple[str, ...], NodeSet] = {}
+            for names, held in parts.items():
+                for key, part in ((names, held & ~refused), ((*names, plugin), held & refused)):
+                    if part:
+                        split[key] = part
+            parts = split
+        return parts
+
+
+def verdicts(runner: Runner, pod: PodInfo, nodes: NodeSet, *, exact: bool = True) -> Work[Verdicts]:
+    """Return the rejections of all PreFilter and Filter plugins on these nodes, each plugin on its own.
+
+    A plugin whose PreFilter rejects is not asked again for nodes. With `exact`, Verify is asked for nodes that no Filter
+    rejects. Nodes on which the pod fits only without nominated pods are rejected by NOMINATED.
+    """
+    out, state, profile = Verdicts(), CycleState(), runner.profile
+    everything = runner.cluster.nodes.present
+    for plugin in profile.pre_filter:
+        try:
+            answer = plugin.pre_filter(state, pod, everything)
+        except AttemptError as error:
+            answer = Rejection(plugin.name, Code.ERROR, (error.message,))
+        match answer:
+            case Skip():
+                state.skip_filter.add(plugin.name)
+            case Rejection():
+                out.early[plugin.name] = answer
+                out.add(plugin.name, answer, nodes)
+            case Narrow(node_names=allowed):
+                away = nodes & ~runner.cluster.nodes.by_name(allowed)
+                out.add(plugin.name, Rejection(plugin.name, Code.UNRESOLVABLE, (_ELSEWHERE,)), away)
+    for bound in profile.filter:
+        if bound.name in state.skip_filter or bound.name in out.early:
+            continue
+        try:
+            refused = yield from answered(bound.filter(state, pod, nodes))
+        except AttemptError as error:
+            refused = {Rejection(bound.name, Code.ERROR, (error.message,)): nodes}
+        for no, slots in refused.items():
+            out.add(bound.name, no, slots & nodes & ~out.refused_by(bound.name))
+        yield
+    if not out.early:
+        yield from _nominated(runner, state, pod, nodes & ~out.refused(), out)
+        if exact:
+            yield from _verified(runner, state, pod, nodes & ~out.refused(), out)
+    return out
+
+
+_ELSEWHERE = "node(s) didn't satisfy plugin(s)"
+
+
+def _nominated(runner: Runner, state: CycleState, pod: PodInfo, nodes: NodeSet, out: Verdicts) -> Work[None]:
+    groups: Groups = {}
+
+    def one_pass(trial: CycleState, some: NodeSet) -> Work[NodeSet]:
+        return runner.passing(trial, pod, some, groups, exact=False)
+
+    refused = yield from runner.ahead.refusing(state, pod, nodes, groups, one_pass=one_pass)
+    texts = sorted({no.message for no, slots in groups.items() if slots & refused})
+    out.add(NOMINATED, Rejection(NOMINATED, Code.UNSCHEDULABLE, tuple(texts), cause="NominatedPods"), refused)
+
+
+_VERIFIED_MAX = 64
+"""Verify is asked for this many nodes; it is asked for one by an attempt that succeeds."""
+
+
+def _verified(runner: Runner, state: CycleState, pod: PodInfo, nodes: NodeSet, out: Verdicts) -> Work[None]:
+    for count, slot in enumerate(nodeset.each(nodes)):
+        if count == _VERIFIED_MAX:
+            return
+        try:
+            no = yield from runner.verify(state, pod, slot)
+        except AttemptError as error:
+            no = Rejection(error.plugin, Code.ERROR, (error.message,))
+        if no is None:
+            return  # one node that fits is enough: the caller then runs an attempt
+        out.add(no.plugin, no, 1 << slot)
+
+
+def reasons(verdicts_: Verdicts, plugins: Iterable[str], nodes: NodeSet) -> list[tuple[Rejection, int]]:
+    """Return the rejections of these plugins on these nodes with their counts, most frequent first."""
+    found = [
+        (no, count)
+        for plugin in plugins
+        for no, slots in verdicts_.groups[plugin].items()
+        if (count := (slots & nodes).bit_count())
+    ]
+    return sorted(found, key=lambda each: -each[1])
