@@ -163,6 +163,7 @@ def _lowered(pod: Pod, resource: str, target_nano: int) -> Iterator[Step]:
         yield from _set(("spec", "resources"), resource, max(target_nano - overhead, 0), spec.resources.limits)
         target_nano = max(target_nano - overhead, 0)
     sidecars = [c for c in spec.init_containers if c.restart_policy == "Always"]
+    by_kind = {"containers": spec.containers, "initContainers": spec.init_containers}
     running = [*(("containers", at, c) for at, c in enumerate(spec.containers))]
     running += [("initContainers", at, c) for at, c in enumerate(spec.init_containers) if c in sidecars]
     amounts = {(kind, at): _request(c, resource) for kind, at, c in running}
@@ -173,9 +174,7 @@ def _lowered(pod: Pod, resource: str, target_nano: int) -> Iterator[Step]:
             break
         cut = min(amount, over)
         over -= cut
-        limits = dict((("containers", spec.containers), ("initContainers", spec.init_containers)))[kind][
-            at
-        ].resources.limits
+        limits = by_kind[kind][at].resources.limits
         yield from _set(("spec", kind, at, "resources"), resource, amount - cut, limits)
     beside = sum(_request(c, resource) for c in sidecars)
     for at, container in enumerate(spec.init_containers):

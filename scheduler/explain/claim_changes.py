@@ -209,7 +209,7 @@ def _fewer(claim: ResourceClaim, name: str, count: int, where: tuple[str | int, 
     )
 
 
-def _less(
+def _less(  # noqa: PLR0917 (what the change is made of)
     claim: ResourceClaim, name: str, capacity: str, amount: Quantity, where: tuple[str | int, ...], left: int
 ) -> Change:
     whole = max(amount.nano // _NANO, 1)

@@ -191,10 +191,7 @@ class Overlay:
             if edit.verb != "patch" or edit.kind == "Node":
                 continue
             value = plain(pod) if value is None else value
-            if edit.kind == "Pod":
-                value = patched(value, edit.patch)
-            else:
-                value = _renamed(value, edit)
+            value = patched(value, edit.patch) if edit.kind == "Pod" else _renamed(value, edit)
         return self._derive(pod if value is None else self.decoded("Pod", value))
 
     def apply(self, edits: Iterable[Edit]) -> None:

@@ -42,7 +42,7 @@ from scheduler.explain.changes import Actor, Change, Site, quantity
 from scheduler.explain.codes import code_of
 from scheduler.explain.edits import Edit, Overlay, Step, pointer
 from scheduler.explain.fixes import Fix, Search, Steps
-from scheduler.explain.verdicts import Verdicts, reasons, verdicts
+from scheduler.explain.verdicts import Verdicts, reasons
 from scheduler.framework.interface import CycleState, ExplainPlugin
 from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import Profile
@@ -236,7 +236,7 @@ class Explainer:
             {profile.name: self._runner(profile)},
             self.cluster,
             self.clock,
-            random.Random(0),  # noqa: S311 (a choice between equal nodes)
+            random.Random(0),
             self._metrics,
             self.held_back,
         )
@@ -299,13 +299,13 @@ def outside(pod: Pod | Broken) -> Explanation:
     return _answer_about(pod.metadata, name, "foreign", "doesNotFit", "Foreign", text, "wait")
 
 
-def _answer(
+def _answer(  # noqa: PLR0917 (as below)
     info: PodInfo, state: State, verdict: Verdict, code: str, cause: str, move: Move, **more: Any
 ) -> Explanation:
     return _answer_about(info.pod.metadata, info.pod.spec.scheduler_name, state, verdict, code, cause, move, **more)
 
 
-def _answer_about(  # noqa: PLR0913 (the fields of every answer)
+def _answer_about(  # noqa: PLR0913, PLR0917 (the fields of every answer)
     about: Identity,
     scheduler: str,
     state: State,

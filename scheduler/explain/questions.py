@@ -99,19 +99,15 @@ class Questions:
     def _step(self, question: _Question) -> bool | None:
         """Take one step; return whether it ended between two trials, or None if the question is over."""
         try:
-            if question.answer.cancelled():
-                raise asyncio.CancelledError
-            if question.steps is None:
-                question.steps = question.begin()
-            return next(question.steps)
+            if not question.answer.cancelled():
+                if question.steps is None:
+                    question.steps = question.begin()
+                return next(question.steps)
         except StopIteration as done:
             question.answer.set_result(done.value)
-        except asyncio.CancelledError:
-            pass
         except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this answer, and must not end the loop)
             self._errors.record("answer", error, "a question could not be answered")
-            if not question.answer.done():
-                question.answer.set_exception(error)
+            question.answer.set_exception(error)
         self._end(question)
         return None
 

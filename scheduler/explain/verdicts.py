@@ -63,12 +63,9 @@ class Verdicts:
         parts: dict[tuple[str, ...], NodeSet] = {(): nodes}
         for plugin in self.groups:
             refused = self.refused_by(plugin)
-            split: dict[tuple[str, ...], NodeSet] = {}
-            for names, held in parts.items():
-                for key, part in ((names, held & ~refused), ((*names, plugin), held & refused)):
-                    if part:
-                        split[key] = part
-            parts = split
+            passed = {names: held & ~refused for names, held in parts.items()}
+            failed = {(*names, plugin): held & refused for names, held in parts.items()}
+            parts = {names: held for names, held in (*passed.items(), *failed.items()) if held}
         return parts
 
 
