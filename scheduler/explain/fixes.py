@@ -313,7 +313,7 @@ class Search:
 
     def _verified(self, candidates: list[Fix]) -> Steps[list[Fix]]:
         out: list[Fix] = []
-        for fix in sorted(candidates, key=lambda each: (each.cost, sorted(each.texts))):
+        for fix in sorted(candidates, key=_rank):
             if len(out) == FIXES_MAX:
                 break
             if any(fix.kind == other.kind or other.texts <= fix.texts for other in out):
@@ -329,6 +329,11 @@ class Search:
 
 _LOOKED_AT: Final = 256
 _TURN_S: Final = 0.004
+
+
+def _rank(fix: Fix) -> tuple[int, bool, list[str]]:
+    """Cheap fixes come first; of equally cheap ones those that the user can carry out alone."""
+    return fix.cost, any(each.actor is not Actor.USER for each in fix.changes), sorted(fix.texts)
 
 
 def _edits(options: Iterable[Iterable[Change]]) -> tuple[Edit, ...]:

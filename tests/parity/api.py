@@ -60,7 +60,7 @@ class InProcess:
     """Plain function calls; adds the one piece of admission that this server lacks."""
 
     def __init__(self, server: ApiServer, version: str = FIRST) -> None:
-        self._server = server
+        self.server = self._server = server
         self._version = version
 
     async def create(self, manifest: Json) -> Json:

@@ -88,7 +88,7 @@ class Ours(Side):
         super().__init__(api, PREFIXES[mode], pause_s=pause_s)
         self.version = version
         self.mode = mode
-        self._daemon = daemon
+        self.daemon = self._daemon = daemon
         self._hooks = hooks
         self._clock = SystemClock()
         self._metrics = Metrics(process=False)

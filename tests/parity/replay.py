@@ -124,13 +124,13 @@ def _passes_time(scenario: Scenario) -> bool:
 async def _replay_alike(
     scenarios: Sequence[Scenario], recorded: Mapping[str, Recording], gates: Iterable[str], result: Replay
 ) -> None:
-    async with _daemon(result.version, gates) as we:
+    async with daemon_for(result.version, gates) as we:
         for scenario in scenarios:
             await _replay(scenario, recorded[scenario.key].verdicts, we, result)
 
 
 @asynccontextmanager
-async def _daemon(version: str, gates: Iterable[str] = ()) -> AsyncIterator[Ours]:
+async def daemon_for(version: str, gates: Iterable[str] = ()) -> AsyncIterator[Ours]:
     async with ApiServer(served=SERVED) as server:
         api = InProcess(server, version)
         await make_lasting(api)
@@ -142,7 +142,7 @@ async def _first_caught(
     scenarios: Iterable[Scenario], recorded: Mapping[str, Recording], result: Replay
 ) -> tuple[str, str] | None:
     """The tried pod that another daemon judges otherwise; without writes or requests."""
-    async with _daemon(result.version) as we:
+    async with daemon_for(result.version) as we:
         for scenario in scenarios:
             await put_cluster(scenario, we)
             await Stage(scenario).set_for(we)
