@@ -144,7 +144,11 @@ CAUSES = [
             ],
         },
         "NodeCordoned",
-        [["uncordon node n2"], [f"allow a maxSkew of 3 instead of 1 at {ZONE}"]],
+        [
+            ["uncordon node n2"],
+            ["tolerate the taint node.kubernetes.io/unschedulable:NoSchedule"],
+            [f"allow a maxSkew of 3 instead of 1 at {ZONE}"],
+        ],
         id="a spread constraint; the domain with the fewest pods is cordoned",
     ),
     pytest.param(
