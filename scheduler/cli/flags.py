@@ -499,6 +499,7 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
     add("-o", "--output", choices=("table", "json"), default="table", help="format of the result (default table)")
     pending = "pod that may stay pending; a glob; may be repeated"
     add("--expect-pending", action="append", default=[], metavar="NS/NAME", help=pending)
+    add("--explain", action="store_true", help="explain pending pods, and print changes after which they would fit")
     _add_duration(add, "--timeout", 120.0, "end the simulation after this time (default 2m0s)")
     add("--config", metavar="FILE", help="KubeSchedulerConfiguration v1")
     add("--keep-scheduler-names", action="store_true", help="do not schedule pods of default-scheduler")

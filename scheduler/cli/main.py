@@ -343,6 +343,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
         is_strict=arguments.strict,
         cluster=cluster if arguments.from_cluster else None,
         save_to=arguments.save or "",
+        explains=arguments.explain,
     )
     return simulate.main(asked, daemon)
 

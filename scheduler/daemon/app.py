@@ -32,6 +32,7 @@ from scheduler.daemon.introspection import Introspection
 from scheduler.daemon.leader_election import Leadership
 from scheduler.daemon.profile_changes import ProfileChanges, kinds_read, writes_of
 from scheduler.daemon.supervision import Supervisor
+from scheduler.explain.answer import Explanation
 from scheduler.extenders.http_extender import HTTPExtender, build_extenders
 from scheduler.extenders.messages import WholeObjects
 from scheduler.kube.client_config import load_settings
@@ -168,7 +169,7 @@ class Daemon:
             metrics=self.metrics.shell,
             reclaim_signals=self._take_signals,
         )
-        showing = Introspection(
+        self._showing = showing = Introspection(
             self._options,
             self.decisions,
             self.mirrors,
@@ -233,6 +234,10 @@ class Daemon:
     def idle(self) -> bool:
         """Return whether all informers are synced and there is no work."""
         return self.is_synced and self.decisions.is_idle()
+
+    async def explain(self, pod: str) -> Explanation | None:
+        """Explain the pod `namespace/name`; None if it does not exist. Raises NotReady and TooManyQuestions."""
+        return await self._showing.explain(pod)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

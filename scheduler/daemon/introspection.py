@@ -93,7 +93,7 @@ class Introspection:
             debug_queue=lambda: {"counts": decisions.pending, "entries": decisions.queue.entries},
             debug_cache=partial(cache_page, decisions.cluster),
             debug_pod=decisions.shown,
-            explain=self._explain,
+            explain=self.explain,
             pod_resources=self._pod_resources,
             on_error=partial(self.errors.record, "endpoint"),
         )
@@ -105,7 +105,7 @@ class Introspection:
         infos = {info.uid: info for info in (*self.decisions.queue.pods(), *self.decisions.cluster.pods())}
         return pod_resource_pages([info.pod for info in infos.values()])
 
-    async def _explain(self, key: str) -> Explanation | None:
+    async def explain(self, key: str) -> Explanation | None:
         """Answer why a pod is pending; None if it does not exist. Raises NotReady and TooManyQuestions."""
         if not self.is_synced():
             raise NotReady(self._handlers_synced() or "the cache is not filled yet")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -94,7 +94,7 @@ class Explanation(_Part, frozen=True):
     is_search_complete: bool = True
     """False if the search for fixes ran out of its budget."""
     bound: Bound | None = None
-    facts: dict[str, object] = {}
+    facts: dict[str, Any] = {}
     """Numbers of plugins, such as the devices that each request can have."""
 
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from scheduler.api.core_v1 import Pod
 from scheduler.api.podinfo import PodInfo
@@ -29,7 +30,6 @@ from scheduler.explain.changes import Actor, Change, Option, Site
 from scheduler.explain.edits import Edit, NotApplicable, Overlay
 from scheduler.explain.verdicts import NOMINATED, Verdicts, verdicts
 from scheduler.framework.runtime import Runner
-from scheduler.framework.status import AttemptError
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[bool, None, T]
@@ -232,7 +232,7 @@ class Search:
         node = self.cluster.nodes.node(slot)
         return len(node.spec.taints) if node is not None else 0
 
-    def _shortage(self, info: PodInfo, slots: nodeset.Slots) -> np.ndarray:  # type: ignore[type-arg]
+    def _shortage(self, info: PodInfo, slots: nodeset.Slots) -> npt.NDArray[np.float64]:
         """Return for each slot the sum of what is missing, as shares of what is requested."""
         nodes, total = self.cluster.nodes, np.zeros(len(slots))
         for name, amount in info.requests.items():
@@ -349,11 +349,3 @@ def _preferred(options: Iterator[Option], actor: Actor) -> list[Option]:
 
 def _weight(plugins: Iterable[str]) -> int:
     return sum(_WEIGHTS.get(plugin, _OTHER_WEIGHT) if plugin in OPTIONS else _FIXED_WEIGHT for plugin in plugins)
-
-
-def attempt_error_as_none(work: Work[str]) -> Work[str]:
-    """Return the chosen node; "" if the attempt fails."""
-    try:
-        return (yield from work)
-    except AttemptError:
-        return ""

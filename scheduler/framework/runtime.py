@@ -160,9 +160,7 @@ class Runner:
         for plugin in self._preparing:
             yield from plugin.prepare_reserve(state, pod, slot)
 
-    def passing(
-        self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool
-    ) -> Work[NodeSet]:
+    def passing(self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool) -> Work[NodeSet]:
         """Run the filters in order with the cache as it is, nominated pods apart; return the nodes that pass."""
         deferred: list[BoundFilter] = []
         for bound, count in self._filter:

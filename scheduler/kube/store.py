@@ -44,6 +44,10 @@ class Store(Generic[T]):
     def __iter__(self) -> Iterator[T | Broken]:
         return iter(self._objects.values())
 
+    def get(self, key: Key) -> T | Broken | None:
+        """Return the object of this key."""
+        return self._objects.get(key)
+
     def held(self, new: T | Broken, *, believes_version: bool = False) -> T | Broken:
         """Return the stored object in place of `new` if they are the same, otherwise `new`.
 

@@ -53,6 +53,8 @@ class SimulateArguments:
     """The cluster whose objects are read first; objects of the files replace them."""
     save_to: str = ""
     """File for the objects of the cluster."""
+    explains: bool = False
+    """Whether pending pods are explained."""
 
 
 def main(asked: SimulateArguments, daemon_for: Callable[[str, str], SimulatedDaemon]) -> int:
@@ -93,7 +95,12 @@ async def _run(asked: SimulateArguments, daemon_for: Callable[[str, str], Simula
             bar.update(task, completed=answered, total=answered + waiting, rest=f"{placed} placed")
 
         return await simulate(
-            cluster, lambda url: daemon_for(url, git_version), asked.rules, clock=SystemClock(), progress=progress
+            cluster,
+            lambda url: daemon_for(url, git_version),
+            asked.rules,
+            clock=SystemClock(),
+            progress=progress,
+            explains=asked.explains,
         )
 
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
 from scheduler.api.podinfo import CPU
+from scheduler.explain.answer import Explanation
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim
 
 Count = Annotated[int, Meta(ge=0)]
@@ -126,6 +127,9 @@ class Answer(_Part, frozen=True):
     missing_references: list[MissingObject]
     workloads: list[WorkloadAnswer]
     resources: list[ResourceAnswer]
+    explanations: Annotated[
+        list[Explanation], Meta(description="With `--explain`: one for each reason and workload (docs/explain.md).")
+    ]
 
 
 def answer(outcome: Outcome) -> Answer:
@@ -155,6 +159,7 @@ def answer(outcome: Outcome) -> Answer:
             for each in outcome.workloads
         ],
         resources=[_resource(each) for each in outcome.fills],
+        explanations=list(outcome.explanations),
     )
 
 

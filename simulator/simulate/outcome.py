@@ -16,6 +16,7 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.meta import AnnotatedMetadata
 from scheduler.api.podinfo import CPU, allocatable, requests_of
 from scheduler.core.clock import Clock
+from scheduler.explain.answer import Explanation
 from simulator.simulate.input.references import MissingReference
 
 EXPECT: Final = "kubestow.dev/expect"
@@ -149,6 +150,8 @@ class Outcome:
     """In the order of the input."""
     missing: tuple[MissingReference, ...] = ()
     """Objects that the input refers to and does not have."""
+    explanations: tuple[Explanation, ...] = ()
+    """Of pending pods, if they were asked for: one for each reason and workload."""
 
     @property
     def placed(self) -> int:

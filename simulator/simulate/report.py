@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scheduler.api.podinfo import CPU
+from scheduler.explain.answer import as_text
 from simulator.simulate.answer import answer
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim, WorkloadRow, examples
 
@@ -37,6 +38,8 @@ def as_table(outcome: Outcome, console: Console) -> None:
     else:
         for line in _lines(outcome):
             console.print(Text(line), soft_wrap=True)
+    for each in outcome.explanations:
+        console.print(Text(f"\n{as_text(each)}"), soft_wrap=True)
     for text in _closing(outcome):
         console.print(text, soft_wrap=not console.is_terminal)
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import Final, Protocol, TypeAlias
 
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock
+from scheduler.explain.answer import Explanation
 from simulator.apiserver import LIKE_1_37, ApiServer
 from simulator.controllers.kubelet import Kubelet
 from simulator.simulate.budgets import Budgets
@@ -35,6 +37,8 @@ _QUIET_S: Final = 0.25
 """The scheduler must be idle for this long, so that its last writes have returned to it."""
 _STILL_S: Final = 2.0
 """A scheduler that was idle for this long writes no more: the other pods wait for missing objects."""
+_EXPLANATIONS_MAX: Final = 20
+_EXPLAIN_S: Final = 30.0
 
 
 Progress: TypeAlias = Callable[[int, int, int], None]
@@ -48,6 +52,7 @@ class SimulatedDaemon(Protocol):
     async def wait(self) -> None: ...
     async def stop(self) -> None: ...
     def idle(self) -> bool: ...
+    async def explain(self, pod: str) -> Explanation | None: ...
 
 
 async def simulate(
@@ -57,10 +62,11 @@ async def simulate(
     *,
     clock: Clock,
     progress: Progress = lambda *_: None,
+    explains: bool = False,
 ) -> Outcome:
     """Run until every pod is bound or refused and the scheduler is idle, or the time is up.
 
-    Raises the daemon's errors.
+    With `explains`, the daemon explains pending pods before it stops. Raises the daemon's errors.
     """
     async with (
         ApiServer(clock=clock, served=LIKE_1_37) as server,
@@ -82,6 +88,7 @@ async def simulate(
         for actor in actors:
             await running.enter_async_context(actor)
         daemon = daemon_for(server.url)
+        explanations: tuple[Explanation, ...] = ()
         tracker.start()
         try:
             await daemon.start()
@@ -90,9 +97,26 @@ async def simulate(
             is_settled = await _settle(
                 daemon, tracker, rests, timeout_s=rules.timeout_s, clock=clock, progress=progress
             )
+            if explains:
+                explanations = await _explained(daemon, _outcome(server, world, workloads, tracker, is_settled), clock)
         finally:
             await daemon.stop()
-        return _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
+        outcome = _outcome(server, world, workloads, tracker, is_settled)
+        return replace(outcome, explanations=explanations)
+
+
+async def _explained(daemon: SimulatedDaemon, outcome: Outcome, clock: Clock) -> tuple[Explanation, ...]:
+    """Explain one pod for each reason and workload, the most frequent reasons first; none after 30 seconds."""
+    found: list[Explanation] = []
+    deadline = clock.now() + _EXPLAIN_S
+    for _, pods in outcome.pending_by_reason():
+        for each in {each.owner or each.pod: each for each in reversed(pods)}.values():
+            if len(found) == _EXPLANATIONS_MAX or clock.now() > deadline:
+                return tuple(found)
+            explanation = await daemon.explain(each.pod)
+            if explanation is not None:
+                found.append(explanation)
+    return tuple(found)
 
 
 async def _settle(
@@ -133,7 +157,7 @@ def _expected(pods: Sequence[AnnotatedPod], patterns: Sequence[str]) -> frozense
 
 
 def _outcome(
-    server: ApiServer, world: World, workloads: WorkloadControllers, *, tracker: Tracker, is_settled: bool
+    server: ApiServer, world: World, workloads: WorkloadControllers, tracker: Tracker, is_settled: bool
 ) -> Outcome:
     """Return the outcome. Pods that their controllers deleted again, as in a rollout, are no part of it."""
     raw = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in server.objects("Pod")}

@@ -2,13 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from scheduler.explain.answer import Explanation, FixAnswer
 from scheduler.explain.edits import Edit, merged, patched
 from simulator.apiserver import ApiServer
+from tests.parity.api import InProcess
 from tests.parity.ours import Ours
 from tests.parity.replay import daemon_for, put_cluster
 from tests.parity.scenario import Scenario, named
@@ -40,14 +41,15 @@ async def apply_fixes(scenarios: Iterable[Scenario], version: str, *, most: int 
     out = Applied()
     async with daemon_for(version) as we:
         side = we.by_default()
+        assert isinstance(side.api, InProcess)
         for scenario in scenarios:
             for name, pod in scenario.asked.items():
                 if name not in scenario.held and "status" not in pod:
-                    await _explained(side, scenario, name, out, most)
+                    await _explained(side, side.api.server, scenario, name, out, most)
     return out
 
 
-async def _explained(side: Ours, scenario: Scenario, name: str, out: Applied, most: int) -> None:
+async def _explained(side: Ours, server: ApiServer, scenario: Scenario, name: str, out: Applied, most: int) -> None:
     for number in range(most):
         place = f"{scenario.key}/{name}"
         pod = await _tried(side, scenario, name)
@@ -64,7 +66,7 @@ async def _explained(side: Ours, scenario: Scenario, name: str, out: Applied, mo
         if number >= len(fixes):
             return
         texts = "; ".join(change.text for change in fixes[number].changes)
-        await _apply(side, pod, fixes[number])
+        await _apply(side, server, pod, fixes[number])
         into = out.works if await _runs(side, pod) else out.fails
         into.append(f"{place}: {texts}")
 
@@ -104,8 +106,7 @@ def _drive(side: Ours, key: str) -> Explanation | None:
             return found
 
 
-async def _apply(side: Ours, pod: Json, fix: FixAnswer) -> None:
-    server: ApiServer = side.api.server
+async def _apply(side: Ours, server: ApiServer, pod: Json, fix: FixAnswer) -> None:
     edits = merged(edit for change in fix.changes for edit in change.edits)
     own = [edit for edit in edits if edit.kind == "Pod" and edit.verb == "patch"]
     await side.api.delete("Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
@@ -119,6 +120,7 @@ async def _apply(side: Ours, pod: Json, fix: FixAnswer) -> None:
                 server.update("Node", patched(server.get("Node", edit.name, ""), edit.patch))
             case "patch", "PersistentVolumeClaim" | "ResourceClaim":
                 before = server.get(edit.kind, edit.name, edit.namespace)
+                server.update(edit.kind, before | {"metadata": before["metadata"] | {"finalizers": []}})
                 await side.api.delete(edit.kind, edit.name, edit.namespace)
                 await side.api.create(_manifest(edit, patched({"spec": before["spec"]}, edit.patch)))
             case _:
@@ -135,6 +137,9 @@ async def _apply(side: Ours, pod: Json, fix: FixAnswer) -> None:
 def _manifest(edit: Edit, body: Json) -> Json:
     metadata = {key: value for key, value in body.get("metadata", {}).items() if key in {"labels", "annotations"}}
     place = {"name": edit.name} | ({"namespace": edit.namespace} if edit.namespace else {})
+    if edit.kind == "CSINode":  # what the kubelet of the new node would write
+        drivers = [each | {"nodeID": edit.name} for each in body["spec"]["drivers"]]
+        body = body | {"spec": body["spec"] | {"drivers": drivers}}
     return body | {"apiVersion": _VERSIONS[edit.kind], "kind": edit.kind, "metadata": metadata | place}
 
 
@@ -150,8 +155,3 @@ async def _runs(side: Ours, pod: Json) -> bool:
             said = now["status"]["conditions"][-1]
             return "binding volumes" in said.get("message", "")
     return False
-
-
-def texts(found: Iterable[str]) -> Iterator[str]:
-    """Yield the lines, shortened."""
-    return (each[:400] for each in found)

@@ -146,8 +146,8 @@ CAUSES = [
         "NodeCordoned",
         [
             ["uncordon node n2"],
-            ["tolerate the taint node.kubernetes.io/unschedulable:NoSchedule"],
             [f"allow a maxSkew of 3 instead of 1 at {ZONE}"],
+            ["tolerate the taint node.kubernetes.io/unschedulable:NoSchedule"],
         ],
         id="a spread constraint; the domain with the fewest pods is cordoned",
     ),

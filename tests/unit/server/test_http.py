@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
+from scheduler.explain.answer import Explanation
+from scheduler.explain.questions import TooManyQuestions
 from scheduler.server.authorization import RequestGate
-from scheduler.server.endpoints import Endpoints, EndpointSources, Remark
+from scheduler.server.endpoints import Endpoints, EndpointSources, NotReady, Remark
 from tests.unit.server.test_listening import listening, sources
 from tests.unit.server.test_tls import Server as ApiServer
 
@@ -51,6 +53,26 @@ def _joined(body: bytes) -> bytes:
     return whole
 
 
+async def _explained(key: str) -> Explanation | None:
+    if key == "a/many":
+        raise TooManyQuestions
+    if key == "a/early":
+        raise NotReady("the cache is not filled yet")
+    if key != "a/b":
+        return None
+    return Explanation(
+        pod=key,
+        uid="u",
+        scheduler="kubestow",
+        state="pending",
+        verdict="doesNotFit",
+        exit_code=2,
+        code="NoNodes",
+        cause="the cluster has no nodes",
+        move="administrator",
+    )
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     """Endpoints with two readiness checks that a test can break."""
@@ -65,6 +87,7 @@ async def server() -> AsyncIterator[Server]:
         debug_queue=lambda: {"active": lambda: ["a/b"]},
         debug_cache=lambda: {"sizes": lambda: {"nodes": 1}, "nodes": lambda: iter([frozenset({"x"})])},
         debug_pod=lambda key: {"pod": key} if key == "a/b" else None,
+        explain=_explained,
     )
     async with listening(Endpoints(pages)) as crowd:
         yield Server(f"http://127.0.0.1:{crowd.listener.port}", wrong)
@@ -85,6 +108,14 @@ async def server() -> AsyncIterator[Server]:
         ("/debug/queue", 200, '{\n  "active": [\n    "a/b"\n  ]\n}\n'),
         ("/debug/pod/a/b", 200, '{\n  "pod": "a/b"\n}\n'),
         ("/debug/pod/a/c", 404, "no decision is recorded for pod a/c\n"),
+        (
+            "/debug/explain/a/b?output=text",
+            200,
+            "a/b: the cluster has no nodes\nnext move: administrator\n\nno fix was found\n",
+        ),
+        ("/debug/explain/a/c", 404, "there is no pod a/c\n"),
+        ("/debug/explain/a/many", 429, "429 too many questions are waiting; ask again\n"),
+        ("/debug/explain/a/early", 503, "503 the cache is not filled yet\n"),
         ("/debug/cache", 200, '{\n  "sizes": {\n    "nodes": 1\n  },\n  "nodes": [\n    [\n      "x"\n    ]\n  ]\n}\n'),
         ("/", 404, "404 page not found\n"),
         ("/debug", 404, "404 page not found\n"),

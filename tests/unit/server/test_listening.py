@@ -90,8 +90,19 @@ def sources(
     debug_cache: Callable[[], Page] = dict,
 ) -> EndpointSources:
     """Empty pages, except for these."""
+
+    async def unexplained(_: str) -> None:
+        return None
+
     return EndpointSources(
-        dict, dict, metrics, configz=configz, debug_queue=dict, debug_cache=debug_cache, debug_pod=lambda _: None
+        dict,
+        dict,
+        metrics,
+        configz=configz,
+        debug_queue=dict,
+        debug_cache=debug_cache,
+        debug_pod=lambda _: None,
+        explain=unexplained,
     )
 
 
