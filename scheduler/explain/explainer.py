@@ -191,9 +191,10 @@ class Explainer:
         overlay, runner = Overlay(self.cluster, self.derive), self._runner(profile)
         away = [Edit("delete", "Pod", info.pod.metadata.name, info.pod.metadata.namespace)]
         search = Search(self.cluster, runner, info.pod, overlay, self._attempt(profile), self.clock)
-        node = info.node_name
+        spec = msgspec.structs.replace(info.pod.spec, node_name="")
+        unbound = self.derive(msgspec.structs.replace(info.pod, spec=spec))
         with overlay.applied(away):
-            found: Bound = yield from search.within(self._scores(runner, info, node))
+            found: Bound = yield from search.within(self._scores(runner, unbound, info.node_name))
         yield True
         return found
 

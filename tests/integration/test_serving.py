@@ -29,7 +29,14 @@ from tests.support.kubeconfigs import kubeconfig
 from tests.unit.server.authorities import Authority
 
 OPEN = ("/livez", "/readyz", "/healthz", "/livez/ping", "/readyz/shutdown", "/healthz/ping", "/readyz?verbose")
-CLOSED = ("/metrics", "/configz", "/debug/queue", "/debug/cache", "/debug/pod/default/a")
+CLOSED = (
+    "/metrics",
+    "/configz",
+    "/debug/queue",
+    "/debug/cache",
+    "/debug/pod/default/a",
+    "/debug/explain/default/a",
+)
 ANN, BOB = {"username": "ann", "uid": "1"}, {"username": "bob", "uid": "2"}
 CONFIGMAP = {"metadata": {"name": "extension-apiserver-authentication", "namespace": "kube-system"}}
 
@@ -324,7 +331,15 @@ async def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.Monke
         await cluster.rig.until(lambda: bool(cluster.rig.condition("big")), "no condition")
         await reached(cluster.is_ready)
         pages = {}
-        for path in (*OPEN, *CLOSED, "/debug/pod/default/big", "/nowhere", f"/debug/pod/default/{PLANTED[:3]}"):
+        explained = "/debug/explain/default/big"
+        for path in (
+            *OPEN,
+            *CLOSED,
+            "/debug/pod/default/big",
+            explained,
+            "/nowhere",
+            f"/debug/pod/default/{PLANTED[:3]}",
+        ):
             pages[path] = await cluster.get(path, token=f"{PLANTED}-caller")
             async with cluster.http.get(f"http://127.0.0.1:{cluster.rig.daemon.port}{path}") as plain:
                 pages[f"plain {path}"] = plain.status, await plain.text() + str(plain.headers)
@@ -333,5 +348,6 @@ async def test_nothing_secret_is_shown(tmp_path: Path, monkeypatch: pytest.Monke
     assert [path for path, (status, _) in pages.items() if status >= 500] == []
     assert [path for path, (_, text) in pages.items() if PLANTED in text] == []
     shown = {"/debug/queue": "default/big", "/debug/cache": '"n1"', "/debug/pod/default/big": "didn't match Pod's node"}
+    shown[explained] = "remove no=where from the nodeSelector"
     assert [path for path, words in shown.items() if words not in pages[path][1]] == []
     assert pages["/configz"][0] == pages["/metrics"][0] == 200

@@ -59,6 +59,17 @@ def test_the_demo(simulate: Simulation) -> None:
     assert {pod["reason"] for pod in shown["pods"] if pod["node"] is None} == {"Unschedulable", "SchedulingGated"}
 
 
+def test_pending_pods_are_explained(simulate: Simulation) -> None:
+    """One for each reason and workload: of the two equal pods only the first."""
+    _, shown, _ = simulate.of(NODE, pod("a"), pod("b", "3"), pod("c", "3"), flags=["--explain"])
+
+    explanations = {each["pod"]: each for each in shown["explanations"]}
+    assert [each["verdict"] for each in explanations.values()] == ["doesNotFit"] * 2
+    texts = [change["text"] for fix in explanations["default/b"]["fixes"] for change in fix["changes"]]
+    assert texts[0] == "request 1 of cpu instead of 3"
+    assert all(fix["verified"] for fix in explanations["default/b"]["fixes"])
+
+
 @pytest.mark.parametrize(
     ("documents", "flags", "code", "problems"),
     [

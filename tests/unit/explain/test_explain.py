@@ -7,7 +7,10 @@ from typing import Any
 import pytest
 
 from scheduler.explain.answer import Explanation, as_text
-from tests.unit.harness import SchedulerHarness
+from scheduler.explain.codes import BY_PLUGIN, MEANINGS
+from scheduler.explain.explainer import outside
+from scheduler.plugins.volumebinding.pod_volumes import CAUSES as CAUSES_OF_VOLUMES
+from tests.unit.harness import SchedulerHarness, manifest, typed
 
 
 async def explained(sched: SchedulerHarness, name: str = "p") -> Explanation:
@@ -209,3 +212,93 @@ async def test_a_cause_and_its_fixes(
     assert [sorted(each) for each in fixes(found)] == [sorted(each) for each in expected]
     assert sched.parts.cluster.sizes() == before
     assert as_text(found).startswith("default/p: none of ")
+
+
+# -- states ----------------------------------------------------------------------------------------------------------
+
+BLOCKED = {"cpu": "2", "on": "n1"}
+
+STATES = [
+    pytest.param({}, {"cpu": "1"}, ("pending", "fits", 0, "Fits", "n1"), id="a pod that fits and has not been tried"),
+    pytest.param({}, {"gates": ("quota",)}, ("gated", "fitsAfter", 1, "Gated", "n1"), id="a gated pod that would fit"),
+    pytest.param(
+        {"a": BLOCKED},
+        {"cpu": "1", "gates": ("quota",)},
+        ("gated", "doesNotFit", 2, "Gated", ""),
+        id="a gated pod that would not fit either",
+    ),
+    pytest.param(
+        {"a": {**BLOCKED, "deleting": True}},
+        {"cpu": "1"},
+        ("pending", "fitsAfter", 1, "Terminating", "n1"),
+        id="a pod that fits once another has gone",
+    ),
+    pytest.param(
+        {"a": {**BLOCKED, "deleting": True}},
+        {"cpu": "1", "nominated": "n1"},
+        ("nominated", "fitsAfter", 1, "Preempting", "n1"),
+        id="a nominated pod whose victim is leaving",
+    ),
+    pytest.param({}, {"cpu": "1", "on": "n1"}, ("bound", "fits", 0, "Bound", "n1"), id="a pod on a node"),
+    pytest.param({}, {"deleting": True}, ("deleting", "doesNotFit", 2, "Deleting", ""), id="a pod that is deleted"),
+]
+
+
+@pytest.mark.parametrize(("others", "pod", "expected"), STATES)
+async def test_the_state_of_a_pod(
+    others: dict[str, dict[str, Any]], pod: dict[str, Any], expected: tuple[str, str, int, str, str]
+) -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="2")
+    for name, spec in others.items():
+        sched.pod(name, **spec)
+    sched.pod("p", **pod)
+    sched.parts.inbox.apply()
+
+    found = await explained(sched)
+
+    assert (found.state, found.verdict, found.exit_code, found.code, found.node) == expected
+
+
+async def test_a_cluster_without_nodes() -> None:
+    sched = SchedulerHarness()
+    sched.pod("p")
+    sched.parts.inbox.apply()
+
+    assert (await explained(sched)).code == "NoNodes"
+
+
+async def test_a_pod_on_a_node_is_compared_with_the_second_best_node() -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="4")
+    sched.node("n2", cpu="4")
+    sched.pod("a", cpu="3", on="n2")
+    sched.pod("p", cpu="1", on="n1")
+    sched.parts.inbox.apply()
+
+    bound = (await explained(sched)).bound
+
+    assert bound is not None
+    assert (bound.node, bound.runner_up, bound.fits_now) == ("n1", "n2", True)
+    assert bound.margin is not None
+    assert bound.margin > 0
+
+
+@pytest.mark.parametrize(
+    ("pod", "code", "state"),
+    [
+        pytest.param({"scheduler": "other"}, "Foreign", "foreign", id="another scheduler's"),
+        pytest.param({"phase": "Succeeded"}, "Finished", "finished", id="a finished one"),
+    ],
+)
+def test_pods_that_this_scheduler_does_not_place(pod: dict[str, Any], code: str, state: str) -> None:
+    found = outside(typed(manifest("p", **pod)))
+
+    assert (found.code, found.state) == (code, state)
+
+
+async def test_every_code_is_documented() -> None:
+    """Of all rejections that plugins name, and of all changes that the search knows."""
+    causes = {*BY_PLUGIN.values(), *CAUSES_OF_VOLUMES.values()}
+
+    assert causes <= MEANINGS.keys()
