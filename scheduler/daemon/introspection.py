@@ -110,7 +110,7 @@ class Introspection:
         if not self.is_synced():
             raise NotReady(self._handlers_synced() or "the cache is not filled yet")
         decisions = self.decisions
-        found = await decisions.questions.ask(partial(decisions.explainer.explain, key))
+        found = await decisions.questions.answer_to(partial(decisions.explainer.explain, key))
         if found is not None:
             return found
         pods = self.mirrors.reflectors.get(POD.name)

@@ -1,6 +1,6 @@
 """Changes that may let a pod fit on one node: for each plugin that rejects it there, what could be different.
 
-A change is one thing that somebody can do, as edits of API objects. Whether it helps is not decided here: it is tried
+A change is one thing that a user or an administrator can do, as edits of API objects. Whether it helps is not decided here: it is tried
 (`fixes`). Each plugin has options in order of preference; an option is a list of changes that may all be needed. Changes
 of volumes and devices are in `claim_changes`.
 """
@@ -36,7 +36,7 @@ _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
 class Actor(enum.Enum):
-    """Who can make a change."""
+    """The role that can make a change."""
 
     USER = "user"
     ADMINISTRATOR = "administrator"

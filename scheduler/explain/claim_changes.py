@@ -36,7 +36,8 @@ def volumes(site: Site) -> Iterator[Option]:
         for name in _late_classes(site, ""):
             yield [_new_claim(site, use.name, name) for use in {use.key: use for use in missing}.values()]
         return
-    waiting = [claim for use in site.info.claims if (claim := claims.get(use.key)) and not claim.spec.volume_name]
+    own = [claim for use in site.info.claims if not use.is_ephemeral and (claim := claims.get(use.key))]
+    waiting = [claim for claim in own if not claim.spec.volume_name]  # an ephemeral one has its template in the pod
     smaller = [lower for claim in waiting if (lower := _smaller(claim)) is not None]
     if smaller:
         yield smaller

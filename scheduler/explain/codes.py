@@ -34,7 +34,7 @@ BY_PLUGIN: Final[Mapping[str, str]] = {
     "UnsupportedFeatures": "Unsupported",
     "NominatedPods": "CapacityNominated",
 }
-"""The code of a plugin's rejection that has no cause of its own."""
+"""The code of a plugin's rejection without a cause."""
 
 MEANINGS: Final[Mapping[str, CodeMeaning]] = {
     "Fits": CodeMeaning("An attempt now would place the pod.", "Wait: the pod is in the queue or backs off."),
@@ -42,7 +42,7 @@ MEANINGS: Final[Mapping[str, CodeMeaning]] = {
     "Binding": CodeMeaning("A node is chosen and the binding is under way.", "Wait."),
     "Finished": CodeMeaning("The pod has ended.", "Nothing to do."),
     "Deleting": CodeMeaning("The pod is being deleted.", "Nothing to do."),
-    "Foreign": CodeMeaning("Another scheduler is named in schedulerName.", "Ask that scheduler."),
+    "Foreign": CodeMeaning("Another scheduler is named in schedulerName.", "Look at that scheduler."),
     "Unreadable": CodeMeaning("A field of the pod cannot be read.", "Correct the field that is named."),
     "NoNodes": CodeMeaning("The cluster has no nodes.", "Add a node."),
     "Preempting": CodeMeaning("Pods are being evicted on the nominated node.", "Wait until they have gone."),
@@ -91,7 +91,7 @@ MEANINGS: Final[Mapping[str, CodeMeaning]] = {
     ),
     "DeviceClaimMissing": CodeMeaning("A device claim of the pod does not exist yet.", "Create it, or wait for it."),
     "NodeLacksFeature": CodeMeaning("The node does not declare a feature that the pod needs.", "Upgrade the node."),
-    "Gated": CodeMeaning("The pod has scheduling gates.", "Whoever set the gates removes them."),
+    "Gated": CodeMeaning("The pod has scheduling gates.", "The controller that set the gates removes them."),
     "Unsupported": CodeMeaning("The pod uses a feature that this version refuses.", "See docs/limits.md."),
     "CapacityNominated": CodeMeaning(
         "The free capacity is kept for nominated pods of equal or higher priority.",

@@ -1,8 +1,8 @@
 """Edits of API objects as JSON patches, and their temporary application to the cache.
 
 A fix is printed as edits, and tried as the same edits: the patched JSON is decoded like JSON of a watch. Objects that do
-not exist yet, such as a claim under a new name, are added to the cache and removed again, so that no assumption about an
-existing claim is touched.
+not exist yet, such as a claim under a new name, are added to the cache and removed again. No assumption about an existing
+claim is touched.
 """
 
 from __future__ import annotations
@@ -270,7 +270,7 @@ class Overlay:
             self._cluster.devices.use.hold(uid, allocation)
 
     def _devices_alone(self, info: PodInfo) -> list[tuple[str, AllocationResult]]:
-        """Return the allocations that become free with the pod: of claims that nobody else has reserved."""
+        """Return the allocations that become free with the pod: of claims that no other pod has reserved."""
         found = []
         made = {each.name: each.resource_claim_name for each in info.pod.status.resource_claim_statuses}
         for each in info.pod.spec.resource_claims:

@@ -1,6 +1,6 @@
 """Explain one pod from the live cache: its state, what every plugin says on every node, and the nearest fixes.
 
-An explanation is work in small steps (`fixes.Steps`); whoever drives it lets other pods be tried between two steps. It
+An explanation is work in small steps (`fixes.Steps`); its driver lets other pods be tried between two steps. It
 writes nothing, reserves nothing and wakes no pod.
 """
 

@@ -41,7 +41,7 @@ _SITES_MAX: Final = 3
 _ROUNDS_MAX: Final = 12
 _TIGHTEN_MAX: Final = 40
 BUDGET_S: Final = 1.0
-"""The search ends after this much time of its own; what has not been tried by then is not shown as verified."""
+"""The search ends after this much time without pauses; what it has not tried is not shown as verified."""
 
 OPTIONS: Final[Mapping[str, Callable[[Site], Iterator[Option]]]] = {
     "NodeResourcesFit": changes.resources,

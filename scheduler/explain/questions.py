@@ -28,7 +28,7 @@ _CREDIT_MAX_S: Final = 1.0
 
 
 class TooManyQuestions(Exception):
-    """Too many questions are waiting; ask again later."""
+    """Too many questions are waiting; try again later."""
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +39,7 @@ class _Question:
 
 
 class Questions:
-    """The queue of questions. `ask` is called anywhere on the event loop, `turn` by the scheduling loop."""
+    """The queue of questions. `answer_to` is called anywhere on the event loop, `turn` by the scheduling loop."""
 
     def __init__(self, inbox: Inbox, clock: Clock, errors: UnforeseenErrors) -> None:
         self._inbox = inbox
@@ -52,7 +52,7 @@ class Questions:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    async def ask(self, begin: Callable[[], Steps[T]]) -> T:
+    async def answer_to(self, begin: Callable[[], Steps[T]]) -> T:
         """Return the answer of the work that `begin` starts. A cancelled caller ends the work.
 
         Raises TooManyQuestions, and what the work raises.

@@ -72,8 +72,7 @@ class Verdicts:
 def verdicts(runner: Runner, pod: PodInfo, nodes: NodeSet, *, exact: bool = True) -> Work[Verdicts]:
     """Return the rejections of all PreFilter and Filter plugins on these nodes, each plugin on its own.
 
-    A plugin whose PreFilter rejects is not asked again for nodes. With `exact`, Verify is asked for nodes that no Filter
-    rejects. Nodes on which the pod fits only without nominated pods are rejected by NOMINATED.
+    Filter is not called where PreFilter rejects. With `exact`, Verify is called for nodes that no Filter rejects. Nodes on which the pod fits only without nominated pods are rejected by NOMINATED.
     """
     out, state, profile = Verdicts(), CycleState(), runner.profile
     everything = runner.cluster.nodes.present
@@ -123,7 +122,7 @@ def _nominated(runner: Runner, state: CycleState, pod: PodInfo, nodes: NodeSet, 
 
 
 _VERIFIED_MAX = 64
-"""Verify is asked for this many nodes; it is asked for one by an attempt that succeeds."""
+"""Verify is called for at most this many nodes; an attempt that succeeds calls it for one."""
 
 
 def _verified(runner: Runner, state: CycleState, pod: PodInfo, nodes: NodeSet, out: Verdicts) -> Work[None]:

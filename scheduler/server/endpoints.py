@@ -268,7 +268,7 @@ class Endpoints:
         try:
             found = await self._sources.explain(key)
         except TooManyQuestions:
-            return _later("429 too many questions are waiting; ask again\n", status=429)
+            return _later("429 too many questions are waiting; try again\n", status=429)
         except NotReady as why:
             return _later(f"503 {why}\n", status=503)
         if found is None:

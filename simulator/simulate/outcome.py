@@ -151,7 +151,7 @@ class Outcome:
     missing: tuple[MissingReference, ...] = ()
     """Objects that the input refers to and does not have."""
     explanations: tuple[Explanation, ...] = ()
-    """Of pending pods, if they were asked for: one for each reason and workload."""
+    """Of pending pods, with `--explain`: one for each reason and workload."""
 
     @property
     def placed(self) -> int:

@@ -175,7 +175,7 @@ def _answer(runner: Runner, cluster: Cluster, info: PodInfo) -> Any:
             if pre.rejection is not None:
                 return {"all nodes": (pre.rejection.plugin, pre.rejection.message)}
             groups: Groups = {}
-            feasible = finish(runner._passing(state, info, pre.nodes, groups, exact=True))
+            feasible = finish(runner.passing(state, info, pre.nodes, groups, exact=True))
             answer: dict[str, Any] = {
                 names.name(slot): (no.plugin, no.code.value, no.message)
                 for no, refused in groups.items()

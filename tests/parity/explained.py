@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -11,6 +11,7 @@ from scheduler.explain.edits import Edit, merged, patched
 from simulator.apiserver import ApiServer
 from tests.parity.api import InProcess
 from tests.parity.ours import Ours
+from tests.parity.recordings import Recording
 from tests.parity.replay import daemon_for, put_cluster
 from tests.parity.scenario import Scenario, named
 from tests.parity.side import Stage
@@ -36,15 +37,19 @@ class Applied:
     fails: list[str] = field(default_factory=list)
 
 
-async def apply_fixes(scenarios: Iterable[Scenario], version: str, *, most: int = 3) -> Applied:
-    """Explain each tried pod that does not fit, and try each of its fixes on a cluster as it was."""
+async def apply_fixes(
+    scenarios: Iterable[Scenario], recorded: Mapping[str, Recording], version: str, *, most: int = 3
+) -> Applied:
+    """Explain each pod that kube-scheduler found unschedulable, and try each of its fixes on a cluster as it was."""
     out = Applied()
     async with daemon_for(version) as we:
         side = we.by_default()
         assert isinstance(side.api, InProcess)
         for scenario in scenarios:
+            verdicts = recorded[scenario.key].verdicts
             for name, pod in scenario.asked.items():
-                if name not in scenario.held and "status" not in pod:
+                is_refused = verdicts[name].reason == "Unschedulable"
+                if is_refused and name not in scenario.held and "status" not in pod:
                     await _explained(side, side.api.server, scenario, name, out, most)
     return out
 
@@ -144,14 +149,20 @@ def _manifest(edit: Edit, body: Json) -> Json:
 
 
 async def _runs(side: Ours, pod: Json) -> bool:
-    """Return whether the pod gets a node, or, with volumes, is on the way there."""
+    """Return whether the pod gets a node, or has one and waits there for the controllers of its volumes."""
     deadline = time.monotonic() + _PATIENCE_S
     while time.monotonic() < deadline:
         await asyncio.sleep(0.005)
         now = await _pod(side, pod)
-        if now is not None and now["spec"].get("nodeName"):
+        if now is None:
+            continue
+        uid = now["metadata"]["uid"]
+        if now["spec"].get("nodeName") or side.daemon.decisions.binder.has(uid):
+            side.daemon.decisions.binder.preempt(uid, "test")
             return True
-        if side.daemon.idle() and now is not None and now["status"].get("conditions"):
-            said = now["status"]["conditions"][-1]
-            return "binding volumes" in said.get("message", "")
+        said = now["status"].get("conditions") or [{}]
+        if "binding volumes" in said[-1].get("message", ""):  # it has waited, and no controller came
+            return True
+        if side.daemon.idle() and now["status"].get("conditions"):
+            return False
     return False

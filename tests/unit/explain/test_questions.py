@@ -14,7 +14,7 @@ from scheduler.explain.questions import WAITING_MAX, Questions, TooManyQuestions
 from tests.unit.harness import SchedulerHarness, StepClock
 
 
-class Asked:
+class Bench:
     """Questions with a clock that each step moves."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Asked:
         self.closed = 0
 
     def steps(self, count: int, *, took_s: float, is_between: bool = True) -> Callable[[], Steps[str]]:
-        """Return work of so many steps, each of which takes this long."""
+        """Return work of `count` steps, each of which takes this long."""
 
         def begin() -> Steps[str]:
             try:
@@ -38,100 +38,100 @@ class Asked:
 
         return begin
 
-    async def ask(self, begin: Callable[[], Steps[str]]) -> asyncio.Task[str]:
-        """Ask without waiting for the answer."""
-        task = asyncio.ensure_future(self.questions.ask(begin))
+    async def put(self, begin: Callable[[], Steps[str]]) -> asyncio.Task[str]:
+        """Put a question without waiting for the answer."""
+        task = asyncio.ensure_future(self.questions.answer_to(begin))
         await asyncio.sleep(0)
         return task
 
 
 async def test_an_answer_takes_turns_of_five_milliseconds() -> None:
-    asked = Asked()
-    task = await asked.ask(asked.steps(10, took_s=0.002))
+    bench = Bench()
+    task = await bench.put(bench.steps(10, took_s=0.002))
 
     turns = 0
-    while len(asked.questions):
-        before = asked.clock.now()
-        await asked.questions.turn()
+    while len(bench.questions):
+        before = bench.clock.now()
+        await bench.questions.turn()
         turns += 1
-        assert asked.clock.now() - before <= 0.007
+        assert bench.clock.now() - before <= 0.007
 
     assert (await task, turns) == ("answer", 4)
 
 
 async def test_a_trial_is_not_left_in_the_middle_and_changes_wait_for_its_end() -> None:
-    asked = Asked()
+    bench = Bench()
     seen: list[str] = []
-    task = await asked.ask(asked.steps(10, took_s=0.004, is_between=False))
-    asked.inbox.put(lambda: seen.append("change"))
+    task = await bench.put(bench.steps(10, took_s=0.004, is_between=False))
+    bench.inbox.put(lambda: seen.append("change"))
 
-    await asked.questions.turn()
+    await bench.questions.turn()
 
     assert (await task, seen) == ("answer", [])
-    asked.inbox.catch_up()
+    bench.inbox.catch_up()
     assert seen == ["change"]
 
 
 async def test_while_pods_can_be_tried_answers_get_a_twentieth_of_the_time() -> None:
-    asked = Asked()
-    await asked.ask(asked.steps(10_000, took_s=0.005))
-    began, spent = asked.clock.now(), 0.0
-    while asked.clock.now() < began + 120.0:
-        asked.clock.time += 0.005  # attempts
-        if asked.questions.may_run(is_busy=True):
-            before = asked.clock.now()
-            await asked.questions.turn()
-            spent += asked.clock.now() - before
+    bench = Bench()
+    await bench.put(bench.steps(10_000, took_s=0.005))
+    began, spent = bench.clock.now(), 0.0
+    while bench.clock.now() < began + 120.0:
+        bench.clock.time += 0.005  # attempts
+        if bench.questions.may_run(is_busy=True):
+            before = bench.clock.now()
+            await bench.questions.turn()
+            spent += bench.clock.now() - before
 
-    assert 0.03 < spent / (asked.clock.now() - began) < 0.07
-    asked.questions.close()
+    assert 0.03 < spent / (bench.clock.now() - began) < 0.07
+    bench.questions.close()
 
 
 async def test_an_idle_loop_answers_at_once() -> None:
-    asked = Asked()
-    await asked.ask(asked.steps(1_000, took_s=0.005))
-    while len(asked.questions):
-        assert asked.questions.may_run(is_busy=False)
-        await asked.questions.turn()
+    bench = Bench()
+    await bench.put(bench.steps(1_000, took_s=0.005))
+    while len(bench.questions):
+        assert bench.questions.may_run(is_busy=False)
+        await bench.questions.turn()
 
 
 async def test_a_caller_that_goes_away_ends_the_work() -> None:
-    asked = Asked()
-    task = await asked.ask(asked.steps(100, took_s=0.005))
-    await asked.questions.turn()
+    bench = Bench()
+    task = await bench.put(bench.steps(100, took_s=0.005))
+    await bench.questions.turn()
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
-    await asked.questions.turn()
+    await bench.questions.turn()
 
-    assert (len(asked.questions), asked.closed) == (0, 1)
+    assert (len(bench.questions), bench.closed) == (0, 1)
 
 
 async def test_an_error_concerns_only_its_question() -> None:
-    asked = Asked()
+    bench = Bench()
 
     def broken() -> Steps[str]:
         yield True
         raise ValueError("unforeseen")
 
-    first, second = await asked.ask(broken), await asked.ask(asked.steps(1, took_s=0.001))
-    while len(asked.questions):
-        await asked.questions.turn()
+    first, second = await bench.put(broken), await bench.put(bench.steps(1, took_s=0.001))
+    while len(bench.questions):
+        await bench.questions.turn()
 
     with pytest.raises(ValueError, match="unforeseen"):
         await first
     assert await second == "answer"
-    assert asked.errors.counts["answer"] == 1
+    assert bench.errors.counts["answer"] == 1
 
 
 async def test_too_many_questions_are_refused() -> None:
-    asked = Asked()
+    bench = Bench()
     for _ in range(WAITING_MAX):
-        await asked.ask(asked.steps(1, took_s=0.001))
+        await bench.put(bench.steps(1, took_s=0.001))
 
     with pytest.raises(TooManyQuestions):
-        await asked.questions.ask(asked.steps(1, took_s=0.001))
-    asked.questions.close()
+        await bench.questions.answer_to(bench.steps(1, took_s=0.001))
+    bench.questions.close()
 
 
 async def test_the_scheduling_loop_answers_next_to_its_pods() -> None:
@@ -140,7 +140,9 @@ async def test_the_scheduling_loop_answers_next_to_its_pods() -> None:
     sched.pod("large", cpu="2")
     for number in range(5):
         sched.pod(f"p{number}", cpu="100m")
-    asking = asyncio.ensure_future(sched.parts.questions.ask(lambda: sched.parts.explainer.explain("default/large")))
+    asking = asyncio.ensure_future(
+        sched.parts.questions.answer_to(lambda: sched.parts.explainer.explain("default/large"))
+    )
     await sched.settle()
 
     found = await asking

@@ -114,7 +114,7 @@ async def server() -> AsyncIterator[Server]:
             "a/b: the cluster has no nodes\nnext move: administrator\n\nno fix was found\n",
         ),
         ("/debug/explain/a/c", 404, "there is no pod a/c\n"),
-        ("/debug/explain/a/many", 429, "429 too many questions are waiting; ask again\n"),
+        ("/debug/explain/a/many", 429, "429 too many questions are waiting; try again\n"),
         ("/debug/explain/a/early", 503, "503 the cache is not filled yet\n"),
         ("/debug/cache", 200, '{\n  "sizes": {\n    "nodes": 1\n  },\n  "nodes": [\n    [\n      "x"\n    ]\n  ]\n}\n'),
         ("/", 404, "404 page not found\n"),
