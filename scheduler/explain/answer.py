@@ -19,7 +19,7 @@ class _Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A part of the answer."""
 
 
-class Shortage(_Part, frozen=True):
+class ResourceShortage(_Part, frozen=True):
     """A resource of which the best node of a group has too little, as quantities."""
 
     resource: str
@@ -38,13 +38,13 @@ class Reason(_Part, frozen=True):
     nodes: int
 
 
-class NodeGroup(_Part, frozen=True):
+class RejectedNodes(_Part, frozen=True):
     """Nodes that the same plugins reject. `examples` are a few of their names."""
 
     nodes: int
     examples: tuple[str, ...]
     reasons: tuple[Reason, ...]
-    shortages: tuple[Shortage, ...] = ()
+    shortages: tuple[ResourceShortage, ...] = ()
 
 
 class ChangeAnswer(_Part, frozen=True):
@@ -89,7 +89,7 @@ class Explanation(_Part, frozen=True):
     node_count: int = 0
     node: str = ""
     """Where the pod is, is nominated, or would go."""
-    groups: tuple[NodeGroup, ...] = ()
+    groups: tuple[RejectedNodes, ...] = ()
     fixes: tuple[FixAnswer, ...] = ()
     is_search_complete: bool = True
     """False if the search for fixes ran out of its budget."""

@@ -34,9 +34,9 @@ from scheduler.explain.answer import (
     Explanation,
     FixAnswer,
     Move,
-    NodeGroup,
     Reason,
-    Shortage,
+    RejectedNodes,
+    ResourceShortage,
     State,
     Verdict,
 )
@@ -256,13 +256,13 @@ class Explainer:
 
     # -- parts of the answer -----------------------------------------------------------------------------------------
 
-    def _groups(self, info: PodInfo, found: Verdicts) -> tuple[NodeGroup, ...]:
+    def _groups(self, info: PodInfo, found: Verdicts) -> tuple[RejectedNodes, ...]:
         parts = found.partition(self.cluster.nodes.present)
         ranked = sorted(parts.items(), key=lambda part: (-part[1].bit_count(), part[0]))
         return tuple(self._group(info, found, plugins, nodes) for plugins, nodes in ranked[:_GROUPS_MAX] if plugins)
 
-    def _group(self, info: PodInfo, found: Verdicts, plugins: tuple[str, ...], nodes: NodeSet) -> NodeGroup:
-        return NodeGroup(
+    def _group(self, info: PodInfo, found: Verdicts, plugins: tuple[str, ...], nodes: NodeSet) -> RejectedNodes:
+        return RejectedNodes(
             nodes=nodes.bit_count(),
             examples=tuple(self.cluster.nodes.name(slot) for slot in _first(nodes)),
             reasons=tuple(
@@ -283,7 +283,7 @@ class Explainer:
         free: npt.NDArray[Any] = nodes.allocatable[row][slots] - nodes.requested[row][slots]
         return free
 
-    def _shortages(self, info: PodInfo, nodes: NodeSet) -> Iterator[Shortage]:
+    def _shortages(self, info: PodInfo, nodes: NodeSet) -> Iterator[ResourceShortage]:
         """Yield for each resource that no node of the group has enough of, the node with most of it."""
         columns = self.cluster.nodes
         slots = nodeset.slots(nodes, columns.capacity)
@@ -293,7 +293,7 @@ class Explainer:
             best = int(slots[int(np.argmax(self._free(name, slots)))])
             have = Site(self.cluster, info, best).free(name)
             if have < amount:
-                yield Shortage(
+                yield ResourceShortage(
                     resource=name,
                     need=quantity(name, amount),
                     have=quantity(name, max(have, 0)),
@@ -350,7 +350,7 @@ def _first(nodes: NodeSet) -> Iterator[int]:
         yield slot
 
 
-def _cause(groups: tuple[NodeGroup, ...], count: int) -> tuple[str, str]:
+def _cause(groups: tuple[RejectedNodes, ...], count: int) -> tuple[str, str]:
     """Return the code of the largest group, and one sentence over all groups."""
     if not groups:
         return "Error", "no node fits, and no plugin says why"
