@@ -183,6 +183,8 @@ class Overlay:
         self._decoders: dict[str, ObjectDecoder[Any]] = {kind: ObjectDecoder(kind, typ) for kind, typ in _TYPES.items()}
         self._undo: list[Undo] = []
         self._edits: tuple[Edit, ...] = ()
+        self._uids: dict[str, str] = {}
+        """Pod → its uid."""
 
     def pod(self, pod: Pod, edits: Iterable[Edit]) -> PodInfo:
         """Return the pod with its own edits, and with the new names of its patched claims. Raises NotApplicable."""
@@ -241,8 +243,6 @@ class Overlay:
         match edit.verb, edit.kind:
             case "delete", "Pod":
                 return self._without_pod(edit)
-            case "delete", "Node":
-                return self._without_node(edit)
             case "patch", "Node":
                 return self._patched_node(edit)
             case "patch", "PersistentVolumeClaim" | "ResourceClaim":
@@ -253,16 +253,22 @@ class Overlay:
                 raise NotApplicable(f"{edit.verb} {edit.kind} {edit.key} cannot be tried")
 
     def _without_pod(self, edit: Edit) -> Undo:
-        nodes = self._cluster.nodes
-        for info in self._cluster.pods():
-            if info.key == edit.key:
-                taken = nodes.remove_pod(info.node_name, info.uid)
-                if taken is not None:
-                    held = self._devices_alone(taken)
-                    for uid, _ in held:
-                        self._cluster.devices.use.hold(uid, None)
-                    return partial(self._with_pod, taken, held)
-        raise NotApplicable(f"pod {edit.key} is on no node")
+        info = self._pod(edit.key)
+        taken = self._cluster.nodes.remove_pod(info.node_name, info.uid) if info is not None else None
+        if taken is None:
+            raise NotApplicable(f"pod {edit.key} is on no node")
+        held = self._devices_alone(taken)
+        for uid, _ in held:
+            self._cluster.devices.use.hold(uid, None)
+        return partial(self._with_pod, taken, held)
+
+    def _pod(self, key: str) -> PodInfo | None:
+        """Return the pod on a node; O(pods) for the first pod of an overlay, and where a pod has changed."""
+        info = self._cluster.get(self._uids.get(key, ""))
+        if info is None:
+            self._uids = {each.key: each.uid for each in self._cluster.pods()}
+            info = self._cluster.get(self._uids.get(key, ""))
+        return info
 
     def _with_pod(self, info: PodInfo, held: list[tuple[str, AllocationResult]]) -> None:
         self._cluster.nodes.add_pod(info.node_name, info)
@@ -280,11 +286,6 @@ class Overlay:
             if claim is not None and allocation is not None and len(claim.status.reserved_for) <= 1:
                 found.append((claim.uid, allocation))
         return found
-
-    def _without_node(self, edit: Edit) -> Undo:
-        node = self._node(edit.name)
-        self._cluster.nodes.remove_node(edit.name)
-        return partial(_nothing, self._cluster.nodes.set_node, node)
 
     def _patched_node(self, edit: Edit) -> Undo:
         node = self._node(edit.name)

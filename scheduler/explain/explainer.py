@@ -54,7 +54,7 @@ from scheduler.metrics.metrics import Metrics
 
 _EXAMPLES: Final = 3
 _GROUPS_MAX: Final = 32
-_TERMINATING_MAX: Final = 500
+_TERMINATING_MAX: Final = 200
 
 
 @dataclass(eq=False)
