@@ -36,13 +36,19 @@ def volumes(site: Site) -> Iterator[Option]:
         for name in _late_classes(site, ""):
             yield [_new_claim(site, use.name, name) for use in {use.key: use for use in missing}.values()]
         return
+    # an ephemeral claim cannot be created again: its template is in the pod
     own = [claim for use in site.info.claims if not use.is_ephemeral and (claim := claims.get(use.key))]
-    waiting = [claim for claim in own if not claim.spec.volume_name]  # an ephemeral one has its template in the pod
+    waiting = [claim for claim in own if not claim.spec.volume_name and _is_replaceable(site, claim.key)]
     smaller = [lower for claim in waiting if (lower := _smaller(claim)) is not None]
     if smaller:
         yield smaller
     for name in _late_classes(site, *(claim.storage_class for claim in waiting)):
         yield [_other_class(claim, name) for claim in waiting]
+
+
+def _is_replaceable(site: Site, key: str) -> bool:
+    """Return whether a claim can be created again: no pod on a node uses it, and no volume is reserved for its name."""
+    return not site.cluster.nodes.claim_users.slots(key) and not site.cluster.volumes.volumes.meant_for(key)
 
 
 def _late_classes(site: Site, *but: str) -> list[str]:

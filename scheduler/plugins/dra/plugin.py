@@ -275,6 +275,7 @@ class DynamicResources:
             verdicts = yield from self._verdicts.look_at_all(demand, nodes)
         else:
             verdicts = yield from self._verdicts.look(demand, nodes)
+            yield
         problem = self._devices.on_nodes.shared.problem
         if problem:
             return {_error(f"gather pool information: {problem}"): nodes}
