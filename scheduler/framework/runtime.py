@@ -17,6 +17,7 @@ import structlog
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
+from scheduler.core.caching import Computed
 from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, answered
 from scheduler.core.errors import UnforeseenErrors
@@ -65,10 +66,10 @@ class Runner:
         self.cluster = cluster
         self._nodes = cluster.nodes
         self.ahead = NominatedPods(profile, cluster, nominations, clock=clock, check_node=self.check_node)
-        self._pre_filter = [(plugin, self._count(plugin.name, "PreFilter")) for plugin in profile.pre_filter]
-        self._filter = [(bound, self._count(bound.name, "Filter")) for bound in profile.filter]
-        self._pre_score = [(plugin, self._count(plugin.name, "PreScore")) for plugin in profile.pre_score]
-        self._score = [(bound, self._count(bound.name, "Score")) for bound in profile.score]
+        self._pre_filter_calls = self._calls("PreFilter")
+        self._filter_calls = self._calls("Filter")
+        self._pre_score_calls = self._calls("PreScore")
+        self._score_calls = self._calls("Score")
         self._preparing = [plugin for plugin in profile.reserve if isinstance(plugin, PrepareReservePlugin)]
         self._last_nodes: NodeSet = EMPTY
         self._last_slots: Slots = nodeset.slots(EMPTY, 1)
@@ -83,8 +84,8 @@ class Runner:
         names: frozenset[str] | None = None
         restricting: list[str] = []
         remembered: Rejection | None = None
-        for plugin, count in self._pre_filter:
-            count.calls += 1
+        for plugin in self.profile.pre_filter:
+            self._pre_filter_calls[plugin.name].calls += 1
             began = self._clock.now() if state.is_sampled else 0.0
             answer = plugin.pre_filter(state, pod, everything)
             if state.is_sampled:
@@ -163,12 +164,12 @@ class Runner:
     def passing(self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups, *, exact: bool) -> Work[NodeSet]:
         """Run the filters in order with the cache as it is, nominated pods apart; return the nodes that pass."""
         deferred: list[BoundFilter] = []
-        for bound, count in self._filter:
+        for bound in self.profile.filter:
             if not nodes:
                 break
             if bound.name in state.skip_filter:
                 continue
-            count.calls += 1
+            self._filter_calls[bound.name].calls += 1
             began = self._clock.now() if state.is_sampled else 0.0
             answer = bound.filter(state, pod, nodes)
             refused = answer if type(answer) is dict else (yield from answered(answer))
@@ -176,7 +177,7 @@ class Runner:
                 self._time(bound.name, "Filter", began, _code_of(refused))
             if refused and (first := _first_error(refused)):
                 refused, nodes = yield from self._past_errors(
-                    bound, count, deferred, state, pod, refused=refused, first=first, nodes=nodes, groups=groups
+                    bound, deferred, state, pod, refused=refused, first=first, nodes=nodes, groups=groups
                 )
             for rejection, out in refused.items():
                 if out:
@@ -196,7 +197,6 @@ class Runner:
     def _past_errors(  # noqa: PLR0913 (an attempt and its intermediate results)
         self,
         bound: BoundFilter,
-        count: CallCount,
         deferred: Sequence[BoundFilter],
         state: CycleState,
         pod: PodInfo,
@@ -223,7 +223,7 @@ class Runner:
             nodes &= ~first
             if not nodes:
                 return {}, nodes
-            count.calls += 1
+            self._filter_calls[bound.name].calls += 1
             began = self._clock.now() if state.is_sampled else 0.0
             refused = yield from answered(bound.filter(state, pod, nodes))
             if state.is_sampled:
@@ -274,8 +274,8 @@ class Runner:
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> None:
         """Run PreScore once, with the feasible nodes."""
-        for plugin, count in self._pre_score:
-            count.calls += 1
+        for plugin in self.profile.pre_score:
+            self._pre_score_calls[plugin.name].calls += 1
             began = self._clock.now() if state.is_sampled else 0.0
             skipped = plugin.pre_score(state, pod, nodes)
             if state.is_sampled:
@@ -288,10 +288,10 @@ class Runner:
         slots = self._slots(nodes)
         total: Scores | None = None
         parts: dict[str, Scores] = {}
-        for bound, count in self._score:
+        for bound in self.profile.score:
             if bound.name in state.skip_score:
                 continue
-            count.calls += 1
+            self._score_calls[bound.name].calls += 1
             began = self._clock.now() if state.is_sampled else 0.0
             answer = bound.score(state, pod, nodes)
             column = answer if isinstance(answer, np.ndarray) else (yield from answer)
@@ -314,9 +314,9 @@ class Runner:
             self._last_nodes, self._last_slots = nodes, nodeset.slots(nodes, self._nodes.capacity)
         return self._last_slots
 
-    def _count(self, plugin: str, point: str) -> CallCount:
-        """Return the plugin's count for plugin_evaluation_total."""
-        return self._metrics.evaluations(plugin, point, self.profile.name)
+    def _calls(self, point: str) -> Computed[str, CallCount]:
+        """Return plugin → its count for plugin_evaluation_total."""
+        return Computed(lambda plugin: self._metrics.evaluations(plugin, point, self.profile.name))
 
     def _time(self, plugin: str, point: str, began: float, code: Code) -> None:
         """Record plugin_execution_duration_seconds; only for sampled attempts."""
