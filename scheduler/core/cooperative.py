@@ -29,8 +29,8 @@ _SWITCH_S: Final = 0.001
 Work: TypeAlias = Generator[None, None, T]
 
 
-def finish(work: Work[T]) -> T:
-    """Run the work without suspension and return its result."""
+def finish(work: Generator[object, None, T]) -> T:
+    """Run the work without suspension and return its result; what it yields is dropped."""
     while True:
         try:
             next(work)

@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from scheduler.api.core_v1 import Container, Node, NodeSelectorRequirement, NodeSelectorTerm, Pod
 from scheduler.api.node_affinity import (
     HARD_EFFECTS,
@@ -24,6 +27,7 @@ from scheduler.api.podinfo import CPU, PodInfo, Requests
 from scheduler.api.quantity import NATIVE, Quantity, text
 from scheduler.api.selectors import integer, requirement_matches
 from scheduler.cache.cluster import Cluster
+from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.pods import TermKind, pod_terms
 from scheduler.core import nodeset
 from scheduler.explain.edits import Edit, Manifest, Step, plain, pointer
@@ -105,6 +109,18 @@ class Site:
     def node_patch(self, *steps: Step) -> Edit:
         """Return an edit of the node."""
         return Edit("patch", "Node", self.node.metadata.name, patch=steps)
+
+
+def free_on(nodes: Nodes, resource: str, slots: nodeset.Slots) -> npt.NDArray[np.float64]:
+    """Return what each of the nodes has left of a resource, or of "pods"; 0 for a resource that no node has."""
+    if resource == "pods":
+        slots_left: npt.NDArray[np.float64] = (nodes.allowed_pods[slots] - nodes.pod_count[slots]).astype(np.float64)
+        return slots_left
+    row = nodes.resources().get(resource)
+    if row is None:
+        return np.zeros(len(slots))
+    free: npt.NDArray[np.float64] = (nodes.allocatable[row][slots] - nodes.requested[row][slots]).astype(np.float64)
+    return free
 
 
 def deletion(pods: Iterable[PodInfo], code: str = "DeletePod") -> list[Change]:

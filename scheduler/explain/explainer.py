@@ -14,7 +14,6 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken, PartlyReadPod
@@ -40,7 +39,7 @@ from scheduler.explain.answer import (
     State,
     Verdict,
 )
-from scheduler.explain.changes import Actor, Change, Site, quantity
+from scheduler.explain.changes import Actor, Change, Site, free_on, quantity
 from scheduler.explain.codes import code_of
 from scheduler.explain.edits import Edit, Overlay, Step, pointer
 from scheduler.explain.fixes import Fix, Search, Steps
@@ -272,17 +271,6 @@ class Explainer:
             shortages=tuple(self._shortages(info, nodes)) if "NodeResourcesFit" in plugins else (),
         )
 
-    def _free(self, resource: str, slots: nodeset.Slots) -> npt.NDArray[Any]:
-        """Return what each node has left of a resource."""
-        nodes = self.cluster.nodes
-        if resource == "pods":
-            return nodes.allowed_pods[slots] - nodes.pod_count[slots]
-        row = nodes.resources().get(resource)
-        if row is None:
-            return np.zeros(len(slots))
-        free: npt.NDArray[Any] = nodes.allocatable[row][slots] - nodes.requested[row][slots]
-        return free
-
     def _shortages(self, info: PodInfo, nodes: NodeSet) -> Iterator[ResourceShortage]:
         """Yield for each resource that no node of the group has enough of, the node with most of it."""
         columns = self.cluster.nodes
@@ -290,7 +278,7 @@ class Explainer:
         for name, amount in {**info.requests, "pods": 1}.items():
             if not amount:
                 continue
-            best = int(slots[int(np.argmax(self._free(name, slots)))])
+            best = int(slots[int(np.argmax(free_on(columns, name, slots)))])
             have = Site(self.cluster, info, best).free(name)
             if have < amount:
                 yield ResourceShortage(

@@ -11,6 +11,7 @@ may be tried. `False` is yielded within a trial: nothing may change until it goe
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias, TypeVar
@@ -23,7 +24,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
-from scheduler.core.cooperative import Work
+from scheduler.core.cooperative import Work, paced
 from scheduler.core.nodeset import NodeSet
 from scheduler.explain import changes, claim_changes
 from scheduler.explain.changes import Actor, Change, Option, Site
@@ -133,7 +134,6 @@ class Search:
     clock: Clock
     budget_s: float = BUDGET_S
     spent_s: float = field(default=0.0, init=False)
-    trials: int = field(default=0, init=False)
 
     @property
     def is_out_of_budget(self) -> bool:
@@ -143,14 +143,7 @@ class Search:
 
     def judged(self, edits: Sequence[Edit], nodes: Callable[[], NodeSet]) -> Steps[Verdicts | None]:
         """Return what all plugins say with these edits; None if they cannot be applied. `nodes` is called under them."""
-        try:
-            info = self.overlay.pod(self.pod, edits)
-            with self.overlay.applied(edits):
-                found = yield from self.within(verdicts(self.runner, info, nodes()))
-        except NotApplicable:
-            found = None
-        yield True
-        return found
+        return (yield from self._tried(edits, lambda info: verdicts(self.runner, info, nodes())))
 
     def fits(self, edits: Sequence[Edit], name: str) -> Steps[bool]:
         """Return whether the pod fits on this node with these edits."""
@@ -159,34 +152,34 @@ class Search:
 
     def placed(self, edits: Sequence[Edit]) -> Steps[str]:
         """Return the node that an ordinary attempt chooses with these edits; "" if none."""
-        try:
+        return (yield from self._tried(edits, self.attempt)) or ""
+
+    def _tried(self, edits: Sequence[Edit], trial: Callable[[PodInfo], Work[T]]) -> Steps[T | None]:
+        """Return the result of a trial of the edited pod under the edits; None if they cannot be applied."""
+        found: T | None = None
+        with contextlib.suppress(NotApplicable):
             info = self.overlay.pod(self.pod, edits)
             with self.overlay.applied(edits):
-                found = yield from self.within(self.attempt(info))
-        except NotApplicable:
-            found = ""
+                found = yield from self.within(trial(info))
         yield True
         return found
 
     def within(self, work: Work[T]) -> Steps[T]:
         """Run a trial; where it pauses, the edits are undone."""
-        self.trials += 1
-        began = self.clock.now()
+        trial, began = paced(work, self.clock, self.overlay.suspended), self.clock.now()
         try:
             while True:
                 try:
-                    next(work)
+                    next(trial)
                 except StopIteration as done:
                     found: T = done.value
                     return found
-                if self.clock.now() - began > _TURN_S:
-                    self.spent_s += self.clock.now() - began
-                    with self.overlay.suspended():
-                        yield False
-                    began = self.clock.now()
+                self.spent_s += self.clock.now() - began
+                yield False
+                began = self.clock.now()
         finally:
             self.spent_s += self.clock.now() - began
-            work.close()
+            trial.close()
 
     def _node(self, name: str) -> NodeSet:
         slot = self.cluster.nodes.present_slot(name)
@@ -236,13 +229,9 @@ class Search:
         """Return for each slot the sum of what is missing, as shares of what is requested."""
         nodes, total = self.cluster.nodes, np.zeros(len(slots))
         for name, amount in info.requests.items():
-            row = nodes.resources().get(name)
-            if amount and row is not None:
-                free = nodes.allocatable[row][slots] - nodes.requested[row][slots]
-                total += np.clip((amount - free) / amount, 0.0, None)
-            elif amount:
-                total += 1.0
-        return total + (nodes.pod_count[slots] >= nodes.allowed_pods[slots])
+            if amount:
+                total += np.clip((amount - changes.free_on(nodes, name, slots)) / amount, 0.0, None)
+        return total + (changes.free_on(nodes, "pods", slots) <= 0)
 
     def _repaired(self, info: PodInfo, name: str, plugins: tuple[str, ...], actor: Actor) -> Steps[Fix | None]:
         """Return changes on this node after which the pod fits there, of this actor where possible."""
@@ -328,7 +317,6 @@ class Search:
 
 
 _LOOKED_AT: Final = 256
-_TURN_S: Final = 0.004
 
 
 def _rank(fix: Fix) -> tuple[int, bool, list[str]]:

@@ -98,10 +98,11 @@ async def simulate(
                 daemon, tracker, rests, timeout_s=rules.timeout_s, clock=clock, progress=progress
             )
             if explains:
-                explanations = await _explained(daemon, _outcome(server, world, workloads, tracker, is_settled), clock)
+                before = _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
+                explanations = await _explained(daemon, before, clock)
         finally:
             await daemon.stop()
-        outcome = _outcome(server, world, workloads, tracker, is_settled)
+        outcome = _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
         return replace(outcome, explanations=explanations)
 
 
@@ -157,7 +158,7 @@ def _expected(pods: Sequence[AnnotatedPod], patterns: Sequence[str]) -> frozense
 
 
 def _outcome(
-    server: ApiServer, world: World, workloads: WorkloadControllers, tracker: Tracker, is_settled: bool
+    server: ApiServer, world: World, workloads: WorkloadControllers, *, tracker: Tracker, is_settled: bool
 ) -> Outcome:
     """Return the outcome. Pods that their controllers deleted again, as in a rollout, are no part of it."""
     raw = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in server.objects("Pod")}

@@ -60,12 +60,12 @@ class InProcess:
     """Plain function calls; adds the one piece of admission that this server lacks."""
 
     def __init__(self, server: ApiServer, version: str = FIRST) -> None:
-        self.server = self._server = server
+        self.server = server
         self._version = version
 
     async def create(self, manifest: Json) -> Json:
         is_pod = manifest["kind"] == "Pod"
-        return self._server.create(manifest["kind"], admitted(manifest, self._version) if is_pod else manifest)
+        return self.server.create(manifest["kind"], admitted(manifest, self._version) if is_pod else manifest)
 
     async def first(self, pod: Json, tell: Callable[[Json], T | None]) -> T:
         versions = asyncio.Queue[Json]()
@@ -75,7 +75,7 @@ class InProcess:
             if version["metadata"].get("uid") == pod["metadata"]["uid"]:
                 versions.put_nowait(version)
 
-        stop = self._server.subscribe(seen)
+        stop = self.server.subscribe(seen)
         try:
             while (told := tell(await versions.get())) is None:
                 pass
@@ -84,15 +84,15 @@ class InProcess:
             stop()
 
     async def items(self, kind: str) -> list[Json]:
-        return self._server.objects(kind)
+        return self.server.objects(kind)
 
     async def patch(self, kind: str, name: str, namespace: str, patch: Json) -> Json:
-        merged = merge(self._server.get(kind, name, namespace), patch)
-        return self._server.update(kind, merged, subresource="status" if "status" in patch else "")
+        merged = merge(self.server.get(kind, name, namespace), patch)
+        return self.server.update(kind, merged, subresource="status" if "status" in patch else "")
 
     async def delete(self, kind: str, name: str, namespace: str, *, gracefully: bool = False) -> None:
         with contextlib.suppress(Refused):
-            self._server.delete(kind, name, namespace, grace_s=None if gracefully else 0)
+            self.server.delete(kind, name, namespace, grace_s=None if gracefully else 0)
 
 
 class Remote:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from scheduler.core.cooperative import finish
 from scheduler.explain.answer import Explanation, FixAnswer
 from scheduler.explain.edits import Edit, merged, patched
 from simulator.apiserver import ApiServer
@@ -102,13 +103,7 @@ async def _pod(side: Ours, pod: Json) -> Json | None:
 
 
 def _drive(side: Ours, key: str) -> Explanation | None:
-    steps = side.daemon.decisions.explainer.explain(key)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            found: Explanation | None = done.value
-            return found
+    return finish(side.daemon.decisions.explainer.explain(key))
 
 
 async def _apply(side: Ours, server: ApiServer, pod: Json, fix: FixAnswer) -> None:

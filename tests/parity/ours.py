@@ -88,20 +88,20 @@ class Ours(Side):
         super().__init__(api, PREFIXES[mode], pause_s=pause_s)
         self.version = version
         self.mode = mode
-        self.daemon = self._daemon = daemon
+        self.daemon = daemon
         self._hooks = hooks
         self._clock = SystemClock()
         self._metrics = Metrics(process=False)
 
     def by_default(self) -> "Ours":
         """The same daemon, with pods of the profiles that leave every switch at its default."""
-        return Ours(self.api, self._daemon, self._hooks, version=self.version, pause_s=self._pause_s, mode=Mode.DEFAULT)
+        return Ours(self.api, self.daemon, self._hooks, version=self.version, pause_s=self._pause_s, mode=Mode.DEFAULT)
 
     async def begin(self) -> None:
         """The first pictures are complete."""
 
         async def is_idle() -> bool:
-            return self._daemon.idle()
+            return self.daemon.idle()
 
         await self.until(is_idle, "its start")
 
@@ -111,13 +111,13 @@ class Ours(Side):
 
         async def has_seen() -> bool:
             are_alike = [await self._is_like_the_server(mirror) for mirror in self._mirrors()]
-            return all(are_alike) and self._daemon.idle()
+            return all(are_alike) and self.daemon.idle()
 
         await self.until(has_seen, f"the cluster of {scenario.key}")
 
     def _mirrors(self) -> list[Any]:
         """Of the kinds that a scenario has; which of them there are follows from the profiles' plugins."""
-        return [mirror for name, mirror in self._daemon.mirrors.reflectors.items() if name in KINDS]
+        return [mirror for name, mirror in self.daemon.mirrors.reflectors.items() if name in KINDS]
 
     async def _is_like_the_server(self, mirror: Any) -> bool:
         there = {
@@ -129,11 +129,11 @@ class Ours(Side):
 
     def _headed(self, pod: Json) -> str:
         metadata = pod["metadata"]
-        record = self._daemon.decisions.records.of(f"{metadata['namespace']}/{metadata['name']}")[-1]
+        record = self.daemon.decisions.records.of(f"{metadata['namespace']}/{metadata['name']}")[-1]
         return record.node
 
     async def _settle(self, pod: Json, nominated: str) -> None:
-        decisions = self._daemon.decisions
+        decisions = self.daemon.decisions
 
         async def is_settled() -> bool:
             return not (len(decisions.evictions) + len(decisions.patches) + len(decisions.inbox))
@@ -142,7 +142,7 @@ class Ours(Side):
 
     async def _finish(self) -> None:
         """What DynamicResources gives back, it gives back in the background."""
-        profiles = self._daemon.decisions.profiles.values()
+        profiles = self.daemon.decisions.profiles.values()
         plugins = {plugin for one in profiles for plugin in one.post_filter if isinstance(plugin, DynamicResources)}
 
         async def is_done() -> bool:
@@ -152,9 +152,9 @@ class Ours(Side):
 
     def _held(self, pod: Json) -> str:
         """The queue holds it once it is there and nothing is left to do."""
-        if not self._daemon.idle():
+        if not self.daemon.idle():
             return ""
-        profile = self._daemon.decisions.profiles[pod["spec"]["schedulerName"]]
+        profile = self.daemon.decisions.profiles[pod["spec"]["schedulerName"]]
         return _refusal(profile, pod_info(from_manifest(Pod, pod)))
 
     # -- scores ------------------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Ours(Side):
 
         Nominations that an eviction would take are not reported: writes show them.
         """
-        decisions = self._daemon.decisions
+        decisions = self.daemon.decisions
         used = _without(self._profile(profile), without)
         manifest = named(admitted(pod, self.version), used.name)
         manifest |= {"spec": with_pod_defaults(manifest["spec"])}
@@ -204,7 +204,7 @@ class Ours(Side):
         return Verdict(node=node, scores=self._hooks.scores, writes=planned(used, state, info, node=node))
 
     def _profile(self, name: str) -> Profile:
-        return self._daemon.decisions.profiles[f"{self.prefix}-{name}"]
+        return self.daemon.decisions.profiles[f"{self.prefix}-{name}"]
 
 
 def _refusal(profile: Profile, pod: PodInfo) -> str:

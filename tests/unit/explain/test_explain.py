@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from scheduler.core.cooperative import finish
 from scheduler.explain.answer import Explanation, as_text
 from scheduler.explain.codes import BY_PLUGIN, MEANINGS
 from scheduler.explain.explainer import outside
@@ -15,14 +16,9 @@ from tests.unit.harness import SchedulerHarness, manifest, typed
 
 async def explained(sched: SchedulerHarness, name: str = "p") -> Explanation:
     """Return the explanation of a pod, driven to its end."""
-    steps = sched.parts.explainer.explain(f"default/{name}")
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            found: Explanation | None = done.value
-            assert found is not None
-            return found
+    found = finish(sched.parts.explainer.explain(f"default/{name}"))
+    assert found is not None
+    return found
 
 
 def fixes(found: Explanation) -> list[list[str]]:
