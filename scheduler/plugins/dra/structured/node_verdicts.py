@@ -205,6 +205,7 @@ class NodeSearches:
     def _searching(
         self, demand: ClaimsToAllocate, kind: NodeKind, slot: int, use: DeviceUse | None
     ) -> Work[SearchVerdict]:
+        yield  # look at the clock before the first step, as upstream
         if kind.visible_pools.views:
             verdict = yield from self._searching_here(demand, kind, slot, use)
             self._remember(kind, demand, verdict)
@@ -366,6 +367,7 @@ class NodeVerdicts:
         self._clock = clock
         self.limits: Final = limits
         self._searches = NodeSearches(on_nodes, use, clock, rules, limits, orders, searched)
+        self._ahead_s = min(_AHEAD_S, limits.resting_s or _AHEAD_S)
         self._verdicts: BoundedCache[ClaimsToAllocate, ClaimsVerdicts] = BoundedCache(_VERDICTS_MAX)
 
     def look(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[ClaimsVerdicts]:
@@ -512,14 +514,14 @@ class NodeVerdicts:
                 return
             kind = self._on_nodes.kind(slot)
             if kind is not None:
-                yield from self._look_at(demand, verdicts, kind, nodes=1 << slot, limit_s=_AHEAD_S)
+                yield from self._look_at(demand, verdicts, kind, nodes=1 << slot, limit_s=self._ahead_s)
         verdicts.kinds_left = were_left
 
     def _look_at_kinds(self, demand: ClaimsToAllocate, verdicts: ClaimsVerdicts, nodes: NodeSet) -> Work[None]:
         """Search new kinds for about `_BUDGET_S`. It never looks at all kinds: these can be as many as nodes."""
         until = self._clock.now() + _BUDGET_S
         for kind, new in self._kinds_of(nodes, verdicts.seen | verdicts.put_off):
-            yield from self._look_at(demand, verdicts, kind, nodes=new, limit_s=_AHEAD_S)
+            yield from self._look_at(demand, verdicts, kind, nodes=new, limit_s=self._ahead_s)
             if self._clock.now() > until:
                 break
         verdicts.kinds_left = bool(self._on_nodes.placed & ~(verdicts.seen | verdicts.put_off))
