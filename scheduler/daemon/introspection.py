@@ -16,8 +16,9 @@ from scheduler.core.clock import Clock
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.core.feature_gates import GATES
 from scheduler.daemon.leader_election import Leadership
-from scheduler.explain.answer import Explanation
+from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.explainer import outside
+from scheduler.explain.what_if import WhatIfRequest
 from scheduler.kube.events import EventRecorder
 from scheduler.kube.informers import Mirrors
 from scheduler.kube.rate_limit import Throttle
@@ -94,6 +95,7 @@ class Introspection:
             debug_cache=partial(cache_page, decisions.cluster),
             debug_pod=decisions.shown,
             explain=self.explain,
+            what_if=self.what_if,
             pod_resources=self._pod_resources,
             on_error=partial(self.errors.record, "endpoint"),
         )
@@ -107,8 +109,7 @@ class Introspection:
 
     async def explain(self, key: str) -> Explanation | None:
         """Answer why a pod is pending; None if it does not exist. Raises NotReady and TooManyQuestions."""
-        if not self.is_synced():
-            raise NotReady(self._handlers_synced() or "the cache is not filled yet")
+        self._need_cache()
         decisions = self.decisions
         found = await decisions.questions.answer_to(partial(decisions.explainer.explain, key))
         if found is not None:
@@ -116,6 +117,16 @@ class Introspection:
         pods = self.mirrors.reflectors.get(POD.name)
         pod = pods.store.get(key) if pods is not None else None
         return None if pod is None else outside(pod)
+
+    async def what_if(self, request: WhatIfRequest) -> WhatIfAnswer:
+        """Answer whether pods would fit. Raises NotReady, TooManyQuestions and Refused."""
+        self._need_cache()
+        decisions = self.decisions
+        return await decisions.questions.answer_to(partial(decisions.what_if.answer, request))
+
+    def _need_cache(self) -> None:
+        if not self.is_synced():
+            raise NotReady(self._handlers_synced() or "the cache is not filled yet")
 
     def _readyz(self) -> Checks:
         """Return the checks. They are built for each request, because a change of profiles can add kinds."""

@@ -43,7 +43,7 @@ from scheduler.explain.changes import Actor, Change, Site, free_on, quantity
 from scheduler.explain.codes import code_of
 from scheduler.explain.edits import Edit, Overlay, Step, pointer
 from scheduler.explain.fixes import Fix, Search, Steps
-from scheduler.explain.verdicts import Verdicts, reasons
+from scheduler.explain.verdicts import Verdicts, reasons, verdicts
 from scheduler.framework.interface import CycleState, ExplainPlugin
 from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import Profile
@@ -163,6 +163,27 @@ class Explainer:
             **more,
         )
 
+    def rejected(self, info: PodInfo) -> Work[Explanation]:
+        """Explain why a pod fits on no node, without fixes. The pod need not exist."""
+        profile, count = self.profiles[info.pod.spec.scheduler_name], len(self.cluster.nodes)
+        if not count:
+            return _answer(info, "pending", "doesNotFit", "NoNodes", "the cluster has no nodes", "administrator")
+        found = yield from verdicts(self._runner(profile), info, self.cluster.nodes.present)
+        groups = self._groups(info, found)
+        code, cause = _cause(groups, count)
+        facts = _facts(info, profile)
+        return _answer(
+            info,
+            "pending",
+            "doesNotFit",
+            code,
+            cause,
+            "administrator",
+            groups=groups,
+            node_count=count,
+            facts=facts,
+        )
+
     def _after_terminations(self, search: Search) -> Steps[str]:
         """Return the node that is chosen once all terminating pods have gone; "" if none is, or none terminates."""
         leaving = [each for each in self.cluster.pods() if each.pod.metadata.deletion_timestamp is not None]
@@ -229,19 +250,14 @@ class Explainer:
 
     def _runner(self, profile: Profile) -> Runner:
         """Return a runner without PostFilter: trials neither preempt nor count as attempts to preempt."""
-        quiet = dataclasses.replace(profile, post_filter=())
-        return Runner(quiet, self.cluster, self.nominator, clock=self.clock, metrics=self._metrics)
+        return self._runner_of(dataclasses.replace(profile, post_filter=()))
+
+    def _runner_of(self, profile: Profile) -> Runner:
+        return Runner(profile, self.cluster, self.nominator, clock=self.clock, metrics=self._metrics)
 
     def _attempt(self, profile: Profile) -> Callable[[PodInfo], Work[str]]:
         """Return the ordinary attempt: what it assumes and reserves is given back at once."""
-        cycle = Cycle(
-            {profile.name: self._runner(profile)},
-            self.cluster,
-            self.clock,
-            random.Random(0),
-            self._metrics,
-            self.held_back,
-        )
+        cycle = self._cycle(self._runner(profile))
 
         def attempt(info: PodInfo) -> Work[str]:
             outcome = yield from cycle.attempt(info, 1)
@@ -252,6 +268,15 @@ class Explainer:
             return outcome.assumed.node_name
 
         return attempt
+
+    def cycle(self, profile: Profile) -> Cycle:
+        """Return the attempts of a profile, with preemption. They count nothing in the scheduler's metrics."""
+        return self._cycle(self._runner_of(profile))
+
+    def _cycle(self, runner: Runner) -> Cycle:
+        return Cycle(
+            {runner.profile.name: runner}, self.cluster, self.clock, random.Random(0), self._metrics, self.held_back
+        )
 
     # -- parts of the answer -----------------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.meta import AnnotatedMetadata
 from scheduler.api.podinfo import CPU, allocatable, requests_of
 from scheduler.core.clock import Clock
-from scheduler.explain.answer import Explanation
+from scheduler.explain.answer import Explanation, WhatIfAnswer
 from simulator.simulate.input.references import MissingReference
 
 EXPECT: Final = "kubestow.dev/expect"
@@ -152,6 +152,8 @@ class Outcome:
     """Objects that the input refers to and does not have."""
     explanations: tuple[Explanation, ...] = ()
     """Of pending pods, with `--explain`: one for each reason and workload."""
+    what_if: WhatIfAnswer | None = None
+    """The answer to the question of `kubestow what-if`."""
 
     @property
     def placed(self) -> int:

@@ -11,7 +11,9 @@ from typing import Final, Protocol, TypeAlias
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock
-from scheduler.explain.answer import Explanation
+from scheduler.explain.answer import Explanation, WhatIfAnswer
+from scheduler.explain.questions import Refused
+from scheduler.explain.what_if import WhatIfRequest
 from simulator.apiserver import LIKE_1_37, ApiServer
 from simulator.controllers.kubelet import Kubelet
 from simulator.simulate.budgets import Budgets
@@ -53,9 +55,10 @@ class SimulatedDaemon(Protocol):
     async def stop(self) -> None: ...
     def idle(self) -> bool: ...
     async def explain(self, pod: str) -> Explanation | None: ...
+    async def what_if(self, request: WhatIfRequest) -> WhatIfAnswer: ...
 
 
-async def simulate(
+async def simulate(  # noqa: PLR0913 (the parts of one call)
     cluster: Completed,
     daemon_for: Callable[[str], SimulatedDaemon],
     rules: ReadOptions,
@@ -63,10 +66,12 @@ async def simulate(
     clock: Clock,
     progress: Progress = lambda *_: None,
     explains: bool = False,
+    question: WhatIfRequest | None = None,
 ) -> Outcome:
     """Run until every pod is bound or refused and the scheduler is idle, or the time is up.
 
-    With `explains`, the daemon explains pending pods before it stops. Raises the daemon's errors.
+    With `explains`, the daemon explains pending pods before it stops; then it answers the question. Raises the daemon's
+    errors, and InputError for a question that cannot be answered.
     """
     async with (
         ApiServer(clock=clock, served=LIKE_1_37) as server,
@@ -100,10 +105,11 @@ async def simulate(
             if explains:
                 before = _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
                 explanations = await _explained(daemon, before, clock)
+            answer = await _answered(daemon, question) if question is not None else None
         finally:
             await daemon.stop()
         outcome = _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
-        return replace(outcome, explanations=explanations)
+        return replace(outcome, explanations=explanations, what_if=answer)
 
 
 async def _explained(daemon: SimulatedDaemon, outcome: Outcome, clock: Clock) -> tuple[Explanation, ...]:
@@ -118,6 +124,13 @@ async def _explained(daemon: SimulatedDaemon, outcome: Outcome, clock: Clock) ->
             if explanation is not None:
                 found.append(explanation)
     return tuple(found)
+
+
+async def _answered(daemon: SimulatedDaemon, question: WhatIfRequest) -> WhatIfAnswer:
+    try:
+        return await daemon.what_if(question)
+    except Refused as refused:
+        raise InputError(str(refused)) from refused
 
 
 async def _settle(
