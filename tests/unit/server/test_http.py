@@ -307,7 +307,7 @@ async def test_a_question_is_posted(
     async with aiohttp.ClientSession() as http:
         answer = await http.post(
             f"{server.url}/debug/what-if?output=text",
-            data=io.BytesIO(body.encode()),
+            data=body,
             headers={"Content-Type": content_type},
         )
         assert (answer.status, await answer.text()) == (status, text)
