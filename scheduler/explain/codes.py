@@ -77,8 +77,11 @@ MEANINGS: Final[Mapping[str, CodeMeaning]] = {
     "VolumeElsewhere": CodeMeaning("A bound volume is not usable on the node.", "Use the volume's nodes."),
     "NoMatchingVolume": CodeMeaning("No free volume of the class fits the claim on the node.", "Add volumes."),
     "NotEnoughStorage": CodeMeaning(
-        "The driver's capacity on the node is too small, or is taken by claims in flight.",
-        "Request less, use another class, or wait for claims in flight.",
+        "The capacity that the driver publishes for the node is too small.", "Request less, or use another class."
+    ),
+    "StorageInFlight": CodeMeaning(
+        "The published capacity suffices, but claims whose volumes do not exist yet have been promised it.",
+        "Wait until the driver publishes its capacity again. A new node is not needed.",
     ),
     "VolumeMissing": CodeMeaning("A claim is bound to a volume that does not exist.", "Restore the volume."),
     "ClaimNotBound": CodeMeaning("A claim of class Immediate is not bound yet.", "Wait for the PV controller."),
