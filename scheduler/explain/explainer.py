@@ -40,7 +40,7 @@ from scheduler.explain.answer import (
     Verdict,
 )
 from scheduler.explain.changes import Actor, Change, Site, free_on, quantity
-from scheduler.explain.codes import code_of
+from scheduler.explain.codes import CLAIM_UNUSABLE, code_of
 from scheduler.explain.edits import Edit, Overlay, Step, pointer
 from scheduler.explain.fixes import Fix, Search, Steps
 from scheduler.explain.verdicts import Verdicts, reasons, verdicts
@@ -286,18 +286,18 @@ class Explainer:
         return tuple(self._group(info, found, plugins, nodes) for plugins, nodes in ranked[:_GROUPS_MAX] if plugins)
 
     def _group(self, info: PodInfo, found: Verdicts, plugins: tuple[str, ...], nodes: NodeSet) -> RejectedNodes:
+        """Return one group. A problem of the pod's claims is shown once, though several plugins reject the pod for it."""
+        shown: list[Reason] = []
+        for no, count in reasons(found, plugins, nodes):
+            code = self._code(info, no, found.groups[no.plugin][no] & nodes)
+            is_of_all = no.plugin in found.early or code == CLAIM_UNUSABLE
+            if is_of_all and any(code == each.code for each in shown):
+                continue
+            shown.append(Reason(code=code, plugin=no.plugin, text=no.message, nodes=count))
         return RejectedNodes(
             nodes=nodes.bit_count(),
             examples=tuple(self.cluster.nodes.name(slot) for slot in _first(nodes)),
-            reasons=tuple(
-                Reason(
-                    code=self._code(info, no, found.groups[no.plugin][no] & nodes),
-                    plugin=no.plugin,
-                    text=no.message,
-                    nodes=count,
-                )
-                for no, count in reasons(found, plugins, nodes)
-            ),
+            reasons=tuple(shown),
             shortages=tuple(self._shortages(info, nodes)) if "NodeResourcesFit" in plugins else (),
         )
 

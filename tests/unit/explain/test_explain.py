@@ -350,3 +350,17 @@ KINDS: dict[str, Any] = {
     "CSIStorageCapacity": CSIStorageCapacity,
     "PersistentVolumeClaim": PersistentVolumeClaim,
 }
+
+
+async def test_a_missing_claim_is_one_reason_though_four_plugins_reject_it() -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.pod("p", cpu="2", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}])
+    sched.parts.inbox.apply()
+
+    found = await explained(sched)
+
+    assert [(reason.code, reason.text) for group in found.groups for reason in group.reasons] == [
+        ("ClaimUnusable", 'persistentvolumeclaim "gone" not found'),
+        ("InsufficientResources", "Insufficient cpu"),
+    ]
