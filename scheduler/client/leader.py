@@ -92,9 +92,9 @@ async def find_leader(transport: Transport, lease: LeaseName, clock: Clock) -> L
     holder = await _holder(transport, lease, clock)
     name = holder.partition("_")[0]
     pod = await _pod(transport, lease, name, holder)
-    if pod.status.phase not in {"Running", ""}:
+    if pod.status.phase in {"Succeeded", "Failed"}:
         raise NoAnswer(
-            f"pod {lease.pod_namespace}/{name} holds Lease {lease} and is {one_line(pod.status.phase)}, not Running; "
+            f"pod {lease.pod_namespace}/{name} holds Lease {lease} and has ended ({pod.status.phase}); "
             "another replica takes the Lease when it expires: try again in a minute"
         )
     port = secure_port(pod.spec.containers)

@@ -170,7 +170,7 @@ async def test_the_version(image: str, version: str) -> None:
         pytest.param(
             lease(),
             pod(phase="Succeeded"),
-            "pod kube-system/stow-0 holds Lease kube-system/kubestow and is Succeeded, not Running; another replica takes "
+            "pod kube-system/stow-0 holds Lease kube-system/kubestow and has ended (Succeeded); another replica takes "
             "the Lease when it expires: try again in a minute",
             id="a leader that has ended",
         ),
