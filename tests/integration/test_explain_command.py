@@ -62,6 +62,7 @@ class Explained:
 async def explained(directory: Path, capsys: pytest.CaptureFixture[str]) -> AsyncIterator[Explained]:
     async with served(given=electing) as cluster:
         rig = cluster.rig
+        rig.server.people.sees.add(("ann", "post", "/debug/what-if"))
         secure_port = rig.daemon.secure_port
         assert secure_port is not None
         name = socket.gethostname()
@@ -84,7 +85,7 @@ async def test_an_explanation(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     async with explained(tmp_path, capsys) as cluster:
         code, out, err = await cluster.run("explain", "large", user=ANN)
         assert (code, err) == (2, "")
-        assert out.startswith("default/large: none of 1 node fits: 1 Insufficient cpu\n")
+        assert out.startswith("default/large: none of 1 nodes fits: 1 Insufficient cpu\n")
         assert "needs 64, n1 has 4" in out
         name = socket.gethostname()
         assert cluster.front.forwarder.requested == [
@@ -97,6 +98,45 @@ async def test_an_explanation(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
         code, out, err = await cluster.run("explain", "none", user=ANN)
         assert (code, out, err) == (3, "", "kubestow: there is no pod default/none\n")
+
+
+POD = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 3
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {schedulerName: kubestow, containers: [{name: c, image: none, resources: {requests: {cpu: "2"}}}]}
+"""
+
+
+async def test_a_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Four CPUs hold two of three pods, and a second node the third."""
+    manifest = tmp_path / "web.yaml"
+    manifest.write_text(POD)
+    async with explained(tmp_path, capsys) as cluster:
+        question = ("what-if", "-f", str(manifest), "-o", "json")
+        code, out, err = await cluster.run(*question, user=BOB)
+        assert (code, out) == (4, "")
+        assert 'cannot post path "/debug/what-if"; a ClusterRole needs the rule {nonResourceURLs: ' in err
+
+        code, out, err = await cluster.run(*question, user=ANN)
+        assert (code, err) == (2, "")
+        assert {key: yaml.safe_load(out)[key] for key in ("replicas", "placed")} == {"replicas": 3, "placed": 2}
+
+        code, out, err = await cluster.run(*question, "--replicas=2", user=ANN)
+        assert (code, err) == (0, "")
+        code, out, err = await cluster.run(*question, "--add-node-like=n1", user=ANN)
+        assert (code, err) == (0, "")
+        assert yaml.safe_load(out)["placed"] == 3
+
+        code, out, err = await cluster.run(*question, "--cordon=none", user=ANN)
+        assert (code, out) == (3, "")
+        assert err.startswith("kubestow: 400 ")
+        assert set(cluster.cluster.rig.pods()) == {"large", socket.gethostname()}
 
 
 @pytest.mark.parametrize(
