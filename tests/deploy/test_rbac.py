@@ -227,3 +227,45 @@ def test_the_account_that_scrapes_may_only_read_metrics() -> None:
     assert [f"{RELEASE}"] == [found["metadata"]["name"] for found in rendered().all("ClusterRoleBinding")]
     assert [{"kind": "ServiceAccount", "name": "prometheus-k8s", "namespace": "monitoring"}] == binding["subjects"]
     assert chart.one("ClusterRole", "-metrics-reader")["metadata"]["name"] == binding["roleRef"]["name"]
+LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["stow"], "verbs": ["get"]}
+PODS = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["get", "create"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("election", "roles"),
+    [
+        pytest.param({"resourceName": "stow"}, {"stow": [LEASES, *PODS]}, id="one namespace"),
+        pytest.param(
+            {"resourceName": "stow", "resourceNamespace": "leases"},
+            {"stow": PODS, "leases": [LEASES]},
+            id="a Lease in another namespace",
+        ),
+        pytest.param({"enabled": False}, {"stow": PODS}, id="no Lease"),
+    ],
+)
+def test_explanations(election: Json, roles: Json) -> None:
+    """The rules are those that tests/e2e/test_explain_command.py needs."""
+    assert [each for each in rendered().objects if each["metadata"]["name"].endswith("-explain")] == []
+    values = {"replicaCount": 1, "leaderElection": election, "explain": {"create": True, "groups": ["developers"]}}
+    chart = rendered(values)
+    found = [each for each in chart.objects if each["metadata"]["name"].endswith("-explain")]
+    bindings = [each for each in found if each["kind"].endswith("Binding")]
+
+    assert {each["metadata"]["namespace"]: each["rules"] for each in found if each["kind"] == "Role"} == roles
+    assert [each["rules"] for each in found if each["kind"] == "ClusterRole"] == [
+        [
+            {"nonResourceURLs": ["/debug/explain/*"], "verbs": ["get"]},
+            {"nonResourceURLs": ["/debug/what-if"], "verbs": ["post"]},
+        ]
+    ]
+    group = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "developers"}
+    assert [each["subjects"] for each in bindings] == [[group]] * (1 + len(roles))
+    assert {(each["roleRef"]["kind"], each["roleRef"]["name"]) for each in bindings} == {
+        ("ClusterRole", "kubestow-explain"),
+        ("Role", "kubestow-explain"),
+    }
+
+

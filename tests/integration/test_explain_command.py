@@ -148,7 +148,9 @@ async def test_a_question(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
             'the rule {nonResourceURLs: ["/debug/explain/*"], verbs: [get]}',
             id="a user without the right",
         ),
-        pytest.param({"token": "unknown"}, " does not accept your credentials (401): Unauthorized; ", id="a foreign token"),
+        pytest.param(
+            {"token": "unknown"}, " does not accept your credentials (401): Unauthorized; ", id="a foreign token"
+        ),
         pytest.param({}, 'forbidden: User "system:anonymous" cannot get path', id="no credentials"),
     ],
 )
