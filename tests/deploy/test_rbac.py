@@ -227,6 +227,8 @@ def test_the_account_that_scrapes_may_only_read_metrics() -> None:
     assert [f"{RELEASE}"] == [found["metadata"]["name"] for found in rendered().all("ClusterRoleBinding")]
     assert [{"kind": "ServiceAccount", "name": "prometheus-k8s", "namespace": "monitoring"}] == binding["subjects"]
     assert chart.one("ClusterRole", "-metrics-reader")["metadata"]["name"] == binding["roleRef"]["name"]
+
+
 LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["stow"], "verbs": ["get"]}
 PODS = [
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
@@ -267,5 +269,3 @@ def test_explanations(election: Json, roles: Json) -> None:
         ("ClusterRole", "kubestow-explain"),
         ("Role", "kubestow-explain"),
     }
-
-

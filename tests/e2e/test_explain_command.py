@@ -142,8 +142,10 @@ ROWS: dict[str, tuple[list[Json], str]] = {
     "a right to create port forwardings alone": (rules(port_forward=["create"]), FORWARDED),
     "no right to the page": (
         rules("explain"),
-        'no permission: forbidden: User "system:serviceaccount:default:{user}" cannot get path '
-        '"/debug/explain/default/large"',
+        (
+            'no permission: forbidden: User "system:serviceaccount:default:{user}" cannot get path '
+            '"/debug/explain/default/large"'
+        ),
     ),
 }
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import socket
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from scheduler.cli import main as cli
 from scheduler.config.types import LeaderElection, RunOptions
 from scheduler.metrics import logs
 from tests.integration.daemon import options
-from tests.integration.test_serving import Served, reached, served
+from tests.integration.test_serving import Served, served
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.port_forwarding import ApiFront, Forwarder, fronted
 

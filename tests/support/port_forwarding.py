@@ -26,7 +26,7 @@ class Forwarder:
     port: int
     protocols: tuple[str, ...] = (PROTOCOL,)
     cuts_after_bytes: int | None = None
-    """The websocket ends when the pod has sent so many bytes."""
+    """The websocket ends when the pod has sent this number of bytes."""
     is_bytewise: bool = False
     """Each byte of the pod is a message, also of the ports at the beginning."""
     hangs: bool = False
