@@ -1,6 +1,6 @@
 """The commands that send a request to the running scheduler, `explain` and `what-if`, and their flags.
 
-`kubestow` has them among other commands. `kubectl kubestow` has them alone; its texts name that program.
+`kubestow` has them among other commands, and kubectl's plugin has them alone. Their texts name the program.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from scheduler.cli.command_parser import CommandParser
 from scheduler.config.types import LeaderElection
 
-_USAGE: Final = 3
+USAGE_EXIT_CODE: Final = 3
 """The exit code of wrong usage: 2 means that the pod does not fit."""
 _MOST: Final = 100_000
 _EXIT_CODES: Final = """\
@@ -23,38 +23,10 @@ exit codes:
   3    the request is malformed: wrong flags, an unreadable manifest, no such pod
   4    the scheduler gave no answer; standard error says why, and what to do next
   130  the command was interrupted"""
-_PLUGIN_EPILOG: Final = """\
-Help for a command: kubectl kubestow COMMAND --help"""
 
 _Add: TypeAlias = Callable[..., argparse.Action]
 _Command: TypeAlias = Callable[[str, str, str, str | None], CommandParser]
 """Adds a command: name, summary, arguments in its usage line, and epilog."""
-
-
-def plugin_parser(add_version: Callable[[_Add], None]) -> CommandParser:
-    """Return the parser of `kubectl kubestow`."""
-    prog = "kubectl kubestow"
-    whole = CommandParser(
-        prog=prog,
-        usage=f"{prog} COMMAND [flags]",
-        description="Find out why a pod is pending, and whether pods would fit, from the running Kubestow scheduler.",
-        epilog=_PLUGIN_EPILOG,
-        usage_exit_code=_USAGE,
-    )
-    add_version(whole.add_argument)
-    group = whole.add_subparsers(
-        dest="command", metavar="COMMAND", title="commands", prog=prog, parser_class=CommandParser
-    )
-
-    def command(name: str, summary: str, arguments: str, epilog: str | None) -> CommandParser:
-        described = f"{summary[0].upper()}{summary[1:]}."
-        usage = f"{prog} {name} {arguments}"
-        return group.add_parser(name, help=summary, description=described, usage=usage, epilog=epilog)
-
-    add_client_commands(command, prog)
-    command("version", "print the version", "", None)
-    whole.commands = group.choices
-    return whole
 
 
 def add_client_commands(command: _Command, prog: str) -> None:
@@ -67,7 +39,7 @@ def add_client_commands(command: _Command, prog: str) -> None:
     what_if = command("what-if", whether, "[flags]", _EXIT_CODES)
     _add_question(what_if.add_argument)
     for each in (explain, what_if):
-        each.usage_exit_code = _USAGE
+        each.usage_exit_code = USAGE_EXIT_CODE
         each.set_defaults(prog=prog)
         output = "format of the answer (default text)"
         each.add_argument("-o", "--output", choices=("text", "json"), default="text", help=output)
@@ -78,9 +50,16 @@ def _add_question(add: _Add) -> None:
     manifests = "manifests of a pod or a workload, and of its claims; - is standard input; may be repeated"
     add("-f", "--filename", type=_non_empty, action="append", default=[], metavar="FILE", help=manifests)
     add("--replicas", type=_count, metavar="N", help="number of pods (default: that of the workload, or 1)")
-    drain = "evict the pods of a node, and find places for them; may be repeated"
+    drain = "find places for the pods of a node, as if it were drained; may be repeated"
     add("--drain", type=_name, action="append", default=[], metavar="NODE", help=drain)
-    add("--cordon", type=_name, action="append", default=[], metavar="NODE", help="use no such node; may be repeated")
+    add(
+        "--cordon",
+        type=_name,
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="place no pod on this node; may be repeated",
+    )
     like = "add N empty nodes like this one; may be repeated (default of N: 1)"
     add("--add-node-like", type=_nodes_like, action="append", default=[], metavar="NODE[=N]", help=like)
     without = "leave out a pod that exists, POD or NAMESPACE/POD; may be repeated"

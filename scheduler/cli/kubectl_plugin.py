@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from scheduler.cli.client_flags import plugin_parser
+from scheduler.cli.client_flags import USAGE_EXIT_CODE, add_client_commands
 from scheduler.cli.command_parser import CommandParser
 from scheduler.cli.flags import add_version
 from scheduler.cli.main import CLIENT_COMMANDS, print_version, run_command
@@ -21,9 +21,35 @@ _FILES: Final = ":0"
 _NO_FILES: Final = ":4"
 
 
+def plugin_parser() -> CommandParser:
+    """Return the parser of `kubectl kubestow`."""
+    prog = "kubectl kubestow"
+    whole = CommandParser(
+        prog=prog,
+        usage=f"{prog} COMMAND [flags]",
+        description="Find out why a pod is pending, and whether pods would fit, from the running Kubestow scheduler.",
+        epilog="Help for a command: kubectl kubestow COMMAND --help",
+        usage_exit_code=USAGE_EXIT_CODE,
+    )
+    add_version(whole.add_argument)
+    group = whole.add_subparsers(
+        dest="command", metavar="COMMAND", title="commands", prog=prog, parser_class=CommandParser
+    )
+
+    def command(name: str, summary: str, arguments: str, epilog: str | None) -> CommandParser:
+        described = f"{summary[0].upper()}{summary[1:]}."
+        usage = f"{prog} {name} {arguments}"
+        return group.add_parser(name, help=summary, description=described, usage=usage, epilog=epilog)
+
+    add_client_commands(command, prog)
+    command("version", "print the version", "", None)
+    whole.commands = group.choices
+    return whole
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command of the plugin and return its exit code. Wrong usage raises SystemExit(3)."""
-    parser = plugin_parser(add_version)
+    parser = plugin_parser()
     arguments = parser.parse_args(argv)
     if arguments.command is None:
         parser.print_help()
@@ -34,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def complete(argv: Sequence[str] | None = None) -> int:
     """Print candidates for the last word. It is empty if the cursor follows a space."""
     words = list(sys.argv[1:] if argv is None else argv) or [""]
-    candidates, directive = completions(plugin_parser(add_version), words[:-1], words[-1])
+    candidates, directive = completions(plugin_parser(), words[:-1], words[-1])
     print(*sorted(candidates), directive, sep="\n")
     return 0
 

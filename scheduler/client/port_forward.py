@@ -31,7 +31,8 @@ DATA, ERROR = 0, 1
 PORT_BYTES: Final = 2
 _CHUNK_BYTES: Final = 32 * 1024
 _LONGEST_ERROR: Final = 1024
-_CLOSED_WITHIN_S: Final = 2.0
+_CLOSED_WITHIN_S: Final = 0.5
+_ERROR_WITHIN_S: Final = 2.0
 _RULES: Final = rbac_rule("", "pods/portforward", "get", "create")
 
 
@@ -53,7 +54,7 @@ class Tunnel:
         ]
 
     async def close(self) -> None:
-        """Close both ends. The kubelet gets two seconds for its answer."""
+        """Close both ends. The kubelet gets half a second for its answer, which nothing needs."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSED_WITHIN_S):
                 await self._messages.close()
@@ -65,7 +66,7 @@ class Tunnel:
     async def error(self) -> str:
         """Return the kubelet's error of the connection, "" if there is none. Waits for the end of the tunnel."""
         if self._tasks:
-            await asyncio.wait(self._tasks[:1], timeout=_CLOSED_WITHIN_S)
+            await asyncio.wait(self._tasks[:1], timeout=_ERROR_WITHIN_S)
         return one_line(self._errors.decode(errors="replace"))
 
     async def _from_pod(self, writer: asyncio.StreamWriter) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ from scheduler.plugins import BUILT_IN
 from scheduler.profiles.build import build_profiles
 from simulator.apiserver import LIKE_1_36_WITH_BETAS, ApiServer
 from tests.deploy.chart import CHART, RELEASE, Json, Rendered, rendered
+from tests.deploy.commands import ROOT
 from tests.deploy.matrix import CONFIGURATIONS, OBJECTS, off, on, profiles
 from tests.integration.daemon import until
 
@@ -269,3 +271,13 @@ def test_explanations(election: Json, roles: Json) -> None:
         ("ClusterRole", "kubestow-explain"),
         ("Role", "kubestow-explain"),
     }
+
+
+def test_the_page_shows_the_rules_of_the_chart() -> None:
+    text = (ROOT / "docs/explain.md").read_text(encoding="utf-8").partition("\n### Permissions\n")[2]
+    block = re.search(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    chart = rendered({"explain": {"create": True}})
+    rules = [*chart.one("Role", "-explain")["rules"], *chart.one("ClusterRole", "-explain")["rules"]]
+
+    assert yaml.safe_load(block[1]) == rules

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import ssl
 from collections.abc import Callable
@@ -17,7 +18,9 @@ from aiohttp import web
 
 from scheduler import __version__
 from scheduler.client.debug_request import Access, Answer, Client, DebugRequest, answer_of, opened
-from scheduler.client.leader import LeaseName, NoAnswer
+from scheduler.client.leader import Leader, LeaseName, NoAnswer
+from scheduler.client.port_forward import port_forward
+from scheduler.kube.client_config import load_settings
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.port_forwarding import ApiFront, Forwarder, fronted, serving
 from tests.unit.kube.scripted import LeapingClock
@@ -442,6 +445,64 @@ async def test_a_tunnel_that_is_closed_in_the_middle(
         access = Access(LEASE, kubeconfig=kubeconfig_file({"token": "t"}, front.url))
         with pytest.raises(NoAnswer, match=r"^the connection to pod stow/stow-0 was closed: .+; try again$"):
             await sent(EXPLAIN, access)
+
+
+async def test_the_trust_of_the_kubeconfig(certified: Certified, tmp_path: Path) -> None:
+    """The websocket verifies the API server as each other request does."""
+    other = tmp_path / "other.pem"
+    other.write_bytes(Authority("other").pem)
+    async with (
+        serving(caller, certified.context("localhost")) as url,
+        cluster(int(url.rpartition(":")[2]), certified.context("api")) as front,
+    ):
+        leader = Leader("stow", "stow-0", int(url.rpartition(":")[2]))
+        for authority, name, is_valid in ((certified.ca_file, "api", True), (str(other), "api", False)):
+            document = kubeconfig(
+                {"token": "t"}, front.url, **{"certificate-authority": authority, "tls-server-name": name}
+            )
+            file = tmp_path / "trusting"
+            file.write_text(yaml.safe_dump(document))
+            settings = await load_settings(str(file))
+            if is_valid:
+                assert (await sent(EXPLAIN, Access(LEASE, kubeconfig=str(file)))).text == "Bearer t|"
+                continue
+            with pytest.raises(NoAnswer, match=r"^the API server cannot be reached: .*certificate"):
+                async with port_forward(settings, leader):
+                    pass
+    assert len(front.forwarder.requested) == 1
+
+
+async def test_a_proxy_before_the_api_server(certified: Certified, tmp_path: Path) -> None:
+    """The requests and the websocket go through the proxy of the kubeconfig."""
+    connected: list[str] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = await reader.readuntil(b"\r\n\r\n")
+        connected.append(head.split()[1].decode())
+        host, _, port = connected[-1].rpartition(":")
+        back, forth = await asyncio.open_connection(host, int(port))
+        writer.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        await asyncio.gather(copied(reader, forth), copied(back, writer))
+
+    async def copied(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            while chunk := await source.read(65536):
+                target.write(chunk)
+                await target.drain()
+        target.close()
+
+    async with (
+        serving(caller, certified.context("localhost")) as url,
+        cluster(int(url.rpartition(":")[2]), certified.context("127.0.0.1")) as front,
+        await asyncio.start_server(proxy, "127.0.0.1", 0) as server,
+    ):
+        through = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        trust = {"certificate-authority": certified.ca_file, "proxy-url": through}
+        file = tmp_path / "proxied"
+        file.write_text(yaml.safe_dump(kubeconfig({"token": "t"}, front.url, **trust)))
+        assert (await sent(EXPLAIN, Access(LEASE, kubeconfig=str(file)))).text == "Bearer t|"
+
+    assert connected == [front.url.removeprefix("https://")] * 2
 
 
 async def test_a_port_on_which_nothing_listens(kubeconfig_file: Any) -> None:
