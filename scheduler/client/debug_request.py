@@ -23,7 +23,7 @@ from yarl import URL
 
 from scheduler import __version__
 from scheduler.client.leader import CONTROL, Leader, LeaseName, NoAnswer, find_leader, one_line
-from scheduler.client.port_forward import Tunnel, TunnelConnector, port_forward, unverified
+from scheduler.client.port_forward import OpenSockets, Tunnel, TunnelConnector, port_forward, unverified
 from scheduler.config.types import OUR_NAME
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.kube.client_config import USER_AGENT, Settings, SettingsError, load_settings, proxy_for, tls_for
@@ -138,13 +138,17 @@ class Client:
         except (aiohttp.ClientError, OSError, EOFError) as error:
             why = await tunnel.error() or one_line(str(error)) or type(error).__name__
             raise NoAnswer(f"the connection to pod {leader} was closed: {why}; try again") from error
+        finally:
+            await connector.abort()
 
     async def _direct(self, request: DebugRequest) -> Answer:
         url = URL(self.access.server)
         tls = self._tls() if url.scheme == "https" else False
         name = {"server_hostname": self.access.server_name} if self.access.server_name else {}
+        sockets = OpenSockets()
+        connector = aiohttp.TCPConnector(socket_factory=sockets)
         try:
-            async with aiohttp.ClientSession(cookie_jar=aiohttp.DummyCookieJar()) as session:
+            async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
                 way = through(proxy_for(self.access.server))
                 return await self._exchange(session, url, request, ssl=tls, **name, **way)
         except aiohttp.ClientConnectorCertificateError as error:
@@ -155,6 +159,8 @@ class Client:
         except (aiohttp.ClientError, OSError) as error:
             why = one_line(str(error)) or type(error).__name__
             raise NoAnswer(f"{self.access.server}: the connection was closed: {why}; try again") from error
+        finally:
+            await sockets.closed()
 
     async def _exchange(
         self, session: aiohttp.ClientSession, url: URL, request: DebugRequest, **options: object

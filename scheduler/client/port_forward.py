@@ -15,7 +15,7 @@ import asyncio
 import contextlib
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
 import aiohttp
@@ -36,6 +36,28 @@ _ERROR_WITHIN_S: Final = 2.0
 _RULES: Final = rbac_rule("", "pods/portforward", "get", "create")
 
 
+class OpenSockets:
+    """The socket factory of one session. A loop that ends before it has closed a socket leaves it open."""
+
+    def __init__(self) -> None:
+        self._made: list[socket.socket] = []
+
+    def __call__(self, address: tuple[Any, ...]) -> socket.socket:
+        self._made.append(api_server_socket(address))
+        return self._made[-1]
+
+    async def closed(self) -> None:
+        """Wait until all sockets are closed, at most half a second: a peer may be slow to end TLS."""
+        await _closed(self._made)
+
+
+async def _closed(sockets: Sequence[socket.socket]) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_CLOSED_WITHIN_S):
+            while any(each.fileno() >= 0 for each in sockets):
+                await asyncio.sleep(0.001)
+
+
 class Tunnel:
     """One open connection. `socket` is this process's end; bytes flow while the tunnel is open."""
 
@@ -44,10 +66,12 @@ class Tunnel:
         self._messages = messages
         self._errors = b""
         self._tasks: list[asyncio.Task[None]] = []
+        self._theirs: tuple[socket.socket, asyncio.StreamWriter] | None = None
 
     async def start(self, theirs: socket.socket) -> None:
         """Begin to copy between the websocket and the other end of the socket pair."""
         reader, writer = await asyncio.open_connection(sock=theirs)
+        self._theirs = theirs, writer
         self._tasks = [
             asyncio.create_task(self._from_pod(writer)),
             asyncio.create_task(self._to_pod(reader)),
@@ -61,6 +85,10 @@ class Tunnel:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._theirs is not None:
+            theirs, writer = self._theirs
+            writer.transport.abort()
+            await _closed([theirs])
         self.socket.close()
 
     async def error(self) -> str:
@@ -99,18 +127,22 @@ class Tunnel:
 @contextlib.asynccontextmanager
 async def port_forward(settings: Settings, leader: Leader) -> AsyncIterator[Tunnel]:
     """Open a connection to the leader's port. Raises NoAnswer."""
-    connector = aiohttp.TCPConnector(socket_factory=api_server_socket)
-    async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
-        messages = await _upgraded(session, settings, leader)
-        ours, theirs = socket.socketpair()
-        tunnel = Tunnel(messages, ours)
-        try:
-            for end in (ours, theirs):
-                end.setblocking(False)
-            await tunnel.start(theirs)
-            yield tunnel
-        finally:
-            await tunnel.close()
+    sockets = OpenSockets()
+    connector = aiohttp.TCPConnector(socket_factory=sockets)
+    try:
+        async with aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar()) as session:
+            messages = await _upgraded(session, settings, leader)
+            ours, theirs = socket.socketpair()
+            tunnel = Tunnel(messages, ours)
+            try:
+                for end in (ours, theirs):
+                    end.setblocking(False)
+                await tunnel.start(theirs)
+                yield tunnel
+            finally:
+                await tunnel.close()
+    finally:
+        await sockets.closed()
 
 
 async def _upgraded(
@@ -179,10 +211,17 @@ class TunnelConnector(aiohttp.BaseConnector):
         self._connected = connected
         self._tls = tls
         self._server_name = server_name
+        self._transport: asyncio.Transport | None = None
+
+    async def abort(self) -> None:
+        """Close the connection without the end of TLS, because the tunnel that carries it ends, too."""
+        if self._transport is not None:
+            self._transport.abort()
+            await _closed([self._connected])
 
     async def _create_connection(self, *_: object) -> ResponseHandler:
         try:
-            _transport, protocol = await self._loop.create_connection(
+            self._transport, protocol = await self._loop.create_connection(
                 self._factory, sock=self._connected, ssl=self._tls, server_hostname=self._server_name
             )
         except ssl.SSLCertVerificationError as error:

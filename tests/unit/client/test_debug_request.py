@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import gc
 import json
+import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,10 +19,13 @@ import yaml
 from aiohttp import web
 
 from scheduler import __version__
+from scheduler.client import port_forward as forwarding
 from scheduler.client.debug_request import Access, Answer, Client, DebugRequest, answer_of, opened
 from scheduler.client.leader import Leader, LeaseName, NoAnswer
 from scheduler.client.port_forward import port_forward
+from scheduler.kube import transport as client_transport
 from scheduler.kube.client_config import load_settings
+from scheduler.kube.transport import api_server_socket
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.port_forwarding import ApiFront, Forwarder, fronted, serving
 from tests.unit.kube.scripted import LeapingClock
@@ -565,3 +570,48 @@ async def test_two_requests_of_one_client() -> None:
             assert (await client.send(request)).text == "ok"
 
     assert [each[0] for each in daemon.requests] == ["GET", "POST"]
+
+
+@pytest.mark.parametrize("way", ["a tunnel", "a tunnel that is cut", "a refused tunnel", "a server", "no trust"])
+async def test_no_socket_is_left_when_the_loop_ends(
+    certified: Certified, kubeconfig_file: Any, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """The command's loop ends with its request."""
+    made: list[socket.socket] = []
+
+    def recorded(address: Any) -> socket.socket:
+        made.append(api_server_socket(address))
+        return made[-1]
+
+    def pair() -> tuple[socket.socket, socket.socket]:
+        ends = socketpair()
+        made.extend(ends)
+        return ends
+
+    socketpair = socket.socketpair
+    faults: dict[str, Any] = {"cuts_after_bytes": 1000} if way == "a tunnel that is cut" else {}
+    async with (
+        serving(caller, certified.context("localhost")) as url,
+        cluster(int(url.rpartition(":")[2]), certified.context("127.0.0.1"), **faults) as front,
+    ):
+        front.statuses = {"/portforward": 403} if way == "a refused tunnel" else {}
+        server = url if way == "a server" else ""
+        ca_file = certified.ca_file if way == "no trust" else ""
+        access = Access(LEASE, kubeconfig=kubeconfig_file({"token": "t"}, front.url), server=server, ca_file=ca_file)
+
+        def run() -> None:
+            gc.disable()
+            with contextlib.suppress(NoAnswer):
+                asyncio.run(sent(EXPLAIN, access))
+
+        for module in (client_transport, forwarding):
+            monkeypatch.setattr(module, "api_server_socket", recorded)
+        monkeypatch.setattr(forwarding.socket, "socketpair", pair)  # type: ignore[attr-defined]
+        try:
+            await asyncio.to_thread(run)
+            left = [each for each in made if each.fileno() >= 0]
+        finally:
+            gc.enable()
+
+    assert len(made) >= 1
+    assert left == []
