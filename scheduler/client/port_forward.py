@@ -31,8 +31,7 @@ DATA, ERROR = 0, 1
 PORT_BYTES: Final = 2
 _CHUNK_BYTES: Final = 32 * 1024
 _LONGEST_ERROR: Final = 1024
-_CLOSED_WITHIN_S: Final = 0.5
-_ERROR_WITHIN_S: Final = 2.0
+_CLOSED_WITHIN_S: Final = 2.0
 _RULES: Final = rbac_rule("", "pods/portforward", "get", "create")
 
 
@@ -47,7 +46,7 @@ class OpenSockets:
         return self._made[-1]
 
     async def closed(self) -> None:
-        """Wait until all sockets are closed, at most half a second: a peer may be slow to end TLS."""
+        """Wait until all sockets are closed, at most two seconds: a peer may be slow to end TLS."""
         await _closed(self._made)
 
 
@@ -78,7 +77,7 @@ class Tunnel:
         ]
 
     async def close(self) -> None:
-        """Close both ends. The kubelet gets half a second for its answer, which nothing needs."""
+        """Close both ends. The kubelet gets two seconds for its answer."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_CLOSED_WITHIN_S):
                 await self._messages.close()
@@ -94,7 +93,7 @@ class Tunnel:
     async def error(self) -> str:
         """Return the kubelet's error of the connection, "" if there is none. Waits for the end of the tunnel."""
         if self._tasks:
-            await asyncio.wait(self._tasks[:1], timeout=_ERROR_WITHIN_S)
+            await asyncio.wait(self._tasks[:1], timeout=_CLOSED_WITHIN_S)
         return one_line(self._errors.decode(errors="replace"))
 
     async def _from_pod(self, writer: asyncio.StreamWriter) -> None:

@@ -588,10 +588,15 @@ async def test_no_socket_is_left_when_the_loop_ends(
         made.extend(ends)
         return ends
 
+    async def closing(request: web.BaseRequest) -> web.Response:
+        response = await caller(request)
+        response.force_close()
+        return response
+
     socketpair = socket.socketpair
     faults: dict[str, Any] = {"cuts_after_bytes": 1000} if way == "a tunnel that is cut" else {}
     async with (
-        serving(caller, certified.context("localhost")) as url,
+        serving(closing, certified.context("localhost")) as url,
         cluster(int(url.rpartition(":")[2]), certified.context("127.0.0.1"), **faults) as front,
     ):
         front.statuses = {"/portforward": 403} if way == "a refused tunnel" else {}
