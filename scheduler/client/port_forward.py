@@ -4,7 +4,7 @@ The protocol is the kubelet's port forwarding over a websocket, `v4.channel.k8s.
 channel. Channel 0 has the data of the first port, channel 1 its errors, and each begins with two bytes of the port.
 TLS runs inside, between this process and the daemon, so neither the API server nor the kubelet sees the request.
 
-The server's half is websocket.go in pkg/cri/streaming/portforward of k8s.io/kubelet.
+The server's half is websocket.go in pkg/streaming/portforward of k8s.io/cri-streaming.
 
 The API server's proxy of pods would be simpler, but it removes the header Authorization.
 """

@@ -1,4 +1,4 @@
-"""`kubestow explain` and `what-if` through a real API server and a kubelet, with all rights and with each one missing."""
+"""`kubestow explain` and `what-if` through a real API server and upstream's port forwarding, with each right missing once."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import socket
-import ssl
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -15,14 +14,14 @@ from pathlib import Path
 import aiohttp
 import pytest
 import yaml
-from aiohttp import web
 
 from scheduler.cli import kubectl_plugin
 from tests.e2e.cluster import Cluster, Json, account, node, pod, until
+from tests.e2e.controlplane.gate import built_or_skip
 from tests.e2e.controlplane.harness import ControlPlane, daemon
-from tests.e2e.controlplane.process import Server, free_port
+from tests.e2e.controlplane.process import Group, Server, free_port
+from tests.e2e.kubelet.build import kubelet
 from tests.support.kubeconfigs import kubeconfig
-from tests.support.port_forwarding import Forwarder, serving
 from tests.unit.server.authorities import Authority
 
 pytestmark = pytest.mark.e2e
@@ -39,7 +38,7 @@ class Installation:
     plane: ControlPlane
     http: aiohttp.ClientSession
     server: Server
-    forwarder: Forwarder
+    kubelet: Server
     directory: Path
     capsys: pytest.CaptureFixture[str]
 
@@ -68,30 +67,30 @@ class Installation:
 
 
 @pytest.fixture
+def certificate(tmp_path: Path) -> Path:
+    """Key and certificate of the kubelet, which the API server does not verify."""
+    issued, file = Authority("kubelet").issues("127.0.0.1"), tmp_path / "kubelet.pem"
+    file.write_bytes(issued.key + issued.certificate)
+    return file
+
+
+@pytest.fixture
 async def installation(
-    control_plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    control_plane: ControlPlane, tmp_path: Path, capsys: pytest.CaptureFixture[str], certificate: Path
 ) -> AsyncIterator[Installation]:
-    port, issued = free_port(), Authority("kubelet").issues("127.0.0.1")
-    certificate = tmp_path / "kubelet.pem"
-    certificate.write_bytes(issued.key + issued.certificate)
-    tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    tls.load_cert_chain(certificate)
-    forwarder = Forwarder(port)
-
-    async def kubelet(request: web.BaseRequest) -> web.StreamResponse:
-        assert request.path == f"/portForward/{NAMESPACE}/{HOST}"
-        return await forwarder.serve(request)
-
+    program, port, kubelet_port = built_or_skip(kubelet), free_port(), free_port()
     election = {"leaderElect": True, "resourceName": NAME, "resourceNamespace": NAMESPACE}
     flags = [f"--secure-port={port}", "--bind-address=127.0.0.1"]
     async with contextlib.AsyncExitStack() as stack:
-        url = await stack.enter_async_context(serving(kubelet, tls))
+        group = Group(control_plane.logs)
+        stack.callback(group.stop)
+        forwarding = group.start("kubelet", [str(program), f"127.0.0.1:{kubelet_port}", str(certificate), str(port)])
         http = await stack.enter_async_context(control_plane.client())
         system, mine = Cluster(http, NAMESPACE), Cluster(http)
         holder = node("explained-1")
         holder["status"] |= {
             "addresses": [{"type": "InternalIP", "address": "127.0.0.1"}],
-            "daemonEndpoints": {"kubeletEndpoint": {"Port": int(url.rpartition(":")[2])}},
+            "daemonEndpoints": {"kubeletEndpoint": {"Port": kubelet_port}},
         }
         own = pod(HOST, "none", {"nodeName": "explained-1"})
         own["metadata"]["namespace"] = NAMESPACE
@@ -105,8 +104,17 @@ async def installation(
             found = await mine.get(f"{mine.pods}/large")
             return any(each["type"] == "PodScheduled" for each in found["status"].get("conditions") or ())
 
+        async def listens() -> bool:
+            with contextlib.suppress(OSError):
+                _, writer = await asyncio.open_connection("127.0.0.1", kubelet_port)
+                writer.close()
+                await writer.wait_closed()
+                return True
+            return False
+
         await until(is_tried, "the condition of pod large", server=server)
-        yield Installation(control_plane, http, server, forwarder, tmp_path, capsys)
+        await until(listens, "the kubelet's port", server=forwarding)
+        yield Installation(control_plane, http, server, forwarding, tmp_path, capsys)
         assert "Traceback" not in server.log.read_text()
 
 
@@ -156,7 +164,7 @@ async def test_users(installation: Installation) -> None:
     code, out, err = await installation.run_program(admin, "explain", "default/large")
     assert (code, err) == (2, ""), installation.server.tail()
     assert "needs 64, explained-1 has 4" in out
-    assert [each.partition("?")[0] for each in installation.forwarder.requested] == [f"/portForward/{NAMESPACE}/{HOST}"]
+    assert f"GET /portForward/{NAMESPACE}/{HOST}?port=10259\n" in installation.kubelet.log.read_text()
 
     code, out, err = await installation.run(admin, "what-if", "--drain=explained-1", "-o", "json")
     assert (code in {0, 1, 2}, err) == (True, "")
