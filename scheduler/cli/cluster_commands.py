@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from scheduler.client.debug_request import Access, Answer, Client, DebugRequest, opened
+from scheduler.client.debug_request import Access, Client, DebugAnswer, DebugRequest, opened
 from scheduler.client.leader import LeaseName, NoAnswer
 from scheduler.metrics import logs
 
@@ -214,7 +214,7 @@ def _run(arguments: argparse.Namespace, prepare: Callable[[], _Request]) -> int:
     return code
 
 
-async def _answer(place: Access, request: _Request) -> Answer:
+async def _answer(place: Access, request: _Request) -> DebugAnswer:
     async with opened(place) as client:
         return await client.send(request(client))
 

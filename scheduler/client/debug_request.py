@@ -66,7 +66,7 @@ class DebugRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DebugAnswer:
     """What the daemon answered. `exit_code` is None if it gave none."""
 
     status: int
@@ -97,7 +97,7 @@ class Client:
         """The namespace of the kubeconfig's context."""
         return self.settings.namespace or "default"
 
-    async def send(self, request: DebugRequest) -> Answer:
+    async def send(self, request: DebugRequest) -> DebugAnswer:
         """Return the answer, whose exit code says what it is. Raises NoAnswer for an answer that is none."""
         for tries_left in reversed(range(_TRIES)):
             answer, leader = await self._sent(request)
@@ -108,12 +108,12 @@ class Client:
         if answer.status == 200 or answer.exit_code == _MALFORMED:
             return answer
         if answer.status == 400:
-            return Answer(answer.status, answer.text, _MALFORMED)
+            return DebugAnswer(answer.status, answer.text, _MALFORMED)
         if answer.status == 404 and answer.text.strip() != _NO_SUCH_PAGE:
-            return Answer(answer.status, answer.text, _MALFORMED)
+            return DebugAnswer(answer.status, answer.text, _MALFORMED)
         raise NoAnswer(problem(answer, request, leader))
 
-    async def _sent(self, request: DebugRequest) -> tuple[Answer, Leader | None]:
+    async def _sent(self, request: DebugRequest) -> tuple[DebugAnswer, Leader | None]:
         if self.access.server:
             self.progress.step = f"waiting for an answer of {self.access.server}"
             return await self._direct(request), None
@@ -128,7 +128,7 @@ class Client:
         async with port_forward(self.settings, leader) as tunnel:
             return await self._through(tunnel, request, leader), leader
 
-    async def _through(self, tunnel: Tunnel, request: DebugRequest, leader: Leader) -> Answer:
+    async def _through(self, tunnel: Tunnel, request: DebugRequest, leader: Leader) -> DebugAnswer:
         name = self.access.server_name or f"{self.access.lease.name}.{leader.namespace}.svc"
         connector = TunnelConnector(tunnel.socket, self._tls(), name)
         try:
@@ -141,7 +141,7 @@ class Client:
         finally:
             await connector.abort()
 
-    async def _direct(self, request: DebugRequest) -> Answer:
+    async def _direct(self, request: DebugRequest) -> DebugAnswer:
         url = URL(self.access.server)
         tls = self._tls() if url.scheme == "https" else False
         name = {"server_hostname": self.access.server_name} if self.access.server_name else {}
@@ -164,7 +164,7 @@ class Client:
 
     async def _exchange(
         self, session: aiohttp.ClientSession, url: URL, request: DebugRequest, **options: object
-    ) -> Answer:
+    ) -> DebugAnswer:
         headers = {"User-Agent": USER_AGENT, "Accept-Encoding": "identity"}
         if self.settings.authorization is not None and url.scheme == "https":
             headers["Authorization"] = self.settings.authorization
@@ -252,11 +252,11 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
-def answer_of(status: int, headers: object, body: bytes) -> Answer:
+def answer_of(status: int, headers: object, body: bytes) -> DebugAnswer:
     """Return the answer. Control characters of a text cannot reach the terminal."""
     found: dict[str, str] = {str(name).lower(): str(value) for name, value in dict(headers).items()}  # type: ignore[call-overload]
     code, wait = found.get(EXIT_CODE_HEADER.lower(), ""), found.get("retry-after", "")
-    return Answer(
+    return DebugAnswer(
         status,
         body.decode(errors="replace").translate(_PRINTED),
         int(code) if code.isdecimal() and len(code) == 1 and int(code) in EXIT_CODES else None,
@@ -265,7 +265,7 @@ def answer_of(status: int, headers: object, body: bytes) -> Answer:
     )
 
 
-def problem(answer: Answer, request: DebugRequest, leader: Leader | None) -> str:
+def problem(answer: DebugAnswer, request: DebugRequest, leader: Leader | None) -> str:
     """Return the line for an answer that is no explanation."""
     daemon, message = f"pod {leader}" if leader else "the scheduler", _message(answer.text)
     match answer.status:
@@ -291,7 +291,7 @@ def problem(answer: Answer, request: DebugRequest, leader: Leader | None) -> str
             return f"{daemon} did not answer the request ({answer.status}): {message}; its log has the cause"
 
 
-def _version(answer: Answer, leader: Leader | None) -> str:
+def _version(answer: DebugAnswer, leader: Leader | None) -> str:
     """Return the daemon's version, from its header `Server` or the tag of its image."""
     name, _, version = one_line(answer.server).partition("/")
     return (version if name == OUR_NAME else "") or (leader.version if leader else "") or "unknown"

@@ -58,33 +58,33 @@ class Leader:
         return f"{self.namespace}/{self.pod}"
 
 
-class _Port(Frozen, frozen=True):
+class _LeaderPort(Frozen, frozen=True):
     container_port: int = 0
     name: str = ""
 
 
-class _Container(Frozen, frozen=True):
+class _LeaderContainer(Frozen, frozen=True):
     image: str = ""
     command: tuple[str, ...] = ()
     args: tuple[str, ...] = ()
-    ports: tuple[_Port, ...] = ()
+    ports: tuple[_LeaderPort, ...] = ()
 
 
-class _PodSpec(Frozen, frozen=True):
-    containers: tuple[_Container, ...] = ()
+class _LeaderSpec(Frozen, frozen=True):
+    containers: tuple[_LeaderContainer, ...] = ()
     node_name: str = ""
 
 
-class _PodStatus(Frozen, frozen=True):
+class _LeaderStatus(Frozen, frozen=True):
     phase: str = ""
 
 
-class _Pod(Frozen, frozen=True):
-    spec: _PodSpec = _PodSpec()
-    status: _PodStatus = _PodStatus()
+class _LeaderPod(Frozen, frozen=True):
+    spec: _LeaderSpec = _LeaderSpec()
+    status: _LeaderStatus = _LeaderStatus()
 
 
-_POD: Final = msgspec.json.Decoder(_Pod)
+_POD: Final = msgspec.json.Decoder(_LeaderPod)
 
 
 async def find_leader(transport: Transport, lease: LeaseName, clock: Clock) -> Leader:
@@ -138,7 +138,7 @@ def is_stale(record: LeaseSpec, wall_s: float) -> bool:
     return wall_s - renewed_s > (record.lease_duration_seconds or _USUAL_DURATION_S) + 60
 
 
-async def _pod(transport: Transport, lease: LeaseName, name: str, holder: str) -> _Pod:
+async def _pod(transport: Transport, lease: LeaseName, name: str, holder: str) -> _LeaderPod:
     namespace = lease.pod_namespace
     outside = (
         f"the leader {one_line(holder)} is no pod of namespace {namespace}; name the namespace of its pod by "
@@ -163,7 +163,7 @@ def _is_name(text: str) -> bool:
     return bool(text) and len(text) <= 253 and all(char.isalnum() or char in "-." for char in text) and text.isascii()
 
 
-def secure_port(containers: Sequence[_Container]) -> int:
+def secure_port(containers: Sequence[_LeaderContainer]) -> int:
     """Return the HTTPS port: of the flag, of the port with the name https, or the default. 0: the flag turns it off."""
     for container in containers:
         given = [value for value in _flag_values((*container.command, *container.args)) if value.isdecimal()]
@@ -180,7 +180,7 @@ def _flag_values(words: Sequence[str]) -> Iterator[str]:
             yield value if is_joined else following
 
 
-def version_of(containers: Sequence[_Container]) -> str:
+def version_of(containers: Sequence[_LeaderContainer]) -> str:
     """Return the tag of the image; "" without one, or if several containers run."""
     if len(containers) != 1:
         return ""
