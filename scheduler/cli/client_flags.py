@@ -38,6 +38,9 @@ def add_client_commands(command: _Command, prog: str) -> None:
     whether = "say whether pods would fit, and where, without a change of the cluster"
     what_if = command("what-if", whether, "[flags]", _EXIT_CODES)
     _add_question(what_if.add_argument)
+    dump = "answer for this dump or these manifests instead of a running scheduler; may be repeated (see simulate)"
+    what_if.add_argument("--cluster", type=_non_empty, action="append", default=[], metavar="FILE", help=dump)
+    what_if.set_defaults(config="", allow_default_scheduler=False, emulated_version="")
     for each in (explain, what_if):
         each.usage_exit_code = USAGE_EXIT_CODE
         each.set_defaults(prog=prog)

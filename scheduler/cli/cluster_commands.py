@@ -20,7 +20,7 @@ from scheduler.metrics import logs
 
 MALFORMED: Final = 3
 NO_ANSWER: Final = 4
-_QUIET: Final = -1
+QUIET: Final = -1
 _BODY_BYTES_MAX: Final = 2**20
 _FILE_BYTES_MAX: Final = 16 * 2**20
 _NAMESPACED: Final = frozenset(
@@ -196,21 +196,26 @@ def access(arguments: argparse.Namespace) -> Access:
     )
 
 
+def offline_question(arguments: argparse.Namespace) -> bytes:
+    """Return the question of what-if for a dump, in JSON. Raises MalformedInput."""
+    return Question.of(arguments).body(arguments.namespace or "default")
+
+
 def _run(arguments: argparse.Namespace, prepare: Callable[[], _Request]) -> int:
     """Read the input, send the request, and print the answer. The input is checked before anything is sent."""
-    logs.setup("text", _QUIET)
+    logs.setup("text", QUIET)
     try:
         answer = asyncio.run(_answer(access(arguments), prepare()))
     except MalformedInput as mistake:
-        return _fail(arguments, str(mistake), MALFORMED)
+        return fail(arguments, str(mistake), MALFORMED)
     except NoAnswer as why:
-        return _fail(arguments, str(why), NO_ANSWER)
+        return fail(arguments, str(why), NO_ANSWER)
     if answer.status != 200:
-        return _fail(arguments, answer.text.strip() or f"status {answer.status}", answer.exit_code or NO_ANSWER)
+        return fail(arguments, answer.text.strip() or f"status {answer.status}", answer.exit_code or NO_ANSWER)
     sys.stdout.write(answer.text if answer.text.endswith("\n") else answer.text + "\n")
     code = answer.exit_code if answer.exit_code is not None else _code_in(answer.text)
     if code is None:
-        return _fail(arguments, "the answer has no exit code; the scheduler is of another version", NO_ANSWER)
+        return fail(arguments, "the answer has no exit code; the scheduler is of another version", NO_ANSWER)
     return code
 
 
@@ -228,6 +233,7 @@ def _code_in(text: str) -> int | None:
     return code if type(code) is int and 0 <= code <= MALFORMED else None
 
 
-def _fail(arguments: argparse.Namespace, text: str, code: int) -> int:
+def fail(arguments: argparse.Namespace, text: str, code: int) -> int:
+    """Print an error and return the exit code."""
     print(f"{arguments.prog}: {text}", file=sys.stderr)
     return code

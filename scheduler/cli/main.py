@@ -17,7 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn
+from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
 from scheduler.cli.command_parser import completion_script
 from scheduler.cli.flags import ELECTION, parser, version_text
@@ -28,6 +28,7 @@ from scheduler.core.feature_gates import DEFAULT_VERSION, GATES, VERSIONS, close
 if TYPE_CHECKING:
     from scheduler.config.errors import ConfigError
     from scheduler.config.types import Configuration
+    from simulator import simulate
 
 
 _IMPORT_GC_THRESHOLD: Final = 100_000
@@ -311,23 +312,11 @@ def _simulate(arguments: argparse.Namespace) -> int:
     if alone := _cluster_flag(arguments):
         print(f"kubestow simulate: {alone} has an effect only with --from-cluster", file=sys.stderr)
         return 2
-    from scheduler.config.types import LeaderElection
-    from scheduler.daemon.app import Daemon
     from scheduler.metrics import logs
     from simulator import simulate
 
-    version = arguments.emulated_version or DEFAULT_VERSION
-    configuration = _configuration(arguments, gates=defaults(version))
-    _check_plugins(configuration, arguments.config or "kubestow")  # mistakes are reported before anything starts
+    configuration, daemon = _simulated(arguments)
     logs.setup("text", arguments.v)
-
-    def daemon(master: str, git_version: str) -> simulate.SimulatedDaemon:
-        of_cluster = closest_version(git_version) if git_version and not arguments.emulated_version else version
-        config = configuration if of_cluster == version else _configuration(arguments, gates=defaults(of_cluster))
-        unlimited = dataclasses.replace(config.client_connection, qps=-1.0)
-        config = dataclasses.replace(config, client_connection=unlimited, leader_election=LeaderElection())
-        return Daemon(RunOptions(config=config, master=master, port=0, drain_timeout_s=5.0))
-
     rules = simulate.ReadOptions(
         scheduler_names=tuple(profile.scheduler_name for profile in configuration.profiles),
         keeps_scheduler_names=arguments.keep_scheduler_names,
@@ -354,6 +343,27 @@ def _simulate(arguments: argparse.Namespace) -> int:
     return simulate.main(asked, daemon)
 
 
+def _simulated(
+    arguments: argparse.Namespace,
+) -> tuple[Configuration, Callable[[str, str], simulate.SimulatedDaemon]]:
+    """Return the configuration, and what creates the daemon for a server's URL and the `gitVersion` of a cluster."""
+    from scheduler.config.types import LeaderElection
+    from scheduler.daemon.app import Daemon
+
+    version = arguments.emulated_version or DEFAULT_VERSION
+    configuration = _configuration(arguments, gates=defaults(version))
+    _check_plugins(configuration, arguments.config or "kubestow")  # mistakes are reported before anything starts
+
+    def daemon(master: str, git_version: str) -> simulate.SimulatedDaemon:
+        of_cluster = closest_version(git_version) if git_version and not arguments.emulated_version else version
+        config = configuration if of_cluster == version else _configuration(arguments, gates=defaults(of_cluster))
+        unlimited = dataclasses.replace(config.client_connection, qps=-1.0)
+        config = dataclasses.replace(config, client_connection=unlimited, leader_election=LeaderElection())
+        return Daemon(RunOptions(config=config, master=master, port=0, drain_timeout_s=5.0))
+
+    return configuration, daemon
+
+
 def _cluster_flag(arguments: argparse.Namespace) -> str:
     """Return a flag that needs --from-cluster and does not have it; "" if there is none."""
     flags = ("context", "kubeconfig", "namespace", "allow_partial", "save")
@@ -370,7 +380,24 @@ def _explain(arguments: argparse.Namespace) -> int:
 def _what_if(arguments: argparse.Namespace) -> int:
     from scheduler.cli import cluster_commands
 
-    return cluster_commands.what_if(arguments)
+    if not arguments.cluster:
+        return cluster_commands.what_if(arguments)
+    from scheduler.explain.manifests import WrongRequest
+    from scheduler.explain.what_if import decoded
+    from scheduler.metrics import logs
+    from simulator import simulate
+
+    try:
+        question = decoded(cluster_commands.offline_question(arguments))
+    except (cluster_commands.MalformedInput, WrongRequest) as mistake:
+        return cluster_commands.fail(arguments, str(mistake), cluster_commands.MALFORMED)
+    configuration, daemon = _simulated(arguments)
+    logs.setup("text", cluster_commands.QUIET)
+    names = tuple(profile.scheduler_name for profile in configuration.profiles)
+    rules = simulate.ReadOptions(scheduler_names=names, keeps_scheduler_names=True, timeout_s=arguments.timeout)
+    output: Literal["json", "table"] = "json" if arguments.output == "json" else "table"
+    asked = simulate.SimulateArguments(tuple(arguments.cluster), output=output, rules=rules, question=question)
+    return simulate.main(asked, daemon)
 
 
 CLIENT_COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {"explain": _explain, "what-if": _what_if}

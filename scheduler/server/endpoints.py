@@ -282,7 +282,9 @@ class Endpoints:
         if isinstance(found, web.Response):
             return found
         if found is None:
-            return _text(f"there is no pod {key}\n", status=404)
+            missing = _text(f"there is no pod {key}\n", status=404)
+            missing.headers[EXIT_CODE] = str(EXIT_CODES["unreadable"])
+            return missing
         return _shown(request, found, as_text, found.exit_code)
 
     async def _what_if(self, request: web.Request) -> web.StreamResponse:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import pytest
 
+from scheduler.cli import main as cli
 from scheduler.config.types import ClientConnection, Configuration, LeaderElection, RunOptions
 from scheduler.core.clock import SystemClock
 from scheduler.daemon.app import Daemon
@@ -249,3 +250,53 @@ def test_as_many_replicas_fit_as_the_answer_says(part: int, tmp_path: Path) -> N
         if answer.placed not in happened or answer.replicas != case.replicas:
             differing.append((seed, answer.placed, happened, answer.cause))
     assert differing == []
+
+
+def _write(file: Path, *objects: dict[str, Any]) -> str:
+    file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}), encoding="utf-8")
+    return str(file)
+
+
+NODE: Final = {
+    "apiVersion": "v1",
+    "kind": "Node",
+    "metadata": {"name": "n1"},
+    "status": {"allocatable": {"cpu": "2", "memory": "8Gi", "pods": "110"}},
+}
+POD: Final = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": "w"},
+    "spec": {
+        "schedulerName": "kubestow",
+        "priorityClassName": "gold",
+        "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "1"}}}],
+    },
+}
+GOLD: Final = {
+    "apiVersion": "scheduling.k8s.io/v1",
+    "kind": "PriorityClass",
+    "metadata": {"name": "gold"},
+    "value": 5,
+}
+
+
+@pytest.mark.usefixtures("guest")
+@pytest.mark.parametrize(("flags", "code", "shown"), [
+    pytest.param([], 0, "1 of 1 pods fit\n  default/w → n1\n", id="it fits"),
+    pytest.param(["--replicas", "3"], 2, "2 of 3 pods fit\n", id="two of three fit"),
+    pytest.param(["--replicas", "3", "--add-node-like", "n1"], 0, "3 of 3 pods fit\n", id="with another node"),
+    pytest.param(["--cordon", "n1"], 2, "0 of 1 pods fit\n", id="without the node"),
+    pytest.param(["--drain", "n9"], 3, "", id="a node that does not exist"),
+])  # fmt: skip
+def test_a_dump_is_as_good_as_a_running_scheduler(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], flags: list[str], code: int, shown: str
+) -> None:
+    """The PriorityClass comes from the dump: a running scheduler does not watch them."""
+    dump, question = _write(tmp_path / "dump.json", NODE, GOLD), _write(tmp_path / "pod.json", POD)
+
+    found = cli.main(["what-if", "--cluster", dump, "-f", question, *flags])
+
+    out = capsys.readouterr()
+    assert (found, out.out[: len(shown)]) == (code, shown)
+    assert ("node n9 does not exist" in out.err) == (code == 3)
