@@ -15,7 +15,7 @@ from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unav
 from scheduler.kube.client_config import Settings
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.transport import SharedSession
-from scheduler.kube.writes.api_writer import PROFILES, ProfileWriter
+from scheduler.kube.writes.own_objects import PROFILES, ProfileWriter
 from scheduler.metrics.metrics import Metrics
 from scheduler.profiles import kopf_watch as shell
 from scheduler.profiles.kopf_watch import Shell
@@ -64,7 +64,7 @@ class Bench:
         await self.objects._list()
 
     async def write_statuses(self) -> bool:
-        return await self.objects._write_statuses()
+        return await self.objects.write()
 
     def written(self) -> list[Object]:
         return [recorded.body["status"] for recorded in self.transport.recorded if recorded.method == "PATCH"]
@@ -120,7 +120,7 @@ def test_events_in_any_order(history: list[tuple[str | None, Object]], wished: l
 async def test_an_object_newer_than_the_list_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
 
-    async def slowly(_path: str) -> bytes:
+    async def slowly(_path: str, **_: object) -> bytes:
         bench.objects.seen("ADDED", profile(version=11))
         return listed(version=10)
 
@@ -354,7 +354,7 @@ class Stand:
         self.shell = Shell(
             self.transport,
             lambda: SharedSession(Settings("http://api"), self.transport),
-            self.objects,
+            [self.objects],
             self.clock,
             metrics=self.metrics.shell,
             reclaim_signals=lambda: self.said.append("signals are ours"),
