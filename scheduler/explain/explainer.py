@@ -40,11 +40,11 @@ from scheduler.explain.answer import (
     Verdict,
 )
 from scheduler.explain.changes import Actor, Change, Site, free_on, quantity
-from scheduler.explain.codes import code_of
+from scheduler.explain.codes import CLAIM_UNUSABLE, code_of
 from scheduler.explain.edits import Edit, Overlay, Step, pointer
 from scheduler.explain.fixes import Fix, Search, Steps
 from scheduler.explain.verdicts import Verdicts, reasons, verdicts
-from scheduler.framework.interface import CycleState, ExplainPlugin
+from scheduler.framework.interface import CycleState, ExplainPlugin, ReasonCodePlugin
 from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runner
@@ -286,15 +286,27 @@ class Explainer:
         return tuple(self._group(info, found, plugins, nodes) for plugins, nodes in ranked[:_GROUPS_MAX] if plugins)
 
     def _group(self, info: PodInfo, found: Verdicts, plugins: tuple[str, ...], nodes: NodeSet) -> RejectedNodes:
+        """Return one group. A problem of the pod's claims is shown once, though several plugins reject the pod for it."""
+        shown: list[Reason] = []
+        for no, count in reasons(found, plugins, nodes):
+            code = self._code(info, no, found.groups[no.plugin][no] & nodes)
+            is_of_all = no.plugin in found.early or code == CLAIM_UNUSABLE
+            if is_of_all and any(code == each.code for each in shown):
+                continue
+            shown.append(Reason(code=code, plugin=no.plugin, text=no.message, nodes=count))
         return RejectedNodes(
             nodes=nodes.bit_count(),
             examples=tuple(self.cluster.nodes.name(slot) for slot in _first(nodes)),
-            reasons=tuple(
-                Reason(code=code_of(no), plugin=no.plugin, text=no.message, nodes=count)
-                for no, count in reasons(found, plugins, nodes)
-            ),
+            reasons=tuple(shown),
             shortages=tuple(self._shortages(info, nodes)) if "NodeResourcesFit" in plugins else (),
         )
+
+    def _code(self, info: PodInfo, no: Rejection, nodes: NodeSet) -> str:
+        """Return the code of a rejection on the first of the nodes."""
+        for plugin in self.profiles[info.pod.spec.scheduler_name].pre_filter:
+            if plugin.name == no.plugin and isinstance(plugin, ReasonCodePlugin):
+                return plugin.reason_code(no, info, next(iter(_first(nodes)))) or code_of(no)
+        return code_of(no)
 
     def _shortages(self, info: PodInfo, nodes: NodeSet) -> Iterator[ResourceShortage]:
         """Yield for each resource that no node of the group has enough of, the node with most of it."""
