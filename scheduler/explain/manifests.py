@@ -324,7 +324,7 @@ def each_manifest(manifests: Sequence[Any], where: str) -> Iterator[tuple[str, M
             raise WrongRequest(f"{here}: expected an object")
         items = manifest.get("items")
         if str(manifest.get("kind", "")).endswith("List") and isinstance(items, list):
-            yield from ((f"{here}.{place}", item) for place, item in each_manifest(items, "items"))
+            yield from each_manifest(items, f"{here}.items")
         else:
             yield here, manifest
 

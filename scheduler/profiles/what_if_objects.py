@@ -105,6 +105,11 @@ class WhatIfObjects(OwnObjects):
         """Forget the object."""
         self._done.pop(obj["metadata"]["uid"], None)
         self._later.pop(key, None)
+        namespace = key.partition("/")[0]
+        keys = self._waiting.get(namespace, {})
+        keys.pop(key, None)
+        if not keys:
+            self._waiting.pop(namespace, None)
 
     def wake(self) -> None:
         """Answer: this replica may lead now."""

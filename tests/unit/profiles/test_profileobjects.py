@@ -14,12 +14,14 @@ import pytest
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
 from scheduler.kube.client_config import Settings
 from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.resources import WHAT_IF
 from scheduler.kube.transport import SharedSession
 from scheduler.kube.writes.own_objects import PROFILES, ProfileWriter
 from scheduler.metrics.metrics import Metrics
 from scheduler.profiles import kopf_watch as shell
 from scheduler.profiles.kopf_watch import Shell
 from scheduler.profiles.objects import ProfileObjects
+from scheduler.profiles.own_objects import OwnObjects
 from scheduler.profiles.reconciler import IN_FORCE, INVALID, ProfileVerdict, RequestedProfile
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, ScriptedTransport, until
@@ -337,6 +339,8 @@ class Stand:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.said: list[str] = []
         self.started_at: list[float] = []
+        self.watched: list[str] = []
+        """The plurals with a handler, of all starts."""
         self.clock = VirtualClock()
         self.transport = ScriptedTransport()
         self.transport.by_path = {
@@ -366,7 +370,11 @@ class Stand:
         def registered(*_: object, **__: object) -> Callable[[object], object]:
             return lambda handler: handler
 
-        on = SimpleNamespace(login=registered, event=registered)
+        def watched(_group: str, _version: str, plural: str, **_: object) -> Callable[[object], object]:
+            self.watched.append(plural)
+            return lambda handler: handler
+
+        on = SimpleNamespace(login=registered, event=watched)
         return SimpleNamespace(OperatorRegistry=object, on=on, spawn_tasks=self._spawned)
 
     async def _spawned(self, **given: Any) -> list[asyncio.Task[None]]:
@@ -487,6 +495,77 @@ async def test_a_server_that_does_not_answer_at_first_is_tried_again_soon(monkey
     stand.transport.by_path[KIND] = served
     await stand.clock.advance(1)
     await until_it(stand.objects.looked.is_set)
+    await ended(running)
+
+
+class OtherKind(OwnObjects):
+    """A second kind, of which every object is kept."""
+
+    spec = WHAT_IF
+
+    def kept(self, obj: Object) -> Object | None:
+        return obj
+
+
+def with_both_kinds(stand: Stand, *served: str, unread: bool = False) -> OtherKind:
+    """Add the second kind to the shell. The server has the kinds `served`."""
+    other = OtherKind(stand.transport, stand.clock)
+    stand.shell.kinds = [stand.objects, other]
+    stand.transport.by_path[KIND] = msgspec.json.encode({"resources": [{"name": name} for name in served]})
+    stand.transport.by_path[f"{KIND}/whatifs"] = Forbidden("no", status=403) if unread else listed()
+    return other
+
+
+@pytest.mark.parametrize(("served", "unread", "watched"), [
+    pytest.param(["schedulerprofiles", "whatifs"], False, ["schedulerprofiles", "whatifs"], id="both"),
+    pytest.param(["schedulerprofiles"], False, ["schedulerprofiles"], id="the first one alone"),
+    pytest.param(["whatifs"], False, ["whatifs"], id="the second one alone"),
+    pytest.param(["schedulerprofiles", "whatifs"], True, ["schedulerprofiles"], id="one of them cannot be read"),
+])  # fmt: skip
+async def test_of_two_kinds_each_is_watched_that_can_be(
+    monkeypatch: pytest.MonkeyPatch, served: list[str], unread: bool, watched: list[str]
+) -> None:
+    stand = Stand(monkeypatch)
+    other = with_both_kinds(stand, *served, unread=unread)
+    running = asyncio.ensure_future(stand.shell.run())
+    await until_it(lambda: stand.started_at)
+    await until_it(lambda: stand.objects.looked.is_set() and other.looked.is_set())
+
+    assert stand.watched == watched
+    assert stand.shell.remark() == ("WhatIfs cannot be read: no" if unread else "")
+    await ended(running)
+
+
+async def test_a_kind_that_appears_later_is_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = Stand(monkeypatch)
+    with_both_kinds(stand, "whatifs")
+    running = asyncio.ensure_future(stand.shell.run())
+    await until_it(lambda: stand.watched == ["whatifs"])
+
+    both = [{"name": name} for name in ("schedulerprofiles", "whatifs")]
+    stand.transport.by_path[KIND] = msgspec.json.encode({"resources": both})
+    while len(stand.started_at) < 2:
+        await stand.clock.advance(60)
+        await asyncio.sleep(0.001)
+
+    assert stand.watched == ["whatifs", "schedulerprofiles", "whatifs"]
+    assert (stand.shown("kubestow_shell_restarts_total"), stand.shell.remark()) == (0, "")
+    await ended(running)
+
+
+async def test_a_kind_that_is_deleted_leaves_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = Stand(monkeypatch)
+    with_both_kinds(stand, "schedulerprofiles", "whatifs")
+    running = asyncio.ensure_future(stand.shell.run())
+    await until_it(lambda: len(stand.watched) == 2)
+
+    stand.transport.by_path[KIND] = msgspec.json.encode({"resources": [{"name": "schedulerprofiles"}]})
+    stand.transport.by_path[f"{KIND}/whatifs"] = NotFound("gone", status=404)
+    while len(stand.started_at) < 2:
+        await stand.clock.advance(60)
+        await asyncio.sleep(0.001)
+
+    assert stand.watched == ["schedulerprofiles", "whatifs", "schedulerprofiles"]
     await ended(running)
 
 
