@@ -1,4 +1,4 @@
-"""WhatIf objects for tests."""
+"""WhatIf objects and pods for tests of the objects."""
 
 from __future__ import annotations
 
