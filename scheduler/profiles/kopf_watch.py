@@ -1,7 +1,7 @@
 """Watch our own objects with kopf. This is the only module that imports kopf.
 
 kopf is loaded only if the server has one of the kinds, because it costs a second and about 40 MB; that is checked once a
-minute. A kind that is missing or cannot be read does not affect the others. If a part of kopf ends, it restarts after a pause. Until then the objects are listed once a minute. No pod
+minute. A kind that is missing or cannot be read does not affect the rest. If a part of kopf ends, it restarts after a pause. Until then the objects are listed once a minute. No pod
 waits for kopf. It writes nothing, neither objects nor Events, and does not change signal handlers or logging. Rules:
 docs/adr/0006.
 """
@@ -115,7 +115,7 @@ class Shell:
             return None
         return [objects for objects in self.kinds if found[objects.spec.name] is not None]
 
-    async def _others_appear(self, watched: Collection[OwnObjects]) -> None:
+    async def _more_appear(self, watched: Collection[OwnObjects]) -> None:
         """Return once a kind can be watched that is not. Waits permanently if all are."""
         while len(watched) < len(self.kinds):
             await self.clock.sleep(ASK_EVERY_S)
@@ -174,7 +174,7 @@ class Shell:
         Returns "" once another kind can be watched.
         """
         deaf = {asyncio.ensure_future(objects.deaf.wait()): objects for objects in watched}
-        more = asyncio.ensure_future(self._others_appear(watched))
+        more = asyncio.ensure_future(self._more_appear(watched))
         try:
             done, _ = await asyncio.wait({*tasks, *deaf, more}, return_when=asyncio.FIRST_COMPLETED)
         finally:

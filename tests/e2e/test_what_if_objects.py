@@ -69,7 +69,7 @@ class Scene:
         async with self.http.get(WHAT_IFS) as answer:
             return answer.status == 200
 
-    async def ask(self, name: str, spec: Json) -> None:
+    async def create(self, name: str, spec: Json) -> None:
         async with self.http.post(WHAT_IFS, json=HEAD | {"metadata": {"name": name}, "spec": spec}) as answer:
             assert answer.status == 201, await answer.text()
 
@@ -93,18 +93,18 @@ async def scene(control_plane: ControlPlane) -> AsyncIterator[Scene]:
         await scene.close()
 
 
-def asked(cpu: str) -> Json:
-    """A pod as a user writes it."""
+def tiny(cpu: str) -> Json:
+    """Return a pod as a user writes it."""
     container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu}}}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": [container]}}
 
 
 async def test_a_question_is_answered_and_answered_again_when_it_changes(scene: Scene) -> None:
-    await scene.ask("before", {"manifests": [asked("3")], "replicas": 2})
+    await scene.create("before", {"manifests": [tiny("3")], "replicas": 2})
     with daemon(scene.plane) as server:
         assert (await scene.answered("before", server=server))["verdict"] == "fits"
 
-        await scene.ask("later", {"manifests": [asked("3")], "replicas": 3})
+        await scene.create("later", {"manifests": [tiny("3")], "replicas": 3})
         status = await scene.answered("later", server=server)
         assert (status["verdict"], status["placed"], status["replicas"]) == ("doesNotFit", 2, 3)
         assert sorted(each["node"] for each in status["placements"]) == ["a", "b"]
@@ -141,11 +141,11 @@ async def test_the_documented_object_is_answered(scene: Scene) -> None:
 async def test_a_reference_and_the_largest_answer(scene: Scene) -> None:
     await scene.cluster.create(pod("pending", SCHEDULER_NAME, {"nodeSelector": {"disk": "fast"}}, cpu="1"))
     with daemon(scene.plane) as server:
-        await scene.ask("reference", {"reference": {"apiVersion": "v1", "kind": "Pod", "name": "pending"}})
+        await scene.create("reference", {"reference": {"apiVersion": "v1", "kind": "Pod", "name": "pending"}})
         status = await scene.answered("reference", server=server)
         assert (status["verdict"], status["reasons"][0]["code"]) == ("doesNotFit", "NodeAffinityMismatch")
 
-        await scene.ask("large", {"manifests": [asked("1m")], "replicas": 200})
+        await scene.create("large", {"manifests": [tiny("1m")], "replicas": 200})
         status = await scene.answered("large", server=server)
         assert (len(status["placements"]), status["placementsOmitted"]) == (100, status["placed"] - 100)
         assert len(msgspec.json.encode(status)) < STATUS_MAX
@@ -153,7 +153,7 @@ async def test_a_reference_and_the_largest_answer(scene: Scene) -> None:
 
 async def test_the_server_refuses_what_the_schema_excludes(scene: Scene) -> None:
     specs: dict[str, Any] = {
-        "spec.manifests": {"manifests": [asked("1")] * 101},
+        "spec.manifests": {"manifests": [tiny("1")] * 101},
         "spec.manifests[0].kind": {"manifests": [{"apiVersion": "v1", "metadata": {"name": "p"}}]},
         "spec.replicas": {"replicas": 1001},
         "spec.addNodesLike.a": {"addNodesLike": {"a": 0}},
@@ -180,8 +180,8 @@ async def test_the_permissions_of_the_chart_suffice(scene: Scene) -> None:
         config = yaml.safe_load(scene.plane.kubeconfig.read_text())
         config["users"][0]["user"] = {"token": token}
         path.write_text(yaml.safe_dump(config))
-        await scene.ask("a", {"reference": {"kind": "Deployment", "name": "none"}})
-        await scene.ask("b", {"manifests": [asked("1")]})
+        await scene.create("a", {"reference": {"kind": "Deployment", "name": "none"}})
+        await scene.create("b", {"manifests": [tiny("1")]})
         with daemon(scene.plane, flags=[f"--kubeconfig={path}"]) as server:
             assert (await scene.answered("a", server=server))["cause"].endswith("Deployment none does not exist")
             assert (await scene.answered("b", server=server))["verdict"] == "fits"

@@ -29,7 +29,7 @@ def pod(cpu: str, **more: Any) -> Object:
     return {"metadata": {"name": "p"}, "kind": "Pod", "spec": {"containers": [container], **more}}
 
 
-def ask(server: ApiServer, name: str, spec: Object, namespace: str = "default") -> None:
+def question(server: ApiServer, name: str, spec: Object, namespace: str = "default") -> None:
     """Create the object, or replace its spec."""
     if server.list("whatifs", field_selector=f"metadata.name={name}"):
         server.patch("whatifs", name, {"spec": spec | {"$patch": "replace"}}, namespace=namespace)
@@ -58,22 +58,22 @@ def writes(server: ApiServer) -> dict[str, int]:
 async def test_questions_are_answered_in_the_status_and_nothing_else_is_written(
     server: ApiServer, clock: HastyClock
 ) -> None:
-    ask(server, "before", {"manifests": [pod("1")], "replicas": 3})
-    ask(server, "theirs", {"manifests": [pod("1")], "schedulerName": "other"})
+    question(server, "before", {"manifests": [pod("1")], "replicas": 3})
+    question(server, "theirs", {"manifests": [pod("1")], "schedulerName": "other"})
     Rig(server, None).node("n1", cpu="2")  # type: ignore[arg-type] # before there is a daemon
     async with rig_on(server, clock=clock) as cluster:
         assert (await answered(server, "before"))["cause"].startswith("2 of 3 pods fit; none of 1 nodes fits: ")
 
-        ask(server, "fits", {"manifests": [pod("1")], "replicas": 2})
+        question(server, "fits", {"manifests": [pod("1")], "replicas": 2})
         found = await answered(server, "fits")
         assert (found["verdict"], found["placed"], found["replicas"]) == ("fits", 2, 2)
         assert found["placements"] == [{"pod": "p-0", "node": "n1"}, {"pod": "p-1", "node": "n1"}]
-        ask(server, "fits", {"manifests": [pod("1")], "replicas": 3})
+        question(server, "fits", {"manifests": [pod("1")], "replicas": 3})
         found = await answered(server, "fits", generation=2)
         assert (found["verdict"], found["placed"]) == ("doesNotFit", 2)
         assert found["reasons"] == [{"code": "InsufficientResources", "text": "Insufficient cpu", "nodes": 1}]
 
-        ask(server, "malformed", {"manifests": [pod("1") | {"kind": "Service"}]})
+        question(server, "malformed", {"manifests": [pod("1") | {"kind": "Service"}]})
         found = await answered(server, "malformed")
         assert [each["reason"] for each in found["conditions"]] == ["Malformed"]
         assert "kind 'Service' cannot be placed" in found["cause"]
@@ -94,9 +94,9 @@ async def test_a_tenant_learns_no_names_of_other_namespaces(server: ApiServer, c
             server.create("pods", {"metadata": metadata, "spec": body})
         await until(lambda: cluster.daemon.decisions.cluster.sizes()["pods"] == 2, lambda: "not cached")
 
-        ask(server, "drain", {"drain": ["n1"]})
-        ask(server, "without", {"without": ["secret/hidden"]})
-        ask(
+        question(server, "drain", {"drain": ["n1"]})
+        question(server, "without", {"without": ["secret/hidden"]})
+        question(
             server,
             "claim",
             {"manifests": [{"kind": "PersistentVolumeClaim", "metadata": {"name": "c", "namespace": "secret"}}]},
@@ -116,8 +116,8 @@ async def test_a_reference_is_a_question_about_further_pods(server: ApiServer, c
     server.create("deployments", {"metadata": {"name": "web", "namespace": "default"}, "spec": spec})
     async with rig_on(server, clock=clock) as cluster:
         cluster.node("n1", cpu="3")
-        ask(server, "more", {"reference": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}})
-        ask(server, "none", {"reference": {"kind": "Deployment", "name": "api"}})
+        question(server, "more", {"reference": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}})
+        question(server, "none", {"reference": {"kind": "Deployment", "name": "api"}})
 
         found = await answered(server, "more")
         assert (found["replicas"], [each["pod"] for each in found.get("placements", [])]) == (
@@ -132,11 +132,11 @@ async def test_a_standby_answers_once_it_leads(server: ApiServer) -> None:
         first.node("n1")
         await first.until(first.leads, "no replica leads")
         async with rig_on(server, leader_election=ELECTION) as second:
-            ask(server, "a", {"manifests": [pod("1")]})
+            question(server, "a", {"manifests": [pod("1")]})
             await answered(server, "a")
             await first.daemon.stop()
             await second.until(second.leads, "no replica took over")
-            ask(server, "b", {"manifests": [pod("1")]})
+            question(server, "b", {"manifests": [pod("1")]})
             await answered(server, "b")
 
     assert writes(server)["patch whatifs/status 200"] == 2
@@ -154,7 +154,7 @@ async def test_a_status_that_is_not_written_is_answered_again(
     planned = server.faults.add(Fault(verb="patch", resource="whatifs", times=1, **fault))
     async with rig_on(server, clock=clock) as cluster:
         cluster.node("n1")
-        ask(server, "a", {"manifests": [pod("1")]})
+        question(server, "a", {"manifests": [pod("1")]})
 
         assert (await answered(server, "a"))["conditions"][0]["reason"] == "Answered"
         assert planned.hits == 1
@@ -166,7 +166,7 @@ async def test_one_kind_works_without_the_other(clock: HastyClock, served: tuple
         cluster.node("n1")
         await until(lambda: cluster.metric("kubestow_shell_up") == {(): 1}, lambda: "not up")
         if served is WHAT_IFS_ALONE:
-            ask(server, "a", {"manifests": [pod("1")]})
+            question(server, "a", {"manifests": [pod("1")]})
             await answered(server, "a")
         else:
             server.create("schedulerprofiles", {"metadata": {"name": "kubestow"}, "spec": {}})
@@ -178,12 +178,12 @@ async def test_one_kind_works_without_the_other(clock: HastyClock, served: tuple
             server.create("schedulerprofiles", {"metadata": {"name": "kubestow"}, "spec": {}})
             await until(lambda: bool(server.get("schedulerprofiles", "kubestow").get("status")), lambda: "no status")
         else:
-            ask(server, "a", {"manifests": [pod("1")]})
+            question(server, "a", {"manifests": [pod("1")]})
             await answered(server, "a")
 
 
 async def test_switched_off_nothing_is_read(server: ApiServer, clock: HastyClock) -> None:
-    ask(server, "a", {"manifests": [pod("1")]})
+    question(server, "a", {"manifests": [pod("1")]})
     async with rig_on(server, clock=clock, what_if_objects=False) as cluster:
         await until(lambda: cluster.metric("kubestow_shell_up") == {(): 1}, lambda: "not up")
 

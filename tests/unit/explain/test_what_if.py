@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
-from msgspec.json import encode
 
 from scheduler.api.core_v1 import Pod
-from scheduler.api.decode import Broken, Delta, ObjectDecoder
+from scheduler.api.decode import Broken, Delta
 from scheduler.api.podinfo import pod_info
 from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.core.cooperative import finish
@@ -199,7 +199,7 @@ def test_a_claim_that_exists_is_used_and_stays(templates: bool) -> None:
     sched = cluster({"n1": {}}, {})
     name = "data-w-0" if templates else "w-0-data"
     raw = {"metadata": {"name": name, "namespace": "default", "uid": "u", "resourceVersion": "1"}, "spec": {}}
-    sched.cluster.volumes.set_claim(f"default/{name}", ObjectDecoder("C", PersistentVolumeClaim).decode(encode(raw)))
+    sched.cluster.volumes.set_claim(f"default/{name}", msgspec.convert(raw, PersistentVolumeClaim))
     before = sched.cluster.volumes.claims.get_api(f"default/{name}")
     made = workload("StatefulSet", cpu="1")
     claim = {"metadata": {"name": "data"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}

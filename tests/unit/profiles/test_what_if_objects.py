@@ -17,11 +17,11 @@ from scheduler.explain.questions import TooManyQuestions
 from scheduler.explain.what_if import ClusterChanged, WhatIfRequest
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import METADATA_LIST
-from scheduler.kube.writes.api_writer import WHAT_IF_RULES
+from scheduler.kube.writes.api_writer import WHAT_IF_RULES, RbacRule
 from scheduler.kube.writes.own_objects import REFERENCES, WHAT_IFS, WhatIfWriter
 from scheduler.profiles.what_if_objects import WhatIfObjects
 from tests.support.clock import VirtualClock
-from tests.unit.kube.scripted import RecordedRequest, ScriptedTransport, until
+from tests.unit.kube.scripted import ScriptedTransport, until
 from tests.unit.profiles.what_ifs import Object, pod, what_if
 
 LIST = f"{WHAT_IFS}/whatifs"
@@ -75,8 +75,8 @@ class Bench:
         self.server = Server(*objects)
         self.clock = VirtualClock()
         self.leads = self.is_ready = True
-        self.asked: list[WhatIfRequest] = []
-        self.asked_at: list[float] = []
+        self.requests: list[WhatIfRequest] = []
+        self.requested_at: list[float] = []
         self.failures: list[Exception] = []
         throttle = Throttle(self.clock, qps=-1, burst=1)
         self.writer = WhatIfWriter(self.server, throttle, self.clock, may_write=lambda: self.leads)
@@ -92,8 +92,8 @@ class Bench:
             self.objects.seen("ADDED", obj)
 
     async def _answer(self, request: WhatIfRequest) -> WhatIfAnswer:
-        self.asked.append(request)
-        self.asked_at.append(self.clock.now())
+        self.requests.append(request)
+        self.requested_at.append(self.clock.now())
         if self.failures:
             raise self.failures.pop(0)
         return WhatIfAnswer(verdict="fits", exit_code=0, cause="all fit", replicas=1, placed=1)
@@ -129,7 +129,7 @@ async def test_a_question_is_answered_once() -> None:
         bench.objects.seen("MODIFIED", bench.server.get_object(path()))
         await bench.clock.advance(500)
 
-    assert [request.replicas for request in bench.asked] == [2]
+    assert [request.replicas for request in bench.requests] == [2]
     assert bench.condition() == ("True", "Answered")
     assert (bench.status()["observedGeneration"], bench.status()["verdict"]) == (4, "fits")
 
@@ -156,7 +156,7 @@ async def test_a_new_spec_is_answered_and_an_answered_one_is_not() -> None:
         bench.objects.seen("MODIFIED", answered)
         await bench.clock.advance(5)
 
-    assert [request.replicas for request in bench.asked] == [1, 7]
+    assert [request.replicas for request in bench.requests] == [1, 7]
     assert bench.server.paths("GET").count(path("old")) == 1
     assert bench.writes == [f"{path()}/status"] * 2
 
@@ -171,7 +171,7 @@ async def test_one_scheduler_answers(spec: Object, is_answered: bool) -> None:
     async with answering(bench):
         await bench.clock.advance(500)
 
-    assert (len(bench.asked), len(bench.writes)) == (is_answered, is_answered)
+    assert (len(bench.requests), len(bench.writes)) == (is_answered, is_answered)
     assert bench.server.paths("GET") == [path()]
 
 
@@ -205,8 +205,8 @@ async def test_questions_are_answered_one_per_second_and_namespaces_take_turns()
     async with answering(bench):
         await bench.clock.advance(20)
 
-    assert [request.drain[0] for request in bench.asked] == ["many-0", "few", "many-1", "many-2", "many-3", "many-4"]
-    assert all(later - earlier >= 1 for earlier, later in zip(bench.asked_at, bench.asked_at[1:]))
+    assert [request.drain[0] for request in bench.requests] == ["many-0", "few", "many-1", "many-2", "many-3", "many-4"]
+    assert all(later - earlier >= 1 for earlier, later in zip(bench.requested_at, bench.requested_at[1:]))
 
 
 @pytest.mark.parametrize(("spec", "cause"), [
@@ -220,7 +220,7 @@ async def test_a_malformed_question_is_a_condition(spec: Object, cause: str) -> 
     async with answering(bench):
         await bench.clock.advance(500)
 
-    assert bench.asked == []
+    assert bench.requests == []
     assert bench.condition() == ("False", "Malformed")
     assert cause in bench.status()["cause"]
     assert (bench.status()["verdict"], len(bench.writes)) == ("unreadable", 1)
@@ -242,7 +242,7 @@ async def test_a_question_that_fails_is_repeated_or_refused(
         await bench.clock.advance(500)
 
     assert bench.condition() == condition
-    assert (len(bench.asked), len(bench.writes)) == (times, 1)
+    assert (len(bench.requests), len(bench.writes)) == (times, 1)
 
 
 async def test_pauses_of_a_question_double_to_a_minute() -> None:
@@ -251,7 +251,7 @@ async def test_pauses_of_a_question_double_to_a_minute() -> None:
     async with answering(bench):
         await bench.clock.advance(400)
 
-    pauses = [round(later - earlier) for earlier, later in zip(bench.asked_at, bench.asked_at[1:])]
+    pauses = [round(later - earlier) for earlier, later in zip(bench.requested_at, bench.requested_at[1:])]
     for pause, expected in zip(pauses, (2, 4, 8, 16, 32, 60, 60)):
         assert expected <= pause <= expected + 4  # looked for every two seconds
 
@@ -261,7 +261,7 @@ async def test_one_question_that_fails_does_not_delay_the_rest() -> None:
     bench.failures.append(ClusterChanged("again"))
     async with answering(bench):
         await bench.clock.advance(1.5)
-        assert [request.drain[0] for request in bench.asked] == ["bad", "good"]
+        assert [request.drain[0] for request in bench.requests] == ["bad", "good"]
 
 
 def stored(bench: Bench) -> Callable[[], ApiError | None]:
@@ -289,7 +289,7 @@ async def test_after_a_failed_write_the_object_is_read_first(error: ApiError, qu
     async with answering(bench):
         await bench.clock.advance(100)
 
-    assert (len(bench.asked), len(bench.writes)) == (questions, writes)
+    assert (len(bench.requests), len(bench.writes)) == (questions, writes)
     requests = [each.method for each in bench.server.recorded]
     assert requests == ["GET", "PATCH"] * writes
 
@@ -300,7 +300,7 @@ async def test_a_write_whose_answer_is_lost_is_not_repeated() -> None:
     async with answering(bench):
         await bench.clock.advance(100)
 
-    assert (len(bench.asked), len(bench.writes)) == (1, 1)
+    assert (len(bench.requests), len(bench.writes)) == (1, 1)
     assert [each.method for each in bench.server.recorded] == ["GET", "PATCH", "GET"]
 
 
@@ -310,7 +310,7 @@ async def test_a_lost_lead_writes_nothing() -> None:
     async with answering(bench):
         await bench.clock.advance(100)
 
-    assert (len(bench.asked), bench.writes) == (1, [])
+    assert (len(bench.requests), bench.writes) == (1, [])
 
 
 async def test_a_missing_permission_is_a_remark_until_it_is_granted() -> None:
@@ -337,21 +337,29 @@ async def test_an_object_that_cannot_be_read_is_tried_again() -> None:
 
 
 @pytest.mark.parametrize("kind", REFERENCES)
-async def test_a_reference_is_read_when_it_is_asked_for(kind: str) -> None:
+async def test_a_reference_is_read_when_its_turn_comes(kind: str) -> None:
     version, plural = REFERENCES[kind]
     where = f"/{'apis' if '/' in version else 'api'}/{version}/namespaces/demo/{plural}/web"
-    template = {"template": {"spec": {}}}
+    template: Object = {"template": {"spec": {}}}
     bench = Bench(what_if({"reference": {"kind": kind, "name": "web"}, "replicas": 2}))
     bench.server.by_path[where] = encoded({"metadata": {"name": "web"}, "spec": {} if kind == "Pod" else template})
     async with answering(bench):
         await bench.clock.advance(5)
 
-    (request,) = bench.asked
+    (request,) = bench.requests
     assert [(each["kind"], each["metadata"]["name"]) for each in request.manifests] == [(kind, "web-what-if")]
     assert bench.server.paths("GET") == [path(), where]
+
+
+async def test_the_permissions_are_those_of_the_requests() -> None:
+    """The scheduler may read pods anyway."""
+    objects = [what_if({"reference": {"kind": kind, "name": "web"}}, kind.lower()) for kind in REFERENCES]
+    bench = Bench(*objects)
+    async with answering(bench):
+        await bench.clock.advance(60)
+
     rules = {each.rule for each in bench.server.recorded}
-    granted = {*WHAT_IF_RULES, RecordedRequest("GET", "/api/v1/namespaces/demo/pods/web", {}).rule}
-    assert rules <= granted
+    assert rules == {*WHAT_IF_RULES, RbacRule("", "pods", "get")}
 
 
 async def test_a_list_reads_metadata_and_forgets_deleted_objects() -> None:
@@ -373,7 +381,7 @@ async def test_a_list_reads_metadata_and_forgets_deleted_objects() -> None:
     assert bench.objects._objects == {}
     async with answering(bench):
         await bench.clock.advance(100)
-    assert bench.asked == []
+    assert bench.requests == []
 
 
 async def test_it_follows_and_answers_until_it_is_cancelled() -> None:

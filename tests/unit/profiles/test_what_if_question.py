@@ -30,7 +30,7 @@ THEN = "2026-01-01T00:00:00Z"
 NAMES = ("kubestow", "batch")
 
 
-def asked(spec: Object, referenced: Object | None = None) -> WhatIfRequest:
+def request_of(spec: Object, referenced: Object | None = None) -> WhatIfRequest:
     return question(read_spec(read_object(msgspec.json.encode(what_if(spec)))), "demo", NAMES, referenced)
 
 
@@ -45,7 +45,7 @@ def asked(spec: Object, referenced: Object | None = None) -> WhatIfRequest:
         id="pods to leave out are of the namespace"),
 ])  # fmt: skip
 def test_the_fields_are_those_of_a_question(spec: Object, expected: WhatIfRequest) -> None:
-    assert asked(spec) == expected
+    assert request_of(spec) == expected
 
 
 @pytest.mark.parametrize(("manifest", "namespace", "scheduler"), [
@@ -57,7 +57,7 @@ def test_pods_get_the_namespace_and_a_scheduler(manifest: Object, namespace: str
     workload = {"kind": "Job", "metadata": manifest["metadata"], "spec": {"template": {"spec": manifest["spec"]}}}
 
     for given in ([manifest], [{"kind": "List", "items": [manifest]}], [workload]):
-        (found,) = asked({"manifests": given}).manifests
+        (found,) = request_of({"manifests": given}).manifests
         spec = found["spec"] if found["kind"] == "Pod" else found["spec"]["template"]["spec"]
         assert (found["metadata"]["namespace"], spec["schedulerName"]) == (namespace, scheduler)
 
@@ -65,7 +65,7 @@ def test_pods_get_the_namespace_and_a_scheduler(manifest: Object, namespace: str
 def test_a_class_of_priority_has_no_namespace() -> None:
     manifest = {"kind": "PriorityClass", "metadata": {"name": "high"}, "value": 7}
 
-    assert asked({"manifests": [manifest]}).manifests == (manifest,)
+    assert request_of({"manifests": [manifest]}).manifests == (manifest,)
 
 
 @pytest.mark.parametrize(("spec", "message"), [
@@ -88,7 +88,7 @@ def test_a_class_of_priority_has_no_namespace() -> None:
 ])  # fmt: skip
 def test_a_malformed_question_names_the_field(spec: Object, message: str) -> None:
     with pytest.raises(WrongRequest) as wrong:
-        asked(spec)
+        request_of(spec)
 
     assert message in str(wrong.value)
     assert len(str(wrong.value)) < 1000
@@ -101,10 +101,10 @@ def test_a_malformed_question_names_the_field(spec: Object, message: str) -> Non
     pytest.param({"kind": "Pod", "metadata": {}, "spec": {"schedulerName": []}}, id="a scheduler that is a list"),
 ])  # fmt: skip
 def test_a_malformed_manifest_is_left_to_the_answer(manifest: Object) -> None:
-    assert len(asked({"manifests": [manifest]}).manifests) == 1
+    assert len(request_of({"manifests": [manifest]}).manifests) == 1
 
 
-def test_a_reference_is_asked_for_as_another_workload() -> None:
+def test_a_reference_becomes_another_workload() -> None:
     raw = {
         "metadata": {"name": "web", "namespace": "demo", "uid": "u", "labels": {"app": "web"}, "ownerReferences": [{}]},
         "spec": {"replicas": 2, "nodeName": "n1", "template": {"spec": {"schedulerName": "batch"}}},
@@ -112,7 +112,7 @@ def test_a_reference_is_asked_for_as_another_workload() -> None:
     }
     referenced = template_of(msgspec.json.encode(raw), Reference(kind="Deployment", name="web"))
 
-    (found,) = asked({}, referenced).manifests
+    (found,) = request_of({}, referenced).manifests
     assert found == {
         "kind": "Deployment",
         "metadata": {"name": "web-what-if", "namespace": "demo", "labels": {"app": "web"}},
