@@ -330,6 +330,16 @@ def _text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+class _LentResponse(aiohttp.ClientResponse):
+    """A response without a null list: for the metadata of no objects the server sends `items: null`."""
+
+    async def json(self, **more: Any) -> Any:
+        found = await super().json(**more)
+        if isinstance(found, dict) and found.get("items", ()) is None:
+            found["items"] = []
+        return found
+
+
 class SharedSession:
     """A lent session; one per borrower."""
 
@@ -395,4 +405,5 @@ class SharedSession:
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=way.get("proxy"),
             request_class=Ours,
+            response_class=_LentResponse,
         )

@@ -250,7 +250,7 @@ def _settings(kopf: ModuleType) -> Any:
     settings.scanning.disabled = True
     settings.posting.enabled = False
     settings.posting.loggers = False
-    settings.watching.chunk_size = 500
+    settings.watching.chunk_size = 100
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10

@@ -7,6 +7,7 @@ missed, and may be down. Every replica reads the objects. Only the leader writes
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
@@ -25,13 +26,17 @@ _log = structlog.get_logger(__name__)
 LOOK_EVERY_S: Final = 60.0
 AGAIN_S: Final = 1.0
 """Pause after a conflict or a failure, doubling to `LOOK_EVERY_S`."""
-_PAGE: Final = "500"
+SOON_S: Final = 5.0
+"""Time after the first object of kopf's list until all are listed here: kopf needs a millisecond for each."""
+UNHEARD_S: Final = 30.0
+"""Least time between two lists that are compared with the events."""
+_PAGE: Final = "100"
 
 Object = dict[str, Any]
 
 
 class _List(msgspec.Struct):
-    items: list[Object] = []
+    items: list[Object] | None = None
     metadata: Object = {}
 
 
@@ -49,7 +54,7 @@ class OwnObjects:
         self.transport = transport
         self.clock = clock
         self.deaf = asyncio.Event()
-        """Set once an object was in two lists without an event, or once the kind is no longer served."""
+        """Set once the watch is silent about an object of two lists, or once the kind is no longer served."""
         self.why_deaf = ""
         self.unread = ""
         """Why the objects could not be listed the last time; "" if they were."""
@@ -61,10 +66,13 @@ class OwnObjects:
         """Uids of objects that were deleted, with the version at that time: a list may be older."""
         self._news = asyncio.Event()
         self._is_due = True
+        self._look_at = 0.0
         self._untold = ""
         self._heard: dict[str, int] = {}
         """The newest version that was reported since the last `listen`, by uid."""
+        self._heard_at = self._listed_at = -math.inf
         self._listed: dict[str, int] = {}
+        """The versions of the list at `_listed_at`, by uid."""
 
     # -- decided by the kind ---------------------------------------------------------------------------------------------
 
@@ -93,7 +101,7 @@ class OwnObjects:
 
     def listen(self) -> None:
         """Begin to record reported changes, and list the objects soon, to find missed ones."""
-        self._heard, self._listed = {}, {}
+        self._heard, self._listed, self._listed_at = {}, {}, -math.inf
         self.deaf.clear()
         self._is_due = True
         self._news.set()
@@ -105,6 +113,9 @@ class OwnObjects:
 
     def seen(self, type_: str | None, obj: Object) -> None:
         """Take one event of a watch, or one object of another component's list (None)."""
+        self._heard_at = self.clock.now()
+        if type_ is None:
+            self._look_at = min(self._look_at, self._heard_at + SOON_S)
         kept = self.kept(obj)
         if kept is None:
             return
@@ -113,19 +124,18 @@ class OwnObjects:
             self._delete(kept)
         else:
             self._put(kept)
-        self._is_due |= type_ is None
         self.changed()
         self._news.set()
 
     async def follow(self) -> None:
         """List the objects and write. Never returns and never raises."""
-        backoff, look_at = Backoff(self.clock, first_s=2 * AGAIN_S, longest_s=LOOK_EVERY_S), 0.0
+        backoff = Backoff(self.clock, first_s=2 * AGAIN_S, longest_s=LOOK_EVERY_S)
         while True:
             self._news.clear()
             try:
-                if self._is_due or self.clock.now() >= look_at:
+                if self._is_due or self.clock.now() >= self._look_at:
+                    self._look_at = self.clock.now() + LOOK_EVERY_S
                     await self._list()
-                    look_at = self.clock.now() + LOOK_EVERY_S
                 failed = not await self.write() or bool(self.unread)
             except Exception as error:  # noqa: BLE001 (an unforeseen failure costs a minute, not all changes to come)
                 failed = True
@@ -134,7 +144,7 @@ class OwnObjects:
                 self._untold = repr(error)
             if not failed:
                 backoff.reset()
-            wait_s = backoff.next_s() if failed else max(0.0, look_at - self.clock.now())
+            wait_s = backoff.next_s() if failed else max(0.0, self._look_at - self.clock.now())
             is_news = await done_within(self.clock, self._news.wait(), wait_s)
             self._is_due |= failed or not is_news
 
@@ -189,7 +199,7 @@ class OwnObjects:
         while True:
             path = f"/apis/{self.spec.group_versions[0]}/{self.spec.plural}"
             page = apijson.decode(_LIST, await self.transport.get(path, query=query, accept=self.accept))
-            there.update({_key(kept): kept for kept in map(self.kept, page.items) if kept is not None})
+            there.update({_key(kept): kept for kept in map(self.kept, page.items or ()) if kept is not None})
             following = page.metadata.get("continue")
             if not following:
                 return there, int(page.metadata.get("resourceVersion") or 0)
@@ -210,12 +220,20 @@ class OwnObjects:
         for obj in there.values():
             self._put(obj)
         self._gone = {uid: at for uid, at in self._gone.items() if at > version}
-        before = self._listed
-        self._listed = {obj["metadata"]["uid"]: version_of(obj) for obj in there.values()}
-        if any(before.get(uid) == at and self._heard.get(uid, 0) < at for uid, at in self._listed.items()):
-            self._is_deaf("changes were not reported")
-        self._heard = {uid: at for uid, at in self._heard.items() if uid in self._listed or at > version}
+        versions = {obj["metadata"]["uid"]: version_of(obj) for obj in there.values()}
+        self._compare(versions)
+        self._heard = {uid: at for uid, at in self._heard.items() if uid in versions or at > version}
         self.changed()
+
+    def _compare(self, versions: dict[str, int]) -> None:
+        """Find out whether the watch is silent: nothing was reported since a list whose objects were not all reported."""
+        now = self.clock.now()
+        if now - self._listed_at < UNHEARD_S:
+            return
+        is_silent = self._heard_at <= self._listed_at
+        if is_silent and any(self._listed.get(uid) == at > self._heard.get(uid, 0) for uid, at in versions.items()):
+            self._is_deaf("changes were not reported")
+        self._listed, self._listed_at = versions, now
 
     def _is_deaf(self, why: str) -> None:
         self.why_deaf = why

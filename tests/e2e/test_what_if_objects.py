@@ -150,6 +150,9 @@ async def test_a_reference_and_the_largest_answer(scene: Scene) -> None:
         assert (len(status["placements"]), status["placementsOmitted"]) == (100, status["placed"] - 100)
         assert len(msgspec.json.encode(status)) < STATUS_MAX
 
+        log = server.log.read_text()
+        assert ("could not be read" in log, "ended and restarts" in log) == (False, False), log
+
 
 async def test_the_server_refuses_what_the_schema_excludes(scene: Scene) -> None:
     specs: dict[str, Any] = {

@@ -320,14 +320,48 @@ async def test_a_silent_watch_is_noticed_by_the_second_list() -> None:
     bench.objects.listen()
     bench.objects.seen(None, seen)
     await bench.look()
+    await bench.clock.advance(60)
     await bench.look()
     assert not bench.objects.deaf.is_set()
 
+    await bench.clock.advance(60)
     await bench.look()
     assert bench.objects.deaf.is_set()
 
     bench.objects.listen()
     assert not bench.objects.deaf.is_set()
+
+
+@pytest.mark.parametrize(("pause_s", "event"), [
+    pytest.param(1, None, id="the lists follow each other closely"),
+    pytest.param(60, profile("theirs", uid="u2"), id="another object is reported between them"),
+])  # fmt: skip
+async def test_a_watch_that_reports_slowly_is_not_silent(pause_s: float, event: Object | None) -> None:
+    """kopf needs time for the first list of many objects."""
+    bench = Bench(*(listed(profile(version=5)) for _ in range(3)))
+    bench.objects.listen()
+    for _ in range(3):
+        await bench.look()
+        await bench.clock.advance(pause_s)
+        if event is not None:
+            bench.objects.seen(None, event)
+
+    assert not bench.objects.deaf.is_set()
+
+
+async def test_after_kopf_has_listed_objects_all_are_listed_here_soon() -> None:
+    """A deletion that kopf missed is found. Many events cause one list."""
+    bench = Bench()
+    bench.transport.by_path = {PROFILES: listed(profile())}
+    async with following(bench):
+        await bench.clock.advance(30)
+        assert len(bench.transport.paths("GET")) == 1
+
+        for at in range(50):
+            bench.objects.seen(None, profile(version=5 + at))
+            await bench.clock.advance(0.01)
+        await bench.clock.advance(6)
+        assert len(bench.transport.paths("GET")) == 2
 
 
 KIND = "/apis/kubestow.dev/v1alpha1"

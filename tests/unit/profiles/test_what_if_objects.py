@@ -367,12 +367,16 @@ async def test_a_list_reads_metadata_and_forgets_deleted_objects() -> None:
     whole = what_if({"manifests": [pod()]}, status={"observedGeneration": 4})
     page = {"metadata": {"resourceVersion": "10", "continue": "more"}, "items": [whole]}
     last = {"metadata": {"resourceVersion": "10"}, "items": [what_if({}, "v")]}
-    bench.server.answers = [encoded(page), encoded(last), encoded({"metadata": {"resourceVersion": "20"}})]
+    bench.server.answers = [
+        encoded(page),
+        encoded(last),
+        encoded({"metadata": {"resourceVersion": "20"}, "items": None}),
+    ]
     await bench.objects._list()
 
     assert [(each.query, each.content_type) for each in bench.server.recorded] == [
-        ({"limit": "500"}, METADATA_LIST),
-        ({"limit": "500", "continue": "more"}, METADATA_LIST),
+        ({"limit": "100"}, METADATA_LIST),
+        ({"limit": "100", "continue": "more"}, METADATA_LIST),
     ]
     assert bench.objects._objects == {
         f"demo/{name}": {"metadata": what_if({}, name)["metadata"]} for name in ("w", "v")
