@@ -156,6 +156,8 @@ class OwnObjects:
         known = self._objects.get(key)
         if obj["metadata"].get("uid") in self._gone or (known is not None and version_of(obj) < version_of(known)):
             return
+        if known is not None and known["metadata"].get("uid") != obj["metadata"].get("uid"):
+            self._remove(key)
         self._objects[key] = obj
         self.stored(key, obj)
 

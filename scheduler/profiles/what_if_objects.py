@@ -174,11 +174,7 @@ class WhatIfObjects(OwnObjects):
             self._later[key] = (self.clock.now() + pause_s, pause_s)
         if isinstance(error, (_Later, Conflict, Fenced, TooManyQuestions)):
             return PACE_S
-        text = error.message if isinstance(error, ApiError) else repr(error)
-        untold = f"WhatIf {key} cannot be answered: {text}"
-        if untold != self._untold:
-            _log.warning("a question is not answered", what_if=key, error=text)
-        self._untold = untold
+        self._report("WhatIfs cannot be answered", key, error)
         return LONGEST_S if isinstance(error, Forbidden) else PACE_S
 
     async def _handle(self, key: str) -> bool:
@@ -230,16 +226,23 @@ class WhatIfObjects(OwnObjects):
         except NotFound:
             return
         except Invalid as error:  # it would be refused again; the next spec gets another answer
-            self._untold = (
-                f"the status of WhatIf {obj.metadata.namespace}/{obj.metadata.name} is refused: {error.message}"
-            )
-            _log.warning("a question's status is refused", error=error.message, what_if=obj.metadata.name)
+            self._report("the status of a WhatIf is refused", obj.key, error)
         else:
             self._untold = ""
         self._is_done(obj)
 
+    def _report(self, what: str, key: str, error: Exception) -> None:
+        """Log an error, and the same kind of error once. /readyz is public, so that it shows only the kind."""
+        untold = f"{what}: {type(error).__name__}"
+        if untold != self._untold:
+            text = error.message if isinstance(error, ApiError) else repr(error)
+            _log.warning("a question is not answered", what_if=key, error=text)
+        self._untold = untold
+
     def _is_done(self, obj: WhatIfObject) -> None:
-        self._done[obj.metadata.uid] = obj.metadata.generation
+        known = self._objects.get(obj.key)
+        if known is not None and known["metadata"]["uid"] == obj.metadata.uid:
+            self._done[obj.metadata.uid] = obj.metadata.generation
 
     def _now(self) -> str:
         return seconds(self.clock.wall())

@@ -87,6 +87,11 @@ class WhatIfObject(msgspec.Struct, rename="camel"):
     status: _Status = msgspec.field(default_factory=_Status)
 
     @property
+    def key(self) -> str:
+        """Return `namespace/name`."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
     def is_answered(self) -> bool:
         """Whether the status is about the newest spec."""
         return self.status.observed_generation == self.metadata.generation

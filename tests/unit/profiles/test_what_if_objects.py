@@ -318,9 +318,34 @@ async def test_a_missing_permission_is_a_remark_until_it_is_granted() -> None:
     bench.server.refusals.append(Forbidden("cannot patch", status=403))
     async with answering(bench):
         await bench.clock.advance(5)
-        assert bench.objects.remark() == "WhatIf demo/w cannot be answered: cannot patch"
+        assert bench.objects.remark() == "WhatIfs cannot be answered: Forbidden"
         await bench.clock.advance(100)
         assert bench.objects.remark() == ""
+
+
+async def test_a_new_object_of_the_name_is_another_question() -> None:
+    """The deletion of the old one was not reported."""
+    bench = Bench(what_if({"replicas": 1}))
+    async with answering(bench):
+        await bench.clock.advance(5)
+        new = what_if({"replicas": 2}, version=90)
+        new["metadata"]["uid"] = "another"
+        bench.server.put(new)
+        bench.objects.seen("ADDED", new)
+        await bench.clock.advance(5)
+
+    assert [request.replicas for request in bench.requests] == [1, 2]
+    assert bench.objects._done == {"another": 4}
+
+
+async def test_an_object_that_is_deleted_while_it_is_answered_is_forgotten() -> None:
+    bench = Bench(what_if({}))
+    gone = what_if({}, version=6)
+    bench.server.on_the_way = lambda: bench.objects.seen("DELETED", gone)
+    async with answering(bench):
+        await bench.clock.advance(100)
+
+    assert (len(bench.writes), bench.objects._done, bench.objects._later) == (1, {}, {})
 
 
 async def test_an_object_that_cannot_be_read_is_tried_again() -> None:
@@ -328,7 +353,7 @@ async def test_an_object_that_cannot_be_read_is_tried_again() -> None:
     bench.server.by_path[path()] = b'{"metadata": 1}'
     async with answering(bench):
         await bench.clock.advance(0.5)
-        assert bench.objects.remark().startswith("WhatIf demo/w cannot be answered: ValidationError(")
+        assert bench.objects.remark() == "WhatIfs cannot be answered: ValidationError"
         await bench.clock.advance(2)
         assert bench.condition("good") == ("True", "Answered")
         bench.server.put(what_if({}))
