@@ -39,7 +39,7 @@ class WrongRequest(Refused):
 
 
 class _Shape(msgspec.Struct, rename="camel"):
-    """The types of the fields that are read here; others are checked when the object is decoded."""
+    """The types of the fields that are read here; the rest is checked when the object is decoded."""
 
 
 class _Metadata(_Shape):

@@ -85,7 +85,7 @@ QUESTIONS = [
         {},
         {"manifests": (pod(cpu="1"),), "replicas": 9},
         ("doesNotFit", 9, 5),
-        id="as many as have room",
+        id="as many as fit",
     ),
     pytest.param({"n1": {}}, {}, {"manifests": (workload(cpu="1"),)}, ("fits", 2, 2), id="a workload's own number"),
     pytest.param(
