@@ -46,6 +46,7 @@ _ADDED: Final = frozenset(
         "--loop",
         "--plain-port",
         "--scheduler-profiles",
+        "--what-if-objects",
     }
 )
 """Flags of `run` that kube-scheduler does not have."""

@@ -387,6 +387,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     )
     profiles = "apply SchedulerProfile objects to the profiles at run time, if the cluster serves them"
     _add_switch(add, "--scheduler-profiles", profiles, default=True)
+    _add_switch(add, "--what-if-objects", "answer WhatIf objects, if the cluster serves them", default=True)
     force = "start even if a live Lease of another installation names the same scheduler name"
     _add_switch(add, "--force", force)
     add("--write-config-to", metavar="FILE", help="write the configuration with all defaults to FILE, and exit")

@@ -192,6 +192,7 @@ def _options(arguments: argparse.Namespace, version: str) -> RunOptions:
         csi_storage_capacity_api_version=arguments.csi_storage_capacity_api_version,
         max_in_unschedulable_s=arguments.pod_max_in_unschedulable_pods_duration,
         scheduler_profiles=arguments.scheduler_profiles,
+        what_if_objects=arguments.what_if_objects,
         is_forced=arguments.force,
     )
 

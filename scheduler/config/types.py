@@ -240,5 +240,7 @@ class RunOptions:
     """`v1`, `v1beta1`, `none` (capacity is unlimited), or `auto`: the newest version that the server has."""
     scheduler_profiles: bool = True
     """Whether SchedulerProfile objects change profiles while the daemon runs, if the server has that kind."""
+    what_if_objects: bool = True
+    """Whether WhatIf objects are answered, if the server has that kind."""
     is_forced: bool = False
     """Whether to start although another live Lease names one of our scheduler names."""

@@ -36,7 +36,7 @@ from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.extenders.http_extender import HTTPExtender, build_extenders
 from scheduler.extenders.messages import WholeObjects
-from scheduler.kube.client_config import load_settings
+from scheduler.kube.client_config import Settings, load_settings
 from scheduler.kube.events import EventRecorder
 from scheduler.kube.informers import Mirrors
 from scheduler.kube.leader_election import LeaseLost, OtherLeases
@@ -46,6 +46,7 @@ from scheduler.kube.resources import (
     CAPACITY,
     POD,
     RESOURCE_CLAIM,
+    WHAT_IF,
     Discovery,
     KindSpec,
     ServedKind,
@@ -55,10 +56,13 @@ from scheduler.kube.resources import (
 from scheduler.kube.self_check import SelfCheck
 from scheduler.kube.transport import HttpTransport, SharedSession
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes.api_writer import ApiWriter, ProfileWriter
+from scheduler.kube.writes.api_writer import ApiWriter
+from scheduler.kube.writes.own_objects import ProfileWriter, WhatIfWriter
 from scheduler.kube.writes.resource_claims import NEWEST
 from scheduler.metrics.metrics import Metrics
 from scheduler.profiles.kopf_watch import Shell
+from scheduler.profiles.own_objects import OwnObjects
+from scheduler.profiles.what_if_objects import WhatIfObjects
 from scheduler.scheduler import Decisions
 from scheduler.server.serving import Serving
 
@@ -161,15 +165,7 @@ class Daemon:
             spawn=self._spawn,
             reflect=partial(self._reflect, transport),
         )
-        profile_writer = ProfileWriter(transport, throttle, self._clock, may_write=self.leadership.may_write)
-        self._shell = Shell(
-            transport,
-            partial(SharedSession, settings, transport),
-            changes.objects(transport, profile_writer, self._clock),
-            self._clock,
-            metrics=self.metrics.shell,
-            reclaim_signals=self._take_signals,
-        )
+        self._shell = self._shell_on(transport, settings, throttle, changes)
         self._showing = showing = Introspection(
             self._options,
             self.decisions,
@@ -193,7 +189,7 @@ class Daemon:
         if self._options.config.delay_cache_until_active:
             self._stand()
         self._spawn("discovery", partial(self._mirror, transport))
-        if self._options.scheduler_profiles:
+        if self._shell.kinds:
             self._spawn("scheduler-profiles", self._shell.run)
         self._spawn("event-recorder", self._recorder.run)
         self._spawn("event-loop-lag", self._measure_lag)
@@ -245,6 +241,34 @@ class Daemon:
         return await self._showing.what_if(request)
 
     # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _shell_on(
+        self, transport: HttpTransport, settings: Settings, throttle: Throttle, changes: ProfileChanges
+    ) -> Shell:
+        """Create the shell with the kinds that are switched on."""
+        decisions, may_write = self.decisions, self.leadership.may_write
+        writer = ProfileWriter(transport, throttle, self._clock, may_write=may_write)
+        self._profile_objects = changes.objects(transport, writer, self._clock)
+        what_ifs = WhatIfObjects(
+            transport,
+            WhatIfWriter(transport, throttle, self._clock, may_write=may_write),
+            self._clock,
+            names=frozenset(decisions.profiles),
+            answer=lambda request: decisions.questions.answer_to(partial(decisions.what_if.answer, request)),
+            is_ready=lambda: self.is_synced and not self._is_stopping,
+        )
+        own: tuple[tuple[bool, OwnObjects], ...] = (
+            (self._options.scheduler_profiles, self._profile_objects),
+            (self._options.what_if_objects, what_ifs),
+        )
+        return Shell(
+            transport,
+            partial(SharedSession, settings, transport, metadata_of=(f"/{WHAT_IF.plural}",)),
+            [objects for is_on, objects in own if is_on],
+            self._clock,
+            metrics=self.metrics.shell,
+            reclaim_signals=self._take_signals,
+        )
 
     def _leadership_over(self, transport: HttpTransport, lease: tuple[str, str] | None) -> Leadership:
         """Create the leader election with separate connections, which it replaces when one does not answer."""
@@ -305,7 +329,7 @@ class Daemon:
         self._election = self._spawn("leader-election", campaign)
 
     def _lead(self) -> None:
-        self._shell.objects.wake()
+        self._shell.wake()
         self.decisions.inbox.put(self._report_broken_pods)
 
     def _report_broken_pods(self) -> None:
@@ -380,7 +404,7 @@ class Daemon:
     async def _schedule(self) -> None:
         await self.mirrors.complete()
         if self._options.scheduler_profiles:  # the first decision should use the requested profiles
-            await done_within(self._clock, self._shell.objects.looked.wait(), _LOOK_WITHIN_S)
+            await done_within(self._clock, self._profile_objects.looked.wait(), _LOOK_WITHIN_S)
         if CAPACITY.name not in self.mirrors.reflectors:
             self._on_capacity(False)
         self.decisions.inbox.apply()

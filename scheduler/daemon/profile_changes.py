@@ -27,9 +27,9 @@ from scheduler.kube.writes.api_writer import (
     OTHER_LEASE_RULES,
     VOLUME_RULES,
     WRITES,
-    ProfileWriter,
     RbacRule,
 )
+from scheduler.kube.writes.own_objects import ProfileWriter
 from scheduler.preemption import PLUGIN as PREEMPTION
 from scheduler.profiles.objects import ProfileObjects
 from scheduler.scheduler import Decisions

@@ -256,6 +256,13 @@ class Overlay:
             case _:
                 raise NotApplicable(f"{edit.verb} {edit.kind} {edit.key} cannot be tried")
 
+    def has_claim(self, edit: Edit) -> bool:
+        """Return whether the claim of this edit exists."""
+        volumes, devices = self._cluster.volumes, self._cluster.devices
+        if edit.kind == "PersistentVolumeClaim":
+            return volumes.claims.get(edit.key) is not None
+        return edit.kind == "ResourceClaim" and devices.claims.get(edit.key) is not None
+
     def without_pod(self, info: PodInfo) -> Undo:
         """Remove a pod from its node, and return the undo. Raises NotApplicable if it is not there."""
         taken = self._cluster.nodes.remove_pod(info.node_name, info.uid)
@@ -316,6 +323,8 @@ class Overlay:
     def _created(self, edit: Edit) -> Undo:
         obj = self.decoded(edit.kind, _with_identity(edit))
         cluster, volumes, devices = self._cluster, self._cluster.volumes, self._cluster.devices
+        if self.has_claim(edit):  # its undo would remove the existing claim
+            raise NotApplicable(f"{edit.kind} {edit.key} exists already")
         match obj:
             case Node():
                 cluster.nodes.set_node(obj)

@@ -184,7 +184,7 @@ class Manifests:
     _claim_templates: dict[str, Manifest] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
-        for where, manifest in _each(self.manifests, "manifests"):
+        for where, manifest in each_manifest(self.manifests, "manifests"):
             self._add(where, manifest)
 
     def count(self, replicas: int | None) -> int:
@@ -316,7 +316,7 @@ class Manifests:
         return {"volumeMode": "Filesystem", **spec, **({} if named is None else {"storageClassName": named})}
 
 
-def _each(manifests: Sequence[Any], where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def each_manifest(manifests: Sequence[Any], where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield all manifests with their places; a List is taken apart."""
     for at, manifest in enumerate(manifests):
         here = f"{where}[{at}]"
@@ -324,7 +324,7 @@ def _each(manifests: Sequence[Any], where: str) -> Iterator[tuple[str, Mapping[s
             raise WrongRequest(f"{here}: expected an object")
         items = manifest.get("items")
         if str(manifest.get("kind", "")).endswith("List") and isinstance(items, list):
-            yield from ((f"{here}.{place}", item) for place, item in _each(items, "items"))
+            yield from each_manifest(items, f"{here}.items")
         else:
             yield here, manifest
 

@@ -220,7 +220,7 @@ class _Run:
                 self._drain(info, name)
                 yield from self._paced()
         for edit in pods.shared:
-            if not self._exists(edit):
+            if not self._overlay.has_claim(edit):
                 self._edit(edit, f"{edit.kind} {edit.key}")
                 yield from self._paced()
 
@@ -295,11 +295,6 @@ class _Run:
         except NotApplicable as error:
             raise WrongRequest(f"{where}: {error}") from error
 
-    def _exists(self, edit: Edit) -> bool:
-        if edit.kind == "PersistentVolumeClaim":
-            return self._cluster.volumes.claims.get(edit.key) is not None
-        return self._cluster.devices.claims.get(edit.key) is not None
-
     def _default_class(self) -> str:
         """Return the storage class of claims that name none.
 
@@ -330,10 +325,13 @@ class _Run:
 
     def _place(self, candidate: _Candidate) -> Steps[None]:
         """Place one pod, with preemption if it needs and may; note where, or why it does not fit."""
-        before = len(self.changes)
+        before = with_claims = len(self.changes)
         try:
             for edit in candidate.edits:
+                if edit.verb == "create" and self._overlay.has_claim(edit):
+                    continue  # the pod uses the existing claim
                 self.changes.add(partial(self._overlay.applied_edit, edit))
+            with_claims = len(self.changes)
             info = candidate.pod()
         except NotApplicable as error:
             self.changes.drop(before)
@@ -353,7 +351,7 @@ class _Run:
             for victim in outcome.victims:
                 self.changes.add(partial(self._overlay.without_pod, victim))
                 victims.append(victim)
-        self.changes.drop(before + len(candidate.edits))  # as it was before the preemption
+        self.changes.drop(with_claims)  # as it was before the preemption
         explanation = yield from self._through(self.explainer.rejected(info))
         self.changes.drop(before)
         self._refused[candidate.group] = explanation.cause

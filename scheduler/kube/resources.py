@@ -272,7 +272,8 @@ _PRIORITY_CLASS: Final = KindSpec("PriorityClass", "priorityclasses", ("scheduli
 KINDS: Final[Mapping[str, KindSpec]] = {spec.name: spec for spec in (*WATCHED_NOW, TAINT_RULE, _PRIORITY_CLASS)}
 
 SCHEDULER_PROFILE: Final = KindSpec("SchedulerProfile", "schedulerprofiles", ("kubestow.dev/v1alpha1",), False)
-"""Our own kind. kopf watches it; no informer does, and no decision reads it."""
+WHAT_IF: Final = KindSpec("WhatIf", "whatifs", ("kubestow.dev/v1alpha1",), True)
+"""Our own kinds. kopf watches them; no informer does, and no decision reads them."""
 
 NEEDED: Final = frozenset({POD.name, NODE.name})
 """Without these no pod can be placed; without another kind only pods that need it suffer."""

@@ -32,6 +32,8 @@ from scheduler.kube.wire import (
     DEFAULT_TIMEOUT_S,
     JSON,
     LIST_TIMEOUT_S,
+    METADATA,
+    METADATA_LIST,
     Answered,
     Method,
     Query,
@@ -328,14 +330,28 @@ def _text(error: BaseException) -> str:
     return str(error) or type(error).__name__
 
 
+class _LentResponse(aiohttp.ClientResponse):
+    """A response without a null list: for the metadata of no objects the server sends `items: null`."""
+
+    async def json(self, **more: Any) -> Any:
+        found = await super().json(**more)
+        if isinstance(found, dict) and found.get("items", ()) is None:
+            found["items"] = []
+        return found
+
+
 class SharedSession:
     """A lent session; one per borrower."""
 
-    def __init__(self, settings: Settings, transport: Transport) -> None:
-        """Create the lender. The transport keeps `settings` up to date."""
+    def __init__(self, settings: Settings, transport: Transport, *, metadata_of: tuple[str, ...] = ()) -> None:
+        """Create the lender. The transport keeps `settings` up to date.
+
+        Lists and watches of paths with these ends request only the metadata of the objects.
+        """
         self.server = settings.server
         self._settings = settings
         self._transport = transport
+        self._metadata_of = metadata_of
         self._lent: tuple[object, ...] | None = None
         self._sessions: list[aiohttp.ClientSession] = []
 
@@ -363,7 +379,7 @@ class SharedSession:
             await session.close()
 
     def _made(self) -> aiohttp.ClientSession:
-        settings = self._settings
+        settings, metadata_of = self._settings, self._metadata_of
         way = through(settings.proxy)
 
         class Ours(aiohttp.ClientRequest):
@@ -372,13 +388,16 @@ class SharedSession:
             A proxy does not get the headers of the session, because they contain the token.
             """
 
-            def __init__(self, *args: Any, **more: Any) -> None:
+            def __init__(self, method: str, url: URL, **more: Any) -> None:
+                if url.path.endswith(metadata_of):
+                    more["headers"] = CIMultiDict(more["headers"] or {})
+                    more["headers"]["Accept"] = METADATA if "watch" in url.query else METADATA_LIST
                 told = {
                     "ssl": settings.tls if settings.tls is not None else True,
                     "server_hostname": settings.tls_server_name,
                     "proxy_headers": way.get("proxy_headers"),
                 }
-                super().__init__(*args, **more | told)
+                super().__init__(method, url, **more | told)
 
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, socket_factory=api_server_socket),
@@ -386,4 +405,5 @@ class SharedSession:
             cookie_jar=aiohttp.DummyCookieJar(),
             proxy=way.get("proxy"),
             request_class=Ours,
+            response_class=_LentResponse,
         )

@@ -40,6 +40,9 @@ JSON: Final = "application/json"
 STRATEGIC_MERGE: Final = "application/strategic-merge-patch+json"
 MERGE: Final = "application/merge-patch+json"
 JSON_PATCH: Final = "application/json-patch+json"
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1, application/json"
+"""Metadata alone, in a watch; METADATA_LIST in a list. A server that does not know it sends whole objects."""
+METADATA_LIST: Final = METADATA.replace("PartialObjectMetadata", "PartialObjectMetadataList")
 
 DEFAULT_TIMEOUT_S: Final = 30.0
 LIST_TIMEOUT_S: Final = 60.0

@@ -179,11 +179,11 @@ class ShellInstruments:
         )
         self.up = make.plain_gauge(
             "kubestow_shell_up",
-            "1 while SchedulerProfile objects are watched; 0: there is no such kind, or they are listed once a minute.",
+            "1 while SchedulerProfiles and WhatIfs are watched; 0: there are no such kinds, or they are listed once a minute.",
         ).set
         """Record whether the watch runs."""
         self.restarted = make.plain_counter(
-            "kubestow_shell_restarts", "Times that the watch of SchedulerProfile objects ended and was restarted."
+            "kubestow_shell_restarts", "Times that the watch of SchedulerProfiles and WhatIfs ended and was restarted."
         ).inc
         """Record that the watch ended by itself."""
 

@@ -1,7 +1,7 @@
-"""Watch SchedulerProfile objects with kopf. This is the only module that imports kopf.
+"""Watch our own objects with kopf. This is the only module that imports kopf.
 
-kopf is loaded only if the server has the kind, because it costs a second and about 40 MB; that is checked once a
-minute. If a part of kopf ends, it restarts after a pause. Until then the objects are listed once a minute. No pod
+kopf is loaded only if the server has one of the kinds, because it costs a second and about 40 MB; that is checked once a
+minute. A kind that is missing or cannot be read does not affect the rest. If a part of kopf ends, it restarts after a pause. Until then the objects are listed once a minute. No pod
 waits for kopf. It writes nothing, neither objects nor Events, and does not change signal handlers or logging. Rules:
 docs/adr/0006.
 """
@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,11 +19,11 @@ import structlog
 
 from scheduler.core.clock import Clock
 from scheduler.core.retry import Backoff
-from scheduler.kube.resources import SCHEDULER_PROFILE, DiscoveryFailed, discover
+from scheduler.kube.resources import DiscoveryFailed, discover
 from scheduler.kube.transport import SharedSession
 from scheduler.kube.wire import Transport
 from scheduler.metrics.instruments import ShellInstruments
-from scheduler.profiles.objects import ProfileObjects
+from scheduler.profiles.own_objects import OwnObjects
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger(__name__)
 
 ASK_EVERY_S: Final = 60.0
-"""Interval of checks whether the server has the kind."""
+"""Interval of checks whether the server has the kinds."""
 PAUSE_S: Final = 1.0
 """Pause before a restart, doubling up to a minute. A watch that ran for a minute starts with the first pause again."""
 LONGEST_PAUSE_S: Final = 60.0
@@ -50,7 +50,7 @@ class Shell:
 
     transport: Transport
     shared_session: Callable[[], SharedSession]
-    objects: ProfileObjects
+    kinds: Sequence[OwnObjects]
     clock: Clock
     metrics: ShellInstruments
     reclaim_signals: Callable[[], None]
@@ -64,64 +64,88 @@ class Shell:
     def remark(self) -> str:
         """Return the problem in one line; "" if there is none. Readiness does not depend on it."""
         down = self._why and f"the shell is down, changes are noticed once a minute: {self._why}"
-        return "; ".join(filter(None, (down, self.objects.remark())))
+        return "; ".join(filter(None, (down, *(objects.remark() for objects in self.kinds))))
+
+    def wake(self) -> None:
+        """Write statuses again: the leader may have changed."""
+        for objects in self.kinds:
+            objects.wake()
 
     async def run(self) -> None:
-        """Watch while the server has the kind."""
-        following: asyncio.Task[None] | None = None
+        """Watch the kinds that the server has."""
+        following: dict[str, asyncio.Task[None]] = {}
         unanswered = Backoff(self.clock, first_s=PAUSE_S, longest_s=UNREAD_S)
         try:
             while True:
-                is_served = await self._is_served()
-                if is_served is None:
+                served = await self._served()
+                if served is None:
                     await unanswered.next()
                     continue
                 unanswered.reset()
-                if not is_served:
-                    self.objects.looked.set()
+                for objects in self.kinds:
+                    if objects not in served:
+                        objects.looked.set()
+                if not served:
                     self._why = ""
                     await self.clock.sleep(ASK_EVERY_S)
                     continue
-                following = following or asyncio.ensure_future(self.objects.follow())
-                await self.objects.looked.wait()
-                if self.objects.unread:  # kopf could not list either, and would end
+                for objects in served:
+                    if objects.spec.name not in following:
+                        following[objects.spec.name] = asyncio.ensure_future(objects.follow())
+                for objects in served:
+                    await objects.looked.wait()
+                readable = _readable(served)
+                if not readable:  # kopf could not list either, and would end
                     await self.clock.sleep(UNREAD_S)
                     continue
-                await self._watch_and_rest()
+                await self._watch_and_rest(readable)
         finally:
-            if following is not None:
-                following.cancel()
-                await asyncio.gather(following, return_exceptions=True)
+            for task in following.values():
+                task.cancel()
+            await asyncio.gather(*following.values(), return_exceptions=True)
 
-    async def _is_served(self) -> bool | None:
-        """Return whether the server has the kind; None without an answer."""
+    async def _served(self) -> Sequence[OwnObjects] | None:
+        """Return the kinds that the server has; None without an answer."""
         try:
-            found = await discover(self.transport, [SCHEDULER_PROFILE])
+            found = await discover(self.transport, [objects.spec for objects in self.kinds])
         except DiscoveryFailed:
             return None
         except Exception:  # noqa: BLE001 (whatever it is, scheduling goes on without)
-            _log.exception("API discovery for SchedulerProfile objects failed")
+            _log.exception("API discovery for our own objects failed")
             return None
-        return found[SCHEDULER_PROFILE.name] is not None
+        return [objects for objects in self.kinds if found[objects.spec.name] is not None]
 
-    async def _watch_and_rest(self) -> None:
+    async def _more_appear(self, watched: Collection[OwnObjects]) -> None:
+        """Return once a kind can be watched that is not. Waits permanently if all are."""
+        while len(watched) < len(self.kinds):
+            await self.clock.sleep(ASK_EVERY_S)
+            served = await self._served() or ()
+            if any(objects not in watched for objects in _readable(served)):
+                return
+        await asyncio.Event().wait()
+
+    async def _watch_and_rest(self, watched: Collection[OwnObjects]) -> None:
         began = self.clock.now()
-        self._why = await self._watch()
+        self._why = await self._watch(watched)
+        if not self._why:
+            return
         self.metrics.restarted()
         if self.clock.now() - began > LONGEST_PAUSE_S:
             self._backoff.reset()
         pause_s = self._backoff.next_s()
-        _log.warning("the watch of SchedulerProfile objects ended and restarts", why=self._why, in_s=pause_s)
+        _log.warning("the watch of our own objects ended and restarts", why=self._why, in_s=pause_s)
         await self.clock.sleep(pause_s)
 
-    async def _watch(self) -> str:
-        """Run kopf until one of its parts ends; return the reason."""
+    async def _watch(self, watched: Collection[OwnObjects]) -> str:
+        """Run kopf until one of its parts ends; return the reason, and "" if more kinds can be watched."""
         stop, shared_session, settings = asyncio.Event(), self.shared_session(), None
         tasks: Collection[asyncio.Task[Any]] = ()
         try:
             kopf = await asyncio.to_thread(_kopf)  # the event loop continues in small steps
             settings = _settings(kopf)
-            spawning = asyncio.ensure_future(self._spawn(kopf, settings, shared_session=shared_session, stop=stop))
+            spawning = asyncio.ensure_future(
+                self._spawn(kopf, settings, watched, shared_session=shared_session, stop=stop)
+            )
             try:
                 tasks = await asyncio.shield(spawning)
             except asyncio.CancelledError:
@@ -130,8 +154,9 @@ class Shell:
                 raise
             self._why = ""
             self.metrics.up(True)
-            self.objects.listen()
-            return await self._ended(tasks)
+            for objects in watched:
+                objects.listen()
+            return await self._ended(tasks, watched)
         except Exception as error:  # noqa: BLE001 (whatever it is, scheduling goes on without)
             return repr(error)
         finally:
@@ -143,21 +168,32 @@ class Shell:
             except Exception:  # noqa: BLE001 (what is left open costs a connection, and a part that fails the daemon)
                 _log.exception("what was lent to the shell cannot be closed")
 
-    async def _ended(self, tasks: Collection[asyncio.Task[Any]]) -> str:
-        """Return the reason once a task has ended, or once no task reports changes (a silent watch, a deleted kind)."""
-        deaf = asyncio.ensure_future(self.objects.deaf.wait())
+    async def _ended(self, tasks: Collection[asyncio.Task[Any]], watched: Collection[OwnObjects]) -> str:
+        """Return the reason once a task has ended, or once no task reports changes (a silent watch, a deleted kind).
+
+        Returns "" once another kind can be watched.
+        """
+        deaf = {asyncio.ensure_future(objects.deaf.wait()): objects for objects in watched}
+        more = asyncio.ensure_future(self._more_appear(watched))
         try:
-            done, _ = await asyncio.wait({*tasks, deaf}, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait({*tasks, *deaf, more}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            deaf.cancel()
-        return "; ".join(self.objects.why_deaf if task is deaf else _ending(task) for task in done)
+            for waiting in (*deaf, more):
+                waiting.cancel()
+        whys = (deaf[task].why_deaf if task in deaf else _ending(task) for task in done if task is not more)
+        return "; ".join(whys)
 
     async def _spawn(
-        self, kopf: ModuleType, settings: object, *, shared_session: SharedSession, stop: asyncio.Event
+        self,
+        kopf: ModuleType,
+        settings: object,
+        watched: Collection[OwnObjects],
+        *,
+        shared_session: SharedSession,
+        stop: asyncio.Event,
     ) -> Collection[asyncio.Task[Any]]:
         """Start kopf in a separate task, because kopf stores data in the context."""
         registry = kopf.OperatorRegistry()
-        group, version = SCHEDULER_PROFILE.group_versions[0].split("/")
 
         @kopf.on.login(registry=registry)  # type: ignore[untyped-decorator, unused-ignore]
         async def _login(**_: Any) -> object:
@@ -166,13 +202,8 @@ class Shell:
                 None if session is None else kopf.AiohttpSession(server=shared_session.server, aiohttp_session=session)
             )
 
-        @kopf.on.event(group, version, SCHEDULER_PROFILE.plural, registry=registry)  # type: ignore[untyped-decorator, unused-ignore]
-        async def _event(event: Any, **_: Any) -> None:
-            try:
-                self.objects.seen(event["type"], event["object"])
-            except Exception:  # noqa: BLE001 (kopf would say it in its own way, which is not heard)
-                _log.exception("an event of a scheduler profile could not be taken in")
-
+        for objects in watched:
+            self._listen(kopf, registry, objects)
         before = asyncio.all_tasks()
         tasks: list[asyncio.Task[Any]] = await kopf.spawn_tasks(
             registry=registry,
@@ -185,6 +216,21 @@ class Shell:
         )
         self.reclaim_signals()  # before the loop can deliver a signal
         return [*tasks, *(task for task in asyncio.all_tasks() - before if task.get_name() == _UNTOLD)]
+
+    def _listen(self, kopf: ModuleType, registry: object, objects: OwnObjects) -> None:
+        """Register a handler for all events of a kind."""
+        group, version = objects.spec.group_versions[0].split("/")
+
+        @kopf.on.event(group, version, objects.spec.plural, registry=registry)  # type: ignore[untyped-decorator, unused-ignore]
+        async def _event(event: Any, **_: Any) -> None:
+            try:
+                objects.seen(event["type"], event["object"])
+            except Exception:  # noqa: BLE001 (kopf would say it in its own way, which is not heard)
+                _log.exception("an event could not be taken in", kind=objects.spec.name)
+
+
+def _readable(served: Collection[OwnObjects]) -> Collection[OwnObjects]:
+    return [objects for objects in served if objects.looked.is_set() and not objects.unread]
 
 
 def _kopf() -> ModuleType:
@@ -204,6 +250,7 @@ def _settings(kopf: ModuleType) -> Any:
     settings.scanning.disabled = True
     settings.posting.enabled = False
     settings.posting.loggers = False
+    settings.watching.chunk_size = 100
     settings.watching.server_timeout = 300
     settings.watching.client_timeout = 330
     settings.watching.connect_timeout = 10

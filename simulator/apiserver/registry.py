@@ -61,7 +61,7 @@ _SYSTEM: Final = ("name", "namespace", "generateName", "creationTimestamp", "gen
 _DELETION: Final = ("deletionTimestamp", "deletionGracePeriodSeconds")
 _BOOKS: Final = ("managedFields",)
 _STATUS_KEEPS_METADATA: Final = frozenset(
-    {"resourceclaims", "devicetaintrules", "namespaces", "volumeattachments", "schedulerprofiles"}
+    {"resourceclaims", "devicetaintrules", "namespaces", "volumeattachments", "schedulerprofiles", "whatifs"}
 )
 """Kinds whose /status takes nothing of the metadata."""
 _POD_FIXED: Final = (

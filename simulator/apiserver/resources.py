@@ -166,7 +166,9 @@ ALL: Final = (
     *_several("coordination.k8s.io", ["v1"], leases=("Lease", True, "cp")),
     *_several("events.k8s.io", ["v1"], events=("Event", True, "p")),
     *_several("scheduling.k8s.io", ["v1"], priorityclasses=("PriorityClass", False, "g")),
-    *_several(OURS, ["v1alpha1"], schedulerprofiles=("SchedulerProfile", False, "sgc")),
+    *_several(
+        OURS, ["v1alpha1"], schedulerprofiles=("SchedulerProfile", False, "sgc"), whatifs=("WhatIf", True, "sgc")
+    ),
 )
 """Everything that can be served. What *is* served is the constructor's `served`."""
 

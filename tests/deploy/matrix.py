@@ -115,6 +115,7 @@ CONFIGURATIONS: Mapping[str, Json] = {
     "no election": {"replicaCount": 1, "leaderElection": {"enabled": False}},
     "client certificates are not looked up": {"serving": {"authenticationSkipLookup": True}},
     "no profile objects": {"schedulerProfiles": {"enabled": False}},
+    "no what-if objects": {"whatIfObjects": {"enabled": False}},
     "a lease elsewhere": {"leaderElection": {"resourceNamespace": "leases", "resourceName": "stow"}},
 }
 
@@ -147,6 +148,7 @@ OBJECTS: Mapping[str, Json] = {
         "topologySpread": {"enabled": False},
         "metrics": {"reader": {"create": False}},
         "schedulerProfiles": {"enabled": False},
+        "whatIfObjects": {"enabled": False},
         "rbac": {"readClaimEvents": False},
         "serving": {"authenticationSkipLookup": True},
         "resources": {"requests": None, "limits": None},

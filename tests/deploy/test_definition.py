@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import pytest
 import yaml
 
@@ -16,8 +17,20 @@ from scheduler.config.errors import ConfigErrors
 from scheduler.config.plugins import MULTI_POINT, POINTS
 from scheduler.config.read_profiles import read_changes
 from scheduler.config.types import KubeSchedulerProfile
-from scheduler.kube.resources import SCHEDULER_PROFILE
+from scheduler.explain.answer import WhatIfAnswer
+from scheduler.kube.resources import SCHEDULER_PROFILE, WHAT_IF
+from scheduler.kube.writes.own_objects import REFERENCES
 from scheduler.profiles.reconciler import IN_FORCE, ProfileVerdict, RequestedProfile
+from scheduler.profiles.what_if_question import (
+    FAILED,
+    REASONS_MAX,
+    SHOWN_MAX,
+    Reference,
+    WhatIfSpec,
+    answered,
+    read_object,
+    unanswered,
+)
 from tests.deploy.chart import CHART, Json
 from tests.unit.profiles.test_profileobjects import Bench
 from tools.chart_readme import page, values
@@ -104,6 +117,45 @@ def test_the_status_is_kept() -> None:
     assert pruned(status, SCHEMA["status"]) == status
     (condition,) = status["conditions"]
     assert condition.keys() >= set(SCHEMA["status"]["properties"]["conditions"]["items"]["required"])
+
+
+# -- WhatIf ------------------------------------------------------------------------------------------------------------
+
+WHAT_IF_CRD: Final[Json] = yaml.safe_load((CHART / "files" / "whatifs-crd.yaml").read_text(encoding="utf-8"))
+(WHAT_IF_VERSION,) = WHAT_IF_CRD["spec"]["versions"]
+WHAT_IF_SCHEMA: Final[Json] = WHAT_IF_VERSION["schema"]["openAPIV3Schema"]["properties"]
+
+
+def test_the_kind_of_questions_is_the_one_that_is_watched() -> None:
+    names = WHAT_IF_CRD["spec"]["names"]
+
+    assert WHAT_IF_CRD["metadata"]["name"] == f"{names['plural']}.{WHAT_IF_CRD['spec']['group']}"
+    assert (names["kind"], names["plural"]) == (WHAT_IF.name, WHAT_IF.plural)
+    assert [f"{WHAT_IF_CRD['spec']['group']}/{WHAT_IF_VERSION['name']}"] == list(WHAT_IF.group_versions)
+    assert (WHAT_IF_CRD["spec"]["scope"], WHAT_IF_VERSION["subresources"]) == ("Namespaced", {"status": {}})
+
+
+def test_the_fields_of_a_question_are_those_that_are_read() -> None:
+    fields = WHAT_IF_SCHEMA["spec"]["properties"]
+
+    assert set(fields) == {field.encode_name for field in msgspec.structs.fields(WhatIfSpec)}
+    assert fields["schedulerName"]["default"] == WhatIfSpec().scheduler_name
+    assert set(fields["reference"]["properties"]) == {each.encode_name for each in msgspec.structs.fields(Reference)}
+    assert fields["reference"]["properties"]["kind"]["enum"] == sorted(REFERENCES)
+
+
+def test_the_status_of_a_question_is_kept() -> None:
+    raw = {"metadata": {"name": "w", "namespace": "d", "uid": "u", "resourceVersion": "1", "generation": 1}}
+    obj = read_object(msgspec.json.encode(raw))
+    answer = WhatIfAnswer(verdict="fits", exit_code=0, cause="c", replicas=1, placed=1)
+    schema = WHAT_IF_SCHEMA["status"]
+
+    for status in (answered(obj, answer, "t"), unanswered(obj, FAILED, "why", "t")):
+        assert set(status) == set(schema["properties"])
+        (condition,) = status["conditions"]
+        assert condition.keys() >= set(schema["properties"]["conditions"]["items"]["required"])
+    limits = {name: field["maxItems"] for name, field in schema["properties"].items() if "maxItems" in field}
+    assert limits == {"placements": SHOWN_MAX, "displaced": SHOWN_MAX, "reasons": REASONS_MAX, "conditions": 16}
 
 
 # -- deploy/helm/README.md: equal to what `tools.chart_readme` prints, and complete ------------------------------------

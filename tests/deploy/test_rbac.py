@@ -21,7 +21,7 @@ from scheduler.daemon.app import Daemon
 from scheduler.daemon.profile_changes import kinds_read, writes_of
 from scheduler.framework.profile import served_points
 from scheduler.kube.authz import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
-from scheduler.kube.resources import KINDS, SCHEDULER_PROFILE
+from scheduler.kube.resources import KINDS, SCHEDULER_PROFILE, WHAT_IF
 from scheduler.kube.writes.api_writer import (
     CLAIM_EVENT_RULES,
     DEVICE_RULES,
@@ -30,6 +30,7 @@ from scheduler.kube.writes.api_writer import (
     OTHER_LEASE_RULES,
     PROFILE_RULES,
     VOLUME_RULES,
+    WHAT_IF_RULES,
     WRITES,
     RbacRule,
 )
@@ -113,10 +114,15 @@ async def needed_rights(chart: Rendered, directory: Path) -> set[Right]:
 
 def unasked(chart: Rendered) -> set[Right]:
     """The rights for our objects, which the daemon does not need."""
-    if "--scheduler-profiles=true" not in chart.container["args"]:
-        return set()
-    watching = (RbacRule(SCHEDULER_PROFILE.group, SCHEDULER_PROFILE.plural, verb) for verb in ("list", "watch"))
-    return {Right(*rule) for rule in (*watching, *PROFILE_RULES)}
+    found: set[Right] = set()
+    for flag, spec, rules in (
+        ("--scheduler-profiles=true", SCHEDULER_PROFILE, PROFILE_RULES),
+        ("--what-if-objects=true", WHAT_IF, WHAT_IF_RULES),
+    ):
+        if flag in chart.container["args"]:
+            watching = (RbacRule(spec.group, spec.plural, verb) for verb in ("list", "watch"))
+            found |= {Right(*rule) for rule in (*watching, *rules)}
+    return found
 
 
 @pytest.mark.parametrize("values", [pytest.param(values, id=name) for name, values in CONFIGURATIONS.items()])
@@ -134,7 +140,15 @@ def test_nothing_else_in_the_values_changes_what_is_allowed(values: Mapping[str,
     if values.get("rbac", {}).get("create") is False:
         assert granted(rendered(values)) == []
         return
-    named = ("featureGates", "fullnameOverride", "leaderElection", "serving", "schedulerProfiles", "rbac")
+    named = (
+        "featureGates",
+        "fullnameOverride",
+        "leaderElection",
+        "serving",
+        "schedulerProfiles",
+        "whatIfObjects",
+        "rbac",
+    )
     like = {key: value for key, value in values.items() if key in named}
 
     assert set(granted(rendered(values))) == set(granted(rendered(like)))
@@ -160,7 +174,7 @@ def plugin_sets(draw: st.DrawFn) -> Json:
 @hypothesis.settings(max_examples=25, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
 @given(sets=st.lists(plugin_sets(), min_size=1, max_size=2))
 def test_templates_resolve_plugins_as_the_code_does(sets: list[Json], tmp_path: Path) -> None:
-    chart = rendered(profiles(*sets) | {"schedulerProfiles": {"enabled": False}})
+    chart = rendered(profiles(*sets) | {"schedulerProfiles": {"enabled": False}, "whatIfObjects": {"enabled": False}})
     file = tmp_path / "config.yaml"
     file.write_text(yaml.safe_dump(chart.config))
     options = newest_options(["run", f"--config={file}"])
@@ -212,7 +226,7 @@ def test_every_write_is_allowed_somewhere() -> None:
 
     everywhere = (
         *(WRITES, OTHER_LEASE_RULES, EVICTION_RULES, VOLUME_RULES, DEVICE_RULES, SERVING_RULES),
-        *(PROFILE_RULES, EXTENDED_RESOURCE_RULES),
+        *(PROFILE_RULES, WHAT_IF_RULES, EXTENDED_RESOURCE_RULES),
     )
     assert {Right(*rule) for rules in everywhere for rule in rules} <= found
     assert {Right(*rule, CLIENT_CA_NAMESPACE, CLIENT_CA_NAME) for rule in CLIENT_CA_RULES} <= found

@@ -188,7 +188,12 @@ def test_names_are_taken(release: str, namespace: str, values: Json, kubeconform
 
 def test_two_releases_of_one_namespace_share_nothing() -> None:
     first = Rendered(objects(EVERYTHING, release="one"))
-    second = Rendered(objects(EVERYTHING | {"schedulerProfiles": {"installCRD": False}}, release="two"))
+    second = Rendered(
+        objects(
+            EVERYTHING | {"schedulerProfiles": {"installCRD": False}, "whatIfObjects": {"installCRD": False}},
+            release="two",
+        )
+    )
     names = [{(each["kind"], each["metadata"]["name"]) for each in chart.objects} for chart in (first, second)]
     selector = first.one("Deployment")["spec"]["selector"]["matchLabels"]
 

@@ -421,6 +421,29 @@ async def test_a_shared_session_follows_a_replaced_authority(tmp_path):
                 await shared_session.close()
 
 
+@pytest.mark.parametrize(("path", "accept"), [
+    pytest.param("/apis/g/v1/whatifs?limit=100", b"as=PartialObjectMetadataList;", id="a list of the kind"),
+    pytest.param("/apis/g/v1/whatifs?watch=true", b"as=PartialObjectMetadata;", id="a watch of the kind"),
+    pytest.param("/apis/g/v1", b"", id="discovery"),
+    pytest.param("/apis/g/v1/schedulerprofiles", b"", id="another kind"),
+])  # fmt: skip
+async def test_a_shared_session_reads_metadata_alone_of_some_kinds(path, accept):
+    """An empty list of metadata has `items: null`, over which kopf cannot iterate."""
+    async with raw(says(answer(200, b'{"items": null}'))) as server:
+        settings = Settings(server.url, "Bearer token")
+        async with client(settings) as transport:
+            shared_session = SharedSession(settings, transport, metadata_of=("/whatifs",))
+            session = await shared_session.session()
+            assert session is not None
+            async with session.get(f"{server.url}{path}") as answered:
+                assert await answered.json() == {"items": []}
+            await shared_session.close()
+
+    (request,) = server.requests
+    assert (b"as=PartialObjectMetadata" in request, accept in request) == (bool(accept), True)
+    assert b"Authorization: Bearer token" in request
+
+
 async def test_half_a_file_is_looked_at_again(tmp_path):
     """The writer may not be done; the old authority counts until the next read."""
     ca = tmp_path / "ca.crt"

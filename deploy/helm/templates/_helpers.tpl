@@ -102,6 +102,7 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- define "kubestow.extraArgs" -}}
 {{- $values := dict "config" "config" "secure-port" "serving.port" "drain-timeout" "drainTimeoutSeconds" -}}
 {{- $_ := merge $values (dict "feature-gates" "featureGates" "scheduler-profiles" "schedulerProfiles.enabled") -}}
+{{- $_ := merge $values (dict "what-if-objects" "whatIfObjects.enabled") -}}
 {{- $_ := merge $values (dict "csi-storage-capacity-api-version" "csiStorageCapacityApiVersion") -}}
 {{- range .Values.extraArgs -}}
 {{- $flag := regexFind "^--[a-z-]+" . | trimPrefix "--" -}}

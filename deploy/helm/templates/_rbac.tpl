@@ -203,6 +203,21 @@ SchedulerProfiles may turn on count as if one more profile had just these.
   resources: [schedulerprofiles/status]
   verbs: [patch]
 {{- end }}
+{{- if .Values.whatIfObjects.enabled }}
+# WhatIf objects, and the workloads that they refer to
+- apiGroups: [kubestow.dev]
+  resources: [whatifs]
+  verbs: [get, list, watch]
+- apiGroups: [kubestow.dev]
+  resources: [whatifs/status]
+  verbs: [patch]
+- apiGroups: [apps]
+  resources: [deployments, replicasets, statefulsets]
+  verbs: [get]
+- apiGroups: [batch]
+  resources: [jobs]
+  verbs: [get]
+{{- end }}
 {{- with .Values.rbac.extraRules }}
 # rbac.extraRules
 {{ toYaml . }}

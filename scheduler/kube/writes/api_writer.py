@@ -1,4 +1,4 @@
-"""Every write of pods, volumes, events, profiles and leases: one function per write, each with its precondition.
+"""Every write of pods, volumes, events and leases: one function per write, each with its precondition.
 
 `WRITES` lists the permissions; a test compares the chart's roles with it. A write names only the fields that it
 changes. Failures are the types of `core.errors`. Callers that may be cancelled shield a running write
@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, NamedTuple, TypeAlias
-from urllib.parse import quote
 
 import msgspec
 
@@ -27,10 +26,9 @@ from scheduler.api.meta import AnnotatedMetadata, Frozen, micros, seconds
 from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
 from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, NotFound, TooManyRequests, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, NotFound, TooManyRequests, Unavailable
 from scheduler.core.retry import BusyRetry, Retry
 from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.resources import SCHEDULER_PROFILE
 from scheduler.kube.wire import JSON, MERGE, STRATEGIC_MERGE, Method, Transport, as_it_is
 from scheduler.kube.writes.base import FIELD_MANAGER, OURS, Sender, always, as_seen
 from scheduler.kube.writes.resource_claims import NEWEST, ResourceClaimWrites
@@ -115,7 +113,6 @@ def _short(message: str) -> str:
     return line if len(line) <= MESSAGE_LENGTH else f"{line[: MESSAGE_LENGTH - 4]} ..."
 
 
-PROFILES: Final = f"/apis/{SCHEDULER_PROFILE.group_versions[0]}/{SCHEDULER_PROFILE.plural}"
 _STATUS_TRIES: Final = 4
 """As client-go's default back-off: four steps from 10 ms, factor 5 (docs/spec/core.md §3.8)."""
 
@@ -169,6 +166,13 @@ CLAIM_EVENT_RULES: Final = _rules("", {"events": "list"})
 
 PROFILE_RULES: Final = _rules("kubestow.dev", {"schedulerprofiles/status": "patch"})
 """Only with `--scheduler-profiles`, with `list` and `watch` of schedulerprofiles. All are optional."""
+
+WHAT_IF_RULES: Final = (
+    *_rules("kubestow.dev", {"whatifs": "get", "whatifs/status": "patch"}),
+    *_rules("apps", {"deployments": "get", "replicasets": "get", "statefulsets": "get"}),
+    *_rules("batch", {"jobs": "get"}),
+)
+"""Only with `--what-if-objects`, with `list` and `watch` of whatifs. All are optional; the rest reads references."""
 
 LEASE_RULES: Final = _rules("coordination.k8s.io", {"leases": "create get patch"})
 """For leader election, in the namespace of the lease only; `get` and `patch` on its name (docs/spec/core.md §8.2)."""
@@ -381,25 +385,6 @@ class ApiWriter(Sender):
         if before is None or before.status != condition.status:
             body["lastTransitionTime"] = seconds(self._clock.wall())
         return body
-
-
-class ProfileWriter(Sender):
-    """Write the status of SchedulerProfile objects, after bindings and evictions. `PROFILE_RULES` is its permission."""
-
-    async def write_profile_status(self, seen: Mapping[str, Any], status: Mapping[str, Any]) -> dict[str, Any]:
-        """Set these fields of the object's status; return the object.
-
-        Precondition: no write since `seen`; `Conflict` otherwise, `NotFound` if it is gone. Never repeated here: after a
-        lost answer the caller reads the object.
-        """
-        metadata = seen["metadata"]
-        before = {"uid": metadata.get("uid"), "resourceVersion": metadata.get("resourceVersion")}
-        if not all(before.values()):
-            raise Conflict(f"SchedulerProfile {metadata['name']} has no uid or no resourceVersion to be compared")
-        path = f"{PROFILES}/{quote(metadata['name'], safe='')}/status"
-        await self._throttle.take()
-        answer = await self._send("PATCH", path, _encode({"metadata": before, "status": status}), MERGE)
-        return msgspec.json.decode(answer, type=dict[str, Any])
 
 
 @dataclass(eq=False)

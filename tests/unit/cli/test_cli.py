@@ -126,6 +126,7 @@ SCORING, SCALING = "StorageCapacityScoring", "VolumeLimitScaling"
     ("--drain-timeout=1m30s", {"drain_timeout_s": 90.0}),
     ("--drain-timeout=7", {"drain_timeout_s": 7.0}),
     ("--scheduler-profiles=false", {"scheduler_profiles": False}),
+    ("--what-if-objects=false", {"what_if_objects": False}),
     ("--pod-max-in-unschedulable-pods-duration=10m", {"max_in_unschedulable_s": 600.0}),
     ("--kube-api-qps=-1", {"config.client_connection.qps": -1.0}),
     ("--kube-api-burst 3", {"config.client_connection.burst": 3}),

@@ -5,11 +5,13 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import msgspec
 import pytest
 
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken, Delta
 from scheduler.api.podinfo import pod_info
+from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.core.cooperative import finish
 from scheduler.cycle import Scheduled
 from scheduler.explain.answer import WhatIfAnswer, what_if_as_text
@@ -189,6 +191,28 @@ def test_pods_of_a_drained_node_go_elsewhere_or_nowhere() -> None:
     assert found.verdict == "doesNotFit"
     assert found.cause == "1 of 3 pods of drained nodes fit elsewhere"
     assert state(sched) == before
+
+
+@pytest.mark.parametrize("templates", [True, False], ids=["of a claim template", "of an ephemeral volume"])
+def test_a_claim_that_exists_is_used_and_stays(templates: bool) -> None:
+    """The claim of an earlier pod of the name is in the cache: neither replaced nor removed."""
+    sched = cluster({"n1": {}}, {})
+    name = "data-w-0" if templates else "w-0-data"
+    raw = {"metadata": {"name": name, "namespace": "default", "uid": "u", "resourceVersion": "1"}, "spec": {}}
+    sched.cluster.volumes.set_claim(f"default/{name}", msgspec.convert(raw, PersistentVolumeClaim))
+    before = sched.cluster.volumes.claims.get_api(f"default/{name}")
+    made = workload("StatefulSet", cpu="1")
+    claim = {"metadata": {"name": "data"}, "spec": {"resources": {"requests": {"storage": "1Gi"}}}}
+    if templates:
+        made["spec"]["volumeClaimTemplates"] = [claim]
+    else:
+        ephemeral = {"volumeClaimTemplate": {"spec": claim["spec"]}}
+        made["spec"]["template"]["spec"]["volumes"] = [{"name": "data", "ephemeral": ephemeral}]
+
+    answered(sched, manifests=(made,))
+
+    assert before is not None
+    assert sched.cluster.volumes.claims.get_api(f"default/{name}") is before
 
 
 def with_owner(raw: dict[str, Any], kind: str) -> Pod | Broken:

@@ -13,7 +13,8 @@ import msgspec
 from scheduler.core.errors import ApiError, NotFound
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import JSON, Method, Query, as_it_is
-from scheduler.kube.writes.api_writer import ApiWriter, LeaseWriter, ProfileWriter, RbacRule
+from scheduler.kube.writes.api_writer import ApiWriter, LeaseWriter, RbacRule
+from scheduler.kube.writes.own_objects import ProfileWriter
 
 
 class LeapingClock:

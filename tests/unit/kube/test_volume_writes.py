@@ -23,11 +23,11 @@ from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.writes.api_writer import (
     CLAIM_EVENT_RULES,
     PROFILE_RULES,
-    PROFILES,
     VOLUME_RULES,
     ApiWriter,
     RbacRule,
 )
+from scheduler.kube.writes.own_objects import PROFILES
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import RecordedRequest, ScriptedTransport, WriteBench as Bench, raw
 

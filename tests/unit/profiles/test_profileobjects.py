@@ -14,12 +14,14 @@ import pytest
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
 from scheduler.kube.client_config import Settings
 from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.resources import WHAT_IF
 from scheduler.kube.transport import SharedSession
-from scheduler.kube.writes.api_writer import PROFILES, ProfileWriter
+from scheduler.kube.writes.own_objects import PROFILES, ProfileWriter
 from scheduler.metrics.metrics import Metrics
 from scheduler.profiles import kopf_watch as shell
 from scheduler.profiles.kopf_watch import Shell
 from scheduler.profiles.objects import ProfileObjects
+from scheduler.profiles.own_objects import OwnObjects
 from scheduler.profiles.reconciler import IN_FORCE, INVALID, ProfileVerdict, RequestedProfile
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, ScriptedTransport, until
@@ -64,7 +66,7 @@ class Bench:
         await self.objects._list()
 
     async def write_statuses(self) -> bool:
-        return await self.objects._write_statuses()
+        return await self.objects.write()
 
     def written(self) -> list[Object]:
         return [recorded.body["status"] for recorded in self.transport.recorded if recorded.method == "PATCH"]
@@ -120,7 +122,7 @@ def test_events_in_any_order(history: list[tuple[str | None, Object]], wished: l
 async def test_an_object_newer_than_the_list_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench()
 
-    async def slowly(_path: str) -> bytes:
+    async def slowly(_path: str, **_: object) -> bytes:
         bench.objects.seen("ADDED", profile(version=11))
         return listed(version=10)
 
@@ -318,14 +320,48 @@ async def test_a_silent_watch_is_noticed_by_the_second_list() -> None:
     bench.objects.listen()
     bench.objects.seen(None, seen)
     await bench.look()
+    await bench.clock.advance(60)
     await bench.look()
     assert not bench.objects.deaf.is_set()
 
+    await bench.clock.advance(60)
     await bench.look()
     assert bench.objects.deaf.is_set()
 
     bench.objects.listen()
     assert not bench.objects.deaf.is_set()
+
+
+@pytest.mark.parametrize(("pause_s", "event"), [
+    pytest.param(1, None, id="the lists follow each other closely"),
+    pytest.param(60, profile("theirs", uid="u2"), id="another object is reported between them"),
+])  # fmt: skip
+async def test_a_watch_that_reports_slowly_is_not_silent(pause_s: float, event: Object | None) -> None:
+    """kopf needs time for the first list of many objects."""
+    bench = Bench(*(listed(profile(version=5)) for _ in range(3)))
+    bench.objects.listen()
+    for _ in range(3):
+        await bench.look()
+        await bench.clock.advance(pause_s)
+        if event is not None:
+            bench.objects.seen(None, event)
+
+    assert not bench.objects.deaf.is_set()
+
+
+async def test_after_kopf_has_listed_objects_all_are_listed_here_soon() -> None:
+    """A deletion that kopf missed is found. Many events cause one list."""
+    bench = Bench()
+    bench.transport.by_path = {PROFILES: listed(profile())}
+    async with following(bench):
+        await bench.clock.advance(30)
+        assert len(bench.transport.paths("GET")) == 1
+
+        for at in range(50):
+            bench.objects.seen(None, profile(version=5 + at))
+            await bench.clock.advance(0.01)
+        await bench.clock.advance(6)
+        assert len(bench.transport.paths("GET")) == 2
 
 
 KIND = "/apis/kubestow.dev/v1alpha1"
@@ -337,6 +373,8 @@ class Stand:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.said: list[str] = []
         self.started_at: list[float] = []
+        self.watched: list[str] = []
+        """The plurals with a handler, of all starts."""
         self.clock = VirtualClock()
         self.transport = ScriptedTransport()
         self.transport.by_path = {
@@ -354,7 +392,7 @@ class Stand:
         self.shell = Shell(
             self.transport,
             lambda: SharedSession(Settings("http://api"), self.transport),
-            self.objects,
+            [self.objects],
             self.clock,
             metrics=self.metrics.shell,
             reclaim_signals=lambda: self.said.append("signals are ours"),
@@ -366,7 +404,11 @@ class Stand:
         def registered(*_: object, **__: object) -> Callable[[object], object]:
             return lambda handler: handler
 
-        on = SimpleNamespace(login=registered, event=registered)
+        def watched(_group: str, _version: str, plural: str, **_: object) -> Callable[[object], object]:
+            self.watched.append(plural)
+            return lambda handler: handler
+
+        on = SimpleNamespace(login=registered, event=watched)
         return SimpleNamespace(OperatorRegistry=object, on=on, spawn_tasks=self._spawned)
 
     async def _spawned(self, **given: Any) -> list[asyncio.Task[None]]:
@@ -487,6 +529,77 @@ async def test_a_server_that_does_not_answer_at_first_is_tried_again_soon(monkey
     stand.transport.by_path[KIND] = served
     await stand.clock.advance(1)
     await until_it(stand.objects.looked.is_set)
+    await ended(running)
+
+
+class OtherKind(OwnObjects):
+    """A second kind, of which every object is kept."""
+
+    spec = WHAT_IF
+
+    def kept(self, obj: Object) -> Object | None:
+        return obj
+
+
+def with_both_kinds(stand: Stand, *served: str, unread: bool = False) -> OtherKind:
+    """Add the second kind to the shell. The server has the kinds `served`."""
+    other = OtherKind(stand.transport, stand.clock)
+    stand.shell.kinds = [stand.objects, other]
+    stand.transport.by_path[KIND] = msgspec.json.encode({"resources": [{"name": name} for name in served]})
+    stand.transport.by_path[f"{KIND}/whatifs"] = Forbidden("no", status=403) if unread else listed()
+    return other
+
+
+@pytest.mark.parametrize(("served", "unread", "watched"), [
+    pytest.param(["schedulerprofiles", "whatifs"], False, ["schedulerprofiles", "whatifs"], id="both"),
+    pytest.param(["schedulerprofiles"], False, ["schedulerprofiles"], id="the first one alone"),
+    pytest.param(["whatifs"], False, ["whatifs"], id="the second one alone"),
+    pytest.param(["schedulerprofiles", "whatifs"], True, ["schedulerprofiles"], id="one of them cannot be read"),
+])  # fmt: skip
+async def test_of_two_kinds_each_is_watched_that_can_be(
+    monkeypatch: pytest.MonkeyPatch, served: list[str], unread: bool, watched: list[str]
+) -> None:
+    stand = Stand(monkeypatch)
+    other = with_both_kinds(stand, *served, unread=unread)
+    running = asyncio.ensure_future(stand.shell.run())
+    await until_it(lambda: stand.started_at)
+    await until_it(lambda: stand.objects.looked.is_set() and other.looked.is_set())
+
+    assert stand.watched == watched
+    assert stand.shell.remark() == ("WhatIfs cannot be read: no" if unread else "")
+    await ended(running)
+
+
+async def test_a_kind_that_appears_later_is_watched_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = Stand(monkeypatch)
+    with_both_kinds(stand, "whatifs")
+    running = asyncio.ensure_future(stand.shell.run())
+    await until_it(lambda: stand.watched == ["whatifs"])
+
+    both = [{"name": name} for name in ("schedulerprofiles", "whatifs")]
+    stand.transport.by_path[KIND] = msgspec.json.encode({"resources": both})
+    while len(stand.started_at) < 2:
+        await stand.clock.advance(60)
+        await asyncio.sleep(0.001)
+
+    assert stand.watched == ["whatifs", "schedulerprofiles", "whatifs"]
+    assert (stand.shown("kubestow_shell_restarts_total"), stand.shell.remark()) == (0, "")
+    await ended(running)
+
+
+async def test_a_kind_that_is_deleted_leaves_the_other_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    stand = Stand(monkeypatch)
+    with_both_kinds(stand, "schedulerprofiles", "whatifs")
+    running = asyncio.ensure_future(stand.shell.run())
+    await until_it(lambda: len(stand.watched) == 2)
+
+    stand.transport.by_path[KIND] = msgspec.json.encode({"resources": [{"name": "schedulerprofiles"}]})
+    stand.transport.by_path[f"{KIND}/whatifs"] = NotFound("gone", status=404)
+    while len(stand.started_at) < 2:
+        await stand.clock.advance(60)
+        await asyncio.sleep(0.001)
+
+    assert stand.watched == ["schedulerprofiles", "whatifs", "schedulerprofiles"]
     await ended(running)
 
 
