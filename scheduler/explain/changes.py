@@ -48,7 +48,7 @@ class Actor(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing to do. `weaker`, if given, returns the same change by amount: `least` is the smallest one that may help."""
+    """One thing to do. `weaker`, if given, returns the same change by amount."""
 
     code: str
     actor: Actor
@@ -159,15 +159,23 @@ def resources(site: Site) -> Iterator[Option]:
 
 def _lower(site: Site, resource: str) -> Change | None:
     free = site.free(resource)
-    if free <= 0:
-        return None
+    change = _requesting(site, resource, free) if free > 0 else None
+    return change if change is not None and change.edits[0].patch else None
+
+
+def _requesting(site: Site, resource: str, amount: int) -> Change:
     unit = _NANO_PER_MILLI if resource == CPU else _NANO
-    steps = list(_lowered(site.pod, resource, free * unit))
-    if not steps:
-        return None
     wanted = site.info.requests[resource]
-    what = f"request {quantity(resource, free)} of {resource} instead of {quantity(resource, wanted)}"
-    return Change("LowerRequest", Actor.USER, 1 + 4 * (wanted - free) // wanted, what, (site.pod_patch(*steps),))
+    what = f"request {quantity(resource, amount)} of {resource} instead of {quantity(resource, wanted)}"
+    return Change(
+        "LowerRequest",
+        Actor.USER,
+        1 + 4 * (wanted - amount) // wanted,
+        what,
+        (site.pod_patch(*_lowered(site.pod, resource, amount * unit)),),
+        lambda given_up: _requesting(site, resource, wanted - given_up),
+        (1, wanted - amount),
+    )
 
 
 def _lowered(pod: Pod, resource: str, target_nano: int) -> Iterator[Step]:

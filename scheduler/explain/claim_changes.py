@@ -28,14 +28,26 @@ _TAINTS_MAX: Final = 4
 # -- volumes ---------------------------------------------------------------------------------------------------------
 
 
+def missing_claims(site: Site) -> Iterator[Option]:
+    """Create missing claims of a class whose volumes follow the pod."""
+    if missing := _missing(site):
+        for name in _late_classes(site, ""):
+            yield [_new_claim(site, claim, name) for claim in missing]
+
+
+def _missing(site: Site) -> list[str]:
+    claims = site.cluster.volumes.claims
+    return list(
+        dict.fromkeys(use.name for use in site.info.claims if claims.get(use.key) is None and not use.is_ephemeral)
+    )
+
+
 def volumes(site: Site) -> Iterator[Option]:
     """Create missing claims; request less of the class; or use another class."""
-    claims = site.cluster.volumes.claims
-    missing = [use for use in site.info.claims if claims.get(use.key) is None and not use.is_ephemeral]
-    if missing:
-        for name in _late_classes(site, ""):
-            yield [_new_claim(site, use.name, name) for use in {use.key: use for use in missing}.values()]
+    if _missing(site):
+        yield from missing_claims(site)
         return
+    claims = site.cluster.volumes.claims
     # an ephemeral claim cannot be created again: its template is in the pod
     own = [claim for use in site.info.claims if not use.is_ephemeral and (claim := claims.get(use.key))]
     waiting = [claim for claim in own if not claim.spec.volume_name and _is_replaceable(site, claim.key)]
@@ -123,7 +135,8 @@ def holders_of_volumes(site: Site) -> Iterator[Option]:
 
 
 def attached(site: Site) -> Iterator[Option]:
-    """Delete one of the node's pods with volumes, the least important first."""
+    """Create missing claims; or delete one of the node's pods with volumes, the least important first."""
+    yield from missing_claims(site)
     for each in sorted((each for each in site.pods() if each.claims), key=lambda each: each.priority)[:_HOLDERS_MAX]:
         yield deletion([each])
 
@@ -149,6 +162,10 @@ def devices(site: Site) -> Iterator[Option]:
     lowered = [change for claim in open_ for change in _of_claim(site, claim)]
     if lowered:
         yield lowered
+    for change in (change for claim in open_ for change in _classes_of(site, claim)):
+        yield [change]
+        if lowered:
+            yield [*lowered, change]
     holders = [each for each in site.pods() if each.pod.spec.resource_claims]
     ordered = sorted(holders, key=lambda each: each.priority)
     for each in ordered[:_HOLDERS_MAX]:
@@ -165,13 +182,28 @@ def _of_claim(site: Site, claim: ResourceClaim) -> Iterator[Change]:
         what = f"create claim {claim.key} again without the constraint on attribute {name}"
         step = Step("remove", pointer("spec", "devices", "constraints", at))
         yield _of(claim, "RemoveDeviceConstraint", 3, what, step)
+    for name, request, where in _requests(claim):
+        yield from _of_request(site, claim, name, request, where)
+
+
+def _requests(claim: ResourceClaim) -> Iterator[tuple[str, ExactDeviceRequest, tuple[str | int, ...]]]:
+    """Yield the name, the request and its path for each request and each of its alternatives."""
     for at, request in enumerate(claim.spec.devices.requests):
         where: tuple[str | int, ...] = ("spec", "devices", "requests", at)
         if request.exactly is not None:
-            yield from _of_request(site, claim, request.name, request.exactly, (*where, "exactly"))
+            yield request.name, request.exactly, (*where, "exactly")
         for number, each in enumerate(request.first_available):
-            name = f"{request.name}/{each.name}"
-            yield from _of_request(site, claim, name, each, (*where, "firstAvailable", number))
+            yield f"{request.name}/{each.name}", each, (*where, "firstAvailable", number)
+
+
+def _classes_of(site: Site, claim: ResourceClaim) -> Iterator[Change]:
+    """Yield the other device classes of each request."""
+    known = sorted(each.metadata.name for each in site.cluster.devices.classes)
+    for name, request, where in _requests(claim):
+        before = request.device_class_name
+        for other in [each for each in known if each != before][:_CLASSES_MAX]:
+            what = f"create claim {claim.key} again with device class {other} instead of {before} in {name}"
+            yield _of(claim, "OtherDeviceClass", 6, what, Step("replace", pointer(*where, "deviceClassName"), other))
 
 
 def _of_request(
@@ -190,13 +222,6 @@ def _of_request(
     wanted = request.capacity.requests if request.capacity is not None else {}
     for capacity, amount in wanted.items():
         yield _less(claim, name, capacity, amount, where, 1)
-    for other in sorted({each.metadata.name for each in site.cluster.devices.classes} - {request.device_class_name})[
-        :_CLASSES_MAX
-    ]:
-        what = (
-            f"create claim {claim.key} again with device class {other} instead of {request.device_class_name} in {name}"
-        )
-        yield _of(claim, "OtherDeviceClass", 6, what, Step("replace", pointer(*where, "deviceClassName"), other))
 
 
 def _of(claim: ResourceClaim, code: str, cost: int, what: str, *steps: Step, **more: Any) -> Change:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -40,7 +40,7 @@ FIXES_MAX: Final = 3
 _GROUPS_MAX: Final = 6
 _SITES_MAX: Final = 3
 _ROUNDS_MAX: Final = 12
-_TIGHTEN_MAX: Final = 40
+_TIGHTEN_MAX: Final = 80
 BUDGET_S: Final = 1.0
 """The search ends after this much time without pauses; what it has not tried is not shown as verified."""
 
@@ -56,6 +56,7 @@ OPTIONS: Final[Mapping[str, Callable[[Site], Iterator[Option]]]] = {
     "VolumeBinding": claim_changes.volumes,
     "VolumeRestrictions": lambda site: _either(claim_changes.volumes(site), claim_changes.holders_of_volumes(site)),
     "NodeVolumeLimits": claim_changes.attached,
+    "VolumeZone": claim_changes.missing_claims,
     "DynamicResources": claim_changes.devices,
 }
 """Plugin → its options. For other plugins nothing can be changed."""
@@ -82,6 +83,10 @@ _CROWDED: Final = frozenset(
     }
 )
 """Plugins that may accept an empty node that is otherwise like one that they reject."""
+_OF_CLAIMS: Final = frozenset({"VolumeBinding", "DynamicResources"})
+"""Plugins for which another claim may help on nodes that no other sign shows."""
+_CLAIMS: Final = frozenset({"PersistentVolumeClaim", "ResourceClaim"})
+_PROBES_MAX: Final = 6
 
 
 def _either(*options: Iterator[Option]) -> Iterator[Option]:
@@ -201,7 +206,7 @@ class Search:
         for plugins, nodes in ranked[:_GROUPS_MAX]:
             if _weight(plugins) >= _FIXED_WEIGHT or self.is_out_of_budget:
                 break
-            for name in self._promising(info, plugins, nodes):
+            for name in (yield from self._promising(info, plugins, nodes)):
                 for actor in Actor:
                     fix = yield from self._repaired(info, name, plugins, actor)
                     if fix is not None:
@@ -212,14 +217,39 @@ class Search:
                         candidates.append(fix)
         return (yield from self._verified(candidates))
 
-    def _promising(self, info: PodInfo, plugins: Iterable[str], nodes: NodeSet) -> list[str]:
-        """Return a few nodes of a group: with the smallest shortage, and with the fewest taints."""
+    def _promising(self, info: PodInfo, plugins: tuple[str, ...], nodes: NodeSet) -> Steps[list[str]]:
+        """Return a few nodes of a group: with the smallest shortage, with the fewest taints, and where other claims fit."""
         slots = nodeset.slots(nodes, self.cluster.nodes.capacity)
         chosen = [int(slots[0])]
         if "TaintToleration" in plugins:
             chosen.insert(0, min((int(each) for each in slots[:_LOOKED_AT]), key=self._taint_count))
-        chosen.insert(0, int(slots[int(np.argmin(self._shortage(info, slots)))]))
-        return [self.cluster.nodes.name(slot) for slot in dict.fromkeys(chosen)][:_SITES_MAX]
+        chosen.insert(0, self._least_short(info, nodes))
+        names = [self.cluster.nodes.name(slot) for slot in dict.fromkeys(chosen)][:_SITES_MAX]
+        for plugin in _OF_CLAIMS.intersection(plugins):
+            found = yield from self._with_other_claims(info, plugin, nodes, names[0])
+            names = list(dict.fromkeys([*found, *names]))
+        return names
+
+    def _with_other_claims(self, info: PodInfo, plugin: str, nodes: NodeSet, name: str) -> Steps[list[str]]:
+        """Return for each change of the pod's claims one node of the group that the plugin then accepts.
+
+        A change of a claim is the same for all nodes, so one trial shows all nodes where it helps.
+        """
+        slot, found = self.cluster.nodes.present_slot(name), list[str]()
+        if slot is None:
+            return found
+        options = list(OPTIONS[plugin](Site(self.cluster, info, slot)))
+        for option in [each for each in options if all(_is_of_claim(change) for change in each)][:_PROBES_MAX]:
+            if option and not self.is_out_of_budget:
+                verdict = yield from self.judged(_edits([option]), lambda: nodes & self.cluster.nodes.present)
+                accepted = nodes & self.cluster.nodes.present & ~verdict.refused_by(plugin) if verdict is not None else 0
+                if accepted:
+                    found.append(self.cluster.nodes.name(self._least_short(info, accepted)))
+        return list(dict.fromkeys(found))[:_SITES_MAX]
+
+    def _least_short(self, info: PodInfo, nodes: NodeSet) -> int:
+        slots = nodeset.slots(nodes, self.cluster.nodes.capacity)
+        return int(slots[int(np.argmin(self._shortage(info, slots)))])
 
     def _taint_count(self, slot: int) -> int:
         node = self.cluster.nodes.node(slot)
@@ -277,27 +307,43 @@ class Search:
             less = [other for other in unique if other is not each]
             if less and (yield from self.fits(_edits([less]), name)):
                 unique = less
-        for at, each in enumerate(unique):
-            if each.weaker is not None:
-                unique[at] = yield from self._weakest(unique, at, name)
+        yield from self._lower(unique, lambda edits: self.fits(edits, name))
         return Fix(tuple(unique))
 
-    def _weakest(self, needed: list[Change], at: int, name: str) -> Steps[Change]:
-        """Return the change with the smallest amount that suffices next to the other changes."""
-        change = needed[at]
-        assert change.weaker is not None
-        low, high = change.bounds
-        best, step, tries = change, 1, 0
-        while low < high and tries < _TIGHTEN_MAX:
-            tries += 1
-            middle = min(low + step - 1, high) if best is change else (low + high) // 2
-            tried = change.weaker(middle)
-            if (yield from self.fits(_edits([[*needed[:at], tried, *needed[at + 1 :]]]), name)):
-                best, high = tried, middle
+    def _lower(self, needed: list[Change], suffices: Callable[[Sequence[Edit]], Steps[bool]]) -> Steps[None]:
+        """Replace each change that has an amount by the one with the least amount that suffices."""
+        for at, each in enumerate(needed):
+            if each.weaker is not None:
+                needed[at] = yield from self._weakest(needed, at, suffices)
+
+    def _weakest(self, needed: list[Change], at: int, suffices: Callable[[Sequence[Edit]], Steps[bool]]) -> Steps[Change]:
+        """Return the change with the smallest amount that suffices next to the other changes.
+
+        Most amounts are the least already, so one unit less is tried first. Then the amount is doubled from the smallest one
+        until it suffices, and what is between is halved.
+        """
+        best = needed[at]
+        assert best.weaker is not None
+        weaker, (least, high) = best.weaker, best.bounds
+
+        def with_amount(amount: int) -> Steps[Change | None]:
+            tried = replace(weaker(amount), bounds=(least, amount))
+            does = yield from suffices(_edits([[*needed[:at], tried, *needed[at + 1 :]]]))
+            return tried if does else None
+
+        if least >= high or (less := (yield from with_amount(high - 1))) is None:
+            return best
+        best, low, high, step = less, least, high - 1, 1
+        is_doubling = True
+        for _ in range(_TIGHTEN_MAX):
+            if low >= high or self.is_out_of_budget:
+                break
+            middle = min(low + step - 1, high - 1) if is_doubling else (low + high) // 2
+            found = yield from with_amount(middle)
+            if found is not None:
+                best, high, is_doubling = found, middle, False
             else:
                 low, step = middle + 1, step * 2
-        if low == high and best is change:
-            best = change.weaker(low)
         return best
 
     def _verified(self, candidates: list[Fix]) -> Steps[list[Fix]]:
@@ -312,11 +358,28 @@ class Search:
                 continue
             node = yield from self.placed(fix.edits)
             if node:
-                out.append(Fix(fix.changes, node))
+                out.append((yield from self._lowered(fix, node)))
         return out
+
+    def _lowered(self, fix: Fix, node: str) -> Steps[Fix]:
+        """Return a fix that works with amounts that are the least for the whole cluster: another node may need less."""
+        changes_, last = list(fix.changes), node
+
+        def suffices(edits: Sequence[Edit]) -> Steps[bool]:
+            nonlocal last
+            found = yield from self.placed(edits)
+            last = found or last
+            return bool(found)
+
+        yield from self._lower(changes_, suffices)
+        return Fix(tuple(changes_), last)
 
 
 _LOOKED_AT: Final = 256
+
+
+def _is_of_claim(change: Change) -> bool:
+    return all(edit.kind in _CLAIMS for edit in change.edits)
 
 
 def _rank(fix: Fix) -> tuple[int, bool, list[str]]:
