@@ -38,7 +38,7 @@ Steps: TypeAlias = Generator[bool, None, T]
 
 FIXES_MAX: Final = 3
 _GROUPS_MAX: Final = 6
-_SITES_MAX: Final = 3
+_SITES_MAX: Final = 4
 _ROUNDS_MAX: Final = 12
 _TIGHTEN_MAX: Final = 80
 BUDGET_S: Final = 1.0
@@ -83,6 +83,7 @@ _CROWDED: Final = frozenset(
     }
 )
 """Plugins that may accept an empty node that is otherwise like one that they reject."""
+_OF_LABELS: Final = frozenset({"TaintToleration", "NodeAffinity"})
 _OF_CLAIMS: Final = frozenset({"VolumeBinding", "DynamicResources"})
 """Plugins for which another claim may help on nodes that no other sign shows."""
 _CLAIMS: Final = frozenset({"PersistentVolumeClaim", "ResourceClaim"})
@@ -218,13 +219,15 @@ class Search:
         return (yield from self._verified(candidates))
 
     def _promising(self, info: PodInfo, plugins: tuple[str, ...], nodes: NodeSet) -> Steps[list[str]]:
-        """Return a few nodes of a group: with the smallest shortage, with the fewest taints, and where other claims fit."""
+        """Return a few nodes of a group: where least is missing, fewest resources or labels are, and where other claims fit."""
         slots = nodeset.slots(nodes, self.cluster.nodes.capacity)
-        chosen = [int(slots[0])]
-        if "TaintToleration" in plugins:
-            chosen.insert(0, min((int(each) for each in slots[:_LOOKED_AT]), key=self._taint_count))
-        chosen.insert(0, self._least_short(info, nodes))
-        names = [self.cluster.nodes.name(slot) for slot in dict.fromkeys(chosen)][:_SITES_MAX]
+        shares, resources = self._shortage(info, slots)
+        chosen = [int(slots[int(np.argmin(shares))])]
+        if "NodeResourcesFit" in plugins:
+            chosen.append(int(slots[int(np.lexsort((shares, resources))[0])]))
+        if not _OF_LABELS.isdisjoint(plugins):
+            chosen.append(min((int(each) for each in slots[:_LOOKED_AT]), key=lambda slot: self._obstacles(info, slot)))
+        names = [self.cluster.nodes.name(slot) for slot in dict.fromkeys([*chosen, int(slots[0])])][:_SITES_MAX]
         for plugin in _OF_CLAIMS.intersection(plugins):
             found = yield from self._with_other_claims(info, plugin, nodes, names[0])
             names = list(dict.fromkeys([*found, *names]))
@@ -242,26 +245,31 @@ class Search:
         for option in [each for each in options if all(_is_of_claim(change) for change in each)][:_PROBES_MAX]:
             if option and not self.is_out_of_budget:
                 verdict = yield from self.judged(_edits([option]), lambda: nodes & self.cluster.nodes.present)
-                accepted = nodes & self.cluster.nodes.present & ~verdict.refused_by(plugin) if verdict is not None else 0
+                accepted = (
+                    nodes & self.cluster.nodes.present & ~verdict.refused_by(plugin) if verdict is not None else 0
+                )
                 if accepted:
                     found.append(self.cluster.nodes.name(self._least_short(info, accepted)))
         return list(dict.fromkeys(found))[:_SITES_MAX]
 
     def _least_short(self, info: PodInfo, nodes: NodeSet) -> int:
         slots = nodeset.slots(nodes, self.cluster.nodes.capacity)
-        return int(slots[int(np.argmin(self._shortage(info, slots)))])
+        return int(slots[int(np.argmin(self._shortage(info, slots)[0]))])
 
-    def _taint_count(self, slot: int) -> int:
-        node = self.cluster.nodes.node(slot)
-        return len(node.spec.taints) if node is not None else 0
+    def _obstacles(self, info: PodInfo, slot: int) -> int:
+        """Return the number of taints that the pod does not tolerate and of labels that the node lacks."""
+        site = Site(self.cluster, info, slot)
+        return changes.untolerated_taints(site) + changes.lacking_labels(site)
 
-    def _shortage(self, info: PodInfo, slots: nodeset.Slots) -> npt.NDArray[np.float64]:
-        """Return for each slot the sum of what is missing, as shares of what is requested."""
-        nodes, total = self.cluster.nodes, np.zeros(len(slots))
-        for name, amount in info.requests.items():
+    def _shortage(self, info: PodInfo, slots: nodeset.Slots) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Return for each slot the sum of what is missing, as shares of what is requested, and in how many resources."""
+        nodes, total, count = self.cluster.nodes, np.zeros(len(slots)), np.zeros(len(slots), np.int64)
+        for name, amount in {**info.requests, "pods": 1}.items():
             if amount:
-                total += np.clip((amount - changes.free_on(nodes, name, slots)) / amount, 0.0, None)
-        return total + (changes.free_on(nodes, "pods", slots) <= 0)
+                missing = np.clip((amount - changes.free_on(nodes, name, slots)) / amount, 0.0, None)
+                total += np.minimum(missing, 1.0) if name == "pods" else missing
+                count += missing > 0
+        return total, count
 
     def _repaired(self, info: PodInfo, name: str, plugins: tuple[str, ...], actor: Actor) -> Steps[Fix | None]:
         """Return changes on this node after which the pod fits there, of this actor where possible."""
@@ -288,7 +296,8 @@ class Search:
                 return None
             failing = tuple(verdict.groups)
             if not failing:
-                return (yield from self._least([each for option in chosen.values() for each in option], name))
+                needed = [each for option in chosen.values() for each in option]
+                return (yield from self._least(needed, lambda edits: self.fits(edits, name)))
         return None
 
     def _with_new_node(self, info: PodInfo, name: str) -> Steps[Fix | None]:
@@ -300,23 +309,21 @@ class Search:
         fits = yield from self.fits(option[0].edits, copy)
         return Fix(tuple(option)) if fits else None
 
-    def _least(self, needed: list[Change], name: str) -> Steps[Fix]:
-        """Drop changes that are not needed, and lower amounts."""
+    def _least(self, needed: list[Change], suffices: Callable[[Sequence[Edit]], Steps[bool]]) -> Steps[Fix]:
+        """Drop changes that are not needed, the dearest first, and lower amounts."""
         unique = list({each.text: each for each in needed}.values())
         for each in sorted(unique, key=lambda change: -change.cost):
             less = [other for other in unique if other is not each]
-            if less and (yield from self.fits(_edits([less]), name)):
+            if less and not self.is_out_of_budget and (yield from suffices(_edits([less]))):
                 unique = less
-        yield from self._lower(unique, lambda edits: self.fits(edits, name))
+        for at, each in enumerate(unique):
+            if each.weaker is not None:
+                unique[at] = yield from self._weakest(unique, at, suffices)
         return Fix(tuple(unique))
 
-    def _lower(self, needed: list[Change], suffices: Callable[[Sequence[Edit]], Steps[bool]]) -> Steps[None]:
-        """Replace each change that has an amount by the one with the least amount that suffices."""
-        for at, each in enumerate(needed):
-            if each.weaker is not None:
-                needed[at] = yield from self._weakest(needed, at, suffices)
-
-    def _weakest(self, needed: list[Change], at: int, suffices: Callable[[Sequence[Edit]], Steps[bool]]) -> Steps[Change]:
+    def _weakest(
+        self, needed: list[Change], at: int, suffices: Callable[[Sequence[Edit]], Steps[bool]]
+    ) -> Steps[Change]:
         """Return the change with the smallest amount that suffices next to the other changes.
 
         Most amounts are the least already, so one unit less is tried first. Then the amount is doubled from the smallest one
@@ -351,19 +358,21 @@ class Search:
         for fix in sorted(candidates, key=_rank):
             if len(out) == FIXES_MAX:
                 break
-            if any(fix.kind == other.kind or other.texts <= fix.texts for other in out):
+            if _is_like(fix, out):
                 continue
             if self.is_out_of_budget:
                 out.append(fix)
                 continue
             node = yield from self.placed(fix.edits)
             if node:
-                out.append((yield from self._lowered(fix, node)))
+                least = yield from self._least_anywhere(fix, node)
+                if not _is_like(least, out):
+                    out.append(least)
         return out
 
-    def _lowered(self, fix: Fix, node: str) -> Steps[Fix]:
-        """Return a fix that works with amounts that are the least for the whole cluster: another node may need less."""
-        changes_, last = list(fix.changes), node
+    def _least_anywhere(self, fix: Fix, node: str) -> Steps[Fix]:
+        """Return the part of a fix that is needed if any node may take the pod; `node` is the one that takes it with all."""
+        last = node
 
         def suffices(edits: Sequence[Edit]) -> Steps[bool]:
             nonlocal last
@@ -371,8 +380,8 @@ class Search:
             last = found or last
             return bool(found)
 
-        yield from self._lower(changes_, suffices)
-        return Fix(tuple(changes_), last)
+        least = yield from self._least(list(fix.changes), suffices)
+        return Fix(least.changes, last)
 
 
 _LOOKED_AT: Final = 256
@@ -385,6 +394,11 @@ def _is_of_claim(change: Change) -> bool:
 def _rank(fix: Fix) -> tuple[int, bool, list[str]]:
     """Cheap fixes come first; of equally cheap ones those that the user can carry out alone."""
     return fix.cost, any(each.actor is not Actor.USER for each in fix.changes), sorted(fix.texts)
+
+
+def _is_like(fix: Fix, others: Iterable[Fix]) -> bool:
+    """Return whether another fix does the same in another place, or is a part of this one."""
+    return any(fix.kind == other.kind or other.texts <= fix.texts for other in others)
 
 
 def _edits(options: Iterable[Iterable[Change]]) -> tuple[Edit, ...]:

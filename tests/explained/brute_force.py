@@ -12,11 +12,25 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from scheduler.api.quantity import parse
-from scheduler.explain.edits import Edit, Step, pointer
+from scheduler.explain.answer import FixAnswer
+from scheduler.explain.edits import Edit, Step, patched, pointer
 from tests.explained.draft import HOSTNAME, Json, Planted
 
 T = TypeVar("T")
 SET_MAX: Final = 3
+_NO_LIMIT: Final = 1000
+COSTS: Final = {
+    **dict.fromkeys(("Uncordon", "RemoveSchedulingGate"), 1),
+    **dict.fromkeys(("AddToleration", "RaiseMaxSkew", "CreateClaim"), 2),
+    **dict.fromkeys(("RemoveTaint", "RemoveNodeSelector", "LabelNode", "GiveUpHostPort"), 3),
+    **dict.fromkeys(("SmallerClaim", "OtherClass", "FewerDevices", "LessDeviceCapacity"), 3),
+    **dict.fromkeys(("RemoveDeviceConstraint", "TolerateDeviceTaint", "RemoveNodeAffinity"), 3),
+    **dict.fromkeys(("RemovePodAffinity", "RemovePodAntiAffinity", "SoftSpreadConstraint"), 4),
+    **dict.fromkeys(("RemoveDeviceSelector",), 4),
+    **dict.fromkeys(("DeletePod", "DeleteHolder"), 5),
+    **dict.fromkeys(("AddNode", "OtherDeviceClass"), 6),
+}
+"""Code of a change → its cost; a request costs 1, and up to 4 more by the share that is given up."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _HARD: Final = frozenset({"NoSchedule", "NoExecute"})
 _CORDON: Final = "node.kubernetes.io/unschedulable"
@@ -29,18 +43,27 @@ class Atom:
 
     text: str
     actor: str
+    cost: int
     edits: tuple[Edit, ...]
     node: str = ""
 
 
-def least(atoms: Sequence[Atom], works: Callable[[Sequence[Edit]], bool], most: int = SET_MAX) -> tuple[Atom, ...]:
-    """Return a smallest set of atoms that works, of at most this number; () if none works.
+def least(
+    atoms: Sequence[Atom],
+    works: Callable[[Sequence[Edit]], bool],
+    *,
+    count_max: int = SET_MAX,
+    cost_max: int = _NO_LIMIT,
+) -> tuple[Atom, ...]:
+    """Return a smallest set of atoms that works, of at most this number and cost; () if none works.
 
     Sets of three are of one node; smaller ones may concern several nodes.
     """
-    for count in range(1, most + 1):
+    for count in range(1, count_max + 1):
         for chosen in itertools.combinations(atoms, count):
             if count == SET_MAX and len({each.node for each in chosen if each.node}) > 1:
+                continue
+            if sum(each.cost for each in chosen) > cost_max:
                 continue
             if works([edit for each in chosen for edit in each.edits]):
                 return chosen
@@ -70,9 +93,10 @@ class _Atoms:
     def _pods_on(self, node: Json) -> list[Json]:
         return [each for each in self._of("Pod") if each["spec"].get("nodeName") == node["metadata"]["name"]]
 
-    def _change(self, text: str, *path: str | int, op: Any = "remove", value: Any = None, node: str = "") -> Atom:
-        edit = Edit("patch", "Pod", self._pod["metadata"]["name"], self._namespace, patch=(Step(op, pointer(*path), value),))
-        return Atom(text, "user", (edit,), node)
+    def _change(self, text: str, code: str, *path: str | int, op: Any = "remove", value: Any = None) -> Atom:
+        steps = (Step(op, pointer(*path), value),)
+        edit = Edit("patch", "Pod", self._pod["metadata"]["name"], self._namespace, patch=steps)
+        return Atom(text, "user", COSTS[code], (edit,))
 
     # -- the pod -----------------------------------------------------------------------------------------------------
 
@@ -80,18 +104,22 @@ class _Atoms:
         """Yield what is removed or weakened in the pod, and the tolerations of all taints."""
         spec = self._spec
         for at, gate in enumerate(spec.get("schedulingGates", ())):
-            yield self._change(f"gate {gate['name']}", "spec", "schedulingGates", at)
+            yield self._change(f"gate {gate['name']}", "RemoveSchedulingGate", "spec", "schedulingGates", at)
         for key in spec.get("nodeSelector", {}):
-            yield self._change(f"selector {key}", "spec", "nodeSelector", key)
+            yield self._change(f"selector {key}", "RemoveNodeSelector", "spec", "nodeSelector", key)
         yield from self._of_affinity(spec.get("affinity", {}))
         for at, rule in enumerate(spec.get("topologySpreadConstraints", ())):
             where = ("spec", "topologySpreadConstraints", at)
             key = rule["topologyKey"]
-            yield self._change(f"skew {key}", *where, "maxSkew", op="replace", value=1000)
-            yield self._change(f"soft {key}", *where, "whenUnsatisfiable", op="replace", value="ScheduleAnyway")
+            yield self._change(f"skew {key}", "RaiseMaxSkew", *where, "maxSkew", op="replace", value=1000)
+            yield self._change(
+                f"soft {key}", "SoftSpreadConstraint", *where, "whenUnsatisfiable", op="replace", value="ScheduleAnyway"
+            )
         for at, container in enumerate(spec["containers"]):
             for number, port in enumerate(container.get("ports", ())):
-                yield self._change(f"port {port['hostPort']}", "spec", "containers", at, "ports", number, "hostPort")
+                yield self._change(
+                    f"port {port['hostPort']}", "GiveUpHostPort", "spec", "containers", at, "ports", number, "hostPort"
+                )
         taints = [taint for node in self.nodes for taint in node["spec"].get("taints", ())]
         taints += [{"key": _CORDON, "effect": "NoSchedule"}] * any(n["spec"].get("unschedulable") for n in self.nodes)
         for taint in taints:
@@ -99,20 +127,20 @@ class _Atoms:
                 value = {"operator": "Equal", "value": taint["value"]} if taint.get("value") else {"operator": "Exists"}
                 toleration = {"key": taint["key"], "effect": taint["effect"]} | value
                 text = f"tolerate {taint['key']}={taint.get('value', '')}:{taint['effect']}"
-                yield self._change(text, "spec", "tolerations", "-", op="add", value=toleration)
+                yield self._change(text, "AddToleration", "spec", "tolerations", "-", op="add", value=toleration)
 
     def _of_affinity(self, affinity: Json) -> Iterator[Atom]:
-        for field in ("podAffinity", "podAntiAffinity"):
+        for field, code in (("podAffinity", "RemovePodAffinity"), ("podAntiAffinity", "RemovePodAntiAffinity")):
             for at in range(len(affinity.get(field, {}).get(_REQUIRED, ()))):
-                yield self._change(f"{field} {at}", "spec", "affinity", field, _REQUIRED, at)
+                yield self._change(f"{field} {at}", code, "spec", "affinity", field, _REQUIRED, at)
         where = ("spec", "affinity", "nodeAffinity", _REQUIRED)
         terms = affinity.get("nodeAffinity", {}).get(_REQUIRED, {}).get("nodeSelectorTerms", ())
         if terms:
-            yield self._change("all node affinity", *where)
+            yield self._change("all node affinity", "RemoveNodeAffinity", *where)
         for at, term in enumerate(terms):
             for number in range(len(term["matchExpressions"])):
                 path = (*where, "nodeSelectorTerms", at, "matchExpressions", number)
-                yield self._change(f"node affinity {at}/{number}", *path)
+                yield self._change(f"node affinity {at}/{number}", "RemoveNodeAffinity", *path)
 
     def of_requests(self, node: Json) -> Iterator[Atom]:
         """Yield the lowering of each request to what the node has left."""
@@ -122,7 +150,8 @@ class _Atoms:
             free = _nano(node["status"]["allocatable"].get(resource, "0"))
             free -= sum(_requests(each).get(resource, 0) for each in [*self._pods_on(node), *self._nominated(name)])
             if 0 < free < wanted:
-                yield Atom(f"request {free} of {resource}", "user", (self._lowered(resource, wanted - free),), name)
+                edit = self._lowered(resource, wanted - free)
+                yield Atom(f"request {free} of {resource}", "user", _cost_of_lowering(wanted, free), (edit,), name)
 
     def _nominated(self, node: str) -> list[Json]:
         return [each for each in self._of("Pod") if each.get("status", {}).get("nominatedNodeName") == node]
@@ -149,23 +178,27 @@ class _Atoms:
         taints = node["spec"].get("taints", ())
         hard = [(at, taint) for at, taint in enumerate(taints) if taint["effect"] in _HARD]
         for at, taint in hard:
-            yield _of_node(f"untaint {taint['key']}", name, Step("remove", pointer("spec", "taints", at)))
+            yield _of_node(
+                f"untaint {taint['key']}", "RemoveTaint", name, Step("remove", pointer("spec", "taints", at))
+            )
         if len(hard) > 1:
             steps = [Step("remove", pointer("spec", "taints", at)) for at, _ in hard]
-            yield _of_node("untaint all", name, *steps)
+            yield _of_node("untaint all", "RemoveTaint", name, *steps)
         if node["spec"].get("unschedulable"):
             steps = [Step("replace", pointer("spec", "unschedulable"), False)]
             steps += [Step("remove", pointer("spec", "taints", at)) for at, each in hard if each["key"] == _CORDON]
-            yield _of_node("uncordon", name, *steps)
+            yield _of_node("uncordon", "Uncordon", name, *steps)
         for key, value in self._wanted_labels():
             if value is None and key in labels:
-                yield _of_node(f"unlabel {key}", name, Step("remove", pointer("metadata", "labels", key)))
+                yield _of_node(f"unlabel {key}", "LabelNode", name, Step("remove", pointer("metadata", "labels", key)))
             elif value is not None and labels.get(key) != value:
-                yield _of_node(f"label {key}={value}", name, Step("add", pointer("metadata", "labels", key), value))
+                yield _of_node(
+                    f"label {key}={value}", "LabelNode", name, Step("add", pointer("metadata", "labels", key), value)
+                )
         for pod in self._pods_on(node):
             edit = Edit("delete", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
-            yield Atom(f"delete {edit.name}", "administrator", (edit,), name)
-        yield Atom(f"add like {name}", "administrator", tuple(self._copy(node)), name)
+            yield Atom(f"delete {edit.name}", "administrator", COSTS["DeletePod"], (edit,), name)
+        yield Atom(f"add like {name}", "administrator", COSTS["AddNode"], tuple(self._copy(node)), name)
 
     def _wanted_labels(self) -> Iterator[tuple[str, str | None]]:
         yield from self._spec.get("nodeSelector", {}).items()
@@ -217,11 +250,13 @@ class _Atoms:
             elif not claims[name]["spec"].get("volumeName"):
                 spec = claims[name]["spec"]
                 size = pointer("spec", "resources", "requests", "storage")
-                yield self._of_claim("PersistentVolumeClaim", name, "smaller", Step("replace", size, "1Mi"))
+                yield self._of_claim(
+                    "PersistentVolumeClaim", name, "smaller", "SmallerClaim", Step("replace", size, "1Mi")
+                )
                 for each in classes:
                     if each != spec["storageClassName"]:
                         step = Step("replace", pointer("spec", "storageClassName"), each)
-                        yield self._of_claim("PersistentVolumeClaim", name, f"class {each}", step)
+                        yield self._of_claim("PersistentVolumeClaim", name, f"class {each}", "OtherClass", step)
 
     def _new_claim(self, name: str, storage_class: str) -> Atom:
         spec = {
@@ -231,10 +266,12 @@ class _Atoms:
             "volumeMode": "Filesystem",
         }
         edit = Edit("create", "PersistentVolumeClaim", name, self._namespace, manifest={"spec": spec})
-        return Atom(f"create {name} of {storage_class}", "user", (edit,))
+        return Atom(f"create {name} of {storage_class}", "user", COSTS["CreateClaim"], (edit,))
 
-    def _of_claim(self, kind: str, name: str, text: str, *steps: Step) -> Atom:
-        return Atom(f"{kind} {name}: {text}", "user", (Edit("patch", kind, name, self._namespace, patch=steps),))
+    def _of_claim(self, kind: str, name: str, text: str, code: str, step: Step) -> Atom:
+        return Atom(
+            f"{kind} {name}: {text}", "user", COSTS[code], (Edit("patch", kind, name, self._namespace, patch=(step,)),)
+        )
 
     def of_devices(self) -> Iterator[Atom]:
         """Yield what is requested less of the claims without an allocation."""
@@ -246,19 +283,23 @@ class _Atoms:
             name, devices = claim["metadata"]["name"], claim["spec"]["devices"]
             for at in range(len(devices.get("constraints", ()))):
                 step = Step("remove", pointer("spec", "devices", "constraints", at))
-                yield self._of_claim("ResourceClaim", name, f"no constraint {at}", step)
+                yield self._of_claim("ResourceClaim", name, f"no constraint {at}", "RemoveDeviceConstraint", step)
             for at, request in enumerate(devices["requests"]):
                 where = ("spec", "devices", "requests", at, "exactly")
-                for text, step in self._of_request(request["exactly"], where):
-                    yield self._of_claim("ResourceClaim", name, f"{request['name']} {text}", step)
+                for text, code, step in self._of_request(request["exactly"], where):
+                    yield self._of_claim("ResourceClaim", name, f"{request['name']} {text}", code, step)
 
-    def _of_request(self, request: Json, where: tuple[str | int, ...]) -> Iterator[tuple[str, Step]]:
+    def _of_request(self, request: Json, where: tuple[str | int, ...]) -> Iterator[tuple[str, str, Step]]:
         for at in range(len(request.get("selectors", ()))):
-            yield f"no selector {at}", Step("remove", pointer(*where, "selectors", at))
+            yield f"no selector {at}", "RemoveDeviceSelector", Step("remove", pointer(*where, "selectors", at))
         if request.get("count", 1) > 1:
-            yield "one device", Step("replace", pointer(*where, "count"), 1)
+            yield "one device", "FewerDevices", Step("replace", pointer(*where, "count"), 1)
         for capacity in request.get("capacity", {}).get("requests", {}):
-            yield f"less {capacity}", Step("replace", pointer(*where, "capacity", "requests", capacity), "1")
+            yield (
+                f"less {capacity}",
+                "LessDeviceCapacity",
+                Step("replace", pointer(*where, "capacity", "requests", capacity), "1"),
+            )
         for key, effect in {
             (taint["key"], taint["effect"])
             for each in self._of("ResourceSlice")
@@ -266,15 +307,35 @@ class _Atoms:
             for taint in device.get("taints", ())
         }:
             toleration = {"key": key, "operator": "Exists", "effect": effect}
-            yield f"tolerate {key}:{effect}", Step("add", pointer(*where, "tolerations", "-"), toleration)
+            yield (
+                f"tolerate {key}:{effect}",
+                "TolerateDeviceTaint",
+                Step("add", pointer(*where, "tolerations", "-"), toleration),
+            )
         for each in self._of("DeviceClass"):
             name = each["metadata"]["name"]
             if name != request["deviceClassName"]:
-                yield f"class {name}", Step("replace", pointer(*where, "deviceClassName"), name)
+                yield f"class {name}", "OtherDeviceClass", Step("replace", pointer(*where, "deviceClassName"), name)
 
 
-def _of_node(text: str, name: str, *steps: Step) -> Atom:
-    return Atom(text, "administrator", (Edit("patch", "Node", name, patch=steps),), name)
+def cost(pod: Json, fix: FixAnswer) -> int:
+    """Return the cost of a fix for this pod."""
+    total = 0
+    for change in fix.changes:
+        if change.code != "LowerRequest":
+            total += COSTS[change.code]
+            continue
+        before, after = _requests(pod), _requests(patched(pod, change.edits[0].patch))
+        total += max(_cost_of_lowering(before[name], after[name]) for name in before)
+    return total
+
+
+def _cost_of_lowering(before: int, after: int) -> int:
+    return 1 + 4 * (before - after) // before
+
+
+def _of_node(text: str, code: str, name: str, *steps: Step) -> Atom:
+    return Atom(text, "administrator", COSTS[code], (Edit("patch", "Node", name, patch=steps),), name)
 
 
 def _requests(pod: Json) -> dict[str, int]:

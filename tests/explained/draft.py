@@ -169,10 +169,9 @@ class Draft:
         """Put a pod on a node that has this device, or a share of it."""
         holder = self.put(at, cpu=50)
         name = holder.obj()["metadata"]["name"]
-        share = {"share": f"00000000-0000-4000-8000-{len(self.pods):012}"} if consumed else {}
-        result = a_result("r", f"{driver}/{at}/{device}", consumed=consumed, **share)
-        capacity = {"capacity": dict(consumed)} if consumed else {}
-        claim = a_device_claim(f"held-{name}").request("r", device_class, **capacity)
+        share = f"00000000-0000-4000-8000-{len(self.pods):012}" if consumed else ""
+        result = a_result("r", f"{driver}/{at}/{device}", consumed=consumed, share=share)
+        claim = a_device_claim(f"held-{name}").request("r", device_class, capacity=dict(consumed))
         self.add(claim.allocated(result, on=at).reserved_for(name))
         self.pods[name] = holder.claim("d", f"held-{name}")
 

@@ -125,7 +125,8 @@ def _compare(bench: Bench, case: Planted, fixes: Sequence[FixAnswer], proof: Pro
         return
     actors = {change.actor for change in fixes[0].changes}
     allowed = [each for each in atoms if each.actor in actors]
-    fewer = brute_force.least(allowed, works, min(len(fixes[0].changes) - 1, brute_force.SET_MAX))
+    count_max, cost_max = min(len(fixes[0].changes) - 1, brute_force.SET_MAX), brute_force.cost(case.pod, fixes[0])
+    fewer = brute_force.least(allowed, works, count_max=count_max, cost_max=cost_max)
     if fewer:
         proof.not_minimal.append(f"{case.name}: {_text(fixes[0])}: {[(each.node, each.text) for each in fewer]}")
     for fix in fixes:
