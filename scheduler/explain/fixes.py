@@ -391,9 +391,9 @@ def _is_of_claim(change: Change) -> bool:
     return all(edit.kind in _CLAIMS for edit in change.edits)
 
 
-def _rank(fix: Fix) -> tuple[int, bool, list[str]]:
-    """Cheap fixes come first; of equally cheap ones those that the user can carry out alone."""
-    return fix.cost, any(each.actor is not Actor.USER for each in fix.changes), sorted(fix.texts)
+def _rank(fix: Fix) -> tuple[int, int, bool, list[str]]:
+    """Cheap fixes come first; of equally cheap ones those with fewer changes, and those that the user can carry out alone."""
+    return fix.cost, len(fix.changes), any(each.actor is not Actor.USER for each in fix.changes), sorted(fix.texts)
 
 
 def _is_like(fix: Fix, others: Iterable[Fix]) -> bool:

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import BIND_COMPLETED
 from scheduler.core.cooperative import finish
+from scheduler.daemon.app import Daemon
 from scheduler.explain.answer import Explanation
 from scheduler.explain.edits import Edit, merged, patched
 from scheduler.explain.fixes import Search
 from tests.e2e.cluster import each
 from tests.explained.draft import Json, Planted
+from tests.explained.volumes import provision
 from tests.parity.api import Api
-from tests.parity.ours import Ours
 from tests.parity.scenario import named
 
 Key = tuple[str, str, str]
@@ -52,41 +54,59 @@ class _Held:
 class Bench:
     """An API server with one planted cluster at a time, and a daemon."""
 
-    side: Ours
-    profile: str = "default"
-    binds_volumes: bool = False
-    """Controllers bind and provision volumes, so each pod is bound in the end."""
+    api: Api
+    daemon: Daemon
+    scheduler_name: str
+    has_volume_controller: bool = False
+    """The PV controller runs, so each pod is bound in the end. Volumes are then provisioned for the pod's claims alone."""
     _held: dict[Key, _Held] = field(default_factory=dict)
+    _present: set[str] = field(default_factory=lambda: set(_KINDS))
+    """Kinds of which objects may exist: only these are listed."""
 
-    @property
-    def api(self) -> Api:
-        return self.side.api
+    def __post_init__(self) -> None:
+        self.daemon.decisions.explainer.budget_s = _PATIENCE_S  # the machine may be busy
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 
     async def put(self, objects: Sequence[Json], pod: Json) -> str:
         """Make a fresh copy of the cluster with the pod; return what became of the pod: "pending" or one of `WORKS`."""
+        self._present |= {each["kind"] for each in objects} | {"Pod"}
         await self._reset({_key(each): each for each in objects})
         await self._seen()
-        created = await self.api.create(named(pod, f"{self.side.prefix}-{self.profile}"))
-        return await self._outcome(created["metadata"]["uid"])
+        created = await self.api.create(named(pod, self.scheduler_name))
+        return await self._outcome(created)
 
     async def _reset(self, wanted: dict[Key, Json]) -> None:
         await self._remove(wanted)
         for kind in _KINDS:
             missing = [(key, item) for key, item in wanted.items() if key[0] == kind and key not in self._held]
             await each(missing, self._make)
+        if self.has_volume_controller:
+            await self._bind_claims([key for key, item in wanted.items() if _is_bound(item)])
+
+    async def _bind_claims(self, keys: Sequence[Key]) -> None:
+        """Wait until the PV controller has bound these claims."""
+        deadline = time.monotonic() + _PATIENCE_S
+        while True:
+            there = {_key(item): item for item in await self._items(["PersistentVolumeClaim", "PersistentVolume"])}
+            if all(there[key].get("status", {}).get("phase") == "Bound" for key in keys):
+                break
+            assert time.monotonic() < deadline, keys
+            await asyncio.sleep(0.01)
+        for key, item in there.items():
+            self._held[key] = replace(self._held[key], version=item["metadata"]["resourceVersion"])
 
     async def _remove(self, wanted: dict[Key, Json]) -> None:
         """Delete each object that is not wanted, or not as it was made."""
         deadline = time.monotonic() + _PATIENCE_S
         while True:
-            there = {_key(item): item for item in await self._items(_KINDS)}
+            there = {_key(item): item for item in await self._items(self._present)}
             self._held = {key: held for key, held in self._held.items() if self._is_as_made(key, held, there, wanted)}
             if not (left := [item for key, item in there.items() if key not in self._held]):
-                return
+                break
             assert time.monotonic() < deadline, [_key(item) for item in left]
             await each(left, self._delete)
+        self._present = {kind for kind, _, _ in wanted} | {"Pod"}
 
     def _is_as_made(self, key: Key, held: _Held, there: dict[Key, Json], wanted: dict[Key, Json]) -> bool:
         if key not in there or key not in wanted:
@@ -95,7 +115,7 @@ class Bench:
         is_same = (metadata["uid"], metadata["resourceVersion"]) == (held.uid, held.version)
         return is_same and held.manifest == self._with_uids(wanted[key])
 
-    async def _items(self, kinds: Iterable[str]) -> list[Json]:
+    async def _items(self, kinds: Collection[str]) -> list[Json]:
         listed = await asyncio.gather(*(self.api.items(kind) for kind in kinds))
         return [item | {"kind": kind} for kind, items in zip(kinds, listed, strict=True) for item in items]
 
@@ -108,8 +128,9 @@ class Bench:
     async def _make(self, entry: tuple[Key, Json]) -> None:
         key, wanted = entry
         manifest = self._with_uids(wanted)
-        made = await self.api.create(manifest)
-        if (status := manifest.get("status")) and key[0] != "Node":
+        given = _unbound(manifest) if self.has_volume_controller and _is_bound(manifest) else manifest
+        made = await self.api.create(given)
+        if (status := given.get("status")) and key[0] != "Node":
             made = await self.api.patch(*(key[0], key[2], key[1]), {"status": status})
         self._held[key] = _Held(manifest, made["metadata"]["uid"], made["metadata"]["resourceVersion"])
 
@@ -128,22 +149,25 @@ class Bench:
 
     async def _seen(self) -> None:
         """Wait until the daemon's cache holds what the server holds."""
-        there = await self._items(_KINDS)
-        wanted: dict[str, dict[str, str]] = {kind: {} for kind in _KINDS}
-        for item in there:
-            wanted[item["kind"]][item["metadata"]["uid"]] = item["metadata"]["resourceVersion"]
-        mirrors = self.side.daemon.mirrors.reflectors
         deadline = time.monotonic() + _PATIENCE_S
-        while not self.side.daemon.idle() or any(
-            {seen.metadata.uid: seen.metadata.resource_version for seen in mirrors[kind].store} != wanted[kind]
-            for kind in _KINDS
-            if kind in mirrors
-        ):
+        while not (self.daemon.idle() and await self._is_like_the_server()):
             assert time.monotonic() < deadline, "the daemon does not see the cluster"
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.002)
 
-    async def _outcome(self, uid: str) -> str:
-        binder, deadline = self.side.daemon.decisions.binder, time.monotonic() + _PATIENCE_S
+    async def _is_like_the_server(self) -> bool:
+        wanted: dict[str, dict[str, str]] = {kind: {} for kind in self._present}
+        for item in await self._items(self._present):
+            wanted[item["kind"]][item["metadata"]["uid"]] = item["metadata"]["resourceVersion"]
+        mirrors = self.daemon.mirrors.reflectors
+        return all(
+            {seen.metadata.uid: seen.metadata.resource_version for seen in mirrors[kind].store} == wanted[kind]
+            for kind in wanted
+            if kind in mirrors
+        )
+
+    async def _outcome(self, created: Json) -> str:
+        uid, claims = created["metadata"]["uid"], _claims(created)
+        binder, deadline = self.daemon.decisions.binder, time.monotonic() + _PATIENCE_S
         while True:
             await asyncio.sleep(0.002)
             pod = next((each for each in await self.api.items("Pod") if each["metadata"]["uid"] == uid), None)
@@ -151,27 +175,28 @@ class Bench:
             if pod["spec"].get("nodeName"):
                 return "bound"
             said = pod["status"].get("conditions") or [{}]
-            if not self.binds_volumes:
-                if binder.has(uid) and binder.preempt(uid, "test"):
-                    return "waits"
-                if "binding volumes" in said[-1].get("message", ""):  # it has waited, and no controller came
-                    return "waits"
-            if said[-1].get("reason") and self.side.daemon.idle() and not binder.has(uid):
+            is_waiting = binder.has(uid) or "binding volumes" in said[-1].get("message", "")
+            if is_waiting and self.has_volume_controller:
+                self._present.add("PersistentVolume")
+                await provision(self.api, claims)
+            elif is_waiting and (not binder.has(uid) or binder.preempt(uid, "test")):
+                return "waits"
+            elif said[-1].get("reason") and self.daemon.idle() and not binder.has(uid):
                 return "pending"
             assert time.monotonic() < deadline, f"no verdict: {said}"
 
     def explain(self, pod: Json) -> Explanation:
         """Return the explanation of the pod."""
-        found = finish(self.side.daemon.decisions.explainer.explain(_path(pod)))
+        found = finish(self.daemon.decisions.explainer.explain(_path(pod)))
         assert found is not None
         return found
 
     def search(self, pod: Json) -> Search:
         """Return trials with the pod as the daemon knows it."""
-        explainer = self.side.daemon.decisions.explainer
+        explainer = self.daemon.decisions.explainer
         info = explainer.pending.get(_path(pod))
         assert isinstance(info, PodInfo)
-        return explainer._search(info, explainer.profiles[f"{self.side.prefix}-{self.profile}"])
+        return explainer._search(info, explainer.profiles[self.scheduler_name])
 
     # -- fixes -------------------------------------------------------------------------------------------------------
 
@@ -180,14 +205,16 @@ class Bench:
         pod = planted.pod
         metadata = pod["metadata"]
         await self.api.delete("Pod", metadata["name"], metadata["namespace"])
-        for edit in merged(edits):
+        changes = merged(edits)
+        self._present |= {edit.kind for edit in changes}
+        for edit in changes:
             if (edit.kind, edit.verb) == ("Pod", "patch"):
                 pod = patched(pod, edit.patch)
             else:
                 await self._apply(planted, edit)
         await self._seen()
-        created = await self.api.create(named(pod, f"{self.side.prefix}-{self.profile}"))
-        return await self._outcome(created["metadata"]["uid"])
+        created = await self.api.create(named(pod, self.scheduler_name))
+        return await self._outcome(created)
 
     async def _apply(self, planted: Planted, edit: Edit) -> None:
         match edit.verb, edit.kind:
@@ -223,6 +250,21 @@ def _key(item: Json) -> Key:
 
 def _path(pod: Json) -> str:
     return f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"
+
+
+def _is_bound(item: Json) -> bool:
+    return item["kind"] == "PersistentVolumeClaim" and BIND_COMPLETED in item["metadata"].get("annotations", {})
+
+
+def _unbound(claim: Json) -> Json:
+    """Return the claim as a user writes it who wants this volume: the PV controller then binds it."""
+    metadata = {key: value for key, value in claim["metadata"].items() if key != "annotations"}
+    return {key: value for key, value in claim.items() if key != "status"} | {"metadata": metadata}
+
+
+def _claims(pod: Json) -> frozenset[str]:
+    volumes = pod["spec"].get("volumes", ())
+    return frozenset(each["persistentVolumeClaim"]["claimName"] for each in volumes if "persistentVolumeClaim" in each)
 
 
 def _manifest(edit: Edit, body: Json) -> Json:

@@ -26,6 +26,8 @@ KINDS: Final[Mapping[str, Cause]] = {
 }
 SECOND_CAUSE_SHARE: Final = 0.2
 """In this share of the clusters a second cause keeps the pod from some of the nodes."""
+_ALONE: Final = frozenset({"spread"})
+"""A second cause may remove the domain with the fewest pods, and with it this cause."""
 
 
 def planted(kind: str, seed: int) -> Planted:
@@ -35,6 +37,6 @@ def planted(kind: str, seed: int) -> Planted:
     next(steps)
     base, base_pod = draft.objects(), draft.pod.obj()
     next(steps, None)
-    if draft.dice.random() < SECOND_CAUSE_SHARE:
+    if draft.dice.random() < SECOND_CAUSE_SHARE and kind not in _ALONE:
         nodes.second_cause(draft)
     return Planted(kind, seed, draft.objects(), draft.pod.obj(), base, base_pod)

@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
+import yaml
+
+from scheduler.config.load import parse
+from scheduler.config.types import RunOptions
 from scheduler.core.cooperative import finish
-from scheduler.core.feature_gates import VERSIONS
+from scheduler.core.feature_gates import VERSIONS, defaults
+from scheduler.daemon.app import Daemon
 from scheduler.explain.answer import FixAnswer
 from scheduler.explain.edits import Edit
 from tests.e2e.controlplane.build import MINOR
-from tests.e2e.controlplane.harness import ControlPlane
+from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, scheduler_config
 from tests.explained import brute_force
 from tests.explained.bench import WORKS, Bench
 from tests.explained.brute_force import proper_subsets, with_one_unit_back
 from tests.explained.causes import planted
 from tests.explained.draft import Planted
-from tests.parity import ours
 from tests.parity.api import Remote, make_lasting
-from tests.parity.recordings import Mode
 from tests.parity.replay import daemon_for
 
 _UNSCHEDULABLE: Final = "pending"
@@ -146,25 +150,35 @@ def _text(fix: FixAnswer) -> str:
     return "; ".join(change.text for change in fix.changes)
 
 
-# -- benches ---------------------------------------------------------------------------------------------------------
+# -- benches -------------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
 async def in_process() -> AsyncIterator[Bench]:
-    """Run a daemon on the in-process API server."""
+    """Run a daemon on the in-process API server. No pod waits for its volumes for longer than a moment."""
     async with daemon_for(VERSIONS[-1]) as we:
-        yield Bench(we.by_default())
+        yield Bench(we.api, we.daemon, f"{we.by_default().prefix}-default")
 
 
 @asynccontextmanager
 async def on(plane: ControlPlane) -> AsyncIterator[Bench]:
-    """Run a daemon on a real kube-apiserver, which has no other objects."""
+    """Run a daemon with the default configuration on a real kube-apiserver without other objects, and the PV controller.
+
+    The resource claim controller does not run: where a fix deletes a pod, the bench deallocates its claims.
+    """
+    await plane.start_controllers(["persistentvolume-binder-controller"])
+    text = yaml.safe_dump(scheduler_config(SCHEDULER_NAME))
+    config = parse(text, source="explained", feature_gates=defaults(MINOR))
+    options = RunOptions(config=config, kubeconfig=str(plane.kubeconfig), port=None, drain_timeout_s=5)
+    daemon = Daemon(dataclasses.replace(options, emulated_version=MINOR))
     async with plane.client() as http:
         api = Remote(http)
         await make_lasting(api)
-        modes = (Mode.DEFAULT,)
-        async with ours.running(api, version=MINOR, pause_s=0.01, kubeconfig=str(plane.kubeconfig), modes=modes) as we:
-            yield Bench(we)
+        try:
+            await daemon.start()
+            yield Bench(api, daemon, SCHEDULER_NAME, has_volume_controller=True)
+        finally:
+            await daemon.stop()
 
 
 async def proofs(bench: Bench, cases: Iterable[tuple[str, int]], *, exhaustively: bool) -> list[Proof]:
