@@ -24,7 +24,7 @@ from scheduler.api.node_affinity import (
     tolerated,
 )
 from scheduler.api.podinfo import CPU, PodInfo, Requests
-from scheduler.api.quantity import NATIVE, Quantity, text
+from scheduler.api.quantity import NATIVE, Quantity, is_extended, text
 from scheduler.api.selectors import integer, requirement_matches
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.nodes import Nodes
@@ -159,8 +159,10 @@ def resources(site: Site) -> Iterator[Option]:
 
 def _lower(site: Site, resource: str) -> Change | None:
     free = site.free(resource)
-    change = _requesting(site, resource, free) if free > 0 else None
-    return change if change is not None and change.edits[0].patch else None
+    if free <= 0 and not is_extended(resource):  # a container without any cpu or memory is of no use
+        return None
+    change = _requesting(site, resource, max(free, 0))
+    return change if change.edits[0].patch else None
 
 
 def _requesting(site: Site, resource: str, amount: int) -> Change:

@@ -6,6 +6,7 @@ another name it can be tried next to the existing claim.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -13,14 +14,23 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.quantity import Quantity, text
 from scheduler.api.resource_v1 import DeviceTaint, ExactDeviceRequest, ResourceClaim
-from scheduler.api.storage_v1 import STORAGE, WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim
+from scheduler.api.storage_v1 import (
+    FILESYSTEM,
+    STORAGE,
+    WAIT_FOR_FIRST_CONSUMER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from scheduler.cache.storage.persistent_volumes import is_free, selector_of, wish_of
 from scheduler.core import nodeset
 from scheduler.explain.changes import Actor, Change, Option, Site, deletion
-from scheduler.explain.edits import Edit, Step, pointer
+from scheduler.explain.edits import Edit, Manifest, Step, pointer
 
 _NANO: Final = 10**9
 _MIB: Final = 2**20
 _CLASSES_MAX: Final = 4
+_VOLUMES_MAX: Final = 4
+_VOLUMES_LOOKED_AT: Final = 1024
 _HOLDERS_MAX: Final = 3
 _TAINTS_MAX: Final = 4
 
@@ -29,10 +39,14 @@ _TAINTS_MAX: Final = 4
 
 
 def missing_claims(site: Site) -> Iterator[Option]:
-    """Create missing claims of a class whose volumes follow the pod."""
+    """Create missing claims: of a class whose volumes follow the pod, or so that a free volume fits."""
     if missing := _missing(site):
         for name in _late_classes(site, ""):
             yield [_new_claim(site, claim, name) for claim in missing]
+        free = _free_volumes(site)
+        for first in range(len(free)):
+            if len(chosen := free[first : first + len(missing)]) == len(missing):
+                yield [_claim_for(site, claim, each) for claim, each in zip(missing, chosen, strict=True)]
 
 
 def _missing(site: Site) -> list[str]:
@@ -43,7 +57,7 @@ def _missing(site: Site) -> list[str]:
 
 
 def volumes(site: Site) -> Iterator[Option]:
-    """Create missing claims; request less of the class; or use another class."""
+    """Create missing claims; request less of the class; use another class; or claim what a free volume has."""
     if _missing(site):
         yield from missing_claims(site)
         return
@@ -56,6 +70,10 @@ def volumes(site: Site) -> Iterator[Option]:
         yield smaller
     for name in _late_classes(site, *(claim.storage_class for claim in waiting)):
         yield [_other_class(claim, name) for claim in waiting]
+    for volume in _free_volumes(site):
+        for claim in waiting:
+            if (change := _matching(claim, volume)) is not None:
+                yield [change]
 
 
 def _is_replaceable(site: Site, key: str) -> bool:
@@ -74,13 +92,57 @@ def _late_classes(site: Site, *but: str) -> list[str]:
     return sorted(late)[:_CLASSES_MAX]
 
 
-def _new_claim(site: Site, name: str, storage_class: str) -> Change:
-    spec = {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {STORAGE: "1Gi"}},
+def _free_volumes(site: Site) -> list[PersistentVolume]:
+    """Return a few free volumes, first those that the node can use."""
+    known = site.cluster.volumes.volumes
+    free = [each for each in itertools.islice(known, _VOLUMES_LOOKED_AT) if is_free(each)]
+    return sorted(free, key=lambda each: not known.where(each.key).nodes >> site.slot & 1)[:_VOLUMES_MAX]
+
+
+def _matching(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Change | None:
+    """Return the change of a claim after which it can take the volume; None if its size is all that differs, or more."""
+    spec, wanted, request = volume.spec, wish_of(claim), claim.request
+    different: dict[str, Step] = {}
+    if (spec.volume_mode or FILESYSTEM, spec.volume_attributes_class_name or "") != wanted[:2]:
+        return None
+    if volume.storage_class != claim.storage_class:
+        step = Step("replace", pointer("spec", "storageClassName"), volume.storage_class)
+        different[f"class {volume.storage_class or 'none'}"] = step
+    if not wanted.access_modes <= frozenset(spec.access_modes):
+        step = Step("replace", pointer("spec", "accessModes"), list(spec.access_modes))
+        different[f"access modes {', '.join(spec.access_modes)}"] = step
+    if wanted.selector and not selector_of(wanted).matches(volume.metadata.labels):
+        different["no selector"] = Step("remove", pointer("spec", "selector"))
+    if not different:
+        return None
+    if request is not None and volume.capacity.nano < request.nano:
+        size = text(volume.capacity)
+        different[size] = Step("replace", pointer("spec", "resources", "requests", STORAGE), size)
+    what = f"create claim {claim.key} again for volume {volume.key}: {'; '.join(different)}"
+    edits = (_claim_patch(claim, "PersistentVolumeClaim", *different.values()),)
+    return Change("MatchVolume", Actor.USER, 3, what, edits)
+
+
+def _claim_for(site: Site, name: str, volume: PersistentVolume) -> Change:
+    size, modes = text(volume.capacity), list(volume.spec.access_modes)
+    spec = _claim_spec(volume.storage_class, size, modes, volume.spec.volume_mode or FILESYSTEM)
+    edit = Edit("create", "PersistentVolumeClaim", name, site.pod.metadata.namespace, manifest={"spec": spec})
+    of_class = f"class {volume.storage_class}" if volume.storage_class else "no class"
+    what = f"create PersistentVolumeClaim {name} with {size} of {of_class}, {', '.join(modes)}, for volume {volume.key}"
+    return Change("CreateClaim", Actor.USER, 2, what, (edit,))
+
+
+def _claim_spec(storage_class: str, size: str, modes: list[str], volume_mode: str = FILESYSTEM) -> Manifest:
+    return {
+        "accessModes": modes,
+        "resources": {"requests": {STORAGE: size}},
         "storageClassName": storage_class,
-        "volumeMode": "Filesystem",
+        "volumeMode": volume_mode,
     }
+
+
+def _new_claim(site: Site, name: str, storage_class: str) -> Change:
+    spec = _claim_spec(storage_class, "1Gi", ["ReadWriteOnce"])
     edit = Edit("create", "PersistentVolumeClaim", name, site.pod.metadata.namespace, manifest={"spec": spec})
     what = f"create PersistentVolumeClaim {name}, for example of class {storage_class} with 1Gi"
     return Change("CreateClaim", Actor.USER, 2, what, (edit,))

@@ -56,7 +56,7 @@ OPTIONS: Final[Mapping[str, Callable[[Site], Iterator[Option]]]] = {
     "VolumeBinding": claim_changes.volumes,
     "VolumeRestrictions": lambda site: _either(claim_changes.volumes(site), claim_changes.holders_of_volumes(site)),
     "NodeVolumeLimits": claim_changes.attached,
-    "VolumeZone": claim_changes.missing_claims,
+    "VolumeZone": claim_changes.volumes,
     "DynamicResources": claim_changes.devices,
 }
 """Plugin → its options. For other plugins nothing can be changed."""

@@ -23,7 +23,7 @@ COSTS: Final = {
     **dict.fromkeys(("Uncordon", "RemoveSchedulingGate"), 1),
     **dict.fromkeys(("AddToleration", "RaiseMaxSkew", "CreateClaim"), 2),
     **dict.fromkeys(("RemoveTaint", "RemoveNodeSelector", "LabelNode", "GiveUpHostPort"), 3),
-    **dict.fromkeys(("SmallerClaim", "OtherClass", "FewerDevices", "LessDeviceCapacity"), 3),
+    **dict.fromkeys(("SmallerClaim", "OtherClass", "MatchVolume", "FewerDevices", "LessDeviceCapacity"), 3),
     **dict.fromkeys(("RemoveDeviceConstraint", "TolerateDeviceTaint", "RemoveNodeAffinity"), 3),
     **dict.fromkeys(("RemovePodAffinity", "RemovePodAntiAffinity", "SoftSpreadConstraint"), 4),
     **dict.fromkeys(("RemoveDeviceSelector",), 4),
@@ -149,7 +149,8 @@ class _Atoms:
         for resource, wanted in totals.items():
             free = _nano(node["status"]["allocatable"].get(resource, "0"))
             free -= sum(_requests(each).get(resource, 0) for each in [*self._pods_on(node), *self._nominated(name)])
-            if 0 < free < wanted:
+            free = max(free, 0) if "/" in resource else free  # an extended resource need not be requested at all
+            if (free > 0 or "/" in resource) and free < wanted:
                 edit = self._lowered(resource, wanted - free)
                 yield Atom(f"request {free} of {resource}", "user", _cost_of_lowering(wanted, free), (edit,), name)
 
@@ -257,6 +258,22 @@ class _Atoms:
                     if each != spec["storageClassName"]:
                         step = Step("replace", pointer("spec", "storageClassName"), each)
                         yield self._of_claim("PersistentVolumeClaim", name, f"class {each}", "OtherClass", step)
+
+                for each in self._of("PersistentVolume"):
+                    if not each["spec"].get("claimRef"):
+                        yield self._for_volume(name, spec, each)
+
+    def _for_volume(self, name: str, claim: Json, volume: Json) -> Atom:
+        spec = volume["spec"]
+        steps = [
+            Step("replace", pointer("spec", "storageClassName"), spec["storageClassName"]),
+            Step("replace", pointer("spec", "accessModes"), spec["accessModes"]),
+            Step("replace", pointer("spec", "resources", "requests", "storage"), spec["capacity"]["storage"]),
+        ]
+        if "selector" in claim:
+            steps.append(Step("remove", pointer("spec", "selector")))
+        edit = Edit("patch", "PersistentVolumeClaim", name, self._namespace, patch=tuple(steps))
+        return Atom(f"{name} for volume {volume['metadata']['name']}", "user", COSTS["MatchVolume"], (edit,))
 
     def _new_claim(self, name: str, storage_class: str) -> Atom:
         spec = {

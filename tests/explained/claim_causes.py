@@ -76,6 +76,21 @@ def no_matching_volume(c: Draft) -> Iterator[None]:
             c.add(a_pv(f"pv-{at}", f"{c.dice.randint(1, 5)}Gi", "static").on(at))
 
 
+def volume_fields(c: Draft) -> Iterator[None]:
+    """The free volumes of the class lack the claim's access mode, or the labels of its selector."""
+    claim = a_claim("data", "6Gi", "static")
+    c.add(a_class("static"), claim)
+    for at in c.names:
+        size = c.dice.choice(("5Gi", "10Gi")) if at != c.names[0] else "10Gi"
+        c.add(a_pv(f"pv-{at}", size, "static").on(at).label("speed", c.dice.choice(("slow", "medium"))))
+    c.pod = c.pod.pvc("data")
+    yield
+    if c.dice.random() < 0.5:
+        c.add(claim.modes("ReadWriteMany"))
+    else:
+        c.add(claim.matching({"speed": "fast"}))
+
+
 def two_claims_for_one_volume(c: Draft) -> Iterator[None]:
     """Each node has one free volume of the class, and the pod has two claims."""
     c.add(a_class("static"), a_claim("data", "6Gi", "static"), a_claim("logs", "2Gi", "static"))
