@@ -425,7 +425,7 @@ def pod_affinity(site: Site) -> Iterator[Option]:
             code,
             Actor.USER,
             4,
-            f"remove the required {what} at {term.topology_key}",
+            f"remove the required {what} at {term.topology_key}{f' (term {at + 1})' if len(side) > 1 else ''}",
             (site.pod_patch(Step("remove", pointer("spec", "affinity", field, _REQUIRED, at))),),
         )
         for field, code, what, side in _sides(site.pod)

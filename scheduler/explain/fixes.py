@@ -311,7 +311,7 @@ class Search:
 
     def _least(self, needed: list[Change], suffices: Callable[[Sequence[Edit]], Steps[bool]]) -> Steps[Fix]:
         """Drop changes that are not needed, the dearest first, and lower amounts."""
-        unique = list({each.text: each for each in needed}.values())
+        unique = [each for at, each in enumerate(needed) if all(each.edits != other.edits for other in needed[:at])]
         for each in sorted(unique, key=lambda change: -change.cost):
             less = [other for other in unique if other is not each]
             if less and not self.is_out_of_budget and (yield from suffices(_edits([less]))):

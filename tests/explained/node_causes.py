@@ -121,27 +121,31 @@ def affinity(c: Draft) -> Iterator[None]:
 
 
 def pod_affinity(c: Draft) -> Iterator[None]:
-    """No pod exists that the required pod affinity selects."""
+    """No pods exist that one or two required terms of the pod affinity select."""
+    apps = ("db", "cache")[: c.dice.randint(1, 2)]
     for at in c.some_nodes():
-        c.put(at, cpu=50, like=pod("x").label("app", "db"))
-    c.pod = c.pod.affinity({"podAffinity": _near("db", c.dice.choice((HOSTNAME, ZONE)))})
+        for app in apps:
+            c.put(at, cpu=50, like=pod("x").label("app", app))
+    key = c.dice.choice((HOSTNAME, ZONE))
+    c.pod = c.pod.affinity({"podAffinity": _near(key, *apps)})
     yield
-    c.pods = {name: each for name, each in c.pods.items() if each.obj()["metadata"]["labels"].get("app") != "db"}
+    c.pods = {name: each for name, each in c.pods.items() if each.obj()["metadata"]["labels"].get("app") not in apps}
 
 
 def anti_affinity(c: Draft) -> Iterator[None]:
-    """All domains have a pod that the required anti-affinity of the pod selects."""
-    c.pod = c.pod.affinity({"podAntiAffinity": _near("db", c.dice.choice((HOSTNAME, ZONE)))})
+    """All domains have a pod that a required term of the pod's anti-affinity selects."""
+    apps = ("db", "cache")[: c.dice.randint(1, 2)]
+    c.pod = c.pod.affinity({"podAntiAffinity": _near(c.dice.choice((HOSTNAME, ZONE)), *apps)})
     yield
     for at in c.names:
         for _ in range(c.dice.randint(1, 2)):
-            c.put(at, cpu=50, like=pod("x").label("app", "db"))
+            c.put(at, cpu=50, like=pod("x").label("app", c.dice.choice(apps)))
 
 
 def kept_away(c: Draft) -> Iterator[None]:
     """All domains have a pod whose required anti-affinity selects the pod."""
     yield
-    away = pod("x").label("app", "db").affinity({"podAntiAffinity": _near(POD, HOSTNAME)})
+    away = pod("x").label("app", "db").affinity({"podAntiAffinity": _near(HOSTNAME, POD)})
     for at in c.names:
         c.put(at, cpu=50, like=away)
 
@@ -204,8 +208,8 @@ def gate(c: Draft) -> Iterator[None]:
         c.pod = c.pod.gate(name)
 
 
-def _near(app: str, key: str) -> dict[str, Any]:
-    return {_REQUIRED: [{"labelSelector": _selects(app), "topologyKey": key}]}
+def _near(key: str, *apps: str) -> dict[str, Any]:
+    return {_REQUIRED: [{"labelSelector": _selects(app), "topologyKey": key} for app in apps]}
 
 
 def _selects(app: str) -> dict[str, Any]:
