@@ -120,7 +120,7 @@ def _matching(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Change 
         different[size] = Step("replace", pointer("spec", "resources", "requests", STORAGE), size)
     what = f"create claim {claim.key} again for volume {volume.key}: {'; '.join(different)}"
     edits = (_claim_patch(claim, "PersistentVolumeClaim", *different.values()),)
-    return Change("MatchVolume", Actor.USER, 3, what, edits)
+    return Change("MatchVolume", Actor.USER, 2 + len(different), what, edits)
 
 
 def _claim_for(site: Site, name: str, volume: PersistentVolume) -> Change:

@@ -121,21 +121,19 @@ def affinity(c: Draft) -> Iterator[None]:
 
 
 def pod_affinity(c: Draft) -> Iterator[None]:
-    """No pods exist that one or two required terms of the pod affinity select."""
-    apps = ("db", "cache")[: c.dice.randint(1, 2)]
+    """No pod exists that one or two required terms of the pod affinity select."""
+    labels = [{"app": "db"}, {"tier": "store"}][: c.dice.randint(1, 2)]
     for at in c.some_nodes():
-        for app in apps:
-            c.put(at, cpu=50, like=pod("x").label("app", app))
-    key = c.dice.choice((HOSTNAME, ZONE))
-    c.pod = c.pod.affinity({"podAffinity": _near(key, *apps)})
+        c.put(at, cpu=50, like=pod("x").label("app", "db").label("tier", "store"))
+    c.pod = c.pod.affinity({"podAffinity": _near(c.dice.choice((HOSTNAME, ZONE)), *labels)})
     yield
-    c.pods = {name: each for name, each in c.pods.items() if each.obj()["metadata"]["labels"].get("app") not in apps}
+    c.pods = {name: each for name, each in c.pods.items() if each.obj()["metadata"]["labels"].get("app") != "db"}
 
 
 def anti_affinity(c: Draft) -> Iterator[None]:
     """All domains have a pod that a required term of the pod's anti-affinity selects."""
     apps = ("db", "cache")[: c.dice.randint(1, 2)]
-    c.pod = c.pod.affinity({"podAntiAffinity": _near(c.dice.choice((HOSTNAME, ZONE)), *apps)})
+    c.pod = c.pod.affinity({"podAntiAffinity": _near(c.dice.choice((HOSTNAME, ZONE)), *({"app": app} for app in apps))})
     yield
     for at in c.names:
         for _ in range(c.dice.randint(1, 2)):
@@ -145,7 +143,7 @@ def anti_affinity(c: Draft) -> Iterator[None]:
 def kept_away(c: Draft) -> Iterator[None]:
     """All domains have a pod whose required anti-affinity selects the pod."""
     yield
-    away = pod("x").label("app", "db").affinity({"podAntiAffinity": _near(HOSTNAME, POD)})
+    away = pod("x").label("app", "db").affinity({"podAntiAffinity": _near(HOSTNAME, {"app": POD})})
     for at in c.names:
         c.put(at, cpu=50, like=away)
 
@@ -156,7 +154,9 @@ def spread(c: Draft) -> Iterator[None]:
     _in_zone(c, first, "a")
     _in_zone(c, second, "b")
     rule: dict[str, Any] = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
-    c.pod = c.pod.set({"spec": {"topologySpreadConstraints": [rule | {"labelSelector": _selects(POD)}]}})
+    c.pod = c.pod.set(
+        {"spec": {"topologySpreadConstraints": [rule | {"labelSelector": {"matchLabels": {"app": POD}}}]}}
+    )
     yield
     for at in c.names:
         if c.zones[at] == "a":
@@ -176,7 +176,9 @@ def spread_label(c: Draft) -> Iterator[None]:
     for at in c.names:
         c.nodes[at] = c.nodes[at].label("rack", c.dice.choice("rs"))
     rule: dict[str, Any] = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
-    c.pod = c.pod.set({"spec": {"topologySpreadConstraints": [rule | {"labelSelector": _selects(POD)}]}})
+    c.pod = c.pod.set(
+        {"spec": {"topologySpreadConstraints": [rule | {"labelSelector": {"matchLabels": {"app": POD}}}]}}
+    )
     yield
     for at in c.names:
         c.nodes[at] = c.nodes[at].set({"metadata": {"labels": {"rack": None}}})
@@ -208,12 +210,8 @@ def gate(c: Draft) -> Iterator[None]:
         c.pod = c.pod.gate(name)
 
 
-def _near(key: str, *apps: str) -> dict[str, Any]:
-    return {_REQUIRED: [{"labelSelector": _selects(app), "topologyKey": key} for app in apps]}
-
-
-def _selects(app: str) -> dict[str, Any]:
-    return {"matchLabels": {"app": app}}
+def _near(key: str, *labels: dict[str, str]) -> dict[str, Any]:
+    return {_REQUIRED: [{"labelSelector": {"matchLabels": each}, "topologyKey": key} for each in labels]}
 
 
 def second_cause(c: Draft) -> None:

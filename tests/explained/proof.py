@@ -83,6 +83,10 @@ class Sums:
     def minimal_share(self) -> float:
         return 1 - self.not_minimal / max(self.first_fixes, 1)
 
+    @property
+    def least_share(self) -> float:
+        return 1 - self.too_much / max(self.first_fixes, 1)
+
 
 def summed(proofs: Iterable[Proof]) -> Sums:
     """Return the sums over these clusters."""
