@@ -1,7 +1,7 @@
 """The proof of fixes over many random clusters: `python -m tests.explained [--real] [--seeds 0-100] [--only KIND]`.
 
 Without `--real` the API server is the one in this process, and each answer is compared with exhaustive search. With it, each fix is
-applied to a real kube-apiserver. `--results FILE` adds one line of JSON per kind.
+applied to a real kube-apiserver. `--results FILE` adds one line of JSON per kind. `--table FILE` only prints such lines as a table.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from scheduler.metrics import logs
 from tests.e2e.controlplane.build import VERSION, Unavailable
@@ -73,6 +74,39 @@ def problems(proof: Proof) -> list[str]:
     return texts if is_right else [*texts, f"not planted: {proof.kind}"]
 
 
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the results as a table of Markdown: a row for each kind."""
+    exhaustive, real = (
+        {row["kind"]: row for row in rows if row["is_exhaustive"] is wanted} for wanted in (True, False)
+    )
+    out = [
+        "| planted cause | clusters | fixes | that work | found | minimal | least amounts | on kube-apiserver: clusters | fixes | that work |",
+        "| --- " * 10 + "|",
+    ]
+    out += [_row(kind, row, real.get(kind, {})) for kind, row in exhaustive.items()]
+    keys = [key for key, value in next(iter(exhaustive.values())).items() if type(value) is int]
+    sums = [{key: sum(row[key] for row in part.values()) for key in keys} for part in (exhaustive, real)]
+    return "\n".join([*out, _row("all", *sums)])
+
+
+def _row(kind: str, row: dict[str, Any], real: dict[str, Any]) -> str:
+    first = max(row["first_fixes"], 1)
+    cells = [
+        *(kind, row["clusters"], row["shown"], _percent(row["fails"], row["shown"])),
+        *(
+            _percent(row["missing"], row["solvable"]),
+            _percent(row["not_minimal"], first),
+            _percent(row["too_much"], first),
+        ),
+        *((real["clusters"], real["shown"], _percent(real["fails"], real["shown"])) if real else ("", "", "")),
+    ]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _percent(bad: int, of: int) -> str:
+    return f"{100 * (1 - bad / max(of, 1)):.1f} %".replace("100.0", "100")
+
+
 def main() -> int:
     """Return 0 if all fixes worked."""
     logs.setup("text", verbosity=-1)
@@ -82,7 +116,11 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="KIND")
     parser.add_argument("--within", type=float, default=86400.0, metavar="SECONDS")
     parser.add_argument("--results", type=Path, metavar="FILE")
+    parser.add_argument("--table", type=Path, metavar="FILE")
     given = parser.parse_args()
+    if given.table:
+        print(table([json.loads(line) for line in given.table.read_text().splitlines()]))  # noqa: T201
+        return 0
     first, end = map(int, given.seeds.split("-"))
     kinds = [kind for kind in KINDS if given.only in kind]
     try:

@@ -1,6 +1,6 @@
 """Copies of small clusters on an API server with a daemon, explanations of their pods, and fixes that are applied to them.
 
-An object is created again if it is not exactly as it was made, so each copy is a fresh one, and the next copy of the same
+An object is created again if it is not exactly as it was made. So each copy is a fresh one, and the next copy of the same
 cluster is cheap.
 """
 
@@ -257,7 +257,7 @@ def _is_bound(item: Json) -> bool:
 
 
 def _unbound(claim: Json) -> Json:
-    """Return the claim as a user writes it who wants this volume: the PV controller then binds it."""
+    """Return the claim as a user writes it for this volume: the PV controller then binds it."""
     metadata = {key: value for key, value in claim["metadata"].items() if key != "annotations"}
     return {key: value for key, value in claim.items() if key != "status"} | {"metadata": metadata}
 

@@ -16,7 +16,7 @@ KINDS: Final[Mapping[str, Cause]] = {
         *(nodes.cpu, nodes.memory, nodes.cpu_and_memory, nodes.extended_resource, nodes.pod_slots),
         *(nodes.taint, nodes.two_taints, nodes.cordon, nodes.selector, nodes.affinity),
         *(nodes.pod_affinity, nodes.anti_affinity, nodes.kept_away, nodes.spread, nodes.spread_label),
-        *(nodes.host_port, nodes.nominated_room, nodes.gate),
+        *(nodes.host_port, nodes.nominated_capacity, nodes.gate),
         *(
             claims.missing_claim,
             claims.no_capacity,

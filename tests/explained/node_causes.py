@@ -192,7 +192,7 @@ def host_port(c: Draft) -> Iterator[None]:
         c.put(at, cpu=50, like=pod("x").host_port(_PORT))
 
 
-def nominated_room(c: Draft) -> Iterator[None]:
+def nominated_capacity(c: Draft) -> Iterator[None]:
     """The free cpu of all nodes is kept for nominated pods of higher priority."""
     yield
     for number, at in enumerate(c.names):
