@@ -168,7 +168,10 @@ def _lower(site: Site, resource: str) -> Change | None:
 def _requesting(site: Site, resource: str, amount: int) -> Change:
     unit = _NANO_PER_MILLI if resource == CPU else _NANO
     wanted = site.info.requests[resource]
-    what = f"request {quantity(resource, amount)} of {resource} instead of {quantity(resource, wanted)}"
+    before, now = quantity(resource, wanted), quantity(resource, amount)
+    what = (
+        f"request {now} of {resource} instead of {before}" if amount else f"request no {resource} instead of {before}"
+    )
     return Change(
         "LowerRequest",
         Actor.USER,
