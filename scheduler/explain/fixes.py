@@ -384,7 +384,7 @@ class Search:
         return Fix(least.changes, last)
 
 
-_LOOKED_AT: Final = 256
+_LOOKED_AT: Final = 128
 
 
 def _is_of_claim(change: Change) -> bool:

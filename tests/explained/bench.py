@@ -181,9 +181,15 @@ class Bench:
                 await provision(self.api, claims)
             elif is_waiting and (not binder.has(uid) or binder.preempt(uid, "test")):
                 return "waits"
-            elif said[-1].get("reason") and self.daemon.idle() and not binder.has(uid):
+            elif said[-1].get("reason") and self._waits_in_queue(created):
                 return "pending"
             assert time.monotonic() < deadline, f"no verdict: {said}"
+
+    def _waits_in_queue(self, pod: Json) -> bool:
+        """Return whether the daemon has seen the pod, has tried it unless it is gated, and does not bind it."""
+        decisions = self.daemon.decisions
+        is_known = decisions.explainer.pending.get(_path(pod)) is not None
+        return is_known and self.daemon.idle() and not decisions.binder.has(pod["metadata"]["uid"])
 
     def explain(self, pod: Json) -> Explanation:
         """Return the explanation of the pod."""
