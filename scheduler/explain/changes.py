@@ -15,7 +15,7 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.api.core_v1 import Container, Node, NodeSelectorRequirement, NodeSelectorTerm, Pod
+from scheduler.api.core_v1 import Container, Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint
 from scheduler.api.node_affinity import (
     HARD_EFFECTS,
     UNSCHEDULABLE_TAINT,
@@ -24,7 +24,7 @@ from scheduler.api.node_affinity import (
     tolerated,
 )
 from scheduler.api.podinfo import CPU, PodInfo, Requests
-from scheduler.api.quantity import NATIVE, Quantity, text
+from scheduler.api.quantity import NATIVE, Quantity, is_extended, text
 from scheduler.api.selectors import integer, requirement_matches
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.nodes import Nodes
@@ -48,7 +48,7 @@ class Actor(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One thing to do. `weaker`, if given, returns the same change by amount: `least` is the smallest one that may help."""
+    """One thing to do. `weaker`, if given, returns the same change by amount."""
 
     code: str
     actor: Actor
@@ -159,15 +159,28 @@ def resources(site: Site) -> Iterator[Option]:
 
 def _lower(site: Site, resource: str) -> Change | None:
     free = site.free(resource)
-    if free <= 0:
+    if free <= 0 and not is_extended(resource):  # a container without any cpu or memory is of no use
         return None
+    change = _requesting(site, resource, max(free, 0))
+    return change if change.edits[0].patch else None
+
+
+def _requesting(site: Site, resource: str, amount: int) -> Change:
     unit = _NANO_PER_MILLI if resource == CPU else _NANO
-    steps = list(_lowered(site.pod, resource, free * unit))
-    if not steps:
-        return None
     wanted = site.info.requests[resource]
-    what = f"request {quantity(resource, free)} of {resource} instead of {quantity(resource, wanted)}"
-    return Change("LowerRequest", Actor.USER, 1 + 4 * (wanted - free) // wanted, what, (site.pod_patch(*steps),))
+    before, now = quantity(resource, wanted), quantity(resource, amount)
+    what = (
+        f"request {now} of {resource} instead of {before}" if amount else f"request no {resource} instead of {before}"
+    )
+    return Change(
+        "LowerRequest",
+        Actor.USER,
+        1 + 4 * (wanted - amount) // wanted,
+        what,
+        (site.pod_patch(*_lowered(site.pod, resource, amount * unit)),),
+        lambda given_up: _requesting(site, resource, wanted - given_up),
+        (1, wanted - amount),
+    )
 
 
 def _lowered(pod: Pod, resource: str, target_nano: int) -> Iterator[Step]:
@@ -264,16 +277,25 @@ def node_copy(cluster: Cluster, node: Node, number: int = 1) -> Option:
 
 def taints(site: Site) -> Iterator[Option]:
     """Tolerate the node's taints; or remove them."""
-    hard = [
-        (at, taint)
-        for at, taint in enumerate(site.node.spec.taints)
-        if taint.effect in HARD_EFFECTS and not tolerated(site.pod.spec.tolerations, taint)
-    ]
+    hard = _untolerated(site)
     yield [_toleration(site, taint.key, taint.value, taint.effect) for _, taint in hard]
     named = ", ".join(f"{taint.key}={taint.value}:{taint.effect}" for _, taint in hard)
     steps = [Step("remove", pointer("spec", "taints", at)) for at, _ in hard]
     what = f"remove the taint {named} from node {site.node.metadata.name}"
     yield [Change("RemoveTaint", Actor.ADMINISTRATOR, 3, what, (site.node_patch(*steps),))]
+
+
+def untolerated_taints(site: Site) -> int:
+    """Return the number of taints of the node that keep the pod away."""
+    return len(_untolerated(site))
+
+
+def _untolerated(site: Site) -> list[tuple[int, Taint]]:
+    return [
+        (at, taint)
+        for at, taint in enumerate(site.node.spec.taints)
+        if taint.effect in HARD_EFFECTS and not tolerated(site.pod.spec.tolerations, taint)
+    ]
 
 
 def _toleration(site: Site, key: str, value: str, effect: str) -> Change:
@@ -302,7 +324,7 @@ def cordon(site: Site) -> Iterator[Option]:
 def node_affinity(site: Site) -> Iterator[Option]:
     """Drop what does not match in the pod's selector and required terms; or label the node."""
     labels, pod = site.node.metadata.labels, site.pod
-    keys = [key for key, value in pod.spec.node_selector.items() if labels.get(key) != value]
+    keys = _other_labels(site)
     dropped = [
         Change(
             "RemoveNodeSelector",
@@ -341,18 +363,30 @@ def node_affinity(site: Site) -> Iterator[Option]:
     ]
 
 
+def lacking_labels(site: Site) -> int:
+    """Return the number of requirements of the nodeSelector and of the closest required term that the node does not meet."""
+    closest = _closest(site)
+    return len(_other_labels(site)) + (_lacking(site, closest[1]) if closest is not None else 0)
+
+
+def _other_labels(site: Site) -> list[str]:
+    labels = site.node.metadata.labels
+    return [key for key, value in site.pod.spec.node_selector.items() if labels.get(key) != value]
+
+
+def _lacking(site: Site, term: NodeSelectorTerm) -> int:
+    labels = site.node.metadata.labels
+    wrong = sum(not requirement_matches(r.key, r.operator, r.values, labels) for r in term.match_expressions)
+    return wrong + 100 * bool(term.match_fields) + 1000 * (not term.match_expressions)
+
+
 def _closest(site: Site) -> tuple[int, NodeSelectorTerm] | None:
     """Return the required term that lacks least on the node, with its index; None if the node matches or none exists."""
     selector, node = required_node_affinity(site.pod.spec.affinity), site.node
     name, labels = node.metadata.name, node.metadata.labels
     if selector is None or any(term_matches(term, name, labels) for term in selector.node_selector_terms):
         return None
-
-    def lacking(term: NodeSelectorTerm) -> int:
-        wrong = sum(not requirement_matches(r.key, r.operator, r.values, labels) for r in term.match_expressions)
-        return wrong + 100 * bool(term.match_fields) + 1000 * (not term.match_expressions)
-
-    return min(enumerate(selector.node_selector_terms), key=lambda each: lacking(each[1]), default=None)
+    return min(enumerate(selector.node_selector_terms), key=lambda each: _lacking(site, each[1]), default=None)
 
 
 def _without_term(site: Site, at: int, term: NodeSelectorTerm) -> Iterator[Change]:
@@ -394,7 +428,7 @@ def pod_affinity(site: Site) -> Iterator[Option]:
             code,
             Actor.USER,
             4,
-            f"remove the required {what} at {term.topology_key}",
+            f"remove the required {what} at {term.topology_key}{f' (term {at + 1})' if len(side) > 1 else ''}",
             (site.pod_patch(Step("remove", pointer("spec", "affinity", field, _REQUIRED, at))),),
         )
         for field, code, what, side in _sides(site.pod)

@@ -6,6 +6,7 @@ another name it can be tried next to the existing claim.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -13,14 +14,23 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.quantity import Quantity, text
 from scheduler.api.resource_v1 import DeviceTaint, ExactDeviceRequest, ResourceClaim
-from scheduler.api.storage_v1 import STORAGE, WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim
+from scheduler.api.storage_v1 import (
+    FILESYSTEM,
+    STORAGE,
+    WAIT_FOR_FIRST_CONSUMER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from scheduler.cache.storage.persistent_volumes import is_free, selector_of, wish_of
 from scheduler.core import nodeset
 from scheduler.explain.changes import Actor, Change, Option, Site, deletion
-from scheduler.explain.edits import Edit, Step, pointer
+from scheduler.explain.edits import Edit, Manifest, Step, pointer
 
 _NANO: Final = 10**9
 _MIB: Final = 2**20
 _CLASSES_MAX: Final = 4
+_VOLUMES_MAX: Final = 4
+_VOLUMES_LOOKED_AT: Final = 1024
 _HOLDERS_MAX: Final = 3
 _TAINTS_MAX: Final = 4
 
@@ -28,14 +38,30 @@ _TAINTS_MAX: Final = 4
 # -- volumes ---------------------------------------------------------------------------------------------------------
 
 
-def volumes(site: Site) -> Iterator[Option]:
-    """Create missing claims; request less of the class; or use another class."""
-    claims = site.cluster.volumes.claims
-    missing = [use for use in site.info.claims if claims.get(use.key) is None and not use.is_ephemeral]
-    if missing:
+def missing_claims(site: Site) -> Iterator[Option]:
+    """Create missing claims: of a class whose volumes follow the pod, or so that a free volume fits."""
+    if missing := _missing(site):
         for name in _late_classes(site, ""):
-            yield [_new_claim(site, use.name, name) for use in {use.key: use for use in missing}.values()]
+            yield [_new_claim(site, claim, name) for claim in missing]
+        free = _free_volumes(site)
+        for first in range(len(free)):
+            if len(chosen := free[first : first + len(missing)]) == len(missing):
+                yield [_claim_for(site, claim, each) for claim, each in zip(missing, chosen, strict=True)]
+
+
+def _missing(site: Site) -> list[str]:
+    claims = site.cluster.volumes.claims
+    return list(
+        dict.fromkeys(use.name for use in site.info.claims if claims.get(use.key) is None and not use.is_ephemeral)
+    )
+
+
+def volumes(site: Site) -> Iterator[Option]:
+    """Create missing claims; request less of the class; use another class; or claim what a free volume has."""
+    if _missing(site):
+        yield from missing_claims(site)
         return
+    claims = site.cluster.volumes.claims
     # an ephemeral claim cannot be created again: its template is in the pod
     own = [claim for use in site.info.claims if not use.is_ephemeral and (claim := claims.get(use.key))]
     waiting = [claim for claim in own if not claim.spec.volume_name and _is_replaceable(site, claim.key)]
@@ -44,6 +70,10 @@ def volumes(site: Site) -> Iterator[Option]:
         yield smaller
     for name in _late_classes(site, *(claim.storage_class for claim in waiting)):
         yield [_other_class(claim, name) for claim in waiting]
+    for volume in _free_volumes(site):
+        for claim in waiting:
+            if (change := _matching(claim, volume)) is not None:
+                yield [change]
 
 
 def _is_replaceable(site: Site, key: str) -> bool:
@@ -62,13 +92,57 @@ def _late_classes(site: Site, *but: str) -> list[str]:
     return sorted(late)[:_CLASSES_MAX]
 
 
-def _new_claim(site: Site, name: str, storage_class: str) -> Change:
-    spec = {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {STORAGE: "1Gi"}},
+def _free_volumes(site: Site) -> list[PersistentVolume]:
+    """Return a few free volumes, first those that the node can use."""
+    known = site.cluster.volumes.volumes
+    free = [each for each in itertools.islice(known, _VOLUMES_LOOKED_AT) if is_free(each)]
+    return sorted(free, key=lambda each: not known.where(each.key).nodes >> site.slot & 1)[:_VOLUMES_MAX]
+
+
+def _matching(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Change | None:
+    """Return the change of a claim after which it can take the volume; None if its size is all that differs, or more."""
+    spec, wanted, request = volume.spec, wish_of(claim), claim.request
+    different: dict[str, Step] = {}
+    if (spec.volume_mode or FILESYSTEM, spec.volume_attributes_class_name or "") != wanted[:2]:
+        return None
+    if volume.storage_class != claim.storage_class:
+        step = Step("replace", pointer("spec", "storageClassName"), volume.storage_class)
+        different[f"class {volume.storage_class or 'none'}"] = step
+    if not wanted.access_modes <= frozenset(spec.access_modes):
+        step = Step("replace", pointer("spec", "accessModes"), list(spec.access_modes))
+        different[f"access modes {', '.join(spec.access_modes)}"] = step
+    if wanted.selector and not selector_of(wanted).matches(volume.metadata.labels):
+        different["no selector"] = Step("remove", pointer("spec", "selector"))
+    if not different:
+        return None
+    if request is not None and volume.capacity.nano < request.nano:
+        size = text(volume.capacity)
+        different[size] = Step("replace", pointer("spec", "resources", "requests", STORAGE), size)
+    what = f"create claim {claim.key} again for volume {volume.key}: {'; '.join(different)}"
+    edits = (_claim_patch(claim, "PersistentVolumeClaim", *different.values()),)
+    return Change("MatchVolume", Actor.USER, 2 + len(different), what, edits)
+
+
+def _claim_for(site: Site, name: str, volume: PersistentVolume) -> Change:
+    size, modes = text(volume.capacity), list(volume.spec.access_modes)
+    spec = _claim_spec(volume.storage_class, size, modes, volume.spec.volume_mode or FILESYSTEM)
+    edit = Edit("create", "PersistentVolumeClaim", name, site.pod.metadata.namespace, manifest={"spec": spec})
+    of_class = f"class {volume.storage_class}" if volume.storage_class else "no class"
+    what = f"create PersistentVolumeClaim {name} with {size} of {of_class}, {', '.join(modes)}, for volume {volume.key}"
+    return Change("CreateClaim", Actor.USER, 2, what, (edit,))
+
+
+def _claim_spec(storage_class: str, size: str, modes: list[str], volume_mode: str = FILESYSTEM) -> Manifest:
+    return {
+        "accessModes": modes,
+        "resources": {"requests": {STORAGE: size}},
         "storageClassName": storage_class,
-        "volumeMode": "Filesystem",
+        "volumeMode": volume_mode,
     }
+
+
+def _new_claim(site: Site, name: str, storage_class: str) -> Change:
+    spec = _claim_spec(storage_class, "1Gi", ["ReadWriteOnce"])
     edit = Edit("create", "PersistentVolumeClaim", name, site.pod.metadata.namespace, manifest={"spec": spec})
     what = f"create PersistentVolumeClaim {name}, for example of class {storage_class} with 1Gi"
     return Change("CreateClaim", Actor.USER, 2, what, (edit,))
@@ -123,7 +197,8 @@ def holders_of_volumes(site: Site) -> Iterator[Option]:
 
 
 def attached(site: Site) -> Iterator[Option]:
-    """Delete one of the node's pods with volumes, the least important first."""
+    """Create missing claims; or delete one of the node's pods with volumes, the least important first."""
+    yield from missing_claims(site)
     for each in sorted((each for each in site.pods() if each.claims), key=lambda each: each.priority)[:_HOLDERS_MAX]:
         yield deletion([each])
 
@@ -149,6 +224,10 @@ def devices(site: Site) -> Iterator[Option]:
     lowered = [change for claim in open_ for change in _of_claim(site, claim)]
     if lowered:
         yield lowered
+    for change in (change for claim in open_ for change in _classes_of(site, claim)):
+        yield [change]
+        if lowered:
+            yield [*lowered, change]
     holders = [each for each in site.pods() if each.pod.spec.resource_claims]
     ordered = sorted(holders, key=lambda each: each.priority)
     for each in ordered[:_HOLDERS_MAX]:
@@ -165,13 +244,28 @@ def _of_claim(site: Site, claim: ResourceClaim) -> Iterator[Change]:
         what = f"create claim {claim.key} again without the constraint on attribute {name}"
         step = Step("remove", pointer("spec", "devices", "constraints", at))
         yield _of(claim, "RemoveDeviceConstraint", 3, what, step)
+    for name, request, where in _requests(claim):
+        yield from _of_request(site, claim, name, request, where)
+
+
+def _requests(claim: ResourceClaim) -> Iterator[tuple[str, ExactDeviceRequest, tuple[str | int, ...]]]:
+    """Yield the name, the request and its path for each request and each of its alternatives."""
     for at, request in enumerate(claim.spec.devices.requests):
         where: tuple[str | int, ...] = ("spec", "devices", "requests", at)
         if request.exactly is not None:
-            yield from _of_request(site, claim, request.name, request.exactly, (*where, "exactly"))
+            yield request.name, request.exactly, (*where, "exactly")
         for number, each in enumerate(request.first_available):
-            name = f"{request.name}/{each.name}"
-            yield from _of_request(site, claim, name, each, (*where, "firstAvailable", number))
+            yield f"{request.name}/{each.name}", each, (*where, "firstAvailable", number)
+
+
+def _classes_of(site: Site, claim: ResourceClaim) -> Iterator[Change]:
+    """Yield the other device classes of each request."""
+    known = sorted(each.metadata.name for each in site.cluster.devices.classes)
+    for name, request, where in _requests(claim):
+        before = request.device_class_name
+        for other in [each for each in known if each != before][:_CLASSES_MAX]:
+            what = f"create claim {claim.key} again with device class {other} instead of {before} in {name}"
+            yield _of(claim, "OtherDeviceClass", 6, what, Step("replace", pointer(*where, "deviceClassName"), other))
 
 
 def _of_request(
@@ -190,13 +284,6 @@ def _of_request(
     wanted = request.capacity.requests if request.capacity is not None else {}
     for capacity, amount in wanted.items():
         yield _less(claim, name, capacity, amount, where, 1)
-    for other in sorted({each.metadata.name for each in site.cluster.devices.classes} - {request.device_class_name})[
-        :_CLASSES_MAX
-    ]:
-        what = (
-            f"create claim {claim.key} again with device class {other} instead of {request.device_class_name} in {name}"
-        )
-        yield _of(claim, "OtherDeviceClass", 6, what, Step("replace", pointer(*where, "deviceClassName"), other))
 
 
 def _of(claim: ResourceClaim, code: str, cost: int, what: str, *steps: Step, **more: Any) -> Change:

@@ -126,6 +126,7 @@ CHANGES: Final[Mapping[str, str]] = {
     "CreateClaim": "Create a missing claim.",
     "SmallerClaim": "Create a claim again with less storage.",
     "OtherClass": "Create a claim again with another storage class.",
+    "MatchVolume": "Create a claim again so that a free volume fits it.",
     "FewerDevices": "Create a device claim again with fewer devices.",
     "LessDeviceCapacity": "Create a device claim again with less of a shared capacity.",
     "RemoveDeviceSelector": "Create a device claim again without a selector.",

@@ -42,7 +42,7 @@ from scheduler.explain.answer import (
 from scheduler.explain.changes import Actor, Change, Site, free_on, quantity
 from scheduler.explain.codes import CLAIM_UNUSABLE, code_of
 from scheduler.explain.edits import Edit, Overlay, Step, pointer
-from scheduler.explain.fixes import Fix, Search, Steps
+from scheduler.explain.fixes import BUDGET_S, Fix, Search, Steps
 from scheduler.explain.verdicts import Verdicts, reasons, verdicts
 from scheduler.framework.interface import CycleState, ExplainPlugin, ReasonCodePlugin
 from scheduler.framework.nominator import Nominator
@@ -67,6 +67,8 @@ class Explainer:
     clock: Clock
     derive: Callable[[Pod], PodInfo]
     held_back: Callable[[], NodeSet]
+    budget_s: float = BUDGET_S
+    """The time after which a search for fixes ends."""
     _metrics: Metrics = field(default_factory=lambda: Metrics(process=False), init=False)
     """What trials count is not the scheduler's work, and is shown nowhere."""
 
@@ -246,7 +248,8 @@ class Explainer:
 
     def _search(self, info: PodInfo, profile: Profile) -> Search:
         overlay = Overlay(self.cluster, self.derive)
-        return Search(self.cluster, self._runner(profile), info.pod, overlay, self._attempt(profile), self.clock)
+        runner, attempt = self._runner(profile), self._attempt(profile)
+        return Search(self.cluster, runner, info.pod, overlay, attempt, self.clock, self.budget_s)
 
     def _runner(self, profile: Profile) -> Runner:
         """Return a runner without PostFilter: trials neither preempt nor count as attempts to preempt."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -38,9 +38,9 @@ Steps: TypeAlias = Generator[bool, None, T]
 
 FIXES_MAX: Final = 3
 _GROUPS_MAX: Final = 6
-_SITES_MAX: Final = 3
+_SITES_MAX: Final = 4
 _ROUNDS_MAX: Final = 12
-_TIGHTEN_MAX: Final = 40
+_TIGHTEN_MAX: Final = 80
 BUDGET_S: Final = 1.0
 """The search ends after this much time without pauses; what it has not tried is not shown as verified."""
 
@@ -56,6 +56,7 @@ OPTIONS: Final[Mapping[str, Callable[[Site], Iterator[Option]]]] = {
     "VolumeBinding": claim_changes.volumes,
     "VolumeRestrictions": lambda site: _either(claim_changes.volumes(site), claim_changes.holders_of_volumes(site)),
     "NodeVolumeLimits": claim_changes.attached,
+    "VolumeZone": claim_changes.volumes,
     "DynamicResources": claim_changes.devices,
 }
 """Plugin → its options. For other plugins nothing can be changed."""
@@ -82,6 +83,11 @@ _CROWDED: Final = frozenset(
     }
 )
 """Plugins that may accept an empty node that is otherwise like one that they reject."""
+_OF_LABELS: Final = frozenset({"TaintToleration", "NodeAffinity"})
+_OF_CLAIMS: Final = frozenset({"VolumeBinding", "DynamicResources"})
+"""Plugins for which another claim may help on nodes that no other sign shows."""
+_CLAIMS: Final = frozenset({"PersistentVolumeClaim", "ResourceClaim"})
+_PROBES_MAX: Final = 6
 
 
 def _either(*options: Iterator[Option]) -> Iterator[Option]:
@@ -201,7 +207,7 @@ class Search:
         for plugins, nodes in ranked[:_GROUPS_MAX]:
             if _weight(plugins) >= _FIXED_WEIGHT or self.is_out_of_budget:
                 break
-            for name in self._promising(info, plugins, nodes):
+            for name in (yield from self._promising(info, plugins, nodes)):
                 for actor in Actor:
                     fix = yield from self._repaired(info, name, plugins, actor)
                     if fix is not None:
@@ -212,26 +218,58 @@ class Search:
                         candidates.append(fix)
         return (yield from self._verified(candidates))
 
-    def _promising(self, info: PodInfo, plugins: Iterable[str], nodes: NodeSet) -> list[str]:
-        """Return a few nodes of a group: with the smallest shortage, and with the fewest taints."""
+    def _promising(self, info: PodInfo, plugins: tuple[str, ...], nodes: NodeSet) -> Steps[list[str]]:
+        """Return a few nodes of a group: where least is missing, fewest resources or labels are, and where other claims fit."""
         slots = nodeset.slots(nodes, self.cluster.nodes.capacity)
-        chosen = [int(slots[0])]
-        if "TaintToleration" in plugins:
-            chosen.insert(0, min((int(each) for each in slots[:_LOOKED_AT]), key=self._taint_count))
-        chosen.insert(0, int(slots[int(np.argmin(self._shortage(info, slots)))]))
-        return [self.cluster.nodes.name(slot) for slot in dict.fromkeys(chosen)][:_SITES_MAX]
+        shares, resources = self._shortage(info, slots)
+        chosen = [int(slots[int(np.argmin(shares))])]
+        if "NodeResourcesFit" in plugins:
+            chosen.append(int(slots[int(np.lexsort((shares, resources))[0])]))
+        if not _OF_LABELS.isdisjoint(plugins):
+            chosen.append(min((int(each) for each in slots[:_LOOKED_AT]), key=lambda slot: self._obstacles(info, slot)))
+        names = [self.cluster.nodes.name(slot) for slot in dict.fromkeys([*chosen, int(slots[0])])][:_SITES_MAX]
+        for plugin in _OF_CLAIMS.intersection(plugins):
+            found = yield from self._with_other_claims(info, plugin, nodes, names[0])
+            names = list(dict.fromkeys([*found, *names]))
+        return names
 
-    def _taint_count(self, slot: int) -> int:
-        node = self.cluster.nodes.node(slot)
-        return len(node.spec.taints) if node is not None else 0
+    def _with_other_claims(self, info: PodInfo, plugin: str, nodes: NodeSet, name: str) -> Steps[list[str]]:
+        """Return for each change of the pod's claims one node of the group that the plugin then accepts.
 
-    def _shortage(self, info: PodInfo, slots: nodeset.Slots) -> npt.NDArray[np.float64]:
-        """Return for each slot the sum of what is missing, as shares of what is requested."""
-        nodes, total = self.cluster.nodes, np.zeros(len(slots))
-        for name, amount in info.requests.items():
+        A change of a claim is the same for all nodes, so one trial shows all nodes where it helps.
+        """
+        slot, found = self.cluster.nodes.present_slot(name), list[str]()
+        if slot is None:
+            return found
+        options = list(OPTIONS[plugin](Site(self.cluster, info, slot)))
+        for option in [each for each in options if all(_is_of_claim(change) for change in each)][:_PROBES_MAX]:
+            if option and not self.is_out_of_budget:
+                verdict = yield from self.judged(_edits([option]), lambda: nodes & self.cluster.nodes.present)
+                accepted = (
+                    nodes & self.cluster.nodes.present & ~verdict.refused_by(plugin) if verdict is not None else 0
+                )
+                if accepted:
+                    found.append(self.cluster.nodes.name(self._least_short(info, accepted)))
+        return list(dict.fromkeys(found))[:_SITES_MAX]
+
+    def _least_short(self, info: PodInfo, nodes: NodeSet) -> int:
+        slots = nodeset.slots(nodes, self.cluster.nodes.capacity)
+        return int(slots[int(np.argmin(self._shortage(info, slots)[0]))])
+
+    def _obstacles(self, info: PodInfo, slot: int) -> int:
+        """Return the number of taints that the pod does not tolerate and of labels that the node lacks."""
+        site = Site(self.cluster, info, slot)
+        return changes.untolerated_taints(site) + changes.lacking_labels(site)
+
+    def _shortage(self, info: PodInfo, slots: nodeset.Slots) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+        """Return for each slot the sum of what is missing, as shares of what is requested, and in how many resources."""
+        nodes, total, count = self.cluster.nodes, np.zeros(len(slots)), np.zeros(len(slots), np.int64)
+        for name, amount in {**info.requests, "pods": 1}.items():
             if amount:
-                total += np.clip((amount - changes.free_on(nodes, name, slots)) / amount, 0.0, None)
-        return total + (changes.free_on(nodes, "pods", slots) <= 0)
+                missing = np.clip((amount - changes.free_on(nodes, name, slots)) / amount, 0.0, None)
+                total += np.minimum(missing, 1.0) if name == "pods" else missing
+                count += missing > 0
+        return total, count
 
     def _repaired(self, info: PodInfo, name: str, plugins: tuple[str, ...], actor: Actor) -> Steps[Fix | None]:
         """Return changes on this node after which the pod fits there, of this actor where possible."""
@@ -258,7 +296,8 @@ class Search:
                 return None
             failing = tuple(verdict.groups)
             if not failing:
-                return (yield from self._least([each for option in chosen.values() for each in option], name))
+                needed = [each for option in chosen.values() for each in option]
+                return (yield from self._least(needed, lambda edits: self.fits(edits, name)))
         return None
 
     def _with_new_node(self, name: str) -> Steps[Fix | None]:
@@ -271,34 +310,48 @@ class Search:
         fits = yield from self.fits(option[0].edits, copy)
         return Fix(tuple(option)) if fits else None
 
-    def _least(self, needed: list[Change], name: str) -> Steps[Fix]:
-        """Drop changes that are not needed, and lower amounts."""
-        unique = list({each.text: each for each in needed}.values())
+    def _least(self, needed: list[Change], suffices: Callable[[Sequence[Edit]], Steps[bool]]) -> Steps[Fix]:
+        """Drop changes that are not needed, the dearest first, and lower amounts."""
+        unique = [each for at, each in enumerate(needed) if all(each.edits != other.edits for other in needed[:at])]
         for each in sorted(unique, key=lambda change: -change.cost):
             less = [other for other in unique if other is not each]
-            if less and (yield from self.fits(_edits([less]), name)):
+            if less and not self.is_out_of_budget and (yield from suffices(_edits([less]))):
                 unique = less
         for at, each in enumerate(unique):
             if each.weaker is not None:
-                unique[at] = yield from self._weakest(unique, at, name)
+                unique[at] = yield from self._weakest(unique, at, suffices)
         return Fix(tuple(unique))
 
-    def _weakest(self, needed: list[Change], at: int, name: str) -> Steps[Change]:
-        """Return the change with the smallest amount that suffices next to the other changes."""
-        change = needed[at]
-        assert change.weaker is not None
-        low, high = change.bounds
-        best, step, tries = change, 1, 0
-        while low < high and tries < _TIGHTEN_MAX:
-            tries += 1
-            middle = min(low + step - 1, high) if best is change else (low + high) // 2
-            tried = change.weaker(middle)
-            if (yield from self.fits(_edits([[*needed[:at], tried, *needed[at + 1 :]]]), name)):
-                best, high = tried, middle
+    def _weakest(
+        self, needed: list[Change], at: int, suffices: Callable[[Sequence[Edit]], Steps[bool]]
+    ) -> Steps[Change]:
+        """Return the change with the smallest amount that suffices next to the other changes.
+
+        Most amounts are the least already, so one unit less is tried first. Then the amount is doubled from the smallest one
+        until it suffices, and what is between is halved.
+        """
+        best = needed[at]
+        assert best.weaker is not None
+        weaker, (least, high) = best.weaker, best.bounds
+
+        def with_amount(amount: int) -> Steps[Change | None]:
+            tried = replace(weaker(amount), bounds=(least, amount))
+            does = yield from suffices(_edits([[*needed[:at], tried, *needed[at + 1 :]]]))
+            return tried if does else None
+
+        if least >= high or (less := (yield from with_amount(high - 1))) is None:
+            return best
+        best, low, high, step = less, least, high - 1, 1
+        is_doubling = True
+        for _ in range(_TIGHTEN_MAX):
+            if low >= high or self.is_out_of_budget:
+                break
+            middle = min(low + step - 1, high - 1) if is_doubling else (low + high) // 2
+            found = yield from with_amount(middle)
+            if found is not None:
+                best, high, is_doubling = found, middle, False
             else:
                 low, step = middle + 1, step * 2
-        if low == high and best is change:
-            best = change.weaker(low)
         return best
 
     def _verified(self, candidates: list[Fix]) -> Steps[list[Fix]]:
@@ -306,23 +359,47 @@ class Search:
         for fix in sorted(candidates, key=_rank):
             if len(out) == FIXES_MAX:
                 break
-            if any(fix.kind == other.kind or other.texts <= fix.texts for other in out):
+            if _is_like(fix, out):
                 continue
             if self.is_out_of_budget:
                 out.append(fix)
                 continue
             node = yield from self.placed(fix.edits)
             if node:
-                out.append(Fix(fix.changes, node))
+                least = yield from self._least_anywhere(fix, node)
+                if not _is_like(least, out):
+                    out.append(least)
         return out
 
+    def _least_anywhere(self, fix: Fix, node: str) -> Steps[Fix]:
+        """Return the part of a fix that is needed if any node may take the pod; `node` is the one that takes it with all."""
+        last = node
 
-_LOOKED_AT: Final = 256
+        def suffices(edits: Sequence[Edit]) -> Steps[bool]:
+            nonlocal last
+            found = yield from self.placed(edits)
+            last = found or last
+            return bool(found)
+
+        least = yield from self._least(list(fix.changes), suffices)
+        return Fix(least.changes, last)
 
 
-def _rank(fix: Fix) -> tuple[int, bool, list[str]]:
-    """Cheap fixes come first; of equally cheap ones those that the user can carry out alone."""
-    return fix.cost, any(each.actor is not Actor.USER for each in fix.changes), sorted(fix.texts)
+_LOOKED_AT: Final = 128
+
+
+def _is_of_claim(change: Change) -> bool:
+    return all(edit.kind in _CLAIMS for edit in change.edits)
+
+
+def _rank(fix: Fix) -> tuple[int, int, bool, list[str]]:
+    """Cheap fixes come first; of equally cheap ones those with fewer changes, and those that the user can carry out alone."""
+    return fix.cost, len(fix.changes), any(each.actor is not Actor.USER for each in fix.changes), sorted(fix.texts)
+
+
+def _is_like(fix: Fix, others: Iterable[Fix]) -> bool:
+    """Return whether another fix does the same in another place, or is a part of this one."""
+    return any(fix.kind == other.kind or other.texts <= fix.texts for other in others)
 
 
 def _edits(options: Iterable[Iterable[Change]]) -> tuple[Edit, ...]:

@@ -114,6 +114,7 @@ async def _apply(side: Ours, server: ApiServer, pod: Json, fix: FixAnswer) -> No
         match edit.verb, edit.kind:
             case "delete", _:
                 await side.api.delete(edit.kind, edit.name, edit.namespace)
+                await _release_devices(side, edit)
             case "create", _:
                 await side.api.create(_manifest(edit, edit.manifest))
             case "patch", "Node":
@@ -132,6 +133,15 @@ async def _apply(side: Ours, server: ApiServer, pod: Json, fix: FixAnswer) -> No
     for edit in own:
         fresh = patched(fresh, edit.patch)
     await side.api.create(fresh)
+
+
+async def _release_devices(side: Ours, deleted: Edit) -> None:
+    """Deallocate the claims that only this pod had reserved, as the resource claim controller does."""
+    for claim in await side.api.items("ResourceClaim"):
+        metadata, consumers = claim["metadata"], claim.get("status", {}).get("reservedFor") or []
+        if metadata["namespace"] == deleted.namespace and [each["name"] for each in consumers] == [deleted.name]:
+            released = {"status": {"allocation": None, "reservedFor": None, "devices": None}}
+            await side.api.patch("ResourceClaim", metadata["name"], deleted.namespace, released)
 
 
 def _manifest(edit: Edit, body: Json) -> Json:

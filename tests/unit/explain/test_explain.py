@@ -29,6 +29,7 @@ def fixes(found: Explanation) -> list[list[str]]:
     return [[change.text for change in fix.changes] for fix in found.fixes if fix.verified]
 
 
+GPU = "example.com/gpu"
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
 
@@ -39,10 +40,10 @@ def requiring(*expressions: dict[str, Any]) -> dict[str, Any]:
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}
 
 
-def near(app: str, *, field: str, key: str = HOSTNAME) -> dict[str, Any]:
-    """Return an affinity with one required pod affinity or anti-affinity term."""
-    term = {"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key}
-    return {field: {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+def near(*apps: str, field: str, key: str = HOSTNAME) -> dict[str, Any]:
+    """Return an affinity with a required pod affinity or anti-affinity term for each app."""
+    terms = [{"labelSelector": {"matchLabels": {"app": app}}, "topologyKey": key} for app in apps]
+    return {field: {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
 
 
 def on_port(port: int) -> list[dict[str, Any]]:
@@ -164,6 +165,22 @@ CAUSES = [
             ["add a node like n1"],
         ],
         id="a host port",
+    ),
+    pytest.param(
+        {"n1": {}},
+        {},
+        {"containers": [{"name": "c", "resources": {"requests": {GPU: "1"}, "limits": {GPU: "1"}}}]},
+        "InsufficientResources",
+        [[f"request no {GPU} instead of 1"]],
+        id="an extended resource that no node has",
+    ),
+    pytest.param(
+        {"n1": {"labels": {HOSTNAME: "n1"}}},
+        {},
+        {"affinity": near("db", "cache", field="podAffinity")},
+        "PodAffinityUnsatisfied",
+        [[f"remove the required pod affinity at {HOSTNAME} (term {number})" for number in (1, 2)]],
+        id="two terms of the pod affinity at one topology key",
     ),
     pytest.param(
         {"n1": {"cpu": "2", "taints": [{"key": "team", "value": "a", "effect": "NoSchedule"}]}},
