@@ -77,6 +77,7 @@ class Introspection:
         shown.compiled_selector_bytes = lambda: cluster.devices.compiled_bytes
         shown.reflectors = lambda: {kind: r.stats for kind, r in self.mirrors.reflectors.items()}
         shown.synced = self._synced
+        shown.audit_differences = decisions.audit.counts
         shown.recorder = lambda: {"sent": stats.sent, "failed": stats.failed, "dropped": stats.dropped}
         shown.unforeseen_errors = lambda: self.errors.counts
         shown.recorder_queued, shown.writes_waiting = lambda: stats.queued, lambda: self.throttle.waiting
@@ -94,6 +95,7 @@ class Introspection:
             debug_cache=partial(cache_page, decisions.cluster),
             debug_pod=decisions.shown,
             explain=self.explain,
+            audit=decisions.audit.page,
             pod_resources=self._pod_resources,
             on_error=partial(self.errors.record, "endpoint"),
         )

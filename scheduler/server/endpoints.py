@@ -80,6 +80,7 @@ class EndpointSources:
     debug_cache: Callable[[], Page]
     debug_pod: Callable[[str], object | None]
     explain: Callable[[str], Awaitable[Explanation | None]]
+    audit: Callable[[], object]
     sample: Callable[[], None] = field(default=lambda: None)
     pod_resources: Callable[[], Iterator[bytes]] = field(default=lambda: iter(()))
     """The pieces of /metrics/resources."""
@@ -215,6 +216,7 @@ class Endpoints:
             web.get("/debug/cache", partial(self._in_pieces, self._sources.debug_cache)),
             web.get("/debug/pod/{namespace}/{name}", self._debug_pod),
             web.get("/debug/explain/{namespace}/{name}", self._explain),
+            web.get("/debug/audit", self._audit),
         ]
 
     async def _metrics(self, _: web.Request) -> web.StreamResponse:
@@ -261,6 +263,9 @@ class Endpoints:
         if shown is None:
             return _text(f"no decision is recorded for pod {key}\n", status=404)
         return _json(shown)
+
+    async def _audit(self, _: web.Request) -> web.StreamResponse:
+        return _json(self._sources.audit())
 
     async def _explain(self, request: web.Request) -> web.StreamResponse:
         """Answer in JSON, or with `?output=text` as text."""

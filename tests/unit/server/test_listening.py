@@ -103,6 +103,7 @@ def sources(
         debug_cache=debug_cache,
         debug_pod=lambda _: None,
         explain=unexplained,
+        audit=dict,
     )
 
 
