@@ -189,9 +189,12 @@ class CapacityChecks:
             segment = capacities._segments.get(pool.group.number, {})
             found.differs("known by its nodes", segment.get(pool.key) is pool, True)
             if found:
-                for each in (of_class.pools if of_class is not None else {}, segment):
-                    each[pool.key] = pool
-                capacities.put(pool.obj)
+                if of_class is not None:
+                    of_class.pools[pool.key] = pool
+                capacities._segments.setdefault(pool.group.number, {})[pool.key] = pool
+                self._volumes.set_capacity(pool.key, None)
+                self._volumes.set_capacity(pool.key, pool.obj)
+                self._reservations.catch_up()
             self._book(found, capacities.pool(pool.key) or pool)
             yield found
 

@@ -298,8 +298,7 @@ class _LabelSets:
         return [(key, value) for key, values in self._index._values.items() for value in values]
 
     def of(self, item: tuple[str, str]) -> NodeSet:
-        """Return the nodes with the label. A node that the set of the key lacks, or has wrongly, counts as wrong."""
-        return self._index.equal(*item) & self._index.having(item[0])
+        return self._index.equal(*item)
 
     def put(self, item: tuple[str, str], nodes: NodeSet) -> None:
         key, value = item

@@ -18,7 +18,7 @@ from scheduler.audit.findings import Check, Comparison, Steps, in_parts
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.topology import DomainCounts, SlotCounts
-from scheduler.cache.pods import SelectorIndex, TermGroup, _Class, _class_key, _Tally, pod_terms
+from scheduler.cache.pods import SelectorIndex, TermGroup, TermKind, _Class, _class_key, _Tally, pod_terms
 from scheduler.cache.storage.volume_users import disks_of, uses_of
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
@@ -368,14 +368,15 @@ class PodChecks:
                     index.add(group, anchors)
                     terms.generation += 1
             yield found
-        for index in terms._index.values():
+        for kind, index in terms._index.items():
             for anchor in tuple(index):
-                yield self._indexed(index, anchor)
+                yield self._indexed(kind, index, anchor)
 
-    def _indexed(self, index: SelectorIndex[TermGroup], anchor: Any) -> Comparison:
+    def _indexed(self, kind: TermKind, index: SelectorIndex[TermGroup], anchor: Any) -> Comparison:
         found, groups = Comparison("affinity term"), self._nodes.pod_terms._groups
         for group in tuple(index.get(anchor, ())):
-            is_known = groups.get(group.term.key) is group
+            term = group.term
+            is_known = groups.get(term.key) is group and term.kind is kind and anchor in term.anchors
             if found.differs(f"indexed at {anchor}", True, is_known):
                 index.remove(group, (anchor,))
                 self._nodes.pod_terms.generation += 1

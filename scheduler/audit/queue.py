@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from scheduler.api.podinfo import PodInfo
@@ -132,7 +132,7 @@ class QueueChecks:
         for name, heap in zip(("active", "active and costly", "backing off", "backing off after errors"), self._all()):
             entries = heap._entries
             live = sum(map(_is_valid, entries))
-            if found.differs(name, len(heap), live):
+            if found.differs(name, heap._live, live):
                 heap._live = live
             is_heap = all(entries[(at - 1) // 2] <= entries[at] for at in range(1, len(entries)))
             if found.differs(f"order of {name}", is_heap, True):
@@ -213,9 +213,21 @@ class QueueChecks:
                         groups = tuple(topics.by_topic.get(topic, {}) for topic in of_group)
                     found.differs(f"found by topics for {plugin}", all(g.get(value) is group for g in groups), True)
         if found:
-            _remove(index, queued.uid)
-            self._pool._index_of.pop(queued.uid, None)
-            self._pool.add(queued)
+            self._add_again(index, queued.uid, entries)
+
+    def _add_again(self, index: _Index, uid: str, entries: Iterable[tuple[RejectedPods, Iterable[Any]]]) -> None:
+        """Remove a pod and the pods of its groups from the index, and add them again."""
+        uids = {uid: None}
+        for rejected, values in entries:
+            for shape_index, value in zip(rejected._shape_indexes.values(), values):
+                uids |= dict.fromkeys(shape_index.groups.get(value, ()))
+        for each in uids:
+            _remove(index, each)
+            self._pool._index_of.pop(each, None)
+        for each in uids:
+            record = self._states.get(each)
+            if record is not None and record.place in IN_POOL:
+                self._pool.add(record)
 
     def _strangers(self, index: _Index, rejected: RejectedPods) -> Comparison:
         """Compare the pods of one plugin's groups with the pods of the index. O(pods that the plugin refused)."""
@@ -225,6 +237,13 @@ class QueueChecks:
         if found.differs("pods that are gone", gone, []):
             for uid in gone:
                 _remove(index, uid)
+        for shape_index in rejected._shape_indexes.values():
+            for topics in shape_index.topic_indexes.values():
+                for groups in (topics.with_all_topics, *topics.by_topic.values()):
+                    stale = [value for value, pods in groups.items() if shape_index.groups.get(value) is not pods]
+                    if found.differs("groups by topic that are gone", len(stale), 0):
+                        for value in stale:
+                            del groups[value]
         return found
 
     # -- nominations -------------------------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class _Running:
 class SelfAudit:
     """The checks, their progress and their records. The scheduling loop calls `may_run` and `turn`.
 
-    `is_current` says that no change waits to be applied. `on_healed` is called after a step that corrected the cache.
+    `is_current` says that no change waits to be applied. `on_healed` is called after a pass that corrected the cache.
     """
 
     checks: Mapping[str, Check]
@@ -74,6 +74,7 @@ class SelfAudit:
     _waiting: list[str] = field(default_factory=list)
     """The indexes that the present pass has not reached, the next one last."""
     _running: _Running | None = None
+    _has_healed: bool = False
     _credit_s: float = 0.0
     _counted_at: float = 0.0
     _due: float = 0.0
@@ -127,7 +128,7 @@ class SelfAudit:
         self.records[running.index].compared += 1
         if found:
             self.found(running.index, found)
-            self.on_healed()
+            self._has_healed = True
         return True
 
     def _end(self, index: str) -> bool:
@@ -136,8 +137,17 @@ class SelfAudit:
         if self._waiting:
             return True
         self.passes += 1
+        if self._has_healed:
+            self._has_healed = False
+            self._report_healed()
         self._due = self.clock.now() + PASS_EVERY_S
         return False
+
+    def _report_healed(self) -> None:
+        try:
+            self.on_healed()
+        except Exception as error:  # noqa: BLE001 (as above)
+            self.errors.record("audit", error, "waiting pods could not be woken after a correction")
 
     # -- records -----------------------------------------------------------------------------------------------------
 

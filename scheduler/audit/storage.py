@@ -119,6 +119,12 @@ class StorageChecks:
 
     def _all_volumes(self) -> Steps:
         volumes = self._volumes.volumes
+        for name in tuple(volumes._places):
+            if volumes.get(name) is None and name in volumes._places:
+                found = Comparison(f"volume {name}")
+                found.differs("row", "present", "no such volume")
+                self._retire(name)
+                yield found
         for name in tuple(volumes._store):
             volume = volumes.get(name)
             if volume is not None:
@@ -131,12 +137,6 @@ class StorageChecks:
                 if found.differs(f"claimed by volume {name}", key, ref.key if ref is not None else ""):
                     _discard(volumes._meant_for, key, name)
             yield found
-        for name in tuple(volumes._places):
-            if volumes.get(name) is None and name in volumes._places:
-                found = Comparison(f"volume {name}")
-                found.differs("row", "present", "no such volume")
-                self._retire(name)
-                yield found
         for class_volumes in tuple(volumes._classes.values()):
             for row in range(len(class_volumes.rows)):
                 yield self._row(class_volumes, row)

@@ -25,7 +25,7 @@ CAP: Final = "default/cap-a"
 
 
 class Corruption(NamedTuple):
-    index: str
+    of: str
     sentence: str
     harm: Harm
 
@@ -196,6 +196,11 @@ def _view(here: World) -> None:
     pool = devices(here).on_nodes._pools[PoolKey("drv", "n1")]
     (names,) = pool.views
     pool.views[names] = None
+
+
+def _ghost_slice(here: World) -> None:
+    devices(here)._published.pop("s-net")
+    here.stores["ResourceSlice"]._objects.pop("s-net")
 
 
 def _lose(kind: str, key: str, forget: Callable[[World], object]) -> Harm:
@@ -606,7 +611,7 @@ CORRUPTIONS: Final = [
         "a slice lacks the taint of a rule",
         lambda h: devices(h)._effective.update({"s-n1": devices(h)._published["s-n1"]}),
     ),
-    Corruption("device-slices", "a slice that is gone is in effect", _pop(lambda h: devices(h)._published, "s-net")),
+    Corruption("device-slices", "a slice that is gone is in effect", _ghost_slice),
     Corruption("device-pools", "a slice is in no pool", _pop(lambda h: devices(h).on_nodes._pool_of, "s-n1")),
     Corruption(
         "device-pools",
@@ -711,4 +716,4 @@ CORRUPTIONS: Final = [
 
 def rows() -> list[Any]:
     """Return one parameter per corruption."""
-    return [pytest.param(each.index, each.harm, id=each.sentence) for each in CORRUPTIONS]
+    return [pytest.param(each.of, each.harm, id=each.sentence) for each in CORRUPTIONS]

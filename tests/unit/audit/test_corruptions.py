@@ -31,4 +31,4 @@ async def test_a_corruption_is_found_and_healed(index: str, harm: Harm) -> None:
 
 async def test_each_index_has_a_corruption() -> None:
     here = await world()
-    assert set(here.parts.audit.checks) == {each.index for each in CORRUPTIONS}
+    assert set(here.parts.audit.checks) == {each.of for each in CORRUPTIONS}

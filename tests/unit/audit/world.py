@@ -13,7 +13,7 @@ from scheduler.cache.nodes import topology
 from scheduler.cache.pods import selection
 from scheduler.cache.storage.persistent_volumes import wish_of
 from scheduler.config.types import Configuration, RunOptions
-from scheduler.core.feature_gates import DEVICE_GATES_ON
+from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
 from scheduler.kube.resources import KINDS
 from scheduler.kube.store import Store
 from scheduler.metrics.metrics import Metrics
@@ -36,7 +36,7 @@ class World:
     def __init__(self) -> None:
         self.clock = StepClock()
         self.stores: dict[str, Store[Any]] = {}
-        gates = Configuration().feature_gates | DEVICE_GATES_ON
+        gates = Configuration().feature_gates | DEVICE_GATES_ON | {TAINT_RULES}
         self.parts = Decisions(
             RunOptions(config=Configuration(feature_gates=gates)),
             writer=ScriptedWriter(),
@@ -222,12 +222,13 @@ def _pods(here: World) -> None:
     here.pod("gated", schedulingGates=[{"name": "wait"}])
     both = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("idle", "idle-2")]
     here.pod("two-claims", cpu="100", volumes=both)
-    here.pod("nominated", cpu="100", status={"nominatedNodeName": "n2"})
+    here.pod("nominated", cpu="100")
     here.pod("late", cpu="100")
 
 
 def _memos(here: World) -> None:
-    """Read what is only maintained once a decision has read it."""
+    """Read what is only maintained once a decision has read it, and nominate a pod that was refused before."""
+    here.pod("nominated", cpu="100", status={"nominatedNodeName": "n2"})
     nodes, volumes = here.cluster.nodes, here.cluster.volumes
     web = selection([(frozenset({"default"}), LabelSelector(WEB))], counts_terminating=False)
     for counts in (nodes.population.tally(web), *nodes.pod_terms._groups.values()):
