@@ -79,6 +79,7 @@ class Filled:
             counts = nodes.population.tally(selection(terms, counts_terminating=False))
             for key in ("zone", "kubernetes.io/hostname"):
                 topology.of(counts, nodes.topologies.of(key)).column()
+        self.decisions.cluster.volumes.attached.catch_up()
         self.decisions.cluster.devices.on_nodes.catch_up()
 
 
@@ -87,7 +88,10 @@ def _nodes(count: int) -> Iterator[Manifest]:
         images = [{"names": [f"registry/image-{(at + n) % 200}:1"], "sizeBytes": 10**8} for n in range(20)]
         labels = {"zone": f"zone-{at % 10}", "kubernetes.io/hostname": f"node-{at}", "pool": f"pool-{at % 7}"}
         amounts = {"cpu": "64", "memory": "256Gi", "pods": "110", "ephemeral-storage": "1Ti"}
-        yield {"metadata": {"name": f"node-{at}", "labels": labels}, "status": {"allocatable": amounts, "images": images}}
+        yield {
+            "metadata": {"name": f"node-{at}", "labels": labels},
+            "status": {"allocatable": amounts, "images": images},
+        }
 
 
 def _slices(count: int) -> Iterator[Manifest]:
@@ -123,7 +127,11 @@ def _pods(nodes: int) -> Iterator[Manifest]:
     for at in range(nodes * PODS_PER_NODE):
         app = {"app": f"app-{at % 500}"}
         container = {"name": "c", "resources": {"requests": {"cpu": "100m", "memory": "128Mi"}}}
-        spec: Manifest = {"nodeName": f"node-{at % nodes}", "schedulerName": "default-scheduler", "containers": [container]}
+        spec: Manifest = {
+            "nodeName": f"node-{at % nodes}",
+            "schedulerName": "default-scheduler",
+            "containers": [container],
+        }
         if at < nodes:
             spec["volumes"] = [{"name": "data", "persistentVolumeClaim": {"claimName": f"data-{at}"}}]
         if at % 5 == 0:
@@ -154,7 +162,9 @@ def main() -> int:
         total_s += took_s
         table.add_row(index, f"{1e3 * took_s:.0f}", str(steps), f"{1e3 * longest_s:.2f}", str(differences))
     pods = options.nodes * PODS_PER_NODE
-    table.caption = f"{options.nodes} nodes, {pods} pods: {total_s:.1f} s, a pass takes {total_s / SHARE / 60:.0f} minutes"
+    table.caption = (
+        f"{options.nodes} nodes, {pods} pods: {total_s:.1f} s, a pass takes {total_s / SHARE / 60:.0f} minutes"
+    )
     Console().print(table)
     return 0
 

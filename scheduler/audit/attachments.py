@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Final
 
 from scheduler.api.storage_v1 import CSINode, CSISource
-from scheduler.audit.findings import Check, Comparison, Steps, in_parts
+from scheduler.audit.findings import BEHIND, Check, Comparison, Steps, in_parts
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.attach_limits import NO_LIMIT, _index
@@ -32,16 +32,24 @@ class AttachmentChecks:
             "attach-limits": self._limits,
         }
 
+    def _is_behind(self) -> bool:
+        nodes, known = self._nodes, self._attached._positions
+        now = nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position
+        return any(position - processed > BEHIND for position, processed in zip(now, known))
+
     # -- VolumeAttachment objects ------------------------------------------------------------------------------------
 
     def _attachments(self) -> Steps:
         attached = self._attached
-        for some in in_parts({**attached._known_attachments, **attached._attachments, **attached._counted}, _MANY):
-            attached.catch_up()
-            found = Comparison("")
-            for key in some:
-                self._attachment(found, key)
-            yield found
+        if self._is_behind():
+            return
+        for known in (attached._known_attachments, attached._attachments, attached._counted):
+            for some in in_parts(known, _MANY):
+                attached.catch_up()
+                found = Comparison("")
+                for key in some:
+                    self._attachment(found, key)
+                yield found
 
     def _attachment(self, found: Comparison, key: str) -> None:
         attached = self._attached
@@ -70,6 +78,8 @@ class AttachmentChecks:
     def _at_nodes(self) -> Steps:
         """Compare uses of claims, counts by pods and by attachments, and used volumes per driver, node by node."""
         attached = self._attached
+        if self._is_behind():
+            return
         for slot in range(self._nodes.capacity):
             attached.catch_up()
             yield self._at(slot)
@@ -177,6 +187,8 @@ class AttachmentChecks:
     def _limits(self) -> Steps:
         """Compare the limits and the installed drivers of each node with its CSINode."""
         attached = self._attached
+        if self._is_behind():
+            return
         for slot in range(self._nodes.capacity):
             attached.catch_up()
             name = self._nodes.name(slot) if self._nodes.present >> slot & 1 else ""

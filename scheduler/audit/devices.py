@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from scheduler.api.resource_v1 import EXTENDED_RESOURCE_CLAIM, AllocationResult, DeviceId, ResourceClaim
-from scheduler.audit.findings import Check, Comparison, Steps, in_parts
+from scheduler.audit.findings import BEHIND, Check, Comparison, Steps, in_parts
 from scheduler.audit.nodes import slots_of
 from scheduler.cache.devices.allocation_state import AllocationState, SharedPart, _sum_up
 from scheduler.cache.devices.manager import SharedDRAManager
@@ -90,13 +90,26 @@ class DeviceChecks:
     def _allocations(self) -> Steps:
         """Compare the devices of each claim with its allocation, written or pending."""
         claims = self._claims
-        uids = {claim.uid: key for key, claim in (*claims._latest.items(), *claims._kept.items())}
-        uids |= {uid: each.claim.key for uid, each in claims._pending.items()}
-        for some in in_parts({**dict.fromkeys(self._use._held, ""), **uids}, _MANY):
-            found = Comparison("")
-            for uid in some:
-                self._allocation(found, uid, uids.get(uid, ""))
-            yield found
+        for known in (claims._latest, claims._kept):
+            for some in in_parts(known, _MANY):
+                found = Comparison("")
+                for key in some:
+                    if (claim := known.get(key)) is not None:
+                        self._allocation(found, claim.uid, key)
+                yield found
+        for uids in in_parts(claims._pending):
+            yield self._allocations_of(uids)
+        for uids in in_parts(self._use._held, _MANY):
+            yield self._allocations_of(uids)
+
+    def _allocations_of(self, uids: Iterable[str]) -> Comparison:
+        claims, found = self._claims, Comparison("")
+        kept = {claim.uid: key for key, claim in claims._kept.items()}
+        for uid in uids:
+            pending = claims._pending.get(uid)
+            key = pending.claim.key if pending is not None else ""
+            self._allocation(found, uid, claims._keys.get(uid) or kept.get(uid) or key)
+        return found
 
     def _allocation(self, found: Comparison, uid: str, key: str) -> None:
         stored = self._stored_allocation(uid, key)
@@ -128,11 +141,12 @@ class DeviceChecks:
                 for device in _devices(allocation) if allocation is not None else ():
                     self._device(found, device, uid)
             yield found
-        for devices in in_parts({**use._holders, **use._shares, **use._consumed}):
-            found = Comparison("")
-            for device in devices:
-                self._device(found, device, "")
-            yield found
+        for index in (use._holders, use._shares, use._consumed):
+            for devices in in_parts(index):
+                found = Comparison("")
+                for device in devices:
+                    self._device(found, device, "")
+                yield found
 
     def _device(self, found: Comparison, device: DeviceId, uid: str) -> None:
         """Compare one device with the allocations of its known users and of the claim `uid`."""
@@ -177,7 +191,7 @@ class DeviceChecks:
     def _slices(self) -> Steps:
         """Compare each effective slice with the published one and the taint rules."""
         devices = self._devices
-        for name in tuple({**devices._published, **devices._effective}):
+        for name in (*devices._published, *devices._effective):
             found, published = Comparison(f"ResourceSlice {name}"), devices._published.get(name)
             effective = devices._effective.get(name)
             if published is None:
@@ -230,11 +244,17 @@ class DeviceChecks:
                     on_nodes._stale.add(self._nodes.name(slot))
         return found
 
+    def _is_behind(self) -> bool:
+        on_nodes = self._on_nodes
+        return max(on_nodes.backlog, self._nodes.relabelled.position - on_nodes._position) > BEHIND
+
     # -- nodes -------------------------------------------------------------------------------------------------------
 
     def _shared(self) -> Steps:
         """Compare the nodes of shared pools with the Node objects, and what each node sees of them."""
         on_nodes, shared = self._on_nodes, self._on_nodes.shared
+        if self._is_behind():
+            return
         on_nodes.catch_up()
         yield self._places()
         for slot in range(self._nodes.capacity):
@@ -272,6 +292,8 @@ class DeviceChecks:
     def _kinds(self) -> Steps:
         """Compare the kind of each node with its devices and their use, and the nodes of each kind."""
         on_nodes = self._on_nodes
+        if self._is_behind():
+            return
         for slot in range(self._nodes.capacity):
             on_nodes.catch_up()
             yield self._kind(slot)

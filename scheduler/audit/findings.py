@@ -29,6 +29,9 @@ Steps: TypeAlias = Iterator[Sequence[Difference]]
 """The steps of a check: the differences of one object each."""
 Check: TypeAlias = Callable[[], Steps]
 
+BEHIND: Final = 64
+"""An index that has more changes to process than this is not compared: its next reader computes it, for many milliseconds."""
+
 
 class Comparison(list[Difference]):
     """The differences of one object."""

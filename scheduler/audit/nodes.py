@@ -99,7 +99,7 @@ class NodeChecks:
         labels, found, nodes = self._nodes.labels, Comparison(f"label {key}"), EMPTY
         for each in labels.values(key).values():
             nodes |= each
-        if found.differs("nodes", _names(self._nodes, labels.having(key)), _names(self._nodes, nodes)):
+        if found.differs("nodes", NamedNodes(self._nodes, labels.having(key)), NamedNodes(self._nodes, nodes)):
             for slot in slots_of(labels.having(key) ^ nodes):
                 _changed(self._nodes, slot)
             labels._having[key] = nodes
@@ -199,17 +199,17 @@ class NodeChecks:
         for value in values:
             there, number = labels.get(value, EMPTY), topology.number(value)
             members = topology.members[number] if number is not None else EMPTY
-            if not found.differs(f"nodes of {value}", _names(self._nodes, members), _names(self._nodes, there)):
-                numbers = np.unique(topology.domain[slots_of(there)]).tolist()
-                found.differs(f"domain of {value}", numbers, [number] if there else [])
+            if not found.differs(f"nodes of {value}", NamedNodes(self._nodes, members), NamedNodes(self._nodes, there)):
+                numbers = set(topology.domain[slots_of(there)].tolist())
+                found.differs(f"domain of {value}", numbers, {number} if there else set())
         self._drop(found, topology)
         return found
 
     def _whole(self, topology: Topology) -> Comparison:
         found, labels = Comparison(f"topology {topology.key}"), self._nodes.labels
         having = labels.having(topology.key)
-        found.differs("nodes", _names(self._nodes, topology.having), _names(self._nodes, having))
-        found.differs("domains", sorted(topology._numbers), sorted(labels.values(topology.key)))
+        found.differs("nodes", NamedNodes(self._nodes, topology.having), NamedNodes(self._nodes, having))
+        found.differs("domains", topology._numbers.keys(), labels.values(topology.key).keys())
         found.differs("nodes in domains", int(np.count_nonzero(topology.domain >= 0)), having.bit_count())
         found.differs("slots", len(topology.domain), self._nodes.capacity)
         self._drop(found, topology)
@@ -243,11 +243,7 @@ def _taints(node: Node) -> Iterable[tuple[Taint, ...]]:
 _SHOWN: Final = 8
 
 
-def _names(nodes: Nodes, slots: NodeSet) -> _NamedNodes:
-    return _NamedNodes(nodes, slots)
-
-
-class _NamedNodes:
+class NamedNodes:
     """A set of nodes that is compared as a set and shown by names."""
 
     __slots__ = ("_nodes", "_slots")
@@ -257,7 +253,7 @@ class _NamedNodes:
         self._slots = slots
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _NamedNodes) and self._slots == other._slots
+        return isinstance(other, NamedNodes) and self._slots == other._slots
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -147,10 +147,12 @@ class PodChecks:
 
     def _assumed(self) -> Comparison:
         cluster, found = self._cluster, Comparison("assumed pods")
-        if found.differs("without a pod", sorted(cluster._assumed - cluster._pods.keys()), []):
-            cluster._assumed &= cluster._pods.keys()
-        if found.differs("answered and not assumed", sorted(cluster._answered.keys() - cluster._assumed), []):
-            for uid in cluster._answered.keys() - cluster._assumed:
+        unknown = [uid for uid in cluster._assumed if uid not in cluster._pods]
+        if found.differs("without a pod", sorted(unknown), []):
+            cluster._assumed.difference_update(unknown)
+        answered = [uid for uid in cluster._answered if uid not in cluster._assumed]
+        if found.differs("answered and not assumed", sorted(answered), []):
+            for uid in answered:
                 del cluster._answered[uid]
         return found
 
@@ -305,7 +307,9 @@ class PodChecks:
             pods = population._classes.get(class_key)
             if pods is not None:
                 yield self._class(pods)
-        yield self._classes_by_namespace()
+        for namespace in tuple(population._by_namespace):
+            for some in in_parts(population._by_namespace.get(namespace, ()), _MANY):
+                yield self._classes_in(namespace, some)
 
     def _tally(self, tally: _Tally) -> Comparison:
         counts, found = Counter[int](), Comparison("selection of a spread constraint or affinity term")
@@ -321,6 +325,9 @@ class PodChecks:
 
     def _class(self, pods: _Class) -> Comparison:
         population, found = self._nodes.population, Comparison(f"pods like {dict(pods.labels)} in {pods.namespace}")
+        here = population._by_namespace.get(pods.namespace, {})
+        if found.differs("known by its namespace", pods in here, True):
+            population._by_namespace.setdefault(pods.namespace, {})[pods] = None
         wanted = [t for t in population._index.under(pods.namespace, pods.labels) if t.wants(pods)]
         for tally in dict.fromkeys((*wanted, *pods.tallies)):
             known = (tally in pods.tallies, pods in tally.classes)
@@ -328,13 +335,17 @@ class PodChecks:
                 self._end(tally)
         return found
 
-    def _classes_by_namespace(self) -> Comparison:
-        population, found = self._nodes.population, Comparison("pods by namespace")
-        expected: dict[str, dict[_Class, None]] = {}
-        for pods in population._classes.values():
-            expected.setdefault(pods.namespace, {})[pods] = None
-        if found.differs("classes", _sizes(population._by_namespace), _sizes(expected)):
-            population._by_namespace = expected
+    def _classes_in(self, namespace: str, classes: Iterable[_Class]) -> Comparison:
+        """Compare the classes of a namespace with all classes."""
+        population, found = self._nodes.population, Comparison(f"namespace {namespace}")
+        here = population._by_namespace.get(namespace, {})
+        for pods in classes:
+            key = (pods.namespace, frozenset(pods.labels.items()), pods.terminating)
+            is_known = population._classes.get(key) is pods and pods.namespace == namespace
+            if pods in here and found.differs(f"pods like {dict(pods.labels)}", True, is_known):
+                del here[pods]
+                if not here:
+                    del population._by_namespace[namespace]
         return found
 
     # -- affinity ----------------------------------------------------------------------------------------------------
@@ -440,10 +451,6 @@ def _multiset(
 def _wrapped(amount: int) -> int:
     """Return the amount as int64 has it."""
     return (amount + _WRAP) % (2 * _WRAP) - _WRAP
-
-
-def _sizes(groups: Mapping[str, Mapping[_Class, None]]) -> dict[str, int]:
-    return {name: len(each) for name, each in sorted(groups.items())}
 
 
 def _slots(nodes: int) -> list[int]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 import numpy as np
 
 from scheduler.api.storage_v1 import FILESYSTEM, PersistentVolume
-from scheduler.audit.findings import Check, Comparison, Steps, in_parts
-from scheduler.audit.nodes import slots_of
+from scheduler.audit.findings import BEHIND, Check, Comparison, Steps, in_parts
+from scheduler.audit.nodes import NamedNodes, slots_of
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_affinity
 from scheduler.cache.storage.persistent_volumes import ClassVolumes, FittingVolumes, VolumeKind, is_free
@@ -45,11 +45,18 @@ class StorageChecks:
 
     def groups(self, groups: NodeGroups) -> Steps:
         """Compare the nodes of each rule with the labels of the nodes."""
-        groups.catch_up()
+        if self._nodes.relabelled.position - groups._position > BEHIND:
+            return
         for group in tuple(groups._groups.values()):
             groups.catch_up()
             if groups._groups.get(group.where) is group:
                 yield self._group(groups, group)
+            for some in in_parts(slots_of(group.nodes), _MANY):
+                groups.catch_up()
+                found = Comparison(f"node group {group.where}")
+                if groups._groups.get(group.where) is group:
+                    self._members(found, groups, group, some)
+                yield found
         for some in in_parts(groups._members, _MANY):
             groups.catch_up()
             found = Comparison("node groups")
@@ -60,28 +67,27 @@ class StorageChecks:
             yield found
 
     def _group(self, groups: NodeGroups, group: NodeGroup) -> Comparison:
-        """Compare the nodes of one rule. Its cost grows with the values of the rule and the nodes of the group."""
+        """Compare the nodes of one rule. The cost grows with the values of the rule."""
         found, nodes = Comparison(f"node group {group.where}"), _matching(self._cluster, group)
         wrong = group.nodes ^ nodes
-        if found.differs("nodes", self._names(group.nodes), self._names(nodes)):
+        if found.differs("nodes", NamedNodes(self._nodes, group.nodes), NamedNodes(self._nodes, nodes)):
             group.nodes = nodes
         slot = group.slot
         groups._resize(group)
         found.differs("only node", slot, group.slot)
-        for slot in slots_of(nodes | wrong):
-            here, is_there = groups._members.get(slot, set()), bool(nodes >> slot & 1)
-            if (group in here) == is_there:
-                continue
-            found.differs(f"member {self._nodes.name(slot)}", not is_there, is_there)
-            groups._members[slot] = here | {group} if is_there else here - {group}
-            if not groups._members[slot]:
-                del groups._members[slot]
+        self._members(found, groups, group, slots_of(wrong))
         for slot in slots_of(wrong):
             groups.note((group, slot))
         return found
 
-    def _names(self, nodes: NodeSet) -> list[str]:
-        return [self._nodes.name(slot) for slot in slots_of(nodes)]
+    def _members(self, found: Comparison, groups: NodeGroups, group: NodeGroup, slots: Iterable[int]) -> None:
+        """Compare the groups of these nodes with the nodes of the group."""
+        for slot in slots:
+            here, is_there = groups._members.get(slot, set()), bool(group.nodes >> slot & 1)
+            if found.differs(f"member {self._nodes.name(slot)}", group in here, is_there):
+                groups._members[slot] = here | {group} if is_there else here - {group}
+                if not groups._members[slot]:
+                    del groups._members[slot]
 
     # -- claims ------------------------------------------------------------------------------------------------------
 
@@ -226,7 +232,7 @@ class StorageChecks:
                 found.differs(
                     "volumes by node are those of a recount", np.array_equal(known.counts, fresh.counts), True
                 )
-                found.differs("nodes", self._names(known.nodes), self._names(fresh.nodes))
+                found.differs("nodes", NamedNodes(self._nodes, known.nodes), NamedNodes(self._nodes, fresh.nodes))
                 if found:
                     class_volumes._fits.pop(key)
                 yield found

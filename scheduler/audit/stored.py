@@ -63,13 +63,16 @@ class StoredObjectChecks:
         for kind, held in self._kinds.items():
             if kind not in self._stores():
                 continue
-            stored = (obj.key for obj in self._stores()[kind])
-            for some in in_parts({**dict.fromkeys(held.keys()), **dict.fromkeys(stored)}, _MANY):
-                found = Comparison("")
-                store = self._stores().get(kind)
-                for key in some if store is not None else ():
-                    self._object(found, kind, key, store)
-                yield found
+            for some in in_parts(self._stores()[kind], _MANY):
+                yield self._objects_of(kind, [obj.key for obj in some])
+            for keys in in_parts(held.keys(), _MANY):
+                yield self._objects_of(kind, keys)
+
+    def _objects_of(self, kind: str, keys: Iterable[str]) -> Comparison:
+        found, store = Comparison(""), self._stores().get(kind)
+        for key in keys if store is not None else ():
+            self._object(found, kind, key, store)
+        return found
 
     def _object(self, found: Comparison, kind: str, key: str, store: Any) -> None:
         held, stored = self._kinds[kind], store.get(key)
@@ -103,11 +106,12 @@ class StoredObjectChecks:
                 if newest is not None:
                     self._pod(found, newest)
             yield found
-        for some in in_parts((*self._cluster.pods(), *self._pending), _MANY):
-            found = Comparison("")
-            for info in some:
-                self._known(found, info.uid, info.key)
-            yield found
+        for known in (self._cluster._pods.values(), self._pending):
+            for infos in in_parts(known, _MANY):
+                found = Comparison("")
+                for info in infos:
+                    self._known(found, info.uid, info.key)
+                yield found
 
     def _pod(self, found: Comparison, stored: Any) -> None:
         """Compare a stored pod with the cache of bound pods, or with the unbound pods of this scheduler."""

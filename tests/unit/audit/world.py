@@ -242,4 +242,5 @@ def _memos(here: World) -> None:
     assert class_volumes is not None
     assert claim.request is not None
     class_volumes.fits(wish_of(claim), claim.request.nano)
+    volumes.attached.catch_up()
     here.cluster.devices.on_nodes.catch_up()
