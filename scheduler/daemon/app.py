@@ -30,7 +30,7 @@ from scheduler.core.errors import UnforeseenErrors
 from scheduler.core.feature_gates import closest_version
 from scheduler.daemon.introspection import Introspection
 from scheduler.daemon.leader_election import Leadership
-from scheduler.daemon.list_audit import ListAudit
+from scheduler.daemon.list_audit import ListAudit, index_of
 from scheduler.daemon.profile_changes import ProfileChanges, kinds_read, writes_of
 from scheduler.daemon.supervision import Supervisor
 from scheduler.explain.answer import Explanation
@@ -359,6 +359,7 @@ class Daemon:
             on_served=self._on_capacity if spec.name == CAPACITY.name else bool,  # other kinds keep their last objects
         )
         self.mirrors.add(reflector)
+        self.decisions.audit.expect(index_of(reflector))
         self._spawn("informer-failed-pods" if spec.typ is FailedPod else f"informer-{spec.plural}", reflector.run)
 
     def _on_batch(self, kind: str, deltas: list[Delta[Any]]) -> None:

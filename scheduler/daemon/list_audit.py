@@ -95,7 +95,7 @@ class ListAudit:
 
     async def compare(self, reflector: Reflector[Any]) -> None:
         """Compare one kind. A difference is logged, counted, and followed by a relist."""
-        index = _index(reflector)
+        index = index_of(reflector)
         self._audit.expect(index)
         comparison = _Comparison(reflector, reflector.store.removals.position, _relists(reflector))
         skipped = ""
@@ -216,6 +216,7 @@ def _relists(reflector: Reflector[Any]) -> int:
     return sum(reflector.stats.relists.values())
 
 
-def _index(reflector: Reflector[Any]) -> str:
+def index_of(reflector: Reflector[Any]) -> str:
+    """Return the name of the comparison in metrics and at /debug/audit."""
     plural = reflector.spec.plural
     return f"list-failed-{plural}" if reflector.spec.name.startswith("FailedPod") else f"list-{plural}"

@@ -306,7 +306,7 @@ async def test_a_requested_relist_ends_the_stream_and_corrects_the_store():
 
 
 async def test_a_relist_that_is_requested_between_two_streams_begins_with_a_list():
-    streams = [[picture(pod("a"))], [picture(pod("a"), pod("b"), version="12"), Hang()]]
+    streams: list[list[Step]] = [[picture(pod("a"))], [picture(pod("a"), pod("b"), version="12"), Hang()]]
     mirror = Mirror(ScriptedTransport(streams=streams))
     mirror.reflector.on_batch = lambda _: (
         mirror.reflector.relist("audit") if mirror.stats.relists == {"start": 1} else None
