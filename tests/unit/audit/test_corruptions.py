@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 import structlog
 
@@ -32,3 +35,13 @@ async def test_a_corruption_is_found_and_healed(index: str, harm: Harm) -> None:
 async def test_each_index_has_a_corruption() -> None:
     here = await world()
     assert set(here.parts.audit.checks) == {each.of for each in CORRUPTIONS}
+
+
+async def test_the_documentation_has_each_index() -> None:
+    here = await world()
+    page = (Path(__file__).parents[3] / "docs" / "operations.md").read_text()
+    table = page.partition("## Self-audit")[2].partition("## Logs")[0]
+    named = {
+        name for row in re.findall(r"^\| (`.*?) \|", table, re.MULTILINE) for name in re.findall(r"`([\w-]+)`", row)
+    }
+    assert {name for name in named if not name.startswith("list-")} == set(here.parts.audit.checks)
