@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tests.unit.audit.corruptions import CORRUPTIONS, Harm, rows
+from tests.unit.audit.corruptions import CORRUPTIONS, rows
+from tests.unit.audit.planted import Harm
 from tests.unit.audit.world import world
 
 
