@@ -17,6 +17,9 @@ from typing import Any, Final, Protocol
 import structlog
 
 from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.audit.checks import all_checks
+from scheduler.audit.self_audit import SelfAudit
+from scheduler.audit.stored import ObjectStore
 from scheduler.binding import Binder
 from scheduler.binding_state import Binding, PodWatch
 from scheduler.cache.cluster import Cluster
@@ -28,6 +31,7 @@ from scheduler.controllers.kubelet_rejections import KubeletRejections
 from scheduler.controllers.node_name_pods import NodeNamePods
 from scheduler.controllers.stale_volumes import StaleVolumes
 from scheduler.core.clock import Clock
+from scheduler.core.cluster_events import ALL, ClusterEvent, Resource
 from scheduler.core.cooperative import TURN_S
 from scheduler.core.decision_record import DecisionRecord, DecisionRecords
 from scheduler.core.errors import UnforeseenErrors, shortened
@@ -70,8 +74,12 @@ class Decisions:
         errors: UnforeseenErrors | None = None,
         pod_watch: PodWatch | None = None,
         extenders: Iterable[Extender] = (),
+        stores: Callable[[], Mapping[str, ObjectStore]] = dict,
     ) -> None:
-        """Create the parts. Without `pod_watch` bindings wait for no watch."""
+        """Create the parts. Without `pod_watch` bindings wait for no watch.
+
+        `stores` returns the synced stores of the informers by kind, for the self-audit.
+        """
         self.chance = random.Random()
         self.cluster = Cluster(clock, options.config.feature_gates)
         self.errors = errors = errors or UnforeseenErrors(clock)
@@ -151,6 +159,13 @@ class Decisions:
             held_back=self.refusals.held_back,
         )
         self.what_if = WhatIf(self.explainer)
+        self.audit = SelfAudit(
+            all_checks(self.shared, self.intake, self.binder.has, stores),
+            clock,
+            errors,
+            is_current=lambda: not len(self.inbox),
+            on_healed=lambda: self.queue.move_all(CACHE_CORRECTED, None, None),
+        )
         self.stale = StaleVolumes(self.shared, names=clearing(options.config))
         self.node_name_pods = NodeNamePods(self.shared, profiles=self.profiles)
         self.cluster.volumes.reservations.pools_share(pool_sharing(options.config))
@@ -195,6 +210,8 @@ class Decisions:
 
 _log = structlog.get_logger(__name__)
 
+CACHE_CORRECTED: Final = ClusterEvent(Resource.WILDCARD, ALL, "CacheCorrected")
+"""Our own event: the self-audit corrected the cache, so any pod may have been refused wrongly."""
 MAX_BINDINGS: Final = 512
 """Attempts pause while this many bindings are running, because a decision should be recent when it is written."""
 _PAST_S: Final = 0.001
@@ -273,7 +290,14 @@ class SchedulingLoop:
         if self._parts.questions.may_run(is_busy=worked):
             await self._parts.questions.turn()
             worked = True
+        elif not worked and self._is_idle() and self._parts.audit.may_run():
+            self._parts.audit.turn()
+            worked = True
         return worked or bool(len(self._inbox))
+
+    def _is_idle(self) -> bool:
+        """Return whether no pod can be tried now, also because this process does not lead."""
+        return not (self._may_pop() and self._queue.counts()["active"])
 
     def _look_after(self) -> None:
         parts = self._parts

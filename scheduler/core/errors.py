@@ -109,6 +109,7 @@ SHOWN_S: Final = 60.0
 """Seconds for which /readyz shows the last error of a part."""
 PARTS: Final = (
     "attempt",
+    "audit",
     "background-write",
     "binding",
     "endpoint",

@@ -30,6 +30,7 @@ from scheduler.core.errors import UnforeseenErrors
 from scheduler.core.feature_gates import closest_version
 from scheduler.daemon.introspection import Introspection
 from scheduler.daemon.leader_election import Leadership
+from scheduler.daemon.list_audit import ListAudit, index_of
 from scheduler.daemon.profile_changes import ProfileChanges, kinds_read, writes_of
 from scheduler.daemon.supervision import Supervisor
 from scheduler.explain.answer import Explanation, WhatIfAnswer
@@ -54,6 +55,7 @@ from scheduler.kube.resources import (
     server_version,
 )
 from scheduler.kube.self_check import SelfCheck
+from scheduler.kube.store import Store
 from scheduler.kube.transport import HttpTransport, SharedSession
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes.api_writer import ApiWriter
@@ -145,6 +147,7 @@ class Daemon:
             errors=self._errors,
             pod_watch=PodWatch(self._pods_version, self._pods_disconnected_s),
             extenders=self._extenders,
+            stores=self._stores,
         )
         self._is_composed = True
         profiles = self.decisions.profiles
@@ -192,8 +195,20 @@ class Daemon:
         if self._shell.kinds:
             self._spawn("scheduler-profiles", self._shell.run)
         self._spawn("event-recorder", self._recorder.run)
-        self._spawn("event-loop-lag", self._measure_lag)
+        self._spawn_watchdogs(transport, throttle)
         self._scheduling = self._spawn("scheduling-loop", self._schedule)
+
+    def _spawn_watchdogs(self, transport: Transport, throttle: Throttle) -> None:
+        lists = ListAudit(
+            self.mirrors,
+            self.decisions.audit,
+            transport=transport,
+            throttle=throttle,
+            clock=self._clock,
+            chance=self.decisions.chance,
+        )
+        self._spawn("list-audit", lists.run)
+        self._spawn("event-loop-lag", self._measure_lag)
 
     async def wait(self) -> None:
         """Block until the lease is lost or a part cannot run any more; raise that error."""
@@ -373,6 +388,7 @@ class Daemon:
             on_served=self._on_capacity if spec.name == CAPACITY.name else bool,  # other kinds keep their last objects
         )
         self.mirrors.add(reflector)
+        self.decisions.audit.expect(index_of(reflector))
         self._spawn("informer-failed-pods" if spec.typ is FailedPod else f"informer-{spec.plural}", reflector.run)
 
     def _on_batch(self, kind: str, deltas: list[Delta[Any]]) -> None:
@@ -385,6 +401,10 @@ class Daemon:
 
     def _on_failed(self, deltas: list[Delta[FailedPod]]) -> None:
         self.decisions.inbox.put(partial(self.decisions.refusals.failed, deltas))
+
+    def _stores(self) -> dict[str, Store[Any]]:
+        """Return the stores that have a complete list, by kind."""
+        return {kind: each.store for kind, each in self.mirrors.reflectors.items() if each.stats.synced}
 
     def _pods_version(self) -> str:
         return self._pods.version if self._pods is not None else ""

@@ -78,6 +78,7 @@ class Introspection:
         shown.compiled_selector_bytes = lambda: cluster.devices.compiled_bytes
         shown.reflectors = lambda: {kind: r.stats for kind, r in self.mirrors.reflectors.items()}
         shown.synced = self._synced
+        shown.audit_differences = decisions.audit.counts
         shown.recorder = lambda: {"sent": stats.sent, "failed": stats.failed, "dropped": stats.dropped}
         shown.unforeseen_errors = lambda: self.errors.counts
         shown.recorder_queued, shown.writes_waiting = lambda: stats.queued, lambda: self.throttle.waiting
@@ -96,6 +97,7 @@ class Introspection:
             debug_pod=decisions.shown,
             explain=self.explain,
             what_if=self.what_if,
+            audit=decisions.audit.page,
             pod_resources=self._pod_resources,
             on_error=partial(self.errors.record, "endpoint"),
         )

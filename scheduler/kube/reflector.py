@@ -190,11 +190,21 @@ class Reflector(Generic[T]):
         """Whether the last failure was no answer of the server."""
         self._has_progressed = False
         self._said_down_at = -math.inf
+        self._relist_cause = ""
+        """Why a new list was requested; "" if none was."""
+        self._cut: asyncio.Timeout | None = None
+        """Ends the open stream."""
 
     @property
     def version(self) -> str:
         """Return the newest resourceVersion; "" without a list, and while a new one is read."""
         return self._version
+
+    def relist(self, cause: str) -> None:
+        """Read all objects again: end the open stream, and begin with a list. The store is wrong."""
+        self._relist_cause = cause
+        if self._cut is not None:
+            self._cut.reschedule(-math.inf)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -271,6 +281,9 @@ class Reflector(Generic[T]):
         self._picture = None
         if self._is_away and self._version and self.stats.is_down:  # long enough for a restore from a backup
             self._start_over("outage")
+        if self._relist_cause:
+            self._start_over(self._relist_cause)
+            self._relist_cause = ""
         try:
             if not self._version and self._can_watch_list and self.clock.now() >= self._list_until:
                 self._picture = {}
@@ -333,8 +346,14 @@ class Reflector(Generic[T]):
             opened_at = self.clock.now()
             self._open()
             try:
-                await self._read_all(chunks)
+                async with asyncio.timeout(None) as self._cut:
+                    await self._read_all(chunks)
+            except TimeoutError:
+                if not self._relist_cause:
+                    raise
+                self._has_progressed = True  # it is no failure of the server, so nothing has to be waited for
             finally:
+                self._cut = None
                 self._close(opened_at)
         return Ended(is_idle=not self._has_progressed)
 

@@ -12,6 +12,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from scheduler.api.decode import Broken, Delta
 from scheduler.api.meta import Key, Metadata
+from scheduler.core.changes import ChangeLog
 
 
 class Stored(Protocol):
@@ -29,6 +30,14 @@ _DIGITS: Final = 20
 """Digits of the largest unsigned 64-bit number."""
 
 
+class Removals(ChangeLog[Key]):
+    """The keys of removed objects, in order."""
+
+    __slots__ = ()
+
+    log_max = 8192
+
+
 class Store(Generic[T]):
     """Objects of one kind, as the server last showed them.
 
@@ -37,6 +46,7 @@ class Store(Generic[T]):
 
     def __init__(self) -> None:
         self._objects: dict[Key, T | Broken] = {}
+        self.removals = Removals()
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -81,6 +91,7 @@ class Store(Generic[T]):
         if old is None or _is_another(old, gone):
             return
         del self._objects[gone.key]
+        self.removals.note(gone.key)
         deltas.append(Delta(old, None))
 
     def replace(self, objects: Iterable[T | Broken]) -> tuple[list[Delta[T]], int]:
@@ -97,6 +108,7 @@ class Store(Generic[T]):
         ]
         for old in vanished:
             del self._objects[old.key]
+            self.removals.note(old.key)
             deltas.append(Delta(old, None))
         for obj in new.values():
             self.set(obj, deltas)

@@ -113,6 +113,12 @@ class ScrapedSources:
     unforeseen_errors: Callable[[], Counts] = _counters(
         "kubestow_unforeseen_errors", "Errors that no code path expects, by the part of the daemon that failed.", "part"
     )
+    audit_differences: Callable[[], Counts] = _counters(
+        "kubestow_audit_differences",
+        "Values of the cache that the self-audit found to differ from the stored objects, and corrected: anything but 0 is "
+        "a bug.",
+        "index",
+    )
     may_write: Callable[[], bool] | None = None
     """Whether this process leads now."""
     lease: str = ""

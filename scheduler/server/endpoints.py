@@ -91,6 +91,7 @@ class EndpointSources:
     debug_pod: Callable[[str], object | None]
     explain: Callable[[str], Awaitable[Explanation | None]]
     what_if: Callable[[WhatIfRequest], Awaitable[WhatIfAnswer]]
+    audit: Callable[[], object]
     sample: Callable[[], None] = field(default=lambda: None)
     pod_resources: Callable[[], Iterator[bytes]] = field(default=lambda: iter(()))
     """The pieces of /metrics/resources."""
@@ -228,6 +229,7 @@ class Endpoints:
             web.get("/debug/pod/{namespace}/{name}", self._debug_pod),
             web.get("/debug/explain/{namespace}/{name}", self._explain),
             web.post(_WHAT_IF, self._what_if),
+            web.get("/debug/audit", self._audit),
         ]
 
     async def _metrics(self, _: web.Request) -> web.StreamResponse:
@@ -274,6 +276,9 @@ class Endpoints:
         if shown is None:
             return _text(f"no decision is recorded for pod {key}\n", status=404)
         return _json(shown)
+
+    async def _audit(self, _: web.Request) -> web.StreamResponse:
+        return _json(self._sources.audit())
 
     async def _explain(self, request: web.Request) -> web.StreamResponse:
         """Answer in JSON, or with `?output=text` as text."""

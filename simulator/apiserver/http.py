@@ -226,7 +226,8 @@ class Handler:
         registry = self._registry.by(Caller(manager, what.verb, self._behaviour.forbidden))
         match what.verb:
             case "list":
-                return _json(list_body(self._storage, resource, namespace, request.query))
+                is_outline = "as=PartialObjectMetadataList" in request.headers.get("Accept", "")
+                return _json(list_body(self._storage, resource, namespace, request.query, is_outline=is_outline))
             case "get":
                 return _shown(request, resource, registry.entry(resource, namespace, name))
             case "create" if what.subresource == "binding":

@@ -193,6 +193,9 @@ _TOO_OLD = (
 )
 
 
+_META: Final = "meta.k8s.io/v1"
+
+
 class _Token(msgspec.Struct):
     v: str
     rv: int
@@ -211,8 +214,10 @@ def list_options_invalid(field: str, why: str) -> Refused:
     return Refused(422, "Invalid", message, details=details)
 
 
-def list_body(storage: Storage, resource: ApiResource, namespace: str, query: Mapping[str, str]) -> bytes:
-    """Return the whole answer as JSON. Raises `Refused` as a real server."""
+def list_body(
+    storage: Storage, resource: ApiResource, namespace: str, query: Mapping[str, str], *, is_outline: bool = False
+) -> bytes:
+    """Return the whole answer as JSON, or with `is_outline` the metadata of the objects. Raises `Refused` as a real server."""
     _check_options(query)
     predicate = compile_selectors(resource, query.get("labelSelector", ""), query.get("fieldSelector", ""))
     bucket = storage.bucket(resource)
@@ -228,9 +233,15 @@ def list_body(storage: Storage, resource: ApiResource, namespace: str, query: Ma
         if predicate is None:
             metadata["remainingItemCount"] = left
         bucket.at(rv)
-    items = b",".join(entry.body(resource) for entry in page)
-    head = f'{{"kind":"{resource.kind}List","apiVersion":"{resource.group_version}","metadata":'.encode()
+    items = b",".join(_outline(entry) if is_outline else entry.body(resource) for entry in page)
+    kind, version = ("PartialObjectMetadata", _META) if is_outline else (resource.kind, resource.group_version)
+    head = f'{{"kind":"{kind}List","apiVersion":"{version}","metadata":'.encode()
     return b"".join((head, msgspec.json.encode(metadata), b',"items":[', items, b"]}"))
+
+
+def _outline(entry: Entry) -> bytes:
+    outline = {"kind": "PartialObjectMetadata", "apiVersion": _META, "metadata": entry.obj["metadata"]}
+    return msgspec.json.encode(outline)
 
 
 def _after(entries: list[Entry], namespace: str, predicate: Predicate | None, start: str) -> Any:
@@ -292,7 +303,7 @@ def parse_version(text: str) -> int:
 
 
 def _encode(rv: int, start: str) -> str:
-    token = msgspec.json.encode(_Token("meta.k8s.io/v1", rv, start))
+    token = msgspec.json.encode(_Token(_META, rv, start))
     return base64.urlsafe_b64encode(token).decode().rstrip("=")
 
 

@@ -106,9 +106,12 @@ class Api:
         root = "/api" if "/" not in group_version else "/apis"
         return f"{root}/{group_version}/namespaces/{self.ns}/{resource}"
 
-    async def __call__(self, method: str, path: str, body: object = None, *, content: str = "") -> Answer:
+    async def __call__(
+        self, method: str, path: str, body: object = None, *, content: str = "", accept: str = ""
+    ) -> Answer:
         data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
         headers = {"Content-Type": content or "application/json"} if data is not None else {}
+        headers |= {"Accept": accept} if accept else {}
         async with self.http.request(method, path, data=data, headers=headers) as response:
             raw = await response.read()
             is_json = response.content_type == "application/json"

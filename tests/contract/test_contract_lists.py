@@ -5,6 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
+from scheduler.daemon.list_audit import METADATA
 from tests.contract.conftest import Api, denies
 from tests.contract.words import WATCH_LIST
 
@@ -407,3 +408,23 @@ async def test_a_version_that_is_forgotten_ends_the_watch(api: Api) -> None:
         assert (status["kind"], status["status"]) == ("Status", "Failure")
         assert (status["reason"], status["code"]) == ("Expired", 410)
         assert await events.end() == b""
+
+
+async def test_a_list_of_metadata_has_the_versions_of_whole_objects_page_by_page(api: Api) -> None:
+    """The self-audit compares it with the informers."""
+    at = api.at("v1", "configmaps")
+    for name in ("m-1", "m-2", "m-3"):
+        body = {"metadata": {"name": name, "labels": {"outline": "yes"}}, "data": {"k": "v"}}
+        assert (await api("POST", at, body)).status == 201
+    whole = (await api("GET", f"{at}?labelSelector=outline%3Dyes")).body["items"]
+    first = await api("GET", f"{at}?limit=2&labelSelector=outline%3Dyes", accept=METADATA)
+    token = quote(first.metadata["continue"])
+    second = await api("GET", f"{at}?limit=2&labelSelector=outline%3Dyes&continue={token}", accept=METADATA)
+
+    kinds = {(page.body["kind"], page.body["apiVersion"]) for page in (first, second)}
+    assert kinds == {("PartialObjectMetadataList", "meta.k8s.io/v1")}
+    assert first.rv == second.rv
+    items = first.body["items"] + second.body["items"]
+    assert [item["metadata"] for item in items] == [item["metadata"] for item in whole]
+    assert {item["kind"] for item in items} == {"PartialObjectMetadata"}
+    assert not any("data" in item for item in items)

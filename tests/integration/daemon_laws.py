@@ -82,6 +82,17 @@ def miscounted(daemon: Daemon) -> list[str]:
     return [] if shown == counted else [f"scheduler_unschedulable_pods shows {shown}, the queue holds {counted}"]
 
 
+def audited(daemon: Daemon) -> list[str]:
+    """Return the differences that the self-audit has found, in the past or in a whole pass now."""
+    audit = daemon.decisions.audit
+    daemon.decisions.inbox.apply()
+    for _ in range(2):  # the first pass may have begun before the last change
+        while audit.step():
+            pass
+    assert audit.passes >= 2
+    return [f"self-audit of {i}: {r.last_difference}" for i, r in audit.records.items() if r.last_difference]
+
+
 def _values(daemon: Daemon, family: str) -> Iterator[float]:
     daemon.metrics.sample()
     for line in daemon.metrics.render().decode().splitlines():

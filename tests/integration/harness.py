@@ -23,7 +23,7 @@ from simulator.builders.core import pod
 from simulator.controllers.kubelet import Kubelet
 from tests.integration.clocks import HastyClock
 from tests.integration.daemon import until
-from tests.integration.daemon_laws import OURS, Object, leftovers, miscounted, nominations
+from tests.integration.daemon_laws import OURS, Object, audited, leftovers, miscounted, nominations
 from tests.integration.device_laws import device_differences, device_leftovers, nodes_serving
 from tests.integration.device_steps import DEVICE_CLAIMS, DeviceSteps
 from tests.integration.fresh_start import differences as differences_from_fresh, probes_of
@@ -411,6 +411,7 @@ class Harness(DeviceSteps):
             *(*self.plans.broken, *denied, *miscounted(self.running()), *claimed_twice(self.server)),
             *self._of_ours([*volumes_of_pods(self.server), *claims_of_pods(self.server)]),
             *(*self.bookings.broken, *self.reservations.broken, *left),
+            *(law for daemon in self.replicas.daemons() for law in audited(daemon)),
         ]
 
     def _of_ours(self, laws: Sequence[str]) -> list[str]:

@@ -154,6 +154,9 @@ async def _bindings(stage: Stage) -> None:
         other = {"n1": "n2", "n2": "n1"}[stage.pods()["bound"]]
         stage.moved("bound", other)
         await stage.seconds(1)
+    with stage.steps("the requested cpu of a node is wrong for two minutes"):
+        stage.daemon.decisions.cluster.nodes.requested[0, 0] += 1
+        await stage.seconds(130)
 
 
 def _slowly(stage: Stage, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -206,6 +209,10 @@ BINDINGS: Final = [
         rises(_EVENT, event="AssignedPodDelete"),
     ),
     *when("a bound pod is shown on another node", rises("kubestow_cache_healed_total")),
+    *when(
+        "the requested cpu of a node is wrong for two minutes",
+        rises("kubestow_audit_differences_total", index="requests"),
+    ),
 ]
 
 

@@ -290,6 +290,46 @@ async def test_claims_of_an_incomplete_list_wait_for_its_end():
     assert {"b": "12", "c": "1"} == mirror.holds()
 
 
+async def test_a_requested_relist_ends_the_stream_and_corrects_the_store():
+    first, second = picture(pod("a"), pod("b")), picture(pod("a"), pod("b"), version="12")
+    mirror = Mirror(ScriptedTransport(streams=[[first, Hang()], [second, Hang()]]))
+    async with mirror.running():
+        await until(lambda: mirror.stats.synced)
+        del mirror.reflector.store._objects["ns/b"]
+        mirror.reflector.relist("audit")
+        await until(lambda: mirror.reflector.version == "12")
+
+    assert mirror.holds() == {"a": "1", "b": "1"}
+    assert mirror.said()[2:] == [(None, "b@1")]
+    assert (mirror.stats.relists, mirror.stats.failures_total) == ({"start": 1, "audit": 1}, 0)
+    assert mirror.clock.slept == []
+
+
+async def test_a_relist_that_is_requested_between_two_streams_begins_with_a_list():
+    streams: list[list[Step]] = [[picture(pod("a"))], [picture(pod("a"), pod("b"), version="12"), Hang()]]
+    mirror = Mirror(ScriptedTransport(streams=streams))
+    mirror.reflector.on_batch = lambda _: (
+        mirror.reflector.relist("audit") if mirror.stats.relists == {"start": 1} else None
+    )
+    async with mirror.running():
+        await until(lambda: mirror.reflector.version == "12")
+
+    assert mirror.stats.relists == {"start": 1, "audit": 1}
+
+
+async def test_removed_objects_are_logged():
+    first: list[Step] = [
+        picture(pod("a"), pod("b"), pod("c")),
+        line("DELETED", pod("b", version="11")),
+        error_line(410),
+    ]
+    mirror = Mirror(ScriptedTransport(streams=[first, [picture(pod("a"), version="12"), Hang()]]))
+    async with mirror.running():
+        await until(lambda: mirror.reflector.version == "12")
+
+    assert mirror.reflector.store.removals.changed_since(0) == ["ns/b", "ns/c"]
+
+
 async def test_a_stream_that_lived_for_a_while_resets_the_back_off():
     """Although it brought nothing: a reset every few seconds is no reason to wait ever longer."""
     lives: list[Step] = [Later(lambda: _pass(mirror, 3.0)), Unavailable("connection reset")]

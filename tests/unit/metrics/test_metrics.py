@@ -82,6 +82,7 @@ def show_everything(metrics: Metrics) -> None:
     shown = metrics.sources
     shown.bytes_in_flight, shown.capacity_version = lambda: {"fast": 2**30}, lambda: "v1beta1"
     shown.in_flight_oldest_s = lambda: {"flying": 700.0, "settling": 0.0}
+    shown.audit_differences = lambda: {"requests": 2, "list-pods": 0}
     shown.in_flight_expired, shown.ledger_drift = lambda: {"settling": 5}, lambda: 17
     shown.device_kinds = lambda: {"ResourceClaim": 1, "DeviceTaintRule": 0}
     shown.devices_in_use = lambda: {"whole": 6, "shared": 2}

@@ -102,6 +102,7 @@ async def server() -> AsyncIterator[Server]:
         debug_pod=lambda key: {"pod": key} if key == "a/b" else None,
         explain=_explained,
         what_if=_answered,
+        audit=lambda: {"passes": 3},
     )
     async with listening(Endpoints(pages)) as crowd:
         yield Server(f"http://127.0.0.1:{crowd.listener.port}", wrong)
@@ -130,6 +131,7 @@ async def server() -> AsyncIterator[Server]:
         ("/debug/explain/a/c", 404, "there is no pod a/c\n"),
         ("/debug/explain/a/many", 429, "429 too many questions are waiting; try again\n"),
         ("/debug/explain/a/early", 503, "503 the cache is not filled yet\n"),
+        ("/debug/audit", 200, '{\n  "passes": 3\n}\n'),
         ("/debug/cache", 200, '{\n  "sizes": {\n    "nodes": 1\n  },\n  "nodes": [\n    [\n      "x"\n    ]\n  ]\n}\n'),
         ("/", 404, "404 page not found\n"),
         ("/debug", 404, "404 page not found\n"),

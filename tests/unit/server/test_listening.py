@@ -110,6 +110,7 @@ def sources(
         debug_pod=lambda _: None,
         explain=unexplained,
         what_if=unanswered,
+        audit=dict,
     )
 
 

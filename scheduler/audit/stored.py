@@ -1,0 +1,222 @@
+"""Check the objects of the cache against the stores of the informers.
+
+The stores have the objects as the watches showed them. A missing, outdated or superfluous object of the cache is corrected
+through the event handlers, as if the watch showed the change now. So waiting pods are woken as after any change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from scheduler.api.apps_and_policy import ReplicaSet, ReplicationController, StatefulSet
+from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import Broken, Delta
+from scheduler.api.meta import Metadata
+from scheduler.api.resource_v1 import ResourceClaim
+from scheduler.api.selectors import LabelSelector
+from scheduler.audit.findings import Check, Comparison, Steps, in_parts
+from scheduler.cache.cluster import Cluster
+from scheduler.context import Shared, UnboundPods
+from scheduler.eventhandlers.pods_and_nodes import PodAndNodeHandlers
+
+_MANY: Final = 50
+
+
+class ObjectStore(Protocol):
+    """The store of one informer: the objects as the watch showed them."""
+
+    def __iter__(self) -> Iterator[Any]: ...
+    def get(self, key: str) -> Any: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How the cache holds the objects of one kind. `view` is the part of an object that the cache keeps."""
+
+    get: Callable[[str], Any]
+    keys: Callable[[], Iterable[str]]
+    view: Callable[[Any], Any] = lambda obj: obj
+
+
+class StoredObjectChecks:
+    """The checks of the cached objects of one scheduler. `stores` returns the synced stores by kind."""
+
+    def __init__(
+        self, shared: Shared, intake: PodAndNodeHandlers, stores: Callable[[], Mapping[str, ObjectStore]]
+    ) -> None:
+        self._cluster: Cluster = shared.cluster
+        self._pending: UnboundPods = shared.pending
+        self._queue = shared.queue
+        self._intake = intake
+        self._stores = stores
+        self._kinds = _kinds(shared.cluster)
+
+    def checks(self) -> dict[str, Check]:
+        """Return index → check."""
+        return {"stored-objects": self._objects, "stored-pods": self._pods}
+
+    # -- all kinds but pods ------------------------------------------------------------------------------------------
+
+    def _objects(self) -> Steps:
+        for kind, held in self._kinds.items():
+            if kind not in self._stores():
+                continue
+            for some in in_parts(self._stores()[kind], _MANY):
+                yield self._objects_of(kind, [obj.key for obj in some])
+            for keys in in_parts(held.keys(), _MANY):
+                yield self._objects_of(kind, keys)
+
+    def _objects_of(self, kind: str, keys: Iterable[str]) -> Comparison:
+        found, store = Comparison(""), self._stores().get(kind)
+        for key in keys if store is not None else ():
+            self._object(found, kind, key, store)
+        return found
+
+    def _object(self, found: Comparison, kind: str, key: str, store: Any) -> None:
+        held, stored = self._kinds[kind], store.get(key)
+        if (kind, key) in self._intake._missed:
+            return
+        cached, expected = held.get(key), None
+        if stored is not None and not isinstance(stored, Broken):
+            expected = held.view(stored)
+        if cached is expected or cached == expected or self._is_newer(cached, stored):
+            return
+        found.about = f"{kind} {key}"
+        found.differs("version", _version(cached, expected), _version(expected, cached))
+        self._intake.apply(kind, [Delta(cached if hasattr(cached, "metadata") else _gone(kind, key), stored)])
+
+    def _is_newer(self, cached: object, stored: object) -> bool:
+        """Return whether a claim's own write is newer than the watch, which the claim tracker then ignores."""
+        if not isinstance(stored, ResourceClaim):
+            return False
+        latest = self._cluster.devices.claims.get(stored.key)
+        return latest is not None and latest.uid == stored.uid and latest.version > stored.version
+
+    # -- pods --------------------------------------------------------------------------------------------------------
+
+    def _pods(self) -> Steps:
+        if "Pod" not in self._stores():
+            return
+        for some in in_parts(self._stores()["Pod"], _MANY):
+            found = Comparison("")
+            for obj in some:
+                newest = self._stores()["Pod"].get(obj.key)
+                if newest is not None:
+                    self._pod(found, newest)
+            yield found
+        for known in (self._cluster._pods.values(), self._pending):
+            for infos in in_parts(known, _MANY):
+                found = Comparison("")
+                for info in infos:
+                    self._known(found, info.uid, info.key)
+                yield found
+
+    def _pod(self, found: Comparison, stored: Any) -> None:
+        """Compare a stored pod with the cache of bound pods, or with the unbound pods of this scheduler."""
+        if not isinstance(stored, Pod) or stored.is_terminal or ("Pod", stored.key) in self._intake._missed:
+            return
+        if stored.spec.node_name:
+            info = self._cluster.get(stored.metadata.uid)
+        elif self._queue.owns(stored):
+            info = self._pending.get(stored.key)
+        else:
+            return
+        if info is None or info.pod is not stored:
+            found.about = f"pod {stored.key}"
+            cached = info.pod if info is not None else None
+            found.differs("version", _version(cached, stored), _version(stored, cached))
+            self._intake.apply("Pod", [Delta(cached, stored)])
+
+    def _known(self, found: Comparison, uid: str, key: str) -> None:
+        """Compare a pod of the cache with the store."""
+        info, waiting = self._cluster.get(uid), self._pending.get(key)
+        stored, found.about = self._stores()["Pod"].get(key), f"pod {key}"
+        if ("Pod", key) in self._intake._missed:
+            return
+        is_there = isinstance(stored, Pod) and stored.metadata.uid == uid and not stored.is_terminal
+        is_bound = is_there and bool(stored.spec.node_name)
+        if (
+            info is not None
+            and not self._cluster.is_assumed(uid)
+            and found.differs("bound", info.node_name, info.node_name if is_bound else "")
+        ):
+            self._intake.apply("Pod", [Delta(info.pod, None)])
+        if waiting is None or waiting.uid != uid:
+            return
+        if found.differs("waits for a node", True, is_there and not is_bound):
+            self._intake.apply("Pod", [Delta(waiting.pod, None)])
+
+
+def _kinds(cluster: Cluster) -> dict[str, _Kind]:
+    nodes, volumes, devices = cluster.nodes, cluster.volumes, cluster.devices
+    workloads, disruptions, namespaces = cluster.workloads, cluster.disruptions, cluster.namespaces
+    capacities, device_claims = volumes.capacities, devices.claims
+
+    def node(key: str) -> Any:
+        slot = nodes.slot(key)
+        return nodes.node(slot) if slot is not None else None
+
+    def controllers(kind: Any) -> _Kind:
+        return _Kind(
+            lambda key: (workloads._controllers[kind, key],) if (kind, key) in workloads._controllers else None,
+            lambda: [key for each, key in workloads._controllers if each is kind],
+            _selector,
+        )
+
+    kinds = {
+        "Node": _Kind(node, nodes.known_names),
+        "PersistentVolumeClaim": _Kind(volumes.claims.get_api, lambda: volumes.claims._store),
+        "PersistentVolume": _Kind(volumes.volumes.get_api, lambda: volumes.volumes._store),
+        "StorageClass": _Kind(
+            lambda key: volumes.classes[key].obj if key in volumes.classes else None, lambda: volumes.classes
+        ),
+        "CSINode": _Kind(volumes.csi_nodes.get, lambda: volumes.csi_nodes),
+        "CSIDriver": _Kind(volumes.drivers.get, lambda: volumes.drivers),
+        "VolumeAttachment": _Kind(volumes.attachments.get, lambda: volumes.attachments),
+        "CSIStorageCapacity": _Kind(
+            lambda key: pool.obj if (pool := capacities.pool(key)) is not None else None, lambda: capacities._objects
+        ),
+        "ResourceClaim": _Kind(device_claims.get_api, lambda: device_claims._watched),
+        "ResourceSlice": _Kind(devices._published.get, lambda: devices._published),
+        "DeviceClass": _Kind(devices.classes.get, lambda: devices.classes._classes),
+        "Namespace": _Kind(namespaces._labels.get, lambda: namespaces._labels, lambda obj: obj.metadata.labels),
+        "Service": _Kind(workloads._services.get, lambda: workloads._services, lambda service: service.spec.selector),
+        "PodDisruptionBudget": _Kind(
+            lambda key: _protecting(disruptions._budgets.get(key)), lambda: disruptions._budgets, _protecting
+        ),
+        **{kind.__name__: controllers(kind) for kind in (ReplicationController, ReplicaSet, StatefulSet)},
+    }
+    if devices._applies_rules:
+        kinds["DeviceTaintRule"] = _Kind(devices._rules._rules.get, lambda: devices._rules._rules)
+    return kinds
+
+
+def _selector(controller: Any) -> Any:
+    """Return the selector in a tuple, because it may be None."""
+    selector = controller.spec.selector
+    return (LabelSelector(selector) if isinstance(selector, dict) else selector,)
+
+
+def _protecting(budget: Any) -> Any:
+    """Return spec and status of a budget, which are compared when it changes; None if it protects no pods."""
+    selector = budget.spec.selector if budget is not None else None
+    if selector is None or not (selector.match_labels or selector.match_expressions):
+        return None
+    return budget.spec, budget.status
+
+
+def _version(obj: Any, other: Any) -> str:
+    """Return a text for one side, which differs from that of the other side."""
+    if obj is None:
+        return "missing"
+    version = getattr(getattr(obj, "metadata", None), "resource_version", "")
+    is_same = version == getattr(getattr(other, "metadata", None), "resource_version", "")
+    return f"{version or obj}" if not is_same else f"{version} {id(obj):x}"
+
+
+def _gone(kind: str, key: str) -> Broken:
+    """Return an object of this name, for a change that begins with an object of which only a part is known."""
+    namespace, _, name = key.rpartition("/")
+    return Broken(kind, Metadata(name=name, namespace=namespace), "it is gone")

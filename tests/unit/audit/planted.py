@@ -1,0 +1,211 @@
+"""Ways to plant a corruption: short functions that change one value of a cache, and where the values are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from scheduler.api.resource_v1 import DeviceId
+from scheduler.cache.devices.pools import PoolKey
+from scheduler.cache.nodes.node_groups import where_affinity
+from scheduler.queueing.types import Place
+from tests.unit.audit.world import World
+
+Harm = Callable[[World], object]
+D0: Final = DeviceId("drv", "n1", "d0")
+D2: Final = DeviceId("drv", "n1", "d2")
+CAP: Final = "default/cap-a"
+
+
+class Corruption(NamedTuple):
+    of: str
+    sentence: str
+    harm: Harm
+
+
+def _set(column: Callable[[World], Any], at: Any, value: Any) -> Harm:
+    def harm(here: World) -> None:
+        column(here)[at] = value
+
+    return harm
+
+
+def _pop(owner: Callable[[World], Any], key: Any) -> Harm:
+    return lambda here: owner(here).pop(key)
+
+
+def nodes(here: World) -> Any:
+    return here.cluster.nodes
+
+
+def volumes(here: World) -> Any:
+    return here.cluster.volumes
+
+
+def devices(here: World) -> Any:
+    return here.cluster.devices
+
+
+def queue(here: World) -> Any:
+    return here.parts.queue
+
+
+def _only(items: Any) -> Any:
+    (item,) = items
+    return item
+
+
+def _tally(here: World) -> Any:
+    return _only(nodes(here).population._tallies.values())
+
+
+def _group(here: World) -> Any:
+    return _only(nodes(here).pod_terms._groups.values())
+
+
+def _sums(here: World) -> Any:
+    return _only(_tally(here).domains.values())
+
+
+def _flying(here: World) -> Any:
+    return volumes(here).reservations._entries["uid-flying"]
+
+
+def _pool(here: World) -> Any:
+    return volumes(here).capacities.pool(CAP)
+
+
+def _rows(here: World) -> Any:
+    return volumes(here).volumes._classes["fast"]
+
+
+def _where_b(here: World) -> Any:
+    groups = volumes(here).groups
+    volume = volumes(here).volumes.get("pv-free")
+    return groups._groups[where_affinity(volume.required_nodes)]
+
+
+def _record(here: World, name: str) -> Any:
+    return queue(here)._places.get(f"uid-{name}")
+
+
+def _rejected(here: World) -> Any:
+    index = queue(here)._pool._rejected
+    return next(each for each in index._by_rejecter.values() if each._shape_indexes)
+
+
+def _topic_index(here: World) -> Any:
+    shapes = (each._shape_indexes for each in queue(here)._pool._rejected._by_rejecter.values())
+    return next(t for shape in shapes for index in shape.values() for t in index.topic_indexes.values() if t.topics)
+
+
+def _no_topics(here: World) -> None:
+    found = _topic_index(here)
+    found.by_topic.clear()
+    found.with_all_topics.clear()
+
+
+def _strange_row(here: World) -> None:
+    rows = nodes(here)._rows
+    rows.set_aside("example.com/z", 1, 7)
+
+
+def _strange_pod(here: World) -> None:
+    """Leave a pod behind on a node, as after a removal that was lost."""
+    info = here.cluster._pods.pop("uid-web-2")
+    here.cluster.nodes.pods(1)
+    assert info.node_name == "n2"
+    here.stores["Pod"]._objects.pop(info.key)
+
+
+def _second_object(here: World) -> None:
+    from scheduler.api.podinfo import pod_info  # an equal pod that is another object
+
+    pods = nodes(here)._pods[1]
+    pods["uid-web-2"] = pod_info(pods["uid-web-2"].pod)
+
+
+def _settled(here: World) -> None:
+    _flying(here).state = "settling"
+
+
+def _foreign_assumption(here: World) -> None:
+    volumes(here).holders["PersistentVolume", "pv-free", "1"] = {"uid-gone": None}
+
+
+def _stale_assumption(here: World) -> None:
+    claims = volumes(here).claims
+    claims._assumed["default/idle"] = claims._store["default/data"]
+
+
+def _held_assumption(here: World) -> None:
+    """Leave an assumption behind whose pod is gone."""
+    cache = volumes(here).volumes
+    volume = cache.get("pv-free")
+    cache.assume(volume)
+    volumes(here).holders["PersistentVolume", "pv-free", volume.metadata.resource_version] = {"uid-gone": None}
+
+
+def _heap_entry(here: World) -> None:
+    record = _record(here, "late")
+    queue(here)._places.enter(record, Place.ACTIVE, "test")
+    record.ticket = -1
+
+
+def _heap_order(here: World) -> None:
+    places = queue(here)._places
+    for name in ("late", "big"):
+        places.enter(_record(here, name), Place.ACTIVE, "test")
+    places._active._entries.reverse()
+
+
+def _two_places(here: World) -> None:
+    record = _record(here, "late")
+    queue(here)._in_flight.begin(record)
+
+
+def _gone_record(here: World) -> None:
+    here.parts.shared.pending._pods.pop("default/late")
+    here.stores["Pod"]._objects.pop("default/late")
+
+
+def _lost_record(here: World) -> None:
+    queue(here)._places.remove("uid-late")
+
+
+def _kind_elsewhere(here: World) -> None:
+    on_nodes = devices(here).on_nodes
+    kinds = [on_nodes.kind(0), on_nodes.kind(1)]
+    assert kinds[0] is not kinds[1]
+    kinds[0].nodes |= 1 << 1
+
+
+def _wrong_kind(here: World) -> None:
+    on_nodes = devices(here).on_nodes
+    on_nodes._kind_at[0] = on_nodes.kind(1)
+
+
+def _view(here: World) -> None:
+    pool = devices(here).on_nodes._pools[PoolKey("drv", "n1")]
+    (names,) = pool.views
+    pool.views[names] = None
+
+
+def _ghost_slice(here: World) -> None:
+    devices(here)._published.pop("s-net")
+    here.stores["ResourceSlice"]._objects.pop("s-net")
+
+
+def _lose(kind: str, key: str, forget: Callable[[World], object]) -> Harm:
+    """Let the cache forget an object that the informer has."""
+
+    def harm(here: World) -> None:
+        assert here.stores[kind].get(key) is not None
+        forget(here)
+
+    return harm
+
+
+def _keep(kind: str, key: str) -> Harm:
+    """Let the informer lose an object that the cache has."""
+    return lambda here: here.stores[kind]._objects.pop(key)
