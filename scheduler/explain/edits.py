@@ -256,12 +256,22 @@ class Overlay:
             case _:
                 raise NotApplicable(f"{edit.verb} {edit.kind} {edit.key} cannot be tried")
 
-    def has_claim(self, edit: Edit) -> bool:
-        """Return whether the claim of this edit exists."""
+    def exists(self, edit: Edit) -> bool:
+        """Return whether the object of this edit exists."""
         volumes, devices = self._cluster.volumes, self._cluster.devices
-        if edit.kind == "PersistentVolumeClaim":
-            return volumes.claims.get(edit.key) is not None
-        return edit.kind == "ResourceClaim" and devices.claims.get(edit.key) is not None
+        match edit.kind:
+            case "Node":
+                return self._cluster.nodes.present_slot(edit.name) is not None
+            case "CSINode":
+                return volumes.csi_nodes.get(edit.name) is not None
+            case "PersistentVolumeClaim":
+                return volumes.claims.get(edit.key) is not None
+            case "ResourceClaim":
+                return devices.claims.get(edit.key) is not None
+            case "ResourceSlice":
+                return any(each.metadata.name == edit.name for each in devices.slices())
+            case _:
+                return False
 
     def without_pod(self, info: PodInfo) -> Undo:
         """Remove a pod from its node, and return the undo. Raises NotApplicable if it is not there."""
@@ -323,7 +333,7 @@ class Overlay:
     def _created(self, edit: Edit) -> Undo:
         obj = self.decoded(edit.kind, _with_identity(edit))
         cluster, volumes, devices = self._cluster, self._cluster.volumes, self._cluster.devices
-        if self.has_claim(edit):  # its undo would remove the existing claim
+        if self.exists(edit):  # its undo would remove the existing object
             raise NotApplicable(f"{edit.kind} {edit.key} exists already")
         match obj:
             case Node():

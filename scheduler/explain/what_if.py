@@ -220,7 +220,7 @@ class _Run:
                 self._drain(info, name)
                 yield from self._paced()
         for edit in pods.shared:
-            if not self._overlay.has_claim(edit):
+            if not self._overlay.exists(edit):
                 self._edit(edit, f"{edit.kind} {edit.key}")
                 yield from self._paced()
 
@@ -328,7 +328,7 @@ class _Run:
         before = with_claims = len(self.changes)
         try:
             for edit in candidate.edits:
-                if edit.verb == "create" and self._overlay.has_claim(edit):
+                if edit.verb == "create" and self._overlay.exists(edit):
                     continue  # the pod uses the existing claim
                 self.changes.add(partial(self._overlay.applied_edit, edit))
             with_claims = len(self.changes)

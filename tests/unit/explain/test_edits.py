@@ -79,3 +79,13 @@ def test_a_pod_that_was_created_again_is_found() -> None:
     with edits.applied([Edit("delete", "Pod", "a", "default")]):
         assert requested(sched) == 0
     assert requested(sched) == 2000
+
+
+def test_an_object_that_exists_is_not_created_again() -> None:
+    """The undo would remove it."""
+    sched, edits = overlay()
+    with pytest.raises(NotApplicable, match="Node n1 exists already"):
+        edits.apply([Edit("create", "Node", "n1", manifest={"status": {"allocatable": {"cpu": "9"}}})])
+
+    assert sched.cluster.nodes.present_slot("n1") is not None
+    assert requested(sched) == 1000
