@@ -186,6 +186,7 @@ def _options(arguments: argparse.Namespace, version: str) -> RunOptions:
         max_in_unschedulable_s=arguments.pod_max_in_unschedulable_pods_duration,
         scheduler_profiles=arguments.scheduler_profiles,
         is_forced=arguments.force,
+        serves_ui=arguments.ui,
     )
 
 

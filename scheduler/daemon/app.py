@@ -60,6 +60,7 @@ from scheduler.metrics.metrics import Metrics
 from scheduler.profiles.kopf_watch import Shell
 from scheduler.scheduler import Decisions
 from scheduler.server.serving import Serving
+from scheduler.server.ui import UiPages
 
 _log = structlog.get_logger(__name__)
 
@@ -238,6 +239,10 @@ class Daemon:
     async def explain(self, pod: str) -> Explanation | None:
         """Explain the pod `namespace/name`; None if it does not exist. Raises NotReady and TooManyQuestions."""
         return await self._showing.explain(pod)
+
+    async def ui_pages(self) -> UiPages:
+        """Return all data of the page /ui, for a file. Raises NotReady and TooManyQuestions."""
+        return await self._showing.ui_pages()
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

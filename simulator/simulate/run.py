@@ -12,6 +12,8 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock
 from scheduler.explain.answer import Explanation
+from scheduler.server.endpoints import NotReady
+from scheduler.server.ui import UiPages
 from simulator.apiserver import LIKE_1_37, ApiServer
 from simulator.controllers.kubelet import Kubelet
 from simulator.simulate.budgets import Budgets
@@ -53,9 +55,10 @@ class SimulatedDaemon(Protocol):
     async def stop(self) -> None: ...
     def idle(self) -> bool: ...
     async def explain(self, pod: str) -> Explanation | None: ...
+    async def ui_pages(self) -> UiPages: ...
 
 
-async def simulate(
+async def simulate(  # noqa: PLR0913 (each by its name)
     cluster: Completed,
     daemon_for: Callable[[str], SimulatedDaemon],
     rules: ReadOptions,
@@ -63,10 +66,12 @@ async def simulate(
     clock: Clock,
     progress: Progress = lambda *_: None,
     explains: bool = False,
+    keeps_pages: bool = False,
 ) -> Outcome:
     """Run until every pod is bound or refused and the scheduler is idle, or the time is up.
 
-    With `explains`, the daemon explains pending pods before it stops. Raises the daemon's errors.
+    With `explains`, the daemon explains pending pods before it stops. With `keeps_pages`, the outcome has the data of
+    the page /ui. Raises the daemon's errors.
     """
     async with (
         ApiServer(clock=clock, served=LIKE_1_37) as server,
@@ -89,6 +94,7 @@ async def simulate(
             await running.enter_async_context(actor)
         daemon = daemon_for(server.url)
         explanations: tuple[Explanation, ...] = ()
+        pages: UiPages | None = None
         tracker.start()
         try:
             await daemon.start()
@@ -100,10 +106,12 @@ async def simulate(
             if explains:
                 before = _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
                 explanations = await _explained(daemon, before, clock)
+            if keeps_pages:
+                pages = await _pages(daemon, clock, rules.timeout_s)
         finally:
             await daemon.stop()
         outcome = _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
-        return replace(outcome, explanations=explanations)
+        return replace(outcome, explanations=explanations, pages=pages)
 
 
 async def _explained(daemon: SimulatedDaemon, outcome: Outcome, clock: Clock) -> tuple[Explanation, ...]:
@@ -118,6 +126,18 @@ async def _explained(daemon: SimulatedDaemon, outcome: Outcome, clock: Clock) ->
             if explanation is not None:
                 found.append(explanation)
     return tuple(found)
+
+
+async def _pages(daemon: SimulatedDaemon, clock: Clock, timeout_s: float) -> UiPages:
+    """Return the data of the page. Without nodes a simulation can end before the cache is filled."""
+    deadline = clock.now() + timeout_s
+    while True:
+        try:
+            return await daemon.ui_pages()
+        except NotReady as why:
+            if clock.now() > deadline:
+                raise InputError(f"-o html: {why} (--timeout)") from why
+            await clock.sleep(_POLL_S)
 
 
 async def _settle(
