@@ -44,7 +44,7 @@ _STEP_NODES: Final = 256
 _READ_MAX: Final = 1000
 _CAUSE_MAX: Final = 200
 _NAME_MAX: Final = 80
-_MESSAGE_MAX: Final = 1000
+_MESSAGE_MAX: Final = 500
 _RESOURCES_MAX: Final = 16
 _EXAMPLES_MAX: Final = 3
 _OTHER: Final = "other causes"
@@ -500,7 +500,8 @@ def shortened(text: str, limit: int) -> str:
 def _without_text(entry: QueueEntry) -> str:
     """Return the cause of a pod without a message."""
     if entry.plugins:
-        return shortened(f"rejected by {', '.join(entry.plugins)}", _CAUSE_MAX)
+        verb = "held back" if entry.place == "gated" else "rejected"
+        return shortened(f"{verb} by {', '.join(entry.plugins)}", _CAUSE_MAX)
     if entry.place in _WITHOUT_TEXT:
         return _WITHOUT_TEXT[entry.place]
     return "waits for the next attempt" if entry.attempts else "waits for the first attempt"

@@ -17,7 +17,7 @@ from tests.unit.server.test_listening import listening
 
 HOSTILE = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>&amp;</script>\u2028\u202e'
 REASONS = (
-    "{n}/5000 nodes are available: {n} Insufficient cpu, {m} node(s) had untolerated taint {{dedicated: batch}}.",
+    "0/5000 nodes are available: {n} Insufficient cpu, {m} node(s) had untolerated taint {{dedicated: batch}}.",
     '0/5000 nodes are available: persistentvolumeclaim "data-{n}" not found.',
     "0/5000 nodes are available: {m} Insufficient memory. preemption: 0/5000 nodes are available: {m} No preemption victims found.",
     "0/5000 nodes are available: {m} node(s) didn't match Pod's node affinity/selector.",
