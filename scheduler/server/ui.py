@@ -26,7 +26,7 @@ NODES_MAX: Final = 5000
 """Nodes in a file."""
 _PLACE: Final = b'<script type="application/json" id="data">null</script>'
 _TITLE: Final = b"<title>"
-_NUMBER: Final = re.compile(r"\d{1,6}")
+_NUMBER: Final = re.compile(r"[0-9]{1,6}")
 _CAUSE: Final = re.compile(r"[0-9a-f]{12}")
 _ESCAPED: Final = {
     b"<": rb"\u003c",

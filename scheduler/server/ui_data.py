@@ -32,7 +32,7 @@ from scheduler.queue import QueueEntry, SchedulingQueue
 
 CAUSES_MAX: Final = 40
 CELLS_MAX: Final = 200
-PAGE_ROWS: Final = 50
+PAGE_ROWS: Final = 25
 MEASURES: Final = ("cpu", "memory", PODS, "volumes", "devices")
 FRESH_S: Final = 1.0
 SHARE: Final = 0.05
@@ -58,7 +58,7 @@ _POST_FILTER: Final = re.compile(r" ?(?:no new claims to deallocate, )?preemptio
 _COUNT: Final = re.compile(r"(^|, )\d+ ")
 _QUOTED: Final = re.compile(r'"[^"]*"')
 _NUMBER: Final = re.compile(r"\d+")
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\u2028\u2029]+")
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\u2028-\u202e\u2066-\u2069]+")
 
 _Row = npt.NDArray[np.float64]
 

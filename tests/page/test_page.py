@@ -173,10 +173,10 @@ async def test_a_large_cluster_is_summed_up_and_paged(browser: Browser, examine:
         await page.value("toggleCause(document.querySelector('#causes tr').dataset.key)")
         await page.value("toggleCell(7)")
         await page.until("document.querySelectorAll('#node-rows tbody tr').length === 25")
-        assert "Page 1 of 115, 5,715 in total" in await page.text("#pods .pager")
+        assert "Page 1 of 229, 5,715 in total" in await page.text("#pods .pager")
         await page.focus("#pods .pager button:last-child")
         await page.press("Enter")
-        await page.until("document.querySelector('#pods .pager').innerText.includes('Page 2 of 115')")
+        await page.until("document.querySelector('#pods .pager').innerText.includes('Page 2 of 229')")
         assert max(await page.value(sizes)) < 200_000
         await examine(page).state("many")
 
@@ -218,9 +218,9 @@ async def test_an_explanation_with_fixes(browser: Browser, examine: Examine) -> 
 @pytest.mark.parametrize(
     ("status", "text", "shown"),
     [
-        (503, "503 the cache is not filled yet\n", "The scheduler cannot answer yet: 503 the cache is not filled yet"),
+        (503, "503 the cache is not filled yet\n", "The scheduler cannot answer yet: the cache is not filled yet"),
         (403, json.dumps({"kind": "Status", "message": 'forbidden: User "x" cannot get path'}), 'The caller has no permission: forbidden: User "x" cannot get path'),
-        (429, "429 too many questions are waiting; try again\n", "Too many questions are waiting: 429 too many"),
+        (429, "429 too many questions are waiting; try again\n", "Too many questions are waiting: too many questions are waiting; try again"),
         (404, "there is no pod default/x\n", "Not found: there is no pod default/x"),
     ],
     ids=["the cache is not filled", "no permission", "too many questions", "no such pod"],
@@ -253,7 +253,7 @@ async def test_a_scheduler_that_goes_away_is_reported_and_the_page_recovers(brow
         await page.until(SHOWN)
         await page.stand_in("/ui/data", lambda _: (503, "503 informers are not synced: Pod\n"))
         await page.value("refresh()")
-        assert "informers are not synced: Pod What is shown is older." in await page.text("#trouble")
+        assert "informers are not synced: Pod. What is shown is older." in await page.text("#trouble")
         await examine(page).state("trouble", expected=("status of 503",), walks=False)
         await page.call("Fetch.disable")
         await page.value("refresh()")
