@@ -114,6 +114,8 @@ CONFIGURATIONS: Mapping[str, Json] = {
     "no election": {"replicaCount": 1, "leaderElection": {"enabled": False}},
     "client certificates are not looked up": {"serving": {"authenticationSkipLookup": True}},
     "no profile objects": {"schedulerProfiles": {"enabled": False}},
+    "the page on the loopback": {"ui": {"enabled": True}},
+    "the page behind authorization only": {"ui": {"enabled": True, "port": 0}},
     "a lease elsewhere": {"leaderElection": {"resourceNamespace": "leases", "resourceName": "stow"}},
 }
 

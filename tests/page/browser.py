@@ -160,10 +160,10 @@ class Page:
         """Set the focus as a test's shortcut; `walk` shows that the keyboard reaches it."""
         await self.value(f"document.querySelector({json.dumps(selector)}).focus()")
 
-    async def screenshot(self, path: Path) -> None:
-        """Write the whole page as PNG."""
+    async def screenshot(self, path: Path, *, height: int = 4000) -> None:
+        """Write the page as PNG, down to this height."""
         size = (await self.call("Page.getLayoutMetrics"))["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], 4000), "scale": 1}
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": min(size["height"], height), "scale": 1}
         shot = await self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
         path.write_bytes(base64.b64decode(shot["data"]))  # noqa: ASYNC240 (a test)
 
