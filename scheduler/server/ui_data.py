@@ -55,7 +55,8 @@ _WITHOUT_TEXT: Final = {
 }
 _HEAD: Final = re.compile(r"^0/\d+ nodes are available: ?")
 _POST_FILTER: Final = re.compile(r" ?(?:no new claims to deallocate, )?preemption: .*$", re.DOTALL)
-_COUNT: Final = re.compile(r"(^|, )\d+ ")
+_REASONS: Final = re.compile(r", (?=\d+ )")
+_COUNT: Final = re.compile(r"^\d+ ")
 _QUOTED: Final = re.compile(r'"[^"]*"')
 _NUMBER: Final = re.compile(r"\d+")
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f\u2028-\u202e\u2066-\u2069]+")
@@ -485,10 +486,10 @@ def cause_of(message: str) -> str:
 
     Messages are read up to 1000 characters.
     """
-    text = _HEAD.sub("", message[:_READ_MAX])
-    text = _COUNT.sub(r"\1", _POST_FILTER.sub("", text))
+    text = _POST_FILTER.sub("", _HEAD.sub("", message[:_READ_MAX])).strip(" .")
+    text = ", ".join(sorted(_COUNT.sub("", reason) for reason in _REASONS.split(text)))  # their order is that of counts
     text = _NUMBER.sub("#", _QUOTED.sub('"…"', text))
-    return shortened(text.strip(" ."), _CAUSE_MAX)
+    return shortened(text, _CAUSE_MAX)
 
 
 def shortened(text: str, limit: int) -> str:

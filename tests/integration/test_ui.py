@@ -17,7 +17,9 @@ async def test_the_page_of_a_running_daemon() -> None:
         await cluster.bound("placed")
         await cluster.until(lambda: all(cluster.condition(f"big-{at}") for at in (0, 1)), "no conditions")
 
-        text = await cluster.shows(lambda status, found: status == 200 and _pending(found) == [("Insufficient cpu", 2)], "/ui/data")
+        text = await cluster.shows(
+            lambda status, found: status == 200 and _pending(found) == [("Insufficient cpu", 2)], "/ui/data"
+        )
         shown = json.loads(text)
         cause = shown["causes"][0]["id"]
         rows = json.loads((await cluster.get(f"/ui/data?cause={cause}"))[1])

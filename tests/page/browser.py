@@ -133,7 +133,9 @@ class Page:
     async def until(self, expression: str) -> Any:
         """Wait until the expression is true, and return its value."""
         deadline = time.monotonic() + DEADLINE_S
-        plain = f"((found) => found instanceof Node ? true : found)({expression})"  # an element is an empty object as JSON
+        plain = (
+            f"((found) => found instanceof Node ? true : found)({expression})"  # an element is an empty object as JSON
+        )
         while not (found := await self.value(plain)):
             assert time.monotonic() < deadline, f"{expression}: {await self.text('body')}"
             await asyncio.sleep(_POLL_S)

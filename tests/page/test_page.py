@@ -225,7 +225,9 @@ async def test_an_explanation_with_fixes(browser: Browser, examine: Examine) -> 
     ],
     ids=["the cache is not filled", "no permission", "too many questions", "no such pod"],
 )  # fmt: skip
-async def test_an_explanation_that_fails(browser: Browser, examine: Examine, status: int, text: str, shown: str) -> None:
+async def test_an_explanation_that_fails(
+    browser: Browser, examine: Examine, status: int, text: str, shown: str
+) -> None:
     async with serving(few()) as url, opened(browser) as page:
         await page.stand_in("/debug/explain/", lambda _: (status, text))
         await page.open(url)
@@ -360,8 +362,8 @@ async def test_updates_can_be_paused(browser: Browser) -> None:
         await page.until("document.querySelectorAll('#queue dd')[3].innerText === '0'")
 
 
-async def test_the_page_of_a_simulation_needs_no_server(browser: Browser, examine: Examine, tmp_path: Path) -> None:
-    """`kubestow simulate -o html` writes it; a pod's message that the scheduler quotes has markup."""
+def simulated(tmp_path: Path) -> Path:
+    """Return the file that `kubestow simulate -o html` writes."""
     file = tmp_path / "page.html"
     container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}
     far = {"nodeSelector": {"disk": "fast"}, "containers": [container]}
@@ -371,11 +373,18 @@ async def test_the_page_of_a_simulation_needs_no_server(browser: Browser, examin
         {"kind": "Pod", "metadata": {"name": "far"}, "spec": far},
     ]  # fmt: skip
     manifests = tmp_path / "cluster.json"
-    manifests.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", **each} for each in objects]}))
-    command = [sys.executable, "-m", "scheduler", "simulate", manifests, "--explain", "-o", "html"]
+    manifests.write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", **each} for each in objects]})
+    )
+    command = [sys.executable, "-m", "scheduler", "simulate", str(manifests), "--explain", "-o", "html"]
     ran = subprocess.run(command, capture_output=True, cwd=Path(__file__).parents[2], check=False)
     assert (ran.returncode, ran.stderr) == (1, b"")
     file.write_bytes(ran.stdout)
+    return file
+
+
+async def test_the_page_of_a_simulation_needs_no_server(browser: Browser, examine: Examine, tmp_path: Path) -> None:
+    file = simulated(tmp_path)
     async with opened(browser) as page:
         await page.open(file.as_uri())
         await page.until(SHOWN)

@@ -27,7 +27,7 @@ from scheduler.server.ui import (
 )
 from tests.page.sites import HOSTILE, hostile, many, refused, ui_data
 from tests.unit.harness import SchedulerHarness
-from tests.unit.server.test_listening import listening
+from tests.unit.server.test_listening import Crowd, listening
 
 
 def test_the_policy_allows_this_style_and_this_script_and_nothing_else() -> None:
@@ -89,7 +89,9 @@ async def test_a_file_has_all_pages_inside() -> None:
     inside = json.loads(text)
     assert inside["simulation"]["problems"] == [HOSTILE]
     assert sum(len(page["pods"]) for some in inside["pods"].values() for page in some) == 61
-    assert [page["nodes"][0]["node"] for some in inside["nodes"] for page in some] == sorted([f"node{HOSTILE}", "node-b" * 40])
+    assert [page["nodes"][0]["node"] for some in inside["nodes"] for page in some] == sorted(
+        [f"node{HOSTILE}", "node-b" * 40]
+    )
 
 
 async def test_a_file_of_a_large_cluster_has_a_limit() -> None:
@@ -147,6 +149,13 @@ def pages_of(*, is_on: bool = True) -> EndpointSources:
     )
 
 
+async def got(crowd: Crowd, path: str, sent: dict[str, str]) -> tuple[aiohttp.ClientResponse, str]:
+    """Return the answer to a request with these headers, and its text."""
+    url = f"http://127.0.0.1:{crowd.listener.port}{path}"
+    async with aiohttp.ClientSession() as session, session.get(url, headers=sent) as answered:
+        return answered, await answered.text()
+
+
 class OpenGate(RequestGate):
     """A gate that lets every caller in, as HTTPS with authorization has one."""
 
@@ -179,9 +188,8 @@ class OpenGate(RequestGate):
     ],
 )
 async def test_statuses(path: str, sent: dict[str, str], status: int, text: str) -> None:
-    async with listening(Endpoints(pages_of())) as crowd, aiohttp.ClientSession() as session:
-        async with session.get(f"http://127.0.0.1:{crowd.listener.port}{path}", headers=sent) as found:
-            body = await found.text()
+    async with listening(Endpoints(pages_of())) as crowd:
+        found, body = await got(crowd, path, sent)
 
     assert (found.status, body[: len(text)]) == (status, text)
     assert found.headers["X-Content-Type-Options"] == "nosniff"
@@ -191,14 +199,15 @@ async def test_statuses(path: str, sent: dict[str, str], status: int, text: str)
 
 
 async def test_behind_authorization_any_host_is_served() -> None:
-    async with listening(Endpoints(pages_of(), OpenGate())) as crowd, aiohttp.ClientSession() as session:
-        url = f"http://127.0.0.1:{crowd.listener.port}/ui/data"
-        async with session.get(url, headers={"Host": "kubestow.kubestow.svc"}) as found:
-            assert found.status == 200
+    async with listening(Endpoints(pages_of(), OpenGate())) as crowd:
+        found, _ = await got(crowd, "/ui/data", {"Host": "kubestow.kubestow.svc"})
+
+    assert found.status == 200
 
 
 @pytest.mark.parametrize("path", ["/ui", "/ui/data"])
 async def test_the_page_is_off_unless_it_is_enabled(path: str) -> None:
-    async with listening(Endpoints(pages_of(is_on=False))) as crowd, aiohttp.ClientSession() as session:
-        async with session.get(f"http://127.0.0.1:{crowd.listener.port}{path}") as found:
-            assert found.status == 404
+    async with listening(Endpoints(pages_of(is_on=False))) as crowd:
+        found, _ = await got(crowd, path, {})
+
+    assert found.status == 404

@@ -16,7 +16,16 @@ from scheduler.core.cooperative import finish
 from scheduler.explain.fixes import Steps
 from scheduler.explain.questions import TooManyQuestions
 from scheduler.server import ui_data
-from scheduler.server.ui_data import CAUSES_MAX, CELLS_MAX, PAGE_ROWS, CauseAnswer, Overview, UiData, cause_of, shortened
+from scheduler.server.ui_data import (
+    CAUSES_MAX,
+    CELLS_MAX,
+    PAGE_ROWS,
+    CauseAnswer,
+    Overview,
+    UiData,
+    cause_of,
+    shortened,
+)
 from simulator.builders.devices import a_device, a_slice
 from tests.page.sites import AtOnce, refused, ui_data as data_of
 from tests.unit.harness import SchedulerHarness
@@ -29,6 +38,7 @@ PREEMPTION = " no new claims to deallocate, preemption: 0/5 nodes are available:
     [
         pytest.param("", "", id="no message"),
         pytest.param(f"0/5 nodes are available: 3 Insufficient cpu, 2 Insufficient memory.{PREEMPTION}", "Insufficient cpu, Insufficient memory", id="counts and preemption are left out"),
+        pytest.param("0/5 nodes are available: 12 b, c, 3 a.", "a, b, c", id="the order of reasons is that of texts, not of counts"),
         pytest.param("0/5 nodes are available: 1 Too many pods. preemption: 0/5 nodes are available: 5 x.", "Too many pods", id="preemption without devices"),
         pytest.param('0/5 nodes are available: persistentvolumeclaim "data-web-7" not found.', 'persistentvolumeclaim "…" not found', id="quoted names are left out"),
         pytest.param("0/5 nodes are available: 5 node(s) had untolerated taint {zone: b7}.", "node(s) had untolerated taint {zone: b#}", id="numbers are left out"),
@@ -145,7 +155,11 @@ async def names_of(data: UiData, cell: int) -> list[str]:
 async def test_all_measures_and_the_marks_of_nodes() -> None:
     sched = SchedulerHarness()
     sched.node("a", cpu="4", memory="8Gi", pods="10", unschedulable=True)
-    sched.node("b", cpu="4", taints=[{"key": "k", "value": "v", "effect": "NoExecute"}, {"key": "s", "effect": "PreferNoSchedule"}])
+    sched.node(
+        "b",
+        cpu="4",
+        taints=[{"key": "k", "value": "v", "effect": "NoExecute"}, {"key": "s", "effect": "PreferNoSchedule"}],
+    )
     sched.pod("p", cpu="3", on="a")
     driver = {"name": "d.csi", "nodeID": "a", "allocatable": {"count": 4}}
     csi_node = from_manifest(CSINode, {"metadata": {"name": "a"}, "spec": {"drivers": [driver]}})
@@ -186,7 +200,10 @@ async def test_answers_stay_small_with_the_longest_texts() -> None:
     """Every character takes as many bytes as JSON can need."""
     sched = SchedulerHarness()
     for at in range(1000):
-        sched.node(f"{at:04}" + "\N{GRINNING FACE}" * 250, taints=[{"key": "\N{GRINNING FACE}" * 300, "effect": "NoSchedule"}] * 9)
+        sched.node(
+            f"{at:04}" + "\N{GRINNING FACE}" * 250,
+            taints=[{"key": "\N{GRINNING FACE}" * 300, "effect": "NoSchedule"}] * 9,
+        )
     for at in range(200):
         letters = chr(97 + at // 26) + chr(97 + at % 26)
         sched.pod(letters + "\N{GRINNING FACE}" * 250, conditions=refused(letters + '\\"\x01\N{GRINNING FACE}' * 8000))
