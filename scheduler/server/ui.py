@@ -52,7 +52,7 @@ class UiPages(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
 
 
 class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What the file shows of a simulation beside its pages."""
+    """Results of a simulation that the file shows next to its pages."""
 
     text: str
     problems: list[str]

@@ -38,7 +38,7 @@ FRESH_S: Final = 1.0
 SHARE: Final = 0.05
 """The largest share of time in which snapshots are built, however many browsers poll."""
 _GROUPS_MAX: Final = 1000
-"""Causes that are told apart while pods are counted."""
+"""Different causes while pods are counted; further ones are summed up."""
 _STEP_PODS: Final = 64
 _STEP_NODES: Final = 256
 _READ_MAX: Final = 1000

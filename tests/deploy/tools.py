@@ -113,7 +113,7 @@ def axe() -> Path:
 
 
 def chromium() -> Path:
-    """Return a directory with headless Chromium, its libraries and fonts, which need no others of the machine.
+    """Return a directory with headless Chromium, its libraries and fonts, which need only the C library of the machine.
 
     The package is for x86-64. Elsewhere there must be a `chromium` on the PATH, to which the directory then links.
     """

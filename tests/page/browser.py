@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import aiohttp
 
-DEADLINE_S: Final = 20.0
+DEADLINE_S: Final = 90.0
 """The machine may become three times slower within a minute."""
 _POLL_S: Final = 0.02
 _KEYS: Final = {

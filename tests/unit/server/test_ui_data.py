@@ -87,7 +87,7 @@ async def test_pods_are_grouped_by_cause_with_states_and_plugins() -> None:
 @pytest.mark.parametrize(
     ("causes", "shown", "other"),
     [(0, 0, 0), (1, 1, 0), (40, 40, 0), (41, 40, 2), (100, 40, 61), (1200, 40, 962)],
-    ids=["none", "one", "as many as are shown", "one more", "a hundred", "more than are told apart"],
+    ids=["none", "one", "as many as are shown", "one more", "a hundred", "more than are counted one by one"],
 )
 async def test_rare_causes_are_summed_up(causes: int, shown: int, other: int) -> None:
     sched = SchedulerHarness()
