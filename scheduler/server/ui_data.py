@@ -39,8 +39,9 @@ SHARE: Final = 0.05
 """The largest share of time in which snapshots are built, however many browsers poll."""
 _GROUPS_MAX: Final = 1000
 """Different causes while pods are counted; further ones are summed up."""
-_STEP_PODS: Final = 64
+_STEP_PODS: Final = 32
 _STEP_NODES: Final = 256
+_FREED: Final = 1000
 _READ_MAX: Final = 1000
 _CAUSE_MAX: Final = 200
 _NAME_MAX: Final = 80
@@ -274,11 +275,11 @@ class UiData:
 
     def _built(self, building: asyncio.Future[_Snapshot]) -> None:
         self._building = None
-        if not building.cancelled() and building.exception() is None:
-            self._snapshot = building.result()
+        if not building.cancelled():
+            building.exception()  # each reader has it, also if all of them have left
 
     def _steps(self) -> Steps[_Snapshot]:
-        """Build a snapshot. A step takes less than a millisecond, except the first one after nodes have changed."""
+        """Build a snapshot and put it in force. A step takes about a millisecond, except the first one of a process."""
         spent_s, began = 0.0, self._clock.now()
         work = self._build()
         while True:
@@ -288,10 +289,16 @@ class UiData:
                 found: _Snapshot = done.value
                 now = self._clock.now()
                 found.good_until = now + max(FRESH_S, (spent_s + now - began) / SHARE)
-                return found
+                break
             spent_s += self._clock.now() - began
             yield True
             began = self._clock.now()
+        old, self._snapshot = self._snapshot, found
+        for cause in old.causes.values() if old is not None else ():
+            while cause.pods:  # to free twenty thousand entries at once takes 5 ms
+                del cause.pods[-_FREED:]
+                yield True
+        return found
 
     def _build(self) -> Steps[_Snapshot]:
         causes = yield from self._grouped()
@@ -370,10 +377,14 @@ class UiData:
         names = [name for name in self._names[1] if nodes.present_slot(name) is not None]
         if not names:
             return [], []
+        yield True
         slots = np.array([nodes.slot(name) for name in names], dtype=np.intp)
         size = -(-len(names) // CELLS_MAX)
         cells = [names[at : at + size] for at in range(0, len(names), size)]
-        uses = [_spread(row[slots], size) for row in measured]
+        uses = []
+        for row in measured:
+            uses.append(_spread(row[slots], size))
+            yield True
         marks = [
             _sums(nodeset.to_mask(each, nodes.capacity)[slots], size) for each in (nodes.unschedulable, self._tainted())
         ]
@@ -411,6 +422,7 @@ class UiData:
         """Return the share of attach limits in use: of the driver that is nearest to its limit."""
         attached = self._cluster.volumes.attached
         attached.catch_up()
+        yield True
         share = np.full(self._cluster.nodes.capacity, np.nan)
         for driver in attached.drivers():
             used, limits = attached.columns(driver)
@@ -421,7 +433,10 @@ class UiData:
     def _devices(self) -> Steps[_Row]:
         """Return the share of the nodes' own devices that are allocated."""
         on_nodes, capacity = self._cluster.devices.on_nodes, self._cluster.nodes.capacity
+        if not any(True for _ in self._cluster.devices.slices()):
+            return np.full(capacity, np.nan)
         on_nodes.catch_up()
+        yield True
         used, whole = np.zeros((2, capacity), dtype=np.int64)
         for count, kind in enumerate(list(on_nodes.kinds()), 1):
             first = kind.nodes.bit_length() - 1
