@@ -114,8 +114,6 @@ CONFIGURATIONS: Mapping[str, Json] = {
     "no election": {"replicaCount": 1, "leaderElection": {"enabled": False}},
     "client certificates are not looked up": {"serving": {"authenticationSkipLookup": True}},
     "no profile objects": {"schedulerProfiles": {"enabled": False}},
-    "the page on the loopback": {"ui": {"enabled": True}},
-    "the page behind authorization only": {"ui": {"enabled": True, "port": 0}},
     "a lease elsewhere": {"leaderElection": {"resourceNamespace": "leases", "resourceName": "stow"}},
 }
 
@@ -124,6 +122,8 @@ OBJECTS: Mapping[str, Json] = {
     "a runbook of one's own": {
         "metrics": {"prometheusRule": {"enabled": True, "runbookUrl": "https://runbooks.example.com/stow.html"}}
     },
+    "the page on the loopback": {"ui": {"enabled": True}},
+    "the page behind authorization only": {"ui": {"enabled": True, "port": 0}},
     "one replica": {"replicaCount": 1},
     "none": {"replicaCount": 0},
     "three": {"replicaCount": 3},

@@ -31,11 +31,11 @@ FOCUSED = """(() => {
   if (at === document.body) return null;
   if (!at.dataset.walked) at.dataset.walked = "0";
   at.dataset.walked = String(Number(at.dataset.walked) + 1);
-  return {id: at.id, tag: at.localName, times: Number(at.dataset.walked), outline: parseFloat(style.outlineWidth),
+  return {id: at.id, tag: at.localName, times: Number(at.dataset.walked), outline: style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth),
     name: at.getAttribute("aria-label") || at.innerText || (at.labels && at.labels[0] ? at.labels[0].innerText : "") || at.id};
 })()"""
 REACHABLE = """[...document.querySelectorAll("a[href], button, input, textarea, summary, [tabindex='0']")]
-  .filter((each) => each.checkVisibility() && !each.disabled && each.tabIndex >= 0 && !each.dataset.walked)
+  .filter((each) => each.checkVisibility() && !each.disabled && (each.tabIndex >= 0 || !each.matches('.cell')) && !each.dataset.walked)
   .filter((each) => each.type !== "radio" || each.checked).map((each) => each.outerHTML.slice(0, 120))"""
 FIX = {"code": "AddNode", "actor": "administrator", "text": "add a node like node-a", "edits": []}
 EXPLANATION = {
@@ -208,6 +208,7 @@ async def test_an_explanation_with_fixes(browser: Browser, examine: Examine) -> 
         await page.type("db-0")
         await page.press("Enter")
         await page.until("document.querySelector('#explanation .fix')")
+        assert await page.value("document.activeElement.innerText") == "default/db-0"
         shown = await page.text("#explanation")
         assert "default/db-0" in shown
         assert re.search(r"verified An attempt then chooses node-\w\.\n+.*\w", shown)
