@@ -197,6 +197,7 @@ async def test_arrow_keys_move_in_the_heat_map_and_enter_opens_nodes(browser: Br
         assert f"node-{2 * columns:04}" in await page.text("#node-rows")
         await page.value("document.querySelectorAll('#measures input')[2].click()")
         assert "pods" in await page.value("document.querySelector('.cell').getAttribute('aria-label')")
+        assert ": pods 0 to 0 %, median 0 %" in await page.text("#cell-text")
         await examine(page).state("nodes")
 
 
