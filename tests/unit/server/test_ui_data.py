@@ -174,7 +174,7 @@ async def test_all_measures_and_the_marks_of_nodes() -> None:
     assert [(each.first, each.cordoned, each.tainted) for each in found.cells] == [("a", 1, 0), ("b", 0, 1)]
     assert [[use and use[1] for use in each.use] for each in found.cells] == [[75, 0, 10, 0, None], [0, 0, 0, None, 0]]
     (row,) = (await data.nodes_of(1, 0)).nodes  # type: ignore[union-attr]
-    assert (row.node, row.cordoned, row.taints) == ("b", False, ("k=v:NoExecute", "s=:PreferNoSchedule"))
+    assert (row.node, row.cordoned, row.taints) == ("b", False, ("k=v:NoExecute", "s:PreferNoSchedule"))
     assert [(use.resource, use.used, use.of) for use in row.use][-1] == ("devices", "0", "2")
     (row,) = (await data.nodes_of(0, 0)).nodes  # type: ignore[union-attr]
     shown = [(use.resource, use.used, use.of, use.percent) for use in row.use]
