@@ -36,6 +36,7 @@ from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unsched
 from scheduler.eventhandlers.pods_and_nodes import PodAndNodeHandlers
 from scheduler.explain.explainer import Explainer
 from scheduler.explain.questions import Questions
+from scheduler.explain.what_if import WhatIf
 from scheduler.failure import FailureHandler, PodStatusUpdater
 from scheduler.framework.extender import Consultation, Extender, Unanswered
 from scheduler.framework.handle import Handle, Recorder, Writer
@@ -149,6 +150,7 @@ class Decisions:
             derive=derive,
             held_back=self.refusals.held_back,
         )
+        self.what_if = WhatIf(self.explainer)
         self.stale = StaleVolumes(self.shared, names=clearing(options.config))
         self.node_name_pods = NodeNamePods(self.shared, profiles=self.profiles)
         self.cluster.volumes.reservations.pools_share(pool_sharing(options.config))

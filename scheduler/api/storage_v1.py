@@ -22,6 +22,7 @@ STORAGE_PROVISIONERS: Final = (
     "volume.kubernetes.io/storage-provisioner",
     "volume.beta.kubernetes.io/storage-provisioner",
 )
+_IS_DEFAULT: Final = "storageclass.kubernetes.io/is-default-class"
 CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
@@ -184,9 +185,15 @@ class TopologySelectorTerm(Frozen, frozen=True):
 
 
 class StorageClass(ClusterObject, frozen=True):
+    metadata: AnnotatedMetadata
     provisioner: str = ""
     volume_binding_mode: str | None = None
     allowed_topologies: Annotated[tuple[TopologySelectorTerm, ...], _FEW] = ()
+
+    @property
+    def is_default(self) -> bool:
+        """Whether the API server gives this class to new claims that name none."""
+        return self.metadata.annotations.get(_IS_DEFAULT) == "true"
 
 
 class DriverResources(Frozen, frozen=True):

@@ -32,7 +32,8 @@ from scheduler.daemon.introspection import Introspection
 from scheduler.daemon.leader_election import Leadership
 from scheduler.daemon.profile_changes import ProfileChanges, kinds_read, writes_of
 from scheduler.daemon.supervision import Supervisor
-from scheduler.explain.answer import Explanation
+from scheduler.explain.answer import Explanation, WhatIfAnswer
+from scheduler.explain.what_if import WhatIfRequest
 from scheduler.extenders.http_extender import HTTPExtender, build_extenders
 from scheduler.extenders.messages import WholeObjects
 from scheduler.kube.client_config import load_settings
@@ -243,6 +244,10 @@ class Daemon:
     async def ui_pages(self) -> UiPages:
         """Return all data of the page /ui, for a file. Raises NotReady and TooManyQuestions."""
         return await self._showing.ui_pages()
+
+    async def what_if(self, request: WhatIfRequest) -> WhatIfAnswer:
+        """Answer whether pods would fit. Raises NotReady, TooManyQuestions and Refused."""
+        return await self._showing.what_if(request)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 

@@ -17,8 +17,9 @@ from scheduler.core.clock import Clock
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.core.feature_gates import GATES
 from scheduler.daemon.leader_election import Leadership
-from scheduler.explain.answer import Explanation
+from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.explainer import outside
+from scheduler.explain.what_if import WhatIfRequest
 from scheduler.kube.events import EventRecorder
 from scheduler.kube.informers import Mirrors
 from scheduler.kube.rate_limit import Throttle
@@ -98,6 +99,7 @@ class Introspection:
             debug_cache=partial(cache_page, decisions.cluster),
             debug_pod=decisions.shown,
             explain=self.explain,
+            what_if=self.what_if,
             pod_resources=self._pod_resources,
             ui_data=self._ui_answers() if self.options.serves_ui else None,
             on_error=partial(self.errors.record, "endpoint"),
@@ -112,7 +114,7 @@ class Introspection:
 
     async def explain(self, key: str) -> Explanation | None:
         """Answer why a pod is pending; None if it does not exist. Raises NotReady and TooManyQuestions."""
-        self._demand_synced()
+        self._need_cache()
         decisions = self.decisions
         found = await decisions.questions.answer_to(partial(decisions.explainer.explain, key))
         if found is not None:
@@ -123,14 +125,14 @@ class Introspection:
 
     async def ui_pages(self) -> UiPages:
         """Return all data of the page /ui. Raises NotReady and TooManyQuestions."""
-        self._demand_synced()
+        self._need_cache()
         return await pages(self._ui_data())
 
     def _ui_answers(self) -> Callable[[Mapping[str, str]], Awaitable[object | None]]:
         data = self._ui_data()
 
         async def answered(query: Mapping[str, str]) -> object | None:
-            self._demand_synced()
+            self._need_cache()
             return await answer(data, query)
 
         return answered
@@ -163,7 +165,13 @@ class Introspection:
             problems=tuple(problems),
         )
 
-    def _demand_synced(self) -> None:
+    async def what_if(self, request: WhatIfRequest) -> WhatIfAnswer:
+        """Answer whether pods would fit. Raises NotReady, TooManyQuestions and Refused."""
+        self._need_cache()
+        decisions = self.decisions
+        return await decisions.questions.answer_to(partial(decisions.what_if.answer, request))
+
+    def _need_cache(self) -> None:
         if not self.is_synced():
             raise NotReady(self._handlers_synced() or "the cache is not filled yet")
 

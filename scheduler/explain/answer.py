@@ -98,7 +98,40 @@ class Explanation(_Part, frozen=True):
     """Numbers of plugins, such as the devices that each request can have."""
 
 
+class PlacedPod(_Part, frozen=True):
+    """A pod of the question, and the node that it would get."""
+
+    pod: str
+    node: str
+
+
+class DisplacedPod(_Part, frozen=True):
+    """A pod that would have to leave its node. `to` is its next node; "" if it has none, and then `cause` says why."""
+
+    pod: str
+    source: str = msgspec.field(name="from")
+    to: str = ""
+    cause: str = ""
+
+
+class WhatIfAnswer(_Part, frozen=True):
+    """What `kubestow what-if -o json` prints."""
+
+    verdict: Verdict
+    exit_code: int
+    cause: str
+    replicas: int
+    placed: int
+    placements: tuple[PlacedPod, ...] = ()
+    displaced: tuple[DisplacedPod, ...] = ()
+    explanation: Explanation | None = None
+    """Of the first pod that does not fit."""
+    is_complete: bool = True
+    """False if the time was over before all pods were tried."""
+
+
 _GROUPS_SHOWN: Final = 8
+_PODS_SHOWN: Final = 50
 
 
 def as_text(answer: Explanation) -> str:
@@ -106,7 +139,36 @@ def as_text(answer: Explanation) -> str:
     return "\n".join(_lines(answer)) + "\n"
 
 
-def _lines(answer: Explanation) -> Iterator[str]:
+def what_if_as_text(answer: WhatIfAnswer) -> str:
+    """Return the answer for a terminal."""
+    return "\n".join(_what_if_lines(answer)) + "\n"
+
+
+def _what_if_lines(answer: WhatIfAnswer) -> Iterator[str]:
+    yield answer.cause
+    rows = [f"  {each.pod} → {each.node}" for each in answer.placements]
+    yield from _some(rows, "pods")
+    if answer.displaced:
+        yield ""
+        yield "pods that leave their node:"
+        rows = [
+            f"  {each.pod}: {each.source} → {each.to}" if each.to else f"  {each.pod}: {each.source}, {each.cause}"
+            for each in answer.displaced
+        ]
+        yield from _some(rows, "pods")
+    if answer.explanation is not None:
+        yield ""
+        yield from _lines(answer.explanation, searched=False)
+
+
+def _some(rows: list[str], what: str) -> Iterator[str]:
+    yield from rows[:_PODS_SHOWN]
+    if len(rows) > _PODS_SHOWN:
+        yield f"  … and {len(rows) - _PODS_SHOWN} more {what}"
+
+
+def _lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
+    """Yield the lines; `searched` is False if no fixes were searched for."""
     yield f"{answer.pod}: {answer.cause}"
     if answer.move != "nobody":
         yield f"next move: {answer.move}"
@@ -129,6 +191,6 @@ def _lines(answer: Explanation) -> Iterator[str]:
         yield f"fix {number} ({proof}):"
         for change in fix.changes:
             yield f"  {change.text}"
-    if not answer.fixes and answer.verdict == "doesNotFit":
+    if not answer.fixes and answer.verdict == "doesNotFit" and searched:
         yield ""
         yield "no fix was found" + ("" if answer.is_search_complete else " within the search budget")

@@ -234,18 +234,18 @@ def _victims(site: Site, short: Requests) -> list[PodInfo]:
     return []
 
 
-def node_copy(site: Site) -> Option:
-    """Add an empty node like this one, with its CSINode and its own devices."""
-    name, cluster = site.node.metadata.name, site.cluster
-    copy = f"{name}-what-if"
-    manifest = plain(site.node)
+def node_copy(cluster: Cluster, node: Node, number: int = 1) -> Option:
+    """Add an empty node like this one, with its CSINode and its own devices. `number` names several copies."""
+    name = node.metadata.name
+    copy = f"{name}-what-if" if number == 1 else f"{name}-what-if-{number}"
+    manifest = plain(node)
     labels = {key: copy if value == name else value for key, value in manifest["metadata"].get("labels", {}).items()}
-    node: Manifest = {
+    empty: Manifest = {
         "metadata": {"labels": labels},
         "spec": manifest.get("spec", {}),
         "status": manifest.get("status", {}),
     }
-    edits = [Edit("create", "Node", copy, manifest=node)]
+    edits = [Edit("create", "Node", copy, manifest=empty)]
     csi_node = cluster.volumes.csi_nodes.get(name)
     if csi_node is not None:
         edits.append(Edit("create", "CSINode", copy, manifest=plain(csi_node)))
@@ -254,7 +254,7 @@ def node_copy(site: Site) -> Option:
             body = plain(each)
             spec = body["spec"] | {"nodeName": copy, "pool": body["spec"]["pool"] | {"name": copy}}
             edits.append(
-                Edit("create", "ResourceSlice", f"{each.metadata.name}-what-if", manifest=body | {"spec": spec})
+                Edit("create", "ResourceSlice", f"{each.metadata.name}-{copy}", manifest=body | {"spec": spec})
             )
     return [Change("AddNode", Actor.ADMINISTRATOR, 6, f"add a node like {name}", tuple(edits))]
 

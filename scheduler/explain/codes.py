@@ -15,6 +15,8 @@ class CodeMeaning(NamedTuple):
     remedy: str
 
 
+CLAIM_UNUSABLE: Final = "ClaimUnusable"
+
 BY_PLUGIN: Final[Mapping[str, str]] = {
     "NodeResourcesFit": "InsufficientResources",
     "TaintToleration": "UntoleratedTaint",
@@ -77,15 +79,19 @@ MEANINGS: Final[Mapping[str, CodeMeaning]] = {
     "VolumeElsewhere": CodeMeaning("A bound volume is not usable on the node.", "Use the volume's nodes."),
     "NoMatchingVolume": CodeMeaning("No free volume of the class fits the claim on the node.", "Add volumes."),
     "NotEnoughStorage": CodeMeaning(
-        "The driver's capacity on the node is too small, or is taken by claims in flight.",
-        "Request less, use another class, or wait for claims in flight.",
+        "The capacity that the driver publishes for the node is too small.", "Request less, or use another class."
+    ),
+    "StorageInFlight": CodeMeaning(
+        "The published capacity suffices, but claims whose volumes do not exist yet have been promised it.",
+        "Wait until the driver publishes its capacity again. A new node is not needed.",
     ),
     "VolumeMissing": CodeMeaning("A claim is bound to a volume that does not exist.", "Restore the volume."),
     "ClaimNotBound": CodeMeaning("A claim of class Immediate is not bound yet.", "Wait for the PV controller."),
-    "ClaimUnusable": CodeMeaning("A claim is missing, being deleted, or lost.", "Create the claim."),
+    CLAIM_UNUSABLE: CodeMeaning("A claim is missing, being deleted, or lost.", "Create the claim."),
     "VolumeZoneMismatch": CodeMeaning("A bound volume is in another zone.", "Use nodes of that zone."),
     "VolumeInUse": CodeMeaning("Another pod uses a claim or disk that only one pod may use.", "Delete that pod."),
     "AttachLimitReached": CodeMeaning("The node has no free attachment for the driver.", "Use another node."),
+    "DriverNotInstalled": CodeMeaning("The node's CSINode does not have the driver.", "Install the driver there."),
     "DevicesUnavailable": CodeMeaning(
         "The node has no free devices that satisfy all claims of the pod.", "Free devices, or change the claim."
     ),

@@ -201,7 +201,7 @@ class Overlay:
         self._edits = tuple(edit for edit in merged(edits) if (edit.kind, edit.verb) != ("Pod", "patch"))
         try:
             for edit in self._edits:
-                self._undo.append(self._applied(edit))
+                self._undo.append(self.applied_edit(edit))
         except NotApplicable:
             self.undo()
             raise
@@ -239,10 +239,14 @@ class Overlay:
             raise NotApplicable(f"{kind} {name}: {getattr(found, 'why', 'cannot be read')}")
         return found
 
-    def _applied(self, edit: Edit) -> Undo:
+    def applied_edit(self, edit: Edit) -> Undo:
+        """Apply one edit apart from `apply`, and return its undo. Raises NotApplicable."""
         match edit.verb, edit.kind:
             case "delete", "Pod":
-                return self._without_pod(edit)
+                info = self._pod(edit.key)
+                if info is None:
+                    raise NotApplicable(f"pod {edit.key} is on no node")
+                return self.without_pod(info)
             case "patch", "Node":
                 return self._patched_node(edit)
             case "patch", "PersistentVolumeClaim" | "ResourceClaim":
@@ -252,11 +256,11 @@ class Overlay:
             case _:
                 raise NotApplicable(f"{edit.verb} {edit.kind} {edit.key} cannot be tried")
 
-    def _without_pod(self, edit: Edit) -> Undo:
-        info = self._pod(edit.key)
-        taken = self._cluster.nodes.remove_pod(info.node_name, info.uid) if info is not None else None
+    def without_pod(self, info: PodInfo) -> Undo:
+        """Remove a pod from its node, and return the undo. Raises NotApplicable if it is not there."""
+        taken = self._cluster.nodes.remove_pod(info.node_name, info.uid)
         if taken is None:
-            raise NotApplicable(f"pod {edit.key} is on no node")
+            raise NotApplicable(f"pod {info.key} is on no node")
         held = self._devices_alone(taken)
         for uid, _ in held:
             self._cluster.devices.use.hold(uid, None)

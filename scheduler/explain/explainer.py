@@ -40,11 +40,11 @@ from scheduler.explain.answer import (
     Verdict,
 )
 from scheduler.explain.changes import Actor, Change, Site, free_on, quantity
-from scheduler.explain.codes import code_of
+from scheduler.explain.codes import CLAIM_UNUSABLE, code_of
 from scheduler.explain.edits import Edit, Overlay, Step, pointer
 from scheduler.explain.fixes import Fix, Search, Steps
-from scheduler.explain.verdicts import Verdicts, reasons
-from scheduler.framework.interface import CycleState, ExplainPlugin
+from scheduler.explain.verdicts import Verdicts, reasons, verdicts
+from scheduler.framework.interface import CycleState, ExplainPlugin, ReasonCodePlugin
 from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runner
@@ -163,6 +163,27 @@ class Explainer:
             **more,
         )
 
+    def rejected(self, info: PodInfo) -> Work[Explanation]:
+        """Explain why a pod fits on no node, without fixes. The pod need not exist."""
+        profile, count = self.profiles[info.pod.spec.scheduler_name], len(self.cluster.nodes)
+        if not count:
+            return _answer(info, "pending", "doesNotFit", "NoNodes", "the cluster has no nodes", "administrator")
+        found = yield from verdicts(self._runner(profile), info, self.cluster.nodes.present)
+        groups = self._groups(info, found)
+        code, cause = _cause(groups, count)
+        facts = _facts(info, profile)
+        return _answer(
+            info,
+            "pending",
+            "doesNotFit",
+            code,
+            cause,
+            "administrator",
+            groups=groups,
+            node_count=count,
+            facts=facts,
+        )
+
     def _after_terminations(self, search: Search) -> Steps[str]:
         """Return the node that is chosen once all terminating pods have gone; "" if none is, or none terminates."""
         leaving = [each for each in self.cluster.pods() if each.pod.metadata.deletion_timestamp is not None]
@@ -229,19 +250,14 @@ class Explainer:
 
     def _runner(self, profile: Profile) -> Runner:
         """Return a runner without PostFilter: trials neither preempt nor count as attempts to preempt."""
-        quiet = dataclasses.replace(profile, post_filter=())
-        return Runner(quiet, self.cluster, self.nominator, clock=self.clock, metrics=self._metrics)
+        return self._runner_of(dataclasses.replace(profile, post_filter=()))
+
+    def _runner_of(self, profile: Profile) -> Runner:
+        return Runner(profile, self.cluster, self.nominator, clock=self.clock, metrics=self._metrics)
 
     def _attempt(self, profile: Profile) -> Callable[[PodInfo], Work[str]]:
         """Return the ordinary attempt: what it assumes and reserves is given back at once."""
-        cycle = Cycle(
-            {profile.name: self._runner(profile)},
-            self.cluster,
-            self.clock,
-            random.Random(0),
-            self._metrics,
-            self.held_back,
-        )
+        cycle = self._cycle(self._runner(profile))
 
         def attempt(info: PodInfo) -> Work[str]:
             outcome = yield from cycle.attempt(info, 1)
@@ -253,6 +269,15 @@ class Explainer:
 
         return attempt
 
+    def cycle(self, profile: Profile) -> Cycle:
+        """Return the attempts of a profile, with preemption. They count nothing in the scheduler's metrics."""
+        return self._cycle(self._runner_of(profile))
+
+    def _cycle(self, runner: Runner) -> Cycle:
+        return Cycle(
+            {runner.profile.name: runner}, self.cluster, self.clock, random.Random(0), self._metrics, self.held_back
+        )
+
     # -- parts of the answer -----------------------------------------------------------------------------------------
 
     def _groups(self, info: PodInfo, found: Verdicts) -> tuple[RejectedNodes, ...]:
@@ -261,15 +286,27 @@ class Explainer:
         return tuple(self._group(info, found, plugins, nodes) for plugins, nodes in ranked[:_GROUPS_MAX] if plugins)
 
     def _group(self, info: PodInfo, found: Verdicts, plugins: tuple[str, ...], nodes: NodeSet) -> RejectedNodes:
+        """Return one group. A problem of the pod's claims is shown once, though several plugins reject the pod for it."""
+        shown: list[Reason] = []
+        for no, count in reasons(found, plugins, nodes):
+            code = self._code(info, no, found.groups[no.plugin][no] & nodes)
+            is_of_all = no.plugin in found.early or code == CLAIM_UNUSABLE
+            if is_of_all and any(code == each.code for each in shown):
+                continue
+            shown.append(Reason(code=code, plugin=no.plugin, text=no.message, nodes=count))
         return RejectedNodes(
             nodes=nodes.bit_count(),
             examples=tuple(self.cluster.nodes.name(slot) for slot in _first(nodes)),
-            reasons=tuple(
-                Reason(code=code_of(no), plugin=no.plugin, text=no.message, nodes=count)
-                for no, count in reasons(found, plugins, nodes)
-            ),
+            reasons=tuple(shown),
             shortages=tuple(self._shortages(info, nodes)) if "NodeResourcesFit" in plugins else (),
         )
+
+    def _code(self, info: PodInfo, no: Rejection, nodes: NodeSet) -> str:
+        """Return the code of a rejection on the first of the nodes."""
+        for plugin in self.profiles[info.pod.spec.scheduler_name].pre_filter:
+            if plugin.name == no.plugin and isinstance(plugin, ReasonCodePlugin):
+                return plugin.reason_code(no, info, next(iter(_first(nodes)))) or code_of(no)
+        return code_of(no)
 
     def _shortages(self, info: PodInfo, nodes: NodeSet) -> Iterator[ResourceShortage]:
         """Yield for each resource that no node of the group has enough of, the node with most of it."""

@@ -207,7 +207,7 @@ class Search:
                     if fix is not None:
                         candidates.append(fix)
                 if set(plugins) <= _CROWDED and not self.is_out_of_budget:
-                    fix = yield from self._with_new_node(info, name)
+                    fix = yield from self._with_new_node(name)
                     if fix is not None:
                         candidates.append(fix)
         return (yield from self._verified(candidates))
@@ -261,11 +261,12 @@ class Search:
                 return (yield from self._least([each for option in chosen.values() for each in option], name))
         return None
 
-    def _with_new_node(self, info: PodInfo, name: str) -> Steps[Fix | None]:
+    def _with_new_node(self, name: str) -> Steps[Fix | None]:
         slot = self.cluster.nodes.present_slot(name)
-        if slot is None:
+        node = self.cluster.nodes.node(slot) if slot is not None else None
+        if node is None:
             return None
-        option = changes.node_copy(Site(self.cluster, info, slot))
+        option = changes.node_copy(self.cluster, node)
         copy = option[0].edits[0].name
         fits = yield from self.fits(option[0].edits, copy)
         return Fix(tuple(option)) if fits else None

@@ -27,6 +27,10 @@ SHARE: Final = 0.05
 _CREDIT_MAX_S: Final = 1.0
 
 
+class Refused(Exception):
+    """A question cannot be answered; the text is for the caller."""
+
+
 class TooManyQuestions(Exception):
     """Too many questions are waiting; try again later."""
 
@@ -105,6 +109,8 @@ class Questions:
                 return next(question.steps)
         except StopIteration as done:
             question.answer.set_result(done.value)
+        except Refused as refused:
+            question.answer.set_exception(refused)
         except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this answer, and must not end the loop)
             self._errors.record("answer", error, "a question could not be answered")
             question.answer.set_exception(error)

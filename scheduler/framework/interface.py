@@ -501,3 +501,12 @@ class ExplainPlugin(Plugin, Protocol):
     """Not upstream's: explains what prevents a pod, in numbers. It is called on request and may be expensive."""
 
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None: ...
+
+
+@runtime_checkable
+class ReasonCodePlugin(Plugin, Protocol):
+    """Not upstream's: names the cause of a rejection on one node more exactly than its text. It is called on request."""
+
+    def reason_code(self, no: Rejection, pod: PodInfo, slot: int) -> str:
+        """Return the stable code (docs/explain.md); "" for the code of the rejection."""
+        ...

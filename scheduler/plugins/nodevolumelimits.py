@@ -101,7 +101,7 @@ def _problem(pod: PodInfo, use: ClaimUse, claim: PersistentVolumeClaim | None, v
         return _error("PersistentVolumeClaim had no name")
     if claim is None:
         why = f"looking up PVC {use.key}: {volumes.absent(CLAIM, use.key)}"
-        return Rejection(PLUGIN, Code.UNRESOLVABLE, (why,))
+        return Rejection(PLUGIN, Code.UNRESOLVABLE, (why,), cause="ClaimUnusable")
     why = not_owned(pod.pod, claim) if use.is_ephemeral else ""
     return _error(why) if why else None
 
@@ -428,7 +428,7 @@ class NodeVolumeLimits:
             nodes &= ~out
             if out:
                 text = f"{driver} CSI driver is not installed on the node"
-                groups[Rejection(PLUGIN, Code.UNSCHEDULABLE, (text,))] = out
+                groups[Rejection(PLUGIN, Code.UNSCHEDULABLE, (text,), cause="DriverNotInstalled")] = out
         return groups
 
     def _must_be_there(self, wanted: WantedVolumes) -> Iterator[tuple[str, NodeSet]]:

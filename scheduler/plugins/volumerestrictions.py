@@ -98,7 +98,9 @@ class VolumeRestrictions:
                 continue
             claim = self._volumes.claims.get_api(use.key)
             if claim is None:
-                return Rejection(_NAME, Code.UNRESOLVABLE, (self._volumes.absent(CLAIM, use.key),))
+                return Rejection(
+                    _NAME, Code.UNRESOLVABLE, (self._volumes.absent(CLAIM, use.key),), cause="ClaimUnusable"
+                )
             if READ_WRITE_ONCE_POD in claim.spec.access_modes:
                 found.append(use.key)
         return frozenset(found)

@@ -111,7 +111,7 @@ class VolumeZone:
                 continue
             volume = self._volumes.volumes.get_api(name)
             if volume is None:
-                return _unresolvable(self._volumes.absent(VOLUME, name))
+                return _unresolvable(self._volumes.absent(VOLUME, name), "VolumeMissing")
             found += confined(volume.metadata.labels)
         return found
 
@@ -162,8 +162,8 @@ class VolumeZone:
                 yield "class", claim.storage_class
 
 
-def _unresolvable(reason: str) -> Rejection:
-    return Rejection(VolumeZone.name, Code.UNRESOLVABLE, (reason,))
+def _unresolvable(reason: str, cause: str = "ClaimUnusable") -> Rejection:
+    return Rejection(VolumeZone.name, Code.UNRESOLVABLE, (reason,), cause=cause)
 
 
 def _claim_changed(_old: object, new: PersistentVolumeClaim | None) -> Iterator[Hashable]:

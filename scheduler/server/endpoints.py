@@ -1,7 +1,8 @@
 """The daemon's HTTP pages: health, metrics, configuration and debugging (docs/spec/core.md §7.3).
 
 All content comes from callables of the composition root; this module knows paths and formats. Callables run on the
-event loop, long pages in pieces, the rendering of metrics in a thread. Only GET and HEAD are served, without bodies.
+event loop, long pages in pieces, the rendering of metrics in a thread. Only GET and HEAD are served, without bodies, and
+POST for a what-if question, which changes nothing.
 Ambiguous paths are refused, because gate and router must mean the same page.
 
 Upstream: cmd/kube-scheduler/app/server.go newEndpointsHandler
@@ -15,20 +16,23 @@ import re
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 from aiohttp import http_exceptions, web
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from scheduler.core.clock import Clock, SystemClock
-from scheduler.explain.answer import Explanation, as_text
-from scheduler.explain.questions import TooManyQuestions
+from scheduler.explain.answer import EXIT_CODES, Explanation, WhatIfAnswer, as_text, what_if_as_text
+from scheduler.explain.questions import Refused, TooManyQuestions
+from scheduler.explain.what_if import ClusterChanged, WhatIfRequest, decoded
 from scheduler.metrics.instruments import HealthcheckMetrics
 from scheduler.server.authorization import Refusal, RequestAttributes, RequestGate, certified
 from scheduler.server.cache_dump import Page, indented, pieces
 from scheduler.server.listening import Connection
 from scheduler.server.ui import MalformedQuery, headers, html
+
+T = TypeVar("T")
 
 
 class Remark(str):
@@ -44,6 +48,11 @@ Checks: TypeAlias = Mapping[str, Check]
 _HEADERS: Final = {"Cache-Control": "no-cache, private", "X-Content-Type-Options": "nosniff", "Server": "kubestow"}
 _SHUTDOWN_S: Final = 1.0
 _METHODS: Final = ("GET", "HEAD")
+_WHAT_IF: Final = "/debug/what-if"
+_BODY_MAX: Final = 1024 * 1024
+_BODY_WITHIN_S: Final = 10.0
+EXIT_CODE: Final = "Kubestow-Exit-Code"
+"""The header with the exit code of the command that prints an answer."""
 _PLAIN_PATH: Final = re.compile(r"(/(?!\.{1,2}(/|$))[A-Za-z0-9._~-]+)+")
 _NEVER_S: Final = 86_400.0
 """The listener closes idle connections instead."""
@@ -73,6 +82,7 @@ class EndpointSources:
 
     `sample` is called on the event loop just before `metrics` is rendered in a thread. `debug_pod` gets
     `namespace/name`, and returns None for an unknown pod. `explain` does the same, and raises NotReady or TooManyQuestions.
+    `what_if` raises Refused, too.
     """
 
     livez: Callable[[], Checks]
@@ -83,6 +93,7 @@ class EndpointSources:
     debug_cache: Callable[[], Page]
     debug_pod: Callable[[str], object | None]
     explain: Callable[[str], Awaitable[Explanation | None]]
+    what_if: Callable[[WhatIfRequest], Awaitable[WhatIfAnswer]]
     sample: Callable[[], None] = field(default=lambda: None)
     pod_resources: Callable[[], Iterator[bytes]] = field(default=lambda: iter(()))
     """The pieces of /metrics/resources."""
@@ -113,7 +124,7 @@ class Endpoints:
 
     async def start(self) -> None:
         """Start serving connections."""
-        app = web.Application(middlewares=[self._timed, self._guarded])
+        app = web.Application(middlewares=[self._timed, self._guarded], client_max_size=_BODY_MAX)
         app.router.add_routes(self._routes())
         runner = web.AppRunner(
             app,
@@ -169,13 +180,14 @@ class Endpoints:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        if request.method not in _METHODS:
-            response = _text("405 method not allowed\n", status=405)
-            response.headers["Allow"] = ", ".join(_METHODS)
-            return _last(response)
-        if request.body_exists:
-            return _last(_text("413 a request must not have a body\n", status=413))
         path = request.raw_path.partition("?")[0]
+        methods = ("POST",) if path == _WHAT_IF else _METHODS
+        if request.method not in methods:
+            response = _text("405 method not allowed\n", status=405)
+            response.headers["Allow"] = ", ".join(methods)
+            return _last(response)
+        if request.body_exists and path != _WHAT_IF:
+            return _last(_text("413 a request must not have a body\n", status=413))
         if not _PLAIN_PATH.fullmatch(path):
             return _not_found()
         if self._gate is not None:
@@ -221,6 +233,7 @@ class Endpoints:
             web.get("/debug/pod/{namespace}/{name}", self._debug_pod),
             web.get("/debug/explain/{namespace}/{name}", self._explain),
             *([] if self._sources.ui_data is None else self._ui_routes(self._sources.ui_data)),
+            web.post(_WHAT_IF, self._what_if),
         ]
 
     def _ui_routes(self, data: Callable[[Mapping[str, str]], Awaitable[object | None]]) -> list[web.RouteDef]:
@@ -242,16 +255,12 @@ class Endpoints:
             if request.headers.get("Sec-Fetch-Site", "none") in {"cross-site", "same-site"}:
                 return _text("403 only this page may read its data\n", status=403)
             try:
-                found = await data(request.query)
+                found = await self._answered(data(request.query))
             except MalformedQuery as why:
                 return _text(f"400 {why}\n", status=400)
-            except TooManyQuestions:
-                return _later("429 too many questions are waiting; try again\n", status=429)
-            except NotReady as why:
-                return _later(f"503 {why}\n", status=503)
-            return (
-                _text("404 no pods or nodes of this kind are left\n", status=404) if found is None else _compact(found)
-            )
+            if isinstance(found, web.Response):
+                return found
+            return _compact(found) if found is not None else _text("404 no such pods or nodes\n", status=404)
 
         return [web.get("/ui", page), web.get("/ui/data", rows)]
 
@@ -303,17 +312,48 @@ class Endpoints:
     async def _explain(self, request: web.Request) -> web.StreamResponse:
         """Answer in JSON, or with `?output=text` as text."""
         key = f"{request.match_info['namespace']}/{request.match_info['name']}"
-        try:
-            found = await self._sources.explain(key)
-        except TooManyQuestions:
-            return _later("429 too many questions are waiting; try again\n", status=429)
-        except NotReady as why:
-            return _later(f"503 {why}\n", status=503)
+        found = await self._answered(self._sources.explain(key))
+        if isinstance(found, web.Response):
+            return found
         if found is None:
             return _text(f"there is no pod {key}\n", status=404)
-        if request.query.get("output") == "text":
-            return _text(as_text(found))
-        return _json(found)
+        return _shown(request, found, as_text, found.exit_code)
+
+    async def _what_if(self, request: web.Request) -> web.StreamResponse:
+        """Answer a question in JSON (docs/explain.md), or with `?output=text` as text.
+
+        Only JSON is read, so that no page of another site can send a question through a browser.
+        """
+        if request.content_type != "application/json":
+            return _last(_text("415 the Content-Type must be application/json\n", status=415))
+        too_large = f"413 a question has at most {_BODY_MAX} bytes\n"
+        if (request.content_length or 0) > _BODY_MAX:
+            return _last(_text(too_large, status=413))
+        try:
+            async with asyncio.timeout(_BODY_WITHIN_S):
+                body = await request.read()
+        except TimeoutError:
+            return _last(_text("408 the request takes too long\n", status=408))
+        except web.HTTPRequestEntityTooLarge:
+            return _last(_text(too_large, status=413))
+        found = await self._answered(self._read_and_answered(body))
+        return found if isinstance(found, web.Response) else _shown(request, found, what_if_as_text, found.exit_code)
+
+    async def _read_and_answered(self, body: bytes) -> WhatIfAnswer:
+        return await self._sources.what_if(decoded(body))
+
+    async def _answered(self, answer: Awaitable[T]) -> T | web.Response:
+        """Return the answer, or the response that says why there is none."""
+        try:
+            return await answer
+        except TooManyQuestions:
+            return _later("429 too many questions are waiting; try again\n", status=429)
+        except (NotReady, ClusterChanged) as why:
+            return _later(f"503 {why}\n", status=503)
+        except Refused as why:
+            response = _text(f"400 {why}\n", status=400)
+            response.headers[EXIT_CODE] = str(EXIT_CODES["unreadable"])
+            return response
 
 
 class NotReady(Exception):
@@ -420,6 +460,12 @@ def _samples(body: bytes) -> web.Response:
 
 def _text(text: str, *, status: int = 200) -> web.Response:
     return web.Response(text=text, status=status, headers=_HEADERS)
+
+
+def _shown(request: web.Request, answer: T, as_text_: Callable[[T], str], exit_code: int) -> web.Response:
+    response = _text(as_text_(answer)) if request.query.get("output") == "text" else _json(answer)
+    response.headers[EXIT_CODE] = str(exit_code)
+    return response
 
 
 def _later(text: str, *, status: int) -> web.Response:

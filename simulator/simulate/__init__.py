@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
 import uvloop
 from rich.console import Console
 from rich.progress import (
@@ -20,6 +21,9 @@ from rich.progress import (
 )
 
 from scheduler.core.clock import SystemClock
+from scheduler.explain.answer import EXIT_CODES, what_if_as_text
+from scheduler.explain.what_if import WhatIfRequest
+from scheduler.server.cache_dump import indented
 from simulator.simulate import pod_groups
 from simulator.simulate.input.complete import complete
 from simulator.simulate.input.dump import save
@@ -55,20 +59,27 @@ class SimulateArguments:
     """File for the objects of the cluster."""
     explains: bool = False
     """Whether pending pods are explained."""
+    question: WhatIfRequest | None = None
+    """A what-if question, whose answer is printed instead of the outcome."""
 
 
 def main(asked: SimulateArguments, daemon_for: Callable[[str, str], SimulatedDaemon]) -> int:
     """Simulate and print the outcome; return the exit code.
 
     0: as expected. 1: a pod was not, or the daemon failed. 2: the input cannot be used. `daemon_for` creates the
-    scheduler for an API server's URL and the `gitVersion` of the cluster, "" without a cluster.
+    scheduler for an API server's URL and the `gitVersion` of the cluster, "" without a cluster. With a question, the exit
+    code is that of the answer, and 3 if the input cannot be used.
     """
     errors = Console(stderr=True)
     try:
         outcome = uvloop.run(_run(asked, daemon_for, errors))
     except InputError as wrong:
         _say(errors, str(wrong))
-        return 2
+        return 2 if asked.question is None else EXIT_CODES["unreadable"]
+    if outcome.what_if is not None:
+        as_json_ = indented(outcome.what_if).decode() + "\n"
+        sys.stdout.write(as_json_ if asked.output == "json" else what_if_as_text(outcome.what_if))
+        return outcome.what_if.exit_code
     if asked.output == "json":
         sys.stdout.write(as_json(outcome) + "\n")
     elif asked.output == "html":
@@ -83,6 +94,7 @@ async def _run(asked: SimulateArguments, daemon_for: Callable[[str, str], Simula
     if asked.cluster is not None:
         of_cluster = await _read_cluster(asked, asked.cluster, errors)
         found, git_version = of_cluster.with_files(found), of_cluster.git_version
+    question = asked.question and with_objects(asked.question, found)
     cluster = complete(found)
     _report_missing(cluster.missing, errors, is_strict=asked.is_strict)
     for note in driver_notes(cluster.objects):
@@ -104,7 +116,14 @@ async def _run(asked: SimulateArguments, daemon_for: Callable[[str, str], Simula
             progress=progress,
             explains=asked.explains,
             keeps_pages=asked.output == "html",
+            question=question,
         )
+
+
+def with_objects(question: WhatIfRequest, found: Sequence[Found]) -> WhatIfRequest:
+    """Return the question with the objects of the cluster that its pods may need and a scheduler does not watch."""
+    needed = (each.value for each in found if each.kind in {"PriorityClass", "ResourceClaimTemplate"})
+    return msgspec.structs.replace(question, manifests=(*needed, *question.manifests))
 
 
 def _report_missing(missing: Sequence[MissingReference], errors: Console, *, is_strict: bool) -> None:

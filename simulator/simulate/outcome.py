@@ -16,7 +16,7 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.meta import AnnotatedMetadata
 from scheduler.api.podinfo import CPU, allocatable, requests_of
 from scheduler.core.clock import Clock
-from scheduler.explain.answer import Explanation
+from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.server.ui import UiPages
 from simulator.simulate.input.references import MissingReference
 
@@ -155,6 +155,8 @@ class Outcome:
     """Of pending pods, with `--explain`: one for each reason and workload."""
     pages: UiPages | None = None
     """The data of the page /ui at the end, with `-o html`."""
+    what_if: WhatIfAnswer | None = None
+    """The answer to the question of `kubestow what-if`."""
 
     @property
     def placed(self) -> int:

@@ -11,7 +11,9 @@ from typing import Final, Protocol, TypeAlias
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock
-from scheduler.explain.answer import Explanation
+from scheduler.explain.answer import Explanation, WhatIfAnswer
+from scheduler.explain.questions import Refused
+from scheduler.explain.what_if import WhatIfRequest
 from scheduler.server.endpoints import NotReady
 from scheduler.server.ui import UiPages
 from simulator.apiserver import LIKE_1_37, ApiServer
@@ -56,9 +58,10 @@ class SimulatedDaemon(Protocol):
     def idle(self) -> bool: ...
     async def explain(self, pod: str) -> Explanation | None: ...
     async def ui_pages(self) -> UiPages: ...
+    async def what_if(self, request: WhatIfRequest) -> WhatIfAnswer: ...
 
 
-async def simulate(  # noqa: PLR0913 (each by its name)
+async def simulate(  # noqa: PLR0913 (the parts of one call)
     cluster: Completed,
     daemon_for: Callable[[str], SimulatedDaemon],
     rules: ReadOptions,
@@ -67,11 +70,13 @@ async def simulate(  # noqa: PLR0913 (each by its name)
     progress: Progress = lambda *_: None,
     explains: bool = False,
     keeps_pages: bool = False,
+    question: WhatIfRequest | None = None,
 ) -> Outcome:
     """Run until every pod is bound or refused and the scheduler is idle, or the time is up.
 
-    With `explains`, the daemon explains pending pods before it stops. With `keeps_pages`, the outcome has the data of
-    the page /ui. Raises the daemon's errors.
+    With `explains`, the daemon explains pending pods before it stops; then it answers the question. With `keeps_pages`,
+    the outcome has the data of the page /ui. Raises the daemon's errors, and InputError for a question that cannot be
+    answered.
     """
     async with (
         ApiServer(clock=clock, served=LIKE_1_37) as server,
@@ -108,10 +113,11 @@ async def simulate(  # noqa: PLR0913 (each by its name)
                 explanations = await _explained(daemon, before, clock)
             if keeps_pages:
                 pages = await _pages(daemon, clock, rules.timeout_s)
+            answer = await _answered(daemon, question) if question is not None else None
         finally:
             await daemon.stop()
         outcome = _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
-        return replace(outcome, explanations=explanations, pages=pages)
+        return replace(outcome, explanations=explanations, pages=pages, what_if=answer)
 
 
 async def _explained(daemon: SimulatedDaemon, outcome: Outcome, clock: Clock) -> tuple[Explanation, ...]:
@@ -138,6 +144,13 @@ async def _pages(daemon: SimulatedDaemon, clock: Clock, timeout_s: float) -> UiP
             if clock.now() > deadline:
                 raise InputError(f"-o html: {why} (--timeout)") from why
             await clock.sleep(_POLL_S)
+
+
+async def _answered(daemon: SimulatedDaemon, question: WhatIfRequest) -> WhatIfAnswer:
+    try:
+        return await daemon.what_if(question)
+    except Refused as refused:
+        raise InputError(str(refused)) from refused
 
 
 async def _settle(

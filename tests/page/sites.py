@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 
 from scheduler.core.cooperative import finish
-from scheduler.explain.answer import Explanation
+from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.fixes import Steps
+from scheduler.explain.what_if import WhatIfRequest
 from scheduler.server.endpoints import Endpoints, EndpointSources
 from scheduler.server.ui import answer
 from scheduler.server.ui_data import Facts, Problem, UiData
@@ -66,6 +67,9 @@ async def serving(sched: SchedulerHarness, *problems: Problem) -> AsyncIterator[
     async def explain(key: str) -> Explanation | None:
         return finish(sched.parts.explainer.explain(key))
 
+    async def what_if(request: WhatIfRequest) -> WhatIfAnswer:
+        return finish(sched.parts.what_if.answer(request))
+
     async def found(query: Mapping[str, str]) -> object | None:
         return await answer(data, query)
 
@@ -78,6 +82,7 @@ async def serving(sched: SchedulerHarness, *problems: Problem) -> AsyncIterator[
         debug_cache=dict,
         debug_pod=lambda _: None,
         explain=explain,
+        what_if=what_if,
         ui_data=found,
     )
     async with listening(Endpoints(sources)) as crowd:

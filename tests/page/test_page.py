@@ -309,6 +309,27 @@ async def test_what_if(browser: Browser, examine: Examine) -> None:
         await examine(page).state("what-if")
 
 
+@pytest.mark.parametrize(
+    ("manifest", "title"),
+    [
+        ({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"schedulerName": "kubestow", "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}, "It fits"),
+        ({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"schedulerName": "kubestow", "containers": [{"name": "c", "resources": {"requests": {"cpu": "9"}}}]}}, "It does not fit"),
+        ({"apiVersion": "v1", "kind": "Nonsense", "metadata": {"name": "p"}}, "The request is malformed"),
+    ],
+    ids=["a small pod", "a large pod", "no pod"],
+)  # fmt: skip
+async def test_what_if_of_the_scheduler(browser: Browser, manifest: dict[str, Any], title: str) -> None:
+    async with serving(few()) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until(SHOWN)
+        await page.focus("#manifests")
+        await page.type(json.dumps(manifest))
+        await page.focus("#what-if-form button")
+        await page.press("Enter")
+        await page.until("document.querySelector('#what-if-answer .note:not([role=status])')")
+        assert (await page.text("#what-if-answer")).startswith(title)
+
+
 async def test_hostile_texts_are_only_texts(browser: Browser, examine: Examine) -> None:
     async with serving(hostile()) as url, opened(browser) as page:
         await page.open(url)

@@ -32,6 +32,8 @@ from scheduler.plugins.volumebinding.find import VolumeMismatches, account_of
 from scheduler.plugins.volumebinding.hints import VolumeBindingHints
 from scheduler.plugins.volumebinding.pod_volumes import (
     CAUSES,
+    NOT_ENOUGH_SPACE,
+    STORAGE_IN_FLIGHT,
     UNBOUND_IMMEDIATE,
     BindingPlan,
     PodVolumeClaims,
@@ -163,6 +165,22 @@ class VolumeBinding:
             return {"problem": claims.unusable}
         unbound = (*claims.immediate, *claims.delayed)
         return {"claims": [account_of(self._volumes, claim) for claim in unbound]} if unbound else None
+
+    def reason_code(self, no: Rejection, pod: PodInfo, slot: int) -> str:
+        """Return StorageInFlight if the published capacity would suffice on this node without claims in flight."""
+        if NOT_ENOUGH_SPACE not in no.reasons:
+            return ""
+        try:
+            claims = self._binder.get_pod_volume_claims(pod)
+        except VolumeError:
+            return ""
+        for claim in claims.delayed:
+            pools = self._volumes.capacities.of(claim.storage_class)
+            size = claim.request.value if claim.request is not None else 0
+            here = pools.at(slot) if pools is not None else ()
+            if any(pool.in_flight for pool in here) and not any(pool.takes(size) for pool in here):
+                return STORAGE_IN_FLIGHT if any(size <= min(pool.limit, pool.capacity) for pool in here) else ""
+        return ""
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Scores]:
         """Score the utilization of each node's volumes and pools. O(nodes), each tried, if any claim is delayed."""

@@ -31,6 +31,7 @@ CAUSES: Final = {
     VOLUME_NOT_EXIST: "VolumeMissing",
 }
 """Reason → its stable code (docs/explain.md)."""
+STORAGE_IN_FLIGHT: Final = "StorageInFlight"
 
 Reasons: TypeAlias = tuple[str, ...]
 """Why a node cannot serve the claims, in upstream's order: NodeConflict, BindConflict, NotEnoughSpace, PVNotExist."""

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from scheduler.api.decode import Delta, ObjectDecoder
+from scheduler.api.storage_v1 import CSIDriver, CSIStorageCapacity, PersistentVolumeClaim, StorageClass
 from scheduler.core.cooperative import finish
 from scheduler.explain.answer import Explanation, as_text
 from scheduler.explain.codes import BY_PLUGIN, MEANINGS
@@ -298,3 +301,66 @@ async def test_every_code_is_documented() -> None:
     causes = {*BY_PLUGIN.values(), *CAUSES_OF_VOLUMES.values()}
 
     assert causes <= MEANINGS.keys()
+
+
+@pytest.mark.parametrize(("promised", "capacity", "code"), [
+    pytest.param("6Gi", "10Gi", "StorageInFlight", id="another claim was promised the capacity"),
+    pytest.param("1Gi", "4Gi", "NotEnoughStorage", id="the published capacity is too small"),
+])  # fmt: skip
+async def test_capacity_in_flight_has_its_own_code(promised: str, capacity: str, code: str) -> None:
+    """An autoscaler that reads the published capacity adds no node for it (docs/autoscalers.md)."""
+    sched = SchedulerHarness()
+    sched.node("n1", labels={HOSTNAME: "n1"})
+    selected = {"annotations": {"volume.kubernetes.io/selected-node": "n1"}}
+    for kind, name, more in (
+        ("StorageClass", "fast", {"provisioner": "d", "volumeBindingMode": "WaitForFirstConsumer"}),
+        ("CSIDriver", "d", {"spec": {"storageCapacity": True}}),
+        ("CSIStorageCapacity", "c", {"storageClassName": "fast", "nodeTopology": {}, "capacity": capacity}),
+        ("PersistentVolumeClaim", "other", {"spec": claim(promised), "metadata": selected}),
+        ("PersistentVolumeClaim", "own", {"spec": claim("5Gi")}),
+    ):
+        put(sched, kind, name, more)
+    sched.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "own"}}])
+    sched.parts.inbox.apply()
+
+    found = await explained(sched)
+
+    assert [reason.code for group in found.groups for reason in group.reasons] == [code]
+    assert code in MEANINGS
+
+
+def claim(size: str) -> dict[str, Any]:
+    return {
+        "storageClassName": "fast",
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": size}},
+    }
+
+
+def put(sched: SchedulerHarness, kind: str, name: str, more: dict[str, Any]) -> None:
+    """Deliver an object as a watch does."""
+    metadata = {"name": name, "uid": name, "resourceVersion": "1", "namespace": "default", **more.get("metadata", {})}
+    made = ObjectDecoder(kind, KINDS[kind]).decode(msgspec.json.encode({**more, "metadata": metadata}))
+    sched.parts.intake.apply(kind, [Delta(None, made)])
+
+
+KINDS: dict[str, Any] = {
+    "StorageClass": StorageClass,
+    "CSIDriver": CSIDriver,
+    "CSIStorageCapacity": CSIStorageCapacity,
+    "PersistentVolumeClaim": PersistentVolumeClaim,
+}
+
+
+async def test_a_missing_claim_is_one_reason_though_four_plugins_reject_it() -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.pod("p", cpu="2", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}])
+    sched.parts.inbox.apply()
+
+    found = await explained(sched)
+
+    assert [(reason.code, reason.text) for group in found.groups for reason in group.reasons] == [
+        ("ClaimUnusable", 'persistentvolumeclaim "gone" not found'),
+        ("InsufficientResources", "Insufficient cpu"),
+    ]

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 import aiohttp
 import pytest
 
-from scheduler.explain.answer import Explanation
+from scheduler.explain.answer import Explanation, WhatIfAnswer
+from scheduler.explain.manifests import WrongRequest
 from scheduler.explain.questions import TooManyQuestions
+from scheduler.explain.what_if import ClusterChanged, WhatIfRequest
 from scheduler.server.authorization import RequestGate
 from scheduler.server.endpoints import Endpoints, EndpointSources, NotReady, Remark
 from tests.unit.server.test_listening import listening, sources
@@ -73,6 +75,17 @@ async def _explained(key: str) -> Explanation | None:
     )
 
 
+async def _answered(request: WhatIfRequest) -> WhatIfAnswer:
+    """Answer; the nodes to drain choose an error."""
+    for name in request.drain:
+        raise {
+            "many": TooManyQuestions(),
+            "early": NotReady("the cache is not filled yet"),
+            "changing": ClusterChanged("the cluster changed"),
+        }.get(name) or WrongRequest(f"drain: node {name} does not exist")
+    return WhatIfAnswer(verdict="fits", exit_code=0, cause="3 of 3 pods fit", replicas=3, placed=3)
+
+
 @pytest.fixture
 async def server() -> AsyncIterator[Server]:
     """Endpoints with two readiness checks that a test can break."""
@@ -88,6 +101,7 @@ async def server() -> AsyncIterator[Server]:
         debug_cache=lambda: {"sizes": lambda: {"nodes": 1}, "nodes": lambda: iter([frozenset({"x"})])},
         debug_pod=lambda key: {"pod": key} if key == "a/b" else None,
         explain=_explained,
+        what_if=_answered,
     )
     async with listening(Endpoints(pages)) as crowd:
         yield Server(f"http://127.0.0.1:{crowd.listener.port}", wrong)
@@ -276,3 +290,42 @@ async def test_authorization_comes_before_routing() -> None:
         assert await status("/nowhere", token="ann") == 404
         assert await status("/metrics", token="ann", method="HEAD") == 200
     assert api.asked[-1][1:] == ("head", "/metrics")
+
+
+@pytest.mark.parametrize(("body", "content_type", "status", "text", "exit_code"), [
+    pytest.param("{}", "application/json", 200, "3 of 3 pods fit\n", "0", id="an answer"),
+    pytest.param("{", "application/json", 400, "400 Input data was truncated\n", "3", id="no JSON"),
+    pytest.param('{"drain": ["n1"]}', "application/json", 400, "400 drain: node n1 does not exist\n", "3", id="refused"),
+    pytest.param('{"drain": ["many"]}', "application/json", 429, "429 too many questions are waiting; try again\n", None, id="too many questions"),
+    pytest.param('{"drain": ["early"]}', "application/json", 503, "503 the cache is not filled yet\n", None, id="before the cache is filled"),
+    pytest.param('{"drain": ["changing"]}', "application/json", 503, "503 the cluster changed\n", None, id="a restless cluster"),
+    pytest.param("{}", "text/plain", 415, "415 the Content-Type must be application/json\n", None, id="what a form of another site can send"),
+])  # fmt: skip
+async def test_a_question_is_posted(
+    server: Server, body: str, content_type: str, status: int, text: str, exit_code: str | None
+) -> None:
+    async with aiohttp.ClientSession() as http:
+        answer = await http.post(
+            f"{server.url}/debug/what-if?output=text",
+            data=body,
+            headers={"Content-Type": content_type},
+        )
+        assert (answer.status, await answer.text()) == (status, text)
+        assert answer.headers.get("Kubestow-Exit-Code") == exit_code
+
+
+async def test_a_question_has_a_greatest_length(server: Server) -> None:
+    head = ("Content-Type: application/json", "Content-Length: 1048577")
+    status, text = await server.raw("/debug/what-if", *head, method="POST")
+    assert (status, text) == (413, "413 a question has at most 1048576 bytes\n")
+
+
+@pytest.mark.parametrize(("method", "path", "allowed"), [
+    ("GET", "/debug/what-if", "POST"),
+    ("POST", "/debug/explain/a/b", "GET, HEAD"),
+    ("PUT", "/debug/what-if", "POST"),
+])  # fmt: skip
+async def test_each_page_has_its_methods(server: Server, method: str, path: str, allowed: str) -> None:
+    async with aiohttp.ClientSession() as http:
+        answer = await http.request(method, f"{server.url}{path}")
+        assert (answer.status, answer.headers["Allow"]) == (405, allowed)

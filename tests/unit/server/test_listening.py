@@ -14,6 +14,9 @@ from contextlib import asynccontextmanager
 import pytest
 import uvloop
 
+from scheduler.explain.answer import WhatIfAnswer
+from scheduler.explain.questions import Refused
+from scheduler.explain.what_if import WhatIfRequest
 from scheduler.kube.authz import Permission, Reviews, User
 from scheduler.server import listening as listening_module
 from scheduler.server.authorization import RequestGate
@@ -94,6 +97,9 @@ def sources(
     async def unexplained(_: str) -> None:
         return None
 
+    async def unanswered(_: WhatIfRequest) -> WhatIfAnswer:
+        raise Refused("no")
+
     return EndpointSources(
         dict,
         dict,
@@ -103,6 +109,7 @@ def sources(
         debug_cache=debug_cache,
         debug_pod=lambda _: None,
         explain=unexplained,
+        what_if=unanswered,
     )
 
 

@@ -133,7 +133,7 @@ def pages_of(*, is_on: bool = True) -> EndpointSources:
             raise NotReady("the cache is not filled yet")
         return await answer(data, query)
 
-    async def unexplained(_: str) -> None:
+    async def unexplained(_: object) -> Any:
         return None
 
     return EndpointSources(
@@ -145,6 +145,7 @@ def pages_of(*, is_on: bool = True) -> EndpointSources:
         debug_cache=dict,
         debug_pod=lambda _: None,
         explain=unexplained,
+        what_if=unexplained,
         ui_data=found if is_on else None,
     )
 
@@ -172,8 +173,8 @@ class OpenGate(RequestGate):
         ("/ui", {}, 200, "<!doctype html>"),
         ("/ui/data", {}, 200, '{"time":'),
         ("/ui/data?cell=0", {}, 200, '{"cell":0'),
-        ("/ui/data?cell=1", {}, 404, "404 no pods or nodes of this kind are left"),
-        ("/ui/data?cause=000000000000", {}, 404, "404 no pods"),
+        ("/ui/data?cell=1", {}, 404, "404 no such pods or nodes"),
+        ("/ui/data?cause=000000000000", {}, 404, "404 no such pods or nodes"),
         ("/ui/data?cell=a", {}, 400, "400 cell must be a number"),
         ("/ui/data?cell=7", {}, 429, "429 too many questions"),
         ("/ui/data?cell=8", {}, 503, "503 the cache is not filled yet"),

@@ -343,7 +343,7 @@ def bound_to(at: int, volume_name: str) -> PersistentVolumeClaim:
 def drawn(draw: st.DrawFn) -> Drawn:
     classes = [
         StorageClass(
-            Metadata(name=name),
+            AnnotatedMetadata(name=name),
             provisioner=draw(PROVISIONERS),
             volume_binding_mode="WaitForFirstConsumer",
             allowed_topologies=tuple(draw(topologies)) if draw(st.booleans()) else (),

@@ -1,0 +1,411 @@
+"""Pods and claims of the manifests of a what-if question, as the API server and its controllers would create them.
+
+A manifest is a pod, a workload with a pod template, or an object that these need. Only defaults that change a decision
+are filled in: requests, priority, storage class and allocation mode. Quotas and admission webhooks have no effect here.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+
+from scheduler.api.quantity import parse
+from scheduler.api.storage_v1 import CLASS_ANNOTATION
+from scheduler.explain.edits import CREATED_UID, Edit, Manifest
+from scheduler.explain.questions import Refused
+
+REPLICAS_MAX: Final = 1000
+_WORKLOADS: Final[Mapping[str, str]] = {
+    "Deployment": "replicas",
+    "Job": "parallelism",
+    "ReplicaSet": "replicas",
+    "ReplicationController": "replicas",
+    "StatefulSet": "replicas",
+}
+"""Kind → the field with the number of its pods."""
+_NEEDED: Final = ("PersistentVolumeClaim", "PriorityClass", "ResourceClaim", "ResourceClaimTemplate")
+_SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
+_EXACT_COUNT: Final = "ExactCount"
+
+T = TypeVar("T")
+
+
+class WrongRequest(Refused):
+    """The question cannot be answered as it is; the text names the field."""
+
+
+class _Shape(msgspec.Struct, rename="camel"):
+    """The types of the fields that are read here; others are checked when the object is decoded."""
+
+
+class _Metadata(_Shape):
+    name: str = ""
+    namespace: str = ""
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
+
+
+class _Resources(_Shape):
+    requests: dict[str, str | int | float] | None = None
+    limits: dict[str, str | int | float] | None = None
+
+
+class _Container(_Shape):
+    resources: _Resources | None = None
+
+
+class _ClaimTemplate(_Shape):
+    metadata: _Metadata | None = None
+    spec: dict[str, Any] = {}
+
+
+class _Ephemeral(_Shape):
+    volume_claim_template: _ClaimTemplate = msgspec.field(default_factory=_ClaimTemplate)
+
+
+class _Volume(_Shape):
+    name: str
+    ephemeral: _Ephemeral | None = None
+
+
+class _PodClaim(_Shape):
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class _PodSpec(_Shape):
+    containers: list[_Container] = []
+    init_containers: list[_Container] | None = None
+    resources: _Resources | None = None
+    volumes: list[_Volume] | None = None
+    resource_claims: list[_PodClaim] | None = None
+    priority_class_name: str | None = None
+    priority: int | None = None
+    scheduler_name: str | None = None
+
+
+class _Template(_Shape):
+    metadata: _Metadata | None = None
+    spec: _PodSpec = msgspec.field(default_factory=_PodSpec)
+
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class _WorkloadSpec(_Shape):
+    template: _Template
+    replicas: _Count | None = None
+    parallelism: _Count | None = None
+    volume_claim_templates: list[_ClaimTemplate] | None = None
+
+
+class _Workload(_Shape):
+    metadata: _Metadata
+    spec: _WorkloadSpec
+
+
+class _PodManifest(_Shape):
+    metadata: _Metadata
+    spec: _PodSpec
+
+
+class _ClassManifest(_Shape):
+    metadata: _Metadata
+    value: int
+
+
+class _Request(_Shape):
+    allocation_mode: str | None = None
+    count: int | None = None
+
+
+class _DeviceRequest(_Request):
+    exactly: _Request | None = None
+    first_available: list[_Request] | None = None
+
+
+class _Devices(_Shape):
+    requests: list[_DeviceRequest] | None = None
+
+
+class _DeviceClaimSpec(_Shape):
+    devices: _Devices | None = None
+
+
+class _DeviceClaim(_Shape):
+    metadata: _Metadata
+    spec: _DeviceClaimSpec = msgspec.field(default_factory=_DeviceClaimSpec)
+
+
+class _DeviceClaimTemplateSpec(_Shape):
+    metadata: _Metadata | None = None
+    spec: _DeviceClaimSpec = msgspec.field(default_factory=_DeviceClaimSpec)
+
+
+class _DeviceClaimTemplate(_Shape):
+    metadata: _Metadata
+    spec: _DeviceClaimTemplateSpec
+
+
+class _NeededClaim(_Shape):
+    metadata: _Metadata
+    spec: dict[str, Any] = {}
+
+
+@dataclass(frozen=True, slots=True)
+class PodPlan:
+    """A pod to place, and the claims that its controllers create for it. Pods of one `group` differ in names only."""
+
+    group: int
+    manifest: Manifest
+    edits: tuple[Edit, ...]
+
+    @property
+    def key(self) -> str:
+        return f"{self.manifest['metadata']['namespace']}/{self.manifest['metadata']['name']}"
+
+
+@dataclass(slots=True)
+class Manifests:
+    """Checked manifests. `default_class` is the storage class of claims that name none."""
+
+    manifests: Sequence[Mapping[str, Any]]
+    default_class: str = ""
+    shared: list[Edit] = field(default_factory=list, init=False)
+    """Claims to be created once, before all pods."""
+    _pods: list[tuple[str, Manifest]] = field(default_factory=list, init=False)
+    """Where each manifest with pods is in the question, and the manifest."""
+    _priorities: dict[str, int] = field(default_factory=lambda: dict(_SYSTEM_CLASSES), init=False)
+    _claim_templates: dict[str, Manifest] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for where, manifest in _each(self.manifests, "manifests"):
+            self._add(where, manifest)
+
+    def count(self, replicas: int | None) -> int:
+        """Return the number of all pods. Raises WrongRequest above REPLICAS_MAX."""
+        total = sum(_replicas(manifest, replicas) for _, manifest in self._pods)
+        if total > REPLICAS_MAX:
+            raise WrongRequest(f"{total} pods are too many: at most {REPLICAS_MAX} are placed")
+        return total
+
+    def plans(self, replicas: int | None) -> Iterator[PodPlan]:
+        """Yield the pods in the order of the manifests; `replicas` replaces the number of each. Raises WrongRequest."""
+        for group, (where, manifest) in enumerate(self._pods):
+            is_pod = manifest["kind"] == "Pod"
+            count = _replicas(manifest, replicas)
+            template = manifest if is_pod else manifest["spec"]["template"]
+            pod = self._with_defaults(f"{where}.spec" if is_pod else f"{where}.spec.template.spec", template)
+            owner = manifest["metadata"]
+            templates = () if is_pod else manifest["spec"].get("volumeClaimTemplates") or ()
+            for number in range(count):
+                name = owner["name"] if is_pod and count == 1 else f"{owner['name']}-{number}"
+                yield self._plan(where, group, pod, name, owner.get("namespace") or "default", templates)
+
+    # -- reading -----------------------------------------------------------------------------------------------------
+
+    def _add(self, where: str, manifest: Mapping[str, Any]) -> None:
+        kind = manifest.get("kind")
+        if kind == "Pod":
+            _check(manifest, _PodManifest, where)
+            _need_name(manifest, where)
+            self._pods.append((where, dict(manifest)))
+        elif kind in _WORKLOADS:
+            _check(manifest, _Workload, where)
+            _need_name(manifest, where)
+            self._pods.append((where, dict(manifest)))
+        elif kind == "PersistentVolumeClaim":
+            _check(manifest, _NeededClaim, where)
+            metadata = _need_name(manifest, where)
+            made = {"metadata": _kept(metadata), "spec": self._with_class(manifest.get("spec") or {}, metadata)}
+            self.shared.append(Edit("create", kind, metadata["name"], _namespace(metadata), manifest=made))
+        elif kind == "ResourceClaim":
+            _check(manifest, _DeviceClaim, where)
+            metadata = _need_name(manifest, where)
+            made = {"metadata": _kept(metadata), "spec": _with_modes(manifest.get("spec") or {})}
+            self.shared.append(Edit("create", kind, metadata["name"], _namespace(metadata), manifest=made))
+        elif kind == "ResourceClaimTemplate":
+            _check(manifest, _DeviceClaimTemplate, where)
+            metadata = _need_name(manifest, where)
+            self._claim_templates[f"{_namespace(metadata)}/{metadata['name']}"] = dict(manifest["spec"])
+        elif kind == "PriorityClass":
+            _check(manifest, _ClassManifest, where)
+            self._priorities[_need_name(manifest, where)["name"]] = manifest["value"]
+        else:
+            known = ", ".join(sorted(("Pod", *_WORKLOADS, *_NEEDED)))
+            raise WrongRequest(f"{where}: kind {kind!r} cannot be placed; expected one of {known}")
+
+    # -- pods --------------------------------------------------------------------------------------------------------
+
+    def _with_defaults(self, where: str, template: Mapping[str, Any]) -> Manifest:
+        """Return a deep copy of the template with the defaults that change decisions."""
+        pod = copy.deepcopy({"metadata": template.get("metadata") or {}, "spec": template["spec"]})
+        spec = pod["spec"]
+        for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
+            _default_requests(container)
+        if spec.get("resources"):
+            _default_pod_requests(spec)
+        name = spec.get("priorityClassName")
+        if spec.get("priority") is None and name:
+            if name not in self._priorities:
+                what = f"the PriorityClass {name} is not among the manifests; add it, or set spec.priority"
+                raise WrongRequest(f"{where}.priorityClassName: {what}")
+            spec["priority"] = self._priorities[name]
+        spec.pop("nodeName", None)
+        return pod
+
+    def _plan(  # noqa: PLR0917 (private, one caller)
+        self, where: str, group: int, pod: Manifest, name: str, namespace: str, templates: Sequence[Manifest]
+    ) -> PodPlan:
+        uid = f"{CREATED_UID}Pod-{namespace}/{name}"
+        metadata = {**pod["metadata"], "name": name, "namespace": namespace, "uid": uid, "resourceVersion": "1"}
+        metadata.pop("generateName", None)
+        owner = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}]
+        edits = []
+        spec = dict(pod["spec"])
+        volumes = [dict(volume) for volume in spec.get("volumes") or ()]
+        for template in templates:
+            of = template.get("metadata") or {}
+            claim = f"{of.get('name', '')}-{name}"
+            edits.append(self._volume_claim(claim, namespace, template, []))
+            volumes = [volume for volume in volumes if volume["name"] != of.get("name")]
+            volumes.append({"name": of.get("name"), "persistentVolumeClaim": {"claimName": claim}})
+        for volume in volumes:
+            ephemeral = volume.get("ephemeral")
+            if ephemeral is not None:
+                template = ephemeral.get("volumeClaimTemplate") or {}
+                edits.append(self._volume_claim(f"{name}-{volume['name']}", namespace, template, owner))
+        statuses = []
+        for each in spec.get("resourceClaims") or ():
+            used = each.get("resourceClaimTemplateName")
+            if not used:
+                continue
+            wanted = self._claim_templates.get(f"{namespace}/{used}")
+            if wanted is None:
+                what = f"the ResourceClaimTemplate {namespace}/{used} is not among the manifests"
+                raise WrongRequest(f"{where}: resourceClaims[{each['name']}]: {what}")
+            claim = f"{name}-{each['name']}"
+            made = {
+                "metadata": _kept(wanted.get("metadata") or {}) | {"ownerReferences": owner},
+                "spec": _with_modes(wanted.get("spec") or {}),
+            }
+            edits.append(Edit("create", "ResourceClaim", claim, namespace, manifest=made))
+            statuses.append({"name": each["name"], "resourceClaimName": claim})
+        status = {"resourceClaimStatuses": statuses} if statuses else {}
+        spec["volumes"] = volumes
+        return PodPlan(group, {"metadata": metadata, "spec": spec, "status": status}, tuple(edits))
+
+    def _volume_claim(self, name: str, namespace: str, template: Manifest, owner: list[Manifest]) -> Edit:
+        metadata = template.get("metadata") or {}
+        made = {
+            "metadata": _kept(metadata) | {"ownerReferences": owner},
+            "spec": self._with_class(template.get("spec") or {}, metadata),
+        }
+        return Edit("create", "PersistentVolumeClaim", name, namespace, manifest=made)
+
+    def _with_class(self, spec: Mapping[str, Any], metadata: Mapping[str, Any]) -> Manifest:
+        """Return the claim's spec with the default class if it names none, and without a volume."""
+        named = spec.get("storageClassName")
+        if named is None and CLASS_ANNOTATION not in (metadata.get("annotations") or {}) and self.default_class:
+            named = self.default_class
+        return {"volumeMode": "Filesystem", **spec, **({} if named is None else {"storageClassName": named})}
+
+
+def _each(manifests: Sequence[Any], where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield all manifests with their places; a List is taken apart."""
+    for at, manifest in enumerate(manifests):
+        here = f"{where}[{at}]"
+        if not isinstance(manifest, Mapping):
+            raise WrongRequest(f"{here}: expected an object")
+        items = manifest.get("items")
+        if str(manifest.get("kind", "")).endswith("List") and isinstance(items, list):
+            yield from ((f"{here}.{place}", item) for place, item in _each(items, "items"))
+        else:
+            yield here, manifest
+
+
+def _check(manifest: Mapping[str, Any], shape: type[T], where: str) -> T:
+    try:
+        return msgspec.convert(manifest, shape)
+    except msgspec.ValidationError as error:
+        raise WrongRequest(f"{where}: {error}") from None
+
+
+def _need_name(manifest: Mapping[str, Any], where: str) -> dict[str, Any]:
+    metadata: dict[str, Any] = manifest["metadata"]
+    if not (metadata.get("name") or metadata.get("generateName")):
+        raise WrongRequest(f"{where}: metadata.name: a name is required")
+    metadata.setdefault("name", str(metadata.get("generateName")).rstrip("-"))
+    return metadata
+
+
+def _namespace(metadata: Mapping[str, Any]) -> str:
+    return metadata.get("namespace") or "default"
+
+
+def _kept(metadata: Mapping[str, Any]) -> Manifest:
+    return {part: metadata[part] for part in ("labels", "annotations") if metadata.get(part)}
+
+
+def _replicas(manifest: Mapping[str, Any], replicas: int | None) -> int:
+    if replicas is not None:
+        return replicas
+    if manifest["kind"] == "Pod":
+        return 1
+    count = manifest["spec"].get(_WORKLOADS[manifest["kind"]])
+    return 1 if count is None else int(count)
+
+
+def _default_requests(container: dict[str, Any]) -> None:
+    """Default each request to its limit, as the API server does.
+
+    Upstream: pkg/apis/core/v1/defaults.go SetDefaults_Pod
+    """
+    resources = container.get("resources") or {}
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    if limits:
+        container["resources"] = {**resources, "requests": {**limits, **requests}}
+
+
+def _default_pod_requests(spec: dict[str, Any]) -> None:
+    """Default a request of the whole pod to what its containers request, else to its limit.
+
+    Upstream: pkg/apis/core/v1/defaults.go defaultPodRequests
+    """
+    limits = spec["resources"].get("limits") or {}
+    requests = dict(spec["resources"].get("requests") or {})
+    asked_by_containers = {
+        name
+        for container in spec.get("containers") or ()
+        for name, amount in ((container.get("resources") or {}).get("requests") or {}).items()
+        if _is_more_than_zero(amount)
+    }
+    for name, limit in limits.items():
+        if name not in requests and name not in asked_by_containers:
+            requests[name] = limit
+    if requests:
+        spec["resources"] = {**spec["resources"], "requests": requests}
+
+
+def _is_more_than_zero(amount: object) -> bool:
+    try:
+        return parse(str(amount)).nano > 0
+    except ValueError:
+        return True  # reported when the pod is decoded
+
+
+def _with_modes(spec: Mapping[str, Any]) -> Manifest:
+    """Return the spec of a claim for devices with the defaults of allocationMode and count."""
+    made: Manifest = copy.deepcopy(dict(spec))
+    for request in (made.get("devices") or {}).get("requests") or ():
+        for each in (request.get("exactly"), *(request.get("firstAvailable") or ())):
+            if each is not None:
+                each.setdefault("allocationMode", _EXACT_COUNT)
+                if each["allocationMode"] == _EXACT_COUNT:
+                    each.setdefault("count", 1)
+    return made
