@@ -75,6 +75,7 @@ replay-part:
 tools: $(INSTALLED) ## build or unpack kube-apiserver, etcd, helm, prometheus, Chromium and the like, once per user
 	$(BIN)/python -m tests.e2e.controlplane.build
 	$(BIN)/python -m tests.e2e.karpenter.build
+	$(BIN)/python -m tests.e2e.kubelet.build
 	$(BIN)/python -m tests.deploy.tools
 
 deploy-tests: $(INSTALLED) ## the tests of the chart, the image, the alerts, and the page in a browser

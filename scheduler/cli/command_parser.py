@@ -34,9 +34,10 @@ complete -o bashdefault -F _kubestow kubestow
 class CommandParser(argparse.ArgumentParser):
     """Accept no abbreviations, and print a short usage line. `commands` names the parsers below this one."""
 
-    def __init__(self, *args: object, **named: object) -> None:
+    def __init__(self, *args: object, usage_exit_code: int = 2, **named: object) -> None:
         defaults = {"allow_abbrev": False, "formatter_class": _Formatter}
         super().__init__(*args, **(defaults | named))  # type: ignore[arg-type]
+        self.usage_exit_code = usage_exit_code
         self.commands: Mapping[str, CommandParser] = {}
         self._given: Sequence[str] = ()
 
@@ -46,8 +47,10 @@ class CommandParser(argparse.ArgumentParser):
         return super().parse_known_args(args, namespace)
 
     def error(self, message: str) -> NoReturn:
-        """Print the usage, argparse's message and what was probably meant; exit with 2."""
-        super().error(message + self._suggestion(message))
+        """Print the usage, argparse's message and what was probably meant; exit with the code of the command."""
+        self.print_usage(sys.stderr)
+        code = self._command().usage_exit_code
+        self.exit(code, f"{self.prog}: error: {message}{self._suggestion(message)}\n")
 
     def _suggestion(self, message: str) -> str:
         if choice := _INVALID_CHOICE.search(message):
@@ -60,12 +63,16 @@ class CommandParser(argparse.ArgumentParser):
 
     def _flag_suggestion(self, word: str) -> str:
         """Return a flag of the command that is similar, or the right place for one that stands before the command."""
-        command = next((word for word in self._given if word in self.commands), "")
-        parser = self.commands.get(command, self)
+        parser = self._command()
         given = word.partition("=")[0]
         if given in parser.flags():
             return f"; flags follow the command: {parser.prog} {given}"
         return _meant("--" + given.lstrip("-"), parser.flags(), cutoff=0.7)
+
+    def _command(self) -> CommandParser:
+        """Return the parser of the command on the command line, else this one."""
+        command = next((word for word in self._given if word in self.commands), "")
+        return self.commands.get(command, self)
 
     def flags(self) -> list[str]:
         """Return the flags that the help shows, such as `--config`."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from scheduler import __version__
+from scheduler.cli.client_flags import add_client_commands
 from scheduler.cli.command_parser import CommandParser
 from scheduler.config.types import ALWAYS_ALLOWED, CIPHER_SUITES, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
 from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS
@@ -293,7 +294,7 @@ def parser() -> CommandParser:
         description="A secondary Kubernetes scheduler. It places each pod together with its volumes and devices.",
         epilog=_EXIT_CODES,
     )
-    _add_version(whole.add_argument)
+    add_version(whole.add_argument)
     group = whole.add_subparsers(
         dest="command", metavar="COMMAND", title="commands", prog="kubestow", parser_class=CommandParser
     )
@@ -312,6 +313,7 @@ def parser() -> CommandParser:
     check.add_argument("files", type=non_empty, nargs="+", metavar="FILE", help="KubeSchedulerConfiguration v1")
     _allow_default_scheduler(check.add_argument)
     _add_emulated_version(check.add_argument, DEFAULT_VERSION)
+    add_client_commands(command, "kubestow")
     completion = command("completion", "print a completion script for a shell", f"{{{','.join(SHELLS)}}}", _COMPLETION)
     completion.add_argument("shell", choices=SHELLS, metavar="SHELL", help=f"one of {', '.join(SHELLS)}")
     command("version", "print the version", "")
@@ -354,7 +356,8 @@ def _add_file(add: _Add, flag: str, text: str) -> None:
     add(flag, metavar="FILE", default="", help=text)
 
 
-def _add_version(add: _Add) -> None:
+def add_version(add: _Add) -> None:
+    """Add kube-scheduler's flag."""
     text = "print the version and exit"
     add("--version", action=_Version, nargs="?", const="true", default=argparse.SUPPRESS, metavar="BOOL", help=text)
 
@@ -399,7 +402,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     level = "log level; 2: also one line per bound pod; 4: also debug lines of libraries (default 0)"
     add("-v", "--v", type=int, default=0, metavar="LEVEL", help=level)
     _allow_default_scheduler(add)
-    _add_version(add)
+    add_version(add)
     add_upstream_flags(run)
 
 

@@ -1,8 +1,8 @@
-"""The command line: `kubestow run | simulate | check-config | completion | version`.
+"""The command line: `kubestow run | simulate | check-config | explain | what-if | completion | version`.
 
 `run` takes kube-scheduler's flags, as Go programs take them (`--flag=value`, `--flag value`, `--flag=true`). The modules
 that a command needs are imported when it runs: `version` and `--help` load no library. Exit codes: 0 success, 1 refused or
-failed, 2 wrong usage or manifests that cannot be used, 130 interrupted.
+failed, 2 wrong usage or manifests that cannot be used, 130 interrupted. `explain` and `what-if` have other ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import gc
 import importlib
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NoReturn
@@ -48,11 +48,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         "run": _run,
         "simulate": _simulate,
         "check-config": _check_config,
+        **CLIENT_COMMANDS,
         "completion": _completion,
-        "version": _version,
+        "version": print_version,
     }
+    return run_command(commands, arguments)
+
+
+def run_command(commands: Mapping[str, Callable[[argparse.Namespace], int]], arguments: argparse.Namespace) -> int:
+    """Run the command of the arguments and return its exit code."""
     threshold = gc.get_threshold()
-    if arguments.command in {"run", "simulate", "check-config"}:
+    if arguments.command not in {"completion", "version"}:
         _prepare_imports()
     try:
         return commands[arguments.command](arguments)
@@ -356,6 +362,23 @@ def _cluster_flag(arguments: argparse.Namespace) -> str:
     return "" if arguments.from_cluster else next(given, "")
 
 
-def _version(_: argparse.Namespace) -> int:
+def _explain(arguments: argparse.Namespace) -> int:
+    from scheduler.cli import cluster_commands
+
+    return cluster_commands.explain(arguments)
+
+
+def _what_if(arguments: argparse.Namespace) -> int:
+    from scheduler.cli import cluster_commands
+
+    return cluster_commands.what_if(arguments)
+
+
+CLIENT_COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {"explain": _explain, "what-if": _what_if}
+"""The commands that kubectl's plugin has, too."""
+
+
+def print_version(_: argparse.Namespace) -> int:
+    """Print the version."""
     print(version_text())
     return 0

@@ -241,6 +241,7 @@ async def _kill(process: Process) -> None:
 _log = structlog.get_logger(__name__)
 
 USER_AGENT: Final = f"kubestow/{__version__}"
+_SERVICE_ACCOUNT_NAMESPACE: Final = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 _ASKING_S: Final = 60.0
 """Time limit of a plugin or token provider, once there are credentials."""
 
@@ -263,6 +264,10 @@ class Settings:
     proxy: str | None = None
     impersonation: tuple[tuple[str, str], ...] = ()
     """Headers; a name may appear several times."""
+    certificate: tuple[str, str | None] | None = field(default=None, repr=False)
+    """Files of the client certificate and its key; `tls` has them loaded."""
+    namespace: str = ""
+    """The namespace of the kubeconfig's context, or of the service account; "" if none is named."""
     renew: Callable[[bool], Coroutine[Any, Any, None]] | None = None
 
     def headers(self) -> CIMultiDict[str]:
@@ -337,6 +342,8 @@ class _Source(abc.ABC):
                 raise ValueError(f"{name} would have a line break, or what else no header may have")
         settings.tls_server_name = read.tls_server_name
         settings.proxy = read.proxy or settings.proxy
+        settings.certificate = (read.cert_file, read.key_file) if read.cert_file else None
+        settings.namespace = self._namespace()
         if not settings.server.startswith("https"):
             return
         files = (read.ssl_ca_cert, read.cert_file, read.key_file)
@@ -362,6 +369,10 @@ class _Source(abc.ABC):
         """Return the user in the form of a kubeconfig."""
         return {}
 
+    def _namespace(self) -> str:
+        """Return the namespace of requests that name none; "" for the default."""
+        return ""
+
     @abc.abstractmethod
     async def _read(self, force: bool) -> None:
         """Have the loader read its files or run its plugin. `force` renews credentials that claim to be valid."""
@@ -374,6 +385,11 @@ class _ServiceAccount(_Source):
         from kubernetes_asyncio.config import load_incluster_config
 
         load_incluster_config(client_configuration=self._configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]
+
+    def _namespace(self) -> str:
+        with contextlib.suppress(OSError):
+            return _SERVICE_ACCOUNT_NAMESPACE.read_text(encoding="utf-8").strip()
+        return ""
 
 
 class _Kubeconfig(_Source):
@@ -414,6 +430,9 @@ class _Kubeconfig(_Source):
     def _user(self) -> Mapping[str, Any]:
         user = getattr(self._loader, "_user", None)
         return user.value if user is not None else {}
+
+    def _namespace(self) -> str:
+        return str(self._loader.current_context["context"].get("namespace") or "")
 
     def _runs_plugin_without_expiry(self) -> bool:
         """Return whether a plugin gave no expiry: its credentials are used until they are refused, as in client-go."""

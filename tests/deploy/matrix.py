@@ -64,6 +64,7 @@ FULL: Json = {
         "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
         "dashboard": {"enabled": True, "namespace": "monitoring", "annotations": {"grafana_folder": "Scheduling"}},
     },
+    "explain": {"create": True, "groups": ["developers", "1"]},
     "networkPolicy": {
         "enabled": True,
         "from": [{"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}],
@@ -161,6 +162,7 @@ OBJECTS: Mapping[str, Json] = {
     "one's own TLS": {
         "metrics": {"serviceMonitor": {"enabled": True, "tlsConfig": {"ca": {"configMap": {"name": "c", "key": "k"}}}}}
     },
+    "explanations without a group": {"explain": {"create": True}},
     "an open network policy": {"networkPolicy": {"enabled": True}},
     "a group that may be anything": {
         "podSecurityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None},

@@ -103,9 +103,12 @@ def test_the_installed_program(dist: Path, tmp_path: Path) -> None:
     program = str(dist / "environment/bin/kubestow")
     env = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
     version = ended([program, "version"], cwd=tmp_path, env=env)
+    plugin = ended([dist / "environment/bin/kubectl-kubestow", "version"], cwd=tmp_path, env=env)
+    completion = ended([dist / "environment/bin/kubectl_complete-kubestow", "ex"], cwd=tmp_path, env=env)
     demo = ended([program, "simulate", ROOT / "examples/demo.yaml"], cwd=tmp_path, env=env)
 
     assert version.stdout.startswith(f"kubestow {__version__} ("), version.stderr
+    assert (plugin.stdout, completion.stdout) == (version.stdout, "explain\n:4\n")
     assert demo.returncode == 0, demo.stderr
     assert "484 of 500 pods placed on 50 nodes" in demo.stdout
 

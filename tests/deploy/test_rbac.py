@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import itertools
+import re
 from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +37,7 @@ from scheduler.plugins import BUILT_IN
 from scheduler.profiles.build import build_profiles
 from simulator.apiserver import LIKE_1_36_WITH_BETAS, ApiServer
 from tests.deploy.chart import CHART, RELEASE, Json, Rendered, rendered
+from tests.deploy.commands import ROOT
 from tests.deploy.matrix import CONFIGURATIONS, OBJECTS, off, on, profiles
 from tests.integration.daemon import until
 
@@ -227,3 +229,55 @@ def test_the_account_that_scrapes_may_only_read_metrics() -> None:
     assert [f"{RELEASE}"] == [found["metadata"]["name"] for found in rendered().all("ClusterRoleBinding")]
     assert [{"kind": "ServiceAccount", "name": "prometheus-k8s", "namespace": "monitoring"}] == binding["subjects"]
     assert chart.one("ClusterRole", "-metrics-reader")["metadata"]["name"] == binding["roleRef"]["name"]
+
+
+LEASES = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "resourceNames": ["stow"], "verbs": ["get"]}
+PODS = [
+    {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]},
+    {"apiGroups": [""], "resources": ["pods/portforward"], "verbs": ["get", "create"]},
+]
+
+
+@pytest.mark.parametrize(
+    ("election", "roles"),
+    [
+        pytest.param({"resourceName": "stow"}, {"stow": [LEASES, *PODS]}, id="one namespace"),
+        pytest.param(
+            {"resourceName": "stow", "resourceNamespace": "leases"},
+            {"stow": PODS, "leases": [LEASES]},
+            id="a Lease in another namespace",
+        ),
+        pytest.param({"enabled": False}, {"stow": PODS}, id="no Lease"),
+    ],
+)
+def test_explanations(election: Json, roles: Json) -> None:
+    """The rules are those that tests/e2e/test_explain_command.py needs."""
+    assert [each for each in rendered().objects if each["metadata"]["name"].endswith("-explain")] == []
+    values = {"replicaCount": 1, "leaderElection": election, "explain": {"create": True, "groups": ["developers"]}}
+    chart = rendered(values)
+    found = [each for each in chart.objects if each["metadata"]["name"].endswith("-explain")]
+    bindings = [each for each in found if each["kind"].endswith("Binding")]
+
+    assert {each["metadata"]["namespace"]: each["rules"] for each in found if each["kind"] == "Role"} == roles
+    assert [each["rules"] for each in found if each["kind"] == "ClusterRole"] == [
+        [
+            {"nonResourceURLs": ["/debug/explain/*"], "verbs": ["get"]},
+            {"nonResourceURLs": ["/debug/what-if"], "verbs": ["post"]},
+        ]
+    ]
+    group = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "developers"}
+    assert [each["subjects"] for each in bindings] == [[group]] * (1 + len(roles))
+    assert {(each["roleRef"]["kind"], each["roleRef"]["name"]) for each in bindings} == {
+        ("ClusterRole", "kubestow-explain"),
+        ("Role", "kubestow-explain"),
+    }
+
+
+def test_the_page_shows_the_rules_of_the_chart() -> None:
+    text = (ROOT / "docs/explain.md").read_text(encoding="utf-8").partition("\n### Permissions\n")[2]
+    block = re.search(r"^```yaml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    chart = rendered({"explain": {"create": True}})
+    rules = [*chart.one("Role", "-explain")["rules"], *chart.one("ClusterRole", "-explain")["rules"]]
+
+    assert yaml.safe_load(block[1]) == rules

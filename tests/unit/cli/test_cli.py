@@ -278,11 +278,11 @@ def test_without_arguments_the_help_is_printed(capsys: pytest.CaptureFixture[str
 
     said = capsys.readouterr()
     assert said.err == ""
-    for word in ("run", "simulate", "check-config", "completion", "version", "exit codes:"):
+    for word in ("run", "simulate", "check-config", "explain", "what-if", "completion", "version", "exit codes:"):
         assert word in said.out
 
 
-@pytest.mark.parametrize("command", ["run", "simulate", "check-config"])
+@pytest.mark.parametrize("command", ["run", "simulate", "check-config", "explain", "what-if"])
 def test_the_help_of_a_command_has_its_exit_codes(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         cli.main([command, "--help"])
@@ -452,7 +452,11 @@ def directory(tmp_path: Path) -> Path:
     ("words", "completed"),
     [
         pytest.param(["ru"], {"run"}, id="a command"),
-        pytest.param([""], {"run", "simulate", "check-config", "completion", "version"}, id="all commands"),
+        pytest.param(
+            [""],
+            {"run", "simulate", "check-config", "explain", "what-if", "completion", "version"},
+            id="all commands",
+        ),
         pytest.param(["run", "--kubec"], {"--kubeconfig"}, id="a flag"),
         pytest.param(["run", "--requestheader-c"], {""}, id="no flag that is refused"),
         pytest.param(["run", "--tls-min-version", ""], {"VersionTLS12", "VersionTLS13"}, id="the choices of a flag"),

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from scheduler.core.errors import ApiError, Unauthorized
+from scheduler.kube import client_config
 from scheduler.kube.client_config import Settings, proxy_for
 from scheduler.kube.rate_limit import BUSY, RequestsInFlight, Throttle
 from scheduler.kube.transport import SharedSession
@@ -70,6 +71,19 @@ def test_a_proxy_of_another_kind_is_refused_without_its_password(monkeypatch):
         proxy_for("https://api")
 
     assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "namespace"),
+    [pytest.param("ci\n", "ci", id="a mounted file"), pytest.param(None, "", id="no file")],
+)
+def test_the_namespace_of_a_service_account(monkeypatch, tmp_path, content, namespace):
+    file = tmp_path / "namespace"
+    if content is not None:
+        file.write_text(content)
+    monkeypatch.setattr(client_config, "_SERVICE_ACCOUNT_NAMESPACE", file)
+
+    assert client_config._ServiceAccount()._namespace() == namespace
 
 
 SERVER = "https://api.example:6443"

@@ -1,0 +1,140 @@
+"""The commands that send a request to the running scheduler, `explain` and `what-if`, and their flags.
+
+`kubestow` has them among other commands, and kubectl's plugin has them alone. Their texts name the program.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from scheduler.cli.command_parser import CommandParser
+from scheduler.config.types import LeaderElection
+
+USAGE_EXIT_CODE: Final = 3
+"""The exit code of wrong usage: 2 means that the pod does not fit."""
+_MOST: Final = 100_000
+_EXIT_CODES: Final = """\
+exit codes:
+  0    the pods fit, or are on nodes already
+  1    they fit after something that is under way or known: evictions, terminating pods, scheduling gates
+  2    they do not fit
+  3    the request is malformed: wrong flags, an unreadable manifest, no such pod
+  4    the scheduler gave no answer; standard error says why, and what to do next
+  130  the command was interrupted"""
+
+_Add: TypeAlias = Callable[..., argparse.Action]
+_Command: TypeAlias = Callable[[str, str, str, str | None], CommandParser]
+"""Adds a command: name, summary, arguments in its usage line, and epilog."""
+
+
+def add_client_commands(command: _Command, prog: str) -> None:
+    """Add `explain` and `what-if`. `prog` begins the lines of their errors."""
+    why = "explain why a pod is pending, by the running scheduler"
+    explain = command("explain", why, "[flags] [NAMESPACE/]POD", _EXIT_CODES)
+    explain.add_argument("pod", type=pod_key, metavar="POD", help="the pod, as POD or NAMESPACE/POD")
+    _add_namespace(explain.add_argument, "namespace of the pod (default: that of the kubeconfig's context)")
+    whether = "say whether pods would fit, and where, without a change of the cluster"
+    what_if = command("what-if", whether, "[flags]", _EXIT_CODES)
+    _add_question(what_if.add_argument)
+    for each in (explain, what_if):
+        each.usage_exit_code = USAGE_EXIT_CODE
+        each.set_defaults(prog=prog)
+        output = "format of the answer (default text)"
+        each.add_argument("-o", "--output", choices=("text", "json"), default="text", help=output)
+        _add_access(each.add_argument_group("the way to the scheduler").add_argument)
+
+
+def _add_question(add: _Add) -> None:
+    manifests = "manifests of a pod or a workload, and of its claims; - is standard input; may be repeated"
+    add("-f", "--filename", type=_non_empty, action="append", default=[], metavar="FILE", help=manifests)
+    add("--replicas", type=_count, metavar="N", help="number of pods (default: that of the workload, or 1)")
+    drain = "find places for the pods of a node, as if it were drained; may be repeated"
+    add("--drain", type=_name, action="append", default=[], metavar="NODE", help=drain)
+    add(
+        "--cordon",
+        type=_name,
+        action="append",
+        default=[],
+        metavar="NODE",
+        help="place no pod on this node; may be repeated",
+    )
+    like = "add N empty nodes like this one; may be repeated (default of N: 1)"
+    add("--add-node-like", type=_nodes_like, action="append", default=[], metavar="NODE[=N]", help=like)
+    without = "leave out a pod that exists, POD or NAMESPACE/POD; may be repeated"
+    add("--without", type=pod_key, action="append", default=[], metavar="POD", help=without)
+    _add_namespace(add, "namespace of pods and manifests that name none (default: that of the kubeconfig's context)")
+
+
+def _add_namespace(add: _Add, text: str) -> None:
+    add("-n", "--namespace", type=_label, metavar="NS", help=text)
+
+
+def _add_access(add: _Add) -> None:
+    default = LeaderElection()
+    kubeconfig = "kubeconfig (default: the first of the service account of the pod, $KUBECONFIG, ~/.kube/config)"
+    add("--kubeconfig", type=_non_empty, metavar="FILE", help=kubeconfig)
+    add("--context", type=_non_empty, metavar="NAME", help="context of the kubeconfig (default: its current-context)")
+    namespace = f"namespace of the scheduler's pods (default {default.resource_namespace})"
+    add("--scheduler-namespace", type=_label, default=default.resource_namespace, metavar="NS", help=namespace)
+    name = f"name of the scheduler's Lease; the chart names it after its release (default {default.resource_name})"
+    add("--lease-name", type=_name, default=default.resource_name, metavar="NAME", help=name)
+    elsewhere = "namespace of the Lease (default: --scheduler-namespace)"
+    add("--lease-namespace", type=_label, metavar="NS", help=elsewhere)
+    server = "address of a scheduler outside of the cluster, such as https://127.0.0.1:10259"
+    add("--server", type=_non_empty, metavar="URL", help=server)
+    authority = "authorities of the scheduler's certificate (PEM) (default: the certificate is not verified)"
+    add("--scheduler-ca-file", type=_non_empty, metavar="FILE", help=authority)
+    certified = "name in that certificate (default: LEASE-NAME.SCHEDULER-NAMESPACE.svc, or the host of --server)"
+    add("--scheduler-server-name", type=_non_empty, metavar="NAME", help=certified)
+    add("--timeout", type=_timeout, default=60.0, metavar="DURATION", help="time limit of the command (default 1m0s)")
+
+
+def pod_key(text: str) -> tuple[str, str]:
+    """Parse [NAMESPACE/]POD; the namespace is "" if none is named."""
+    namespace, slash, name = text.rpartition("/")
+    return _label(namespace) if slash else "", _name(name)
+
+
+def _nodes_like(text: str) -> tuple[str, int]:
+    name, equals, count = text.partition("=")
+    return _name(name), _count(count) if equals else 1
+
+
+def _name(text: str) -> str:
+    from scheduler.api.meta import subdomain
+
+    return _checked(text, subdomain(text))
+
+
+def _label(text: str) -> str:
+    from scheduler.api.meta import dns_label
+
+    return _checked(text, dns_label(text))
+
+
+def _checked(name: str, mistakes: list[str]) -> str:
+    if mistakes:
+        raise argparse.ArgumentTypeError(f"{name!r} is no name: {mistakes[0]}")
+    return name
+
+
+def _count(text: str) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 7 and 0 < int(text) <= _MOST):
+        raise argparse.ArgumentTypeError(f"must be a number of 1 to {_MOST}, got {text!r}")
+    return int(text)
+
+
+def _non_empty(text: str) -> str:
+    if not text:
+        raise argparse.ArgumentTypeError("must not be empty")
+    return text
+
+
+def _timeout(text: str) -> float:
+    from scheduler.cli.flags import duration
+
+    if not (seconds := duration(text)):
+        raise argparse.ArgumentTypeError("must be greater than zero")
+    return seconds

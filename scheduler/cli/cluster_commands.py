@@ -1,0 +1,233 @@
+"""`kubestow explain` and `kubestow what-if`: read the input, send it to the running scheduler, print the answer.
+
+The exit code of an answer is the daemon's. Standard output has the answer alone, standard error everything else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from scheduler.client.debug_request import Access, Client, DebugAnswer, DebugRequest, opened
+from scheduler.client.leader import LeaseName, NoAnswer
+from scheduler.metrics import logs
+
+MALFORMED: Final = 3
+NO_ANSWER: Final = 4
+_QUIET: Final = -1
+_BODY_BYTES_MAX: Final = 2**20
+_FILE_BYTES_MAX: Final = 16 * 2**20
+_NAMESPACED: Final = frozenset(
+    {
+        "CronJob",
+        "DaemonSet",
+        "Deployment",
+        "Job",
+        "PersistentVolumeClaim",
+        "Pod",
+        "ReplicaSet",
+        "ReplicationController",
+        "ResourceClaim",
+        "ResourceClaimTemplate",
+        "StatefulSet",
+    }
+)
+
+
+_Request: TypeAlias = Callable[[Client], DebugRequest]
+
+
+class MalformedInput(Exception):
+    """The input cannot be sent. The text names the file or the flag."""
+
+
+def explain(arguments: argparse.Namespace) -> int:
+    """Print the explanation of a pod. Return the exit code."""
+
+    def prepare() -> _Request:
+        namespace, name = _pod_key(arguments, arguments.pod)
+        return lambda client: DebugRequest(
+            "GET",
+            f"/debug/explain/{namespace or client.namespace}/{name}",
+            "/debug/explain/*",
+            wants_text=arguments.output == "text",
+        )
+
+    return _run(arguments, prepare)
+
+
+def what_if(arguments: argparse.Namespace) -> int:
+    """Print whether the pods of the manifests would fit. Return the exit code."""
+
+    def prepare() -> _Request:
+        question = Question.of(arguments)
+        return lambda client: DebugRequest(
+            "POST",
+            "/debug/what-if",
+            "/debug/what-if",
+            question.body(arguments.namespace or client.namespace),
+            wants_text=arguments.output == "text",
+        )
+
+    return _run(arguments, prepare)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The input of what-if, read and checked. The namespace of objects that name none is not known yet."""
+
+    manifests: list[dict[str, Any]]
+    without: list[tuple[str, str]]
+    fields: dict[str, Any]
+
+    @classmethod
+    def of(cls, arguments: argparse.Namespace) -> Question:
+        """Read the files. Raises MalformedInput."""
+        manifests = read_manifests(arguments.filename)
+        if not manifests and not arguments.drain:
+            raise MalformedInput("nothing to place: give manifests by -f, or nodes by --drain")
+        if arguments.replicas is not None and not manifests:
+            raise MalformedInput("--replicas: has an effect only with -f")
+        like: Counter[str] = Counter()
+        for node, count in arguments.add_node_like:
+            like[node] += count
+        fields = {"drain": arguments.drain, "cordon": arguments.cordon, "addNodesLike": dict(like)}
+        return cls(
+            manifests,
+            [_pod_key(arguments, each) for each in arguments.without],
+            {"replicas": arguments.replicas} | fields,
+        )
+
+    def body(self, namespace: str) -> bytes:
+        """Return the request in JSON. Raises MalformedInput if it is too large."""
+        fields = {
+            "manifests": [_placed(each, namespace) for each in self.manifests],
+            "without": [f"{found or namespace}/{name}" for found, name in self.without],
+            **self.fields,
+        }
+        try:
+            body = json.dumps({name: value for name, value in fields.items() if value}, allow_nan=False).encode()
+        except ValueError:
+            raise MalformedInput("a manifest has a number that is infinite or not a number") from None
+        if len(body) > _BODY_BYTES_MAX:
+            raise MalformedInput(
+                f"the manifests have {len(body)} bytes as JSON, and at most {_BODY_BYTES_MAX} can be sent"
+            )
+        return body
+
+
+def read_manifests(files: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the objects of the files, those of lists included. Raises MalformedInput."""
+    from simulator.simulate.input.documents import SyntaxMistake, documents
+    from simulator.simulate.input.sources import InputError, sources, text_of
+
+    found: list[dict[str, Any]] = []
+    try:
+        for source in sources(files) if files else ():
+            read = documents(text_of(source, max_bytes=_FILE_BYTES_MAX))
+            for number, value in enumerate(filter(None, read.values), 1):
+                place = f"{source.name}: document {number}"
+                for path, line in read.repeated(value):
+                    raise MalformedInput(f"{place}: {path}: is given twice{f' (line {line})' if line else ''}")
+                found += [_checked(each, place) for each in _items(value, place)]
+    except InputError as mistake:
+        raise MalformedInput(str(mistake)) from None
+    except SyntaxMistake as mistake:
+        where = f"line {mistake.line}: " if mistake.line else ""
+        raise MalformedInput(f"{source.name}: {where}{mistake}") from None
+    if files and not found:
+        raise MalformedInput(f"{', '.join(files)}: has no objects")
+    return found
+
+
+def _items(value: Any, place: str) -> list[Any]:
+    """Return the objects of a list, else the object."""
+    is_list = isinstance(value, dict) and str(value.get("kind")).endswith("List") and "items" in value
+    items = value["items"] if is_list else [value]
+    if not isinstance(items, list):
+        raise MalformedInput(f"{place}: items: must be a list")
+    return items
+
+
+def _checked(value: Any, place: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise MalformedInput(f"{place}: expected an object, got {type(value).__name__}")
+    for field in ("apiVersion", "kind"):
+        if not isinstance(value.get(field), str) or not value[field]:
+            raise MalformedInput(f"{place}: {field}: is required")
+    if not isinstance(value.get("metadata") or {}, dict):
+        raise MalformedInput(f"{place}: metadata: must be an object")
+    return value
+
+
+def _placed(value: dict[str, Any], namespace: str) -> dict[str, Any]:
+    """Return the object with a namespace, as kubectl sends it."""
+    metadata = value.get("metadata") or {}
+    if value["kind"] not in _NAMESPACED or metadata.get("namespace"):
+        return value
+    return {**value, "metadata": {**metadata, "namespace": namespace}}
+
+
+def _pod_key(arguments: argparse.Namespace, key: tuple[str, str]) -> tuple[str, str]:
+    """Return namespace and name; the namespace is "" if neither the key nor -n has one."""
+    namespace, name = key
+    if namespace and arguments.namespace not in {None, namespace}:
+        raise MalformedInput(f"pod {namespace}/{name}: -n names another namespace, {arguments.namespace}")
+    return namespace or arguments.namespace or "", name
+
+
+def access(arguments: argparse.Namespace) -> Access:
+    """Return the place of the scheduler from the flags."""
+    pods = arguments.scheduler_namespace
+    return Access(
+        LeaseName(arguments.lease_name, arguments.lease_namespace or pods, pods),
+        kubeconfig=arguments.kubeconfig,
+        context=arguments.context,
+        server=(arguments.server or "").rstrip("/"),
+        ca_file=arguments.scheduler_ca_file or "",
+        server_name=arguments.scheduler_server_name or "",
+        timeout_s=arguments.timeout,
+    )
+
+
+def _run(arguments: argparse.Namespace, prepare: Callable[[], _Request]) -> int:
+    """Read the input, send the request, and print the answer. The input is checked before anything is sent."""
+    logs.setup("text", _QUIET)
+    try:
+        answer = asyncio.run(_answer(access(arguments), prepare()))
+    except MalformedInput as mistake:
+        return _fail(arguments, str(mistake), MALFORMED)
+    except NoAnswer as why:
+        return _fail(arguments, str(why), NO_ANSWER)
+    if answer.status != 200:
+        return _fail(arguments, answer.text.strip() or f"status {answer.status}", answer.exit_code or NO_ANSWER)
+    sys.stdout.write(answer.text if answer.text.endswith("\n") else answer.text + "\n")
+    code = answer.exit_code if answer.exit_code is not None else _code_in(answer.text)
+    if code is None:
+        return _fail(arguments, "the answer has no exit code; the scheduler is of another version", NO_ANSWER)
+    return code
+
+
+async def _answer(place: Access, request: _Request) -> DebugAnswer:
+    async with opened(place) as client:
+        return await client.send(request(client))
+
+
+def _code_in(text: str) -> int | None:
+    """Return the field exitCode of an answer in JSON; None if there is none."""
+    try:
+        code = json.loads(text).get("exitCode")
+    except (ValueError, AttributeError, RecursionError):
+        return None
+    return code if type(code) is int and 0 <= code <= MALFORMED else None
+
+
+def _fail(arguments: argparse.Namespace, text: str, code: int) -> int:
+    print(f"{arguments.prog}: {text}", file=sys.stderr)
+    return code
