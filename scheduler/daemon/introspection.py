@@ -32,7 +32,8 @@ from scheduler.scheduler import Decisions
 from scheduler.server.cache_dump import cache_page
 from scheduler.server.endpoints import Check, Checks, EndpointSources, NotReady, Remark
 from scheduler.server.ui import UiPages, answer, pages
-from scheduler.server.ui_data import Facts, Problem, UiData, shortened
+from scheduler.server.ui_answers import Facts, Problem
+from scheduler.server.ui_data import UiData, shortened
 
 PROFILES: Final = "scheduler-profiles"
 UNFORESEEN: Final = "unforeseen-errors"

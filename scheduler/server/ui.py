@@ -18,7 +18,8 @@ from typing import Any, Final
 import msgspec
 
 from scheduler.explain.answer import Explanation
-from scheduler.server.ui_data import NodePage, Overview, PodPage, UiData
+from scheduler.server.ui_answers import NodePage, Overview, PodPage
+from scheduler.server.ui_data import UiData
 
 PODS_MAX: Final = 500
 """Pods of one cause in a file."""

@@ -12,7 +12,8 @@ from scheduler.explain.fixes import Steps
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.server.endpoints import Endpoints, EndpointSources
 from scheduler.server.ui import answer
-from scheduler.server.ui_data import Facts, Problem, UiData
+from scheduler.server.ui_answers import Facts, Problem
+from scheduler.server.ui_data import UiData
 from tests.unit.harness import SchedulerHarness
 from tests.unit.server.test_listening import listening
 

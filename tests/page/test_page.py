@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from scheduler.server.ui_data import Problem
+from scheduler.server.ui_answers import Problem
 from tests.page.browser import Browser, Page, opened
 from tests.page.sites import HOSTILE, few, hostile, many, serving
 from tests.unit.harness import SchedulerHarness

@@ -16,12 +16,11 @@ from scheduler.core.cooperative import finish
 from scheduler.explain.fixes import Steps
 from scheduler.explain.questions import TooManyQuestions
 from scheduler.server import ui_data
+from scheduler.server.ui_answers import CauseAnswer, Overview
 from scheduler.server.ui_data import (
     CAUSES_MAX,
     CELLS_MAX,
     PAGE_ROWS,
-    CauseAnswer,
-    Overview,
     UiData,
     cause_of,
     shortened,
