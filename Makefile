@@ -72,18 +72,18 @@ replay: $(INSTALLED) replay-part ## the recorded decisions of kube-scheduler com
 replay-part:
 	$(BIN)/python -m pytest tests/parity
 
-tools: $(INSTALLED) ## build or unpack kube-apiserver, etcd, helm, prometheus and the like, once per user
+tools: $(INSTALLED) ## build or unpack kube-apiserver, etcd, helm, prometheus, Chromium and the like, once per user
 	$(BIN)/python -m tests.e2e.controlplane.build
 	$(BIN)/python -m tests.e2e.karpenter.build
 	$(BIN)/python -m tests.e2e.kubelet.build
 	$(BIN)/python -m tests.deploy.tools
 
-deploy-tests: $(INSTALLED) ## the tests of the chart, the image and the alerts
+deploy-tests: $(INSTALLED) ## the tests of the chart, the image, the alerts, and the page in a browser
 	$(BIN)/python -m tests.deploy.tools
 	$(MAKE) --no-print-directory deploy-part
 
 deploy-part:
-	$(BIN)/python -m pytest tests/deploy
+	$(BIN)/python -m pytest tests/deploy tests/page
 
 e2e: tools ## the tests against a real kube-apiserver
 	$(MAKE) --no-print-directory -j 2 --output-sync=target e2e-rest e2e-first

@@ -46,6 +46,7 @@ _ADDED: Final = frozenset(
         "--loop",
         "--plain-port",
         "--scheduler-profiles",
+        "--ui",
         "--what-if-objects",
     }
 )

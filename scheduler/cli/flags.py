@@ -432,6 +432,7 @@ def _add_serving(add: _Add) -> None:
     suites = "cipher suites for TLS 1.2, by Go's names; those of TLS 1.3 are always on (default: OpenSSL's)"
     add("--tls-cipher-suites", type=cipher_suites, default=(), metavar="SUITE,...", help=suites)
     plain = "port for all endpoints on 127.0.0.1 by HTTP, without authentication; 0: no such port (default 0)"
+    _add_switch(add, "--ui", "serve the page /ui, which shows pending pods and nodes (docs/ui.md)")
     add("--plain-port", type=port, default=0, metavar="PORT", help=plain)
 
 
@@ -500,7 +501,8 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
         help="strict: reject what an API server rejects; warn: print mistakes and go on; ignore (default strict)",
     )
     add("--strict", action="store_true", help="exit with 2 if the input refers to objects that it does not have")
-    add("-o", "--output", choices=("table", "json"), default="table", help="format of the result (default table)")
+    formats = "format of the result; html: the page /ui with its data inside (default table)"
+    add("-o", "--output", choices=("table", "json", "html"), default="table", help=formats)
     pending = "pod that may stay pending; a glob; may be repeated"
     add("--expect-pending", action="append", default=[], metavar="NS/NAME", help=pending)
     add("--explain", action="store_true", help="explain pending pods, and print changes after which they would fit")

@@ -194,6 +194,7 @@ def _options(arguments: argparse.Namespace, version: str) -> RunOptions:
         scheduler_profiles=arguments.scheduler_profiles,
         what_if_objects=arguments.what_if_objects,
         is_forced=arguments.force,
+        serves_ui=arguments.ui,
     )
 
 

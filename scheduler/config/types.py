@@ -244,3 +244,5 @@ class RunOptions:
     """Whether WhatIf objects are answered, if the server has that kind."""
     is_forced: bool = False
     """Whether to start although another live Lease names one of our scheduler names."""
+    serves_ui: bool = False
+    """Whether the endpoints have the page /ui."""

@@ -67,6 +67,7 @@ from scheduler.profiles.own_objects import OwnObjects
 from scheduler.profiles.what_if_objects import WhatIfObjects
 from scheduler.scheduler import Decisions
 from scheduler.server.serving import Serving
+from scheduler.server.ui import UiPages
 
 _log = structlog.get_logger(__name__)
 
@@ -250,6 +251,10 @@ class Daemon:
     async def explain(self, pod: str) -> Explanation | None:
         """Explain the pod `namespace/name`; None if it does not exist. Raises NotReady and TooManyQuestions."""
         return await self._showing.explain(pod)
+
+    async def ui_pages(self) -> UiPages:
+        """Return all data of the page /ui, for a file. Raises NotReady and TooManyQuestions."""
+        return await self._showing.ui_pages()
 
     async def what_if(self, request: WhatIfRequest) -> WhatIfAnswer:
         """Answer whether pods would fit. Raises NotReady, TooManyQuestions and Refused."""

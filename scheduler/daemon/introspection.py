@@ -5,11 +5,12 @@ Only wires things together: paths and formats are those of `server.endpoints`, n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from scheduler import __version__
 from scheduler.config.dump import to_document, without_keys
 from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock
@@ -30,10 +31,14 @@ from scheduler.profiles.kopf_watch import Shell
 from scheduler.scheduler import Decisions
 from scheduler.server.cache_dump import cache_page
 from scheduler.server.endpoints import Check, Checks, EndpointSources, NotReady, Remark
+from scheduler.server.ui import UiPages, answer, pages
+from scheduler.server.ui_answers import Facts, Problem
+from scheduler.server.ui_data import UiData, shortened
 
 PROFILES: Final = "scheduler-profiles"
 UNFORESEEN: Final = "unforeseen-errors"
 BINDINGS: Final = "bindings"
+_TEXT_MAX: Final = 300
 HEARTBEAT_S: Final = 60.0
 """/livez fails when the scheduling loop has made no progress for this long."""
 
@@ -99,6 +104,7 @@ class Introspection:
             what_if=self.what_if,
             audit=decisions.audit.page,
             pod_resources=self._pod_resources,
+            ui_data=self._ui_answers() if self.options.serves_ui else None,
             on_error=partial(self.errors.record, "endpoint"),
         )
 
@@ -119,6 +125,48 @@ class Introspection:
         pods = self.mirrors.reflectors.get(POD.name)
         pod = pods.store.get(key) if pods is not None else None
         return None if pod is None else outside(pod)
+
+    async def ui_pages(self) -> UiPages:
+        """Return all data of the page /ui. Raises NotReady and TooManyQuestions."""
+        self._need_cache()
+        return await pages(self._ui_data())
+
+    def _ui_answers(self) -> Callable[[Mapping[str, str]], Awaitable[object | None]]:
+        data = self._ui_data()
+
+        async def answered(query: Mapping[str, str]) -> object | None:
+            self._need_cache()
+            return await answer(data, query)
+
+        return answered
+
+    def _ui_data(self) -> UiData:
+        decisions = self.decisions
+        return UiData(
+            decisions.cluster,
+            decisions.queue,
+            decisions.questions,
+            self.clock,
+            newest=decisions.shared.pending.get,
+            counts=decisions.pending,
+            facts=self._facts,
+        )
+
+    def _facts(self) -> Facts:
+        checks = {name: _checked(check) for name, check in self._readyz().items()}
+        problems = (
+            Problem(check=name, text=shortened(text, _TEXT_MAX), fails=not isinstance(text, Remark))
+            for name, text in checks.items()
+            if text
+        )
+        return Facts(
+            version=f"kubestow {__version__}",
+            schedulers=tuple(self.decisions.profiles),
+            leads=self.leadership.may_write(),
+            lease=self.leadership.lease,
+            bindings=len(self.decisions.binder),
+            problems=tuple(problems),
+        )
 
     async def what_if(self, request: WhatIfRequest) -> WhatIfAnswer:
         """Answer whether pods would fit. Raises NotReady, TooManyQuestions and Refused."""
@@ -187,3 +235,11 @@ class Introspection:
     def _kind_lag(self, kind: str) -> str | None:
         lag = self.mirrors.lag(kind)
         return lag and (lag.why if lag.matters else Remark(lag.why))
+
+
+def _checked(check: Check) -> str | None:
+    """Return the result of a check. An exception counts as a failure of this check, as on the page of the check."""
+    try:
+        return check()
+    except Exception as error:  # noqa: BLE001 (one check must not hide the page)
+        return f"the check raised {type(error).__name__}"

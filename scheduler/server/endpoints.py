@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
+import msgspec
 from aiohttp import http_exceptions, web
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -29,6 +30,7 @@ from scheduler.metrics.instruments import HealthcheckMetrics
 from scheduler.server.authorization import Refusal, RequestAttributes, RequestGate, certified
 from scheduler.server.cache_dump import Page, indented, pieces
 from scheduler.server.listening import Connection
+from scheduler.server.ui import MalformedQuery, headers, html
 
 T = TypeVar("T")
 
@@ -57,6 +59,7 @@ _NEVER_S: Final = 86_400.0
 _LONGEST_LINE: Final = 2048
 _LONGEST_HEADER: Final = 16 * 1024
 """A bearer token with many claims is long."""
+_LOCAL: Final = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?", re.IGNORECASE)
 _AT_ONCE: Final = 2
 """Concurrent pages of a slow kind; further requests wait."""
 
@@ -95,6 +98,8 @@ class EndpointSources:
     sample: Callable[[], None] = field(default=lambda: None)
     pod_resources: Callable[[], Iterator[bytes]] = field(default=lambda: iter(()))
     """The pieces of /metrics/resources."""
+    ui_data: Callable[[Mapping[str, str]], Awaitable[object | None]] | None = None
+    """The data of the page /ui for a query; None if the page is off. Raises MalformedQuery, NotReady, TooManyQuestions."""
     healthchecks: HealthcheckMetrics = field(default_factory=HealthcheckMetrics)
     """Counts the checks of all pages; /metrics/slis shows it."""
     on_error: Callable[[Exception], None] = field(
@@ -228,9 +233,38 @@ class Endpoints:
             web.get("/debug/cache", partial(self._in_pieces, self._sources.debug_cache)),
             web.get("/debug/pod/{namespace}/{name}", self._debug_pod),
             web.get("/debug/explain/{namespace}/{name}", self._explain),
+            *([] if self._sources.ui_data is None else self._ui_routes(self._sources.ui_data)),
             web.post(_WHAT_IF, self._what_if),
             web.get("/debug/audit", self._audit),
         ]
+
+    def _ui_routes(self, data: Callable[[Mapping[str, str]], Awaitable[object | None]]) -> list[web.RouteDef]:
+        """Return the page and its data. Without a gate, browsers get them only under a name of this machine.
+
+        Scripts of other sites get no data.
+        """
+
+        async def page(request: web.Request) -> web.StreamResponse:
+            if self._gate is None and not _LOCAL.fullmatch(request.host):
+                return _foreign_host()
+            return web.Response(
+                body=html(), content_type="text/html", charset="utf-8", headers={**_HEADERS, **headers()}
+            )
+
+        async def rows(request: web.Request) -> web.StreamResponse:
+            if self._gate is None and not _LOCAL.fullmatch(request.host):
+                return _foreign_host()
+            if request.headers.get("Sec-Fetch-Site", "none") in {"cross-site", "same-site"}:
+                return _text("403 only this page may read its data\n", status=403)
+            try:
+                found = await self._answered(data(request.query))
+            except MalformedQuery as why:
+                return _text(f"400 {why}\n", status=400)
+            if isinstance(found, web.Response):
+                return found
+            return _compact(found) if found is not None else _text("404 no such pods or nodes\n", status=404)
+
+        return [web.get("/ui", page), web.get("/ui/data", rows)]
 
     async def _metrics(self, _: web.Request) -> web.StreamResponse:
         await self._scrapes.acquire()
@@ -422,6 +456,11 @@ def _last(response: web.Response) -> web.Response:
     return response
 
 
+def _foreign_host() -> web.Response:
+    """Refuse another site that has this machine's address under a name of its site (DNS rebinding)."""
+    return _text("403 the host must be localhost or a loopback address\n", status=403)
+
+
 def _samples(body: bytes) -> web.Response:
     return web.Response(body=body, headers=_HEADERS | {"Content-Type": CONTENT_TYPE_LATEST})
 
@@ -444,3 +483,7 @@ def _later(text: str, *, status: int) -> web.Response:
 
 def _json(value: object) -> web.Response:
     return web.Response(body=indented(value) + b"\n", content_type="application/json", headers=_HEADERS)
+
+
+def _compact(value: object) -> web.Response:
+    return web.Response(body=msgspec.json.encode(value), content_type="application/json", headers=_HEADERS)

@@ -31,7 +31,7 @@ from simulator.simulate.input.from_cluster import ClusterObjects, ClusterOptions
 from simulator.simulate.input.manifests import Found, InputError, Level, load
 from simulator.simulate.input.references import MissingReference, driver_notes
 from simulator.simulate.outcome import Outcome
-from simulator.simulate.report import as_json, as_table
+from simulator.simulate.report import as_html, as_json, as_table
 from simulator.simulate.run import SimulatedDaemon, simulate
 from simulator.simulate.world import ReadOptions
 
@@ -47,7 +47,7 @@ class SimulateArguments:
     """The arguments of one call."""
 
     files: tuple[str, ...]
-    output: Literal["table", "json"]
+    output: Literal["table", "json", "html"]
     rules: ReadOptions
     is_recursive: bool = False
     validate: Level = "strict"
@@ -82,6 +82,8 @@ def main(asked: SimulateArguments, daemon_for: Callable[[str, str], SimulatedDae
         return outcome.what_if.exit_code
     if asked.output == "json":
         sys.stdout.write(as_json(outcome) + "\n")
+    elif asked.output == "html":
+        sys.stdout.buffer.write(as_html(outcome))
     else:
         as_table(outcome, Console())
     return 0 if outcome.is_good else 1
@@ -113,6 +115,7 @@ async def _run(asked: SimulateArguments, daemon_for: Callable[[str, str], Simula
             clock=SystemClock(),
             progress=progress,
             explains=asked.explains,
+            keeps_pages=asked.output == "html",
             question=question,
         )
 

@@ -17,6 +17,7 @@ from scheduler.api.meta import AnnotatedMetadata
 from scheduler.api.podinfo import CPU, allocatable, requests_of
 from scheduler.core.clock import Clock
 from scheduler.explain.answer import Explanation, WhatIfAnswer
+from scheduler.server.ui import UiPages
 from simulator.simulate.input.references import MissingReference
 
 EXPECT: Final = "kubestow.dev/expect"
@@ -152,6 +153,8 @@ class Outcome:
     """Objects that the input refers to and does not have."""
     explanations: tuple[Explanation, ...] = ()
     """Of pending pods, with `--explain`: one for each reason and workload."""
+    pages: UiPages | None = None
+    """The data of the page /ui at the end, with `-o html`."""
     what_if: WhatIfAnswer | None = None
     """The answer to the question of `kubestow what-if`."""
 

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from scheduler.api.podinfo import CPU
 from scheduler.explain.answer import as_text
+from scheduler.server.ui import SimulationResult, as_file
 from simulator.simulate.answer import answer
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim, WorkloadRow, examples
 
@@ -25,6 +26,19 @@ PROBLEMS: Final = 10
 def as_json(outcome: Outcome) -> str:
     """Return one indented JSON object."""
     return msgspec.json.format(msgspec.json.encode(answer(outcome)), indent=2).decode()
+
+
+def as_html(outcome: Outcome) -> bytes:
+    """Return the page /ui with the data of the simulation inside."""
+    assert outcome.pages is not None
+    problems = outcome.problems
+    shown = problems[:ROWS] + ([f"… and {len(problems) - ROWS} more"] if len(problems) > ROWS else [])
+    result = SimulationResult(
+        text=". ".join(line.plain for line in _closing(outcome, is_brief=True)) + ".",
+        problems=shown,
+        placements=[{"pod": each.pod, "node": each.node} for each in outcome.placements if each.node],
+    )
+    return as_file(outcome.pages, outcome.explanations, result)
 
 
 def as_table(outcome: Outcome, console: Console) -> None:
@@ -153,7 +167,8 @@ def _kinds(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
 
 
-def _closing(outcome: Outcome) -> list[Text]:
+def _closing(outcome: Outcome, *, is_brief: bool = False) -> list[Text]:
+    """Return the lines after the tables; with `is_brief` without the problems."""
     timing, placed = outcome.timing, outcome.placed
     took = f"{placed} of {len(outcome.placements)} pods placed on {outcome.nodes} nodes in {timing.total_s:.2f} s"
     rate = timing.rate(placed)
@@ -174,6 +189,8 @@ def _closing(outcome: Outcome) -> list[Text]:
             lines.append(Text(f"controllers of custom resources do not run here and create no pods: {_kinds(foreign)}"))
     if not outcome.is_settled:
         lines.append(Text("the time ran out before the scheduler had come to rest (--timeout)", "red"))
+    if is_brief:
+        return lines
     unexpected = [each for each in outcome.placements if each.problem]
     pending = sum(1 for each in unexpected if not each.node)
     if pending:

@@ -14,6 +14,8 @@ from scheduler.core.clock import Clock
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.questions import Refused
 from scheduler.explain.what_if import WhatIfRequest
+from scheduler.server.endpoints import NotReady
+from scheduler.server.ui import UiPages
 from simulator.apiserver import LIKE_1_37, ApiServer
 from simulator.controllers.kubelet import Kubelet
 from simulator.simulate.budgets import Budgets
@@ -55,6 +57,7 @@ class SimulatedDaemon(Protocol):
     async def stop(self) -> None: ...
     def idle(self) -> bool: ...
     async def explain(self, pod: str) -> Explanation | None: ...
+    async def ui_pages(self) -> UiPages: ...
     async def what_if(self, request: WhatIfRequest) -> WhatIfAnswer: ...
 
 
@@ -66,12 +69,14 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
     clock: Clock,
     progress: Progress = lambda *_: None,
     explains: bool = False,
+    keeps_pages: bool = False,
     question: WhatIfRequest | None = None,
 ) -> Outcome:
     """Run until every pod is bound or refused and the scheduler is idle, or the time is up.
 
-    With `explains`, the daemon explains pending pods before it stops; then it answers the question. Raises the daemon's
-    errors, and InputError for a question that cannot be answered.
+    With `explains`, the daemon explains pending pods before it stops; then it answers the question. With `keeps_pages`,
+    the outcome has the data of the page /ui. Raises the daemon's errors, and InputError for a question that cannot be
+    answered.
     """
     async with (
         ApiServer(clock=clock, served=LIKE_1_37) as server,
@@ -94,6 +99,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
             await running.enter_async_context(actor)
         daemon = daemon_for(server.url)
         explanations: tuple[Explanation, ...] = ()
+        pages: UiPages | None = None
         tracker.start()
         try:
             await daemon.start()
@@ -105,11 +111,13 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
             if explains:
                 before = _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
                 explanations = await _explained(daemon, before, clock)
+            if keeps_pages:
+                pages = await _pages(daemon, clock, rules.timeout_s)
             answer = await _answered(daemon, question) if question is not None else None
         finally:
             await daemon.stop()
         outcome = _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
-        return replace(outcome, explanations=explanations, what_if=answer)
+        return replace(outcome, explanations=explanations, pages=pages, what_if=answer)
 
 
 async def _explained(daemon: SimulatedDaemon, outcome: Outcome, clock: Clock) -> tuple[Explanation, ...]:
@@ -124,6 +132,18 @@ async def _explained(daemon: SimulatedDaemon, outcome: Outcome, clock: Clock) ->
             if explanation is not None:
                 found.append(explanation)
     return tuple(found)
+
+
+async def _pages(daemon: SimulatedDaemon, clock: Clock, timeout_s: float) -> UiPages:
+    """Return the data of the page. Without nodes a simulation can end before the cache is filled."""
+    deadline = clock.now() + timeout_s
+    while True:
+        try:
+            return await daemon.ui_pages()
+        except NotReady as why:
+            if clock.now() > deadline:
+                raise InputError(f"-o html: {why} (--timeout)") from why
+            await clock.sleep(_POLL_S)
 
 
 async def _answered(daemon: SimulatedDaemon, question: WhatIfRequest) -> WhatIfAnswer:

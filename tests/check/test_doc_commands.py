@@ -69,7 +69,7 @@ def commands(page: str, text: str) -> Iterator[Command]:
 
 
 def simple_commands(line: str) -> Iterator[list[str]]:
-    """Split a line at `&&`, `|`, `;` and `&` outside of quotations."""
+    """Split a line at `&&`, `|`, `;` and `&` outside of quotations, and leave out where output goes (`> FILE`)."""
     lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
     lexer.whitespace_split = True
     words: list[str] = []
@@ -78,6 +78,8 @@ def simple_commands(line: str) -> Iterator[list[str]]:
             if words:
                 yield words
             words = []
+        elif words[-1:] == [">"]:
+            words.pop()
         else:
             words.append(token)
 

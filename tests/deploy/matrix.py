@@ -124,6 +124,8 @@ OBJECTS: Mapping[str, Json] = {
     "a runbook of one's own": {
         "metrics": {"prometheusRule": {"enabled": True, "runbookUrl": "https://runbooks.example.com/stow.html"}}
     },
+    "the page on the loopback": {"ui": {"enabled": True}},
+    "the page behind authorization only": {"ui": {"enabled": True, "port": 0}},
     "one replica": {"replicaCount": 1},
     "none": {"replicaCount": 0},
     "three": {"replicaCount": 3},

@@ -49,6 +49,22 @@ def test_a_field_of_the_security_context_can_be_taken_away() -> None:
     assert context == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
 
 
+@pytest.mark.parametrize(
+    ("values", "flags"),
+    [
+        ({}, []),
+        ({"ui": {"enabled": True}}, ["--ui=true", "--plain-port=10260"]),
+        ({"ui": {"enabled": True, "port": 0}}, ["--ui=true"]),
+        ({"ui": {"port": 1234}}, []),
+    ],
+    ids=["off by default", "on the loopback of the pod", "on the HTTPS port only", "a port without the page"],
+)
+def test_the_page_is_off_until_it_is_enabled(values: Json, flags: list[str]) -> None:
+    found = rendered(values).container["args"]
+
+    assert [flag for flag in found if flag.startswith(("--ui", "--plain-port"))] == flags
+
+
 def test_a_drain_is_not_cut_short() -> None:
     for values in ({}, {"drainTimeoutSeconds": 600}, {"terminationGracePeriodSeconds": 31}):
         chart = rendered(values)

@@ -54,7 +54,7 @@ def test_every_existing_flag_of_kube_scheduler_is_documented() -> None:
     told = {line.partition("=")[0] for name in ("taken", "ignored", "refused") for line in FLAGS[name].splitlines()}
     ours = {
         *("--allow-default-scheduler", "--csi-storage-capacity-api-version", "--drain-timeout", "--force"),
-        *("--help", "--loop", "--plain-port", "--scheduler-profiles", "--what-if-objects"),
+        *("--help", "--loop", "--plain-port", "--scheduler-profiles", "--ui", "--what-if-objects"),
     }
     run = next(action for action in parser()._actions if action.choices).choices["run"]  # type: ignore[index]
     have = {option for action in run._actions for option in action.option_strings if option != "-h"}

@@ -164,10 +164,11 @@ def test_the_tag_of_a_release(tag: str, is_right: bool) -> None:
     assert ran.stdout == (f"version={__version__}\n" if is_right else "")
 
 
-def test_ci_installs_the_container_engine() -> None:
-    (line,) = [line for line in (ROOT / ".ci/run").read_text().splitlines() if "apt-get" in line and "install" in line]
+def test_ci_installs_the_container_engine_and_npm() -> None:
+    engine, npm = re.findall(r"\|\| add (.+)", (ROOT / ".ci/run").read_text())
 
-    assert line.rpartition("--no-install-recommends ")[2].split() == list(PACKAGES)
+    assert engine.split() == list(PACKAGES)
+    assert npm == "npm"
 
 
 # -- other settings --------------------------------------------------------------------------------------------------------

@@ -67,6 +67,10 @@ WRONG: Final[dict[str, tuple[Json, str]]] = {
         "at '/networkPolicy': missing property 'apiServerPorts'",
     ),
     "a volume of ours": ({"extraVolumes": [{"name": "config", "emptyDir": {}}]}, "at '/extraVolumes/0/name'"),
+    "a flag of the page": (
+        {"ui": {"enabled": True}, "extraArgs": ["--plain-port=1"]},
+        "extraArgs: --plain-port is ui.port in",
+    ),
     "a flag": ({"extraArgs": ["--v=2", "--secure-port=0"]}, "extraArgs: --secure-port is serving.port in"),
     "two leaders by a flag": (
         {"extraArgs": ["--leader-elect=false"]},

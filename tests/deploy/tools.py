@@ -1,4 +1,4 @@
-"""Tools of the tests of the deployment: helm, kubeconform, actionlint, promtool and prometheus.
+"""Tools of the tests of the deployment and of the page: helm, kubeconform, actionlint, prometheus, Chromium and axe-core.
 
 Each is made once per user, in the cache of the control plane's binaries. Go tools come from the module of their release,
 whose hash is written here and whose go.sum pins all its modules. promtool and prometheus come from Debian's package,
@@ -11,7 +11,9 @@ import fcntl
 import hashlib
 import json
 import os
+import platform
 import shutil
+import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -48,8 +50,28 @@ CERT_MANAGER = Module(
     "github.com/cert-manager/cert-manager", "v1.18.2", "h1:H2P75ycGcTMauV3gvpkDqLdS3RSXonWF2S49QGA1PZE="
 )
 _DEBIAN_PACKAGE = "prometheus"
-_RENOVATE = "renovate@44.121.2"
-_RENOVATE_SHA512 = "gNsY+POw2UN3B4e8x0B5UK3onH1qF7wMirKGaUnJcSx3+xEWH4n35RS4rvVEtTIIV/BoZoFbsIo7njTb9Mydxg=="
+
+
+@dataclass(frozen=True)
+class NpmPackage:
+    """A released package of the npm registry. `sha512` is the one of its `dist.integrity`."""
+
+    name: str
+    version: str
+    sha512: str
+
+
+RENOVATE = NpmPackage(
+    "renovate", "44.121.2", "gNsY+POw2UN3B4e8x0B5UK3onH1qF7wMirKGaUnJcSx3+xEWH4n35RS4rvVEtTIIV/BoZoFbsIo7njTb9Mydxg=="
+)
+CHROMIUM = NpmPackage(
+    "@sparticuz/chromium",
+    "153.0.0",
+    "jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA==",
+)
+AXE = NpmPackage(
+    "axe-core", "4.14.1", "FHfa+lmNjQZfJz1q8wKqIDwC6DExcHt/pkjNQb09a3NPjCKg2rhu5qb2S4r76ASyFNNtuFooJpZe37OgudVGtQ=="
+)
 
 
 def helm() -> Path:
@@ -82,19 +104,43 @@ def release_environment() -> Path:
 
 def renovate_schema() -> Path:
     """Return the JSON schema of Renovate's configuration, from its package of the npm registry."""
+    return _npm(RENOVATE, "renovate-schema.json") / "package" / "renovate-schema.json"
 
-    def make(place: Path) -> None:
-        with tempfile.TemporaryDirectory() as scratch:
-            ran(["npm", "pack", "--silent", _RENOVATE], directory=Path(scratch))
-            (package,) = Path(scratch).glob("*.tgz")
-            found = base64.b64encode(hashlib.sha512(package.read_bytes()).digest()).decode()
-            if found != _RENOVATE_SHA512:
-                raise BuildFailed(f"{_RENOVATE} has another hash than before: {found}")
-            ran(["tar", "-xzf", str(package), "-C", str(place), "package/renovate-schema.json"], directory=place)
 
-    if shutil.which("npm") is None:
-        raise Unavailable("no schema of Renovate: npm is not installed")
-    return cached("renovate", _RENOVATE, make) / "package" / "renovate-schema.json"
+def axe() -> Path:
+    """Return axe-core, which finds mistakes of accessibility in a page."""
+    return _npm(AXE, "axe.min.js") / "package" / "axe.min.js"
+
+
+def chromium() -> Path:
+    """Return a directory with headless Chromium, its libraries and fonts, which need only the C library of the machine.
+
+    The package is for x86-64. Elsewhere there must be a `chromium` on the PATH, to which the directory then links.
+    """
+    if platform.machine() != "x86_64":
+        found = shutil.which("chromium") or shutil.which("google-chrome")
+        if found is None:
+            raise Unavailable("no Chromium: the npm package is for x86-64, and there is no chromium on the PATH")
+        return cached("chromium-link", found, lambda place: (place / "chromium").symlink_to(found))
+    return cached("chromium", str(CHROMIUM), _unpack_chromium)
+
+
+def _unpack_chromium(place: Path) -> None:
+    package = _npm(CHROMIUM, "bin") / "package" / "bin"
+    script = (
+        "const z = require('zlib'), f = require('fs'); process.stdout.write(z.brotliDecompressSync(f.readFileSync(0)))"
+    )
+    for name in ("chromium", "al2023.tar", "fonts.tar"):
+        with (package / f"{name}.br").open("rb") as packed, (place / name).open("wb") as whole:
+            done = subprocess.run(
+                ["node", "-e", script], stdin=packed, stdout=whole, stderr=subprocess.PIPE, check=False
+            )
+        if done.returncode:
+            raise BuildFailed(f"{name}.br of {CHROMIUM.name} cannot be read: {done.stderr.decode()[-1000:]}")
+    for name in ("al2023.tar", "fonts.tar"):
+        ran(["tar", "-xf", name], directory=place)
+        (place / name).unlink()
+    (place / "chromium").chmod(0o755)
 
 
 def promtool() -> Path:
@@ -115,6 +161,8 @@ TOOLS: Mapping[str, Callable[[], Path]] = {
     "actionlint": actionlint,
     "release_environment": release_environment,
     "renovate_schema": renovate_schema,
+    "axe": axe,
+    "chromium": chromium,
     "promtool": promtool,
     "prometheus": prometheus,
 }
@@ -159,6 +207,23 @@ def _built(wanted: Module, package: str) -> Path:
         ran([_go(name), "build", *flags, package], directory=module(wanted))
 
     return cached(name, f"{wanted} {package}", make) / name
+
+
+def _npm(wanted: NpmPackage, member: str) -> Path:
+    """Return the directory with one member of a package, under `package/`."""
+
+    def make(place: Path) -> None:
+        with tempfile.TemporaryDirectory() as scratch:
+            ran(["npm", "pack", "--silent", f"{wanted.name}@{wanted.version}"], directory=Path(scratch))
+            (package,) = Path(scratch).glob("*.tgz")
+            found = base64.b64encode(hashlib.sha512(package.read_bytes()).digest()).decode()
+            if found != wanted.sha512:
+                raise BuildFailed(f"{wanted.name}@{wanted.version} has another hash than before: {found}")
+            ran(["tar", "-xzf", str(package), "-C", str(place), f"package/{member}"], directory=place)
+
+    if shutil.which("npm") is None:
+        raise Unavailable(f"no {wanted.name}: npm is not installed")
+    return cached(wanted.name.rpartition("/")[2], f"{wanted} {member}", make)
 
 
 def _debian(name: str) -> Path:

@@ -104,6 +104,10 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- $_ := merge $values (dict "feature-gates" "featureGates" "scheduler-profiles" "schedulerProfiles.enabled") -}}
 {{- $_ := merge $values (dict "what-if-objects" "whatIfObjects.enabled") -}}
 {{- $_ := merge $values (dict "csi-storage-capacity-api-version" "csiStorageCapacityApiVersion") -}}
+{{- $_ := merge $values (dict "ui" "ui.enabled") -}}
+{{- if .Values.ui.enabled -}}
+{{- $_ := merge $values (dict "plain-port" "ui.port") -}}
+{{- end -}}
 {{- range .Values.extraArgs -}}
 {{- $flag := regexFind "^--[a-z-]+" . | trimPrefix "--" -}}
 {{- $value := ternary "leaderElection" (get $values $flag) (hasPrefix "leader-elect" $flag) -}}

@@ -209,6 +209,15 @@ class AttachedVolumes:
         known = self._drivers.get(driver)
         return 0 if known is None else known.used.item(slot)
 
+    def drivers(self) -> tuple[str, ...]:
+        """Return the drivers that are on a node or have an attached volume."""
+        return tuple(self._drivers)
+
+    def columns(self, driver: str) -> tuple[Column, Column]:
+        """Return the volumes of a known driver that are attached to each node, and the limits (NO_LIMIT: none)."""
+        known = self._drivers.get(driver) or _Driver(self._capacity)
+        return known.used, known.limits
+
     def users(self, name: CSISource) -> NodeSet:
         """Return the nodes with pods that use the volume."""
         return self._by_pods.nodes(name)

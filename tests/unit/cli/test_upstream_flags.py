@@ -133,6 +133,7 @@ def test_every_flag_of_both_tables_is_in_this_one() -> None:
         "--loop",
         "--plain-port",
         "--scheduler-profiles",
+        "--ui",
         "--what-if-objects",
     }
     known = {option for action in actions() for option in action.option_strings if option.startswith("--")}

@@ -1,0 +1,165 @@
+"""The page /ui: one HTML file with its style and script inside, and the headers that confine it (docs/ui.md).
+
+The headers allow this style and this script by their hashes, and requests to the server of the page. The browser then
+runs nothing that a text of the cluster could bring in. `as_file` writes the same page with its data inside, where
+`<`, `>`, `&` and line separators are escaped, so that no text can end the element.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+import msgspec
+
+from scheduler.explain.answer import Explanation
+from scheduler.server.ui_answers import NodePage, Overview, PodPage
+from scheduler.server.ui_data import UiData
+
+PODS_MAX: Final = 500
+"""Pods of one cause in a file."""
+NODES_MAX: Final = 5000
+"""Nodes in a file."""
+_PLACE: Final = b'<script type="application/json" id="data">null</script>'
+_TITLE: Final = b"<title>"
+_NUMBER: Final = re.compile(r"[0-9]{1,6}")
+_CAUSE: Final = re.compile(r"[0-9a-f]{12}")
+_ESCAPED: Final = {
+    b"<": rb"\u003c",
+    b">": rb"\u003e",
+    b"&": rb"\u0026",
+    "\u2028".encode(): rb"\u2028",
+    "\u2029".encode(): rb"\u2029",
+}
+
+
+class MalformedQuery(ValueError):
+    """The query of /ui/data is malformed. The message names the parameter."""
+
+
+class UiPages(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """All answers that the page can need, for a file."""
+
+    overview: Overview
+    pods: dict[str, list[PodPage]]
+    """By cause."""
+    nodes: list[list[NodePage]]
+    """By cell. Cells behind the limit have no pages."""
+
+
+class SimulationResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Results of a simulation that the file shows next to its pages."""
+
+    text: str
+    problems: list[str]
+    placements: list[dict[str, str]]
+
+
+async def answer(data: UiData, query: Mapping[str, str]) -> Overview | PodPage | NodePage | None:
+    """Return the sums, or with `cause=` or `cell=` a page of rows; None if there is no such cause or cell now.
+
+    Raises MalformedQuery, and what `UiData` raises.
+    """
+    page = _number(query, "page") or 0
+    if (cause := query.get("cause")) is not None:
+        if not _CAUSE.fullmatch(cause):
+            raise MalformedQuery("cause must be the id of a cause")
+        return await data.pods_of(cause, page)
+    cell = _number(query, "cell")
+    return await data.overview() if cell is None else await data.nodes_of(cell, page)
+
+
+async def pages(data: UiData) -> UiPages:
+    """Return all answers. Raises what `UiData` raises."""
+    overview = await data.overview()
+    pods: dict[str, list[PodPage]] = {}
+    for cause in overview.causes:
+        found = pods[cause.id] = []
+        while (page := await data.pods_of(cause.id, len(found))) is not None:
+            found.append(page)
+            if page.page + 1 >= page.pages or len(found) * len(page.pods) >= PODS_MAX:
+                break
+    nodes: list[list[NodePage]] = []
+    left = NODES_MAX
+    for cell in overview.cells:
+        rows = list[NodePage]()
+        while left > 0 and (part := await data.nodes_of(cell.id, len(rows))) is not None:
+            rows.append(part)
+            left -= len(part.nodes)
+            if part.page + 1 >= part.pages:
+                break
+        nodes.append(rows)
+    return UiPages(overview=overview, pods=pods, nodes=nodes)
+
+
+@cache
+def html() -> bytes:
+    """Return the page."""
+    return files("scheduler.server").joinpath("ui.html").read_bytes()
+
+
+@cache
+def headers() -> Mapping[str, str]:
+    """Return the headers of the page."""
+    more = "connect-src 'self'; frame-ancestors 'none'"
+    return {
+        "Content-Security-Policy": f"{_policy()}; {more}",
+        "Referrer-Policy": "no-referrer",
+        "X-Frame-Options": "DENY",
+        "Cross-Origin-Opener-Policy": "same-origin",
+        "Cross-Origin-Resource-Policy": "same-origin",
+    }
+
+
+def as_file(found: UiPages, explanations: tuple[Explanation, ...], simulation: SimulationResult) -> bytes:
+    """Return the page with these data inside. It requests nothing."""
+    data: dict[str, Any] = {
+        **msgspec.to_builtins(found),
+        "explanations": explanations,
+        "simulation": simulation,
+    }
+    meta = f'<meta http-equiv="Content-Security-Policy" content="{_policy()}">\n'.encode()
+    whole = html().replace(_TITLE, meta + _TITLE, 1)
+    head, place, tail = whole.partition(_PLACE)
+    assert place
+    return b"".join((head, place.replace(b"null", embedded(data)), tail))
+
+
+def embedded(data: object) -> bytes:
+    """Return JSON that can stand in a script element: no markup, whatever the texts are."""
+    text = msgspec.json.encode(data, enc_hook=str)
+    for raw, escaped in _ESCAPED.items():
+        text = text.replace(raw, escaped)
+    return text
+
+
+def _policy() -> str:
+    """Return the part of the policy that a file can have as well."""
+    style, script = (_hash(found[1]) for found in (_only(rb"<style>(.*?)</style>"), _only(rb"<script>(.*?)</script>")))
+    return (
+        f"default-src 'none'; style-src '{style}'; script-src '{script}'; img-src data:;"
+        " base-uri 'none'; form-action 'none'"
+    )
+
+
+def _only(pattern: bytes) -> re.Match[bytes]:
+    (found,) = re.finditer(pattern, html(), re.DOTALL)
+    return found
+
+
+def _hash(text: bytes) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text).digest()).decode()}"
+
+
+def _number(query: Mapping[str, str], name: str) -> int | None:
+    text = query.get(name)
+    if text is None:
+        return None
+    if not _NUMBER.fullmatch(text):
+        raise MalformedQuery(f"{name} must be a number, 0 to 999999")
+    return int(text)

@@ -1,0 +1,125 @@
+"""The answers of /ui/data as types: sums, pages of pods, and pages of nodes (docs/ui.md)."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class _Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+    """A part of the answer."""
+
+
+class Problem(_Part, frozen=True):
+    """A check of /readyz that fails, or passes with a remark."""
+
+    check: str
+    text: str
+    fails: bool
+
+
+class Facts(_Part, frozen=True):
+    """The state of this process."""
+
+    version: str
+    schedulers: tuple[str, ...]
+    """Names of the profiles."""
+    leads: bool
+    lease: str
+    """Name of the Lease; empty without leader election."""
+    bindings: int
+    """Bindings in flight."""
+    problems: tuple[Problem, ...] = ()
+
+
+class CauseAnswer(_Part, frozen=True):
+    """Pending pods with one cause. `states` counts them by their place in the queue."""
+
+    id: str
+    text: str
+    plugins: tuple[str, ...]
+    pods: int
+    states: dict[str, int]
+    examples: tuple[str, ...]
+
+
+class CellAnswer(_Part, frozen=True):
+    """Nodes that follow each other in the order of names. `use` has minimum, median and maximum in percent.
+
+    The entry of a measure is null if none of the nodes has that resource.
+    """
+
+    id: int
+    first: str
+    last: str
+    nodes: int
+    cordoned: int
+    tainted: int
+    use: tuple[tuple[int, int, int] | None, ...]
+
+
+class Overview(_Part, frozen=True):
+    """The first answer: sums only."""
+
+    time: float
+    """Seconds since the epoch."""
+    facts: Facts
+    queue: dict[str, int]
+    pending: int
+    bound: int
+    causes: tuple[CauseAnswer, ...]
+    other_causes: int
+    """Causes that the last entry of `causes` sums up; 0 if it is one cause like the rest."""
+    nodes: int
+    measures: tuple[str, ...]
+    cells: tuple[CellAnswer, ...]
+
+
+class PodRow(_Part, frozen=True):
+    """One pending pod. `retry_s` is the time until it moves without an event; null if it does not."""
+
+    pod: str
+    state: str
+    attempts: int
+    retry_s: float | None
+    nominated_to: str
+    message: str
+
+
+class PodPage(_Part, frozen=True):
+    """Some pods of one cause."""
+
+    cause: str
+    text: str
+    page: int
+    pages: int
+    total: int
+    pods: tuple[PodRow, ...]
+
+
+class UseRow(_Part, frozen=True):
+    """The use of one resource of a node."""
+
+    resource: str
+    used: str
+    of: str
+    percent: int
+
+
+class NodeRow(_Part, frozen=True):
+    """One node."""
+
+    node: str
+    cordoned: bool
+    taints: tuple[str, ...]
+    pods: int
+    use: tuple[UseRow, ...]
+
+
+class NodePage(_Part, frozen=True):
+    """Some nodes of one cell."""
+
+    cell: int
+    page: int
+    pages: int
+    total: int
+    nodes: tuple[NodeRow, ...]

@@ -1,0 +1,132 @@
+"""Servers of the page for browser tests: the real endpoints over a scheduler in this process, filled by hand."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+
+from scheduler.core.cooperative import finish
+from scheduler.explain.answer import Explanation, WhatIfAnswer
+from scheduler.explain.fixes import Steps
+from scheduler.explain.what_if import WhatIfRequest
+from scheduler.server.endpoints import Endpoints, EndpointSources
+from scheduler.server.ui import answer
+from scheduler.server.ui_answers import Facts, Problem
+from scheduler.server.ui_data import UiData
+from tests.unit.harness import SchedulerHarness
+from tests.unit.server.test_listening import listening
+
+HOSTILE = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>&amp;</script>\u2028\u202e'
+REASONS = (
+    "0/5000 nodes are available: {n} Insufficient cpu, {m} node(s) had untolerated taint {{dedicated: batch}}.",
+    '0/5000 nodes are available: persistentvolumeclaim "data-{n}" not found.',
+    "0/5000 nodes are available: {m} Insufficient memory. preemption: 0/5000 nodes are available: {m} No preemption victims found.",
+    "0/5000 nodes are available: {m} node(s) didn't match Pod's node affinity/selector.",
+    "0/5000 nodes are available: 5000 cannot allocate all claims.",
+)
+
+
+class AtOnce:
+    """Questions that are answered within the call."""
+
+    async def answer_to(self, begin: Callable[[], Steps[Any]]) -> Any:
+        return finish(begin())
+
+
+def refused(message: str) -> list[dict[str, str]]:
+    """Return the conditions of a pod with this message."""
+    return [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}]
+
+
+def ui_data(sched: SchedulerHarness, *problems: Problem) -> UiData:
+    parts = sched.parts
+    facts = Facts(
+        version="kubestow 0.1.0",
+        schedulers=tuple(parts.profiles),
+        leads=True,
+        lease="kubestow",
+        bindings=0,
+        problems=problems,
+    )
+    return UiData(
+        parts.cluster,
+        parts.queue,
+        AtOnce(),
+        sched.clock,
+        newest=parts.shared.pending.get,
+        counts=parts.pending,
+        facts=lambda: facts,
+    )
+
+
+@contextlib.asynccontextmanager
+async def serving(sched: SchedulerHarness, *problems: Problem) -> AsyncIterator[str]:
+    """Serve the page of this scheduler; yield its URL."""
+    data = ui_data(sched, *problems)
+
+    async def explain(key: str) -> Explanation | None:
+        return finish(sched.parts.explainer.explain(key))
+
+    async def what_if(request: WhatIfRequest) -> WhatIfAnswer:
+        return finish(sched.parts.what_if.answer(request))
+
+    async def found(query: Mapping[str, str]) -> object | None:
+        return await answer(data, query)
+
+    sources = EndpointSources(
+        dict,
+        dict,
+        bytes,
+        configz=dict,
+        debug_queue=dict,
+        debug_cache=dict,
+        debug_pod=lambda _: None,
+        explain=explain,
+        what_if=what_if,
+        ui_data=found,
+    )
+    async with listening(Endpoints(sources)) as crowd:
+        yield f"http://127.0.0.1:{crowd.listener.port}/ui"
+
+
+def few() -> SchedulerHarness:
+    """Three nodes; pods that are bound, too large, gated, and not tried yet."""
+    sched = SchedulerHarness()
+    sched.node("node-a", cpu="4")
+    sched.node("node-b", cpu="4", taints=[{"key": "dedicated", "value": "batch", "effect": "NoSchedule"}])
+    sched.node("node-c", cpu="8", unschedulable=True)
+    sched.pod("web-0", cpu="3", on="node-a")
+    sched.pod("batch-0", cpu="4500m", on="node-b")
+    short = refused(
+        "0/3 nodes are available: 1 Insufficient cpu, 1 node(s) had untolerated taint {dedicated: batch}, 1 node(s) were unschedulable."
+    )
+    for at in range(3):
+        sched.pod(f"db-{at}", cpu="2", conditions=short)
+    sched.pod("model-0", cpu="1", gates=["example.com/quota"])
+    return sched
+
+
+def many(nodes: int = 5000, pods: int = 20_000) -> SchedulerHarness:
+    """A large cluster: nodes that differ in use, and pods with five causes, whose numbers and names differ."""
+    sched = SchedulerHarness()
+    for at in range(nodes):
+        sched.node(f"node-{at:04}", cpu="32", memory="128Gi", unschedulable=at % 40 == 0)
+        sched.pod(f"used-{at}", cpu=str(1 + at * 31 // nodes), on=f"node-{at:04}")
+    for at in range(pods):
+        text = REASONS[at % 7 % len(REASONS)].format(n=at, m=at % 97)
+        sched.pod(f"app-{at:05}", cpu="64", conditions=refused(text))
+    return sched
+
+
+def hostile() -> SchedulerHarness:
+    """Names, messages and taints with markup. Names of an API server cannot have it, those of a dump can."""
+    sched = SchedulerHarness()
+    taint = {"key": HOSTILE, "value": HOSTILE, "effect": "NoSchedule"}
+    sched.node(f"node{HOSTILE}", taints=[taint])
+    sched.node("node-b" * 40)
+    for at in range(60):
+        letters = chr(97 + at // 26) + chr(97 + at % 26)
+        sched.pod(f"pod-{at}{HOSTILE}", conditions=refused(f"{HOSTILE} {letters} {HOSTILE * 20}"))
+    sched.pod("a" * 253, conditions=refused("x" * 30_000))
+    return sched

@@ -1,0 +1,426 @@
+"""The page /ui in a browser: what it shows in each state, with the keyboard, without mistakes of accessibility.
+
+In each state axe-core finds nothing, the console stays empty, the content security policy is never violated, the
+keyboard reaches every control, and the document stays small. `KUBESTOW_SCREENSHOTS=DIR` keeps the pictures.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import pytest
+
+from scheduler.server.ui_answers import Problem
+from tests.page.browser import Browser, Page, opened
+from tests.page.sites import HOSTILE, few, hostile, many, serving
+from tests.unit.harness import SchedulerHarness
+
+ELEMENTS_MAX = 2000
+TABS_MAX = 400
+SHOWN = "!document.getElementById('no-causes').textContent.includes('Loading')"
+AXE = "axe.run(document).then((found) => found.violations.map((each) => `${each.id}: ${each.nodes[0].html} ${each.nodes[0].failureSummary}`))"
+FOCUSED = """(() => {
+  const at = document.activeElement, style = getComputedStyle(at);
+  if (at === document.body) return null;
+  if (!at.dataset.walked) at.dataset.walked = "0";
+  at.dataset.walked = String(Number(at.dataset.walked) + 1);
+  return {id: at.id, tag: at.localName, times: Number(at.dataset.walked), outline: style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth),
+    name: at.getAttribute("aria-label") || at.innerText || (at.labels && at.labels[0] ? at.labels[0].innerText : "") || at.id};
+})()"""
+REACHABLE = """[...document.querySelectorAll("a[href], button, input, textarea, summary, [tabindex='0']")]
+  .filter((each) => each.checkVisibility() && !each.disabled && (each.tabIndex >= 0 || !each.matches('.cell')) && !each.dataset.walked)
+  .filter((each) => each.type !== "radio" || each.checked).map((each) => each.outerHTML.slice(0, 120))"""
+FIX = {"code": "AddNode", "actor": "administrator", "text": "add a node like node-a", "edits": []}
+EXPLANATION = {
+    "pod": "default/db-0", "uid": "u", "scheduler": "kubestow", "state": "pending", "verdict": "doesNotFit", "exitCode": 2,
+    "code": "InsufficientResources", "cause": "none of 3 nodes fits: 3 Insufficient cpu", "move": "user", "nodeCount": 3,
+    "node": "", "groups": [], "fixes": [{"verified": True, "node": "node-a", "changes": [FIX]}], "isSearchComplete": True,
+    "bound": None, "facts": {},
+}  # fmt: skip
+WHAT_IF = {
+    "verdict": "doesNotFit", "exitCode": 2, "cause": "2 of 3 replicas fit: 3 Insufficient cpu", "replicas": 3, "placed": 2,
+    "placements": [{"pod": "demo/web-0", "node": "node-a"}, {"pod": "demo/web-1", "node": "node-b"}],
+    "displaced": [{"pod": "demo/db-0", "from": "node-c", "to": "node-b", "cause": ""}],
+    "explanation": EXPLANATION,
+}  # fmt: skip
+
+
+@dataclass(slots=True)
+class Examined:
+    """A page with the checks that hold in every state."""
+
+    page: Page
+    axe: str
+    shots: Path
+
+    async def state(self, name: str, *, expected: tuple[str, ...] = (), walks: bool = True) -> None:
+        """Check this state; `expected` are parts of complaints that belong to it, such as a status of 503."""
+        await self.page.screenshot(self.shots / f"{name}.png")
+        await self.page.value(f"{self.axe}; null")
+        assert await self.page.value(AXE) == []
+        assert await self.page.value("document.getElementsByTagName('*').length") < ELEMENTS_MAX
+        if walks:
+            await self.walk()
+        unexpected = [each for each in self.page.complaints if not any(part in each for part in expected)]
+        assert unexpected == []
+        assert await self.page.value("window.violations") == []
+        assert await self.page.value("window.pwned === undefined")
+
+    async def walk(self) -> None:
+        """Go through the page with Tab: each stop has a name and a visible focus, and no control is left out."""
+        await self.page.value(
+            "document.activeElement.blur(); for (const each of document.querySelectorAll('[data-walked]')) delete each.dataset.walked"
+        )
+        await self.page.focus(".skip")
+        for _ in range(TABS_MAX):
+            at = await self.page.value(FOCUSED)
+            if at is None or at["times"] > 1:
+                break
+            assert at["outline"] > 0, f"no visible focus: {at}"
+            assert at["name"], f"no name: {at}"
+            await self.page.press("Tab")
+        assert await self.page.value(REACHABLE) == []
+
+
+Examine: TypeAlias = Callable[[Page], Examined]
+
+
+@pytest.fixture
+def examine(axe: str, shots: Path) -> Examine:
+    return lambda page: Examined(page, axe, shots)
+
+
+async def test_an_empty_cluster(browser: Browser, examine: Examine) -> None:
+    async with serving(SchedulerHarness()) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until(SHOWN)
+        assert "No pod is pending." in await page.text("#pending")
+        assert "The cluster has no nodes." in await page.text("#nodes-help")
+        await examine(page).state("empty")
+
+
+async def test_a_small_cluster_shows_causes_nodes_queue_and_remarks(browser: Browser, examine: Examine) -> None:
+    remark = Problem(check="permissions", text="events cannot be listed", fails=False)
+    async with serving(few(), remark) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until(SHOWN)
+        shown = await page.text("body")
+        assert "kubestow 0.1.0 · leads (Lease kubestow) · profiles kubestow" in shown
+        assert "permissions passes with a remark: events cannot be listed" in shown
+        assert "Insufficient cpu, node(s) had untolerated taint {dedicated: batch}, node(s) were unschedulable" in shown
+        assert [await page.value(f"document.querySelectorAll('#queue dd')[{at}].innerText") for at in (0, 3, 5)] == [
+            "3",
+            "1",
+            "2",
+        ]
+        cells = await page.value(
+            "[...document.querySelectorAll('.cell')].map((each) => [each.innerText, each.getAttribute('aria-label')])"
+        )
+        assert cells == [
+            ["75", "node-a: cpu 75 %"],
+            ["112", "node-b: cpu 112 %, tainted"],
+            ["0", "node-c: cpu 0 %, cordoned, tainted"]
+            if len(cells[2][1]) > 32
+            else ["0", "node-c: cpu 0 %, cordoned"],
+        ]
+        await examine(page).state("few")
+
+
+async def test_a_cause_opens_with_the_keyboard_and_keeps_its_place_while_it_is_updated(
+    browser: Browser, examine: Examine
+) -> None:
+    async with serving(few()) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until(SHOWN)
+        await page.focus("#causes button")
+        await page.press("Enter")
+        await page.until("document.querySelector('#pods tbody tr')")
+        assert await page.value("document.activeElement.localName") == "h3"
+        assert "default/db-0" in await page.text("#pods")
+        await page.focus("#pods tbody button")
+        before = await page.value("document.activeElement.getAttribute('aria-label')")
+        await page.value("refresh()")
+        assert await page.value("document.activeElement.getAttribute('aria-label')") == before == "Explain default/db-0"
+        await examine(page).state("cause")
+        await page.focus("#pods .top button")
+        await page.press("Enter")
+        assert await page.value("document.activeElement.getAttribute('aria-expanded')") == "false"
+        assert await page.value("document.querySelector('#pods').children.length") == 0
+
+
+async def test_a_large_cluster_is_summed_up_and_paged(browser: Browser, examine: Examine) -> None:
+    sizes = "performance.getEntriesByType('resource').filter((each) => each.name.includes('/ui/data')).map((each) => each.encodedBodySize)"
+    async with serving(many()) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until(SHOWN)
+        assert await page.value("document.querySelectorAll('.cell').length") == 200
+        assert await page.value("document.querySelector('.cell').getAttribute('aria-label')") == (
+            "node-0000 to node-0024, 25 nodes: cpu 3 to 3 %, median 3 %, 1 cordoned"
+        )
+        causes = await page.value(
+            "[...document.querySelectorAll('#causes tr')].map((row) => [row.cells[0].firstChild.innerText, row.cells[2].innerText])"
+        )
+        assert causes[0] == ["Insufficient cpu, node(s) had untolerated taint {dedicated: batch}", "5,715"]
+        assert ['persistentvolumeclaim "…" not found', "5,714"] in causes
+        assert len(causes) == 5
+        await page.value("toggleCause(document.querySelector('#causes tr').dataset.key)")
+        await page.value("toggleCell(7)")
+        await page.until("document.querySelectorAll('#node-rows tbody tr').length === 25")
+        assert "Page 1 of 229, 5,715 in total" in await page.text("#pods .pager")
+        await page.focus("#pods .pager button:last-child")
+        await page.press("Enter")
+        await page.until("document.querySelector('#pods .pager').innerText.includes('Page 2 of 229')")
+        assert max(await page.value(sizes)) < 200_000
+        await examine(page).state("many")
+
+
+async def test_arrow_keys_move_in_the_heat_map_and_enter_opens_nodes(browser: Browser, examine: Examine) -> None:
+    async with serving(many(400, 0)) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until("document.querySelectorAll('.cell').length === 200")
+        columns = await page.value(
+            "getComputedStyle(document.querySelector('#heat')).gridTemplateColumns.split(' ').length"
+        )
+        await page.focus(".cell")
+        await page.press("ArrowRight", "ArrowDown", "ArrowLeft", "ArrowUp", "ArrowDown")
+        assert await page.value("[...document.querySelectorAll('.cell')].indexOf(document.activeElement)") == columns
+        assert await page.value("document.querySelectorAll('.cell[tabindex=\"0\"]').length") == 1
+        await page.press("Enter")
+        await page.until("document.querySelectorAll('#node-rows tbody tr').length === 2")
+        assert f"node-{2 * columns:04}" in await page.text("#node-rows")
+        await page.value("document.querySelectorAll('#measures input')[2].click()")
+        assert "pods" in await page.value("document.querySelector('.cell').getAttribute('aria-label')")
+        assert ": pods 0 to 0 %, median 0 %" in await page.text("#cell-text")
+        await examine(page).state("nodes")
+
+
+async def test_an_explanation_with_fixes(browser: Browser, examine: Examine) -> None:
+    async with serving(few()) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until(SHOWN)
+        await page.focus("#explain-pod")
+        await page.type("db-0")
+        await page.press("Enter")
+        await page.until("document.querySelector('#explanation .fix')")
+        assert await page.value("document.activeElement.innerText") == "default/db-0"
+        shown = await page.text("#explanation")
+        assert "default/db-0" in shown
+        assert re.search(r"verified An attempt then chooses node-\w\.\n+.*\w", shown)
+        assert "of 3 nodes" in shown
+        await examine(page).state("explanation")
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "shown"),
+    [
+        (503, "503 the cache is not filled yet\n", "The scheduler cannot answer yet: the cache is not filled yet"),
+        (403, json.dumps({"kind": "Status", "message": 'forbidden: User "x" cannot get path'}), 'The caller has no permission: forbidden: User "x" cannot get path'),
+        (429, "429 too many questions are waiting; try again\n", "Too many questions are waiting: too many questions are waiting; try again"),
+        (404, "there is no pod default/x\n", "Not found: there is no pod default/x"),
+    ],
+    ids=["the cache is not filled", "no permission", "too many questions", "no such pod"],
+)  # fmt: skip
+async def test_an_explanation_that_fails(
+    browser: Browser, examine: Examine, status: int, text: str, shown: str
+) -> None:
+    async with serving(few()) as url, opened(browser) as page:
+        await page.stand_in("/debug/explain/", lambda _: (status, text))
+        await page.open(url)
+        await page.until(SHOWN)
+        await page.value("void explain('default/x')")
+        await page.until("document.querySelector('#explanation .bad')")
+        assert shown in await page.text("#explanation")
+        await examine(page).state(f"explanation-{status}", expected=(f"status of {status}",), walks=status == 503)
+
+
+async def test_an_explanation_in_flight(browser: Browser, examine: Examine) -> None:
+    async with serving(few()) as url, opened(browser) as page:
+        await page.stand_in("/debug/explain/", lambda _: None)
+        await page.open(url)
+        await page.until(SHOWN)
+        await page.value("void explain('default/db-1')")
+        assert await page.text("#explanation") == "The scheduler explains default/db-1 …"
+        assert await page.value("document.activeElement.id") == "explanation"
+        await examine(page).state("explanation-in-flight")
+
+
+async def test_a_scheduler_that_goes_away_is_reported_and_the_page_recovers(browser: Browser, examine: Examine) -> None:
+    async with serving(few()) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until(SHOWN)
+        await page.stand_in("/ui/data", lambda _: (503, "503 informers are not synced: Pod\n"))
+        await page.value("refresh()")
+        assert "informers are not synced: Pod. What is shown is older." in await page.text("#trouble")
+        await examine(page).state("trouble", expected=("status of 503",), walks=False)
+        await page.call("Fetch.disable")
+        await page.value("refresh()")
+        assert await page.value("document.querySelector('#trouble').hidden")
+
+
+async def test_what_if(browser: Browser, examine: Examine) -> None:
+    async with serving(few()) as url, opened(browser) as page:
+        await page.stand_in("/debug/what-if", lambda _: (200, json.dumps(WHAT_IF)))
+        await page.open(url)
+        await page.until(SHOWN)
+        await page.focus("#replicas")
+        await page.press("Enter")
+        assert "Enter manifests" in await page.until("document.querySelector('#what-if-error').innerText")
+        assert await page.value("document.activeElement.id") == "manifests"
+        await page.type("{]")
+        await page.focus("#add")
+        await page.press("Enter")
+        assert "The manifests are not JSON" in await page.text("#what-if-error")
+        assert await page.value("document.querySelector('#manifests').getAttribute('aria-invalid')") == "true"
+        await page.value("document.querySelector('#manifests').value = ''")
+        await page.focus("#manifests")
+        await page.type('{"kind": "List", "items": [{"kind": "Pod"}, {"kind": "PersistentVolumeClaim"}]}')
+        for name, text in (
+            ("replicas", "3"),
+            ("drain", "node-a, node-b"),
+            ("add", "node-c=2,node-a"),
+            ("without", "demo/db-0"),
+        ):
+            await page.focus(f"#{name}")
+            await page.type(text)
+        await page.press("Enter")
+        await page.until("document.querySelector('#what-if-answer table')")
+        (request,) = page.requests
+        assert (request["method"], json.loads(request["postData"])) == (
+            "POST",
+            {
+                "manifests": [{"kind": "Pod"}, {"kind": "PersistentVolumeClaim"}],
+                "replicas": 3,
+                "drain": ["node-a", "node-b"],
+                "without": ["demo/db-0"],
+                "addNodesLike": {"node-c": 2, "node-a": 1},
+            },
+        )
+        shown = await page.text("#what-if-answer")
+        assert "It does not fit" in shown
+        assert "2 of 3 replicas placed" in shown
+        assert "add a node like node-a" in shown
+        await examine(page).state("what-if")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "title"),
+    [
+        ({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"schedulerName": "kubestow", "containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}, "It fits"),
+        ({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"schedulerName": "kubestow", "containers": [{"name": "c", "resources": {"requests": {"cpu": "9"}}}]}}, "It does not fit"),
+        ({"apiVersion": "v1", "kind": "Nonsense", "metadata": {"name": "p"}}, "The request is malformed"),
+    ],
+    ids=["a small pod", "a large pod", "no pod"],
+)  # fmt: skip
+async def test_what_if_of_the_scheduler(browser: Browser, manifest: dict[str, Any], title: str) -> None:
+    async with serving(few()) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until(SHOWN)
+        await page.focus("#manifests")
+        await page.type(json.dumps(manifest))
+        await page.focus("#what-if-form button")
+        await page.press("Enter")
+        await page.until("document.querySelector('#what-if-answer .note:not([role=status])')")
+        assert (await page.text("#what-if-answer")).startswith(title)
+
+
+async def test_hostile_texts_are_only_texts(browser: Browser, examine: Examine) -> None:
+    async with serving(hostile()) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until(SHOWN)
+        assert await page.value("document.querySelectorAll('#causes tr').length") == 40
+        assert "The last row sums up" in await page.text("#no-causes")
+        await page.value("toggleCause([...document.querySelectorAll('#causes tr')].pop().dataset.key)")
+        await page.value("toggleCell(0)")
+        await page.until("document.querySelector('#node-rows tbody tr')")
+        await page.stand_in("/debug/explain/", lambda _: (200, json.dumps(of_hostile_texts(EXPLANATION))))
+        await page.value("void explain('default/x')")
+        await page.until("document.querySelector('#explanation .fix')")
+        assert "<img src=x onerror=" in await page.text("#pods")
+        assert await page.value("document.querySelectorAll('img, body script:not(#data)').length") == 1
+        await examine(page).state("hostile")
+
+
+def of_hostile_texts(value: Any) -> Any:
+    """Replace all texts but the words of the format."""
+    if isinstance(value, dict):
+        fixed = {"verdict", "move"}
+        return {key: each if key in fixed else of_hostile_texts(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [of_hostile_texts(each) for each in value]
+    return HOSTILE if isinstance(value, str) else value
+
+
+@pytest.mark.parametrize("width", [1200, 360], ids=["on a wide screen", "on a telephone"])
+async def test_dark_mode(browser: Browser, examine: Examine, width: int) -> None:
+    async with serving(few()) as url, opened(browser, width=width) as page:
+        await page.dark()
+        await page.open(url)
+        await page.until(SHOWN)
+        await page.value("toggleCause(document.querySelector('#causes tr').dataset.key)")
+        await page.value("explain('default/db-0')")
+        background = await page.value("getComputedStyle(document.body).backgroundColor")
+        assert sum(map(int, re.findall(r"\d+", background)[:3])) < 150
+        assert await page.value("document.documentElement.scrollWidth <= document.documentElement.clientWidth")
+        await examine(page).state(f"dark-{width}", walks=width == 1200)
+
+
+async def test_updates_can_be_paused(browser: Browser) -> None:
+    sched = few()
+    async with serving(sched) as url, opened(browser) as page:
+        await page.open(url)
+        await page.until(SHOWN)
+        await page.value("document.querySelector('#pause').click()")
+        sched.gone("model-0")
+        sched.clock.move(5)
+        await page.value("poll()")
+        assert await page.value("document.querySelectorAll('#queue dd')[3].innerText") == "1"
+        await page.value("document.querySelector('#pause').click()")
+        await page.until("document.querySelectorAll('#queue dd')[3].innerText === '0'")
+
+
+def simulated(tmp_path: Path) -> Path:
+    """Return the file that `kubestow simulate -o html` writes."""
+    file = tmp_path / "page.html"
+    container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "3"}}}
+    far = {"nodeSelector": {"disk": "fast"}, "containers": [container]}
+    objects = [
+        {"kind": "Node", "metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110"}}},
+        *({"kind": "Pod", "metadata": {"name": f"p{at}"}, "spec": {"containers": [container]}} for at in range(3)),
+        {"kind": "Pod", "metadata": {"name": "far"}, "spec": far},
+    ]  # fmt: skip
+    manifests = tmp_path / "cluster.json"
+    manifests.write_text(
+        json.dumps({"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", **each} for each in objects]})
+    )
+    command = [sys.executable, "-m", "scheduler", "simulate", str(manifests), "--explain", "-o", "html"]
+    ran = subprocess.run(command, capture_output=True, cwd=Path(__file__).parents[2], check=False)
+    assert (ran.returncode, ran.stderr) == (1, b"")
+    file.write_bytes(ran.stdout)
+    return file
+
+
+async def test_the_page_of_a_simulation_needs_no_server(browser: Browser, examine: Examine, tmp_path: Path) -> None:
+    file = simulated(tmp_path)
+    async with opened(browser) as page:
+        await page.open(file.as_uri())
+        await page.until(SHOWN)
+        shown = await page.text("#simulation")
+        assert "1 of 4 pods placed on 1 nodes" in shown
+        assert "was not placed: 0/1 nodes are available: 1 Insufficient cpu." in shown
+        assert "default/p0\tn1" in shown
+        assert "cannot answer this" in await page.text("#what-if-note")
+        assert await page.value("[...document.forms].every((form) => form.hidden)")
+        await page.value("toggleCause(document.querySelector('#causes tr').dataset.key)")
+        await page.value("toggleCell(0)")
+        assert "cpu" in await page.text("#node-rows")
+        await page.focus("#explained-pods button")
+        await page.press("Enter")
+        await page.until("document.querySelector('#explanation .fix')")
+        await examine(page).state("simulation")
