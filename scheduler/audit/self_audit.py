@@ -180,11 +180,16 @@ class SelfAudit:
         """Return the differences by index, for the counter."""
         return {index: record.differences for index, record in self.records.items()}
 
+    @property
+    def differences(self) -> int:
+        """Return the number of differences that were found."""
+        return sum(record.differences for record in self.records.values())
+
     def page(self) -> dict[str, Any]:
         """Return /debug/audit."""
         return {
             "passes": self.passes,
-            "differences": sum(record.differences for record in self.records.values()),
+            "differences": self.differences,
             "running": self._running.index if self._running is not None else None,
             "indexes": {
                 index: {

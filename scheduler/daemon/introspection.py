@@ -166,6 +166,8 @@ class Introspection:
             lease=self.leadership.lease,
             bindings=len(self.decisions.binder),
             problems=tuple(problems),
+            audit_passes=self.decisions.audit.passes,
+            audit_differences=self.decisions.audit.differences,
         )
 
     async def what_if(self, request: WhatIfRequest) -> WhatIfAnswer:

@@ -29,6 +29,10 @@ class Facts(_Part, frozen=True):
     bindings: int
     """Bindings in flight."""
     problems: tuple[Problem, ...] = ()
+    audit_passes: int = 0
+    """Whole passes of the self-audit."""
+    audit_differences: int = 0
+    """Differences that it has found and healed."""
 
 
 class CauseAnswer(_Part, frozen=True):

@@ -48,6 +48,8 @@ def ui_data(sched: SchedulerHarness, *problems: Problem) -> UiData:
         lease="kubestow",
         bindings=0,
         problems=problems,
+        audit_passes=7,
+        audit_differences=1,
     )
     return UiData(
         parts.cluster,
@@ -82,6 +84,7 @@ async def serving(sched: SchedulerHarness, *problems: Problem) -> AsyncIterator[
         debug_queue=dict,
         debug_cache=dict,
         debug_pod=lambda _: None,
+        audit=dict,
         explain=explain,
         what_if=what_if,
         ui_data=found,

@@ -144,6 +144,7 @@ def pages_of(*, is_on: bool = True) -> EndpointSources:
         debug_queue=dict,
         debug_cache=dict,
         debug_pod=lambda _: None,
+        audit=dict,
         explain=unexplained,
         what_if=unexplained,
         ui_data=found if is_on else None,
