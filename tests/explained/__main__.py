@@ -10,6 +10,7 @@ import argparse
 import asyncio
 import dataclasses
 import json
+import math
 import sys
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -104,7 +105,7 @@ def _row(kind: str, row: dict[str, Any], real: dict[str, Any]) -> str:
 
 
 def _percent(bad: int, of: int) -> str:
-    return f"{100 * (1 - bad / max(of, 1)):.1f} %".replace("100.0", "100")
+    return f"{math.floor(1000 * (1 - bad / max(of, 1))) / 10} %" if bad else "100 %"
 
 
 def main() -> int:
