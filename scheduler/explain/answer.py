@@ -48,7 +48,7 @@ class RejectedNodes(_Part, frozen=True):
 
 
 class ChangeAnswer(_Part, frozen=True):
-    """One thing to do; `edits` are JSON patches, new objects and deletions."""
+    """One thing to do; `edits` are JSON patches, new objects and deletions, for this change alone."""
 
     code: str
     actor: str
@@ -62,6 +62,8 @@ class FixAnswer(_Part, frozen=True):
     verified: bool
     node: str
     changes: tuple[ChangeAnswer, ...]
+    edits: tuple[Edit, ...] = ()
+    """All changes together, one edit per object, as JSON patches that RFC 6902 allows."""
 
 
 class Bound(_Part, frozen=True):

@@ -93,6 +93,33 @@ def patched(value: Any, steps: Iterable[Step]) -> Any:
     return value
 
 
+def strict(value: Any, steps: Iterable[Step]) -> tuple[Step, ...]:
+    """Return the steps as RFC 6902 allows them: parents that the data lacks are added first. Raises NotApplicable."""
+    out: list[Step] = []
+    for step in steps:
+        parts = step.path.split("/")
+        needed = []
+        for end in range(2, len(parts)):
+            path = "/".join(parts[:end])
+            if not _has(value, path):
+                needed.append(Step("add", path, [] if parts[end] == "-" else {}))
+                value = patched(value, needed[-1:])
+        own = Step("add", step.path, step.value) if step.op == "replace" and not _has(value, step.path) else step
+        value = patched(value, (own,))
+        out += [*needed, own]
+    return tuple(out)
+
+
+def _has(value: Any, path: str) -> bool:
+    for part in path.split("/")[1:]:
+        key = part.replace("~1", "/").replace("~0", "~")
+        try:
+            value = value[int(key)] if isinstance(value, list) else value[key]
+        except (KeyError, IndexError, ValueError, TypeError):
+            return False
+    return True
+
+
 def _changed(value: Any, way: list[str], step: Step) -> Any:
     part, *rest = way
     copied: Any = list(value) if isinstance(value, list) else dict(value)

@@ -41,7 +41,7 @@ from scheduler.explain.answer import (
 )
 from scheduler.explain.changes import Actor, Change, Site, free_on, quantity
 from scheduler.explain.codes import CLAIM_UNUSABLE, code_of
-from scheduler.explain.edits import Edit, Overlay, Step, pointer
+from scheduler.explain.edits import Edit, Overlay, Step, merged, plain, pointer, strict
 from scheduler.explain.fixes import BUDGET_S, Fix, Search, Steps
 from scheduler.explain.verdicts import Verdicts, reasons, verdicts
 from scheduler.framework.interface import CycleState, ExplainPlugin, ReasonCodePlugin
@@ -121,7 +121,7 @@ class Explainer:
         node = yield from search.placed(Fix(changes).edits)
         if node:
             after = f"{text}; without them it would go to node {node}"
-            fix = _fix_answer(Fix(changes, node))
+            fix = self._fix_answer(info, Fix(changes, node))
             return _answer(info, "gated", "fitsAfter", "Gated", after, "user", node=node, fixes=(fix,))
         text = f"{text}; without them it would fit on no node"
         found = yield from self._tried(info, profile)
@@ -160,7 +160,7 @@ class Explainer:
             code,
             cause,
             move,
-            fixes=tuple(map(_fix_answer, fixes)),
+            fixes=tuple(self._fix_answer(info, fix) for fix in fixes),
             is_search_complete=not search.is_out_of_budget,
             **more,
         )
@@ -283,6 +283,34 @@ class Explainer:
 
     # -- parts of the answer -----------------------------------------------------------------------------------------
 
+    def _fix_answer(self, info: PodInfo, fix: Fix) -> FixAnswer:
+        return FixAnswer(
+            verified=fix.is_verified,
+            node=fix.node,
+            changes=tuple(
+                ChangeAnswer(code=each.code, actor=each.actor.value, text=each.text, edits=each.edits)
+                for each in fix.changes
+            ),
+            edits=tuple(self._strict(info, edit) for edit in merged(fix.edits)),
+        )
+
+    def _strict(self, info: PodInfo, edit: Edit) -> Edit:
+        """Return the edit as a JSON patch that fits the object in the cache."""
+        obj: object = None
+        match edit.kind:
+            case _ if edit.verb != "patch":
+                return edit
+            case "Pod":
+                obj = info.pod
+            case "Node":
+                slot = self.cluster.nodes.present_slot(edit.name)
+                obj = self.cluster.nodes.node(slot) if slot is not None else None
+            case "PersistentVolumeClaim":
+                obj = self.cluster.volumes.claims.get_api(edit.key)
+            case "ResourceClaim":
+                obj = self.cluster.devices.claims.get_api(edit.key)
+        return edit if obj is None else msgspec.structs.replace(edit, patch=strict(plain(obj), edit.patch))
+
     def _groups(self, info: PodInfo, found: Verdicts) -> tuple[RejectedNodes, ...]:
         parts = found.partition(self.cluster.nodes.present)
         ranked = sorted(parts.items(), key=lambda part: (-part[1].bit_count(), part[0]))
@@ -396,17 +424,6 @@ def _cause(groups: tuple[RejectedNodes, ...], count: int) -> tuple[str, str]:
 def _facts(info: PodInfo, profile: Profile) -> dict[str, object]:
     asked = (plugin for plugin in profile.pre_filter if isinstance(plugin, ExplainPlugin))
     return {plugin.name: found for plugin in asked if (found := plugin.explain(info))}
-
-
-def _fix_answer(fix: Fix) -> FixAnswer:
-    return FixAnswer(
-        verified=fix.is_verified,
-        node=fix.node,
-        changes=tuple(
-            ChangeAnswer(code=each.code, actor=each.actor.value, text=each.text, edits=each.edits)
-            for each in fix.changes
-        ),
-    )
 
 
 def _pod_patch(info: PodInfo, step: Step) -> Edit:

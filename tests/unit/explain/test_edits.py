@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.api.podinfo import pod_info
-from scheduler.explain.edits import Edit, NotApplicable, Overlay, Step, merged, patched, pointer
+from scheduler.explain.edits import Edit, NotApplicable, Overlay, Step, merged, patched, pointer, strict
 from tests.unit.harness import SchedulerHarness
 
 
@@ -28,6 +28,28 @@ def test_patches(steps: list[Step], expected: dict[str, Any]) -> None:
 def test_a_patch_that_does_not_fit_is_an_error(step: Step) -> None:
     with pytest.raises(NotApplicable):
         patched({"a": [1]}, [step])
+
+
+@pytest.mark.parametrize(("steps", "expected"), [
+    pytest.param([Step("add", "/a/-", 3)], [Step("add", "/a/-", 3)], id="a list that exists"),
+    pytest.param(
+        [Step("add", "/t/-", 1), Step("add", "/t/-", 2)],
+        [Step("add", "/t", []), Step("add", "/t/-", 1), Step("add", "/t/-", 2)],
+        id="a list that is added once",
+    ),
+    pytest.param(
+        [Step("add", pointer("m", "labels", "x/y"), "v")],
+        [Step("add", "/m", {}), Step("add", "/m/labels", {}), Step("add", "/m/labels/x~1y", "v")],
+        id="two parents that are missing",
+    ),
+    pytest.param([Step("replace", "/z", 1)], [Step("add", "/z", 1)], id="a replacement of nothing"),
+    pytest.param([Step("replace", "/a/0", 9)], [Step("replace", "/a/0", 9)], id="a replacement"),
+])  # fmt: skip
+def test_patches_are_as_the_rfc_has_them(steps: list[Step], expected: list[Step]) -> None:
+    value = {"a": [1, 2]}
+
+    assert list(strict(value, steps)) == expected
+    assert patched(value, expected) == patched(value, steps)
 
 
 def test_removals_of_one_object_are_applied_from_behind() -> None:

@@ -381,3 +381,20 @@ async def test_a_missing_claim_is_one_reason_though_four_plugins_reject_it() -> 
         ("ClaimUnusable", 'persistentvolumeclaim "gone" not found'),
         ("InsufficientResources", "Insufficient cpu"),
     ]
+
+
+async def test_the_edits_of_a_fix_are_one_strict_patch_per_object() -> None:
+    sched = SchedulerHarness()
+    taints = [{"key": key, "effect": "NoSchedule"} for key in ("a", "b")]
+    sched.node("n1", taints=taints)
+    sched.pod("p", cpu="1")
+    sched.parts.inbox.apply()
+
+    found = await explained(sched)
+
+    (edit,) = found.fixes[0].edits
+    assert [(step.op, step.path) for step in edit.patch] == [
+        ("add", "/spec/tolerations"),
+        ("add", "/spec/tolerations/-"),
+        ("add", "/spec/tolerations/-"),
+    ]
