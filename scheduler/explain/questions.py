@@ -22,9 +22,9 @@ from scheduler.explain.fixes import Steps
 T = TypeVar("T")
 
 WAITING_MAX: Final = 16
-SHARE: Final = 0.05
-"""The share of the loop's time for answers while there are pods to try: 3 s per minute."""
-_CREDIT_MAX_S: Final = 1.0
+SHARE: Final = 0.03
+"""The share of the loop's time for answers while there are pods to try: 1.8 s per minute."""
+_CREDIT_MAX_S: Final = 0.05
 
 
 class Refused(Exception):

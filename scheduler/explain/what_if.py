@@ -108,6 +108,13 @@ class _Changes:
     def __len__(self) -> int:
         return len(self._apply)
 
+    def dropped(self) -> Iterator[None]:
+        """Take back all changes for good; yields between them."""
+        while self._undo:
+            self._undo.pop()()
+            self._apply.pop()
+            yield
+
     def suspended(self) -> Iterator[None]:
         """Take back all changes; yields between them."""
         while self._undo:
@@ -190,6 +197,7 @@ class _Run:
                 yield from self._through(self.changes.resumed())
         for each in candidates:
             self._note_refused(each, "the time for this question was over")
+        yield from self._through(self.changes.dropped())
         return self._answer(replicas, is_complete=not candidates)
 
     @property

@@ -112,7 +112,9 @@ async def test_a_small_cluster_shows_causes_nodes_queue_and_remarks(browser: Bro
         await page.open(url)
         await page.until(SHOWN)
         shown = await page.text("body")
-        assert "kubestow 0.1.0 · leads (Lease kubestow) · profiles kubestow · self-audit: 7 passes, 1 differences" in shown
+        assert (
+            "kubestow 0.1.0 · leads (Lease kubestow) · profiles kubestow · self-audit: 7 passes, 1 differences" in shown
+        )
         assert "permissions passes with a remark: events cannot be listed" in shown
         assert "Insufficient cpu, node(s) had untolerated taint {dedicated: batch}, node(s) were unschedulable" in shown
         assert [await page.value(f"document.querySelectorAll('#queue dd')[{at}].innerText") for at in (0, 3, 5)] == [

@@ -392,7 +392,7 @@ async def test_the_edits_of_a_fix_are_one_strict_patch_per_object() -> None:
 
     found = await explained(sched)
 
-    (edit,) = found.fixes[0].edits
+    (edit,) = next(fix for fix in found.fixes if fix.changes[0].code == "AddToleration").edits
     assert [(step.op, step.path) for step in edit.patch] == [
         ("add", "/spec/tolerations"),
         ("add", "/spec/tolerations/-"),

@@ -72,7 +72,7 @@ async def test_a_trial_is_not_left_in_the_middle_and_changes_wait_for_its_end() 
     assert seen == ["change"]
 
 
-async def test_while_pods_can_be_tried_answers_get_a_twentieth_of_the_time() -> None:
+async def test_while_pods_can_be_tried_answers_get_three_percent_of_the_time() -> None:
     bench = Bench()
     await bench.put(bench.steps(10_000, took_s=0.005))
     began, spent = bench.clock.now(), 0.0
@@ -83,7 +83,7 @@ async def test_while_pods_can_be_tried_answers_get_a_twentieth_of_the_time() -> 
             await bench.questions.turn()
             spent += bench.clock.now() - before
 
-    assert 0.03 < spent / (bench.clock.now() - began) < 0.07
+    assert 0.02 < spent / (bench.clock.now() - began) < 0.04
     bench.questions.close()
 
 
