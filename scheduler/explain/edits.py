@@ -260,7 +260,10 @@ class Overlay:
         """Return the object as a watch would deliver it. Raises NotApplicable if it cannot be read."""
         if kind not in _TYPES:
             raise NotApplicable(f"a {kind} cannot be tried")
-        found = self._decoders[kind].decode(msgspec.json.encode(manifest))
+        try:
+            found = self._decoders[kind].decode(msgspec.json.encode(manifest))
+        except RecursionError:
+            raise NotApplicable(f"a {kind} is nested too deeply") from None
         if type(found) is not _TYPES[kind]:
             name = manifest.get("metadata", {}).get("name", "")
             raise NotApplicable(f"{kind} {name}: {getattr(found, 'why', 'cannot be read')}")

@@ -6,7 +6,6 @@ are filled in: requests, priority, storage class and allocation mode. Quotas and
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeVar
@@ -244,7 +243,7 @@ class Manifests:
 
     def _with_defaults(self, where: str, template: Mapping[str, Any]) -> Manifest:
         """Return a deep copy of the template with the defaults that change decisions."""
-        pod = copy.deepcopy({"metadata": template.get("metadata") or {}, "spec": template["spec"]})
+        pod = _copied({"metadata": template.get("metadata") or {}, "spec": template["spec"]})
         spec = pod["spec"]
         for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
             _default_requests(container)
@@ -336,6 +335,15 @@ def _check(manifest: Mapping[str, Any], shape: type[T], where: str) -> T:
         raise WrongRequest(f"{where}: {error}") from None
 
 
+def _copied(value: Mapping[str, Any]) -> Manifest:
+    """Return a copy that shares nothing. Raises WrongRequest for hundreds of levels."""
+    try:
+        made: Manifest = msgspec.json.decode(msgspec.json.encode(value))
+    except RecursionError:
+        raise WrongRequest("a manifest is nested too deeply") from None
+    return made
+
+
 def _need_name(manifest: Mapping[str, Any], where: str) -> dict[str, Any]:
     metadata: dict[str, Any] = manifest["metadata"]
     if not (metadata.get("name") or metadata.get("generateName")):
@@ -401,7 +409,7 @@ def _is_more_than_zero(amount: object) -> bool:
 
 def _with_modes(spec: Mapping[str, Any]) -> Manifest:
     """Return the spec of a claim for devices with the defaults of allocationMode and count."""
-    made: Manifest = copy.deepcopy(dict(spec))
+    made = _copied(spec)
     for request in (made.get("devices") or {}).get("requests") or ():
         for each in (request.get("exactly"), *(request.get("firstAvailable") or ())):
             if each is not None:

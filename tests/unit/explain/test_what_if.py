@@ -78,6 +78,14 @@ ANTI = {
     }
 }
 
+
+def nested(depth: int) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
 QUESTIONS = [
     pytest.param({"n1": {}}, {}, {"manifests": (pod(cpu="1"),)}, ("fits", 1, 1), id="one pod"),
     pytest.param(
@@ -289,6 +297,18 @@ def test_a_question_that_cannot_be_answered_names_the_field(request_: dict[str, 
 
     assert message in str(refused.value)
     assert state(sched) == before
+
+
+@pytest.mark.parametrize("depth", [100, 500, 900, 990])
+def test_a_manifest_of_hundreds_of_levels_is_placed_or_refused(depth: int) -> None:
+    """How deep Python recurses depends on the caller."""
+    sched = cluster({"n1": {}}, {})
+    try:
+        placed = answered(sched, manifests=(pod(nested=nested(depth)),)).placed
+    except WrongRequest as refused:
+        assert "nested too deeply" in str(refused)  # noqa: PT017 (either is right)
+    else:
+        assert placed == 1
 
 
 class TickingClock(StepClock):
