@@ -55,6 +55,10 @@ LONGEST_HOLD_S: Final = 2.0
 """Limit of a search that cannot yield: it blocks the event loop, and the renewal of the lease."""
 
 
+_FIRST_STEP_S: Final = 1e-6
+"""A search with a shorter limit ends before its first step, as upstream's does."""
+
+
 def limits_of(filter_timeout_s: float, *, parity: bool) -> SearchLimits:
     """Return the limits for a filterTimeout, 0 for none. With parity it also limits searches that cannot yield."""
     if parity:
@@ -172,6 +176,8 @@ class NodeSearches:
         late = self._late(kind, key)
         if late is not None and self.clock.now() < late.again_at and 0 < limit_s <= late.limit_s:
             raise TimedOut
+        if 0 < limit_s < _FIRST_STEP_S:
+            raise TimedOut
         left_s = limit_s or math.inf
 
         def spend(seconds: float) -> None:
@@ -205,7 +211,6 @@ class NodeSearches:
     def _searching(
         self, demand: ClaimsToAllocate, kind: NodeKind, slot: int, use: DeviceUse | None
     ) -> Work[SearchVerdict]:
-        yield  # look at the clock before the first step, as upstream
         if kind.visible_pools.views:
             verdict = yield from self._searching_here(demand, kind, slot, use)
             self._remember(kind, demand, verdict)
