@@ -43,7 +43,7 @@ def timeless(text: str) -> str:
 
 def test_every_page_quotes_something() -> None:
     assert [str(each.id) for each in QUOTED] == [
-        "README.md: simulate examples/volumes.yaml",
+        "README.md: simulate examples/volumes.yaml --explain",
         "docs/preemption.md: simulate examples/preemption.yaml",
         "docs/volumes.md: simulate examples/volumes.yaml",
         "docs/devices.md: simulate examples/devices.yaml",
