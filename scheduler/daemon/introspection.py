@@ -30,7 +30,7 @@ from scheduler.metrics.scraped import pod_resource_pages
 from scheduler.profiles.kopf_watch import Shell
 from scheduler.scheduler import Decisions
 from scheduler.server.cache_dump import cache_page
-from scheduler.server.endpoints import Check, Checks, EndpointSources, NotReady, Remark
+from scheduler.server.endpoints import Check, Checks, EndpointSources, NotReady, Remark, checked
 from scheduler.server.ui import UiPages, answer, pages
 from scheduler.server.ui_answers import Facts, Problem
 from scheduler.server.ui_data import UiData, shortened
@@ -153,7 +153,8 @@ class Introspection:
         )
 
     def _facts(self) -> Facts:
-        checks = {name: _checked(check) for name, check in self._readyz().items()}
+        record = partial(self.errors.record, "endpoint")
+        checks = {name: checked(check, record) for name, check in self._readyz().items()}
         problems = (
             Problem(check=name, text=shortened(text, _TEXT_MAX), fails=not isinstance(text, Remark))
             for name, text in checks.items()
@@ -237,11 +238,3 @@ class Introspection:
     def _kind_lag(self, kind: str) -> str | None:
         lag = self.mirrors.lag(kind)
         return lag and (lag.why if lag.matters else Remark(lag.why))
-
-
-def _checked(check: Check) -> str | None:
-    """Return the result of a check. An exception counts as a failure of this check, as on the page of the check."""
-    try:
-        return check()
-    except Exception as error:  # noqa: BLE001 (one check must not hide the page)
-        return f"the check raised {type(error).__name__}"

@@ -26,12 +26,11 @@ from scheduler.kube.informers import Mirrors
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.store import age
-from scheduler.kube.wire import LIST_TIMEOUT_S, Page, Transport, page_of
+from scheduler.kube.wire import LIST_TIMEOUT_S, METADATA_LIST, Page, Transport, page_of
 
 EVERY_S: Final = 3600.0
 _SPREAD: Final = 0.1
 """Replicas that start together do not list together."""
-METADATA: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1, application/json"
 _PAGE: Final = "500"
 _TURN: Final = 200
 """Objects that are compared before the event loop runs."""
@@ -136,7 +135,7 @@ class ListAudit:
         if token:
             query["continue"] = token
         path, get = reflector.served.path, self._transport.get
-        return page_of(await get(path, query=query, timeout_s=LIST_TIMEOUT_S, accept=METADATA))
+        return page_of(await get(path, query=query, timeout_s=LIST_TIMEOUT_S, accept=METADATA_LIST))
 
     async def _reached(self, reflector: Reflector[Any], version: str) -> None:
         """Wait until the watch has reached the version."""

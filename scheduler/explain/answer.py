@@ -13,13 +13,15 @@ Verdict: TypeAlias = Literal["fits", "fitsAfter", "doesNotFit", "unreadable"]
 State: TypeAlias = Literal["pending", "gated", "nominated", "binding", "bound", "finished", "foreign", "deleting"]
 Move: TypeAlias = Literal["user", "administrator", "wait", "nobody"]
 EXIT_CODES: Final[dict[Verdict, int]] = {"fits": 0, "fitsAfter": 1, "doesNotFit": 2, "unreadable": 3}
+PREEMPTED_BY: Final = "preempted by "
+"""The cause of a preempted pod begins so; the key of the preemptor follows."""
 
 
-class _Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
+class AnswerPart(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
     """A part of the answer."""
 
 
-class ResourceShortage(_Part, frozen=True):
+class ResourceShortage(AnswerPart, frozen=True):
     """A resource of which the best node of a group has too little, as quantities."""
 
     resource: str
@@ -29,7 +31,7 @@ class ResourceShortage(_Part, frozen=True):
     node: str
 
 
-class Reason(_Part, frozen=True):
+class Reason(AnswerPart, frozen=True):
     """Why a plugin rejects nodes. `text` is the plugin's own."""
 
     code: str
@@ -38,7 +40,7 @@ class Reason(_Part, frozen=True):
     nodes: int
 
 
-class RejectedNodes(_Part, frozen=True):
+class RejectedNodes(AnswerPart, frozen=True):
     """Nodes that the same plugins reject. `examples` are a few of their names."""
 
     nodes: int
@@ -47,7 +49,7 @@ class RejectedNodes(_Part, frozen=True):
     shortages: tuple[ResourceShortage, ...] = ()
 
 
-class ChangeAnswer(_Part, frozen=True):
+class ChangeAnswer(AnswerPart, frozen=True):
     """One thing to do; `edits` are JSON patches, new objects and deletions, for this change alone."""
 
     code: str
@@ -56,7 +58,7 @@ class ChangeAnswer(_Part, frozen=True):
     edits: tuple[Edit, ...]
 
 
-class FixAnswer(_Part, frozen=True):
+class FixAnswer(AnswerPart, frozen=True):
     """Changes after which the pod fits. `verified`: an ordinary attempt on a copy of the cluster's state chose `node`."""
 
     verified: bool
@@ -66,7 +68,7 @@ class FixAnswer(_Part, frozen=True):
     """All changes together, one edit per object, as JSON patches that RFC 6902 allows."""
 
 
-class Bound(_Part, frozen=True):
+class Bound(AnswerPart, frozen=True):
     """Why a pod is on its node: the scores of that node and of the second best one now, without this pod."""
 
     node: str
@@ -76,7 +78,7 @@ class Bound(_Part, frozen=True):
     fits_now: bool = True
 
 
-class Explanation(_Part, frozen=True):
+class Explanation(AnswerPart, frozen=True):
     """What `kubestow explain -o json` prints."""
 
     pod: str
@@ -100,14 +102,14 @@ class Explanation(_Part, frozen=True):
     """Numbers of plugins, such as the devices that each request can have."""
 
 
-class PlacedPod(_Part, frozen=True):
+class PlacedPod(AnswerPart, frozen=True):
     """A pod of the question, and the node that it would get."""
 
     pod: str
     node: str
 
 
-class DisplacedPod(_Part, frozen=True):
+class DisplacedPod(AnswerPart, frozen=True):
     """A pod that would have to leave its node. `to` is its next node; "" if it has none, and then `cause` says why."""
 
     pod: str
@@ -116,7 +118,7 @@ class DisplacedPod(_Part, frozen=True):
     cause: str = ""
 
 
-class WhatIfAnswer(_Part, frozen=True):
+class WhatIfAnswer(AnswerPart, frozen=True):
     """What `kubestow what-if -o json` prints."""
 
     verdict: Verdict

@@ -204,30 +204,24 @@ class Manifests:
             templates = () if is_pod else manifest["spec"].get("volumeClaimTemplates") or ()
             for number in range(count):
                 name = owner["name"] if is_pod and count == 1 else f"{owner['name']}-{number}"
-                yield self._plan(where, group, pod, name, owner.get("namespace") or "default", templates)
+                yield self._plan(where, group, pod, name, _namespace(owner), templates)
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def _add(self, where: str, manifest: Mapping[str, Any]) -> None:
         kind = manifest.get("kind")
-        if kind == "Pod":
-            _check(manifest, _PodManifest, where)
-            _need_name(manifest, where)
-            self._pods.append((where, dict(manifest)))
-        elif kind in _WORKLOADS:
-            _check(manifest, _Workload, where)
+        if kind == "Pod" or kind in _WORKLOADS:
+            _check(manifest, _PodManifest if kind == "Pod" else _Workload, where)
             _need_name(manifest, where)
             self._pods.append((where, dict(manifest)))
         elif kind == "PersistentVolumeClaim":
             _check(manifest, _NeededClaim, where)
             metadata = _need_name(manifest, where)
-            made = {"metadata": _kept(metadata), "spec": self._with_class(manifest.get("spec") or {}, metadata)}
-            self.shared.append(Edit("create", kind, metadata["name"], _namespace(metadata), manifest=made))
+            self.shared.append(self._volume_claim(metadata["name"], _namespace(metadata), manifest))
         elif kind == "ResourceClaim":
             _check(manifest, _DeviceClaim, where)
             metadata = _need_name(manifest, where)
-            made = {"metadata": _kept(metadata), "spec": _with_modes(manifest.get("spec") or {})}
-            self.shared.append(Edit("create", kind, metadata["name"], _namespace(metadata), manifest=made))
+            self.shared.append(_device_claim(metadata["name"], _namespace(metadata), manifest))
         elif kind == "ResourceClaimTemplate":
             _check(manifest, _DeviceClaimTemplate, where)
             metadata = _need_name(manifest, where)
@@ -271,7 +265,7 @@ class Manifests:
         for template in templates:
             of = template.get("metadata") or {}
             claim = f"{of.get('name', '')}-{name}"
-            edits.append(self._volume_claim(claim, namespace, template, []))
+            edits.append(self._volume_claim(claim, namespace, template))
             volumes = [volume for volume in volumes if volume["name"] != of.get("name")]
             volumes.append({"name": of.get("name"), "persistentVolumeClaim": {"claimName": claim}})
         for volume in volumes:
@@ -289,23 +283,17 @@ class Manifests:
                 what = f"the ResourceClaimTemplate {namespace}/{used} is not among the manifests"
                 raise WrongRequest(f"{where}: resourceClaims[{each['name']}]: {what}")
             claim = f"{name}-{each['name']}"
-            made = {
-                "metadata": _kept(wanted.get("metadata") or {}) | {"ownerReferences": owner},
-                "spec": _with_modes(wanted.get("spec") or {}),
-            }
-            edits.append(Edit("create", "ResourceClaim", claim, namespace, manifest=made))
+            edits.append(_device_claim(claim, namespace, wanted, owner))
             statuses.append({"name": each["name"], "resourceClaimName": claim})
         status = {"resourceClaimStatuses": statuses} if statuses else {}
         spec["volumes"] = volumes
         return PodPlan(group, {"metadata": metadata, "spec": spec, "status": status}, tuple(edits))
 
-    def _volume_claim(self, name: str, namespace: str, template: Manifest, owner: list[Manifest]) -> Edit:
-        metadata = template.get("metadata") or {}
-        made = {
-            "metadata": _kept(metadata) | {"ownerReferences": owner},
-            "spec": self._with_class(template.get("spec") or {}, metadata),
-        }
-        return Edit("create", "PersistentVolumeClaim", name, namespace, manifest=made)
+    def _volume_claim(
+        self, name: str, namespace: str, template: Mapping[str, Any], owner: Sequence[Manifest] = ()
+    ) -> Edit:
+        spec = self._with_class(template.get("spec") or {}, template.get("metadata") or {})
+        return _creation("PersistentVolumeClaim", name, namespace, template, owner, spec)
 
     def _with_class(self, spec: Mapping[str, Any], metadata: Mapping[str, Any]) -> Manifest:
         """Return the claim's spec with the default class if it names none, and without a volume."""
@@ -313,6 +301,20 @@ class Manifests:
         if named is None and CLASS_ANNOTATION not in (metadata.get("annotations") or {}) and self.default_class:
             named = self.default_class
         return {"volumeMode": "Filesystem", **spec, **({} if named is None else {"storageClassName": named})}
+
+
+def _device_claim(name: str, namespace: str, template: Mapping[str, Any], owner: Sequence[Manifest] = ()) -> Edit:
+    return _creation("ResourceClaim", name, namespace, template, owner, _with_modes(template.get("spec") or {}))
+
+
+def _creation(  # noqa: PLR0917 (private)
+    kind: str, name: str, namespace: str, template: Mapping[str, Any], owner: Sequence[Manifest], spec: Manifest
+) -> Edit:
+    """Return the creation of a claim with labels and annotations of the template. `owner` is the pod of an own claim."""
+    metadata = template.get("metadata") or {}
+    kept = {part: metadata[part] for part in ("labels", "annotations") if metadata.get(part)}
+    made = {"metadata": {**kept, "ownerReferences": list(owner)}, "spec": spec}
+    return Edit("create", kind, name, namespace, manifest=made)
 
 
 def each_manifest(manifests: Sequence[Any], where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -354,10 +356,6 @@ def _need_name(manifest: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 def _namespace(metadata: Mapping[str, Any]) -> str:
     return metadata.get("namespace") or "default"
-
-
-def _kept(metadata: Mapping[str, Any]) -> Manifest:
-    return {part: metadata[part] for part in ("labels", "annotations") if metadata.get(part)}
 
 
 def _replicas(manifest: Mapping[str, Any], replicas: int | None) -> int:

@@ -21,7 +21,15 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import AssumptionError
 from scheduler.core.cooperative import PACE_S, Work
 from scheduler.cycle import Cycle, Scheduled, Unschedulable
-from scheduler.explain.answer import EXIT_CODES, DisplacedPod, Explanation, PlacedPod, Verdict, WhatIfAnswer
+from scheduler.explain.answer import (
+    EXIT_CODES,
+    PREEMPTED_BY,
+    DisplacedPod,
+    Explanation,
+    PlacedPod,
+    Verdict,
+    WhatIfAnswer,
+)
 from scheduler.explain.changes import Site, node_copy
 from scheduler.explain.edits import CREATED_UID, Edit, Manifest, NotApplicable, Overlay, Step, Undo
 from scheduler.explain.explainer import Explainer
@@ -110,9 +118,8 @@ class _Changes:
 
     def dropped(self) -> Iterator[None]:
         """Take back all changes for good; yields between them."""
-        while self._undo:
-            self._undo.pop()()
-            self._apply.pop()
+        for count in reversed(range(len(self))):
+            self.drop(count)
             yield
 
     def suspended(self) -> Iterator[None]:
@@ -375,7 +382,7 @@ class _Run:
 
     def _note_placed(self, candidate: _Candidate, node: str, victims: list[PodInfo]) -> None:
         for victim in victims:
-            cause = f"preempted by {candidate.key}"
+            cause = f"{PREEMPTED_BY}{candidate.key}"
             self._preempted.append(DisplacedPod(pod=victim.key, source=victim.node_name, cause=cause))
         if candidate.source:
             self._displace(candidate.key, candidate.source, to=node)

@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler.core import api_json as apijson
 from scheduler.core.errors import shortened
-from scheduler.explain.answer import DisplacedPod, Explanation, WhatIfAnswer
+from scheduler.explain.answer import PREEMPTED_BY, DisplacedPod, Explanation, WhatIfAnswer
 from scheduler.explain.manifests import REPLICAS_MAX, WrongRequest, each_manifest
 from scheduler.explain.what_if import NODES_MAX, WhatIfRequest
 
@@ -35,7 +35,6 @@ _TEXT_MAX: Final = 1024
 _NAME_MAX: Final = 253
 _SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
 _CLUSTER_SCOPED: Final = "PriorityClass"
-_PREEMPTED_BY: Final = "preempted by "
 
 Object = dict[str, Any]
 
@@ -299,8 +298,8 @@ def _reasons(explanation: Explanation | None) -> list[Object]:
 
 def _displaced(each: DisplacedPod, namespace: str) -> Object:
     cause = each.cause
-    if cause.startswith(_PREEMPTED_BY) and not _is_in(cause.removeprefix(_PREEMPTED_BY), namespace):
-        cause = f"{_PREEMPTED_BY}a pod of another namespace"
+    if cause.startswith(PREEMPTED_BY) and not _is_in(cause.removeprefix(PREEMPTED_BY), namespace):
+        cause = f"{PREEMPTED_BY}a pod of another namespace"
     found = {"pod": _short(each.pod), "from": _name(each.source), "to": _name(each.to)}
     return {name: text for name, text in (found | {"cause": shortened(cause, _NAME_MAX)}).items() if text}
 

@@ -385,7 +385,9 @@ class _Health:
     async def all(self, request: web.Request) -> web.StreamResponse:
         excluded = set(request.query.getall("exclude", []))
         checks = self._checks()
-        answers = {name: self._answer(check) for name, check in checks.items() if name not in excluded}
+        answers = {
+            name: checked(check, self._sources.on_error) for name, check in checks.items() if name not in excluded
+        }
         for name, answer in answers.items():
             self._sources.healthchecks.observe(name, self._name, is_well=not _is_wrong(answer))
         is_well = not any(_is_wrong(answer) for answer in answers.values())
@@ -402,16 +404,17 @@ class _Health:
         check = self._checks().get(request.match_info["check"])
         if check is None:
             return _not_found()
-        answer = self._answer(check)
+        answer = checked(check, self._sources.on_error)
         return _text(f"internal server error: {answer}\n", status=500) if _is_wrong(answer) else _text("ok")
 
-    def _answer(self, check: Check) -> str | None:
-        """Return the result of a check. An exception counts as a failure of this check."""
-        try:
-            return check()
-        except Exception as error:  # noqa: BLE001 (one check must not hide the rest)
-            self._sources.on_error(error)
-            return f"the check raised {type(error).__name__}"
+
+def checked(check: Check, on_error: Callable[[Exception], None]) -> str | None:
+    """Return the result of a check. An exception counts as a failure of this check."""
+    try:
+        return check()
+    except Exception as error:  # noqa: BLE001 (one check must not hide the rest)
+        on_error(error)
+        return f"the check raised {type(error).__name__}"
 
 
 def _is_wrong(answer: str | None) -> bool:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import msgspec
+from scheduler.explain.answer import AnswerPart
 
 
-class _Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
-    """A part of the answer."""
-
-
-class Problem(_Part, frozen=True):
+class Problem(AnswerPart, frozen=True):
     """A check of /readyz that fails, or passes with a remark."""
 
     check: str
@@ -17,7 +13,7 @@ class Problem(_Part, frozen=True):
     fails: bool
 
 
-class Facts(_Part, frozen=True):
+class Facts(AnswerPart, frozen=True):
     """The state of this process."""
 
     version: str
@@ -35,7 +31,7 @@ class Facts(_Part, frozen=True):
     """Differences that it has found and healed."""
 
 
-class CauseAnswer(_Part, frozen=True):
+class CauseAnswer(AnswerPart, frozen=True):
     """Pending pods with one cause. `states` counts them by their place in the queue."""
 
     id: str
@@ -46,7 +42,7 @@ class CauseAnswer(_Part, frozen=True):
     examples: tuple[str, ...]
 
 
-class CellAnswer(_Part, frozen=True):
+class CellAnswer(AnswerPart, frozen=True):
     """Nodes that follow each other in the order of names. `use` has minimum, median and maximum in percent.
 
     The entry of a measure is null if none of the nodes has that resource.
@@ -61,7 +57,7 @@ class CellAnswer(_Part, frozen=True):
     use: tuple[tuple[int, int, int] | None, ...]
 
 
-class Overview(_Part, frozen=True):
+class Overview(AnswerPart, frozen=True):
     """The first answer: sums only."""
 
     time: float
@@ -78,7 +74,7 @@ class Overview(_Part, frozen=True):
     cells: tuple[CellAnswer, ...]
 
 
-class PodRow(_Part, frozen=True):
+class PodRow(AnswerPart, frozen=True):
     """One pending pod. `retry_s` is the time until it moves without an event; null if it does not."""
 
     pod: str
@@ -89,7 +85,7 @@ class PodRow(_Part, frozen=True):
     message: str
 
 
-class PodPage(_Part, frozen=True):
+class PodPage(AnswerPart, frozen=True):
     """Some pods of one cause."""
 
     cause: str
@@ -100,7 +96,7 @@ class PodPage(_Part, frozen=True):
     pods: tuple[PodRow, ...]
 
 
-class UseRow(_Part, frozen=True):
+class UseRow(AnswerPart, frozen=True):
     """The use of one resource of a node."""
 
     resource: str
@@ -109,7 +105,7 @@ class UseRow(_Part, frozen=True):
     percent: int
 
 
-class NodeRow(_Part, frozen=True):
+class NodeRow(AnswerPart, frozen=True):
     """One node."""
 
     node: str
@@ -119,7 +115,7 @@ class NodeRow(_Part, frozen=True):
     use: tuple[UseRow, ...]
 
 
-class NodePage(_Part, frozen=True):
+class NodePage(AnswerPart, frozen=True):
     """Some nodes of one cell."""
 
     cell: int

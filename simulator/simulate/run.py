@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
-from typing import Final, Protocol, TypeAlias
+from functools import partial
+from typing import Final, Protocol, TypeAlias, TypeVar
 
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
@@ -35,6 +36,8 @@ from simulator.simulate.outcome import (
 )
 from simulator.simulate.world import ReadOptions, World
 from simulator.workloads.controllers import Dump, WorkloadControllers
+
+T = TypeVar("T")
 
 _POLL_S: Final = 0.01
 _QUIET_S: Final = 0.25
@@ -100,6 +103,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
         daemon = daemon_for(server.url)
         explanations: tuple[Explanation, ...] = ()
         pages: UiPages | None = None
+        answer: WhatIfAnswer | None = None
         tracker.start()
         try:
             await daemon.start()
@@ -112,8 +116,10 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
                 before = _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
                 explanations = await _explained(daemon, before, clock)
             if keeps_pages:
-                pages = await _pages(daemon, clock, rules.timeout_s)
-            answer = await _answered(daemon, question) if question is not None else None
+                pages = await _once_ready(daemon.ui_pages, "-o html", clock, rules.timeout_s)
+            if question is not None:
+                put = partial(daemon.what_if, question)
+                answer = await _once_ready(put, "what-if", clock, rules.timeout_s)
         finally:
             await daemon.stop()
         outcome = _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
@@ -134,23 +140,18 @@ async def _explained(daemon: SimulatedDaemon, outcome: Outcome, clock: Clock) ->
     return tuple(found)
 
 
-async def _pages(daemon: SimulatedDaemon, clock: Clock, timeout_s: float) -> UiPages:
-    """Return the data of the page. Without nodes a simulation can end before the cache is filled."""
+async def _once_ready(call: Callable[[], Awaitable[T]], what: str, clock: Clock, timeout_s: float) -> T:
+    """Return the daemon's answer. Without nodes a simulation can end before the cache is filled."""
     deadline = clock.now() + timeout_s
     while True:
         try:
-            return await daemon.ui_pages()
+            return await call()
         except NotReady as why:
             if clock.now() > deadline:
-                raise InputError(f"-o html: {why} (--timeout)") from why
+                raise InputError(f"{what}: {why} (--timeout)") from why
             await clock.sleep(_POLL_S)
-
-
-async def _answered(daemon: SimulatedDaemon, question: WhatIfRequest) -> WhatIfAnswer:
-    try:
-        return await daemon.what_if(question)
-    except Refused as refused:
-        raise InputError(str(refused)) from refused
+        except Refused as refused:
+            raise InputError(str(refused)) from refused
 
 
 async def _settle(

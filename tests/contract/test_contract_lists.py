@@ -5,7 +5,7 @@ from urllib.parse import quote
 
 import pytest
 
-from scheduler.daemon.list_audit import METADATA
+from scheduler.kube.wire import METADATA_LIST
 from tests.contract.conftest import Api, denies
 from tests.contract.words import WATCH_LIST
 
@@ -417,9 +417,9 @@ async def test_a_list_of_metadata_has_the_versions_of_whole_objects_page_by_page
         body = {"metadata": {"name": name, "labels": {"outline": "yes"}}, "data": {"k": "v"}}
         assert (await api("POST", at, body)).status == 201
     whole = (await api("GET", f"{at}?labelSelector=outline%3Dyes")).body["items"]
-    first = await api("GET", f"{at}?limit=2&labelSelector=outline%3Dyes", accept=METADATA)
+    first = await api("GET", f"{at}?limit=2&labelSelector=outline%3Dyes", accept=METADATA_LIST)
     token = quote(first.metadata["continue"])
-    second = await api("GET", f"{at}?limit=2&labelSelector=outline%3Dyes&continue={token}", accept=METADATA)
+    second = await api("GET", f"{at}?limit=2&labelSelector=outline%3Dyes&continue={token}", accept=METADATA_LIST)
 
     kinds = {(page.body["kind"], page.body["apiVersion"]) for page in (first, second)}
     assert kinds == {("PartialObjectMetadataList", "meta.k8s.io/v1")}

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from scheduler.core.cooperative import finish
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.fixes import Steps
 from scheduler.explain.what_if import WhatIfRequest
-from scheduler.server.endpoints import Endpoints, EndpointSources
+from scheduler.server.endpoints import Endpoints
 from scheduler.server.ui import answer
 from scheduler.server.ui_answers import Facts, Problem
 from scheduler.server.ui_data import UiData
 from tests.unit.harness import SchedulerHarness
-from tests.unit.server.test_listening import listening
+from tests.unit.server.test_listening import listening, sources
 
 HOSTILE = '<img src=x onerror="window.pwned=1"><script>window.pwned=1</script>&amp;</script>\u2028\u202e'
 REASONS = (
@@ -76,20 +77,8 @@ async def serving(sched: SchedulerHarness, *problems: Problem) -> AsyncIterator[
     async def found(query: Mapping[str, str]) -> object | None:
         return await answer(data, query)
 
-    sources = EndpointSources(
-        dict,
-        dict,
-        bytes,
-        configz=dict,
-        debug_queue=dict,
-        debug_cache=dict,
-        debug_pod=lambda _: None,
-        audit=dict,
-        explain=explain,
-        what_if=what_if,
-        ui_data=found,
-    )
-    async with listening(Endpoints(sources)) as crowd:
+    pages = replace(sources(), explain=explain, what_if=what_if, ui_data=found)
+    async with listening(Endpoints(pages)) as crowd:
         yield f"http://127.0.0.1:{crowd.listener.port}/ui"
 
 

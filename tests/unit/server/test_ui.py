@@ -7,6 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import aiohttp
@@ -27,7 +28,7 @@ from scheduler.server.ui import (
 )
 from tests.page.sites import HOSTILE, hostile, many, refused, ui_data
 from tests.unit.harness import SchedulerHarness
-from tests.unit.server.test_listening import Crowd, listening
+from tests.unit.server.test_listening import Crowd, listening, sources
 
 
 def test_the_policy_allows_this_style_and_this_script_and_nothing_else() -> None:
@@ -133,22 +134,7 @@ def pages_of(*, is_on: bool = True) -> EndpointSources:
             raise NotReady("the cache is not filled yet")
         return await answer(data, query)
 
-    async def unexplained(_: object) -> Any:
-        return None
-
-    return EndpointSources(
-        dict,
-        dict,
-        bytes,
-        configz=dict,
-        debug_queue=dict,
-        debug_cache=dict,
-        debug_pod=lambda _: None,
-        audit=dict,
-        explain=unexplained,
-        what_if=unexplained,
-        ui_data=found if is_on else None,
-    )
+    return replace(sources(), ui_data=found if is_on else None)
 
 
 async def got(crowd: Crowd, path: str, sent: dict[str, str]) -> tuple[aiohttp.ClientResponse, str]:
