@@ -209,7 +209,7 @@ class Manifests:
     # -- reading -----------------------------------------------------------------------------------------------------
 
     def _add(self, where: str, manifest: Mapping[str, Any]) -> None:
-        kind = manifest.get("kind")
+        kind = str(manifest.get("kind", ""))
         if kind == "Pod" or kind in _WORKLOADS:
             _check(manifest, _PodManifest if kind == "Pod" else _Workload, where)
             _need_name(manifest, where)

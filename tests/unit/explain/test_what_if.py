@@ -277,6 +277,7 @@ def test_a_malformed_request_names_the_field(body: bytes, message: str) -> None:
     pytest.param({"add_nodes_like": {"n9": 1}}, "addNodesLike: node n9 does not exist", id="an unknown model"),
     pytest.param({"without": ("default/x",)}, "without: pod default/x is on no node", id="an unknown pod"),
     pytest.param({"manifests": ({"kind": "Service"},)}, "manifests[0]: kind 'Service' cannot be placed", id="another kind"),
+    pytest.param({"manifests": ({"kind": ["Pod"]},)}, "manifests[0]: kind \"['Pod']\" cannot be placed", id="a kind that is a list"),
     pytest.param({"manifests": (pod() | {"spec": 1},)}, "Expected `object`, got `int` - at `$.spec`", id="a spec of another type"),
     pytest.param({"manifests": (pod() | {"metadata": {}},)}, "metadata.name: a name is required", id="no name"),
     pytest.param({"manifests": (pod(cpu="x"),)}, "default/w: ", id="an unreadable amount"),
