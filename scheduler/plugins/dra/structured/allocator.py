@@ -1,8 +1,8 @@
 """Depth-first search for devices of one node for all claims of a pod (docs/spec/dra.md §4.5–§4.7, §10.4).
 
-The search returns the first solution in its order. After many integer programs it takes a solution that need not be
-the first. It does not try states that cannot lead to a solution: too few devices are left, too few share a
-value, an interchangeable device or an equal state has failed, or the integer program has no solution. States before
+The search returns the first solution in its order; with an order of its own (`deviceScoring: pack`) it may take any
+solution of the integer program instead. It does not try states that cannot lead to a solution: too few devices are left,
+too few share a value, an interchangeable device or an equal state has failed, or the program has no solution. States before
 an error are never skipped, because whether the search reaches the error decides whether the pod fails. Only an
 error that lies very deep is given up, to bound the time.
 
@@ -16,6 +16,7 @@ import enum
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.api.resource_v1 import RESULTS_MAX
@@ -32,7 +33,14 @@ from scheduler.plugins.dra.structured.error_nodes import (
     fault_error,
     risk_of,
 )
-from scheduler.plugins.dra.structured.feasibility import Position, SearchState, SolverAnswer, Witness, bits
+from scheduler.plugins.dra.structured.feasibility import (
+    DECIDED_MAX,
+    Position,
+    SearchState,
+    SolverAnswer,
+    Witness,
+    bits,
+)
 from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, RequestData
 
@@ -44,8 +52,6 @@ CAREFUL_STEPS: Final = 500
 """The number of steps during which no state that may contain an error is skipped."""
 _HARD: Final = 4
 """The number of failed states after which the search uses the integer program."""
-_SOLVES_MAX: Final = 16
-"""The number of solved programs after which a solution need not be the first in order."""
 
 
 class Picked(NamedTuple):
@@ -89,6 +95,10 @@ class _Choice:
     """The devices that the bounds leave."""
     witness: Witness | None = None
     """Devices that satisfy all open requests according to the integer program."""
+    decided: int = 0
+    """Index in `order`: up to it, the witness is the first solution in order."""
+    first: int = -1
+    """The first device of the witness, if it is decided."""
 
 
 Order: TypeAlias = Callable[[int, RequestData], Sequence[int]]
@@ -128,10 +138,9 @@ class Allocator:
         self._risk = NO_RISK
         self._may_reorder = True
         self._is_hard = False
-        self._is_definite = False
         self._is_solvable = True
         self._solved = 0
-        self._solves_max = 0 if order is not None else _SOLVES_MAX
+        self._takes_any = order is not None
 
     def run(self) -> list[Picked] | None:
         """Return the devices in order of claims and requests; None if the claims do not fit.
@@ -191,39 +200,84 @@ class Allocator:
         return False
 
     def _solved_step(self, choice: _Choice) -> Work[_Choice | _Outcome]:
-        """Return the choice if its state has a solution, FAIL if it has none, DONE once a solution is taken whole."""
-        if not (yield from self._has_solution(choice)):
-            self._failed_states[choice.state] = _Outcome.FAIL
-            return _Outcome.FAIL
-        if choice.witness is not None and self._may_follow(choice.position):
-            if (yield from self._can_follow(choice)):
-                return _Outcome.DONE
-            self._solves_max = 1 << 30  # the exact rules refuse it: continue in order
-            return self._next(choice.position)
+        """Return the choice if its state has a solution, FAIL if it has none, DONE once a solution is taken whole.
+
+        Raises TimedOut.
+        """
+        if not self._keeps_witness(choice) and not (yield from self._has_solution(choice)):
+            return self._without_solution(choice)
+        while choice.witness is not None:
+            if self._may_take_any(choice.position):
+                if (yield from self._can_follow(choice)):
+                    return _Outcome.DONE
+                self._takes_any = False  # the exact rules refuse it: continue in order
+                return self._next(choice.position)
+            if self._is_next_in_witness(choice):
+                break
+            if not (yield from self._has_solution(choice)):
+                return self._without_solution(choice)
         return choice
 
-    def _has_solution(self, choice: _Choice) -> Work[bool]:
-        """Solve the state of a choice, unless the solution of the choice before it still holds. Raises TimedOut."""
+    def _without_solution(self, choice: _Choice) -> _Outcome:
+        self._failed_states[choice.state] = _Outcome.FAIL
+        return _Outcome.FAIL
+
+    def _keeps_witness(self, choice: _Choice) -> bool:
+        """Return whether the solution of the choice before this one still holds; the choice then has the rest of it."""
         before = self._stack[-1] if self._stack else None
-        if before is not None and before.witness is not None and before.undo is not None:
-            claim, request, _, number, _ = before.undo.picked
-            choice.witness = self._bounds.without(before.witness, (claim, request), number)
-            if choice.witness is not None:
-                return True
+        if before is None or before.witness is None or before.undo is None:
+            return False
+        claim, request, request_data, number, _ = before.undo.picked
+        choice.witness = self._bounds.without(before.witness, (claim, request), number)
+        if number == before.first and request_data is choice.request_data:
+            choice.decided = before.decided
+        return choice.witness is not None
+
+    def _has_solution(self, choice: _Choice) -> Work[bool]:
+        """Solve the state of a choice without the devices that were skipped. Raises TimedOut."""
+        now = self._now(choice.position.claim)
+        if choice.at > choice.position.start:
+            assert choice.request_data is not None
+            rest = self._suffixes[choice.position.claim, choice.request_data][choice.at]
+            choice.viable = self._bounds.viable(choice.position, rest, now)
+            if not choice.viable:
+                return False
         self._solved += 1
-        found = yield from self._bounds.solving(self._now(choice.position.claim))
+        order = () if self._may_take_any(choice.position) else self._next_in_order(choice)
+        found = yield from self._bounds.solving(now, order)
         if found is SolverAnswer.TIMED_OUT:
             raise TimedOut
+        choice.witness = None if isinstance(found, SolverAnswer) else found
+        choice.decided = choice.order.index(order[-1]) + 1 if order else 0
         if found is SolverAnswer.UNKNOWN:
             self._is_hard, self._is_solvable = False, False
-        if not isinstance(found, SolverAnswer):
-            choice.witness = found
-            self._is_definite = self._bounds.is_definite()
         return found is not SolverAnswer.INFEASIBLE
 
-    def _may_follow(self, position: Position) -> bool:
-        """Return whether to take the solution of the integer program now; another may come first in order."""
-        return self._is_definite and self._solved > self._solves_max and (position.claim, position.request) > self._risk
+    def _may_take_any(self, position: Position) -> bool:
+        """Return whether any solution of the program will do, so that the rest of the search follows it."""
+        is_safe = (position.claim, position.request) > self._risk
+        return self._takes_any and is_safe and self._bounds.is_definite()
+
+    def _next_in_order(self, choice: _Choice) -> list[int]:
+        """Return the devices of the current request for which the program shall find the first solution in order."""
+        return list(islice((n for n in choice.order[choice.at :] if choice.viable >> n & 1), DECIDED_MAX))
+
+    def _is_next_in_witness(self, choice: _Choice) -> bool:
+        """Skip the devices that lead to no solution; return whether the next device is known to lead to one.
+
+        Of the decided devices those before the first one of the witness lead to none.
+        """
+        assert choice.witness is not None
+        request = choice.position.claim, choice.position.request
+        mask = choice.witness.get(request, 0)
+        for at in range(choice.at, len(choice.order)):
+            number = choice.order[at]
+            if choice.viable >> number & 1 and (mask >> number & 1 or at >= choice.decided):
+                choice.at = at
+                choice.first = number if at < choice.decided else -1
+                return self._bounds.without(choice.witness, request, number) is not None
+        choice.at = len(choice.order)
+        return True
 
     def _can_follow(self, choice: _Choice) -> Work[bool]:
         """Take the devices of a choice's witness if the exact rules allow it; otherwise change nothing."""

@@ -9,7 +9,6 @@ cannot be satisfied on the node.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
@@ -23,7 +22,6 @@ from scheduler.plugins.dra.structured.feasibility import (
     Need,
     Position,
     SearchState,
-    Solution,
     SolverAnswer,
     Taking,
     Witness,
@@ -131,7 +129,7 @@ class Bounds:
         self._wants = Computed(self._wants_of)
         self._needed: list[Need] = []
         self._has_derived = bool(demand.derived_attributes)
-        self._feasibility = Feasibility(demand, node_devices, self.buckets)
+        self._feasibility = Feasibility(demand, node_devices, self.buckets, self.twin)
         first: dict[Hashable, RequestData] = {}
         self._alike = {each: first.setdefault(_likeness_of(each), each) for _, _, each in demand.request_data}
         self._group_of = {
@@ -228,22 +226,9 @@ class Bounds:
             return False
         return bool(draws or self._node_devices.shared or any(claim.constraints for claim in self._demand.claims))
 
-    def solving(self, now: SearchState) -> Work[Witness | SolverAnswer]:
-        """Solve the state for which `viable` was called last, in the worker thread."""
-        found = yield from awaited(submitted(partial(self._feasibility.solve, self._needed, now)))
-        return found if isinstance(found, SolverAnswer) else self._deal(found)
-
-    def _deal(self, solution: Solution) -> Witness:
-        """Give each of several identical requests its own devices."""
-        witness: dict[tuple[int, int], Mask] = {}
-        for need, counts in zip(self._needed, solution, strict=True):
-            left = dict(counts)
-            for r in need.requests:
-                own = heapq.nlargest(need.needed, left, key=left.__getitem__)
-                witness[need.claim, r] = sum(1 << number for number in own)
-                for number in own:
-                    left[number] -= 1
-        return witness
+    def solving(self, now: SearchState, order: Sequence[int] = ()) -> Work[Witness | SolverAnswer]:
+        """Solve the state for which `viable` was called last, in the worker thread; `order` as `Feasibility.solve`."""
+        return (yield from awaited(submitted(partial(self._feasibility.solve, self._needed, now, order))))
 
     def is_definite(self) -> bool:
         """Whether no request of the state for which `viable` was called last has alternatives left."""

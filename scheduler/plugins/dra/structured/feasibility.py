@@ -7,10 +7,12 @@ once. The program is a relaxation: it has no solution only if no allocation exis
 from __future__ import annotations
 
 import enum
+import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from scheduler.plugins.dra.structured.constraints import AllocationConstraint, Known, Values
@@ -23,7 +25,7 @@ Taking: TypeAlias = Mapping[int, Mapping[str, int]]
 """Number of a shared device → capacity → amount that the search has taken."""
 
 
-Witness: TypeAlias = Mapping[tuple[int, int], Mask]
+Witness: TypeAlias = dict[tuple[int, int], Mask]
 """(claim, request) → the devices that it gets in a solution of the integer program."""
 
 
@@ -168,9 +170,8 @@ def _move(held: list[Mask], came_from: dict[int, tuple[int, Mask]], each: int, g
     return gained
 
 
-Solution: TypeAlias = Sequence[Mapping[int, int]]
-"""For each need: device number → how many of the need's requests get the device."""
-
+DECIDED_MAX: Final = 16
+"""The number of devices whose order a program observes: their weights are powers of two, which must fit the tolerances."""
 SOLVER_LIMIT_S: Final = 5.0
 """The solver stops after this time. Programs that take longer are as hard as bin packing without free space."""
 _LARGEST: Final = 10**9
@@ -208,9 +209,11 @@ def _solver_class() -> Callable[[], Any]:
 
 @dataclass(slots=True)
 class _Program:
-    """An integer program without an objective, in the row-wise form that HiGHS takes."""
+    """An integer program in the row-wise form that HiGHS takes."""
 
     upper: list[int] = field(default_factory=list)
+    costs: dict[int, int] = field(default_factory=dict)
+    """Column → its coefficient in the sum that is minimized."""
     starts: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
     coefficients: list[float] = field(default_factory=list)
@@ -251,7 +254,9 @@ class _Program:
 
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.upper), len(self.starts)
-        lp.col_cost_ = np.zeros(lp.num_col_)
+        costs = np.zeros(lp.num_col_)
+        costs[list(self.costs)] = list(self.costs.values())
+        lp.col_cost_ = costs
         lp.col_lower_ = np.zeros(lp.num_col_)
         lp.col_upper_ = np.array(self.upper, float)
         lp.integrality_ = [highspy.HighsVarType.kInteger] * lp.num_col_
@@ -264,6 +269,12 @@ class _Program:
         highs.setOptionValue("output_flag", False)
         highs.setOptionValue("threads", 1)
         highs.setOptionValue("time_limit", SOLVER_LIMIT_S)
+        highs.setOptionValue("mip_rel_gap", 0.0)
+        highs.setOptionValue("mip_abs_gap", 0.5)  # costs are integers
+        highs.setOptionValue(
+            "mip_heuristic_run_feasibility_jump", False
+        )  # slower than the search in programs this small
+        highs.setOptionValue("mip_pool_soft_limit", 1)  # so are many cuts
         highs.passModel(lp)
         highs.run()
         status = highs.getModelStatus()
@@ -284,32 +295,84 @@ class Feasibility:
     _node_devices: NodeDevices
     _buckets: Mapping[AllocationConstraint, Mapping[Values | None, Mask]]
     """Groups the devices by their values of a constraint."""
+    _twin: Mapping[int, int]
+    """Device → a number, equal for interchangeable devices."""
 
-    def solve(self, needs: Sequence[Need], now: SearchState) -> Solution | SolverAnswer:
-        """Return devices for all needs at once. Only reads its arguments, so it may run in a thread."""
+    def solve(self, needs: Sequence[Need], now: SearchState, order: Sequence[int] = ()) -> Witness | SolverAnswer:
+        """Return devices for all needs at once. Only reads its arguments, so it may run in a thread.
+
+        `order`: devices of the first need. Of all solutions the one is found that has the earliest of them; with two such
+        solutions, the one that has the next, and so on.
+        """
         if sum(need.free.bit_count() for need in needs) > _COLUMNS_MAX:
             return SolverAnswer.UNKNOWN
         try:
-            return self._solve(needs, now)
+            return self._solve(needs, now, order)
         except _TooLarge:
             return SolverAnswer.UNKNOWN
 
-    def _solve(self, needs: Sequence[Need], now: SearchState) -> Solution | SolverAnswer:
+    def _solve(self, needs: Sequence[Need], now: SearchState, order: Sequence[int]) -> Witness | SolverAnswer:
         program = _Program()
         shared = self._node_devices.shared
+        groups = self._merged(needs)
+        together = [_sum_of(group) for group in groups]
+        masks = self._without_symmetry(together, now, order)
         columns = [
-            {d: program.variable(need.times if shared >> d & 1 else 1) for d in bits(need.free)} for need in needs
+            {d: program.variable(need.times if shared >> d & 1 else 1) for d in bits(mask)}
+            for need, mask in zip(together, masks, strict=True)
         ]
-        for need, own in zip(needs, columns, strict=True):
+        program.costs = {columns[0][d]: -(1 << at) for at, d in enumerate(reversed(order)) if d in columns[0]}
+        for need, own in zip(together, columns, strict=True):
             program.exactly(dict.fromkeys(own.values(), 1), need.total)
-        self._share_exclusive_devices(program, needs, columns)
-        draws = self._share_capacities(program, needs, columns, now)
+        self._share_exclusive_devices(program, together, columns)
+        draws = self._share_capacities(program, together, columns, now)
         self._limit_counters(program, draws, now)
-        self._constrain(program, needs, columns)
+        self._constrain(program, together, columns)
         found = program.solve()
         if isinstance(found, SolverAnswer):
             return found
-        return [{d: amount for d, x in own.items() if (amount := round(found[x]))} for own in columns]
+        witness: Witness = {}
+        for group, own in zip(groups, columns, strict=True):
+            first = [d for d in order if d in own] if group is groups[0] else []
+            left = {d: round(found[own[d]]) for d in dict.fromkeys((*first, *own))}
+            for need in group:
+                _deal(need, left, witness)
+        return witness
+
+    def _merged(self, needs: Sequence[Need]) -> list[list[Need]]:
+        """Group the needs that choose from the same devices under the same constraints; the first need comes first."""
+        groups: dict[Hashable, list[Need]] = {}
+        with_admin = self._demand.has_admin and len({need.claim for need in needs}) > 1
+        for at, need in enumerate(needs):
+            scope = tuple(map(need.concerns, self._demand.claims[need.claim].constraints))
+            is_alone = need.free & self._node_devices.shared or (with_admin and need.is_admin)
+            claim = need.claim if any(scope) or with_admin else -1
+            groups.setdefault(at if is_alone else (claim, need.free, scope), []).append(need)
+        return list(groups.values())
+
+    def _without_symmetry(self, needs: Sequence[Need], now: SearchState, order: Sequence[int]) -> list[Mask]:
+        """Return the devices that each need may have, where of interchangeable shared devices the first ones come first.
+
+        A solution is still one after two such devices are exchanged. So the first request may have only the first of them,
+        the second one the first two, and so on.
+        """
+        masks = [need.free for need in needs]
+        shared = reduce(or_, masks, 0) & self._node_devices.shared
+        classes: dict[Hashable, list[int]] = {}
+        for d in dict.fromkeys((*order, *bits(shared))):
+            if shared >> d & 1 and d not in now.taking:
+                users = tuple(mask >> d & 1 for mask in masks)
+                classes.setdefault((self._twin[d], users), []).append(d)
+        for alike in classes.values():
+            if len(alike) == 1:
+                continue
+            using = [at for at, need in enumerate(needs) if need.free >> alike[0] & 1]
+            using.sort(key=lambda at: (at > 0, -sum(self._least(needs[at], alike[0]).values())))
+            count = 0
+            for at in using:
+                count += needs[at].total
+                masks[at] &= ~sum(1 << d for d in alike[count:])
+        return masks
 
     def _share_exclusive_devices(
         self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]
@@ -424,3 +487,19 @@ class Feasibility:
         for terms in having.values():
             if terms:
                 program.at_most(terms, 1)
+
+
+def _sum_of(needs: Sequence[Need]) -> Need:
+    """Return one need for the devices of all of them."""
+    if len(needs) == 1:
+        return needs[0]
+    return needs[0]._replace(needed=sum(need.total for need in needs), requests=needs[0].requests[:1])
+
+
+def _deal(need: Need, left: dict[int, int], witness: Witness) -> None:
+    """Give each of the need's requests its own devices of `left`, which maps a device to how often it is left."""
+    for r in need.requests:
+        own = heapq.nlargest(need.needed, left, key=left.__getitem__)
+        witness[need.claim, r] = sum(1 << d for d in own)
+        for d in own:
+            left[d] -= 1

@@ -6,6 +6,7 @@ that takes too long is postponed: Filter lets the node pass, and Verify searches
 
 from __future__ import annotations
 
+import inspect
 import math
 import random
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -36,6 +37,7 @@ LATEST_S: Final = 3600.0
 """The pause doubles with each repetition, up to this time, so that many such nodes are searched eventually."""
 _MEMO_MAX: Final = 4096
 _HERE_MAX: Final = 64
+_SUSPENDED_MAX: Final = 16
 
 Orders: TypeAlias = Callable[[ClaimsToAllocate, NodeDevices], Order]
 
@@ -94,6 +96,26 @@ class _Late(NamedTuple):
     stamp: int
 
 
+class _Suspended(NamedTuple):
+    """A search ahead that has taken too long, and what it has read of its node."""
+
+    work: Work[SearchVerdict]
+    slot: int
+    in_use: Hashable
+    stamp: int
+
+
+def _kept_open(work: Work[T]) -> Work[T]:
+    """Run the work; it stays suspended when this generator is closed."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        yield
+
+
 Problem: TypeAlias = tuple[object, bytes, tuple[int, ...]]
 """The `NodeSearches`, the form of the claims, and the devices that each request can have."""
 StoredVerdict: TypeAlias = tuple[SearchVerdict, tuple[int, ...]]
@@ -114,6 +136,7 @@ class NodeSearches:
     orders: Orders | None
     searched: Callable[[int], None] | None
     _here: _Here = field(default_factory=lambda: _Here(_HERE_MAX))
+    _suspended: dict[tuple[ClaimsToAllocate, NodeKind], _Suspended] = field(default_factory=dict)
 
     def node_devices(self, slot: int, use: DeviceUse | None = None) -> NodeDevices:
         """Return a node's devices, with the current or another use. Texts are about all nodes of its kind."""
@@ -149,7 +172,31 @@ class NodeSearches:
         known = self.known(demand, kind)
         if known is not None:
             return known
-        return (yield from self._within(self._searching(demand, kind, slot, use), demand, kind, limit_s))
+        work = self._resumed(demand, kind) if use is None else None
+        return (yield from self._within(work or self._searching(demand, kind, slot, use), demand, kind, limit_s))
+
+    def ahead(self, demand: ClaimsToAllocate, kind: NodeKind, slot: int, *, limit_s: float) -> Work[SearchVerdict]:
+        """As `verdict`, but a search that raises TimedOut is suspended, and `verdict` goes on with it."""
+        known = self.known(demand, kind)
+        if known is not None:
+            return known
+        work = self._resumed(demand, kind) or self._searching(demand, kind, slot, None)
+        try:
+            return (yield from self._within(_kept_open(work), demand, kind, limit_s))
+        except TimedOut:
+            if inspect.getgeneratorstate(work) == inspect.GEN_SUSPENDED and not kind.visible_pools.views:
+                if len(self._suspended) >= _SUSPENDED_MAX:
+                    self._suspended.clear()
+                in_use = self.node_devices(slot).in_use
+                self._suspended[demand, kind] = _Suspended(work, slot, in_use, kind.visible_pools.stamp)
+            raise
+
+    def _resumed(self, demand: ClaimsToAllocate, kind: NodeKind) -> Work[SearchVerdict] | None:
+        """Return the suspended search, unless what it reads has changed."""
+        found = self._suspended.pop((demand, kind), None)
+        if found is None or found.stamp != kind.visible_pools.stamp or self.on_nodes.kind(found.slot) is not kind:
+            return None
+        return found.work if found.in_use == self.node_devices(found.slot).in_use else None
 
     def here(
         self,
@@ -550,9 +597,13 @@ class NodeVerdicts:
         nodes: NodeSet,
         limit_s: float | None = None,
     ) -> Work[None]:
-        """Search nodes of one kind. The default of `limit_s` is `limits.resting_s`."""
+        """Search nodes of one kind; with `limit_s` ahead of Verify."""
+        slot = nodes.bit_length() - 1
         try:
-            verdict = yield from self._searches.verdict(demand, kind, nodes.bit_length() - 1, limit_s=limit_s)
+            if limit_s is None:
+                verdict = yield from self._searches.verdict(demand, kind, slot)
+            else:
+                verdict = yield from self._searches.ahead(demand, kind, slot, limit_s=limit_s)
         except TimedOut:
             verdicts.put_off |= nodes
         else:
