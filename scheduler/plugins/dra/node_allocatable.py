@@ -49,7 +49,7 @@ from scheduler.plugins.dra.binding.claim_writer import ClaimError
 from scheduler.plugins.dra.binding.extended_resource_claim import repeated
 from scheduler.plugins.dra.claims import Unresolved, claim_keys, claim_name
 from scheduler.plugins.dra.state import PLUGIN, AllocatedDevice, Consumed, DeviceState, Variant
-from scheduler.plugins.dra.structured.node_verdicts import SearchVerdict
+from scheduler.plugins.dra.structured.node_searches import SearchVerdict
 
 _NANO: Final = 10**9
 _HUGE_PAGES: Final = "hugepages-"

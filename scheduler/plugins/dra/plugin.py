@@ -44,13 +44,8 @@ from scheduler.plugins.dra.structured.allocator import AllocationError
 from scheduler.plugins.dra.structured.candidate_order import packing
 from scheduler.plugins.dra.structured.error_nodes import ErrorNodes, TimedOut
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
-from scheduler.plugins.dra.structured.node_verdicts import (
-    CANNOT_ALLOCATE,
-    LONGEST_ATTEMPT_S,
-    NodeVerdicts,
-    SearchVerdict,
-    limits_of,
-)
+from scheduler.plugins.dra.structured.node_searches import CANNOT_ALLOCATE, LONGEST_ATTEMPT_S, SearchVerdict, limits_of
+from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
 from scheduler.plugins.dra.structured.requests import (
     ClaimParser,
     ClaimsToAllocate,

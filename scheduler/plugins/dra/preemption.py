@@ -32,7 +32,8 @@ from scheduler.plugins.dra.claims import claim_keys
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant, state_of
 from scheduler.plugins.dra.structured.allocator import AllocationError
 from scheduler.plugins.dra.structured.error_nodes import TimedOut
-from scheduler.plugins.dra.structured.node_verdicts import NO_DEVICES, NodeVerdicts, SearchVerdict
+from scheduler.plugins.dra.structured.node_searches import NO_DEVICES, SearchVerdict
+from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
 
 WAITING: Final = Rejection(
     PLUGIN,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -289,6 +289,34 @@ def _anything(chance: random.Random, names: Sequence[str]) -> api.ExactDeviceReq
     )
 
 
+@st.composite
+def cases_of_parts(draw: st.DrawFn) -> Case:
+    """Generate requests for parts of shared devices, most of which are interchangeable."""
+    chance = random.Random(draw(st.integers(0, 2**64)))
+    names = ("mem", "cores")[: chance.randint(1, 2)]
+    kinds = [{name: api.DeviceCapacity(parse(str(chance.randint(4, 9)))) for name in names} for _ in range(2)]
+    draws = (api.DeviceCounterConsumption("c", {"a": api.Counter(parse("1"))}),) if chance.random() < 0.5 else ()
+    devices = [
+        api.Device(
+            name=f"d{at}",
+            allow_multiple_allocations=True,
+            capacity=kinds[chance.random() < 0.3],
+            consumes_counters=draws,
+        )
+        for at in range(chance.randint(2, 4))
+    ]
+    asks = [
+        msgspec.structs.replace(
+            _request(count=chance.choice((1, 1, 1, 2))),
+            capacity=api.CapacityRequirements({name: parse(str(chance.randint(1, 6))) for name in names}),
+        )
+        for _ in range(chance.randint(2, 5))
+    ]
+    cut = chance.randint(0, len(asks))
+    claims = [_claim(*some) for some in (asks[:cut], asks[cut:]) if some]
+    return _case(devices, *claims, counters=counter_set("a", chance.randint(1, 4)))
+
+
 ADMIN_WITH_ALL_OF_ANOTHER = _case(
     [
         api.Device(name=name, consumes_counters=(api.DeviceCounterConsumption("c", {"a": api.Counter(parse(amount))}),))
@@ -302,10 +330,10 @@ ADMIN_WITH_ALL_OF_ANOTHER = _case(
 
 
 @settings(max_examples=examples(300, share=SLOW_SHARE))
-@given(small_cases() | cases_with_admins(), st.booleans())
-@example(ADMIN_WITH_ALL_OF_ANOTHER, False)
-def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, packed: bool) -> None:
-    """The first fit is still the allocation that a full search in order finds."""
+@given(small_cases() | cases_with_admins() | cases_of_parts(), st.booleans(), st.sampled_from((1, 2, 16)))
+@example(ADMIN_WITH_ALL_OF_ANOTHER, False, 16)
+def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, packed: bool, decided: int) -> None:
+    """The first fit is still the allocation that a full search in order finds, also where it takes several programs."""
     try:
         picks = Literal(case.world, "n1", case.claims, steps_max=STEPS_MAX).run()
     except TooSlow:
@@ -313,6 +341,7 @@ def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, p
         raise
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(searching, "_HARD", 0)
+        patch.setattr(searching, "DECIDED_MAX", decided)
         search = AllocatorSetup(case).search("n1", packed=packed)
         found = search.run()
 
@@ -335,7 +364,7 @@ def _root(case: Case) -> object:
 
 
 @settings(max_examples=examples(300, share=SLOW_SHARE))
-@given(small_cases())
+@given(small_cases() | cases_of_parts())
 def test_the_program_has_a_solution_exactly_where_an_allocation_exists(case: Case) -> None:
     try:
         picks = Literal(case.world, "n1", case.claims, steps_max=STEPS_MAX).run()
@@ -356,6 +385,34 @@ def test_ten_of_sixty_partitions_that_do_not_fit(seed: int, amount: int, *, pack
 
     assert search.run() is None
     assert search.steps <= STEPS
+
+
+@pytest.mark.parametrize("amount", [200, 220, 260])
+@pytest.mark.parametrize("seed", range(2))
+def test_the_first_fit_of_many_partitions_is_the_one_that_a_solved_prefix_leads_to(seed: int, amount: int) -> None:
+    """Before each device of the allocation, no earlier one leads to a solution; a program without an order decides that."""
+    devices = partitions(random.Random(seed), 60, COUNTERS)
+    found = AllocatorSetup(a_case(seed, amount)).search("n1").run()
+    assert found is not None
+    picked = {each.number for each in found}
+    left, wanted = dict.fromkeys(COUNTERS, amount), 10
+    for number in range(max(picked)):
+        draws = _draws_of(devices[number])
+        rest = {name: left[name] - draws.get(name, 0) for name in COUNTERS}
+        leads_on = min(rest.values()) >= 0 and _fits(devices[number + 1 :], rest, wanted - 1)
+        assert leads_on == (number in picked)
+        if leads_on:
+            left, wanted = rest, wanted - 1
+
+
+def _draws_of(device: api.Device) -> dict[str, int]:
+    return {name: each.value.nano // 10**9 for name, each in device.consumes_counters[0].counters.items()}
+
+
+def _fits(devices: Sequence[api.Device], left: Mapping[str, int], wanted: int) -> bool:
+    counters = (api.CounterSet("c", {name: api.Counter(parse(str(amount))) for name, amount in left.items()}),)
+    found = _root(_case(devices, _claim(_request(count=wanted)), counters=counters))
+    return found is not None and not isinstance(found, SolverAnswer)
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["first fit", "packing"])

@@ -22,8 +22,9 @@ from scheduler.core.cooperative import Work, finish
 from scheduler.core.feature_gates import BINDING_CONDITIONS, DEVICE_GATES_ON, PARTITIONABLE
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import ExplainPlugin
-from scheduler.plugins.dra.structured import node_verdicts as searching
+from scheduler.plugins.dra.structured import node_searches as searching
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
+from scheduler.plugins.dra.structured.node_searches import CANNOT_ALLOCATE
 from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
 from scheduler.plugins.dra.structured.requests import ClaimParser, SelectorFault, Selectors, SelectorSets
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
@@ -129,7 +130,7 @@ class Puzzle:
 
     def __init__(self, clock: Clock) -> None:
         chance = random.Random(2)
-        world = World(nodes=("n1",))
+        self.world = world = World(nodes=("n1",))
         draws = [{f"k{at}": str(chance.randint(50, 150)) for at in range(4)} for _ in range(24)]
         devices = [a_device(f"d{at:02}").attr("u", at).consumes("c", each) for at, each in enumerate(draws)]
         world.show(a_slice("n1", "a", *devices).of(2))
@@ -146,17 +147,32 @@ class Puzzle:
 
 
 def test_a_long_search_is_put_off_until_the_node_is_chosen():
-    """The search is cut short, the next attempt does not repeat it, and the result of Verify is cached."""
+    """The search is suspended, the next attempt does not repeat it, Verify goes on with it, and the result is cached."""
     puzzle = Puzzle(Slow(VirtualClock()))
 
     looks = [finish(puzzle.boards.look(puzzle.demand, 1)) for _ in range(2)]
 
     assert [1, 1] == [each.put_off for each in looks]
-    assert len(puzzle.steps) == 1
+    assert not puzzle.steps
     verdict = finish(puzzle.boards.verdict(puzzle.demand, 0))
     now = finish(puzzle.boards.look(puzzle.demand, 1))
-    assert (verdict.refusal == "", 0, 2) == (bool(now.fit), now.put_off, len(puzzle.steps))
-    assert puzzle.steps[1] > puzzle.steps[0]
+    assert (verdict.refusal == "", 0, 1) == (bool(now.fit), now.put_off, len(puzzle.steps))
+    at_once = Puzzle(VirtualClock())
+    finish(at_once.boards.verdict(at_once.demand, 0))
+    assert puzzle.steps == at_once.steps
+
+
+def test_a_search_that_was_put_off_starts_anew_when_a_device_is_taken() -> None:
+    """It would go on with the counters that it has read."""
+    puzzle = Puzzle(Slow(VirtualClock()))
+    finish(puzzle.boards.look(puzzle.demand, 1))
+    everything = [a_result("r", f"a/n1/d{at:02}") for at in range(24)]
+    puzzle.world.show(a_claim("other").request("r", "A", count=24).allocated(*everything))
+
+    verdict = finish(puzzle.boards.verdict(puzzle.demand, 0))
+
+    assert verdict.refusal == CANNOT_ALLOCATE
+    assert len(puzzle.steps) == 2
 
 
 def test_a_long_search_is_not_put_off_when_all_verdicts_are_needed():

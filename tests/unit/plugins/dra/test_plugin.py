@@ -20,7 +20,7 @@ from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Rejection
 from scheduler.plugins.dra.claims import Unresolved, claim_keys, claim_name, claims_of, not_owned
 from scheduler.plugins.dra.scoring import has_alternatives
-from scheduler.plugins.dra.structured.node_verdicts import LONGEST_ATTEMPT_S, LONGEST_HOLD_S, limits_of
+from scheduler.plugins.dra.structured.node_searches import LONGEST_ATTEMPT_S, LONGEST_HOLD_S, limits_of
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
 from simulator.builders.core import Builder, PodBuilder, pod
 from simulator.builders.devices import a_device, a_device_class, a_node_selector, a_slice

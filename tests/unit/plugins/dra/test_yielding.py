@@ -28,7 +28,7 @@ from scheduler.cycle import Outcome, Scheduled, SchedulingFailed
 from scheduler.plugins.dra.structured.allocator import Allocator
 from scheduler.plugins.dra.structured.error_nodes import TimedOut
 from scheduler.plugins.dra.structured.feasibility import Feasibility
-from scheduler.plugins.dra.structured.node_verdicts import LATE_S, LONGEST_ATTEMPT_S, LONGEST_HOLD_S
+from scheduler.plugins.dra.structured.node_searches import LATE_S, LONGEST_ATTEMPT_S, LONGEST_HOLD_S
 from scheduler.plugins.dra.structured.requests import Selectors
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
 from simulator.builders.core import Builder, pod
