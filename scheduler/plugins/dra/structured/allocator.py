@@ -1,6 +1,6 @@
 """Depth-first search for devices of one node for all claims of a pod (docs/spec/dra.md §4.5–§4.7, §10.4).
 
-The search returns the first solution in its order; with an order of its own (`deviceScoring: pack`) it may take any
+The search returns the first solution in its order; with the order of `deviceScoring: pack` it may take any
 solution of the integer program instead. It does not try states that cannot lead to a solution: too few devices are left,
 too few share a value, an interchangeable device or an equal state has failed, or the program has no solution. States before
 an error are never skipped, because whether the search reaches the error decides whether the pod fails. Only an

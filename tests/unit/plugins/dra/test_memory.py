@@ -162,7 +162,7 @@ def test_a_long_search_is_put_off_until_the_node_is_chosen():
     assert puzzle.steps == at_once.steps
 
 
-def test_a_search_that_was_put_off_starts_anew_when_a_device_is_taken() -> None:
+def test_a_search_that_was_put_off_starts_again_when_a_device_is_taken() -> None:
     """It would go on with the counters that it has read."""
     puzzle = Puzzle(Slow(VirtualClock()))
     finish(puzzle.boards.look(puzzle.demand, 1))
