@@ -171,7 +171,7 @@ class NodeSearches:
         known = self.known(demand, kind)
         if known is not None:
             return known
-        work = self._resumed(demand, kind) or self._searching(demand, kind, slot, None)
+        work = self._searching(demand, kind, slot, None)
         try:
             return (yield from self._within(_kept_open(work), demand, kind, limit_s))
         except TimedOut:
