@@ -62,7 +62,7 @@ from scheduler.kube.writes.api_writer import ApiWriter
 from scheduler.kube.writes.own_objects import ProfileWriter, WhatIfWriter
 from scheduler.kube.writes.resource_claims import NEWEST
 from scheduler.metrics.metrics import Metrics
-from scheduler.profiles.kopf_watch import Shell
+from scheduler.profiles.kopf_watch import Shell, is_left_by_kopf
 from scheduler.profiles.own_objects import OwnObjects
 from scheduler.profiles.what_if_objects import WhatIfObjects
 from scheduler.scheduler import Decisions
@@ -238,9 +238,6 @@ class Daemon:
             await extender.close()
         if self._transport is not None:
             await self._transport.close()
-        loop = asyncio.get_running_loop()
-        if loop.get_exception_handler() == self._unhandled:
-            loop.set_exception_handler(None)
         gc.unfreeze()
         gc.set_threshold(*_GC_BEFORE)
 
@@ -367,9 +364,14 @@ class Daemon:
         await self.leadership.resign(gives_back=is_quiet)
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        """Record the errors of callbacks and of tasks that no code waits for; a peer that went away is none."""
+        """Record the errors of callbacks and of tasks that no code waits for; a peer that went away is none.
+
+        The loop keeps this handler after `stop`, because such tasks may be collected later.
+        """
         error = context.get("exception")
-        if isinstance(error, Exception) and not isinstance(error, OSError):
+        if is_left_by_kopf(context.get("future") or context.get("task")):
+            _log.debug("a request that kopf left behind failed", error=repr(error))
+        elif isinstance(error, Exception) and not isinstance(error, OSError):
             self._errors.record("event-loop", error, context["message"])
         else:
             loop.default_exception_handler(context)

@@ -11,8 +11,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -227,6 +229,19 @@ class Shell:
                 objects.seen(event["type"], event["object"])
             except Exception:  # noqa: BLE001 (kopf would say it in its own way, which is not heard)
                 _log.exception("an event could not be taken in", kind=objects.spec.name)
+
+
+def is_left_by_kopf(task: object) -> bool:
+    """Return whether kopf started this task.
+
+    Of several requests at once, kopf reports the first that fails, and the shell names it. The errors of the others stay
+    in tasks that no code waits for.
+    """
+    kopf = sys.modules.get("kopf")
+    if kopf is None or not isinstance(task, asyncio.Task):
+        return False
+    code = getattr(task.get_coro(), "cr_code", None)
+    return code is not None and Path(code.co_filename).is_relative_to(kopf.__path__[0])
 
 
 def _readable(served: Collection[OwnObjects]) -> Collection[OwnObjects]:

@@ -116,7 +116,7 @@ def device_plane(control_plane_binaries: Path) -> Iterator[SharedPlane]:
     plane = ControlPlane(apiserver_flags=[_TAINT_RULES, _SERVES_RULES])
     with _shared(plane, ["resourceclaim-controller"], _TAINT_RULES) as shared:
         yield shared
-        assert "Traceback" not in shared.server.log.read_text()
+        assert "Traceback" not in shared.server.output()
 
 
 @pytest.fixture(scope="module")
@@ -126,7 +126,7 @@ def node_allocatable(control_plane_binaries: Path) -> Iterator[SharedPlane]:
     plane = ControlPlane(apiserver_flags=[gate, _SERVES_RULES])
     with _shared(plane, ["resourceclaim-controller"], gate, theirs=[gate]) as shared:
         yield shared
-        assert "Traceback" not in shared.server.log.read_text()
+        assert "Traceback" not in shared.server.output()
 
 
 @pytest.fixture(params=[SCHEDULER_NAME, THEIRS])

@@ -221,7 +221,7 @@ async def noticed(ours: Daemon, kubelets: Kubelets, server: Server) -> None:
 
     async def as_many() -> bool:
         count = await ours.count("kubestow_admission_rejections_total")
-        lines = server.log.read_text().splitlines()
+        lines = server.output().splitlines()
         said = sum("pod refused by its kubelet" in line for line in lines)
         refused = kubelets.refused[SCHEDULER_NAME]
         assert max(count, said) <= refused

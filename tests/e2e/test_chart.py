@@ -108,7 +108,7 @@ def running(plane: ControlPlane, chart: Rendered, scheduler_account: Account) ->
             answers = [line for line in answer.read().decode().splitlines() if line.startswith("rest_client_requests")]
         assert [line for line in answers if 'code="200"' in line] != []
         assert [line for line in answers if 'code="403"' in line] == []
-        assert TROUBLE.findall(server.log.read_text()) == []
+        assert TROUBLE.findall(server.output()) == []
 
 
 async def is_ready(http: aiohttp.ClientSession, server: Server, port: int) -> Sequence[str]:
@@ -201,7 +201,7 @@ async def test_a_second_replica_stands_by_and_is_ready(
         lines = await is_ready(http, server, port)
 
         assert "[+]leaderElection ok" in lines
-        assert '"event":"leading"' not in server.log.read_text()
+        assert '"event":"leading"' not in server.output()
 
 
 async def test_the_pod_of_helm_test_is_scheduled(
@@ -421,7 +421,7 @@ async def test_fewer_plugins_need_fewer_rights(plane: ControlPlane, http: aiohtt
 
             assert await sandbox.bound("p") == ["n1"]
         assert remarks(lines) == []
-        assert TROUBLE.findall(server.log.read_text()) == []
+        assert TROUBLE.findall(server.output()) == []
 
 
 # -- pods that are given to us -------------------------------------------------------------------------------------------

@@ -115,7 +115,7 @@ async def installation(
         await until(is_tried, "the condition of pod large", server=server)
         await until(listens, "the kubelet's port", server=forwarding)
         yield Installation(control_plane, http, server, forwarding, tmp_path, capsys)
-        assert "Traceback" not in server.log.read_text()
+        assert "Traceback" not in server.output()
 
 
 def rules(*leaves_out: str, port_forward: list[str] = PORT_FORWARD) -> list[Json]:

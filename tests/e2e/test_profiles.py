@@ -120,6 +120,14 @@ class Scene:
         await until(said, words, server=server, within_s=MINUTE_S)
 
 
+async def ends_cleanly(server: Server) -> None:
+    """It stops when the signal says so, and nothing in it failed by surprise until then."""
+    await asyncio.to_thread(server.terminate, 60.0)
+    output = server.output()
+    assert "Traceback" not in output, output[output.index("Traceback") - 500 :]
+    assert server.exit_code == 0, server.tail()
+
+
 @pytest.fixture
 async def scene(control_plane: ControlPlane) -> AsyncIterator[Scene]:
     async with control_plane.client() as http:
@@ -159,14 +167,12 @@ async def test_a_profile_is_changed_refused_and_forgotten(scene: Scene) -> None:
         await scene.forget()
 
         async def forgotten() -> bool:
-            return "not in force" not in await scene.readyz() and "profile is as in the file" in server.log.read_text()
+            return "not in force" not in await scene.readyz() and "profile is as in the file" in server.output()
 
         await until(forgotten, "the file counts again", server=server, within_s=MINUTE_S)
         assert await scene.placed("d", server=server) == "empty"
 
-        await asyncio.to_thread(server.terminate, 60.0)
-        log = server.log.read_text()
-        assert (server._process.returncode, "Traceback" in log) == (0, False), log
+        await ends_cleanly(server)
 
 
 async def test_what_the_schema_knows_the_server_refuses_itself(scene: Scene) -> None:
@@ -200,6 +206,8 @@ async def test_a_server_that_comes_back_is_watched_again(scene: Scene) -> None:
         await scene.has_state("True", server=server)
         assert await scene.placed("b", server=server) == "full"
 
+        await ends_cleanly(server)
+
 
 async def test_without_permissions_pods_are_bound_all_the_same(scene: Scene) -> None:
     async with FaultProxy(scene.plane) as proxy:
@@ -221,3 +229,5 @@ async def test_without_permissions_pods_are_bound_all_the_same(scene: Scene) -> 
 
             await stage.permit(ALL | READING | TELLING)
             await scene.has_state("True", server=server)
+
+            await ends_cleanly(server)

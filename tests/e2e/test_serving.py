@@ -58,7 +58,7 @@ def endpoints(control_plane_binaries: Path) -> Iterator[Endpoints]:
             daemon(plane, flags=[f"--secure-port={port}"]) as server,
         ):
             yield Endpoints(plane, server, port, authority, Path(directory))
-            assert "Traceback" not in server.log.read_text()
+            assert "Traceback" not in server.output()
 
 
 @dataclass

@@ -150,7 +150,7 @@ async def test_a_reference_and_the_largest_answer(scene: Scene) -> None:
         assert (len(status["placements"]), status["placementsOmitted"]) == (100, status["placed"] - 100)
         assert len(msgspec.json.encode(status)) < STATUS_MAX
 
-        log = server.log.read_text()
+        log = server.output()
         assert ("could not be read" in log, "ended and restarts" in log) == (False, False), log
 
 

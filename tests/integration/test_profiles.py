@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import importlib
 import inspect
 import signal
@@ -13,6 +14,7 @@ from typing import Any
 
 import kopf
 import pytest
+from aiohttp import ServerDisconnectedError
 
 from scheduler.config.types import KubeSchedulerProfile, LeaderElection, PluginSet
 from scheduler.daemon import app
@@ -348,3 +350,30 @@ async def test_stopped_while_it_looks_around_it_leaves_nothing_behind(
 
         assert [task is not None and task.done() for task in asking] == [False, False, True, True]
     assert kopfs_tasks() == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        pytest.param(ConnectionRefusedError, id="the server refuses connections"),
+        pytest.param(ServerDisconnectedError, id="the server closes connections"),
+    ],
+)
+async def test_requests_that_kopf_leaves_behind_are_no_errors_of_ours(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type[Exception]
+) -> None:
+    """kopf's discovery reports one failed request of several. The errors of the others have no reader."""
+    failed: list[str] = []
+
+    async def fails(url: str, **_: object) -> None:
+        failed.append(url)
+        raise error
+
+    monkeypatch.setattr(importlib.import_module("kopf._cogs.clients.api"), "get", fails)
+    async with rig_on(server) as cluster:
+        await until(lambda: restarts(cluster) > 0, lambda: "not noticed")
+        assert len(failed) >= 2
+        assert repr(error()) in cluster.daemon._shell.remark()
+    gc.collect()
+    assert not any(cluster.daemon._errors.counts.values())
+    assert [record.getMessage() for record in caplog.records if "never retrieved" in record.getMessage()] == []

@@ -24,14 +24,19 @@ class Died(Exception):
 
 
 class Server:
-    def __init__(self, name: str, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    def __init__(self, name: str, process: "subprocess.Popen[bytes]", log: Path, log_start: int) -> None:
         self.name = name
         self.log = log
         self._process = process
+        self._log_start = log_start
 
     @property
     def pid(self) -> int:
         return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._process.poll()
 
     def is_running(self) -> bool:
         return self._process.poll() is None
@@ -42,8 +47,12 @@ class Server:
             msg = f"{self.name} ended with {self._process.returncode}; the end of {self.log}:\n{self.tail()}"
             raise Died(msg)
 
+    def output(self) -> str:
+        """What this process wrote, without what earlier processes of its name wrote to the same log."""
+        return self.log.read_bytes()[self._log_start :].decode(errors="replace")
+
     def tail(self, lines: int = 25) -> str:
-        return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
+        return "\n".join(self.output().splitlines()[-lines:])
 
     def cpu_s(self) -> float:
         """User and system time it has used so far, all threads; Linux only."""
@@ -80,6 +89,7 @@ class Group:
         """Start a server with its output appended to `<logs>/<name>.log`. Does not wait for anything."""
         path = self._logs / f"{name}.log"
         with path.open("ab") as log:
+            log_start = log.tell()
             process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -88,7 +98,7 @@ class Group:
                 cwd=self._logs,
                 process_group=self._watchdog.pid,
             )
-        server = Server(name, process, path)
+        server = Server(name, process, path, log_start)
         self._servers.append(server)
         return server
 
