@@ -58,20 +58,19 @@ def paced(work: Work[T], clock: Clock, aside: Callable[[], AbstractContextManage
 
 
 def metered(work: Work[T], clock: Clock, spend: Callable[[float], None]) -> Work[T]:
-    """Run the work and call `spend` with the seconds of each step, without pauses; it may raise to end the work."""
-    began = clock.now()
-    try:
-        while True:
-            try:
-                next(work)
-            except StopIteration as done:
-                found: T = done.value
-                return found
-            spend(clock.now() - began)
-            yield
-            began = clock.now()
-    finally:
-        work.close()
+    """Run the work and call `spend` with the seconds of each step, without pauses; it may raise.
+
+    The work stays suspended when `spend` raises or this generator is closed. It ends when its last reference goes.
+    """
+    while True:
+        began = clock.now()
+        try:
+            next(work)
+        except StopIteration as done:
+            found: T = done.value
+            return found
+        spend(clock.now() - began)
+        yield
 
 
 def started(work: Work[T], clock: Clock) -> T | Work[T]:

@@ -96,17 +96,6 @@ class _Suspended(NamedTuple):
     stamp: int
 
 
-def _kept_open(work: Work[T]) -> Work[T]:
-    """Run the work; it stays suspended when this generator is closed."""
-    while True:
-        try:
-            next(work)
-        except StopIteration as done:
-            found: T = done.value
-            return found
-        yield
-
-
 Problem: TypeAlias = tuple[object, bytes, tuple[int, ...]]
 """The `NodeSearches`, the form of the claims, and the devices that each request can have."""
 StoredVerdict: TypeAlias = tuple[SearchVerdict, tuple[int, ...]]
@@ -173,7 +162,7 @@ class NodeSearches:
             return known
         work = self._searching(demand, kind, slot, None)
         try:
-            return (yield from self._within(_kept_open(work), demand, kind, limit_s))
+            return (yield from self._within(work, demand, kind, limit_s))
         except TimedOut:
             if inspect.getgeneratorstate(work) == inspect.GEN_SUSPENDED and not kind.visible_pools.views:
                 if len(self._suspended) >= _SUSPENDED_MAX:
