@@ -13,8 +13,6 @@ Verdict: TypeAlias = Literal["fits", "fitsAfter", "doesNotFit", "unreadable"]
 State: TypeAlias = Literal["pending", "gated", "nominated", "binding", "bound", "finished", "foreign", "deleting"]
 Move: TypeAlias = Literal["user", "administrator", "wait", "nobody"]
 EXIT_CODES: Final[dict[Verdict, int]] = {"fits": 0, "fitsAfter": 1, "doesNotFit": 2, "unreadable": 3}
-PREEMPTED_BY: Final = "preempted by "
-"""The cause of a preempted pod begins so; the key of the preemptor follows."""
 
 
 class AnswerPart(msgspec.Struct, frozen=True, rename="camel", kw_only=True):
@@ -116,6 +114,8 @@ class DisplacedPod(AnswerPart, frozen=True):
     source: str = msgspec.field(name="from")
     to: str = ""
     cause: str = ""
+    preempted_by: str = ""
+    """The key of the pod that takes its capacity."""
 
 
 class WhatIfAnswer(AnswerPart, frozen=True):

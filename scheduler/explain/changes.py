@@ -279,7 +279,7 @@ def taints(site: Site) -> Iterator[Option]:
     """Tolerate the node's taints; or remove them."""
     hard = _untolerated(site)
     yield [_toleration(site, taint.key, taint.value, taint.effect) for _, taint in hard]
-    named = ", ".join(f"{taint.key}={taint.value}:{taint.effect}" for _, taint in hard)
+    named = ", ".join(_shown(taint.key, taint.value, taint.effect) for _, taint in hard)
     steps = [Step("remove", pointer("spec", "taints", at)) for at, _ in hard]
     what = f"remove the taint {named} from node {site.node.metadata.name}"
     yield [Change("RemoveTaint", Actor.ADMINISTRATOR, 3, what, (site.node_patch(*steps),))]
@@ -298,12 +298,17 @@ def _untolerated(site: Site) -> list[tuple[int, Taint]]:
     ]
 
 
+def _shown(key: str, value: str, effect: str) -> str:
+    """Return the taint as kubectl writes it."""
+    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
+
+
 def _toleration(site: Site, key: str, value: str, effect: str) -> Change:
     toleration = {"key": key, "operator": "Equal" if value else "Exists", "effect": effect}
     if value:
         toleration["value"] = value
     step = Step("add", pointer("spec", "tolerations", "-"), toleration)
-    what = f"tolerate the taint {key}{'=' + value if value else ''}:{effect}"
+    what = f"tolerate the taint {_shown(key, value, effect)}"
     return Change("AddToleration", Actor.USER, 2, what, (site.pod_patch(step),))
 
 

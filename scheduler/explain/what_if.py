@@ -23,7 +23,6 @@ from scheduler.core.cooperative import PACE_S, Work
 from scheduler.cycle import Cycle, Scheduled, Unschedulable
 from scheduler.explain.answer import (
     EXIT_CODES,
-    PREEMPTED_BY,
     DisplacedPod,
     Explanation,
     PlacedPod,
@@ -382,8 +381,9 @@ class _Run:
 
     def _note_placed(self, candidate: _Candidate, node: str, victims: list[PodInfo]) -> None:
         for victim in victims:
-            cause = f"{PREEMPTED_BY}{candidate.key}"
-            self._preempted.append(DisplacedPod(pod=victim.key, source=victim.node_name, cause=cause))
+            by = candidate.key
+            gone = DisplacedPod(pod=victim.key, source=victim.node_name, cause=f"preempted by {by}", preempted_by=by)
+            self._preempted.append(gone)
         if candidate.source:
             self._displace(candidate.key, candidate.source, to=node)
         else:

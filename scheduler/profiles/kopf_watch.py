@@ -234,8 +234,8 @@ class Shell:
 def is_left_by_kopf(task: object) -> bool:
     """Return whether kopf started this task.
 
-    Of several requests at once, kopf reports the first that fails, and the shell names it. The errors of the others stay
-    in tasks that no code waits for.
+    Of several requests at once, kopf reports the first that fails, and the shell names it. The remaining
+    errors stay in tasks that no code waits for.
     """
     kopf = sys.modules.get("kopf")
     if kopf is None or not isinstance(task, asyncio.Task):

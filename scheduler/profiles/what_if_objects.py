@@ -31,8 +31,8 @@ from scheduler.profiles.own_objects import Object, OwnObjects
 from scheduler.profiles.what_if_question import (
     FAILED,
     MALFORMED,
-    Reference,
     WhatIfObject,
+    WorkloadReference,
     answered,
     question,
     read_object,
@@ -209,7 +209,7 @@ class WhatIfObjects(OwnObjects):
         await self._write_status(obj, status)
         return True
 
-    async def _referenced(self, reference: Reference, namespace: str) -> Object:
+    async def _referenced(self, reference: WorkloadReference, namespace: str) -> Object:
         what = f"spec.reference: {reference.kind} {reference.name}"
         try:
             found = await self.writer.read_reference(reference.kind, namespace, reference.name)

@@ -13,7 +13,7 @@ import msgspec
 
 from scheduler.core import api_json as apijson
 from scheduler.core.errors import shortened
-from scheduler.explain.answer import PREEMPTED_BY, DisplacedPod, Explanation, WhatIfAnswer
+from scheduler.explain.answer import DisplacedPod, Explanation, WhatIfAnswer
 from scheduler.explain.manifests import REPLICAS_MAX, WrongRequest, each_manifest
 from scheduler.explain.what_if import NODES_MAX, WhatIfRequest
 
@@ -39,7 +39,7 @@ _CLUSTER_SCOPED: Final = "PriorityClass"
 Object = dict[str, Any]
 
 
-class Metadata(msgspec.Struct, rename="camel"):
+class WhatIfMetadata(msgspec.Struct, rename="camel"):
     """What identifies one state of an object."""
 
     name: str
@@ -54,7 +54,7 @@ class _Status(msgspec.Struct, rename="camel"):
     conditions: list[Object] = []
 
 
-class Reference(msgspec.Struct, rename="camel"):
+class WorkloadReference(msgspec.Struct, rename="camel"):
     """A workload or a pod of the same namespace."""
 
     kind: Literal["Deployment", "Job", "Pod", "ReplicaSet", "StatefulSet"]
@@ -69,7 +69,7 @@ class WhatIfSpec(msgspec.Struct, rename="camel"):
     """The question. The server has removed unknown fields."""
 
     manifests: Annotated[list[Object], msgspec.Meta(max_length=MANIFESTS_MAX)] = []
-    reference: Reference | None = None
+    reference: WorkloadReference | None = None
     replicas: Annotated[int, msgspec.Meta(ge=0, le=REPLICAS_MAX)] | None = None
     drain: _Names = []
     cordon: _Names = []
@@ -81,7 +81,7 @@ class WhatIfSpec(msgspec.Struct, rename="camel"):
 class WhatIfObject(msgspec.Struct, rename="camel"):
     """A WhatIf as the server has it."""
 
-    metadata: Metadata
+    metadata: WhatIfMetadata
     spec: msgspec.Raw = msgspec.Raw(b"{}")
     status: _Status = msgspec.field(default_factory=_Status)
 
@@ -146,7 +146,7 @@ def question(
     )
 
 
-def template_of(raw: bytes, reference: Reference) -> Object:
+def template_of(raw: bytes, reference: WorkloadReference) -> Object:
     """Return what further pods of the object are made from: its kind, labels and spec, under another name.
 
     Another name keeps its claims and pods apart from the existing ones. Raises WrongRequest.
@@ -298,8 +298,8 @@ def _reasons(explanation: Explanation | None) -> list[Object]:
 
 def _displaced(each: DisplacedPod, namespace: str) -> Object:
     cause = each.cause
-    if cause.startswith(PREEMPTED_BY) and not _is_in(cause.removeprefix(PREEMPTED_BY), namespace):
-        cause = f"{PREEMPTED_BY}a pod of another namespace"
+    if each.preempted_by and not _is_in(each.preempted_by, namespace):
+        cause = "preempted by a pod of another namespace"
     found = {"pod": _short(each.pod), "from": _name(each.source), "to": _name(each.to)}
     return {name: text for name, text in (found | {"cause": shortened(cause, _NAME_MAX)}).items() if text}
 

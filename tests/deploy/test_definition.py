@@ -25,8 +25,8 @@ from scheduler.profiles.what_if_question import (
     FAILED,
     REASONS_MAX,
     SHOWN_MAX,
-    Reference,
     WhatIfSpec,
+    WorkloadReference,
     answered,
     read_object,
     unanswered,
@@ -140,7 +140,9 @@ def test_the_fields_of_a_question_are_those_that_are_read() -> None:
 
     assert set(fields) == {field.encode_name for field in msgspec.structs.fields(WhatIfSpec)}
     assert fields["schedulerName"]["default"] == WhatIfSpec().scheduler_name
-    assert set(fields["reference"]["properties"]) == {each.encode_name for each in msgspec.structs.fields(Reference)}
+    assert set(fields["reference"]["properties"]) == {
+        each.encode_name for each in msgspec.structs.fields(WorkloadReference)
+    }
     assert fields["reference"]["properties"]["kind"]["enum"] == sorted(REFERENCES)
 
 

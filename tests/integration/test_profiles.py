@@ -362,7 +362,7 @@ async def test_stopped_while_it_looks_around_it_leaves_nothing_behind(
 async def test_requests_that_kopf_leaves_behind_are_no_errors_of_ours(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type[Exception]
 ) -> None:
-    """kopf's discovery reports one failed request of several. The errors of the others have no reader."""
+    """kopf's discovery reports one failed request of several. The remaining errors have no reader."""
     failed: list[str] = []
 
     async def fails(url: str, **_: object) -> None:

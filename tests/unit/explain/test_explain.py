@@ -76,6 +76,14 @@ CAUSES = [
         id="a taint",
     ),
     pytest.param(
+        {"n1": {"taints": [{"key": "team", "effect": "NoExecute"}]}},
+        {},
+        {},
+        "UntoleratedTaint",
+        [["tolerate the taint team:NoExecute"], ["remove the taint team:NoExecute from node n1"]],
+        id="a taint without a value",
+    ),
+    pytest.param(
         {"n1": {"unschedulable": True}},
         {},
         {},

@@ -233,8 +233,8 @@ def test_victims_are_named() -> None:
 
     found = answered(sched, manifests=(pod(cpu="1", priority=5),))
 
-    assert [(each.pod, each.source, each.cause) for each in found.displaced] == [
-        ("default/low", "n1", "preempted by default/w")
+    assert [(each.pod, each.source, each.cause, each.preempted_by) for each in found.displaced] == [
+        ("default/low", "n1", "preempted by default/w", "default/w")
     ]
     assert found.cause == "1 of 1 pods fit; 1 pods are preempted"
 

@@ -15,7 +15,7 @@ from scheduler.profiles.what_if_question import (
     MALFORMED,
     SPEC_MAX,
     STATUS_MAX,
-    Reference,
+    WorkloadReference,
     answered,
     question,
     read_object,
@@ -110,7 +110,7 @@ def test_a_reference_becomes_another_workload() -> None:
         "spec": {"replicas": 2, "nodeName": "n1", "template": {"spec": {"schedulerName": "batch"}}},
         "status": {"replicas": 2},
     }
-    referenced = template_of(msgspec.json.encode(raw), Reference(kind="Deployment", name="web"))
+    referenced = template_of(msgspec.json.encode(raw), WorkloadReference(kind="Deployment", name="web"))
 
     (found,) = request_of({}, referenced).manifests
     assert found == {
@@ -201,8 +201,8 @@ def test_pods_of_other_namespaces_are_only_counted() -> None:
     displaced = (
         DisplacedPod(pod="demo/a", source="n1", to="n2"),
         DisplacedPod(pod="secret/b", source="n1", to="n2"),
-        DisplacedPod(pod="demo/c", source="n1", cause="preempted by secret/b"),
-        DisplacedPod(pod="demo/d", source="n1", cause="preempted by demo/a"),
+        DisplacedPod(pod="demo/c", source="n1", cause="preempted by secret/b", preempted_by="secret/b"),
+        DisplacedPod(pod="demo/d", source="n1", cause="preempted by demo/a", preempted_by="demo/a"),
         DisplacedPod(pod="demo-2/secret", source="n1", cause="none fits"),
     )
 
