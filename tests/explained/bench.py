@@ -22,6 +22,7 @@ from scheduler.explain.fixes import Search
 from tests.e2e.cluster import each
 from tests.explained.draft import Json, Planted
 from tests.explained.volumes import provision
+from tests.integration.daemon_laws import audited
 from tests.parity.api import Api
 from tests.parity.scenario import named
 
@@ -192,9 +193,10 @@ class Bench:
         return is_known and self.daemon.idle() and not decisions.binder.has(pod["metadata"]["uid"])
 
     def explain(self, pod: Json) -> Explanation:
-        """Return the explanation of the pod."""
+        """Return the explanation of the pod. The cache is then as before, in each of its indexes."""
         found = finish(self.daemon.decisions.explainer.explain(_path(pod)))
         assert found is not None
+        assert audited(self.daemon) == []
         return found
 
     def search(self, pod: Json) -> Search:

@@ -24,6 +24,7 @@ from simulator.simulate.input.manifests import load
 from simulator.simulate.outcome import Outcome
 from simulator.simulate.run import simulate
 from simulator.simulate.world import ReadOptions
+from tests.integration.daemon_laws import audited
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 ZONE: Final = "topology.kubernetes.io/zone"
@@ -206,19 +207,30 @@ class Case:
 
 
 def run(objects: list[dict[str, Any]], file: Path, question: WhatIfRequest | None = None) -> Outcome:
-    """Simulate the objects, and answer the question on the cluster as it is then."""
+    """Simulate the objects, and answer the question on the cluster as it is then.
+
+    Afterwards each index of the daemon's cache is right.
+    """
     file.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": objects}), encoding="utf-8")
     found = load((str(file),)).objects
     election, connection = LeaderElection(), ClientConnection(qps=-1.0)
     config = Configuration(leader_election=election, client_connection=connection)
+    daemons: list[Daemon] = []
+
+    def daemon_at(url: str) -> Daemon:
+        daemons.append(Daemon(RunOptions(config=config, master=url, port=0, drain_timeout_s=5.0)))
+        return daemons[-1]
+
     simulated = simulate(
         complete(found),
-        lambda url: Daemon(RunOptions(config=config, master=url, port=0, drain_timeout_s=5.0)),
+        daemon_at,
         ReadOptions(scheduler_names=("kubestow",), timeout_s=120.0),
         clock=SystemClock(),
         question=question and with_objects(question, found),
     )
-    return asyncio.run(simulated)
+    outcome = asyncio.run(simulated)
+    assert [difference for daemon in daemons for difference in audited(daemon)] == []
+    return outcome
 
 
 def answered(case: Case, file: Path) -> WhatIfAnswer:
