@@ -166,7 +166,7 @@ class PodStatusUpdater:
             await asyncio.wait(self._running.values())
 
     def give_up(self) -> None:
-        """Drop patches that have not been sent; running ones end with their answer."""
+        """Drop patches that have not been sent. Running ones end with their answer, or when the connections are closed."""
         for uid in list(self._pending):
             self.withdraw(uid)
 

@@ -185,9 +185,9 @@ class HttpTransport:
 
     async def _open(self, url: URL, timeout: aiohttp.ClientTimeout) -> aiohttp.ClientResponse:
         self._take_over_credentials()
-        status = 0
+        session, status = self._open_session(), 0
         try:
-            response = await self._session.request(
+            response = await session.request(
                 "GET",
                 url,
                 headers=self._headers_for(("", JSON)),
@@ -225,9 +225,9 @@ class HttpTransport:
 
     async def _once(self, method: str, url: URL, body: bytes | None, *, types: _Types, timeout_s: float) -> bytes:
         self._take_over_credentials()
-        began, status = self._clock.now(), 0
+        session, began, status = self._open_session(), self._clock.now(), 0
         try:
-            response = await self._session.request(
+            response = await session.request(
                 method,
                 url,
                 data=body,
@@ -249,6 +249,12 @@ class HttpTransport:
             return answer
         retry_after = response.headers.get("Retry-After")
         raise failure(response.status, answer, retry_after=retry_after, is_write=body is not None)
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        """Return the session. A write that waits for a busy server can outlive it."""
+        if self._session.closed:
+            raise Unavailable("not sent: the connections are closed")
+        return self._session
 
     # -- what a request is made of, prepared once ------------------------------------------------------------------
 
