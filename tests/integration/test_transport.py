@@ -126,7 +126,12 @@ async def test_no_connection_is_unavailable(call):
             await call(transport)
 
 
-@pytest.mark.parametrize("call", [*READS, *WRITES, pytest.param(lambda t: opened(t), id="watch")])
+async def opened(transport):
+    async with transport.watch("/x", {}, inactivity_timeout_s=5):
+        pass
+
+
+@pytest.mark.parametrize("call", [*READS, *WRITES, pytest.param(opened, id="watch")])
 async def test_after_the_close_nothing_is_sent(call):
     """A write that waits for a busy server can outlive the transport."""
     async with raw(says(answer(200))) as server:
@@ -136,11 +141,6 @@ async def test_after_the_close_nothing_is_sent(call):
             await call(transport)
 
     assert len(server.requests) == 1
-
-
-async def opened(transport):
-    async with transport.watch("/x", {}, inactivity_timeout_s=5):
-        pass
 
 
 async def test_a_time_limit_is_unavailable_for_a_read():
