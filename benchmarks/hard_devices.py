@@ -189,6 +189,7 @@ def _families() -> Iterator[tuple[str, Callable[[int], Hard]]]:
     yield "fifteen parts of two capacities that fill five shared devices", both
     yield "fifteen parts of two capacities that nearly fill five shared devices", partial(both, moved=1)
     yield "32 parts of two capacities that fill eight shared devices", partial(both, devices=8, each=4)
+    yield "32 parts of two capacities that nearly fill eight shared devices", partial(both, devices=8, each=4, moved=1)
     for room in _ROOMS_OF_SHARED:
         yield f"twelve parts on shared devices that draw on six counters of {room}", partial(drawing, room)
         both = partial(drawing, room, names=_TWO)

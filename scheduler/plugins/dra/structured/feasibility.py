@@ -439,18 +439,24 @@ class Feasibility:
         return {name: min(each.get(name, 0) for each in amounts) for name in amounts[0]} if amounts else {}
 
     def _limit_counters(self, program: _Program, draws: Mapping[int, Mapping[int, int]], now: SearchState) -> None:
-        rows: dict[tuple[int, tuple[str, str]], dict[int, int]] = {}
-        for d, terms in draws.items():
-            pool = self._node_devices.pool_of[d]
+        by_pool: dict[int, list[int]] = {}
+        for d in draws:
+            by_pool.setdefault(self._node_devices.pool_of[d], []).append(d)
+        for pool, devices in by_pool.items():
             left = now.left[pool]
-            if any(amount < 0 for amount in left.values()):  # no device of such a pool can draw (§4.8)
-                program.at_most(terms, 0)
+            if min(left.values(), default=0) < 0:  # no device of such a pool can draw (§4.8)
+                for d in devices:
+                    program.at_most(draws[d], 0)
                 continue
-            for key, amount in self._node_devices.kind(d).draws.items():
-                if amount and key in left:
-                    rows.setdefault((pool, key), {}).update({x: amount * times for x, times in terms.items()})
-        for (pool, key), row in rows.items():
-            program.at_most(row, now.left[pool][key])
+            rows: dict[tuple[str, str], dict[int, int]] = {}
+            for d in devices:
+                for key, amount in self._node_devices.kind(d).draws.items():
+                    if amount and key in left:
+                        row = rows.setdefault(key, {})
+                        for x, times in draws[d].items():
+                            row[x] = amount * times
+            for key, row in rows.items():
+                program.at_most(row, left[key])
 
     def _constrain(self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]) -> None:
         for number in {need.claim for need in needs}:
