@@ -57,20 +57,24 @@ def paced(work: Work[T], clock: Clock, aside: Callable[[], AbstractContextManage
         work.close()
 
 
-def metered(work: Work[T], clock: Clock, spend: Callable[[float], None]) -> Work[T]:
-    """Run the work and call `spend` with the seconds of each step, without pauses; it may raise.
+def metered(work: Work[T], clock: Clock, spend: Callable[[float], None], *, keeps_open: bool = False) -> Work[T]:
+    """Run the work and call `spend` with the seconds of each step, without pauses; it may raise to end the work.
 
-    The work stays suspended when `spend` raises or this generator is closed. It ends when its last reference goes.
+    `keeps_open`: the work stays suspended then, and the caller may go on with it.
     """
-    while True:
-        began = clock.now()
-        try:
-            next(work)
-        except StopIteration as done:
-            found: T = done.value
-            return found
-        spend(clock.now() - began)
-        yield
+    try:
+        while True:
+            began = clock.now()
+            try:
+                next(work)
+            except StopIteration as done:
+                found: T = done.value
+                return found
+            spend(clock.now() - began)
+            yield
+    finally:
+        if not keeps_open:
+            work.close()
 
 
 def started(work: Work[T], clock: Clock) -> T | Work[T]:

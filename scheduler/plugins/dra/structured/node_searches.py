@@ -162,7 +162,7 @@ class NodeSearches:
             return known
         work = self._searching(demand, kind, slot, None)
         try:
-            return (yield from self._within(work, demand, kind, limit_s))
+            return (yield from self._within(work, demand, kind, limit_s, keeps_open=True))
         except TimedOut:
             if inspect.getgeneratorstate(work) == inspect.GEN_SUSPENDED and not kind.visible_pools.views:
                 if len(self._suspended) >= _SUSPENDED_MAX:
@@ -197,7 +197,9 @@ class NodeSearches:
         """Return the key of a search that is not repeated for a while; with shared pools it contains their use."""
         return demand if use is None else (demand, slot, self.node_devices(slot, use).in_use)
 
-    def _within(self, work: Work[T], key: Hashable, kind: NodeKind, limit_s: float | None) -> Work[T]:
+    def _within(
+        self, work: Work[T], key: Hashable, kind: NodeKind, limit_s: float | None, *, keeps_open: bool = False
+    ) -> Work[T]:
         """Run the work; raise TimedOut when it has taken too long without pauses, and at once if it is known to."""
         limit_s = self.limits.resting_s if limit_s is None else limit_s
         late = self._late(kind, key)
@@ -214,7 +216,7 @@ class NodeSearches:
                 raise TimedOut
 
         try:
-            return (yield from metered(work, self.clock, spend))
+            return (yield from metered(work, self.clock, spend, keeps_open=keeps_open))
         except TimedOut:
             self._give_up(kind, key, limit_s)
             raise
