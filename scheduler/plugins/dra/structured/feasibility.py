@@ -386,17 +386,14 @@ class Feasibility:
         for users in by_device.values():
             if len(users) == 1:
                 continue
-            ordinary = [x for need, x in users if not need.is_admin]
-            program.at_most(dict.fromkeys(ordinary, 1), 1)
-            if len(ordinary) == len(users):
-                continue
-            for admin, x in users:
-                if admin.is_admin:
-                    for need, other in users:
-                        if other != x and (
-                            need.claim == admin.claim or (need.claim > admin.claim and not need.is_admin)
-                        ):
-                            program.at_most({x: 1, other: 1}, 1)
+            ordinary = [(need, x) for need, x in users if not need.is_admin]
+            admins = [(need, x) for need, x in users if need.is_admin]
+            program.at_most({x: 1 for _, x in ordinary}, 1)
+            for at, (admin, x) in enumerate(admins):
+                program.at_most({x: 1} | {other: 1 for need, other in ordinary if need.claim >= admin.claim}, 1)
+                for need, other in admins[:at]:
+                    if need.claim == admin.claim:
+                        program.at_most({x: 1, other: 1}, 1)
 
     def _share_capacities(
         self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]], now: SearchState
