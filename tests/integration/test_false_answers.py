@@ -6,6 +6,7 @@ Time is virtual.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable
 from typing import Final
@@ -66,7 +67,7 @@ async def test_a_retry_after_of_an_hour_is_shortened_to_a_minute(fault: Fault) -
 
 @pytest.mark.parametrize("body", [b"{}", b'{"kind":"NodeList","metadata":{},"items":[]}'], ids=["{}", "no version"])
 async def test_an_answer_that_is_no_list_empties_nothing(body: bytes) -> None:
-    """A proxy answers lists of nodes for half a minute: known nodes stay, and /readyz and the log name the cause."""
+    """A proxy answers lists of nodes: known nodes stay, and /readyz and the log name the cause, once a minute."""
     with structlog.testing.capture_logs() as log:
         async with running_cluster(clock=SkippingClock, watch_list=False) as cluster:
             filled(cluster, "p0", "p1")
@@ -77,7 +78,7 @@ async def test_an_answer_that_is_no_list_empties_nothing(body: bytes) -> None:
             cluster.storm("pods", 1)
             cluster.server.faults.add(Fault(verb="watch", resource="nodes", status=410, times=1))
             cluster.cut_watches("nodes", abruptly=True)
-            await cluster.clock.sleep(90)
+            await cluster.clock.sleep(150)  # two lines: the pause between two lists is up to half a minute
             assert lists.hits > 3
             assert len(list(cluster.daemon.mirrors.reflectors["Node"].store)) == 2
             lag = cluster.daemon.mirrors.lag("Node")
@@ -92,7 +93,8 @@ async def test_an_answer_that_is_no_list_empties_nothing(body: bytes) -> None:
             assert cluster.broken_laws() == []
             assert cluster.daemon.mirrors.lag("Node") is None
     said = [line for line in log if line["event"] == "no complete list and no watch" and line["kind"] == "Node"]
-    assert len(said) == 2
+    assert len(said) >= 2
+    assert min(later["seconds"] - sooner["seconds"] for sooner, later in itertools.pairwise(said)) >= 59  # rounded
 
 
 @pytest.mark.parametrize(
