@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from scheduler.cli.command_parser import CommandParser
+from scheduler.cli.command_parser import CommandParser, duration
 from scheduler.config.types import LeaderElection
 
 USAGE_EXIT_CODE: Final = 3
@@ -136,8 +136,6 @@ def _non_empty(text: str) -> str:
 
 
 def _timeout(text: str) -> float:
-    from scheduler.cli.flags import duration
-
     if not (seconds := duration(text)):
         raise argparse.ArgumentTypeError("must be greater than zero")
     return seconds

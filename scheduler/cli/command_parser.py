@@ -1,4 +1,4 @@
-"""An argparse parser that suggests the flag or command that was meant, and its completion script for a shell.
+"""An argparse parser that suggests the flag or command that was meant, its completion script for a shell, and durations.
 
 argparse's own error line stays as it is; the suggestion follows it.
 """
@@ -109,3 +109,16 @@ def completion_script(parser: CommandParser, shell: str) -> str:
             elif action.metavar == "BOOL" and action.choices is None:
                 action.choices = _BOOLEANS
     return str(shtab.complete(parser, shell=shell)) + (_EQUALS_SIGNS if shell == "bash" else "")
+
+
+def duration(text: str) -> float:
+    """Parse a Go duration or plain seconds."""
+    from scheduler.config.document import parse_duration_s
+
+    try:
+        seconds = float(text) if text.replace(".", "", 1).isdigit() else parse_duration_s(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{error}, got {text!r}") from None
+    if seconds < 0:
+        raise argparse.ArgumentTypeError(f"must not be negative, got {text!r}")
+    return seconds

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 
 from scheduler import __version__
 from scheduler.cli.client_flags import add_client_commands
-from scheduler.cli.command_parser import CommandParser
+from scheduler.cli.command_parser import CommandParser, duration
 from scheduler.config.types import ALWAYS_ALLOWED, CIPHER_SUITES, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
 from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS
 
@@ -122,19 +122,6 @@ def boolean(text: str) -> bool:
     if text in {"0", "f", "F", "false", "FALSE", "False"}:
         return False
     raise argparse.ArgumentTypeError(f"must be true or false, got {text!r}")
-
-
-def duration(text: str) -> float:
-    """Parse a Go duration or plain seconds."""
-    from scheduler.config.document import parse_duration_s
-
-    try:
-        seconds = float(text) if text.replace(".", "", 1).isdigit() else parse_duration_s(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(f"{error}, got {text!r}") from None
-    if seconds < 0:
-        raise argparse.ArgumentTypeError(f"must not be negative, got {text!r}")
-    return seconds
 
 
 def rate(text: str) -> float:

@@ -26,10 +26,15 @@ def main() -> None:
         _show(f"{tree}: {lines} lines in {len(files)} files")
         _list(f"{tree}: folders with more than {FOLDER_MAX} modules", large_folders(files))
         _list(f"{tree}: class names that several modules define", shared_class_names(files))
-    graph = grimp.build_graph("scheduler", "simulator", cache_dir=None)
-    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    imports = import_graph()
     _list("import circles", (" ".join(circle) for circle in circles(imports)))
     _list("modules with exactly one importer", single_importers(imports))
+
+
+def import_graph() -> dict[str, set[str]]:
+    """Return for each module of the scheduler and the simulator the modules that it imports."""
+    graph = grimp.build_graph("scheduler", "simulator", cache_dir=None)
+    return {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
 
 
 def large_folders(files: Iterable[Path]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Work in steps: who ends it, and when.
+"""Work in steps: what ends it, and when.
 
 The drivers are also tested where they are used: searches, explanations and compilations.
 """
