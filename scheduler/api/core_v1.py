@@ -350,6 +350,11 @@ class Taint(Frozen, frozen=True):
     value: str = ""
     effect: str = ""
 
+    @property
+    def text(self) -> str:
+        """Return `key=value:effect`, as kubectl writes it."""
+        return f"{self.key}={self.value}:{self.effect}" if self.value else f"{self.key}:{self.effect}"
+
 
 class NodeSpec(Frozen, frozen=True):
     unschedulable: bool = False

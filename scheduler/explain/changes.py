@@ -278,8 +278,8 @@ def node_copy(cluster: Cluster, node: Node, number: int = 1) -> Option:
 def taints(site: Site) -> Iterator[Option]:
     """Tolerate the node's taints; or remove them."""
     hard = _untolerated(site)
-    yield [_toleration(site, taint.key, taint.value, taint.effect) for _, taint in hard]
-    named = ", ".join(_shown(taint.key, taint.value, taint.effect) for _, taint in hard)
+    yield [_toleration(site, taint) for _, taint in hard]
+    named = ", ".join(taint.text for _, taint in hard)
     steps = [Step("remove", pointer("spec", "taints", at)) for at, _ in hard]
     what = f"remove the taint {named} from node {site.node.metadata.name}"
     yield [Change("RemoveTaint", Actor.ADMINISTRATOR, 3, what, (site.node_patch(*steps),))]
@@ -298,17 +298,12 @@ def _untolerated(site: Site) -> list[tuple[int, Taint]]:
     ]
 
 
-def _shown(key: str, value: str, effect: str) -> str:
-    """Return the taint as kubectl writes it."""
-    return f"{key}={value}:{effect}" if value else f"{key}:{effect}"
-
-
-def _toleration(site: Site, key: str, value: str, effect: str) -> Change:
-    toleration = {"key": key, "operator": "Equal" if value else "Exists", "effect": effect}
-    if value:
-        toleration["value"] = value
+def _toleration(site: Site, taint: Taint) -> Change:
+    toleration = {"key": taint.key, "operator": "Equal" if taint.value else "Exists", "effect": taint.effect}
+    if taint.value:
+        toleration["value"] = taint.value
     step = Step("add", pointer("spec", "tolerations", "-"), toleration)
-    what = f"tolerate the taint {_shown(key, value, effect)}"
+    what = f"tolerate the taint {taint.text}"
     return Change("AddToleration", Actor.USER, 2, what, (site.pod_patch(step),))
 
 
@@ -320,7 +315,7 @@ def cordon(site: Site) -> Iterator[Option]:
             steps.append(Step("remove", pointer("spec", "taints", at)))
     what = f"uncordon node {site.node.metadata.name}"
     yield [Change("Uncordon", Actor.ADMINISTRATOR, 1, what, (site.node_patch(*steps),))]
-    yield [_toleration(site, UNSCHEDULABLE_TAINT.key, "", UNSCHEDULABLE_TAINT.effect)]
+    yield [_toleration(site, UNSCHEDULABLE_TAINT)]
 
 
 # -- selectors and affinity ------------------------------------------------------------------------------------------

@@ -19,7 +19,6 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.api.core_v1 import Taint
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.nodes import PODS
@@ -356,7 +355,7 @@ class UiData:
             node = nodes.node(slot) if slot is not None else None
             if slot is None or node is None:
                 continue
-            taints = [_taint_text(taint) for taint in node.spec.taints[:_EXAMPLES_MAX]]
+            taints = [taint.text for taint in node.spec.taints[:_EXAMPLES_MAX]]
             row = NodeRow(
                 node=name,
                 cordoned=bool(nodes.unschedulable >> slot & 1),
@@ -385,10 +384,6 @@ class UiData:
         whole = sum(len(view.devices) for view in on_nodes.own_pools(slot))
         if whole and kind is not None:
             yield _use("devices", whole - kind.free, whole)
-
-
-def _taint_text(taint: Taint) -> str:
-    return f"{taint.key}={taint.value}:{taint.effect}" if taint.value else f"{taint.key}:{taint.effect}"
 
 
 def cause_of(message: str) -> str:

@@ -39,12 +39,12 @@ class Server:
         return self._process.poll()
 
     def is_running(self) -> bool:
-        return self._process.poll() is None
+        return self.exit_code is None
 
     def check(self) -> None:
         """Raise `Died` if it has ended."""
         if not self.is_running():
-            msg = f"{self.name} ended with {self._process.returncode}; the end of {self.log}:\n{self.tail()}"
+            msg = f"{self.name} ended with {self.exit_code}; the end of {self.log}:\n{self.tail()}"
             raise Died(msg)
 
     def output(self) -> str:
