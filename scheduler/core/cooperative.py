@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import AbstractContextManager, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext, suppress
 from functools import cache
 from typing import Final, TypeAlias, TypeVar
 
@@ -105,7 +105,8 @@ def submitted(job: Callable[[], T]) -> Future[T]:
 def awaited(future: Future[T]) -> Work[T]:
     """Return the result of a job in the worker thread; yield every millisecond while the job runs. Raise what it raises."""
     while not future.done():
-        wait([future], timeout=_WAIT_S)
+        with suppress(TimeoutError):
+            future.exception(_WAIT_S)
         yield
     return future.result()
 

@@ -126,7 +126,9 @@ class Allocator:
         self._allocating = [0] * len(demand.claims)
         self._placed = 0
         self._taking: dict[int, dict[str, int]] = {}
-        self._left = Computed(node_devices.left_in)
+        self._left = Computed(self._left_in)
+        self._overdrawn = set[int]()
+        """Pools of which devices in use draw more than a counter has; the search itself never does this."""
         self._members = Computed(node_devices.members_in)
         self._known: list[tuple[Known, ...]] = [(NOTHING_SEEN,) * len(claim.constraints) for claim in demand.claims]
         self._picked: list[Picked] = []
@@ -151,11 +153,12 @@ class Allocator:
 
     def running(self) -> Work[list[Picked] | None]:
         """Search in steps, because a search can take long; the caller decides when it yields and when it ends."""
-        for _, _, request_data in self._demand.request_data:
-            if request_data.selectors is not None:
-                yield from request_data.selectors.evaluating(each.kind for each in self._node_devices.devices)
+        kinds = list(dict.fromkeys(each.kind for each in self._node_devices.devices))
+        for selectors in dict.fromkeys(request_data.selectors for _, _, request_data in self._demand.request_data):
+            if selectors is not None:
+                yield from selectors.evaluating(kinds)
         for derived in self._demand.derived_attributes:
-            yield from derived.evaluating(each.kind for each in self._node_devices.devices)
+            yield from derived.evaluating(kinds)
         self._lists.update(check(self._demand, self._node_devices, self._names))
         self._risk = risk_of(self._demand, self._node_devices, self._lists)
         self._may_reorder = self._risk == NO_RISK and not self._bounds.has_odd_values
@@ -243,8 +246,9 @@ class Allocator:
             if not choice.viable:
                 return False
         self._solved += 1
-        order = () if self._may_take_any(choice.position) else self._next_in_order(choice)
-        found = yield from self._bounds.solving(now, order)
+        may_be_replaced = choice.witness is None and self._may_be_replaced(choice.position)
+        order = () if may_be_replaced or self._may_take_any(choice.position) else self._next_in_order(choice)
+        found = yield from self._bounds.solving(now, order, is_doubtful=may_be_replaced or not self._stack)
         if found is SolverAnswer.TIMED_OUT:
             raise TimedOut
         choice.witness = None if isinstance(found, SolverAnswer) else found
@@ -257,6 +261,14 @@ class Allocator:
         """Return whether any solution of the program will do, so that the rest of the search follows it."""
         is_safe = (position.claim, position.request) > self._risk
         return self._takes_any and is_safe and self._bounds.is_definite()
+
+    def _may_be_replaced(self, position: Position) -> bool:
+        """Return whether the position is at the first device of an alternative that is not the last one.
+
+        Most such states have no solution, and a program without an order shows that sooner.
+        """
+        alternatives = self._demand.claims[position.claim].requests[position.request].alternatives
+        return not position.taken and 0 <= position.alternative < len(alternatives) - 1
 
     def _next_in_order(self, choice: _Choice) -> list[int]:
         """Return the devices of the current request for which the program shall find the first solution in order."""
@@ -491,8 +503,17 @@ class Allocator:
         device = self._node_devices.devices[number].device
         if not device.consumes_counters:
             return True
-        left, wanted = self._left[self._node_devices.pool_of[number]], self._node_devices.kind(number).draws
-        return all(amount >= wanted.get(counter, 0) for counter, amount in left.items())
+        pool, wanted = self._node_devices.pool_of[number], self._node_devices.kind(number).draws
+        left = self._left[pool]
+        if pool in self._overdrawn:
+            return all(amount >= wanted.get(counter, 0) for counter, amount in left.items())
+        return all(left[counter] >= amount for counter, amount in wanted.items() if counter in left)
+
+    def _left_in(self, pool: int) -> dict[tuple[str, str], int]:
+        left = self._node_devices.left_in(pool)
+        if min(left.values(), default=0) < 0:
+            self._overdrawn.add(pool)
+        return left
 
     def _constrained(self, choice: _Choice, number: int) -> tuple[Known, ...] | None:
         c = choice.position.claim

@@ -247,8 +247,11 @@ class _Program:
         self.row_lower.append(lower)
         self.row_upper.append(upper)
 
-    def solve(self) -> Sequence[float] | SolverAnswer:
-        """Return a value for each variable, or why there is none. Releases the interpreter lock while HiGHS works."""
+    def solve(self, *, is_doubtful: bool) -> Sequence[float] | SolverAnswer:
+        """Return a value for each variable, or why there is none. Releases the interpreter lock while HiGHS works.
+
+        `is_doubtful`: solve the linear relaxation first; it is fast, and often has no solution if the program has none.
+        """
         import highspy
         import numpy as np
 
@@ -276,6 +279,14 @@ class _Program:
         )  # slower than the search in programs this small
         highs.setOptionValue("mip_pool_soft_limit", 1)  # so are many cuts
         highs.passModel(lp)
+        if is_doubtful:
+            highs.setOptionValue("solve_relaxation", True)
+            highs.setOptionValue("presolve", "off")
+            highs.run()
+            if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
+                return SolverAnswer.INFEASIBLE
+            highs.setOptionValue("solve_relaxation", False)
+            highs.setOptionValue("presolve", "choose")
         highs.run()
         status = highs.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:
@@ -298,20 +309,24 @@ class Feasibility:
     _twin: Mapping[int, int]
     """Device → a number, equal for interchangeable devices."""
 
-    def solve(self, needs: Sequence[Need], now: SearchState, order: Sequence[int] = ()) -> Witness | SolverAnswer:
+    def solve(
+        self, needs: Sequence[Need], now: SearchState, order: Sequence[int] = (), *, is_doubtful: bool = False
+    ) -> Witness | SolverAnswer:
         """Return devices for all needs at once. Only reads its arguments, so it may run in a thread.
 
         `order`: devices of the first need. Of all solutions the one is found that has the earliest of them; with two such
-        solutions, the one that has the next, and so on.
+        solutions, the one that has the next, and so on. `is_doubtful`: no solution is likely.
         """
         if sum(need.free.bit_count() for need in needs) > _COLUMNS_MAX:
             return SolverAnswer.UNKNOWN
         try:
-            return self._solve(needs, now, order)
+            return self._solve(needs, now, order, is_doubtful=is_doubtful)
         except _TooLarge:
             return SolverAnswer.UNKNOWN
 
-    def _solve(self, needs: Sequence[Need], now: SearchState, order: Sequence[int]) -> Witness | SolverAnswer:
+    def _solve(
+        self, needs: Sequence[Need], now: SearchState, order: Sequence[int], *, is_doubtful: bool
+    ) -> Witness | SolverAnswer:
         program = _Program()
         shared = self._node_devices.shared
         groups = self._merged(needs)
@@ -328,7 +343,7 @@ class Feasibility:
         draws = self._share_capacities(program, together, columns, now)
         self._limit_counters(program, draws, now)
         self._constrain(program, together, columns)
-        found = program.solve()
+        found = program.solve(is_doubtful=is_doubtful)
         if isinstance(found, SolverAnswer):
             return found
         witness: Witness = {}

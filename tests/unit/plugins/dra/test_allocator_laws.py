@@ -352,7 +352,7 @@ def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, p
         assert devices == [pick.candidate.id for pick in picks]
 
 
-def _root(case: Case) -> object:
+def _root(case: Case, *, is_doubtful: bool = False) -> object:
     """Solve the state before any device is picked; None if counting and matching already reject it."""
     setup = AllocatorSetup(case)
     node_devices = setup.node_devices("n1")
@@ -360,19 +360,21 @@ def _root(case: Case) -> object:
     known = (NOTHING_SEEN,) * len(setup.demand.claims[0].constraints)
     now = SearchState(node_devices.used, 0, known, {}, Computed(node_devices.left_in))
     rest = (1 << len(node_devices.devices)) - 1
-    return finish(bounds.solving(now)) if bounds.viable(Position(), rest, now) else None
+    if not bounds.viable(Position(), rest, now):
+        return None
+    return finish(bounds.solving(now, is_doubtful=is_doubtful))
 
 
 @settings(max_examples=examples(300, share=SLOW_SHARE))
-@given(small_cases() | cases_of_parts())
-def test_the_program_has_a_solution_exactly_where_an_allocation_exists(case: Case) -> None:
+@given(small_cases() | cases_of_parts(), st.booleans())
+def test_the_program_has_a_solution_exactly_where_an_allocation_exists(case: Case, is_doubtful: bool) -> None:
     try:
         picks = Literal(case.world, "n1", case.claims, steps_max=STEPS_MAX).run()
     except TooSlow:
         assume(False)
         raise
 
-    root = _root(case)
+    root = _root(case, is_doubtful=is_doubtful)
     assert (root is None or root is SolverAnswer.INFEASIBLE) == (picks is None)
 
 

@@ -217,6 +217,9 @@ PARTITIONS = [
         id="172 each partition has its own binding conditions"),
     pytest.param(given(FOUR_SLICES, "A*2", f="BC PD"), "r0→p1/d2 r0→p1/d1 !ready",
         id="172 partitions of several slices, in the order of the slices' names"),
+    pytest.param(given([on("n1", "p1", dev("d1").consumes("x", {"mem": "4"}), dev("d2").consumes("y", {"mem": "1"}), "d3"),
+        on("n1", "p1").counters("x", {"mem": "2"}), on("n1", "p1").counters("y", {"mem": "8"})], f="PD", used="p1/d1"),
+        "r0→p1/d3", id="§4.8 an overdrawn counter blocks the devices that draw on other counters of the pool"),
 ]  # fmt: skip
 
 # -- consumable capacity -----------------------------------------------------------------------------------------------

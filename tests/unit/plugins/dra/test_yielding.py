@@ -53,10 +53,10 @@ _now: list[Trying] = []
 
 
 def _slowly(work: Callable[..., Any]) -> Callable[..., Any]:
-    def slow(*args: Any) -> Any:
+    def slow(*args: Any, **named: Any) -> Any:
         for world in _now:
             world.worked(world.slow)
-        return work(*args)
+        return work(*args, **named)
 
     return slow
 
