@@ -246,9 +246,9 @@ class Allocator:
             if not choice.viable:
                 return False
         self._solved += 1
-        may_be_replaced = choice.witness is None and self._may_be_replaced(choice.position)
-        order = () if may_be_replaced or self._may_take_any(choice.position) else self._next_in_order(choice)
-        found = yield from self._bounds.solving(now, order, is_doubtful=may_be_replaced or not self._stack)
+        needs_order = not self._may_take_any(choice.position) and not self._is_doubtful(choice)
+        order = self._next_in_order(choice) if needs_order else ()
+        found = yield from self._bounds.solving(now, order)
         if found is SolverAnswer.TIMED_OUT:
             raise TimedOut
         choice.witness = None if isinstance(found, SolverAnswer) else found
@@ -262,13 +262,14 @@ class Allocator:
         is_safe = (position.claim, position.request) > self._risk
         return self._takes_any and is_safe and self._bounds.is_definite()
 
-    def _may_be_replaced(self, position: Position) -> bool:
-        """Return whether the position is at the first device of an alternative that is not the last one.
+    def _is_doubtful(self, choice: _Choice) -> bool:
+        """Return whether the choice is the first one of an alternative that may have no solution, so that a later one counts.
 
-        Most such states have no solution, and a program without an order shows that sooner.
+        A program without an order shows that sooner. With the order of `deviceScoring: pack` it is as fast.
         """
-        alternatives = self._demand.claims[position.claim].requests[position.request].alternatives
-        return not position.taken and 0 <= position.alternative < len(alternatives) - 1
+        claim, request, alternative, taken, _ = choice.position
+        last = len(self._demand.claims[claim].requests[request].alternatives) - 1
+        return self._order is None and choice.witness is None and not taken and 0 <= alternative < last
 
     def _next_in_order(self, choice: _Choice) -> list[int]:
         """Return the devices of the current request for which the program shall find the first solution in order."""

@@ -226,12 +226,9 @@ class Bounds:
             return False
         return bool(draws or self._node_devices.shared or any(claim.constraints for claim in self._demand.claims))
 
-    def solving(
-        self, now: SearchState, order: Sequence[int] = (), *, is_doubtful: bool = False
-    ) -> Work[Witness | SolverAnswer]:
-        """Solve the state for which `viable` was called last, in the worker thread, as `Feasibility.solve`."""
-        job = partial(self._feasibility.solve, self._needed, now, order, is_doubtful=is_doubtful)
-        return (yield from awaited(submitted(job)))
+    def solving(self, now: SearchState, order: Sequence[int] = ()) -> Work[Witness | SolverAnswer]:
+        """Solve the state for which `viable` was called last, in the worker thread; `order` as `Feasibility.solve`."""
+        return (yield from awaited(submitted(partial(self._feasibility.solve, self._needed, now, order))))
 
     def is_definite(self) -> bool:
         """Whether no request of the state for which `viable` was called last has alternatives left."""

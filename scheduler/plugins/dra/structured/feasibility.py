@@ -15,6 +15,7 @@ from functools import cache, reduce
 from operator import or_
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from scheduler.core.caching import Computed
 from scheduler.plugins.dra.structured.constraints import AllocationConstraint, Known, Values
 from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, RequestData
@@ -177,9 +178,26 @@ SOLVER_LIMIT_S: Final = 5.0
 _LARGEST: Final = 10**9
 """Larger coefficients do not fit the tolerances of a solver that computes with floating-point numbers."""
 _TOLERANCE: Final = 1e-6
+_PARTS: Final = 2, 3, 4
+_FINE: Final = 16
+"""Smaller limits, as those of the counters of a GPU, leave few fractions that a cut can exclude."""
 _COLUMNS_MAX: Final = 50_000
 _TERMS_MAX: Final = 500_000
 """Larger programs would take seconds to build."""
+
+
+_OPTIONS: Final[Mapping[str, object]] = {
+    "output_flag": False,
+    "threads": 1,
+    "mip_rel_gap": 0.0,
+    "mip_abs_gap": 0.5,  # costs are integers
+    # in programs this small each of these takes longer than it saves
+    "presolve": "off",
+    "mip_heuristic_run_feasibility_jump": False,
+    "mip_heuristic_run_rens": False,
+    "mip_heuristic_run_rins": False,
+    "mip_pool_soft_limit": 1,
+}
 
 
 class SolverAnswer(enum.Enum):
@@ -227,11 +245,26 @@ class _Program:
 
     def at_most(self, terms: Mapping[int, int], limit: int) -> None:
         """Add `sum of terms <= limit`, scaled by the greatest common divisor of the coefficients."""
-        scale = math.gcd(*terms.values()) or 1
-        limit //= scale  # the left-hand side is a multiple of the divisor
-        if sum(max(amount, 0) * self.upper[x] for x, amount in terms.items()) // scale <= limit:
+        scale = math.gcd(*terms.values())
+        if scale > 1:
+            limit //= scale  # the left-hand side is a multiple of the divisor
+            terms = {x: amount // scale for x, amount in terms.items()}
+        if sum([amount * self.upper[x] for x, amount in terms.items() if amount > 0]) > limit:
+            self._row(terms, -math.inf, limit + _TOLERANCE)
+
+    def at_most_rounded(self, terms: Mapping[int, int], limit: int) -> None:
+        """Add `sum of terms <= limit`, and the same divided and rounded down (Chvátal–Gomory cuts).
+
+        Whole numbers that satisfy the first row satisfy the other rows, too; many fractions do not. So the solver sees
+        early that two, three or four large amounts exceed the limit.
+        """
+        self.at_most(terms, limit)
+        if limit < _FINE or limit < _FINE * math.gcd(*terms.values()):
             return
-        self._row({x: amount // scale for x, amount in terms.items()}, -math.inf, limit + _TOLERANCE)
+        for parts in _PARTS:
+            divisor = limit // parts + 1
+            rounded = {x: amount // divisor for x, amount in terms.items() if amount >= divisor}
+            self.at_most(rounded, limit // divisor)
 
     def exactly(self, terms: Mapping[int, int], total: int) -> None:
         """Add `sum of terms == total`."""
@@ -247,11 +280,8 @@ class _Program:
         self.row_lower.append(lower)
         self.row_upper.append(upper)
 
-    def solve(self, *, is_doubtful: bool) -> Sequence[float] | SolverAnswer:
-        """Return a value for each variable, or why there is none. Releases the interpreter lock while HiGHS works.
-
-        `is_doubtful`: solve the linear relaxation first; it is fast, and often has no solution if the program has none.
-        """
+    def solve(self) -> Sequence[float] | SolverAnswer:
+        """Return a value for each variable, or why there is none. Releases the interpreter lock while HiGHS works."""
         import highspy
         import numpy as np
 
@@ -269,24 +299,10 @@ class _Program:
         lp.a_matrix_.index_ = np.array(self.columns)
         lp.a_matrix_.value_ = np.array(self.coefficients, float)
         highs = _solver_class()()
-        highs.setOptionValue("output_flag", False)
-        highs.setOptionValue("threads", 1)
+        for name, value in _OPTIONS.items():
+            highs.setOptionValue(name, value)
         highs.setOptionValue("time_limit", SOLVER_LIMIT_S)
-        highs.setOptionValue("mip_rel_gap", 0.0)
-        highs.setOptionValue("mip_abs_gap", 0.5)  # costs are integers
-        highs.setOptionValue(
-            "mip_heuristic_run_feasibility_jump", False
-        )  # slower than the search in programs this small
-        highs.setOptionValue("mip_pool_soft_limit", 1)  # so are many cuts
         highs.passModel(lp)
-        if is_doubtful:
-            highs.setOptionValue("solve_relaxation", True)
-            highs.setOptionValue("presolve", "off")
-            highs.run()
-            if highs.getModelStatus() == highspy.HighsModelStatus.kInfeasible:
-                return SolverAnswer.INFEASIBLE
-            highs.setOptionValue("solve_relaxation", False)
-            highs.setOptionValue("presolve", "choose")
         highs.run()
         status = highs.getModelStatus()
         if status == highspy.HighsModelStatus.kInfeasible:
@@ -308,30 +324,35 @@ class Feasibility:
     """Groups the devices by their values of a constraint."""
     _twin: Mapping[int, int]
     """Device → a number, equal for interchangeable devices."""
+    _smaller: Computed[int, Mapping[int, Mask]] = field(init=False)
+    """Pool → device → the devices that draw no more than it from any counter; of equal ones only the earlier ones."""
 
-    def solve(
-        self, needs: Sequence[Need], now: SearchState, order: Sequence[int] = (), *, is_doubtful: bool = False
-    ) -> Witness | SolverAnswer:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_smaller", Computed(self._smaller_in))
+
+    def solve(self, needs: Sequence[Need], now: SearchState, order: Sequence[int] = ()) -> Witness | SolverAnswer:
         """Return devices for all needs at once. Only reads its arguments, so it may run in a thread.
 
         `order`: devices of the first need. Of all solutions the one is found that has the earliest of them; with two such
-        solutions, the one that has the next, and so on. `is_doubtful`: no solution is likely.
+        solutions, the one that has the next, and so on.
         """
         if sum(need.free.bit_count() for need in needs) > _COLUMNS_MAX:
             return SolverAnswer.UNKNOWN
         try:
-            return self._solve(needs, now, order, is_doubtful=is_doubtful)
+            return self._solve(needs, now, order)
         except _TooLarge:
             return SolverAnswer.UNKNOWN
 
-    def _solve(
-        self, needs: Sequence[Need], now: SearchState, order: Sequence[int], *, is_doubtful: bool
-    ) -> Witness | SolverAnswer:
+    def _solve(self, needs: Sequence[Need], now: SearchState, order: Sequence[int]) -> Witness | SolverAnswer:
         program = _Program()
         shared = self._node_devices.shared
         groups = self._merged(needs)
         together = [_sum_of(group) for group in groups]
         masks = self._without_symmetry(together, now, order)
+        masks = [
+            self._without_dominated(need, mask, now, order if at == 0 else ())
+            for at, (need, mask) in enumerate(zip(together, masks, strict=True))
+        ]
         columns = [
             {d: program.variable(need.times if shared >> d & 1 else 1) for d in bits(mask)}
             for need, mask in zip(together, masks, strict=True)
@@ -339,11 +360,11 @@ class Feasibility:
         program.costs = {columns[0][d]: -(1 << at) for at, d in enumerate(reversed(order)) if d in columns[0]}
         for need, own in zip(together, columns, strict=True):
             program.exactly(dict.fromkeys(own.values(), 1), need.total)
-        self._share_exclusive_devices(program, together, columns)
-        draws = self._share_capacities(program, together, columns, now)
-        self._limit_counters(program, draws, now)
+        exclusive = self._share_exclusive_devices(program, together, columns)
+        shared_ones = self._share_capacities(program, together, columns, now)
+        self._limit_counters(program, exclusive | shared_ones, now)
         self._constrain(program, together, columns)
-        found = program.solve(is_doubtful=is_doubtful)
+        found = program.solve()
         if isinstance(found, SolverAnswer):
             return found
         witness: Witness = {}
@@ -389,10 +410,49 @@ class Feasibility:
                 masks[at] &= ~sum(1 << d for d in alike[count:])
         return masks
 
+    def _without_dominated(self, need: Need, mask: Mask, now: SearchState, order: Sequence[int]) -> Mask:
+        """Return the devices without those that can be exchanged for a smaller one in every solution that has them.
+
+        The smaller one is free there, because the counters do not suffice for both. Devices of `order` are not exchanged.
+        """
+        if any(map(need.concerns, self._demand.claims[need.claim].constraints)):
+            return mask
+        dropped = 0
+        for d in bits(mask & ~self._node_devices.shared & ~sum(1 << each for each in order)):
+            smaller = self._smaller[self._node_devices.pool_of[d]].get(d, 0) & mask
+            if smaller and any(self._exceed(d, each, now) for each in bits(smaller)):
+                dropped |= 1 << d
+        return mask & ~dropped
+
+    def _exceed(self, d: int, smaller: int, now: SearchState) -> bool:
+        """Return whether both devices together draw more of a counter than is left."""
+        left, draws = now.left[self._node_devices.pool_of[d]], self._node_devices.kind(d).draws
+        theirs = self._node_devices.kind(smaller).draws
+        return any(amount + draws[key] > left[key] for key, amount in theirs.items() if key in left)
+
+    def _smaller_in(self, pool: int) -> Mapping[int, Mask]:
+        node_devices, found = self._node_devices, dict[int, Mask]()
+        draws = {d: node_devices.kind(d).draws for d, at in enumerate(node_devices.pool_of) if at == pool}
+        drawing: dict[tuple[str, str], Mask] = {}
+        for d, amounts in draws.items():
+            if not node_devices.shared >> d & 1:
+                for key in amounts:
+                    drawing[key] = drawing.get(key, 0) | 1 << d
+        for d, amounts in draws.items():
+            for other in bits(reduce(or_, (drawing.get(key, 0) for key in amounts), 0) & ~(1 << d)):
+                theirs = draws[other]
+                is_smaller = theirs.keys() <= amounts.keys() and all(theirs[key] <= amounts[key] for key in theirs)
+                if is_smaller and (other < d or theirs != amounts):
+                    found[d] = found.get(d, 0) | 1 << other
+        return found
+
     def _share_exclusive_devices(
         self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]
-    ) -> None:
-        """Give a device to one request; requests with admin access share it, but not with their own or later claims."""
+    ) -> dict[int, dict[int, int]]:
+        """Give a device to one request; requests with admin access share it, but not with their own or later claims.
+
+        Return per device the terms that are 1 when it draws on counters.
+        """
         by_device: dict[int, list[tuple[Need, int]]] = {}
         for need, own in zip(needs, columns, strict=True):
             for d, x in own.items():
@@ -409,28 +469,33 @@ class Feasibility:
                 for need, other in admins[:at]:
                     if need.claim == admin.claim:
                         program.at_most({x: 1, other: 1}, 1)
+        devices = self._node_devices.devices
+        return {
+            d: dict.fromkeys((x for _, x in users), 1)
+            for d, users in by_device.items()
+            if devices[d].device.consumes_counters
+        }
 
     def _share_capacities(
         self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]], now: SearchState
     ) -> dict[int, dict[int, int]]:
-        """Limit the capacities of shared devices; return per device the terms that are 1 when it draws on counters."""
+        """Limit the capacities of shared devices; return for them what `_share_exclusive_devices` returns."""
         node_devices, draws = self._node_devices, dict[int, dict[int, int]]()
         loads: dict[int, dict[str, dict[int, int]]] = {}
         users: dict[int, list[int]] = {}
         for need, own in zip(needs, columns, strict=True):
-            for d, x in own.items():
+            for d in bits(need.free & node_devices.shared):
+                if d not in own:
+                    continue
+                x = own[d]
                 users.setdefault(d, []).append(x)
-                if node_devices.shared >> d & 1:
-                    for name, amount in self._least(need, d).items():
-                        if amount:
-                            loads.setdefault(d, {}).setdefault(name, {})[x] = amount
+                for name, amount in self._least(need, d).items():
+                    if amount:
+                        loads.setdefault(d, {}).setdefault(name, {})[x] = amount
         for d, xs in users.items():
             device = node_devices.devices[d].device
-            is_shared = bool(node_devices.shared >> d & 1)
             in_use: int | None = None
-            if device.consumes_counters and not is_shared:
-                draws[d] = dict.fromkeys(xs, 1)
-            elif device.consumes_counters and d not in now.taking and not node_devices.has_shares(d):
+            if device.consumes_counters and d not in now.taking and not node_devices.has_shares(d):
                 in_use = program.variable(1)
                 draws[d] = {in_use: 1}
                 for x in xs:
@@ -439,7 +504,7 @@ class Feasibility:
             for name, terms in loads.get(d, {}).items():
                 left = max(device.capacity[name].value.nano - gone.get(name, 0) - taken.get(name, 0), 0)
                 if in_use is None:
-                    program.at_most(terms, left)
+                    program.at_most_rounded(terms, left)
                 else:
                     program.at_most({**terms, in_use: -left}, 0)
         return draws
@@ -468,7 +533,7 @@ class Feasibility:
                         for x, times in draws[d].items():
                             row[x] = amount * times
             for key, row in rows.items():
-                program.at_most(row, left[key])
+                program.at_most_rounded(row, left[key])
 
     def _constrain(self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]) -> None:
         for number in {need.claim for need in needs}:

@@ -53,10 +53,10 @@ _now: list[Trying] = []
 
 
 def _slowly(work: Callable[..., Any]) -> Callable[..., Any]:
-    def slow(*args: Any, **named: Any) -> Any:
+    def slow(*args: Any) -> Any:
         for world in _now:
             world.worked(world.slow)
-        return work(*args, **named)
+        return work(*args)
 
     return slow
 
