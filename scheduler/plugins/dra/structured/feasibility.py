@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, reduce
+from itertools import islice
 from operator import or_
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -26,6 +27,8 @@ Taking: TypeAlias = Mapping[int, Mapping[str, int]]
 """Number of a shared device → capacity → amount that the search has taken."""
 
 
+Draws: TypeAlias = Mapping[tuple[str, str], int]
+"""(counter set, counter) → the amount that a device draws."""
 Witness: TypeAlias = dict[tuple[int, int], Mask]
 """(claim, request) → the devices that it gets in a solution of the integer program."""
 
@@ -194,7 +197,6 @@ _OPTIONS: Final[Mapping[str, object]] = {
     # in programs this small each of these takes longer than it saves
     "presolve": "off",
     "mip_heuristic_run_feasibility_jump": False,
-    "mip_heuristic_run_rens": False,
     "mip_heuristic_run_rins": False,
     "mip_pool_soft_limit": 1,
 }
@@ -302,6 +304,7 @@ class _Program:
         for name, value in _OPTIONS.items():
             highs.setOptionValue(name, value)
         highs.setOptionValue("time_limit", SOLVER_LIMIT_S)
+        highs.setOptionValue("mip_heuristic_run_rens", not self.costs)  # only where any solution will do
         highs.passModel(lp)
         highs.run()
         status = highs.getModelStatus()
@@ -432,18 +435,17 @@ class Feasibility:
 
     def _smaller_in(self, pool: int) -> Mapping[int, Mask]:
         node_devices, found = self._node_devices, dict[int, Mask]()
-        draws = {d: node_devices.kind(d).draws for d, at in enumerate(node_devices.pool_of) if at == pool}
-        drawing: dict[tuple[str, str], Mask] = {}
-        for d, amounts in draws.items():
-            if not node_devices.shared >> d & 1:
-                for key in amounts:
-                    drawing[key] = drawing.get(key, 0) | 1 << d
-        for d, amounts in draws.items():
-            for other in bits(reduce(or_, (drawing.get(key, 0) for key in amounts), 0) & ~(1 << d)):
-                theirs = draws[other]
-                is_smaller = theirs.keys() <= amounts.keys() and all(theirs[key] <= amounts[key] for key in theirs)
-                if is_smaller and (other < d or theirs != amounts):
-                    found[d] = found.get(d, 0) | 1 << other
+        own = [d for d, at in enumerate(node_devices.pool_of) if at == pool and not node_devices.shared >> d & 1]
+        by_first_counter: dict[tuple[str, str], list[tuple[int, Draws]]] = {}
+        for d in own:
+            for counter in islice(draws := node_devices.kind(d).draws, 1):
+                by_first_counter.setdefault(counter, []).append((d, draws))
+        for d in own:
+            draws = node_devices.kind(d).draws
+            for counter in draws:
+                for other, theirs in by_first_counter.get(counter, ()):
+                    if _is_within(theirs, draws) and (other < d or theirs != draws):
+                        found[d] = found.get(d, 0) | 1 << other
         return found
 
     def _share_exclusive_devices(
@@ -570,6 +572,14 @@ class Feasibility:
         for terms in having.values():
             if terms:
                 program.at_most(terms, 1)
+
+
+def _is_within(draws: Draws, limits: Draws) -> bool:
+    """Return whether each amount is at most the limit; a counter without a limit has the limit 0."""
+    for counter, amount in draws.items():  # noqa: SIM110 (twice as fast as `all`)
+        if amount > limits.get(counter, 0):
+            return False
+    return True
 
 
 def _sum_of(needs: Sequence[Need]) -> Need:

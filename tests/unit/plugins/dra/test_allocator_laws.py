@@ -290,6 +290,21 @@ def _anything(chance: random.Random, names: Sequence[str]) -> api.ExactDeviceReq
 
 
 @st.composite
+def cases_of_groups(draw: st.DrawFn) -> Case:
+    """Generate partitions of few groups, and requests for devices of one group or of different ones."""
+    chance = random.Random(draw(st.integers(0, 2**64)))
+    devices = [
+        msgspec.structs.replace(each, attributes={"group": api.DeviceAttribute(int_=chance.randint(0, 2))})
+        for each in partitions(chance, chance.randint(3, 7), COUNTERS[: chance.randint(1, 2)], least=1, most=3)
+    ]
+    constraint = chance.choice(("match", "distinct"))
+    requests = [_request(count=chance.choice((1, 2, 2))) for _ in range(chance.randint(1, 2))]
+    return _case(
+        devices, _claim(*requests, **{constraint: ["group"]}), counters=counter_set(COUNTERS[:2], chance.randint(2, 6))
+    )
+
+
+@st.composite
 def cases_of_parts(draw: st.DrawFn) -> Case:
     """Generate requests for parts of shared devices, most of which are interchangeable."""
     chance = random.Random(draw(st.integers(0, 2**64)))
@@ -327,10 +342,27 @@ ADMIN_WITH_ALL_OF_ANOTHER = _case(
     counters=counter_set("a", 261),
 )
 """Both devices are picked twice, so they consume more than all devices consume once."""
+UNLIKE_GROUPS = _case(
+    [
+        api.Device(
+            name=name,
+            attributes={"group": api.DeviceAttribute(int_=group)},
+            consumes_counters=(api.DeviceCounterConsumption("c", {counter: api.Counter(parse(amount))}),),
+        )
+        for name, group, counter, amount in (("d0", 1, "a", "2"), ("d1", 1, "b", "1"), ("d2", 2, "a", "2"))
+    ],
+    _claim(_request(count=2), distinct=["group"]),
+    counters=counter_set("ab", 3),
+)
+"""d0 draws no more than d2, but is no replacement for it."""
 
 
 @settings(max_examples=examples(300, share=SLOW_SHARE))
-@given(small_cases() | cases_with_admins() | cases_of_parts(), st.booleans(), st.sampled_from((1, 2, 16)))
+@given(
+    small_cases() | cases_with_admins() | cases_of_parts() | cases_of_groups(),
+    st.booleans(),
+    st.sampled_from((1, 2, 16)),
+)
 @example(ADMIN_WITH_ALL_OF_ANOTHER, False, 16)
 def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, packed: bool, decided: int) -> None:
     """The first fit is still the allocation that a full search in order finds, also where it takes several programs."""
@@ -364,7 +396,8 @@ def _root(case: Case) -> object:
 
 
 @settings(max_examples=examples(300, share=SLOW_SHARE))
-@given(small_cases() | cases_of_parts())
+@given(small_cases() | cases_of_parts() | cases_of_groups())
+@example(UNLIKE_GROUPS)
 def test_the_program_has_a_solution_exactly_where_an_allocation_exists(case: Case) -> None:
     try:
         picks = Literal(case.world, "n1", case.claims, steps_max=STEPS_MAX).run()
