@@ -352,10 +352,11 @@ class Feasibility:
         groups = self._merged(needs)
         together = [_sum_of(group) for group in groups]
         masks = self._without_symmetry(together, now, order)
-        masks = [
-            self._without_dominated(need, mask, now, order if at == 0 else ())
-            for at, (need, mask) in enumerate(zip(together, masks, strict=True))
-        ]
+        of_order = masks[0] & sum(1 << d for d in order)
+        masks = [self._without_dominated(need, mask, now) for need, mask in zip(together, masks, strict=True)]
+        if any(not mask & shared and mask.bit_count() < need.total for need, mask in zip(together, masks, strict=True)):
+            return SolverAnswer.INFEASIBLE
+        masks[0] |= of_order
         columns = [
             {d: program.variable(need.times if shared >> d & 1 else 1) for d in bits(mask)}
             for need, mask in zip(together, masks, strict=True)
@@ -413,15 +414,15 @@ class Feasibility:
                 masks[at] &= ~sum(1 << d for d in alike[count:])
         return masks
 
-    def _without_dominated(self, need: Need, mask: Mask, now: SearchState, order: Sequence[int]) -> Mask:
+    def _without_dominated(self, need: Need, mask: Mask, now: SearchState) -> Mask:
         """Return the devices without those that can be exchanged for a smaller one in every solution that has them.
 
-        The smaller one is free there, because the counters do not suffice for both. Devices of `order` are not exchanged.
+        The smaller one is free there, because the counters do not suffice for both.
         """
         if any(map(need.concerns, self._demand.claims[need.claim].constraints)):
             return mask
         dropped = 0
-        for d in bits(mask & ~self._node_devices.shared & ~sum(1 << each for each in order)):
+        for d in bits(mask & ~self._node_devices.shared):
             smaller = self._smaller[self._node_devices.pool_of[d]].get(d, 0) & mask
             if smaller and any(self._exceed(d, each, now) for each in bits(smaller)):
                 dropped |= 1 << d
@@ -431,7 +432,7 @@ class Feasibility:
         """Return whether both devices together draw more of a counter than is left."""
         left, draws = now.left[self._node_devices.pool_of[d]], self._node_devices.kind(d).draws
         theirs = self._node_devices.kind(smaller).draws
-        return any(amount + draws[key] > left[key] for key, amount in theirs.items() if key in left)
+        return any(amount + draws.get(key, 0) > left[key] for key, amount in theirs.items() if key in left)
 
     def _smaller_in(self, pool: int) -> Mapping[int, Mask]:
         node_devices, found = self._node_devices, dict[int, Mask]()

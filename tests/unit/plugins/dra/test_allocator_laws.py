@@ -32,6 +32,8 @@ STEPS_MAX = 30_000
 
 ALONE = Maker(random.Random(2667661509)).case()
 """The second claim alone meets an error. With the first claim, the search ends before that error."""
+NOTHING_DRAWN = Maker(random.Random(1436), is_rich=True).case()
+"""A device names a counter and draws nothing from it."""
 _CHECKS = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 laws = settings(max_examples=examples(400), suppress_health_check=_CHECKS)
 slow_laws = settings(max_examples=examples(400, share=SLOW_SHARE), suppress_health_check=_CHECKS)
@@ -121,6 +123,7 @@ def test_packing_finds_something_exactly_where_first_fit_does_and_breaks_no_rule
 
 @slow_laws
 @given(cases)
+@example(NOTHING_DRAWN)
 def test_looking_closely_from_the_start_on_finds_the_same(case: Case) -> None:
     """Small cases are rarely hard, so the test treats every search as hard from its start."""
     setup = AllocatorSetup(case)
