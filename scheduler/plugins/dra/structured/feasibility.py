@@ -184,6 +184,8 @@ _TOLERANCE: Final = 1e-6
 _PARTS: Final = 2, 3, 4
 _FINE: Final = 16
 """Smaller limits, as those of the counters of a GPU, leave few fractions that a cut can exclude."""
+_COMPARED_MAX: Final = 512
+"""The devices of a larger pool are not compared with each other: that would take more than some 50 ms."""
 _COLUMNS_MAX: Final = 50_000
 _TERMS_MAX: Final = 500_000
 """Larger programs would take seconds to build."""
@@ -424,7 +426,8 @@ class Feasibility:
         dropped = 0
         for d in bits(mask & ~self._node_devices.shared):
             smaller = self._smaller[self._node_devices.pool_of[d]].get(d, 0) & mask
-            if smaller and any(self._exceed(d, each, now) for each in bits(smaller)):
+            # without the first check, small devices of a large pool would all be compared
+            if smaller and self._exceed(d, d, now) and any(self._exceed(d, each, now) for each in bits(smaller)):
                 dropped |= 1 << d
         return mask & ~dropped
 
@@ -437,6 +440,8 @@ class Feasibility:
     def _smaller_in(self, pool: int) -> Mapping[int, Mask]:
         node_devices, found = self._node_devices, dict[int, Mask]()
         own = [d for d, at in enumerate(node_devices.pool_of) if at == pool and not node_devices.shared >> d & 1]
+        if len(own) > _COMPARED_MAX:
+            return found
         by_first_counter: dict[tuple[str, str], list[tuple[int, Draws]]] = {}
         for d in own:
             for counter in islice(draws := node_devices.kind(d).draws, 1):
