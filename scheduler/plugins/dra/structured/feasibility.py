@@ -309,14 +309,11 @@ class _Program:
         highs.setOptionValue("mip_heuristic_run_rens", not self.costs)  # only where any solution will do
         highs.passModel(lp)
         highs.run()
-        status = highs.getModelStatus()
-        if status == highspy.HighsModelStatus.kInfeasible:
-            return SolverAnswer.INFEASIBLE
-        if status == highspy.HighsModelStatus.kTimeLimit:
-            return SolverAnswer.TIMED_OUT
-        if status != highspy.HighsModelStatus.kOptimal:
-            return SolverAnswer.UNKNOWN
-        return list(highs.getSolution().col_value)
+        status, known = highs.getModelStatus(), highspy.HighsModelStatus
+        if status == known.kOptimal:
+            return list(highs.getSolution().col_value)
+        failures = {known.kInfeasible: SolverAnswer.INFEASIBLE, known.kTimeLimit: SolverAnswer.TIMED_OUT}
+        return failures.get(status, SolverAnswer.UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,9 +363,9 @@ class Feasibility:
         program.costs = {columns[0][d]: -(1 << at) for at, d in enumerate(reversed(order)) if d in columns[0]}
         for need, own in zip(together, columns, strict=True):
             program.exactly(dict.fromkeys(own.values(), 1), need.total)
-        exclusive = self._share_exclusive_devices(program, together, columns)
-        shared_ones = self._share_capacities(program, together, columns, now)
-        self._limit_counters(program, exclusive | shared_ones, now)
+        draws = self._share_exclusive_devices(program, together, columns)
+        draws |= self._share_capacities(program, together, columns, now)
+        self._limit_counters(program, draws, now)
         self._constrain(program, together, columns)
         found = program.solve()
         if isinstance(found, SolverAnswer):
@@ -419,14 +416,13 @@ class Feasibility:
     def _without_dominated(self, need: Need, mask: Mask, now: SearchState) -> Mask:
         """Return the devices without those that can be exchanged for a smaller one in every solution that has them.
 
-        The smaller one is free there, because the counters do not suffice for both.
+        The smaller one is free there: the counters do not suffice for both, so they do not for two of the larger one.
         """
         if any(map(need.concerns, self._demand.claims[need.claim].constraints)):
             return mask
         dropped = 0
         for d in bits(mask & ~self._node_devices.shared):
             smaller = self._smaller[self._node_devices.pool_of[d]].get(d, 0) & mask
-            # without the first check, small devices of a large pool would all be compared
             if smaller and self._exceed(d, d, now) and any(self._exceed(d, each, now) for each in bits(smaller)):
                 dropped |= 1 << d
         return mask & ~dropped
