@@ -197,7 +197,6 @@ _OPTIONS: Final[Mapping[str, object]] = {
     "mip_rel_gap": 0.0,
     "mip_abs_gap": 0.5,  # costs are integers
     # in programs this small each of these takes longer than it saves
-    "presolve": "off",
     "mip_heuristic_run_feasibility_jump": False,
     "mip_heuristic_run_rins": False,
     "mip_pool_soft_limit": 1,
@@ -236,6 +235,7 @@ class _Program:
     upper: list[int] = field(default_factory=list)
     costs: dict[int, int] = field(default_factory=dict)
     """Column → its coefficient in the sum that is minimized."""
+    has_amounts: bool = False
     starts: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
     coefficients: list[float] = field(default_factory=list)
@@ -262,13 +262,13 @@ class _Program:
         Whole numbers that satisfy the first row satisfy the other rows, too; many fractions do not. So the solver sees
         early that two, three or four large amounts exceed the limit.
         """
+        self.has_amounts = True
         self.at_most(terms, limit)
         if limit < _FINE or limit < _FINE * math.gcd(*terms.values()):
             return
         for parts in _PARTS:
             divisor = limit // parts + 1
-            rounded = {x: amount // divisor for x, amount in terms.items() if amount >= divisor}
-            self.at_most(rounded, limit // divisor)
+            self.at_most({x: amount // divisor for x, amount in terms.items() if amount >= divisor}, limit // divisor)
 
     def exactly(self, terms: Mapping[int, int], total: int) -> None:
         """Add `sum of terms == total`."""
@@ -307,6 +307,7 @@ class _Program:
             highs.setOptionValue(name, value)
         highs.setOptionValue("time_limit", SOLVER_LIMIT_S)
         highs.setOptionValue("mip_heuristic_run_rens", not self.costs)  # only where any solution will do
+        highs.setOptionValue("presolve", "off" if self.has_amounts else "choose")  # the cuts do as much in less time
         highs.passModel(lp)
         highs.run()
         status, known = highs.getModelStatus(), highspy.HighsModelStatus
@@ -443,8 +444,7 @@ class Feasibility:
             for counter in islice(draws := node_devices.kind(d).draws, 1):
                 by_first_counter.setdefault(counter, []).append((d, draws))
         for d in own:
-            draws = node_devices.kind(d).draws
-            for counter in draws:
+            for counter in (draws := node_devices.kind(d).draws):
                 for other, theirs in by_first_counter.get(counter, ()):
                     if _is_within(theirs, draws) and (other < d or theirs != draws):
                         found[d] = found.get(d, 0) | 1 << other
