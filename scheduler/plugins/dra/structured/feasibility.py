@@ -21,14 +21,12 @@ from scheduler.plugins.dra.structured.constraints import AllocationConstraint, K
 from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, RequestData
 
-Left: TypeAlias = Mapping[tuple[str, str], int]
+CounterAmounts: TypeAlias = Mapping[tuple[str, str], int]
 """(counter set, counter) → amount."""
 Taking: TypeAlias = Mapping[int, Mapping[str, int]]
 """Number of a shared device → capacity → amount that the search has taken."""
 
 
-Draws: TypeAlias = Mapping[tuple[str, str], int]
-"""(counter set, counter) → the amount that a device draws."""
 Witness: TypeAlias = dict[tuple[int, int], Mask]
 """(claim, request) → the devices that it gets in a solution of the integer program."""
 
@@ -53,7 +51,7 @@ class SearchState(NamedTuple):
     known: tuple[Known, ...]
     """For each constraint of the current claim, the values that it has seen."""
     taking: Taking
-    left: Mapping[int, Left]
+    left: Mapping[int, CounterAmounts]
     """Pool → what is left of its counters."""
 
 
@@ -317,7 +315,7 @@ class _Program:
         return failures.get(status, SolverAnswer.UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class Feasibility:
     """Builds and solves a program for each state of one search."""
 
@@ -331,7 +329,7 @@ class Feasibility:
     """Pool → device → the devices that draw no more than it from any counter; of equal ones only the earlier ones."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_smaller", Computed(self._smaller_in))
+        self._smaller = Computed(self._smaller_in)
 
     def solve(self, needs: Sequence[Need], now: SearchState, order: Sequence[int] = ()) -> Witness | SolverAnswer:
         """Return devices for all needs at once. Only reads its arguments, so it may run in a thread.
@@ -439,7 +437,7 @@ class Feasibility:
         own = [d for d, at in enumerate(node_devices.pool_of) if at == pool and not node_devices.shared >> d & 1]
         if len(own) > _COMPARED_MAX:
             return found
-        by_first_counter: dict[tuple[str, str], list[tuple[int, Draws]]] = {}
+        by_first_counter: dict[tuple[str, str], list[tuple[int, CounterAmounts]]] = {}
         for d in own:
             for counter in islice(draws := node_devices.kind(d).draws, 1):
                 by_first_counter.setdefault(counter, []).append((d, draws))
@@ -488,10 +486,9 @@ class Feasibility:
         loads: dict[int, dict[str, dict[int, int]]] = {}
         users: dict[int, list[int]] = {}
         for need, own in zip(needs, columns, strict=True):
-            for d in bits(need.free & node_devices.shared):
-                if d not in own:
+            for d, x in own.items():
+                if not node_devices.shared >> d & 1:
                     continue
-                x = own[d]
                 users.setdefault(d, []).append(x)
                 for name, amount in self._least(need, d).items():
                     if amount:
@@ -576,7 +573,7 @@ class Feasibility:
                 program.at_most(terms, 1)
 
 
-def _is_within(draws: Draws, limits: Draws) -> bool:
+def _is_within(draws: CounterAmounts, limits: CounterAmounts) -> bool:
     """Return whether each amount is at most the limit; a counter without a limit has the limit 0."""
     for counter, amount in draws.items():  # noqa: SIM110 (twice as fast as `all`)
         if amount > limits.get(counter, 0):
