@@ -10,6 +10,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from typing import Any
 
 import aiohttp
@@ -58,6 +59,15 @@ class Answer:
     @property
     def names(self) -> list[str]:
         return [item["metadata"]["name"] for item in self.body["items"]]
+
+    def stamped(self, found: str) -> str:
+        """Return `found`, which the server must have written while it created the object.
+
+        The server reads its clock for each timestamp, so two timestamps of one request can differ by a second.
+        """
+        created = datetime.fromisoformat(self.metadata["creationTimestamp"])
+        assert abs(datetime.fromisoformat(found) - created) <= timedelta(seconds=PATIENCE_S), (found, self.metadata)
+        return found
 
 
 @dataclass

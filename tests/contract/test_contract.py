@@ -96,17 +96,16 @@ async def test_limits_as_a_whole_are_requests_where_containers_have_none(api: Ap
 
 
 async def test_a_gated_pod_says_so_in_its_condition(api: Api) -> None:
-    created = (await api.pod("a", schedulingGates=[{"name": "g"}])).body
-    assert created["status"]["conditions"] == [
-        {
-            "type": "PodScheduled",
-            "status": "False",
-            "lastProbeTime": None,
-            "lastTransitionTime": created["metadata"]["creationTimestamp"],
-            "reason": "SchedulingGated",
-            "message": "Scheduling is blocked due to non-empty scheduling gates",
-        }
-    ]
+    created = await api.pod("a", schedulingGates=[{"name": "g"}])
+    (condition,) = created.body["status"]["conditions"]
+    assert condition == {
+        "type": "PodScheduled",
+        "status": "False",
+        "lastProbeTime": None,
+        "lastTransitionTime": created.stamped(condition["lastTransitionTime"]),
+        "reason": "SchedulingGated",
+        "message": "Scheduling is blocked due to non-empty scheduling gates",
+    }
 
 
 async def test_tolerations_for_unready_nodes_are_added_only_where_missing(api: Api) -> None:

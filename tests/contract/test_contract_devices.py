@@ -82,7 +82,7 @@ async def test_a_taint_says_since_when(api: Api) -> None:
     told = TAINT | {"key": "old", "timeAdded": "2026-01-01T00:00:00Z"}
     created = await made(api, SLICES, SLICE | device(taints=[TAINT, told], capacity={"m": {}}))
     (found,) = created.body["spec"]["devices"]
-    since = created.metadata["creationTimestamp"]
+    since = created.stamped(found["taints"][0]["timeAdded"])
     assert found == {"name": "d1", "taints": [TAINT | {"timeAdded": since}, told], "capacity": {"m": {"value": "0"}}}
 
 
@@ -441,7 +441,7 @@ async def test_a_taint_rule(api: Api, version: str) -> None:
     spec: Object = {"deviceSelector": {"driver": "d.x", "pool": "p", "device": "d"}, "taint": TAINT}
     body = {"metadata": {"name": name}, "spec": spec, "status": {"conditions": [condition()]}}
     created = await api("POST", rules, body)
-    since = created.metadata["creationTimestamp"]
+    since = created.stamped(created.body["spec"]["taint"]["timeAdded"])
     assert created.body["spec"] == spec | {"taint": TAINT | {"timeAdded": since}}
     assert (created.body["status"], created.metadata["generation"]) == ({}, 1)
     told = TAINT | {"timeAdded": "2026-01-01T00:00:00Z"}

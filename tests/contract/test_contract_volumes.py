@@ -44,14 +44,14 @@ async def made(api: Api, path: str, name: str, **rest: object) -> Answer:
 
 async def test_a_new_volume(api: Api) -> None:
     name = f"a-{api.ns}"
-    created = (await made(api, VOLUMES, name, spec=VOLUME, status={"phase": "Bound"})).body
-    assert created["spec"] == VOLUME | {
+    created = await made(api, VOLUMES, name, spec=VOLUME, status={"phase": "Bound"})
+    assert created.body["spec"] == VOLUME | {
         "hostPath": {"path": "/x", "type": ""},
         "persistentVolumeReclaimPolicy": "Retain",
         "volumeMode": "Filesystem",
     }
-    since = created["metadata"]["creationTimestamp"]
-    assert created["status"] == {"phase": "Pending", "lastPhaseTransitionTime": since}
+    since = created.stamped(created.body["status"]["lastPhaseTransitionTime"])
+    assert created.body["status"] == {"phase": "Pending", "lastPhaseTransitionTime": since}
 
 
 @pytest.mark.parametrize(
