@@ -30,6 +30,8 @@ Shape: TypeAlias = Callable[[PodInfo], Hashable]
 Pods: TypeAlias = dict[str, QueuedPodInfo]
 _Groups: TypeAlias = dict[Hashable, Pods]
 """Shape value → its pods."""
+_GroupsById: TypeAlias = dict[int, Pods]
+"""`id` of a group → the group. A shape value may have thousands of parts, and its hash takes time for each of them."""
 
 
 class RejectedPods:
@@ -61,7 +63,7 @@ class RejectedPods:
             if group is None:
                 group = index.groups[value] = {}
                 for of_pod, topic_index in index.topic_indexes.items():
-                    topic_index.add(value, group, self._hints.topics(of_pod, queued.info, plugin=self.rejecter[1]))
+                    topic_index.add(group, self._hints.topics(of_pod, queued.info, plugin=self.rejecter[1]))
             group[queued.uid] = queued
         return values
 
@@ -74,7 +76,7 @@ class RejectedPods:
             if not group:
                 del index.groups[value]
                 for topic_index in index.topic_indexes.values():
-                    topic_index.remove(value)
+                    topic_index.remove(group)
 
     def groups(self, registered: EventHint, about: SomeTopics) -> Iterable[Pods]:
         """Return the groups of pods with equal hint results, of those that an event about these topics can concern."""
@@ -114,26 +116,27 @@ class _ShapeIndex:
 class _TopicIndex:
     """Groups by topic. All orders are those of arrival, so that equal histories wake pods in equal order."""
 
-    by_topic: dict[Hashable, _Groups] = field(default_factory=dict)
-    with_all_topics: _Groups = field(default_factory=dict)
-    topics: dict[Hashable, SomeTopics] = field(default_factory=dict)
+    by_topic: dict[Hashable, _GroupsById] = field(default_factory=dict)
+    with_all_topics: _GroupsById = field(default_factory=dict)
+    topics: dict[int, SomeTopics] = field(default_factory=dict)
 
-    def add(self, value: Hashable, group: Pods, topics: SomeTopics) -> None:
-        self.topics[value] = topics
+    def add(self, group: Pods, topics: SomeTopics) -> None:
+        """Add a group, which must live until it is removed. O(topics)."""
+        self.topics[id(group)] = topics
         if topics is None:
-            self.with_all_topics[value] = group
+            self.with_all_topics[id(group)] = group
             return
         for topic in topics:
-            self.by_topic.setdefault(topic, {})[value] = group
+            self.by_topic.setdefault(topic, {})[id(group)] = group
 
-    def remove(self, value: Hashable) -> None:
-        topics = self.topics.pop(value)
+    def remove(self, group: Pods) -> None:
+        topics = self.topics.pop(id(group))
         if topics is None:
-            del self.with_all_topics[value]
+            del self.with_all_topics[id(group)]
             return
         for topic in topics:
             groups = self.by_topic[topic]
-            del groups[value]
+            del groups[id(group)]
             if not groups:
                 del self.by_topic[topic]
 

@@ -29,7 +29,7 @@ from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.assume_cache import AssumeCache
 from scheduler.cache.storage.capacity import Capacities, CapacityPool
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
-from scheduler.cache.storage.volume_users import ClaimsTogether
+from scheduler.cache.storage.volume_users import ClaimSet, ClaimsTogether
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -533,12 +533,12 @@ class CapacityReservations:
         by_key = {entry.claim.key: entry for entry in stranded.values()}
         plans = dict.fromkeys(plan for key in by_key for plan in self.together.sets(key))
 
-        def age(plan: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
-            claims = (by_key[key].claim for key in plan if key in by_key)
-            return min(claim.metadata.creation_timestamp or "" for claim in claims), plan
+        def age(plan: ClaimSet) -> tuple[str, tuple[str, ...]]:
+            claims = (by_key[key].claim for key in plan.keys if key in by_key)
+            return min(claim.metadata.creation_timestamp or "" for claim in claims), plan.keys
 
         for plan in sorted(plans, key=age):
-            self._hold_together([by_key[key] for key in plan if key in by_key])
+            self._hold_together([by_key[key] for key in plan.keys if key in by_key])
         for uid, pool in held.items():
             if stranded[uid].pool is None:
                 self._add_freed(pool)

@@ -60,7 +60,7 @@ class Amount(Struct, frozen=True, eq=False, gc=False):
         try:
             return float(self.unscaled) * float(f"1e{self.exponent}") if self.exponent else float(self.unscaled)
         except OverflowError:
-            return math.copysign(math.inf, self.unscaled)
+            return math.inf if self.unscaled > 0 else -math.inf
 
 
 def order(one: Amount, other: Amount) -> int:

@@ -29,6 +29,9 @@ _DAY: Final = 24 * _HOUR
 _THURSDAY: Final = 4
 """The weekday of 1970-01-01."""
 _UNITS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": SECOND, "m": _MINUTE, "h": _HOUR}
+_INT64_MAX: Final = 2**63 - 1
+_DIGITS_MAX: Final = 20
+"""A number with so many digits exceeds an int64; Python refuses to read thousands of them."""
 _PART: Final = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?([^0-9.]+)")
 
 
@@ -81,11 +84,24 @@ def _nanos(text: str) -> int | None:
         unit = _UNITS.get(part[4]) if part else None
         if part is None or unit is None or not (part[1] or part[3]):
             return None
-        total += int(part[1] or 0) * unit
+        total += int(part[1].lstrip("0")[:_DIGITS_MAX] or 0) * unit
         if part[3]:
-            total += int(float(int(part[3])) * (unit / 10.0 ** len(part[3])))
+            total += _fraction(part[3], unit)
         at = part.end()
     return total if text else None
+
+
+def _fraction(digits: str, unit: int) -> int:
+    """Return the nanoseconds of the digits after the point. Further digits than an int64 has do not count.
+
+    Upstream: time.ParseDuration leadingFraction
+    """
+    value, scale = 0, 1.0
+    for digit in digits:
+        if value > _INT64_MAX // 10 or value * 10 + int(digit) > _INT64_MAX + 1:
+            break
+        value, scale = value * 10 + int(digit), scale * 10
+    return int(value * (unit / scale))
 
 
 def timestamp_text(value: Timestamp) -> str:

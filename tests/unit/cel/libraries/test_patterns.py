@@ -208,4 +208,4 @@ def test_answers(answers: dict[str, str]) -> None:
 
 def test_there_is_something_to_compare() -> None:
     """A file that was cut short would pass too."""
-    assert (13, 677) == (len(ANSWERS), sum(map(len, RULES.values())))
+    assert (13, 682) == (len(ANSWERS), sum(map(len, RULES.values())))
