@@ -152,24 +152,28 @@ class CapacityChecks:
             newest = self._pending.get(info.key)
             if newest is not None and len(newest.claims) > 1:
                 yield self._set(_keys(newest))
-        for key in tuple(together._sets):
-            for keys in tuple(together._sets.get(key, ())):
-                yield self._set(keys)
+        indexed = (each for sets in together._by_claim.values() for each in sets)
+        for keys in {each.keys: None for each in (*together._sets.values(), *indexed)}:
+            yield self._set(keys)
 
     def _set(self, keys: tuple[str, ...]) -> Comparison:
         """Compare the number of pods with exactly these claims. O(waiting pods)."""
         together, found = self._reservations.together, Comparison(f"claims {', '.join(keys)}")
         count = sum(len(info.claims) > 1 and _keys(info) == keys for info in self._pending)
+        known = together._sets.get(keys)
+        found.differs("waiting pods", known.pods if known is not None else 0, count)
+        wanted = [known] if known is not None and count else []
         for key in keys:
-            sets = together._sets.get(key, {})
-            if found.differs(f"waiting pods with {key}", sets.get(keys, 0), count):
-                sets = together._sets.setdefault(key, {})
-                sets[keys] = count
-                if not count:
-                    del sets[keys]
-                if not sets:
-                    del together._sets[key]
+            here = [each for each in together._by_claim.get(key, ()) if each.keys == keys]
+            found.differs(f"indexed by {key}", here == wanted, True)
         if found:
+            for key in keys:
+                others = {each: None for each in together._by_claim.pop(key, ()) if each.keys != keys}
+                if others:
+                    together._by_claim[key] = others
+            together._sets.pop(keys, None)
+            for _ in range(count):
+                together.add(keys)
             self._reservations._consider_all(keys)
         return found
 

@@ -207,12 +207,13 @@ class QueueChecks:
                 group = shape_index.groups.get(value)
                 found.differs(f"group for {plugin}", group is not None and group.get(queued.uid) is queued, True)
                 for topics in shape_index.topic_indexes.values():
-                    found.differs(f"has topics for {plugin}", value in topics.topics, True)
-                    of_group = topics.topics.get(value, ())
+                    found.differs(f"has topics for {plugin}", id(group) in topics.topics, True)
+                    of_group = topics.topics.get(id(group), ())
                     groups: tuple[Any, ...] = (topics.with_all_topics,)
                     if of_group is not None:
                         groups = tuple(topics.by_topic.get(topic, {}) for topic in of_group)
-                    found.differs(f"found by topics for {plugin}", all(g.get(value) is group for g in groups), True)
+                    is_found = all(each.get(id(group)) is group for each in groups)
+                    found.differs(f"found by topics for {plugin}", is_found, True)
         if found:
             self._add_again(index, queued.uid, entries)
 
@@ -239,12 +240,13 @@ class QueueChecks:
             for uid in gone:
                 _remove(index, uid)
         for shape_index in rejected._shape_indexes.values():
+            living = set(map(id, shape_index.groups.values()))
             for topics in shape_index.topic_indexes.values():
                 for groups in (topics.with_all_topics, *topics.by_topic.values()):
-                    stale = [value for value, pods in groups.items() if shape_index.groups.get(value) is not pods]
+                    stale = [number for number, pods in groups.items() if number != id(pods) or number not in living]
                     if found.differs("groups by topic that are gone", len(stale), 0):
-                        for value in stale:
-                            del groups[value]
+                        for number in stale:
+                            del groups[number]
         return found
 
     # -- nominations -------------------------------------------------------------------------------------------------
@@ -310,10 +312,10 @@ def _remove(index: _Index, uid: str) -> None:
                 if not group:
                     del shape_index.groups[value]
                     for topics in shape_index.topic_indexes.values():
-                        topics.topics.pop(value, None)
-                        topics.with_all_topics.pop(value, None)
+                        topics.topics.pop(id(group), None)
+                        topics.with_all_topics.pop(id(group), None)
                         for topic, groups in tuple(topics.by_topic.items()):
-                            groups.pop(value, None)
+                            groups.pop(id(group), None)
                             if not groups:
                                 del topics.by_topic[topic]
         if not rejected.pods:

@@ -335,6 +335,11 @@ CORRUPTIONS: Final = [
     ),
     Corruption(
         "claims-together",
+        "two claims of a pod are not indexed",
+        lambda h: volumes(h).reservations.together._by_claim.clear(),
+    ),
+    Corruption(
+        "claims-together",
         "two claims are used together by no pod",
         lambda h: volumes(h).reservations.together.add(["default/data", "default/idle"]),
     ),

@@ -20,6 +20,7 @@ from scheduler.framework.interface import (
     label,
     named,
 )
+from tests.support.hashing import HashedText
 from tests.unit.objects import node
 from tests.unit.queueing.harness import OTHER, QueueHarness, pod
 
@@ -63,6 +64,23 @@ def harness_of(plugin: Wants, *pods: PodInfo) -> QueueHarness:
     for info in pods:
         harness.rejected(info, "Wants")
     return harness
+
+
+def test_a_shape_is_hashed_a_few_times_however_many_topics_it_has() -> None:
+    """A pod may name 15,000 claims: its shape has all of them, and each is a topic."""
+
+    def shape(info: PodInfo) -> HashedText:
+        return HashedText(letters(info))
+
+    topics = Topics(lambda info: map(int, letters(info).split(",")), lambda _old, new: [new])
+    registered = EventHint(NODE_ADD, lambda *_: Hint.QUEUE, shape, topics)
+    harness = QueueHarness({"Wants": (registered,)})
+    HashedText.hashes = 0
+    harness.rejected(wanting("p", ",".join(map(str, range(1000)))), "Wants")
+    harness.queue.move_all(NODE_ADD, None, 999)
+
+    assert harness.pop().info.pod.metadata.name == "p"
+    assert HashedText.hashes < 20
 
 
 def test_the_hint_is_called_once_per_shape_in_the_order_of_the_topics_of_the_event() -> None:

@@ -203,11 +203,12 @@ def check_rejected(rejected: RejectedPods) -> None:
         assert sorted(rejected.pods) == sorted(uid for group in shape_index.groups.values() for uid in group)
         assert all(shape_index.groups.values()), "a group without pods"
         for of_pod, topic_index in shape_index.topic_indexes.items():
-            assert set(topic_index.topics) == set(shape_index.groups)
+            known_groups = {id(group): group for group in shape_index.groups.values()}
+            assert set(topic_index.topics) == set(known_groups)
             for topic, groups in [(None, topic_index.with_all_topics), *topic_index.by_topic.items()]:
                 assert groups or topic is None, "a topic without groups"
-                for value, group in groups.items():
-                    assert group is shape_index.groups[value]
+                for number, group in groups.items():
+                    assert group is known_groups[number]
                     of_group = known(of_pod, next(iter(group.values())).info)
                     assert topic is None if of_group is None else topic in of_group
 

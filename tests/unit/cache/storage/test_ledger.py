@@ -13,9 +13,11 @@ import pytest
 from scheduler.api.storage_v1 import PROVISIONED_BY, STORAGE_PROVISIONERS
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.capacity_reservations import GRACE_S, HOLD_S, SETTLE_S
+from scheduler.cache.storage.volume_users import ClaimsTogether
 from scheduler.cache.storage.volumes import Volumes
 from simulator.builders.core import node
 from tests.support.clock import VirtualClock
+from tests.support.hashing import HashedText
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 
 GI = 2**30
@@ -522,3 +524,14 @@ def test_a_daemon_that_runs_takes_an_object_that_is_made_again_as_one_that_start
     world.put(capacity(version))
 
     assert taken == world.taken()
+
+
+def test_a_set_of_claims_costs_in_proportion_to_its_size() -> None:
+    """A pod may name 15,000 claims."""
+    together, keys = ClaimsTogether(), [HashedText(number) for number in range(1000)]
+    HashedText.hashes = 0
+    together.add(keys)
+    together.remove(keys)
+
+    assert together.snapshot() == {}
+    assert HashedText.hashes < 20 * len(keys)
