@@ -39,10 +39,15 @@ from scheduler.explain.questions import Refused
 T = TypeVar("T")
 
 NODES_MAX: Final = 100
-"""Drained, cordoned or added nodes."""
-_STRETCH_S: Final = 0.05
-"""After this time all changes are taken back, and other pods may be tried."""
+"""Drained, cordoned or added nodes, each for itself."""
+_STRETCH_MIN_S: Final = 0.05
+_STRETCH_MAX_S: Final = 0.5
+"""After a stretch all changes are taken back, other pods may be tried, and all changes are repeated.
+
+A stretch lasts as long as that took the last time, within these limits.
+"""
 _BUDGET_S: Final = 10.0
+"""The time that one question may keep other pods waiting, with all that is taken back and repeated."""
 _RESTARTS_MAX: Final = 3
 _PREEMPTIONS_MAX: Final = 3
 """Attempts of one pod that evict further pods."""
@@ -179,6 +184,9 @@ class _Run:
         self._cycles: dict[str, Cycle] = {}
 
     def steps(self) -> Steps[WhatIfAnswer]:
+        if sum(self.request.add_nodes_like.values()) > NODES_MAX:
+            raise WrongRequest(f"addNodesLike: at most {NODES_MAX} nodes in all")
+        began = self._clock.now()
         pods = Manifests(self.request.manifests, self._default_class())
         replicas = pods.count(self.request.replicas)
         wanted = []
@@ -187,7 +195,7 @@ class _Run:
             yield from self._paced()
         yield from self._prepared(pods)
         candidates = deque(sorted((*self._leaving, *wanted), key=lambda each: -each.priority))
-        began = self._clock.now()
+        ends = self._clock.now() + _STRETCH_MIN_S
         while candidates and not self._is_over:
             candidate = candidates.popleft()
             if candidate.group not in self._refused:
@@ -195,12 +203,17 @@ class _Run:
             else:
                 self._note_refused(candidate)
             yield from self._paced()
-            if candidates and self._clock.now() - began > _STRETCH_S:
-                self._spent_s += self._clock.now() - began
+            now = self._clock.now()
+            if candidates and now > ends:
                 yield from self._through(self.changes.suspended())
+                paused = self._clock.now()
+                self._spent_s += paused - began
                 yield True
                 self._turn = began = self._clock.now()
                 yield from self._through(self.changes.resumed())
+                resumed = self._clock.now()
+                overhead_s = paused - now + resumed - began
+                ends = resumed + min(max(overhead_s, _STRETCH_MIN_S), _STRETCH_MAX_S)
         for each in candidates:
             self._note_refused(each, "the time for this question was over")
         yield from self._through(self.changes.dropped())

@@ -275,6 +275,9 @@ def test_a_malformed_request_names_the_field(body: bytes, message: str) -> None:
     pytest.param({"drain": ("n9",)}, "drain: node n9 does not exist", id="an unknown node to drain"),
     pytest.param({"cordon": ("n9",)}, "cordon: node n9 does not exist", id="an unknown node to cordon"),
     pytest.param({"add_nodes_like": {"n9": 1}}, "addNodesLike: node n9 does not exist", id="an unknown model"),
+    pytest.param(
+        {"add_nodes_like": {"n1": 100, "n2": 1}}, "addNodesLike: at most 100 nodes in all", id="too many nodes in all"
+    ),
     pytest.param({"without": ("default/x",)}, "without: pod default/x is on no node", id="an unknown pod"),
     pytest.param({"manifests": ({"kind": "Service"},)}, "manifests[0]: kind 'Service' cannot be placed", id="another kind"),
     pytest.param({"manifests": ({"kind": ["Pod"]},)}, "manifests[0]: kind \"['Pod']\" cannot be placed", id="a kind that is a list"),
