@@ -55,6 +55,7 @@ from scheduler.preemption import PreemptionExecutor
 from scheduler.profiles.build import build_profiles, profile_builder
 from scheduler.profiles.reconciler import ProfileReconciler, ProfileUsers, clearing, pool_sharing, queue_profile
 from scheduler.queue import QueuedPodInfo, SchedulingQueue
+from scheduler.queueing.active_queue import LONG_S
 
 
 class Decisions:
@@ -387,7 +388,7 @@ class SchedulingLoop:
                     )
                 )
             case Unschedulable():
-                self._charge(queued.info, outcome)
+                self._charge(queued.info, outcome, took_s)
                 if outcome.victims and outcome.nominate:
                     self._parts.evictions.start(queued.info, outcome.nominate, outcome.victims)
                 self._parts.stale.unfit(queued.info, outcome.diagnosis)
@@ -398,16 +399,23 @@ class SchedulingLoop:
                     queued, outcome.diagnosis, message=outcome.message, nominate=nominate, took_s=took_s
                 )
             case SchedulingFailed():
+                self._charge(queued.info, outcome, took_s)
                 self._parts.failures.handle_error(queued, message=outcome.message, took_s=took_s)
 
-    def _charge(self, pod: PodInfo, outcome: Unschedulable) -> None:
-        """Charge a search for victims to the pod's share, if it found none."""
+    def _charge(self, pod: PodInfo, outcome: Unschedulable | SchedulingFailed, took_s: float) -> None:
+        """Charge an attempt in vain to the pod's share: a search for victims, or the whole attempt if it took seconds.
+
+        Attempts with extenders are measured without the search for a node, because they mostly wait.
+        """
         if self._parts.profiles[pod.pod.spec.scheduler_name].ours.preemption_fair_share != "on":
             return
-        if outcome.nominate:
+        if isinstance(outcome, Unschedulable) and outcome.nominate:
             self._queue.fair_share.clear(pod)
-        else:
-            self._queue.fair_share.charge(pod, outcome.post_filter_s)
+            return
+        spent_s = outcome.post_filter_s if isinstance(outcome, Unschedulable) else 0.0
+        if took_s >= LONG_S and self._consultations.is_off:
+            spent_s = took_s
+        self._queue.fair_share.charge(pod, spent_s)
 
     def _is_skipped(self, pod: PodInfo) -> bool:
         """Return whether to skip the pod without an attempt: deleted, assumed or unknown (§3.1 step 2)."""

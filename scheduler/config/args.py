@@ -154,8 +154,8 @@ class KubestowArgs:
     `ownFirst`.
     """
     preemption_fair_share: Literal["on", "none"] = "on"
-    """`on`: while other pods are ready, pods that searched for victims in vain get a tenth of the time. `none`: only
-    priority counts.
+    """`on`: while other pods are ready, pods that searched for victims in vain get a tenth of the time. So do pods whose
+    attempt failed after more than two seconds, also while no other pod is ready. `none`: only priority counts.
     """
     busy_nodes: Literal["avoid", "none"] = "avoid"
     """`avoid`: of equal nodes, those to which another scheduler bound a pod in the last second come last. `none`: no

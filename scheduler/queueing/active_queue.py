@@ -4,9 +4,10 @@
 in, first out. A pod is in at most one heap. All heaps of a queue take their tickets from one counter. So a dead entry
 in one heap cannot become valid through a push into another.
 
-`FairShare` limits the time of fruitless preemption attempts while other pods are ready (docs/spec/core.md §10.2). An
-attempt for an unschedulable pod can take hundreds of milliseconds, because DefaultPreemption evaluates every node.
-After such an attempt, pods of this kind are skipped until ready pods of other kinds have had nine times as long.
+`FairShare` limits the time of costly attempts in vain (docs/spec/core.md §10.2). An attempt for an unschedulable pod can
+take hundreds of milliseconds, because DefaultPreemption evaluates every node, and a search for devices half a minute.
+After such an attempt, pods of this kind are skipped until ready pods of other kinds have had nine times as long. After
+one of several seconds they also wait if no other pod is ready, because a pod that arrives during the next one would have to wait.
 """
 
 from __future__ import annotations
@@ -65,28 +66,34 @@ SHARE: Final = 0.1
 """The share of the time for costly pods while pods of other kinds are ready."""
 COSTLY_S: Final = 0.02
 """Shorter searches for victims are not counted."""
+LONG_S: Final = 2.0
+"""After a longer attempt, costly pods wait even if no other pod is ready."""
+_PAUSE_MAX_S: Final = 300.0
 _KINDS: Final = 4096
 
 
 class FairShare:
     """The kinds of pods that were costly, and the time until which other pods go first.
 
-    Pods of one kind have the same namespace, scheduler name, priority and requests, as the replicas of a workload
-    have.
+    Pods of one kind have the same namespace, scheduler name, priority and requests, and all or none of them have claims
+    for volumes, and for devices. So the replicas of a workload are one kind.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._costly: BoundedCache[Hashable, bool] = BoundedCache(_KINDS)
         """The kind that was charged the longest time ago comes first, and is dropped first."""
-        self._until = -math.inf
+        self._until = self._paused_until = -math.inf
 
     def charge(self, info: PodInfo, spent_s: float) -> None:
-        """Record that the pod's attempt spent this time on a search for victims that found none."""
+        """Record that the pod's attempt spent this time in vain: a search for victims, or a long search for a node."""
         if spent_s < COSTLY_S:
             return
         self._costly.put(_kind(info), True)
-        self._until = max(self._until, self._clock.now() + spent_s * (1 / SHARE - 1))
+        now, pause_s = self._clock.now(), spent_s * (1 / SHARE - 1)
+        self._until = max(self._until, now + pause_s)
+        if spent_s >= LONG_S:
+            self._paused_until = max(self._paused_until, now + min(pause_s, _PAUSE_MAX_S))
 
     def clear(self, info: PodInfo) -> None:
         """Record that a pod of this kind found a node or victims, so that its kind is no longer costly."""
@@ -98,11 +105,24 @@ class FairShare:
         """Whether pods of other kinds go first now."""
         return self._clock.now() < self._until
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether costly pods wait even if no other pod is ready."""
+        return self._clock.now() < self._paused_until
+
     def is_costly(self, info: PodInfo) -> bool:
         """Return whether the last attempt of a pod of this kind was costly."""
         return _kind(info) in self._costly
 
 
 def _kind(info: PodInfo) -> Hashable:
-    pod = info.pod
-    return (pod.metadata.namespace, pod.spec.scheduler_name, info.priority, tuple(sorted(info.requests.items())))
+    metadata, spec = info.pod.metadata, info.pod.spec
+    requests = tuple(sorted(info.requests.items()))
+    return (
+        metadata.namespace,
+        spec.scheduler_name,
+        info.priority,
+        requests,
+        bool(info.claims),
+        bool(spec.resource_claims),
+    )

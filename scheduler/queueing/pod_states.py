@@ -132,7 +132,7 @@ class PodStates:
         """Remove and return the next pod: an active one, else with `early` one that backs off after a rejection.
 
         While the share of costly pods is exhausted, other active pods go before them, and their back-off is not
-        shortened.
+        shortened. While they are paused, none of them is returned.
         """
         is_exhausted = self._fair_share.is_exhausted
         queued = self._first_active(is_exhausted=is_exhausted)
@@ -151,7 +151,7 @@ class PodStates:
             queued.is_passed_over = True
             self._passed_over.push(queued.order, queued)
             queued = self._active.first()
-        other = self._passed_over.first()
+        other = self._passed_over.first() if not self._fair_share.is_paused else None
         if queued is None or (other is not None and not is_exhausted and other.order <= queued.order):
             return other
         return queued

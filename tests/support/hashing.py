@@ -1,4 +1,4 @@
-"""A text that counts its hashes: Python computes the hash of a tuple anew each time, from all its parts."""
+"""A text that counts its hashes: Python does not keep the hash of a tuple, but computes it from all its parts each time."""
 
 
 class HashedText(str):

@@ -31,7 +31,7 @@ _THURSDAY: Final = 4
 _UNITS: Final = {"ns": 1, "us": 10**3, "µs": 10**3, "μs": 10**3, "ms": 10**6, "s": SECOND, "m": _MINUTE, "h": _HOUR}
 _INT64_MAX: Final = 2**63 - 1
 _DIGITS_MAX: Final = 20
-"""A number with so many digits exceeds an int64; Python refuses to read thousands of them."""
+"""A number with this many digits exceeds an int64; Python refuses to read thousands of them."""
 _PART: Final = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?([^0-9.]+)")
 
 
@@ -94,7 +94,7 @@ def _nanos(text: str) -> int | None:
 def _fraction(digits: str, unit: int) -> int:
     """Return the nanoseconds of the digits after the point. Further digits than an int64 has do not count.
 
-    Upstream: time.ParseDuration leadingFraction
+    As leadingFraction of Go's time.ParseDuration.
     """
     value, scale = 0, 1.0
     for digit in digits:

@@ -466,6 +466,37 @@ async def test_pods_never_tried_go_first_once_the_replicas_have_used_up_their_sh
     assert sum(name.startswith("db") for name in order) <= 2
 
 
+@pytest.mark.parametrize(("switches", "order"), [
+    pytest.param({}, [["small"], [], ["db"]], id="after a long attempt for nine times as long"),
+    pytest.param({"preemption_fair_share": "none"}, [["db"]] * 3, id="the switch"),
+])  # fmt: skip
+async def test_a_pod_whose_attempt_took_seconds_waits_also_while_no_other_pod_is_ready(
+    monkeypatch: pytest.MonkeyPatch, switches: Any, order: list[list[str]]
+) -> None:
+    """A pod that arrives during an attempt waits for its end."""
+    sched, tried = crowded(monkeypatch, **switches)
+    attempt = sched.parts.cycle.attempt
+
+    def slow(pod: PodInfo, attempts: int, consultation: Consultation | None = None) -> Any:
+        sched.clock.move(3.0 if pod.pod.metadata.name == "db" else 0.0)
+        return (yield from attempt(pod, attempts, consultation))
+
+    monkeypatch.setattr(sched.parts.cycle, "attempt", slow)
+    replicas(sched, "db")
+
+    async def tried_after(seconds: float) -> list[str]:
+        tried.clear()
+        sched.clock.move(seconds)
+        wake_all(sched)
+        await sched.parts.loop.step()
+        await sched.turns()
+        return tried.copy()
+
+    assert await tried_after(0.0) == ["db"]
+    sched.pod("small", cpu="100m", priority=0)
+    assert [await tried_after(seconds) for seconds in (20.0, 3.0, 5.0)] == order
+
+
 @pytest.mark.parametrize(
     "switches",
     [pytest.param({"preemption_fair_share": "none"}, id="the switch"), pytest.param({"parity": True}, id="parity")],

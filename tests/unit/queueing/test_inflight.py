@@ -5,11 +5,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+import msgspec
 import pytest
 from hypothesis import given, strategies as st
 
+from scheduler.api.core_v1 import PodResourceClaim
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE, NODE_ADD, NODE_DELETE, Action, ClusterEvent, Resource
-from scheduler.queueing.active_queue import COSTLY_S, SHARE, ActiveQueue
+from scheduler.queueing.active_queue import COSTLY_S, LONG_S, SHARE, ActiveQueue
 from scheduler.queueing.in_flight_events import InFlightEvents
 from scheduler.queueing.types import QueuedPodInfo
 from tests.unit.queueing.harness import OTHER, QueueHarness, hint, pod
@@ -111,6 +114,13 @@ COSTLY = pod("costly", priority=9)
 SMALL = pod("small")
 
 
+def with_device_claim(info: PodInfo) -> PodInfo:
+    spec = msgspec.structs.replace(
+        info.pod.spec, resource_claims=(PodResourceClaim(name="c", resource_claim_name="c"),)
+    )
+    return pod_info(msgspec.structs.replace(info.pod, spec=spec))
+
+
 def charged(spent_s: float = SPENT_S) -> QueueHarness:
     """Return a queue after a pod of priority 9 spent this time in a failed attempt. Two pods of its kind and other pods are ready."""
     harness = QueueHarness()
@@ -130,6 +140,19 @@ BY_PRIORITY = ["costly", "sibling", "high", "small"]
     pytest.param(COSTLY_S / 2, 0.0, BY_PRIORITY, id="a short attempt is not counted"),
 ])  # fmt: skip
 def test_other_pods_are_popped_first_after_a_costly_attempt(spent_s: float, wait_s: float, wanted: list[str]) -> None:
+    harness = charged(spent_s)
+    harness.clock.time += wait_s
+
+    assert harness.names_popped() == wanted
+
+
+@pytest.mark.parametrize(("spent_s", "wait_s", "wanted"), [
+    pytest.param(LONG_S, 0.0, ["high", "small"], id="not while other pods are ready, nor when they are gone"),
+    pytest.param(LONG_S, LONG_S * 9 - 0.1, ["high", "small"], id="for nine times as long"),
+    pytest.param(LONG_S, LONG_S * 9, BY_PRIORITY, id="then priority decides"),
+    pytest.param(LONG_S * 100, 300.0, ["high", "small", "costly", "sibling"], id="and after five minutes in any case"),
+])  # fmt: skip
+def test_costly_pods_wait_after_an_attempt_of_seconds(spent_s: float, wait_s: float, wanted: list[str]) -> None:
     harness = charged(spent_s)
     harness.clock.time += wait_s
 
@@ -169,6 +192,7 @@ def test_changes_of_a_pod_that_was_passed_over(change: Callable[[QueueHarness], 
     [
         pytest.param(pod("x", priority=9), True, id="another pod of the same requests"),
         pytest.param(pod("x", priority=8), False, id="another priority"),
+        pytest.param(with_device_claim(pod("x", priority=9)), False, id="a claim for devices"),
         pytest.param(pod("x", priority=9, scheduler=OTHER), False, id="another profile"),
     ],
 )
