@@ -58,6 +58,8 @@ _MOST_PARTS: Final = 1_000
 """Longer lists and maps are ignored completely, so that one object cannot block the event loop."""
 _MOST_REQUESTS: Final = 2_000
 """Resource requests of a pod, all containers together."""
+_MOST_TERMS: Final = 64
+"""Pod (anti-)affinity terms and spread constraints of a pod: each may be compared with the labels of every pod."""
 _NATIVE: Final = frozenset(("cpu", "memory", "ephemeral-storage"))
 _MOST_NAMED: Final = 10
 _LONGEST_WHY_OF_FIELD: Final = 200
@@ -93,11 +95,34 @@ def partly_read(raw: Any, hook: Hook) -> PartlyReadPod | None:
     return PartlyReadPod(**read, unread=tuple(reader.unread))
 
 
-def within_limits(pod: Pod) -> Pod:
-    """Return the pod. A bound one with more than 2,000 requests and limits of resources keeps only those of `_NATIVE`.
+def within_limits(pod: Pod, size_bytes: int) -> Pod:
+    """Return the pod. A bound one loses what exceeds a limit over several fields, and is a PartlyReadPod then.
 
-    Raises ValueError for a pending one. Costs O(containers).
+    With more than 2,000 requests and limits of resources it keeps those of `_NATIVE`. With more than 64 terms and
+    spread constraints it keeps none of them. Raises ValueError for a pending pod. `size_bytes` is that of its JSON; the
+    requests of small pods are not counted.
     """
+    return _with_few_terms(_with_few_requests(pod) if size_bytes > _LARGE_BYTES else pod)
+
+
+def _with_few_terms(pod: Pod) -> Pod:
+    spec, affinity = pod.spec, pod.spec.affinity
+    if affinity is None and not spec.topology_spread_constraints:
+        return pod
+    sides = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ()
+    terms = sum(len(side.required) + len(side.preferred) for side in sides if side is not None)
+    if terms + len(spec.topology_spread_constraints) <= _MOST_TERMS:
+        return pod
+    why = f"Expected at most {_MOST_TERMS} terms of pod affinity and spread constraints in `$.spec`"
+    if not spec.node_name:
+        raise ValueError(why)
+    if affinity is not None:
+        affinity = msgspec.structs.replace(affinity, pod_affinity=None, pod_anti_affinity=None)
+    spec = msgspec.structs.replace(spec, affinity=affinity, topology_spread_constraints=(), priority=HIGHEST_PRIORITY)
+    return _partly(pod, why, spec=spec)
+
+
+def _with_few_requests(pod: Pod) -> Pod:
     spec, status = pod.spec, pod.status
     statuses = (*status.container_statuses, *status.init_container_statuses)
     parts = [each.resources for each in (*spec.containers, *spec.init_containers)]
@@ -117,9 +142,13 @@ def within_limits(pod: Pod) -> Pod:
         overhead=_native(ResourceRequirements(spec.overhead)).requests,
         priority=HIGHEST_PRIORITY,
     )
-    unread = (*pod.unread, why) if isinstance(pod, PartlyReadPod) else (why,)
     status = msgspec.structs.replace(status, container_statuses=(), init_container_statuses=())
-    return PartlyReadPod(pod.metadata, kept, status, unread=unread)
+    return _partly(pod, why, spec=kept, status=status)
+
+
+def _partly(pod: Pod, why: str, *, spec: PodSpec, status: PodStatus | None = None) -> PartlyReadPod:
+    unread = (*pod.unread, why) if isinstance(pod, PartlyReadPod) else (why,)
+    return PartlyReadPod(pod.metadata, spec, pod.status if status is None else status, unread=unread)
 
 
 def _with_native(container: Container) -> Container:
@@ -326,7 +355,7 @@ def _hook(wanted: type, raw: Any) -> Any:
 
 
 _LARGE_BYTES: Final = 20_000
-"""Smaller objects cannot exceed a limit over several fields."""
+"""Smaller pods cannot have too many requests of resources."""
 _STRIPPED_BYTES_MAX: Final = 256_000
 """In larger objects a null in a wrong place makes the object unreadable, because a search for nulls costs more than
 decoding.
@@ -381,11 +410,10 @@ class ObjectDecoder(Generic[T]):
         except (msgspec.DecodeError, ValueError) as first:
             obj = self._without_nulls(raw, first)
         if self._is_pod and not isinstance(obj, Broken):
-            if len(raw) > _LARGE_BYTES:
-                try:
-                    obj = within_limits(obj)
-                except ValueError as error:
-                    return self.outline(raw, str(error))
+            try:
+                obj = within_limits(obj, len(raw))
+            except ValueError as error:
+                return self.outline(raw, str(error))
             share(obj)
         return cast("T | Broken", obj)
 

@@ -287,7 +287,7 @@ class PodChecks:
         population = self._nodes.population
         population._tallies.pop(tally.selection.key, None)
         population._entries -= tally.entries
-        for anchor in population._anchors(tally.selection):
+        for anchor in tally.anchors:
             here = population._index.get(anchor, {})
             here.pop(tally, None)
             if not here:
@@ -316,8 +316,7 @@ class PodChecks:
         for pods in tally.classes:
             counts.update(pods.counts)
         found.differs("pods by slot", dict(tally.counts), dict(counts))
-        anchors = self._nodes.population._anchors(tally.selection)
-        indexed = all(tally in self._nodes.population._index.get(anchor, ()) for anchor in anchors)
+        indexed = all(tally in self._nodes.population._index.get(anchor, ()) for anchor in tally.anchors)
         found.differs("indexed by labels", indexed, True)
         if found:
             self._end(tally)

@@ -26,6 +26,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.api.selectors import Anchor, LabelSelector, anchors, probes
 from scheduler.cache.nodes.topology import SlotCounts
 from scheduler.core.caching import Interner
+from scheduler.core.cooperative import Work
 
 T = TypeVar("T")
 
@@ -59,7 +60,11 @@ Term: TypeAlias = tuple[frozenset[str] | None, LabelSelector | None]
 
 _TALLIES_MAX: Final = 4096
 _ENTRIES_MAX: Final = 1_000_000
-"""The entries of all tallies and their sums: about 150 MB. A dropped tally is computed again at its next use."""
+"""The entries of all tallies, their sums and classes: about 150 MB. A dropped tally is computed again at its next use."""
+_WITHOUT_ANCHOR: Final = _ENTRIES_MAX // 256
+"""The entries for which a tally without an anchor counts: it is compared with each new class of its namespaces."""
+FEW_SELECTIONS: Final = 8
+"""The pods of more selections are counted in steps (`SelectorCounts.counting`)."""
 _TALLIES_MIN: Final = 64
 """The number of tallies that are kept whatever their size, because one decision uses several."""
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -105,20 +110,22 @@ class _Class:
 class _Tally(SlotCounts):
     """The counts of the pods that one selection finds."""
 
-    __slots__ = ("classes", "entries", "selection")
+    __slots__ = ("anchors", "classes", "entries", "selection")
 
     def __init__(self, found: Selection) -> None:
         super().__init__()
         self.selection = found
+        self.anchors: tuple[Anchor, ...] = anchors(*found.terms[0]) if found.terms else ()
         self.classes: set[_Class] = set()
         self.entries = 0
         """`size` at the last use of the tally."""
 
     @property
     def size(self) -> int:
-        """The entries of the counts and of their sums. The first sum is counted before it exists."""
+        """The entries of the counts, of their sums and of the classes. The first sum is counted before it exists."""
         sums = sum(each.size for each in self.domains.values())
-        return len(self.counts) + max(len(self.counts), sums)
+        size = len(self.counts) + max(len(self.counts), sums) + len(self.classes)
+        return size if all(pair is not None for _, pair in self.anchors) else size + _WITHOUT_ANCHOR
 
     def wants(self, pods: _Class) -> bool:
         return (self.selection.counts_terminating or not pods.terminating) and self.selection.finds(
@@ -154,6 +161,12 @@ class SelectorCounts:
             self._end(self._tallies.popitem(last=False)[1])
         return tally
 
+    def counting(self, wanted: Iterable[Selection]) -> Work[None]:
+        """Count the pods of several selections; yields after each, because one may take 100 ms in a large cluster."""
+        for each in wanted:
+            self.tally(each)
+            yield
+
     def add(self, slot: int, pod: PodInfo) -> None:
         """Add a pod on the slot. O(selections that find it)."""
         key = _class_key(pod)
@@ -180,8 +193,8 @@ class SelectorCounts:
         tally = self._tallies[wanted.key] = _Tally(wanted)
         if len(self._tallies) > _TALLIES_MAX:
             self._end(self._tallies.popitem(last=False)[1])
-        self._index.add(tally, self._anchors(wanted))
-        for pods in self._candidates(wanted):
+        self._index.add(tally, tally.anchors)
+        for pods in self._candidates(tally):
             if tally.wants(pods):
                 self._join(tally, pods)
                 for slot, count in pods.counts.items():
@@ -190,7 +203,7 @@ class SelectorCounts:
 
     def _end(self, tally: _Tally) -> None:
         self._entries -= tally.entries
-        self._index.remove(tally, self._anchors(tally.selection))
+        self._index.remove(tally, tally.anchors)
         for pods in tally.classes:
             pods.tallies.remove(tally)
 
@@ -212,22 +225,18 @@ class SelectorCounts:
         for tally in pods.tallies:
             tally.classes.discard(pods)
 
-    def _candidates(self, wanted: Selection) -> Iterator[_Class]:
+    def _candidates(self, tally: _Tally) -> Iterator[_Class]:
         """Yield the classes with an anchor of the selection.
 
         Other classes of its namespaces cost a look-up of one label.
         """
-        for place, pair in self._anchors(wanted):
+        for place, pair in tally.anchors:
             classes: Iterable[_Class] = self._classes.values() if place is None else self._by_namespace.get(place, ())
             if pair is None:
                 yield from classes
                 continue
             key, value = pair
             yield from [pods for pods in classes if pods.labels.get(key) == value]
-
-    @staticmethod
-    def _anchors(wanted: Selection) -> tuple[Anchor, ...]:
-        return anchors(*wanted.terms[0]) if wanted.terms else ()
 
     @staticmethod
     def _join(tally: _Tally, pods: _Class) -> None:

@@ -29,11 +29,12 @@ from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes import topology as domains
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.nodes.topology import SlotCounts
-from scheduler.cache.pods import PodTerm, Selection, Term, TermGroup, TermKind, pod_terms, selection
+from scheduler.cache.pods import FEW_SELECTIONS, PodTerm, Selection, Term, TermGroup, TermKind, pod_terms, selection
 from scheduler.cache.workloads import Namespaces
 from scheduler.config.args import InterPodAffinityArgs
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.core.cooperative import Work
 from scheduler.core.feature_gates import NAMESPACES_BY_LABELS
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
@@ -401,10 +402,23 @@ class InterPodAffinity:
         against = self._concerning.groups(TermKind.REQUIRED_ANTI, pod)
         return None if any(self._domains(group, group.term.topology_key).per_domain for group in against) else SKIP
 
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
-        """Reject nodes by the pod's affinity, then by its anti-affinity, then by the anti-affinity of pods on nodes."""
-        groups: Groups = {}
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups | Work[Groups]:
+        """Reject nodes by the pod's affinity, then by its anti-affinity, then by the anti-affinity of pods on nodes.
+
+        The pods of many terms are counted first, with pauses; also those of preferred terms, which PreScore uses.
+        """
         rules = self._rules.of(pod)
+        if len(rules.required_anti) + len(rules.preferred) <= FEW_SELECTIONS:
+            return self._refused(pod, rules, nodes)
+        return self._counted_first(pod, rules, nodes)
+
+    def _counted_first(self, pod: PodInfo, rules: AffinityRules, nodes: NodeSet) -> Work[Groups]:
+        rated = (near for _, near in rules.preferred)
+        yield from self._nodes.population.counting(near.pods for near in (*rules.required_anti, *rated))
+        return self._refused(pod, rules, nodes)
+
+    def _refused(self, pod: PodInfo, rules: AffinityRules, nodes: NodeSet) -> Groups:
+        groups: Groups = {}
         if rules.required is not None:
             out = nodes & ~self._near_enough(pod, rules)
             if out:

@@ -19,9 +19,9 @@ Upstream: pkg/scheduler/framework/plugins/podtopologyspread/filtering.go Filter
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -34,11 +34,12 @@ from scheduler.api.selectors import Anchor, LabelSelector, anchors, probes
 from scheduler.cache.nodes import topology as domains
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.nodes.topology import Topology
-from scheduler.cache.pods import Selection
+from scheduler.cache.pods import FEW_SELECTIONS, Selection
 from scheduler.cache.workloads import Controller, selecting_owner
 from scheduler.config.args import PodTopologySpreadArgs
 from scheduler.core import nodeset
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
+from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import EMPTY, NodeSet, Slots
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import (
@@ -63,6 +64,8 @@ from scheduler.plugins.podtopologyspread.constraints import (
     EligibleNodesCache,
     SpreadRulesCache,
 )
+
+T = TypeVar("T")
 
 PLUGIN: Final = "PodTopologySpread"
 _NO: Final = "node(s) didn't match pod topology spread constraints"
@@ -418,13 +421,22 @@ class PodTopologySpread:
         """Skip without hard constraints."""
         return None if self._rules.has_hard(pod) else SKIP
 
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups | Work[Groups]:
         """Reject nodes without a topology key, and nodes where the pod would exceed the allowed skew.
 
         The first constraint that rejects a node gives the reason. The cost grows with constraints and different counts,
-        not with nodes.
+        not with nodes. The pods of many constraints are counted first, with pauses.
         """
         constraints = self._rules.of(pod).hard
+        if len(constraints.each) <= FEW_SELECTIONS:
+            return self._refused(pod, constraints, nodes)
+        return self._counted_first(constraints, lambda: self._refused(pod, constraints, nodes))
+
+    def _counted_first(self, constraints: Constraints, then: Callable[[], T]) -> Work[T]:
+        yield from self._nodes.population.counting(each.counted for each in constraints.each)
+        return then()
+
+    def _refused(self, pod: PodInfo, constraints: Constraints, nodes: NodeSet) -> Groups:
         groups: Groups = {}
         for constraint, eligible in zip(constraints.each, self._eligibility.of(pod, constraints)):
             if not nodes:
@@ -460,9 +472,12 @@ class PodTopologySpread:
         state.set(_FRAME, self._soft.frame(soft, nodes))
         return None
 
-    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores | Work[Scores]:
         """Return the weighted number of matching pods in the node's domains, for the candidates of PreScore."""
-        return self._soft.raw(pod, state.get(_FRAME))
+        frame = state.get(_FRAME)
+        if len(frame.constraints.each) <= FEW_SELECTIONS:
+            return self._soft.raw(pod, frame)
+        return self._counted_first(frame.constraints, lambda: self._soft.raw(pod, frame))
 
     def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: Slots) -> Scores:
         """Give the best score to the smallest number, and 0 to nodes that lack a required key."""

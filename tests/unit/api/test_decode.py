@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.api.core_v1 import Container, Node, Pod, PodSpec, ResourceRequirements
+from scheduler.api.core_v1 import Affinity, Container, Node, NodeAffinity, Pod, PodSpec, ResourceRequirements
 from scheduler.api.decode import HIGHEST_PRIORITY, Broken, ObjectDecoder, PartlyReadPod, from_manifest
 from scheduler.api.meta import Metadata
 from scheduler.api.podinfo import host_ports, pod_info, requests_of
@@ -427,6 +427,45 @@ def test_a_pod_with_many_requests_is_read_whole() -> None:
 
     assert type(pod) is Pod
     assert len(requests_of(pod)) == 1801
+
+
+def with_terms(*, node: str, terms: int, constraints: int) -> Any:
+    everything = [{"topologyKey": "zone", "labelSelector": {}} for _ in range(terms)]
+    spread = [{"topologyKey": f"k{n}", "labelSelector": {}} for n in range(constraints)]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": everything}
+    preferred = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": _TERM}]}
+    affinity = {"podAntiAffinity": required, "podAffinity": preferred, "nodeAffinity": {}}
+    raw = {
+        "metadata": {"name": "p", "namespace": "default", "uid": "u"},
+        "spec": {"nodeName": node, "affinity": affinity, "topologySpreadConstraints": spread},
+    }
+    return ObjectDecoder("Pod", Pod).decode(json.dumps(raw).encode())
+
+
+TOO_MANY_TERMS = "Expected at most 64 terms of pod affinity and spread constraints in `$.spec`"
+
+
+def test_a_bound_pod_with_too_many_terms_and_spread_constraints_counts_without_them() -> None:
+    pod = with_terms(node="n", terms=60, constraints=4)
+
+    assert isinstance(pod, PartlyReadPod)
+    assert pod.spec.affinity == Affinity(node_affinity=NodeAffinity())
+    assert (pod.spec.topology_spread_constraints, pod.why) == ((), TOO_MANY_TERMS)
+
+
+def test_a_pending_pod_with_too_many_terms_and_spread_constraints_is_unreadable() -> None:
+    pod = with_terms(node="", terms=0, constraints=64)
+
+    assert isinstance(pod, Broken)
+    assert pod.why == TOO_MANY_TERMS
+
+
+@pytest.mark.parametrize("node", ["", "n"])
+def test_a_pod_with_64_terms_and_spread_constraints_is_read_whole(node: str) -> None:
+    pod = with_terms(node=node, terms=60, constraints=3)
+
+    assert type(pod) is Pod
+    assert len(pod.spec.affinity.pod_anti_affinity.required) == 60  # type: ignore[union-attr]
 
 
 def test_each_container_of_start_up_costs_the_same() -> None:

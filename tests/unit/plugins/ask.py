@@ -13,6 +13,7 @@ from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, St
 from scheduler.cache.cluster import Cluster
 from scheduler.core import nodeset
 from scheduler.core.cluster_events import ClusterEvent
+from scheduler.core.cooperative import answered, finish
 from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.framework.status import Code, Groups
 from simulator.builders.core import Builder
@@ -34,7 +35,7 @@ def named(seen: Cluster, groups: Groups) -> Refusals:
 
 def refused(plugin: Any, seen: Cluster, pod: PodInfo) -> Refusals:
     """What Filter says of all present nodes."""
-    return named(seen, plugin.filter(CycleState(), pod, seen.nodes.present))
+    return named(seen, finish(answered(plugin.filter(CycleState(), pod, seen.nodes.present))))
 
 
 def scored(plugin: Any, seen: Cluster, pod: PodInfo) -> dict[str, int] | None:
@@ -42,7 +43,7 @@ def scored(plugin: Any, seen: Cluster, pod: PodInfo) -> dict[str, int] | None:
     state, present = CycleState(), seen.nodes.present
     if hasattr(plugin, "pre_score") and plugin.pre_score(state, pod, present) is not None:
         return None
-    column = plugin.score(state, pod, present)
+    column = finish(answered(plugin.score(state, pod, present)))
     if hasattr(plugin, "normalize_score"):
         column = plugin.normalize_score(state, pod, column, nodeset.slots(present, seen.nodes.capacity))
     assert len(column) == seen.nodes.capacity

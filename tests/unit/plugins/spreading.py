@@ -16,6 +16,7 @@ from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
 from scheduler.core import nodeset
+from scheduler.core.cooperative import answered, finish
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code
 from scheduler.plugins.podtopologyspread import PodTopologySpread
@@ -91,7 +92,7 @@ def scored_among(
     candidates = nodes.by_name(names)
     if plugin.pre_score(state, incoming, candidates) is not None:
         return None
-    column = plugin.score(state, incoming, candidates)
+    column = finish(answered(plugin.score(state, incoming, candidates)))
     column = plugin.normalize_score(state, incoming, column, nodeset.slots(candidates, nodes.capacity))
     assert len(column) == nodes.capacity
     return {nodes.name(slot): int(column[slot]) for slot in nodeset.each(candidates)}

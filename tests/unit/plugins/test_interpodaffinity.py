@@ -23,6 +23,7 @@ from scheduler.core.cluster_events import (
     ClusterEvent,
     Resource,
 )
+from scheduler.core.cooperative import answered, finish
 from scheduler.eventhandlers.pods_and_nodes import node_changes
 from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.framework.status import Code
@@ -81,8 +82,20 @@ def test_only_candidates_are_refused() -> None:
     plugin.pre_filter(state, comes, seen.nodes.present)
     seen.add_pod(pod("guard", on="a1", away=[term("x")]))
 
-    assert [seen.nodes.by_name(["a2"])] == [*plugin.filter(state, comes, seen.nodes.by_name(["a2", "b1"])).values()]
+    both = finish(answered(plugin.filter(state, comes, seen.nodes.by_name(["a2", "b1"]))))
+    assert [seen.nodes.by_name(["a2"])] == [*both.values()]
     assert {} == plugin.filter(state, comes, seen.nodes.by_name(["b1"]))
+
+
+def test_the_pods_of_many_terms_are_counted_in_steps() -> None:
+    """A term may have to be compared with the labels of every pod of the cluster, which takes up to 100 ms."""
+    seen = cluster(*NODES, pod("db", "db7", on="a1"), pod("web", "web", on="b1"))
+    plugin, apart = plugin_on(seen), [term(f"db{at}") for at in range(9)]
+    comes = pod(away=apart, likes=[(1, term("web"))])
+
+    assert len(list(plugin.filter(CycleState(), comes, seen.nodes.present))) == 10
+    assert refused(plugin, seen, comes) == refused(plugin, seen, pod(away=[term("db7")])) != {}
+    assert scored(plugin, seen, comes) == scored(plugin, seen, pod(likes=[(1, term("web"))])) is not None
 
 
 @pytest.mark.parametrize(("there", "args"), [
@@ -348,7 +361,7 @@ def passing(plugin: InterPodAffinity, seen: Cluster, pod: PodInfo, elsewhere: se
     """Return whether a node that other plugins admit passes, and whether the plugin refused one of them."""
     judged = seen.nodes.present & ~seen.nodes.by_name(elsewhere)
     out = 0
-    for nodes in plugin.filter(CycleState(), pod, judged).values():
+    for nodes in finish(answered(plugin.filter(CycleState(), pod, judged))).values():
         out |= nodes
     return bool(judged & ~out), bool(out)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Any
 from unittest import mock
 
@@ -70,6 +70,24 @@ def test_a_broken_term_of_node_affinity_matches_no_node() -> None:
     terms = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [BROKEN]}}}
 
     assert {} == filtered(pod("p", hard(), affinity=terms), cluster(*FOUR, *on(a1=1, b2=2)))
+
+
+@pytest.mark.parametrize("constraint", [hard, soft])
+def test_the_pods_of_many_constraints_are_counted_in_steps(constraint: Callable[..., dict[str, Any]]) -> None:
+    """A selector may have to be compared with the labels of every pod of the cluster, which takes up to 100 ms."""
+    seen = cluster(*FOUR, *on(a1=3, b1=1))
+    others = [{"matchLabels": {f"other-{at}": ""}} for at in range(8)]
+    many, one = pod("p", constraint(), *(constraint(selector=each) for each in others)), pod("p", constraint())
+    plugin, state, present = PodTopologySpread(LIST, handle(seen)), CycleState(), seen.nodes.present
+    plugin.pre_score(state, many, present)
+
+    assert len(list((plugin.filter if constraint is hard else plugin.score)(state, many, present))) == 9
+    assert (
+        refused(plugin, seen, many)
+        == refused(plugin, seen, one)
+        == ({"a1": SKEWED, "a2": SKEWED} if constraint is hard else {})
+    )
+    assert scored_among(plugin, seen, many, ["a1", "b1"]) == scored_among(plugin, seen, one, ["a1", "b1"])
 
 
 def test_a_cordon_alone_is_no_taint() -> None:

@@ -257,6 +257,7 @@ def test_selections_that_find_pods_on_all_nodes_are_let_go_beyond_a_number_of_en
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(population, "_ENTRIES_MAX", 1_000)
+    monkeypatch.setattr(population, "_WITHOUT_ANCHOR", 0)
     monkeypatch.setattr(population, "_TALLIES_MIN", 5)
     seen = Cluster()
     for at in range(20):
@@ -275,6 +276,29 @@ def test_selections_that_find_pods_on_all_nodes_are_let_go_beyond_a_number_of_en
     seen.add_pod(pod("more", "n0", "a", {}))
     assert sum(pods.tally(everything_but("0")).counts.values()) == 21
     assert sum(pods.tally(everything_but("199")).counts.values()) == 21
+
+
+def test_a_new_label_set_is_compared_with_a_bounded_number_of_selections_without_a_required_label() -> None:
+    """Any tenant's pod may select all pods but some, with new values in each term."""
+    seen = SelectorCounts()
+    seen.add(0, pod("p0", "n0", "a", {"app": "x"}))
+    for at in range(600):
+        seen.tally(everything_but(str(at)))
+        seen.tally(selection(((frozenset({"a"}), LabelSelector({"app": str(at)})),), counts_terminating=True))
+
+    without = [tally for tally in seen._tallies.values() if any(pair is None for _, pair in tally.anchors)]
+    assert 64 <= len(without) <= 256
+    seen.add(0, pod("p1", "n0", "a", {"app": "y"}))
+    assert seen.tally(everything_but("599")).counts == {0: 2}
+
+
+def test_the_label_sets_of_a_selection_count_as_entries() -> None:
+    seen = SelectorCounts()
+    for at in range(300):
+        seen.add(0, pod(f"p{at}", "n0", "a", {"app": "x", "pod": str(at)}))
+    seen.tally(selection(((frozenset({"a"}), LabelSelector({"app": "x"})),), counts_terminating=True))
+
+    assert seen._entries == 302
 
 
 def test_a_few_selections_are_kept_whatever_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
