@@ -239,7 +239,7 @@ class PodSpec(Frozen, frozen=True):
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     volumes: tuple[Volume, ...] = ()
-    resource_claims: tuple[PodResourceClaim, ...] = ()
+    resource_claims: Annotated[tuple[PodResourceClaim, ...], Meta(max_length=128)] = ()
     scheduling_group: SchedulingGroup | None = None
     host_network: bool = False
     host_users: bool | None = None
