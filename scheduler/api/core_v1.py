@@ -235,7 +235,7 @@ class PodSpec(Frozen, frozen=True):
     overhead: ResourceMap = {}
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
-    tolerations: tuple[Toleration, ...] = ()
+    tolerations: Annotated[tuple[Toleration, ...], Meta(max_length=1_000)] = ()
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     volumes: tuple[Volume, ...] = ()
