@@ -235,11 +235,11 @@ class PodSpec(Frozen, frozen=True):
     overhead: ResourceMap = {}
     node_selector: dict[str, str] = {}
     affinity: Affinity | None = None
-    tolerations: Annotated[tuple[Toleration, ...], Meta(max_length=1_000)] = ()
+    tolerations: tuple[Toleration, ...] = ()
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     volumes: tuple[Volume, ...] = ()
-    resource_claims: Annotated[tuple[PodResourceClaim, ...], Meta(max_length=128)] = ()
+    resource_claims: tuple[PodResourceClaim, ...] = ()
     scheduling_group: SchedulingGroup | None = None
     host_network: bool = False
     host_users: bool | None = None
