@@ -72,6 +72,12 @@ WRONG: Final[dict[str, tuple[Json, str]]] = {
         "extraArgs: --plain-port is ui.port in",
     ),
     "a flag": ({"extraArgs": ["--v=2", "--secure-port=0"]}, "extraArgs: --secure-port is serving.port in"),
+    "a flag that saves a permission": (
+        {"extraArgs": ["--authentication-skip-lookup=true"]},
+        "extraArgs: --authentication-skip-lookup is serving.authenticationSkipLookup in",
+    ),
+    "another certificate": ({"extraArgs": ["--tls-cert-file=/x"]}, "extraArgs: --tls-cert-file is serving.tls in"),
+    "one port for two servers": ({"ui": {"enabled": True, "port": 10259}}, "ui.port: 10259 is serving.port"),
     "two leaders by a flag": (
         {"extraArgs": ["--leader-elect=false"]},
         "extraArgs: --leader-elect is leaderElection in the values",

@@ -104,7 +104,8 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- $_ := merge $values (dict "feature-gates" "featureGates" "scheduler-profiles" "schedulerProfiles.enabled") -}}
 {{- $_ := merge $values (dict "what-if-objects" "whatIfObjects.enabled") -}}
 {{- $_ := merge $values (dict "csi-storage-capacity-api-version" "csiStorageCapacityApiVersion") -}}
-{{- $_ := merge $values (dict "ui" "ui.enabled") -}}
+{{- $_ := merge $values (dict "ui" "ui.enabled" "authentication-skip-lookup" "serving.authenticationSkipLookup") -}}
+{{- $_ := merge $values (dict "tls-cert-file" "serving.tls" "tls-private-key-file" "serving.tls") -}}
 {{- if .Values.ui.enabled -}}
 {{- $_ := merge $values (dict "plain-port" "ui.port") -}}
 {{- end -}}
