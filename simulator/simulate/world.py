@@ -16,6 +16,7 @@ from simulator.workloads.controllers import RESOURCES
 from simulator.workloads.pods import controller_of
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
+_CLAIMS: Final = ("PersistentVolumeClaim", "ResourceClaim")
 _NEVER: Final = ("Event", "Lease")
 """Kinds of a dump without a meaning here."""
 _ORDER: Final = ("Namespace", "PriorityClass", "StorageClass", "Node", "CronJob", *RESOURCES)
@@ -64,7 +65,11 @@ class World:
             self.bound_before += bool(each.value["spec"].get("nodeName"))
             self._create(each, self._named(each.value))
         retie(server)
-        retie_claims(server)
+        retie_claims(server, leaving={(each.namespace, each.name) for each in cluster.left_out})
+        for each in cluster.objects:
+            metadata = each.former.get("metadata") or {}
+            if each.kind in _CLAIMS and metadata.get("deletionTimestamp"):
+                server.delete(each.kind, each.name, each.namespace)  # its finalizers keep it
         self.given = {
             f"{each.namespace}/{each.name}"
             for each in cluster.objects

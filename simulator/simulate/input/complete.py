@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import datetime as dt
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -320,23 +320,28 @@ def controllers(server: ApiServer, clock: Clock) -> list[Actor]:
 _RESOURCE_CLAIMS: Final = "resourceclaims"
 
 
-def retie_claims(server: ApiServer) -> None:
-    """Correct owners and users of claims: loaded pods have new uids."""
+def retie_claims(server: ApiServer, leaving: Container[tuple[str, str]]) -> None:
+    """Correct owners and users of claims: loaded pods have new uids.
+
+    `leaving` has namespace and name of pods that were not loaded because they end. They stay users of their claims, so
+    that the claim controller takes the devices back. Other pods that the input does not have are removed.
+    """
     for claim in server.objects(_RESOURCE_CLAIMS):
         metadata, status = claim["metadata"], claim.get("status") or {}
         name, namespace = metadata["name"], metadata["namespace"]
         owners = [with_uid(server, owner, namespace) for owner in metadata.get("ownerReferences") or ()]
         if owners:
             server.update(_RESOURCE_CLAIMS, claim | {"metadata": metadata | {"ownerReferences": owners}})
-        users = [user for each in status.get("reservedFor") or () if (user := _user(server, each, namespace))]
+        reserved = status.get("reservedFor") or ()
+        users = [user for each in reserved if (user := _user(server, each, namespace, leaving))]
         if status.get("reservedFor"):
             now = server.get(_RESOURCE_CLAIMS, name, namespace)
             server.update(_RESOURCE_CLAIMS, now | {"status": status | {"reservedFor": users}}, subresource="status")
 
 
-def _user(server: ApiServer, user: Object, namespace: str) -> Object | None:
+def _user(server: ApiServer, user: Object, namespace: str, leaving: Container[tuple[str, str]]) -> Object | None:
     """Return the loaded pod of that name; None if the dump no longer has it."""
-    if user.get("resource") != "pods":
+    if user.get("resource") != "pods" or (namespace, user["name"]) in leaving:
         return user
     pod = find(server, "pods", user["name"], namespace)
     return None if pod is None else user | {"uid": pod["metadata"]["uid"]}
