@@ -14,7 +14,9 @@ from scheduler.config.types import LeaderElection
 
 USAGE_EXIT_CODE: Final = 3
 """The exit code of wrong usage: 2 means that the pod does not fit."""
-_MOST: Final = 100_000
+REPLICAS_MAX: Final = 1000
+NODES_MAX: Final = 100
+"""Both are the scheduler's limits, repeated here because kubectl's plugin does not have its modules."""
 _EXIT_CODES: Final = """\
 exit codes:
   0    the pods fit, or are on nodes already
@@ -52,7 +54,7 @@ def add_client_commands(command: _Command, prog: str) -> None:
 def _add_question(add: _Add) -> None:
     manifests = "manifests of a pod or a workload, and of its claims; - is standard input; may be repeated"
     add("-f", "--filename", type=_non_empty, action="append", default=[], metavar="FILE", help=manifests)
-    add("--replicas", type=_count, metavar="N", help="number of pods (default: that of the workload, or 1)")
+    add("--replicas", type=_replicas, metavar="N", help="number of pods (default: that of the workload, or 1)")
     drain = "find places for the pods of a node, as if it were drained; may be repeated"
     add("--drain", type=_name, action="append", default=[], metavar="NODE", help=drain)
     add(
@@ -63,7 +65,7 @@ def _add_question(add: _Add) -> None:
         metavar="NODE",
         help="place no pod on this node; may be repeated",
     )
-    like = "add N empty nodes like this one; may be repeated (default of N: 1)"
+    like = "add N empty nodes like this one, at most 100 in all; may be repeated (default of N: 1)"
     add("--add-node-like", type=_nodes_like, action="append", default=[], metavar="NODE[=N]", help=like)
     without = "leave out a pod that exists, POD or NAMESPACE/POD; may be repeated"
     add("--without", type=pod_key, action="append", default=[], metavar="POD", help=without)
@@ -102,7 +104,7 @@ def pod_key(text: str) -> tuple[str, str]:
 
 def _nodes_like(text: str) -> tuple[str, int]:
     name, equals, count = text.partition("=")
-    return _name(name), _count(count) if equals else 1
+    return _name(name), _count(count, NODES_MAX) if equals else 1
 
 
 def _name(text: str) -> str:
@@ -123,9 +125,13 @@ def _checked(name: str, mistakes: list[str]) -> str:
     return name
 
 
-def _count(text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and len(text) < 7 and 0 < int(text) <= _MOST):
-        raise argparse.ArgumentTypeError(f"must be a number of 1 to {_MOST}, got {text!r}")
+def _replicas(text: str) -> int:
+    return _count(text, REPLICAS_MAX)
+
+
+def _count(text: str, most: int) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 7 and 0 < int(text) <= most):
+        raise argparse.ArgumentTypeError(f"must be a number of 1 to {most}, got {text!r}")
     return int(text)
 
 

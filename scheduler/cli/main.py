@@ -396,7 +396,7 @@ def _what_if(arguments: argparse.Namespace) -> int:
     configuration, daemon = _simulated(arguments)
     logs.setup("text", cluster_commands.QUIET)
     names = tuple(profile.scheduler_name for profile in configuration.profiles)
-    rules = simulate.ReadOptions(scheduler_names=names, keeps_scheduler_names=True, timeout_s=arguments.timeout)
+    rules = simulate.ReadOptions(scheduler_names=names, timeout_s=arguments.timeout)
     output: Literal["json", "table"] = "json" if arguments.output == "json" else "table"
     asked = simulate.SimulateArguments(tuple(arguments.cluster), output=output, rules=rules, question=question)
     return simulate.main(asked, daemon)

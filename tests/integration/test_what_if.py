@@ -312,3 +312,18 @@ def test_a_dump_is_as_good_as_a_running_scheduler(
     out = capsys.readouterr()
     assert (found, out.out[: len(shown)]) == (code, shown)
     assert ("node n9 does not exist" in out.err) == (code == 3)
+
+
+@pytest.mark.usefixtures("guest")
+def test_pods_of_a_dump_that_wait_for_the_default_scheduler_are_placed_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They take capacity in the cluster, too."""
+    spec = {key: value for key, value in POD["spec"].items() if key != "schedulerName"}
+    waiting = POD | {"metadata": {"name": "first"}, "spec": spec}
+    dump = _write(tmp_path / "dump.json", NODE, GOLD, waiting)
+    question = _write(tmp_path / "pod.json", POD)
+
+    found = cli.main(["what-if", "--cluster", dump, "-f", question, "--replicas", "2"])
+
+    assert (found, capsys.readouterr().out.splitlines()[0]) == (2, "1 of 2 pods fit")

@@ -14,12 +14,13 @@ import pytest
 import structlog
 from aiohttp import web
 
-from scheduler.cli import cluster_commands, kubectl_plugin, main as cli
+from scheduler.cli import client_flags, cluster_commands, kubectl_plugin, main as cli
 from scheduler.cli.cluster_commands import MalformedInput, Question, access, read_manifests
 from scheduler.cli.flags import parser
 from scheduler.client.debug_request import Access
 from scheduler.client.leader import LeaseName
 from scheduler.config.types import LeaderElection
+from scheduler.explain import manifests, what_if
 from scheduler.metrics import logs
 from tests.support.port_forwarding import serving
 
@@ -96,6 +97,8 @@ def test_the_way_to_the_scheduler() -> None:
         pytest.param("explain web --nonsense", id="an unknown flag"),
         pytest.param("what-if --replicas=0", id="no replicas"),
         pytest.param("what-if --replicas=many", id="no number"),
+        pytest.param("what-if --replicas=1001", id="more replicas than are placed"),
+        pytest.param("what-if --add-node-like=n=101", id="more nodes than are added"),
         pytest.param("what-if --add-node-like=n1=0", id="no node"),
         pytest.param("what-if --add-node-like==2", id="no name of a node"),
         pytest.param("what-if --drain=", id="an empty name"),
@@ -391,3 +394,7 @@ def test_the_version_of_the_plugin(capsys: pytest.CaptureFixture[str]) -> None:
 def test_completion_by_kubectl(words: list[str], printed: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert kubectl_plugin.complete(words) == 0
     assert capsys.readouterr().out.splitlines() == printed
+
+
+def test_the_limits_of_the_flags_are_those_of_the_scheduler() -> None:
+    assert (client_flags.REPLICAS_MAX, client_flags.NODES_MAX) == (manifests.REPLICAS_MAX, what_if.NODES_MAX)
