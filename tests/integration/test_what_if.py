@@ -275,7 +275,7 @@ NODE: Final = {
     "metadata": {"name": "n1"},
     "status": {"allocatable": {"cpu": "2", "memory": "8Gi", "pods": "110"}},
 }
-POD: Final = {
+POD: Final[dict[str, Any]] = {
     "apiVersion": "v1",
     "kind": "Pod",
     "metadata": {"name": "w"},
