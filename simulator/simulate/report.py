@@ -167,19 +167,26 @@ def _kinds(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
 
 
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
 def _closing(outcome: Outcome, *, is_brief: bool = False) -> list[Text]:
     """Return the lines after the tables; with `is_brief` without the problems."""
     timing, placed = outcome.timing, outcome.placed
-    took = f"{placed} of {len(outcome.placements)} pods placed on {outcome.nodes} nodes in {timing.total_s:.2f} s"
+    pods, nodes = _counted(len(outcome.placements), "pod"), _counted(outcome.nodes, "node")
+    took = f"{placed} of {pods} placed on {nodes} in {timing.total_s:.2f} s"
     rate = timing.rate(placed)
     lines = [Text(took if rate is None else f"{took}, {rate:.0f} pods/s")]
     if outcome.victims:
         preemptors = len({each.preemptor for each in outcome.victims})
-        lines.append(Text(f"{len(outcome.victims)} pods were preempted for {preemptors} pods"))
+        were = "was" if len(outcome.victims) == 1 else "were"
+        victims = _counted(len(outcome.victims), "pod")
+        lines.append(Text(f"{victims} {were} preempted for {_counted(preemptors, 'pod')}"))
     if outcome.bound_before:
-        lines.append(Text(f"{outcome.bound_before} pods had a node already"))
+        lines.append(Text(f"{_counted(outcome.bound_before, 'pod')} had a node already"))
     if outcome.left_alone:
-        lines.append(Text(f"{outcome.left_alone} pods name another scheduler and were left alone"))
+        lines.append(Text(f"left alone, because they name another scheduler: {_counted(outcome.left_alone, 'pod')}"))
     if outcome.left_out:
         foreign = {kind: count for kind, count in outcome.left_out.items() if "." in kind}
         native = {kind: count for kind, count in outcome.left_out.items() if "." not in kind}
@@ -194,9 +201,7 @@ def _closing(outcome: Outcome, *, is_brief: bool = False) -> list[Text]:
     unexpected = [each for each in outcome.placements if each.problem]
     pending = sum(1 for each in unexpected if not each.node)
     if pending:
-        lines.append(
-            Text(f"{pending} pods are pending that were not expected to be (--expect-pending names such pods)", "red")
-        )
+        lines.append(Text(f"pending and not expected to be (--expect-pending): {_counted(pending, 'pod')}", "red"))
     shown = [each.problem for each in unexpected if each.node]
     lines += [Text(problem, "red") for problem in shown[:PROBLEMS]]
     if len(shown) > PROBLEMS:

@@ -414,7 +414,7 @@ async def test_the_page_of_a_simulation_needs_no_server(browser: Browser, examin
         await page.open(file.as_uri())
         await page.until(SHOWN)
         shown = await page.text("#simulation")
-        assert "1 of 4 pods placed on 1 nodes" in shown
+        assert "1 of 4 pods placed on 1 node" in shown
         assert "was not placed: 0/1 nodes are available: 1 Insufficient cpu." in shown
         assert "default/p0\tn1" in shown
         assert "cannot answer this" in await page.text("#what-if-note")

@@ -180,7 +180,7 @@ def test_lines_in_a_pipe() -> None:
     assert lines[2] == "Deployment a/web: 4 replicas, 1 existing, 3 created, 2 ignored"
     assert lines[3] == "StatefulSet a/db: 3 replicas, 1 created (db-0 is not ready)"
     assert lines[4] == "a/v on n was preempted for a/p"
-    assert lines[-1] == "1 pods are pending that were not expected to be (--expect-pending names such pods)"
+    assert lines[-1] == "pending and not expected to be (--expect-pending): 1 pod"
 
 
 def test_every_workload_has_rows() -> None:
