@@ -41,6 +41,7 @@ BY_PLUGIN: Final[Mapping[str, str]] = {
 MEANINGS: Final[Mapping[str, CodeMeaning]] = {
     "Fits": CodeMeaning("An attempt now would place the pod.", "Wait: the pod is in the queue or backs off."),
     "Bound": CodeMeaning("The pod is on a node.", "Nothing to do."),
+    "NodeMissing": CodeMeaning("spec.nodeName names a node that does not exist.", "Delete the pod, or add the node."),
     "Binding": CodeMeaning("A node is chosen and the binding is under way.", "Wait."),
     "Finished": CodeMeaning("The pod has ended.", "Nothing to do."),
     "Deleting": CodeMeaning("The pod is being deleted.", "Nothing to do."),
