@@ -206,6 +206,6 @@ def _lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
         yield f"fix {number} ({proof}):"
         for change in fix.changes:
             yield f"  {change.text}"
-    if not answer.fixes and answer.verdict == "doesNotFit" and searched:
+    if not answer.fixes and answer.groups and answer.verdict == "doesNotFit" and searched:
         yield ""
         yield "no fix was found" + ("" if answer.is_search_complete else " within the search budget")

@@ -19,6 +19,7 @@ from scheduler.api.quantity import Quantity, text
 from scheduler.api.resource_v1 import DeviceTaint, ExactDeviceRequest, ResourceClaim
 from scheduler.api.storage_v1 import (
     FILESYSTEM,
+    NO_PROVISIONER,
     STORAGE,
     WAIT_FOR_FIRST_CONSUMER,
     PersistentVolume,
@@ -90,14 +91,15 @@ def _is_replaceable(site: Site, key: str) -> bool:
 
 
 def _late_classes(site: Site, *but: str) -> list[str]:
-    """Return a few classes whose volumes follow the pod."""
-    known = site.cluster.volumes.classes
+    """Return a few classes whose volumes follow the pod and are made for claims, the default class first."""
     late = [
-        name
-        for name, each in known.items()
-        if each.obj.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER and name not in but
+        (not each.obj.is_default, name)
+        for name, each in site.cluster.volumes.classes.items()
+        if each.obj.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+        and each.obj.provisioner != NO_PROVISIONER
+        and name not in but
     ]
-    return sorted(late)[:_CLASSES_MAX]
+    return [name for _, name in sorted(late)[:_CLASSES_MAX]]
 
 
 def _free_volumes(site: Site) -> list[PersistentVolume]:
@@ -392,12 +394,11 @@ def _less(  # noqa: PLR0917 (what the change is made of)
 
 
 def _device_taints(site: Site) -> list[DeviceTaint]:
-    """Return a few different taints of the devices that only this node has."""
+    """Return a few different taints of the devices that the node can use."""
     found: Mapping[tuple[str, str], DeviceTaint] = {
         (taint.key, taint.effect): taint
-        for each in site.cluster.devices.slices()
-        if each.spec.node_name == site.node.metadata.name
-        for device in each.spec.devices
-        for taint in device.taints
+        for view in site.cluster.devices.on_nodes.pools(site.slot)
+        for each in view.devices
+        for taint in each.device.taints
     }
     return list(found.values())[:_TAINTS_MAX]

@@ -16,6 +16,8 @@ class CodeMeaning(NamedTuple):
 
 
 CLAIM_UNUSABLE: Final = "ClaimUnusable"
+NOT_BOUND: Final = "ClaimNotBound"
+"""The code of a claim that the PV controller binds."""
 
 BY_PLUGIN: Final[Mapping[str, str]] = {
     "NodeResourcesFit": "InsufficientResources",
@@ -87,7 +89,7 @@ MEANINGS: Final[Mapping[str, CodeMeaning]] = {
         "Wait until the driver publishes its capacity again. A new node is not needed.",
     ),
     "VolumeMissing": CodeMeaning("A claim is bound to a volume that does not exist.", "Restore the volume."),
-    "ClaimNotBound": CodeMeaning("A claim of class Immediate is not bound yet.", "Wait for the PV controller."),
+    NOT_BOUND: CodeMeaning("A claim of class Immediate is not bound yet.", "Wait for the PV controller."),
     CLAIM_UNUSABLE: CodeMeaning("A claim is missing, being deleted, or lost.", "Create the claim."),
     "VolumeZoneMismatch": CodeMeaning("A bound volume is in another zone.", "Use nodes of that zone."),
     "VolumeInUse": CodeMeaning("Another pod uses a claim or disk that only one pod may use.", "Delete that pod."),

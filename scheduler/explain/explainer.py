@@ -41,7 +41,7 @@ from scheduler.explain.answer import (
 )
 from scheduler.explain.changes import Actor, Change, Site, conditions, free_on, quantity
 from scheduler.explain.claim_changes import template_body
-from scheduler.explain.codes import CLAIM_UNUSABLE, code_of
+from scheduler.explain.codes import CLAIM_UNUSABLE, NOT_BOUND, code_of
 from scheduler.explain.edits import Edit, Overlay, Step, merged, plain, pointer, strict
 from scheduler.explain.fixes import BUDGET_S, Fix, Hold, Place, Search, Steps
 from scheduler.explain.verdicts import Verdicts, reasons, verdicts
@@ -176,6 +176,8 @@ class Explainer:
         fixes = yield from search.fixes(found)
         moves = {change.actor for fix in fixes[:1] for change in fix.changes}
         move: Move = "user" if moves == {Actor.USER} else "administrator"
+        if groups and not fixes and all(any(each.code == NOT_BOUND for each in group.reasons) for group in groups):
+            move = "wait"
         return _answer(
             info,
             "pending",

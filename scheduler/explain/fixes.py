@@ -87,6 +87,11 @@ _CROWDED: Final = frozenset(
 )
 """Plugins that may accept an empty node that is otherwise like one that they reject."""
 _OF_LABELS: Final = frozenset({"TaintToleration", "NodeAffinity"})
+_OF_PODS: Final = frozenset(
+    {"NodeResourcesFit", "NodePorts", "InterPodAffinity", "VolumeRestrictions", "NodeVolumeLimits", "DynamicResources"}
+)
+"""Plugins that may accept a node without some of its pods."""
+_DELETIONS_LOOKED_AT: Final = 16
 _OF_CLAIMS: Final = frozenset({"VolumeBinding", "DynamicResources"})
 """Plugins for which another claim may help on nodes that no other sign shows."""
 _CLAIMS: Final = frozenset({"PersistentVolumeClaim", "ResourceClaim", claim_changes.TEMPLATE})
@@ -302,11 +307,26 @@ class Search:
             chosen.append(int(slots[int(np.lexsort((shares, resources))[0])]))
         if not _OF_LABELS.isdisjoint(plugins):
             chosen.append(min((int(each) for each in slots[:_LOOKED_AT]), key=lambda slot: self._obstacles(info, slot)))
+        chosen += self._with_deletions(info, plugins, slots)
         names = [self.cluster.nodes.name(slot) for slot in dict.fromkeys([*chosen, int(slots[0])])][:_SITES_MAX]
         for plugin in _OF_CLAIMS.intersection(plugins):
             found = yield from self._with_other_claims(info, plugin, nodes, names[0])
             names = list(dict.fromkeys([*found, *names]))
         return names
+
+    def _with_deletions(self, info: PodInfo, plugins: Iterable[str], slots: nodeset.Slots) -> list[int]:
+        """Return for each plugin a node where deletions may help, if possible of pods that no controller creates again."""
+        found = []
+        for plugin in _OF_PODS.intersection(plugins):
+            ranked = []
+            for slot in (int(each) for each in slots[:_DELETIONS_LOOKED_AT]):
+                options = (_edits([option]) for option in OPTIONS[plugin](Site(self.cluster, info, slot)))
+                deletions = (edits for edits in options if edits and all(edit.verb == "delete" for edit in edits))
+                back = [sum(comes_back(each.pod) for each in self.overlay.leaving(edits)) for edits in deletions]
+                if back:
+                    ranked.append((min(back), slot))
+            found += [slot for _, slot in sorted(ranked)[:1]]
+        return found
 
     def _with_other_claims(self, info: PodInfo, plugin: str, nodes: NodeSet, name: str) -> Steps[list[str]]:
         """Return for each change of the pod's claims one node of the group that the plugin then accepts.

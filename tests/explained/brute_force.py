@@ -200,7 +200,9 @@ class _Atoms:
         for pod in [each for each in self._pods_on(node) if owner_of(each) != DAEMON_SET]:
             edit = Edit("delete", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
             yield Atom(f"delete {edit.name}", "administrator", COSTS["DeletePod"], (edit,), name)
-        yield Atom(f"add like {name}", "administrator", COSTS["AddNode"], tuple(self._copy(node)), name)
+        disks = any("gcePersistentDisk" in volume for volume in self._spec.get("volumes", ()))
+        if not disks:  # a disk that pods on other nodes use cannot be attached to a new node
+            yield Atom(f"add like {name}", "administrator", COSTS["AddNode"], tuple(self._copy(node)), name)
 
     def _wanted_labels(self) -> Iterator[tuple[str, str | None]]:
         yield from self._spec.get("nodeSelector", {}).items()
