@@ -56,7 +56,9 @@ MEANINGS: Final[Mapping[str, CodeMeaning]] = {
         "The node has too little free cpu, memory or another resource, or too many pods.",
         "Lower the requests, delete pods, or add a node.",
     ),
-    "UntoleratedTaint": CodeMeaning("The node has a taint that the pod does not tolerate.", "Tolerate or remove it."),
+    "UntoleratedTaint": CodeMeaning(
+        "The node has a taint that the pod does not tolerate.", "Tolerate or remove it, or repair the node."
+    ),
     "NodeCordoned": CodeMeaning("The node is cordoned.", "Uncordon it."),
     "OtherNodeNamed": CodeMeaning("spec.nodeName names another node.", "Remove it."),
     "NodeAffinityMismatch": CodeMeaning(
@@ -98,7 +100,9 @@ MEANINGS: Final[Mapping[str, CodeMeaning]] = {
     "DevicesUnavailable": CodeMeaning(
         "The node has no free devices that satisfy all claims of the pod.", "Free devices, or change the claim."
     ),
-    "DeviceClaimMissing": CodeMeaning("A device claim of the pod does not exist yet.", "Create it, or wait for it."),
+    "DeviceClaimMissing": CodeMeaning(
+        "A device claim of the pod does not exist.", "Create it, or wait until it is made from its template."
+    ),
     "NodeLacksFeature": CodeMeaning("The node does not declare a feature that the pod needs.", "Upgrade the node."),
     "Gated": CodeMeaning("The pod has scheduling gates.", "The controller that set the gates removes them."),
     "Unsupported": CodeMeaning("The pod uses a feature that this version refuses.", "See docs/limits.md."),
@@ -114,7 +118,7 @@ CHANGES: Final[Mapping[str, str]] = {
     "LowerRequest": "Request less of a resource.",
     "DeletePod": "Delete a pod on the node.",
     "DeleteHolder": "Delete a pod that holds the claim, disk or device.",
-    "AddNode": "Add an empty node like the one that is named.",
+    "AddNode": "Add a node like the one that is named, with only its DaemonSet pods and static pods.",
     "AddToleration": "Tolerate a taint.",
     "RemoveTaint": "Remove taints from a node.",
     "Uncordon": "Make a node schedulable.",

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from scheduler.api.decode import Delta
+from scheduler.api.storage_v1 import CSINode
 from scheduler.core.cooperative import finish
 from scheduler.explain.answer import Explanation, as_text
 from scheduler.explain.what_if import WhatIfRequest
@@ -197,6 +198,20 @@ def test_a_new_node_has_the_pods_of_daemon_sets(cpu: str, placed: int) -> None:
 
     assert found.placed == placed
     assert sched.cluster.nodes.present_slot("n1-what-if") is None
+
+
+def test_the_csi_node_of_a_new_node_is_one_that_an_api_server_takes() -> None:
+    sched = cluster({"n1": {"cpu": "2"}}, {"a": {"cpu": "2", "on": "n1"}, "p": {"cpu": "1"}})
+    read = {"metadata": {"name": "n1"}, "spec": {"drivers": [{"name": "d", "allocatable": {"count": 3}}]}}
+    sched.cluster.volumes.set_csi_node("n1", msgspec.convert(read, CSINode))
+
+    found = explained(sched)
+
+    edits = {edit.kind: edit for fix in found.fixes for edit in fix.edits if edit.verb == "create"}
+    assert edits["Node"].like == "n1"
+    assert edits["CSINode"].manifest["spec"]["drivers"] == [
+        {"name": "d", "allocatable": {"count": 3}, "nodeID": "n1-what-if"}
+    ]
 
 
 @pytest.mark.parametrize(("gates", "move", "fixes"), [

@@ -114,3 +114,13 @@ def test_the_holder_of_a_device(owner: str | None, is_offered: bool) -> None:
     found = explained(sched)
 
     assert ("delete pod default/h on node n1" in texts(found)) == is_offered
+
+
+def test_the_taint_of_a_device_that_all_nodes_share_is_tolerated() -> None:
+    sched = DeviceHarness(devices=0)
+    sched.show(a_slice("shared", "drv", a_device("x0").taint("broken", "x", "NoSchedule")).everywhere())
+    sched.comes("p")
+
+    assert "create claim default/c-p again with a toleration of broken:NoSchedule in request r" in texts(
+        explained(sched)
+    )
