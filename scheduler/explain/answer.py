@@ -206,6 +206,11 @@ def _lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
         yield f"fix {number} ({proof}):"
         for change in fix.changes:
             yield f"  {change.text}"
-    if not answer.fixes and answer.groups and answer.verdict == "doesNotFit" and searched:
+    if (
+        not answer.fixes
+        and answer.verdict == "doesNotFit"
+        and searched
+        and (answer.groups or answer.state == "pending")
+    ):
         yield ""
         yield "no fix was found" + ("" if answer.is_search_complete else " within the search budget")
