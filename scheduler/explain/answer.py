@@ -45,6 +45,8 @@ class RejectedNodes(AnswerPart, frozen=True):
     examples: tuple[str, ...]
     reasons: tuple[Reason, ...]
     shortages: tuple[ResourceShortage, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What is wrong with these nodes, by taints that the kubelet or the cloud provider sets."""
 
 
 class ChangeAnswer(AnswerPart, frozen=True):
@@ -140,12 +142,19 @@ _PODS_SHOWN: Final = 50
 
 def as_text(answer: Explanation) -> str:
     """Return the answer for a terminal."""
-    return "\n".join(_lines(answer)) + "\n"
+    return _printable("\n".join(_lines(answer)) + "\n")
 
 
 def what_if_as_text(answer: WhatIfAnswer) -> str:
     """Return the answer for a terminal."""
-    return "\n".join(_what_if_lines(answer)) + "\n"
+    return _printable("\n".join(_what_if_lines(answer)) + "\n")
+
+
+def _printable(text: str) -> str:
+    """Return the text with control characters as escapes: names and messages of the cluster must not change the terminal."""
+    return "".join(
+        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode() for each in text
+    )
 
 
 def _what_if_lines(answer: WhatIfAnswer) -> Iterator[str]:
@@ -187,6 +196,8 @@ def _lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
             yield f"  {reason.code}: {reason.text}"
         for each in group.shortages:
             yield f"    {each.resource}: needs {each.need}, {each.node} has {each.have}, short by {each.short}"
+        for note in group.notes:
+            yield f"    {note}"
     if len(answer.groups) > _GROUPS_SHOWN:
         yield f"… and {len(answer.groups) - _GROUPS_SHOWN} more groups of nodes"
     for number, fix in enumerate(answer.fixes, 1):
@@ -195,6 +206,11 @@ def _lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
         yield f"fix {number} ({proof}):"
         for change in fix.changes:
             yield f"  {change.text}"
-    if not answer.fixes and answer.verdict == "doesNotFit" and searched:
+    if (
+        not answer.fixes
+        and answer.verdict == "doesNotFit"
+        and searched
+        and (answer.groups or answer.state == "pending")
+    ):
         yield ""
         yield "no fix was found" + ("" if answer.is_search_complete else " within the search budget")

@@ -8,7 +8,8 @@ of volumes and devices are in `claim_changes`.
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -30,12 +31,16 @@ from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.pods import TermKind, pod_terms
 from scheduler.core import nodeset
+from scheduler.explain.controllers import OWNED_LABELS, are_siblings, comes_back, condition, stays
 from scheduler.explain.edits import Edit, Manifest, Step, plain, pointer
 
 _NANO: Final = 10**9
 _NANO_PER_MILLI: Final = 10**6
 _PODS_MAX: Final = 3
 """A fix that deletes more pods than this is none."""
+_MUCH: Final = 1000
+_COST_OF_HIGHER: Final = 20
+"""The cost of the deletion of a pod with a higher priority."""
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -123,13 +128,28 @@ def free_on(nodes: Nodes, resource: str, slots: nodeset.Slots) -> npt.NDArray[np
     return free
 
 
-def deletion(pods: Iterable[PodInfo], code: str = "DeletePod") -> list[Change]:
+def removable(site: Site, pods: Iterable[PodInfo]) -> list[PodInfo]:
+    """Return the pods whose deletion can be offered: none that comes back to its node, and none of the pod's own controller.
+
+    Pods of a higher priority than the waiting pod come last, and before them those of low priority come first.
+    """
+    found = [each for each in pods if not stays(each.pod) and not are_siblings(each.pod, site.pod)]
+    return sorted(found, key=lambda each: (each.priority > site.info.priority, each.priority))
+
+
+def all_removable(site: Site, pods: Collection[PodInfo], most: int) -> list[PodInfo]:
+    """Return these pods if all of them can be deleted, and are not more than this; else none."""
+    found = removable(site, pods)
+    return found if len(found) == len(pods) <= most else []
+
+
+def deletion(site: Site, pods: Iterable[PodInfo], code: str = "DeletePod") -> list[Change]:
     """Return the deletion of each pod as a change."""
     return [
         Change(
             code,
             Actor.ADMINISTRATOR,
-            5,
+            _COST_OF_HIGHER if each.priority > site.info.priority else 5,
             f"delete pod {each.key} on node {each.node_name}",
             (Edit("delete", "Pod", each.pod.metadata.name, each.pod.metadata.namespace),),
         )
@@ -151,10 +171,9 @@ def resources(site: Site) -> Iterator[Option]:
     lowered = [lower for name in short if name != "pods" if (lower := _lower(site, name)) is not None]
     if lowered and "pods" not in short:
         yield lowered
-    if victims := _victims(site, short):
-        yield deletion(victims)
-        if lowered and "pods" in short:
-            yield [*lowered, *deletion(_victims(site, {"pods": 1}))]
+    yield from (deletion(site, victims) for victims in _victims(site, short))
+    if lowered and "pods" in short:
+        yield from ([*lowered, *deletion(site, victims)] for victims in _victims(site, {"pods": 1}))
 
 
 def _lower(site: Site, resource: str) -> Change | None:
@@ -224,8 +243,11 @@ def _set(at: tuple[str | int, ...], resource: str, nano: int, limits: Mapping[st
         yield Step("replace", pointer(*at, "limits", resource), value)
 
 
-def _victims(site: Site, short: Requests) -> list[PodInfo]:
-    """Return few pods whose end frees enough, of low priority first: one pod if one suffices."""
+def _victims(site: Site, short: Requests) -> Iterator[list[PodInfo]]:
+    """Yield few pods whose end frees enough, of low priority first: single pods, and then several together.
+
+    The pods of controllers may take the capacity again, so some pods of both kinds are offered.
+    """
 
     def frees(pods: Iterable[PodInfo]) -> bool:
         pods = list(pods)
@@ -234,21 +256,21 @@ def _victims(site: Site, short: Requests) -> list[PodInfo]:
             for name, amount in short.items()
         )
 
-    pods = sorted(site.pods(), key=lambda each: (each.priority, sum(each.requests.values())))
-    if not short or not pods:
-        return []
-    for each in pods:
-        if frees([each]):
-            return [each]
-    largest = sorted(pods, key=lambda each: (each.priority, -max(each.requests.get(name, 0) for name in short)))
-    for count in range(2, _PODS_MAX + 1):
-        if frees(largest[:count]):
-            return largest[:count]
-    return []
+    if not short:
+        return
+    pods = removable(site, sorted(site.pods(), key=lambda each: sum(each.requests.values())))
+    singles = [each for each in pods if frees([each])]
+    few = [[each for each in singles if comes_back(each.pod) is kind][:_PODS_MAX] for kind in (True, False)]
+    yield from ([each] for each in removable(site, itertools.chain(*few)))
+    for some in (pods, [each for each in pods if not comes_back(each.pod)]):
+        largest = sorted(some, key=lambda each: -max(each.requests.get(name, 0) for name in short))
+        together = [removable(site, largest)[:count] for count in range(2, _PODS_MAX + 1)]
+        if not any(each in singles for each in some) and (found := next(filter(frees, together), None)):
+            yield found
 
 
 def node_copy(cluster: Cluster, node: Node, number: int = 1) -> Option:
-    """Add an empty node like this one, with its CSINode and its own devices. `number` names several copies."""
+    """Add a node like this one, with its CSINode, its own devices, and the pods that stay on it. `number` names several copies."""
     name = node.metadata.name
     copy = f"{name}-what-if" if number == 1 else f"{name}-what-if-{number}"
     manifest = plain(node)
@@ -258,10 +280,10 @@ def node_copy(cluster: Cluster, node: Node, number: int = 1) -> Option:
         "spec": manifest.get("spec", {}),
         "status": manifest.get("status", {}),
     }
-    edits = [Edit("create", "Node", copy, manifest=empty)]
+    edits = [Edit("create", "Node", copy, manifest=empty, like=name)]
     csi_node = cluster.volumes.csi_nodes.get(name)
     if csi_node is not None:
-        edits.append(Edit("create", "CSINode", copy, manifest=plain(csi_node)))
+        edits.append(Edit("create", "CSINode", copy, manifest=_csi_node(plain(csi_node), copy)))
     for each in cluster.devices.slices():
         if each.spec.node_name == name:
             body = plain(each)
@@ -272,12 +294,20 @@ def node_copy(cluster: Cluster, node: Node, number: int = 1) -> Option:
     return [Change("AddNode", Actor.ADMINISTRATOR, 6, f"add a node like {name}", tuple(edits))]
 
 
+def _csi_node(manifest: Manifest, node: str) -> Manifest:
+    """Return the CSINode with the required `nodeID`, which Kubestow does not read."""
+    drivers = [driver | {"nodeID": node} for driver in manifest.get("spec", {}).get("drivers", ())]
+    return manifest | {"spec": {"drivers": drivers}}
+
+
 # -- taints and cordons ----------------------------------------------------------------------------------------------
 
 
 def taints(site: Site) -> Iterator[Option]:
-    """Tolerate the node's taints; or remove them."""
+    """Tolerate the node's taints; or remove them. Nothing helps against the taints of a node that is not in order."""
     hard = _untolerated(site)
+    if any(condition(taint) for _, taint in hard):
+        return
     yield [_toleration(site, taint) for _, taint in hard]
     named = ", ".join(taint.text for _, taint in hard)
     steps = [Step("remove", pointer("spec", "taints", at)) for at, _ in hard]
@@ -286,8 +316,13 @@ def taints(site: Site) -> Iterator[Option]:
 
 
 def untolerated_taints(site: Site) -> int:
-    """Return the number of taints of the node that keep the pod away."""
-    return len(_untolerated(site))
+    """Return the number of taints of the node that keep the pod away; those that nothing helps against count more."""
+    return sum(_MUCH if condition(taint) else 1 for _, taint in _untolerated(site))
+
+
+def conditions(site: Site) -> dict[str, str]:
+    """Return taint key → what it says about the node, for the taints that the pod does not tolerate and nothing helps against."""
+    return {taint.key: said for _, taint in _untolerated(site) if (said := condition(taint))}
 
 
 def _untolerated(site: Site) -> list[tuple[int, Taint]]:
@@ -322,7 +357,7 @@ def cordon(site: Site) -> Iterator[Option]:
 
 
 def node_affinity(site: Site) -> Iterator[Option]:
-    """Drop what does not match in the pod's selector and required terms; or label the node."""
+    """Drop what does not match in the pod's selector and required terms; or label the node, if such labels may be changed."""
     labels, pod = site.node.metadata.labels, site.pod
     keys = _other_labels(site)
     dropped = [
@@ -349,6 +384,8 @@ def node_affinity(site: Site) -> Iterator[Option]:
                     wanted[requirement.key] = value
     steps = [(key, Step("add", pointer("metadata", "labels", key), value)) for key, value in wanted.items()]
     steps += [(key, Step("remove", pointer("metadata", "labels", key))) for key in removed if key in labels]
+    if not OWNED_LABELS.isdisjoint(key for key, _ in steps):
+        return
     yield [
         Change(
             "LabelNode",
@@ -377,7 +414,7 @@ def _other_labels(site: Site) -> list[str]:
 def _lacking(site: Site, term: NodeSelectorTerm) -> int:
     labels = site.node.metadata.labels
     wrong = sum(not requirement_matches(r.key, r.operator, r.values, labels) for r in term.match_expressions)
-    return wrong + 100 * bool(term.match_fields) + 1000 * (not term.match_expressions)
+    return wrong + 100 * bool(term.match_fields) + _MUCH * (not term.match_expressions)
 
 
 def _closest(site: Site) -> tuple[int, NodeSelectorTerm] | None:
@@ -390,6 +427,8 @@ def _closest(site: Site) -> tuple[int, NodeSelectorTerm] | None:
 
 
 def _without_term(site: Site, at: int, term: NodeSelectorTerm) -> Iterator[Change]:
+    if term.match_fields and stays(site.pod):  # the DaemonSet names the node
+        return
     labels = site.node.metadata.labels
     wrong = [
         (place, r)
@@ -436,11 +475,11 @@ def pod_affinity(site: Site) -> Iterator[Option]:
     ]
     if terms:
         yield terms
-    holders = _keeping_away(site)
+    holders = deletion(site, _keeping_away(site))
     if holders:
-        yield deletion(holders)
+        yield holders
         if terms:
-            yield [*terms, *deletion(holders)]
+            yield [*terms, *holders]
 
 
 def _sides(pod: Pod) -> Iterator[tuple[str, str, str, tuple]]:  # type: ignore[type-arg]
@@ -469,7 +508,7 @@ def _keeping_away(site: Site) -> list[PodInfo]:
                 metadata = other.pod.metadata
                 if term.matches(metadata.namespace, metadata.labels, namespaces.labels(metadata.namespace)):
                     found[other.uid] = other
-    return list(found.values()) if len(found) <= _PODS_MAX else []
+    return all_removable(site, found.values(), _PODS_MAX)
 
 
 _DOMAIN_MAX: Final = 256
@@ -556,5 +595,4 @@ def ports(site: Site) -> Iterator[Option]:
         yield freed
     wanted = {(port.protocol, port.port) for port in site.info.host_ports}
     holders = [other for other in site.pods() if any((p.protocol, p.port) in wanted for p in other.host_ports)]
-    if 0 < len(holders) <= _PODS_MAX:
-        yield deletion(holders)
+    yield deletion(site, all_removable(site, holders, _PODS_MAX))

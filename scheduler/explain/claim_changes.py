@@ -7,8 +7,11 @@ another name it can be tried next to the existing claim.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, Final
+
+import msgspec
 
 from scheduler.api.core_v1 import Pod
 from scheduler.api.podinfo import PodInfo
@@ -16,6 +19,7 @@ from scheduler.api.quantity import Quantity, text
 from scheduler.api.resource_v1 import DeviceTaint, ExactDeviceRequest, ResourceClaim
 from scheduler.api.storage_v1 import (
     FILESYSTEM,
+    NO_PROVISIONER,
     STORAGE,
     WAIT_FOR_FIRST_CONSUMER,
     PersistentVolume,
@@ -23,9 +27,12 @@ from scheduler.api.storage_v1 import (
 )
 from scheduler.cache.storage.persistent_volumes import is_free, selector_of, wish_of
 from scheduler.core import nodeset
-from scheduler.explain.changes import Actor, Change, Option, Site, deletion
-from scheduler.explain.edits import Edit, Manifest, Step, pointer
+from scheduler.explain.changes import Actor, Change, Option, Site, all_removable, deletion, removable
+from scheduler.explain.edits import Edit, Manifest, Step, plain, pointer
 
+TEMPLATE: Final = "ResourceClaimTemplate"
+_IN_TEMPLATE: Final = "/spec"
+"""A template's spec has the metadata and the spec of claims."""
 _NANO: Final = 10**9
 _MIB: Final = 2**20
 _CLASSES_MAX: Final = 4
@@ -33,6 +40,8 @@ _VOLUMES_MAX: Final = 4
 _VOLUMES_LOOKED_AT: Final = 1024
 _HOLDERS_MAX: Final = 3
 _TAINTS_MAX: Final = 4
+_KINDS_MAX: Final = 64
+"""Devices are looked at on this many kinds of nodes."""
 
 
 # -- volumes ---------------------------------------------------------------------------------------------------------
@@ -82,14 +91,15 @@ def _is_replaceable(site: Site, key: str) -> bool:
 
 
 def _late_classes(site: Site, *but: str) -> list[str]:
-    """Return a few classes whose volumes follow the pod."""
-    known = site.cluster.volumes.classes
+    """Return a few classes whose volumes follow the pod and are made for claims, the default class first."""
     late = [
-        name
-        for name, each in known.items()
-        if each.obj.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER and name not in but
+        (not each.obj.is_default, name)
+        for name, each in site.cluster.volumes.classes.items()
+        if each.obj.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+        and each.obj.provisioner != NO_PROVISIONER
+        and name not in but
     ]
-    return sorted(late)[:_CLASSES_MAX]
+    return [name for _, name in sorted(late)[:_CLASSES_MAX]]
 
 
 def _free_volumes(site: Site) -> list[PersistentVolume]:
@@ -192,15 +202,14 @@ def holders_of_volumes(site: Site) -> Iterator[Option]:
     for slot in nodeset.each(nodes.disk_conflicts.of(site.info.exclusive_disks) & 1 << site.slot):
         found |= {each.uid: each for each in nodes.pods(slot).values() if each.exclusive_disks}
     found.pop(site.info.uid, None)
-    if 0 < len(found) <= _HOLDERS_MAX:
-        yield deletion(found.values(), "DeleteHolder")
+    yield deletion(site, all_removable(site, found.values(), _HOLDERS_MAX), "DeleteHolder")
 
 
 def attached(site: Site) -> Iterator[Option]:
     """Create missing claims; or delete one of the node's pods with volumes, the least important first."""
     yield from missing_claims(site)
-    for each in sorted((each for each in site.pods() if each.claims), key=lambda each: each.priority)[:_HOLDERS_MAX]:
-        yield deletion([each])
+    for each in removable(site, (each for each in site.pods() if each.claims))[:_HOLDERS_MAX]:
+        yield deletion(site, [each])
 
 
 # -- devices ---------------------------------------------------------------------------------------------------------
@@ -218,30 +227,81 @@ def claim_keys(pod: Pod) -> list[str]:
     return [f"{pod.metadata.namespace}/{name}" for name in names if name]
 
 
+def _templates(pod: Pod) -> dict[str, str]:
+    """Return claim key → ResourceClaimTemplate, for the pod's claims that were made from one."""
+    made = {each.name: each.resource_claim_name for each in pod.status.resource_claim_statuses}
+    return {
+        f"{pod.metadata.namespace}/{name}": each.resource_claim_template_name
+        for each in pod.spec.resource_claims
+        if each.resource_claim_template_name and (name := made.get(each.name))
+    }
+
+
+def of_claims(pod: Pod, edits: Iterable[Edit]) -> Iterator[Edit]:
+    """Yield the edits, those of a ResourceClaimTemplate as edits of the pod's claims that were made from it."""
+    for edit in edits:
+        if edit.kind != TEMPLATE:
+            yield edit
+            continue
+        steps = tuple(_moved(step, step.path.removeprefix(_IN_TEMPLATE)) for step in edit.patch)
+        for key, template in _templates(pod).items():
+            if template == edit.name:
+                yield Edit("patch", "ResourceClaim", key.partition("/")[2], edit.namespace, patch=steps)
+
+
+def template_body(site_pod: Pod, template: str, claims: Callable[[str], ResourceClaim | None]) -> Manifest | None:
+    """Return the part of a template that the pod's claims show; None if no claim of it exists."""
+    for key, name in _templates(site_pod).items():
+        if name == template and (claim := claims(key)) is not None:
+            return {"spec": {"spec": plain(claim)["spec"]}}
+    return None
+
+
+def _where_made(change: Change, claim: ResourceClaim, templates: Mapping[str, str]) -> Change:
+    """Return the change of a claim as a change of the template that it was made from, if there is one."""
+    template = templates.get(claim.key)
+    if template is None:
+        return change
+    namespace, weaker = claim.metadata.namespace, change.weaker
+    steps = tuple(_moved(step, _IN_TEMPLATE + step.path) for edit in change.edits for step in edit.patch)
+    again = change.text.removeprefix(f"create claim {claim.key} again ")
+    return replace(
+        change,
+        text=f"create ResourceClaimTemplate {namespace}/{template} again {again}, and then the pod",
+        edits=(Edit("patch", TEMPLATE, template, namespace, patch=steps),),
+        weaker=None if weaker is None else lambda amount: _where_made(weaker(amount), claim, templates),
+    )
+
+
+def _moved(step: Step, path: str) -> Step:
+    return msgspec.structs.replace(step, path=path)
+
+
 def devices(site: Site) -> Iterator[Option]:
     """Request less of the claims that are not allocated; or delete pods that have devices of the node."""
     open_ = [claim for claim in claims_of(site).values() if claim is not None and not claim.is_allocated]
-    lowered = [change for claim in open_ for change in _of_claim(site, claim)]
+    templates = _templates(site.pod)
+    lowered = [_where_made(change, claim, templates) for claim in open_ for change in _of_claim(site, claim)]
     if lowered:
         yield lowered
-    for change in (change for claim in open_ for change in _classes_of(site, claim)):
+    others = [(claim, change) for claim in open_ for change in _classes_of(site, claim)]
+    for change in (_where_made(change, claim, templates) for claim, change in others):
         yield [change]
         if lowered:
             yield [*lowered, change]
-    holders = [each for each in site.pods() if each.pod.spec.resource_claims]
-    ordered = sorted(holders, key=lambda each: each.priority)
-    for each in ordered[:_HOLDERS_MAX]:
-        yield deletion([each], "DeleteHolder")
-    if 1 < len(ordered) <= _HOLDERS_MAX:
-        yield deletion(ordered, "DeleteHolder")
-    if lowered and ordered:
-        yield [*lowered, *deletion(ordered[:_HOLDERS_MAX], "DeleteHolder")]
+    holders = removable(site, (each for each in site.pods() if each.pod.spec.resource_claims))
+    for each in holders[:_HOLDERS_MAX]:
+        yield deletion(site, [each], "DeleteHolder")
+    if 1 < len(holders) <= _HOLDERS_MAX:
+        yield deletion(site, holders, "DeleteHolder")
+    if lowered and holders:
+        yield [*lowered, *deletion(site, holders[:_HOLDERS_MAX], "DeleteHolder")]
 
 
 def _of_claim(site: Site, claim: ResourceClaim) -> Iterator[Change]:
     for at, constraint in enumerate(claim.spec.devices.constraints):
         name = constraint.match_attribute or constraint.distinct_attribute
-        what = f"create claim {claim.key} again without the constraint on attribute {name}"
+        what = f"without the constraint on attribute {name}"
         step = Step("remove", pointer("spec", "devices", "constraints", at))
         yield _of(claim, "RemoveDeviceConstraint", 3, what, step)
     for name, request, where in _requests(claim):
@@ -259,13 +319,26 @@ def _requests(claim: ResourceClaim) -> Iterator[tuple[str, ExactDeviceRequest, t
 
 
 def _classes_of(site: Site, claim: ResourceClaim) -> Iterator[Change]:
-    """Yield the other device classes of each request."""
+    """Yield the other device classes of each request: all if its class does not exist, else those of the same drivers."""
     known = sorted(each.metadata.name for each in site.cluster.devices.classes)
     for name, request, where in _requests(claim):
         before = request.device_class_name
-        for other in [each for each in known if each != before][:_CLASSES_MAX]:
-            what = f"create claim {claim.key} again with device class {other} instead of {before} in {name}"
+        drivers = _drivers(site, before)
+        alike = (each for each in known if each != before and (before not in known or drivers & _drivers(site, each)))
+        for other in itertools.islice(alike, _CLASSES_MAX):
+            what = f"with device class {other} instead of {before} in {name}"
             yield _of(claim, "OtherDeviceClass", 6, what, Step("replace", pointer(*where, "deviceClassName"), other))
+
+
+def _drivers(site: Site, device_class: str) -> frozenset[str]:
+    """Return the drivers of devices that a class selects, on a node of each kind."""
+    manager, found = site.cluster.devices, site.cluster.devices.classes.get(device_class)
+    expressions = [each.cel.expression for each in found.spec.selectors if each.cel] if found is not None else []
+    nodes = [next(nodeset.each(kind.nodes)) for kind in itertools.islice(manager.on_nodes.kinds(), _KINDS_MAX)]
+    kinds = {each.kind for slot in nodes for view in manager.on_nodes.pools(slot) for each in view.devices}
+    return frozenset(
+        kind.driver for kind in kinds if all(manager.holds(expression, kind) is True for expression in expressions)
+    )
 
 
 def _of_request(
@@ -273,11 +346,11 @@ def _of_request(
 ) -> Iterator[Change]:
     for at, selector in enumerate(request.selectors):
         expression = selector.cel.expression if selector.cel is not None else ""
-        what = f"create claim {claim.key} again without the selector {expression} of request {name}"
+        what = f"without the selector {expression} of request {name}"
         yield _of(claim, "RemoveDeviceSelector", 4, what, Step("remove", pointer(*where, "selectors", at)))
     for taint in _device_taints(site):
         toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
-        what = f"create claim {claim.key} again with a toleration of {taint.key}:{taint.effect} in request {name}"
+        what = f"with a toleration of {taint.key}:{taint.effect} in request {name}"
         yield _of(claim, "TolerateDeviceTaint", 3, what, Step("add", pointer(*where, "tolerations", "-"), toleration))
     if request.count > 1 and request.allocation_mode != "All":
         yield _fewer(claim, name, request.count, where, 1)
@@ -287,11 +360,12 @@ def _of_request(
 
 
 def _of(claim: ResourceClaim, code: str, cost: int, what: str, *steps: Step, **more: Any) -> Change:
-    return Change(code, Actor.USER, cost, what, (_claim_patch(claim, "ResourceClaim", *steps),), **more)
+    edits = (_claim_patch(claim, "ResourceClaim", *steps),)
+    return Change(code, Actor.USER, cost, f"create claim {claim.key} again {what}", edits, **more)
 
 
 def _fewer(claim: ResourceClaim, name: str, count: int, where: tuple[str | int, ...], left: int) -> Change:
-    what = f"create claim {claim.key} again with {left} instead of {count} devices in request {name}"
+    what = f"with {left} instead of {count} devices in request {name}"
     return _of(
         claim,
         "FewerDevices",
@@ -307,7 +381,7 @@ def _less(  # noqa: PLR0917 (what the change is made of)
     claim: ResourceClaim, name: str, capacity: str, amount: Quantity, where: tuple[str | int, ...], left: int
 ) -> Change:
     whole = max(amount.nano // _NANO, 1)
-    what = f"create claim {claim.key} again with {text(Quantity(left * _NANO))} instead of {text(amount)} of {capacity} in {name}"
+    what = f"with {text(Quantity(left * _NANO))} instead of {text(amount)} of {capacity} in {name}"
     return _of(
         claim,
         "LessDeviceCapacity",
@@ -320,12 +394,11 @@ def _less(  # noqa: PLR0917 (what the change is made of)
 
 
 def _device_taints(site: Site) -> list[DeviceTaint]:
-    """Return a few different taints of the devices that only this node has."""
+    """Return a few different taints of the devices that the node can use."""
     found: Mapping[tuple[str, str], DeviceTaint] = {
         (taint.key, taint.effect): taint
-        for each in site.cluster.devices.slices()
-        if each.spec.node_name == site.node.metadata.name
-        for device in each.spec.devices
-        for taint in device.taints
+        for view in site.cluster.devices.on_nodes.pools(site.slot)
+        for each in view.devices
+        for taint in each.device.taints
     }
     return list(found.values())[:_TAINTS_MAX]

@@ -16,6 +16,8 @@ class CodeMeaning(NamedTuple):
 
 
 CLAIM_UNUSABLE: Final = "ClaimUnusable"
+NOT_BOUND: Final = "ClaimNotBound"
+"""The code of a claim that the PV controller binds."""
 
 BY_PLUGIN: Final[Mapping[str, str]] = {
     "NodeResourcesFit": "InsufficientResources",
@@ -41,6 +43,7 @@ BY_PLUGIN: Final[Mapping[str, str]] = {
 MEANINGS: Final[Mapping[str, CodeMeaning]] = {
     "Fits": CodeMeaning("An attempt now would place the pod.", "Wait: the pod is in the queue or backs off."),
     "Bound": CodeMeaning("The pod is on a node.", "Nothing to do."),
+    "NodeMissing": CodeMeaning("spec.nodeName names a node that does not exist.", "Delete the pod, or add the node."),
     "Binding": CodeMeaning("A node is chosen and the binding is under way.", "Wait."),
     "Finished": CodeMeaning("The pod has ended.", "Nothing to do."),
     "Deleting": CodeMeaning("The pod is being deleted.", "Nothing to do."),
@@ -53,7 +56,9 @@ MEANINGS: Final[Mapping[str, CodeMeaning]] = {
         "The node has too little free cpu, memory or another resource, or too many pods.",
         "Lower the requests, delete pods, or add a node.",
     ),
-    "UntoleratedTaint": CodeMeaning("The node has a taint that the pod does not tolerate.", "Tolerate or remove it."),
+    "UntoleratedTaint": CodeMeaning(
+        "The node has a taint that the pod does not tolerate.", "Tolerate or remove it, or repair the node."
+    ),
     "NodeCordoned": CodeMeaning("The node is cordoned.", "Uncordon it."),
     "OtherNodeNamed": CodeMeaning("spec.nodeName names another node.", "Remove it."),
     "NodeAffinityMismatch": CodeMeaning(
@@ -86,7 +91,7 @@ MEANINGS: Final[Mapping[str, CodeMeaning]] = {
         "Wait until the driver publishes its capacity again. A new node is not needed.",
     ),
     "VolumeMissing": CodeMeaning("A claim is bound to a volume that does not exist.", "Restore the volume."),
-    "ClaimNotBound": CodeMeaning("A claim of class Immediate is not bound yet.", "Wait for the PV controller."),
+    NOT_BOUND: CodeMeaning("A claim of class Immediate is not bound yet.", "Wait for the PV controller."),
     CLAIM_UNUSABLE: CodeMeaning("A claim is missing, being deleted, or lost.", "Create the claim."),
     "VolumeZoneMismatch": CodeMeaning("A bound volume is in another zone.", "Use nodes of that zone."),
     "VolumeInUse": CodeMeaning("Another pod uses a claim or disk that only one pod may use.", "Delete that pod."),
@@ -95,7 +100,9 @@ MEANINGS: Final[Mapping[str, CodeMeaning]] = {
     "DevicesUnavailable": CodeMeaning(
         "The node has no free devices that satisfy all claims of the pod.", "Free devices, or change the claim."
     ),
-    "DeviceClaimMissing": CodeMeaning("A device claim of the pod does not exist yet.", "Create it, or wait for it."),
+    "DeviceClaimMissing": CodeMeaning(
+        "A device claim of the pod does not exist.", "Create it, or wait until it is made from its template."
+    ),
     "NodeLacksFeature": CodeMeaning("The node does not declare a feature that the pod needs.", "Upgrade the node."),
     "Gated": CodeMeaning("The pod has scheduling gates.", "The controller that set the gates removes them."),
     "Unsupported": CodeMeaning("The pod uses a feature that this version refuses.", "See docs/limits.md."),
@@ -111,7 +118,7 @@ CHANGES: Final[Mapping[str, str]] = {
     "LowerRequest": "Request less of a resource.",
     "DeletePod": "Delete a pod on the node.",
     "DeleteHolder": "Delete a pod that holds the claim, disk or device.",
-    "AddNode": "Add an empty node like the one that is named.",
+    "AddNode": "Add a node like the one that is named, with only its DaemonSet pods and static pods.",
     "AddToleration": "Tolerate a taint.",
     "RemoveTaint": "Remove taints from a node.",
     "Uncordon": "Make a node schedulable.",

@@ -8,6 +8,7 @@ claim is touched.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final, Literal, TypeAlias
@@ -21,11 +22,10 @@ from scheduler.api.quantity import Quantity, text
 from scheduler.api.resource_v1 import AllocationResult, ResourceClaim, ResourceSlice
 from scheduler.api.storage_v1 import CSINode, PersistentVolumeClaim
 from scheduler.cache.cluster import Cluster
+from scheduler.explain.controllers import CREATED_UID, node_copy_of, stays
 
 Manifest: TypeAlias = dict[str, Any]
 Undo: TypeAlias = Callable[[], None]
-CREATED_UID: Final = "kubestow-what-if-"
-"""The uid of an object that exists only in an overlay begins so."""
 _TYPES: Final[Mapping[str, type[Any]]] = {
     "Pod": Pod,
     "Node": Node,
@@ -49,7 +49,10 @@ class Step(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Edit(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One change of one object. A patch of a pod means its manifest or template: most of a pod's fields never change."""
+    """One change of one object. A patch of a pod means its manifest or template: most of a pod's fields never change.
+
+    `like` of a new node names the node whose DaemonSet pods and static pods it gets as well.
+    """
 
     verb: Literal["patch", "create", "delete"]
     kind: str
@@ -57,6 +60,7 @@ class Edit(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     namespace: str = ""
     patch: tuple[Step, ...] = ()
     manifest: Manifest = {}
+    like: str = ""
 
     @property
     def key(self) -> str:
@@ -210,6 +214,7 @@ class Overlay:
         self._decoders: dict[str, ObjectDecoder[Any]] = {kind: ObjectDecoder(kind, typ) for kind, typ in _TYPES.items()}
         self._undo: list[Undo] = []
         self._edits: tuple[Edit, ...] = ()
+        self._held: list[Callable[[], Undo]] = []
         self._uids: dict[str, str] = {}
         """Pod → its uid."""
 
@@ -226,12 +231,18 @@ class Overlay:
     def apply(self, edits: Iterable[Edit]) -> None:
         """Apply all edits except patches of pods. Raises NotApplicable, and then nothing is applied."""
         self._edits = tuple(edit for edit in merged(edits) if (edit.kind, edit.verb) != ("Pod", "patch"))
+        self._held = []
         try:
             for edit in self._edits:
                 self._undo.append(self.applied_edit(edit))
         except NotApplicable:
             self.undo()
             raise
+
+    def hold(self, placement: Callable[[], Undo]) -> None:
+        """Keep the placement of a pod in force with the edits. It may be repeated, and may raise NotApplicable then."""
+        self._undo.append(placement())
+        self._held.append(placement)
 
     def undo(self) -> None:
         """Restore the cache, last edit first. Idempotent."""
@@ -249,12 +260,15 @@ class Overlay:
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
-        """Restore the cache until the block ends, and then apply the edits again."""
+        """Restore the cache until the block ends, and then apply the edits and placements again."""
+        held = self._held
         self.undo()
         try:
             yield
         finally:
             self.apply(self._edits)
+            for placement in held:
+                self.hold(placement)
 
     def decoded(self, kind: str, manifest: Manifest) -> Any:
         """Return the object as a watch would deliver it. Raises NotApplicable if it cannot be read."""
@@ -302,6 +316,26 @@ class Overlay:
                 return any(each.metadata.name == edit.name for each in devices.slices())
             case _:
                 return False
+
+    def leaving(self, edits: Iterable[Edit]) -> list[PodInfo]:
+        """Return the pods on nodes that these edits delete."""
+        keys = [edit.key for edit in edits if (edit.verb, edit.kind) == ("delete", "Pod")]
+        return [info for key in keys if (info := self._pod(key)) is not None]
+
+    def claims_created_again(self, info: PodInfo) -> Iterator[Edit]:
+        """Yield the claims that are released or deleted with the pod: ephemeral ones, and those of devices in its use alone."""
+        metadata, spec = info.pod.metadata, info.pod.spec
+        for volume in spec.volumes:
+            name = f"{metadata.name}-{volume.name}"
+            claim = self._cluster.volumes.claims.get(f"{metadata.namespace}/{name}")
+            if volume.ephemeral is not None and claim is not None:
+                yield Edit("patch", "PersistentVolumeClaim", name, metadata.namespace)
+        made = {each.name: each.resource_claim_name for each in info.pod.status.resource_claim_statuses}
+        for each in spec.resource_claims:
+            named = each.resource_claim_name or made.get(each.name)
+            held = self._cluster.devices.claims.get(f"{metadata.namespace}/{named}") if named else None
+            if held is not None and all(user.uid == info.uid for user in held.status.reserved_for):
+                yield Edit("patch", "ResourceClaim", held.metadata.name, metadata.namespace)
 
     def without_pod(self, info: PodInfo) -> Undo:
         """Remove a pod from its node, and return the undo. Raises NotApplicable if it is not there."""
@@ -368,7 +402,7 @@ class Overlay:
         match obj:
             case Node():
                 cluster.nodes.set_node(obj)
-                return partial(cluster.nodes.remove_node, edit.name)
+                return partial(self._without_node, edit.name, self._staying(edit))
             case CSINode():
                 volumes.set_csi_node(edit.name, obj)
                 return partial(volumes.set_csi_node, edit.name, None)
@@ -383,6 +417,21 @@ class Overlay:
                 return partial(_nothing, devices.remove_slice, edit.name)
             case _:
                 raise NotApplicable(f"{edit.kind} {edit.key} cannot be tried")
+
+    def _staying(self, edit: Edit) -> list[str]:
+        """Put copies of the pods that stay on the node `like` on a new node; return their uids."""
+        nodes = self._cluster.nodes
+        slot = nodes.present_slot(edit.like) if edit.like else None
+        models = [each for each in nodes.pods(slot).values() if stays(each.pod)] if slot is not None else []
+        copies = [dataclasses.replace(each, pod=node_copy_of(each.pod, edit.name)) for each in models]
+        for each in copies:
+            nodes.add_pod(edit.name, each)
+        return [each.uid for each in copies]
+
+    def _without_node(self, name: str, uids: list[str]) -> None:
+        for uid in uids:
+            self._cluster.nodes.remove_pod(name, uid)
+        self._cluster.nodes.remove_node(name)
 
     def _without_claim(self, key: str) -> None:
         """Remove a claim, and the news of it that event handlers would take."""

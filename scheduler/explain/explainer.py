@@ -39,10 +39,11 @@ from scheduler.explain.answer import (
     State,
     Verdict,
 )
-from scheduler.explain.changes import Actor, Change, Site, free_on, quantity
-from scheduler.explain.codes import CLAIM_UNUSABLE, code_of
+from scheduler.explain.changes import Actor, Change, Site, conditions, free_on, quantity
+from scheduler.explain.claim_changes import template_body
+from scheduler.explain.codes import CLAIM_UNUSABLE, NOT_BOUND, code_of
 from scheduler.explain.edits import Edit, Overlay, Step, merged, plain, pointer, strict
-from scheduler.explain.fixes import BUDGET_S, Fix, Search, Steps
+from scheduler.explain.fixes import BUDGET_S, Fix, Hold, Place, Search, Steps
 from scheduler.explain.verdicts import Verdicts, reasons, verdicts
 from scheduler.framework.interface import CycleState, ExplainPlugin, ReasonCodePlugin
 from scheduler.framework.nominator import Nominator
@@ -105,8 +106,8 @@ class Explainer:
         names = [gate.name for gate in info.pod.spec.scheduling_gates]
         text = "; ".join(no.message for no in gates if no.message) or "a plugin keeps it out of the queue"
         if not names:
-            code = code_of(gates[0]) if gates[0].cause else "DeviceClaimMissing"
-            return _answer(info, "gated", "fitsAfter", code, text, "wait")
+            return self._without_claims(info, gates, text)
+        is_foreign = any("/" in name for name in names)  # the controller of that domain removes it
         changes = tuple(
             Change(
                 "RemoveSchedulingGate",
@@ -121,11 +122,33 @@ class Explainer:
         node = yield from search.placed(Fix(changes).edits)
         if node:
             after = f"{text}; without them it would go to node {node}"
+            if is_foreign:
+                return _answer(info, "gated", "fitsAfter", "Gated", after, "wait", node=node)
             fix = self._fix_answer(info, Fix(changes, node))
             return _answer(info, "gated", "fitsAfter", "Gated", after, "user", node=node, fixes=(fix,))
         text = f"{text}; without them it would fit on no node"
         found = yield from self._tried(info, profile)
-        return msgspec.structs.replace(found, state="gated", code="Gated", cause=text, move="user")
+        move: Move = "wait" if is_foreign else "user"
+        return msgspec.structs.replace(found, state="gated", code="Gated", cause=text, move=move)
+
+    def _without_claims(self, info: PodInfo, gates: list[Rejection], text: str) -> Explanation:
+        """Explain a pod that is not tried because of its device claims, or because its victims are leaving."""
+        if gates[0].cause:
+            return _answer(info, "gated", "fitsAfter", code_of(gates[0]), text, "wait")
+        namespace, known = info.pod.metadata.namespace, self.cluster.devices.claims
+        named = dict.fromkeys(each.resource_claim_name for each in info.pod.spec.resource_claims)
+        missing = [f"{namespace}/{name}" for name in named if name and known.get(f"{namespace}/{name}") is None]
+        if missing:
+            text = f"{text}; create ResourceClaim {', '.join(missing)}"
+            return _answer(info, "gated", "doesNotFit", "DeviceClaimMissing", text, "user")
+        made = {each.name for each in info.pod.status.resource_claim_statuses}
+        templates = dict.fromkeys(
+            each.resource_claim_template_name for each in info.pod.spec.resource_claims if each.name not in made
+        )
+        if any(templates):
+            used = ", ".join(f"{namespace}/{name}" for name in templates if name)
+            text = f"{text}; the resource claim controller makes it from ResourceClaimTemplate {used}, which must exist"
+        return _answer(info, "gated", "fitsAfter", "DeviceClaimMissing", text, "wait")
 
     def _tried(self, info: PodInfo, profile: Profile) -> Steps[Explanation]:
         search = self._search(info, profile)
@@ -152,7 +175,9 @@ class Explainer:
             return _answer(info, "pending", "fitsAfter", "Terminating", text, "wait", node=waits, **more)
         fixes = yield from search.fixes(found)
         moves = {change.actor for fix in fixes[:1] for change in fix.changes}
-        move: Move = "nobody" if not fixes else "user" if moves == {Actor.USER} else "administrator"
+        move: Move = "user" if moves == {Actor.USER} else "administrator"
+        if groups and not fixes and all(any(each.code == NOT_BOUND for each in group.reasons) for group in groups):
+            move = "wait"
         return _answer(
             info,
             "pending",
@@ -202,6 +227,9 @@ class Explainer:
         if self.cluster.is_assumed(info.uid):
             text = f"node {name} is chosen, and the binding is under way"
             return _answer(info, "binding", "fits", "Binding", text, "wait", node=name)
+        if self.cluster.nodes.present_slot(name) is None:
+            text = f"node {name} does not exist; the pod does not run"
+            return _answer(info, "bound", "doesNotFit", "NodeMissing", text, "user", node=name)
         profile = self.profiles.get(info.pod.spec.scheduler_name)
         text = f"it is on node {name}"
         if profile is None:
@@ -214,7 +242,7 @@ class Explainer:
         """Compare the pod's node with the second best one, as if the pod were not there."""
         overlay, runner = Overlay(self.cluster, self.derive), self._runner(profile)
         away = [Edit("delete", "Pod", info.pod.metadata.name, info.pod.metadata.namespace)]
-        search = Search(self.cluster, runner, info.pod, overlay, self._attempt(profile), self.clock)
+        search = Search(self.cluster, runner, info.pod, overlay, self._place(profile), self.clock)
         spec = msgspec.structs.replace(info.pod.spec, node_name="")
         unbound = self.derive(msgspec.structs.replace(info.pod, spec=spec))
         with overlay.applied(away):
@@ -248,8 +276,8 @@ class Explainer:
 
     def _search(self, info: PodInfo, profile: Profile) -> Search:
         overlay = Overlay(self.cluster, self.derive)
-        runner, attempt = self._runner(profile), self._attempt(profile)
-        return Search(self.cluster, runner, info.pod, overlay, attempt, self.clock, self.budget_s)
+        runner, place = self._runner(profile), self._place(profile)
+        return Search(self.cluster, runner, info.pod, overlay, place, self.clock, self.budget_s)
 
     def _runner(self, profile: Profile) -> Runner:
         """Return a runner without PostFilter: trials neither preempt nor count as attempts to preempt."""
@@ -258,19 +286,15 @@ class Explainer:
     def _runner_of(self, profile: Profile) -> Runner:
         return Runner(profile, self.cluster, self.nominator, clock=self.clock, metrics=self._metrics)
 
-    def _attempt(self, profile: Profile) -> Callable[[PodInfo], Work[str]]:
-        """Return the ordinary attempt: what it assumes and reserves is given back at once."""
+    def _place(self, profile: Profile) -> Place:
+        """Return the ordinary attempt of a profile; what it assumes and reserves stays until the placement is undone."""
         cycle = self._cycle(self._runner(profile))
 
-        def attempt(info: PodInfo) -> Work[str]:
+        def place(info: PodInfo) -> Work[Hold | None]:
             outcome = yield from cycle.attempt(info, 1)
-            if not isinstance(outcome, Scheduled):
-                return ""
-            outcome.runner.unreserve(outcome.state, outcome.assumed)
-            self.cluster.forget(outcome.assumed)
-            return outcome.assumed.node_name
+            return Hold(self.cluster, outcome) if isinstance(outcome, Scheduled) else None
 
-        return attempt
+        return place
 
     def cycle(self, profile: Profile) -> Cycle:
         """Return the attempts of a profile, with preemption. They count nothing in the scheduler's metrics."""
@@ -297,6 +321,7 @@ class Explainer:
     def _strict(self, info: PodInfo, edit: Edit) -> Edit:
         """Return the edit as a JSON patch that fits the object in the cache."""
         obj: object = None
+        claims = self.cluster.devices.claims.get_api
         match edit.kind:
             case _ if edit.verb != "patch":
                 return edit
@@ -308,7 +333,9 @@ class Explainer:
             case "PersistentVolumeClaim":
                 obj = self.cluster.volumes.claims.get_api(edit.key)
             case "ResourceClaim":
-                obj = self.cluster.devices.claims.get_api(edit.key)
+                obj = claims(edit.key)
+            case "ResourceClaimTemplate":
+                obj = template_body(info.pod, edit.name, claims)
         return edit if obj is None else msgspec.structs.replace(edit, patch=strict(plain(obj), edit.patch))
 
     def _groups(self, info: PodInfo, found: Verdicts) -> tuple[RejectedNodes, ...]:
@@ -330,7 +357,14 @@ class Explainer:
             examples=tuple(self.cluster.nodes.name(slot) for slot in _first(nodes)),
             reasons=tuple(shown),
             shortages=tuple(self._shortages(info, nodes)) if "NodeResourcesFit" in plugins else (),
+            notes=tuple(self._notes(info, nodes)) if "TaintToleration" in plugins else (),
         )
+
+    def _notes(self, info: PodInfo, nodes: NodeSet) -> Iterator[str]:
+        """Yield what is wrong with the nodes that are named, if taints say so."""
+        for slot in _first(nodes):
+            for key, said in conditions(Site(self.cluster, info, slot)).items():
+                yield f"node {self.cluster.nodes.name(slot)} {said} (taint {key}): repair it"
 
     def _code(self, info: PodInfo, no: Rejection, nodes: NodeSet) -> str:
         """Return the code of a rejection on the first of the nodes."""

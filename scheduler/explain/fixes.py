@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final, TypeAlias, TypeVar
 
 import numpy as np
@@ -21,14 +22,16 @@ import numpy.typing as npt
 
 from scheduler.api.core_v1 import Pod
 from scheduler.api.podinfo import PodInfo
-from scheduler.cache.cluster import Cluster
+from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.cooperative import Work, paced
 from scheduler.core.nodeset import NodeSet
+from scheduler.cycle import Scheduled
 from scheduler.explain import changes, claim_changes
 from scheduler.explain.changes import Actor, Change, Option, Site
-from scheduler.explain.edits import Edit, NotApplicable, Overlay
+from scheduler.explain.controllers import comes_back, is_readable, successor
+from scheduler.explain.edits import Edit, NotApplicable, Overlay, Undo
 from scheduler.explain.verdicts import NOMINATED, Verdicts, verdicts
 from scheduler.framework.runtime import Runner
 
@@ -84,9 +87,14 @@ _CROWDED: Final = frozenset(
 )
 """Plugins that may accept an empty node that is otherwise like one that they reject."""
 _OF_LABELS: Final = frozenset({"TaintToleration", "NodeAffinity"})
+_OF_PODS: Final = frozenset(
+    {"NodeResourcesFit", "NodePorts", "InterPodAffinity", "VolumeRestrictions", "NodeVolumeLimits", "DynamicResources"}
+)
+"""Plugins that may accept a node without some of its pods."""
+_DELETIONS_LOOKED_AT: Final = 16
 _OF_CLAIMS: Final = frozenset({"VolumeBinding", "DynamicResources"})
 """Plugins for which another claim may help on nodes that no other sign shows."""
-_CLAIMS: Final = frozenset({"PersistentVolumeClaim", "ResourceClaim"})
+_CLAIMS: Final = frozenset({"PersistentVolumeClaim", "ResourceClaim", claim_changes.TEMPLATE})
 _PROBES_MAX: Final = 6
 
 
@@ -124,8 +132,52 @@ class Fix:
         return frozenset(each.text for each in self.changes)
 
 
-Attempt: TypeAlias = Callable[[PodInfo], Work[str]]
-"""Makes an ordinary attempt that leaves nothing reserved, and returns the chosen node, or ""."""
+class Hold:
+    """The placement of one pod: assumes and reserves it again after it was taken back."""
+
+    def __init__(self, cluster: Cluster, outcome: Scheduled) -> None:
+        self._cluster = cluster
+        self._outcome = outcome
+        self._is_held = True
+
+    @property
+    def node(self) -> str:
+        return self._outcome.assumed.node_name
+
+    def __call__(self) -> Undo:
+        """Return the undo. Raises NotApplicable if the pod does not fit there any more, or AssumptionError."""
+        outcome, cluster = self._outcome, self._cluster
+        if not self._is_held:
+            assumed = outcome.assumed
+            cluster.assume(assumed)
+            for plugin in outcome.runner.profile.reserve:
+                no = plugin.reserve(outcome.state, assumed, assumed.node_name)
+                if no is not None:
+                    self.undo()
+                    raise NotApplicable(no.message)
+            if self._is_overfull():
+                self.undo()
+                raise NotApplicable(f"node {assumed.node_name} is full")
+            self._is_held = True
+        return self.undo
+
+    def undo(self) -> None:
+        """Take the placement back."""
+        self._is_held = False
+        self._outcome.runner.unreserve(self._outcome.state, self._outcome.assumed)
+        self._cluster.forget(self._outcome.assumed)
+
+    def _is_overfull(self) -> bool:
+        assumed, cluster = self._outcome.assumed, self._cluster
+        slot = cluster.nodes.present_slot(assumed.node_name)
+        if slot is None:
+            return True
+        site = Site(cluster, assumed, slot)
+        return any(amount and site.free(name) < 0 for name, amount in (*assumed.requests.items(), ("pods", 1)))
+
+
+Place: TypeAlias = Callable[[PodInfo], Work[Hold | None]]
+"""Makes an ordinary attempt, and returns the placement, which is in force; None if no node fits."""
 
 
 @dataclass(eq=False)
@@ -136,7 +188,7 @@ class Search:
     runner: Runner
     pod: Pod
     overlay: Overlay
-    attempt: Attempt
+    place: Place
     clock: Clock
     budget_s: float = BUDGET_S
     spent_s: float = field(default=0.0, init=False)
@@ -158,17 +210,45 @@ class Search:
 
     def placed(self, edits: Sequence[Edit]) -> Steps[str]:
         """Return the node that an ordinary attempt chooses with these edits; "" if none."""
-        return (yield from self._tried(edits, self.attempt)) or ""
+        return (yield from self._tried(edits, self._attempt)) or ""
+
+    def _attempt(self, info: PodInfo) -> Work[str]:
+        """Make an attempt that leaves nothing reserved, and return the chosen node, or ""."""
+        found = yield from self.place(info)
+        if found is None:
+            return ""
+        found.undo()
+        return found.node
 
     def _tried(self, edits: Sequence[Edit], trial: Callable[[PodInfo], Work[T]]) -> Steps[T | None]:
-        """Return the result of a trial of the edited pod under the edits; None if they cannot be applied."""
-        found: T | None = None
-        with contextlib.suppress(NotApplicable):
+        """Return the result of a trial of the edited pod under the edits; None if they cannot be applied.
+
+        Pods that controllers create again after these deletions are placed first.
+        """
+        edits, found = list(claim_changes.of_claims(self.pod, edits)), None
+        with contextlib.suppress(NotApplicable, AssumptionError):
             info = self.overlay.pod(self.pod, edits)
-            with self.overlay.applied(edits):
-                found = yield from self.within(trial(info))
+            back = [self._coming_back(each) for each in self.overlay.leaving(edits) if comes_back(each.pod)]
+            with self.overlay.applied([*edits, *(edit for _, claims in back for edit in claims)]):
+                found = yield from self.within(self._after([pod() for pod, _ in back], trial(info)))
         yield True
         return found
+
+    def _coming_back(self, info: PodInfo) -> tuple[Callable[[], PodInfo], list[Edit]]:
+        """Return the pod that a controller creates again, and its claims. It is placed like the pod of this search."""
+        if not is_readable(info.pod):
+            raise NotApplicable(f"pod {info.key} cannot be read")
+        claims = list(self.overlay.claims_created_again(info))
+        again = successor(info.pod, self.pod.spec.scheduler_name)
+        return partial(self.overlay.pod, again, claims), claims
+
+    def _after(self, successors: Sequence[PodInfo], trial: Work[T]) -> Work[T]:
+        """Run a trial after these pods are placed, as far as they fit."""
+        for each in successors:
+            placement = yield from self.place(each)
+            if placement is not None:
+                self.overlay.hold(placement)
+        return (yield from trial)
 
     def within(self, work: Work[T]) -> Steps[T]:
         """Run a trial; where it pauses, the edits are undone."""
@@ -227,11 +307,26 @@ class Search:
             chosen.append(int(slots[int(np.lexsort((shares, resources))[0])]))
         if not _OF_LABELS.isdisjoint(plugins):
             chosen.append(min((int(each) for each in slots[:_LOOKED_AT]), key=lambda slot: self._obstacles(info, slot)))
+        chosen += self._with_deletions(info, plugins, slots)
         names = [self.cluster.nodes.name(slot) for slot in dict.fromkeys([*chosen, int(slots[0])])][:_SITES_MAX]
         for plugin in _OF_CLAIMS.intersection(plugins):
             found = yield from self._with_other_claims(info, plugin, nodes, names[0])
             names = list(dict.fromkeys([*found, *names]))
         return names
+
+    def _with_deletions(self, info: PodInfo, plugins: Iterable[str], slots: nodeset.Slots) -> list[int]:
+        """Return for each plugin a node where deletions may help, if possible of pods that no controller creates again."""
+        found = []
+        for plugin in _OF_PODS.intersection(plugins):
+            ranked = []
+            for slot in (int(each) for each in slots[:_DELETIONS_LOOKED_AT]):
+                options = (_edits([option]) for option in OPTIONS[plugin](Site(self.cluster, info, slot)))
+                deletions = (edits for edits in options if edits and all(edit.verb == "delete" for edit in edits))
+                back = [sum(comes_back(each.pod) for each in self.overlay.leaving(edits)) for edits in deletions]
+                if back:
+                    ranked.append((min(back), slot))
+            found += [slot for _, slot in sorted(ranked)[:1]]
+        return found
 
     def _with_other_claims(self, info: PodInfo, plugin: str, nodes: NodeSet, name: str) -> Steps[list[str]]:
         """Return for each change of the pod's claims one node of the group that the plugin then accepts.

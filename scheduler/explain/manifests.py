@@ -14,7 +14,8 @@ import msgspec
 
 from scheduler.api.quantity import parse
 from scheduler.api.storage_v1 import CLASS_ANNOTATION
-from scheduler.explain.edits import CREATED_UID, Edit, Manifest
+from scheduler.explain.controllers import CREATED_UID
+from scheduler.explain.edits import Edit, Manifest
 from scheduler.explain.questions import Refused
 
 REPLICAS_MAX: Final = 1000

@@ -19,6 +19,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import PartlyReadPod
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import AssumptionError
+from scheduler.cache.workloads import controller_of
 from scheduler.core.cooperative import PACE_S, Work
 from scheduler.cycle import Cycle, Scheduled, Unschedulable
 from scheduler.explain.answer import (
@@ -29,10 +30,11 @@ from scheduler.explain.answer import (
     Verdict,
     WhatIfAnswer,
 )
-from scheduler.explain.changes import Site, node_copy
-from scheduler.explain.edits import CREATED_UID, Edit, Manifest, NotApplicable, Overlay, Step, Undo
+from scheduler.explain.changes import node_copy
+from scheduler.explain.controllers import stays, successor
+from scheduler.explain.edits import Edit, Manifest, NotApplicable, Overlay, Step, Undo
 from scheduler.explain.explainer import Explainer
-from scheduler.explain.fixes import Steps
+from scheduler.explain.fixes import Hold, Steps
 from scheduler.explain.manifests import REPLICAS_MAX, Manifests, PodPlan, WrongRequest
 from scheduler.explain.questions import Refused
 
@@ -52,8 +54,6 @@ _RESTARTS_MAX: Final = 3
 _PREEMPTIONS_MAX: Final = 3
 """Attempts of one pod that evict further pods."""
 _REPORTED_MAX: Final = 1000
-_STAYING: Final = frozenset({"DaemonSet", "Node"})
-"""Controllers of pods that stay on a drained node: daemons, and static pods."""
 
 _Names = Annotated[tuple[str, ...], msgspec.Meta(max_length=NODES_MAX)]
 
@@ -268,47 +268,26 @@ class _Run:
 
     def _drain(self, info: PodInfo, node: str) -> None:
         """Let a pod leave a drained node; its controller creates another one, unless it stays or has none."""
-        owner = next((each.kind for each in info.pod.metadata.owner_references if each.controller), "")
-        if owner in _STAYING or self._cluster.is_assumed(info.uid):
+        if stays(info.pod) or self._cluster.is_assumed(info.uid):
             return
         try:
             self.changes.add(partial(self._overlay.without_pod, info))
         except NotApplicable:
             return  # `without` has removed it
-        if not owner:
+        if controller_of(info.pod) is None:
             self._displace(info.key, node, cause="no controller creates it again")
             return
         if isinstance(info.pod, PartlyReadPod):
             self._displace(info.key, node, cause=info.pod.why)
             return
-        edits = tuple(self._claims_created_again(info))
+        edits = tuple(self._overlay.claims_created_again(info))
         self._leaving.append(
             _Candidate(info.uid, info.key, info.priority, edits, partial(self._successor, info.pod, edits), node)
         )
 
-    def _claims_created_again(self, info: PodInfo) -> Iterator[Edit]:
-        """Yield the claims that are released or deleted with the pod: ephemeral ones, and those of devices in its use alone."""
-        metadata, spec = info.pod.metadata, info.pod.spec
-        for volume in spec.volumes:
-            name = f"{metadata.name}-{volume.name}"
-            claim = self._cluster.volumes.claims.get(f"{metadata.namespace}/{name}")
-            if volume.ephemeral is not None and claim is not None:
-                yield Edit("patch", "PersistentVolumeClaim", name, metadata.namespace)
-        made = {each.name: each.resource_claim_name for each in info.pod.status.resource_claim_statuses}
-        for each in spec.resource_claims:
-            named = each.resource_claim_name or made.get(each.name)
-            held = self._cluster.devices.claims.get(f"{metadata.namespace}/{named}") if named else None
-            if held is not None and all(user.uid == info.uid for user in held.status.reserved_for):
-                yield Edit("patch", "ResourceClaim", held.metadata.name, metadata.namespace)
-
     def _successor(self, pod: Pod, edits: tuple[Edit, ...]) -> PodInfo:
         """Return the pod that its controller creates after it has left its node."""
-        metadata = msgspec.structs.replace(
-            pod.metadata, uid=f"{CREATED_UID}{pod.metadata.uid}", deletion_timestamp=None
-        )
-        spec = msgspec.structs.replace(pod.spec, node_name="", scheduler_name=self._profile_of(pod.spec.scheduler_name))
-        status = msgspec.structs.replace(pod.status, nominated_node_name="")
-        return self._overlay.pod(msgspec.structs.replace(pod, metadata=metadata, spec=spec, status=status), edits)
+        return self._overlay.pod(successor(pod, self._profile_of(pod.spec.scheduler_name)), edits)
 
     def _slot(self, name: str, where: str) -> int:
         slot = self._cluster.nodes.present_slot(name)
@@ -370,7 +349,7 @@ class _Run:
         for _ in range(_PREEMPTIONS_MAX):
             outcome = yield from self._through(self._cycle(info).attempt(info, 1))
             if isinstance(outcome, Scheduled):
-                self.changes.add(_Hold(self.explainer, outcome))
+                self.changes.add(Hold(self._cluster, outcome))
                 self._note_placed(candidate, outcome.assumed.node_name, victims)
                 return
             if not (isinstance(outcome, Unschedulable) and outcome.nominate and outcome.victims):
@@ -453,45 +432,6 @@ class _Run:
             explanation=self._explanation,
             is_complete=is_complete,
         )
-
-
-class _Hold:
-    """The placement of one pod: assumes and reserves it again after it was taken back."""
-
-    def __init__(self, explainer: Explainer, outcome: Scheduled) -> None:
-        self._explainer = explainer
-        self._outcome = outcome
-        self._is_held = True
-
-    def __call__(self) -> Undo:
-        """Return the undo. Raises NotApplicable if the pod does not fit there any more."""
-        outcome, cluster = self._outcome, self._explainer.cluster
-        if not self._is_held:
-            assumed = outcome.assumed
-            cluster.assume(assumed)
-            for plugin in outcome.runner.profile.reserve:
-                no = plugin.reserve(outcome.state, assumed, assumed.node_name)
-                if no is not None:
-                    self._undo()
-                    raise NotApplicable(no.message)
-            if self._is_overfull():
-                self._undo()
-                raise NotApplicable(f"node {assumed.node_name} is full")
-            self._is_held = True
-        return self._undo
-
-    def _undo(self) -> None:
-        self._is_held = False
-        self._outcome.runner.unreserve(self._outcome.state, self._outcome.assumed)
-        self._explainer.cluster.forget(self._outcome.assumed)
-
-    def _is_overfull(self) -> bool:
-        assumed, cluster = self._outcome.assumed, self._explainer.cluster
-        slot = cluster.nodes.present_slot(assumed.node_name)
-        if slot is None:
-            return True
-        site = Site(cluster, assumed, slot)
-        return any(amount and site.free(name) < 0 for name, amount in (*assumed.requests.items(), ("pods", 1)))
 
 
 _FEW: Final = 1000

@@ -20,7 +20,7 @@ from scheduler.explain.answer import Explanation
 from scheduler.explain.edits import Edit, merged, patched
 from scheduler.explain.fixes import Search
 from tests.e2e.cluster import each
-from tests.explained.draft import Json, Planted
+from tests.explained.draft import DAEMON_SET, REPLICA_SET, Json, Planted, owner_of
 from tests.explained.volumes import provision
 from tests.integration.daemon_laws import audited
 from tests.parity.api import Api
@@ -221,8 +221,26 @@ class Bench:
             else:
                 await self._apply(planted, edit)
         await self._seen()
+        gone = {edit.name for edit in changes if (edit.kind, edit.verb) == ("Pod", "delete")}
+        for each_ in planted.objects:
+            if each_["kind"] == "Pod" and each_["metadata"]["name"] in gone and owner_of(each_) == REPLICA_SET:
+                await self._comes_back(each_)
         created = await self.api.create(named(pod, self.scheduler_name))
         return await self._outcome(created)
+
+    async def _comes_back(self, pod: Json) -> None:
+        """Create a deleted pod again as its controller does, and wait until it has a node or fits on none."""
+        spec = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
+        created = await self.api.create(named(pod | {"spec": spec}, self.scheduler_name))
+        uid, deadline = created["metadata"]["uid"], time.monotonic() + _PATIENCE_S
+        while True:
+            await asyncio.sleep(0.002)
+            found = next(each for each in await self.api.items("Pod") if each["metadata"]["uid"] == uid)
+            is_refused = found["status"].get("conditions") and self._waits_in_queue(created)
+            if found["spec"].get("nodeName") or is_refused:
+                await self._seen()
+                return
+            assert time.monotonic() < deadline, "a pod of a controller is neither placed nor refused"
 
     async def _apply(self, planted: Planted, edit: Edit) -> None:
         match edit.verb, edit.kind:
@@ -231,6 +249,15 @@ class Bench:
                 await self._release_devices(planted, edit.name)
             case "create", _:
                 await self.api.create(_manifest(edit, edit.manifest))
+                for pod in planted.objects:
+                    if (
+                        edit.like
+                        and pod["kind"] == "Pod"
+                        and pod["spec"].get("nodeName") == edit.like
+                        and owner_of(pod) == DAEMON_SET
+                    ):
+                        there = {"metadata": pod["metadata"] | {"name": f"{pod['metadata']['name']}-copy"}}
+                        await self.api.create(pod | there | {"spec": pod["spec"] | {"nodeName": edit.name}})
             case "patch", "Node":
                 await self.api.json_patch("Node", edit.name, "", edit.patch)
             case "patch", "PersistentVolumeClaim" | "ResourceClaim":

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from scheduler.api.quantity import parse
 from scheduler.explain.answer import FixAnswer
 from scheduler.explain.edits import Edit, Step, patched, pointer
-from tests.explained.draft import HOSTNAME, Json, Planted
+from tests.explained.draft import DAEMON_SET, HOSTNAME, ZONE, Json, Planted, owner_of
 
 T = TypeVar("T")
 SET_MAX: Final = 3
@@ -189,17 +189,20 @@ class _Atoms:
             steps = [Step("replace", pointer("spec", "unschedulable"), False)]
             steps += [Step("remove", pointer("spec", "taints", at)) for at, each in hard if each["key"] == _CORDON]
             yield _of_node("uncordon", "Uncordon", name, *steps)
-        for key, value in self._wanted_labels():
+        wanted = [(key, value) for key, value in self._wanted_labels() if key not in (HOSTNAME, ZONE)]
+        for key, value in wanted:
             if value is None and key in labels:
                 yield _of_node(f"unlabel {key}", "LabelNode", name, Step("remove", pointer("metadata", "labels", key)))
             elif value is not None and labels.get(key) != value:
                 yield _of_node(
                     f"label {key}={value}", "LabelNode", name, Step("add", pointer("metadata", "labels", key), value)
                 )
-        for pod in self._pods_on(node):
+        for pod in [each for each in self._pods_on(node) if owner_of(each) != DAEMON_SET]:
             edit = Edit("delete", "Pod", pod["metadata"]["name"], pod["metadata"]["namespace"])
             yield Atom(f"delete {edit.name}", "administrator", COSTS["DeletePod"], (edit,), name)
-        yield Atom(f"add like {name}", "administrator", COSTS["AddNode"], tuple(self._copy(node)), name)
+        disks = any("gcePersistentDisk" in volume for volume in self._spec.get("volumes", ()))
+        if not disks:  # a disk that pods on other nodes use cannot be attached to a new node
+            yield Atom(f"add like {name}", "administrator", COSTS["AddNode"], tuple(self._copy(node)), name)
 
     def _wanted_labels(self) -> Iterator[tuple[str, str | None]]:
         yield from self._spec.get("nodeSelector", {}).items()
@@ -221,7 +224,7 @@ class _Atoms:
         name = node["metadata"]["name"]
         copy = f"{name}-copy"
         labels = node["metadata"]["labels"] | {HOSTNAME: copy}
-        yield Edit("create", "Node", copy, manifest=node | {"metadata": {"labels": labels}})
+        yield Edit("create", "Node", copy, manifest=node | {"metadata": {"labels": labels}}, like=name)
         for each in self._of("CSINode"):
             if each["metadata"]["name"] == name:
                 yield Edit("create", "CSINode", copy, manifest=each | {"metadata": {}})
@@ -329,9 +332,9 @@ class _Atoms:
                 "TolerateDeviceTaint",
                 Step("add", pointer(*where, "tolerations", "-"), toleration),
             )
-        for each in self._of("DeviceClass"):
-            name = each["metadata"]["name"]
-            if name != request["deviceClassName"]:
+        classes = [each["metadata"]["name"] for each in self._of("DeviceClass")]
+        for name in classes:
+            if request["deviceClassName"] not in classes:  # all classes that exist have different drivers
                 yield f"class {name}", "OtherDeviceClass", Step("replace", pointer(*where, "deviceClassName"), name)
 
 

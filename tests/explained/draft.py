@@ -21,8 +21,16 @@ POD: Final = "p"
 """The name of the pod that is explained."""
 ELSEWHERE: Final = "elsewhere"
 """The schedulerName of all other pods: no scheduler tries them."""
+REPLICA_SET: Final = "ReplicaSet"
+DAEMON_SET: Final = "DaemonSet"
 _LETTERS: Final = ("a", "b", "c")
 _MIB_PER_GIB: Final = 1024
+
+
+def owner_of(pod: Json) -> str:
+    """Return the kind of the pod's controller; "" if it has none."""
+    owners = pod["metadata"].get("ownerReferences", ())
+    return owners[0]["kind"] if owners else ""
 
 
 @dataclass
@@ -56,6 +64,8 @@ class Draft:
     """Nodes, pods and all other objects by name. `pod` is the one to be explained."""
 
     dice: random.Random
+    owners: random.Random
+    """Which pods have a controller."""
     nodes: dict[str, NodeBuilder] = field(default_factory=dict)
     pods: dict[str, PodBuilder] = field(default_factory=dict)
     more: dict[tuple[str, str], Json] = field(default_factory=dict)
@@ -69,7 +79,7 @@ class Draft:
     @classmethod
     def of(cls, seed: str) -> Draft:
         """Return three to eight nodes with a few pods, and a pod that fits on each of them."""
-        draft = cls(random.Random(seed))
+        draft = cls(random.Random(seed), random.Random(f"owners {seed}"))
         dice = draft.dice
         for number in range(dice.randint(3, 8)):
             draft._add_node(f"n{number}")
@@ -141,9 +151,12 @@ class Draft:
     def put(
         self, at: str, *, cpu: int = 0, memory: int = 0, gpu: int = 0, like: PodBuilder | None = None
     ) -> PodBuilder:
-        """Put one more pod on a node."""
+        """Put one more pod on a node. Half of the pods have a controller: a ReplicaSet or a DaemonSet."""
         name = f"o{len(self.pods)}"
-        made = (like or pod("x")).set({"metadata": {"name": name}}).bound_to(at).scheduler(ELSEWHERE)
+        kind = self.owners.choice((None, None, REPLICA_SET, DAEMON_SET))
+        owner = {"apiVersion": "apps/v1", "kind": kind, "name": f"of-{name}", "uid": f"of-{name}", "controller": True}
+        metadata = {"name": name} | ({"ownerReferences": [owner]} if kind is not None else {})
+        made = (like or pod("x")).set({"metadata": metadata}).bound_to(at).scheduler(ELSEWHERE)
         if like is None:
             made = made.label("app", self.dice.choice(_LETTERS))
         if cpu:

@@ -206,7 +206,7 @@ def nominated_capacity(c: Draft) -> Iterator[None]:
 def gate(c: Draft) -> Iterator[None]:
     """The pod has one or two scheduling gates."""
     yield
-    for name in ("example.com/quota", "example.com/review")[: c.dice.randint(1, 2)]:
+    for name in ("quota", "review")[: c.dice.randint(1, 2)]:
         c.pod = c.pod.gate(name)
 
 

@@ -31,6 +31,7 @@ def fixes(found: Explanation) -> list[list[str]]:
 
 GPU = "example.com/gpu"
 HOSTNAME = "kubernetes.io/hostname"
+DEFAULT = {"annotations": {"storageclass.kubernetes.io/is-default-class": "true"}}
 ZONE = "topology.kubernetes.io/zone"
 
 
@@ -352,6 +353,47 @@ async def test_capacity_in_flight_has_its_own_code(promised: str, capacity: str,
 
     assert [reason.code for group in found.groups for reason in group.reasons] == [code]
     assert code in MEANINGS
+
+
+@pytest.mark.parametrize(("classes", "expected"), [
+    pytest.param(
+        {"archive": {"provisioner": "d"}, "standard": {"provisioner": "d", "metadata": DEFAULT}},
+        ["create PersistentVolumeClaim gone, for example of class standard with 1Gi"],
+        id="the default class comes first",
+    ),
+    pytest.param(
+        {"local": {"provisioner": "kubernetes.io/no-provisioner"}, "standard": {"provisioner": "d"}},
+        ["create PersistentVolumeClaim gone, for example of class standard with 1Gi"],
+        id="a class without a provisioner makes no volume",
+    ),
+    pytest.param(
+        {**{f"local-{at}": {"provisioner": "kubernetes.io/no-provisioner"} for at in range(4)}, "z": {"provisioner": "d"}},
+        ["create PersistentVolumeClaim gone, for example of class z with 1Gi"],
+        id="four classes without a provisioner before another one",
+    ),
+])  # fmt: skip
+async def test_the_class_of_a_missing_claim(classes: dict[str, dict[str, Any]], expected: list[str]) -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", labels={HOSTNAME: "n1"})
+    for name, more in classes.items():
+        put(sched, "StorageClass", name, {"volumeBindingMode": "WaitForFirstConsumer"} | more)
+    sched.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}])
+    sched.parts.inbox.apply()
+
+    assert fixes(await explained(sched)) == [[text] for text in expected]
+
+
+async def test_a_claim_of_class_immediate_waits_for_the_controller() -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", labels={HOSTNAME: "n1"})
+    put(sched, "StorageClass", "fast", {"provisioner": "d", "volumeBindingMode": "Immediate"})
+    put(sched, "PersistentVolumeClaim", "own", {"spec": claim("1Gi")})
+    sched.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "own"}}])
+    sched.parts.inbox.apply()
+
+    found = await explained(sched)
+
+    assert (found.code, found.move, found.fixes) == ("ClaimNotBound", "wait", ())
 
 
 def claim(size: str) -> dict[str, Any]:
