@@ -142,15 +142,15 @@ _PODS_SHOWN: Final = 50
 
 def as_text(answer: Explanation) -> str:
     """Return the answer for a terminal."""
-    return _printable("\n".join(_lines(answer)) + "\n")
+    return printable("\n".join(_lines(answer)) + "\n")
 
 
 def what_if_as_text(answer: WhatIfAnswer) -> str:
     """Return the answer for a terminal."""
-    return _printable("\n".join(_what_if_lines(answer)) + "\n")
+    return printable("\n".join(_what_if_lines(answer)) + "\n")
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Return the text with control characters as escapes: names and messages of the cluster must not change the terminal."""
     return "".join(
         each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode() for each in text

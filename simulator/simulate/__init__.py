@@ -21,7 +21,7 @@ from rich.progress import (
 )
 
 from scheduler.core.clock import SystemClock
-from scheduler.explain.answer import EXIT_CODES, what_if_as_text
+from scheduler.explain.answer import EXIT_CODES, printable, what_if_as_text
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.server.cache_dump import indented
 from simulator.simulate import pod_groups
@@ -190,4 +190,4 @@ def _bar(errors: Console, title: str, *columns: ProgressColumn) -> Progress:
 
 
 def _say(errors: Console, line: str) -> None:
-    errors.print(line, markup=False, highlight=False, soft_wrap=True)
+    errors.print(printable(line), markup=False, highlight=False, soft_wrap=True)

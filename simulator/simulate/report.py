@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scheduler.api.podinfo import CPU
-from scheduler.explain.answer import as_text
+from scheduler.explain.answer import as_text, printable
 from scheduler.server.ui import SimulationResult, as_file
 from simulator.simulate.answer import answer
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim, WorkloadRow, examples
@@ -51,7 +51,7 @@ def as_table(outcome: Outcome, console: Console) -> None:
         _print_tables(outcome, console)
     else:
         for line in _lines(outcome):
-            console.print(Text(line), soft_wrap=True)
+            console.print(_text(line), soft_wrap=True)
     for each in outcome.explanations:
         console.print(Text(f"\n{as_text(each)}"), soft_wrap=True)
     for text in _closing(outcome):
@@ -100,10 +100,14 @@ def _some(placements: tuple[Placement, ...]) -> list[Placement]:
     return [placements[at] for at in sorted(itertools.islice((at for at in in_turn if at is not None), ROWS))]
 
 
+def _text(text: str) -> Text:
+    return Text(printable(text))
+
+
 def _placed(placements: list[Placement]) -> Table:
     table = Table("pod", "node")
     for each in placements:
-        table.add_row(Text(each.pod), Text(each.node))
+        table.add_row(_text(each.pod), _text(each.node))
     return table
 
 
@@ -112,7 +116,7 @@ def _workloads(rows: list[WorkloadRow]) -> Table:
     for each in rows:
         counts = (each.existing, each.created, len(each.deleted), each.ignored)
         replicas = "" if each.replicas is None else str(each.replicas)
-        table.add_row(Text(each.workload), replicas, *map(str, counts), Text(each.reason))
+        table.add_row(_text(each.workload), replicas, *map(str, counts), _text(each.reason))
     return table
 
 
@@ -121,7 +125,7 @@ def _reasons(outcome: Outcome) -> Table:
     for why, pods in outcome.pending_by_reason():
         unexpected = sum(1 for each in pods if not each.is_expected_pending)
         expected = Text("yes", "green") if not unexpected else Text(f"{unexpected} not", "red")
-        table.add_row(str(len(pods)), Text(why), Text(examples(pods)), expected)
+        table.add_row(str(len(pods)), _text(why), _text(examples(pods)), expected)
     return table
 
 
@@ -129,12 +133,12 @@ def _victims(victims: tuple[Victim, ...]) -> Table:
     table = Table("preempted", "priority", "on node", "for", "priority", "now on node")
     for each in victims:
         table.add_row(
-            Text(each.pod),
+            _text(each.pod),
             str(each.priority),
-            Text(each.node),
-            Text(each.preemptor or "not recorded"),
+            _text(each.node),
+            _text(each.preemptor or "not recorded"),
             "" if each.preemptor_priority is None else str(each.preemptor_priority),
-            Text(each.preemptor_node or "none"),
+            _text(each.preemptor_node or "none"),
         )
     return table
 
@@ -147,8 +151,8 @@ def _fills(fills: tuple[Fill, ...]) -> Table:
             _amount(each.resource, each.requested),
             _amount(each.resource, each.allocatable),
             f"{each.share:.0%}",
-            Text(f"{each.fullest[0]} {each.fullest[1]:.0%}"),
-            Text(f"{each.emptiest[0]} {each.emptiest[1]:.0%}"),
+            _text(f"{each.fullest[0]} {each.fullest[1]:.0%}"),
+            _text(f"{each.emptiest[0]} {each.emptiest[1]:.0%}"),
         )
     return table
 

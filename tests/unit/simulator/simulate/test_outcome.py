@@ -183,6 +183,17 @@ def test_lines_in_a_pipe() -> None:
     assert lines[-1] == "pending and not expected to be (--expect-pending): 1 pod"
 
 
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_names_and_messages_cannot_change_the_terminal(is_terminal: bool) -> None:
+    waiting = dataclasses.replace(PLACED, pod="a/\x1b[2Jx", node="", message="selector \x1b[31m", reason="")
+    out = io.StringIO()
+    as_table(outcome(waiting), Console(file=out, width=200, force_terminal=is_terminal, color_system=None))
+
+    assert "\\x1b[31m" in out.getvalue()
+    assert "\x1b[31m" not in out.getvalue()
+    assert "\x1b[2J" not in out.getvalue()
+
+
 def test_every_workload_has_rows() -> None:
     """A large workload does not hide a small one."""
     large = [placed(f"a/large-{n}", owner="Job/large") for n in range(ROWS)]
