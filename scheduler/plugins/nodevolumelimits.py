@@ -41,7 +41,7 @@ _ONE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
 
 
 class WantedVolumes(NamedTuple):
-    """The volumes of one pod; valid while `Attached.version` is unchanged. Pods with equal ones get equal verdicts."""
+    """The volumes of one pod; valid while `AttachedVolumes.version` is unchanged. Pods with equal ones get equal verdicts."""
 
     names: tuple[CSISource, ...]
     """Each once, in the order of the volumes."""

@@ -1,7 +1,7 @@
 """What a server fills in and refuses when device kinds are made or changed.
 
 They are claims and their templates, device classes, slices of devices, and the rules that taint devices. The status of a
-claim is in `claimstatus`.
+claim is in `claims`.
 """
 
 from __future__ import annotations
