@@ -264,9 +264,9 @@ def _gates() -> str:
 _GATES_HEAD: Final = """\
 ## Feature gates
 
-The flag `--feature-gates=NAME=true,…` of `kubestow run` sets them; they are not part of the document. The default depends on the version of kube-scheduler:
-`kubestow run` takes the version of the API server, `kubestow simulate --from-cluster` takes that of the cluster, other commands take 1.36, and `--emulated-version` wins. A locked gate cannot be set to
-another value. A gate that is not listed has no effect, and the log names it.
+The flag `--feature-gates=NAME=true,…` of `run`, `simulate` and `check-config` sets them; they are not part of the document. The default depends on the version
+of kube-scheduler: `run` takes the version of the API server, `simulate --from-cluster` that of the cluster, and the other commands take 1.36. `--emulated-version` wins.
+A locked gate cannot be set to another value. A gate that is not listed has no effect, and a line on standard error names it.
 
 """
 

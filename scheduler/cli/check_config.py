@@ -10,28 +10,28 @@ from typing import TYPE_CHECKING, Unpack
 
 from scheduler.config import load
 from scheduler.config.errors import ConfigError, ConfigErrors, Findings
-from scheduler.core.feature_gates import DEFAULT_VERSION, GATES, defaults
+from scheduler.core.feature_gates import GATES
 
 if TYPE_CHECKING:
     from scheduler.config.types import Configuration
     from scheduler.framework.profile import Profile
 
 
-def check_file(file: str, *, allow_default_scheduler: bool, version: str = DEFAULT_VERSION) -> int:
+def check_file(file: str, *, allow_default_scheduler: bool, version: str, gates: frozenset[str]) -> int:
     """Print the mistakes of the file to standard error, or its profiles to standard output. Return the exit code.
 
-    `version` of kube-scheduler decides the defaults and the feature gates.
+    `gates` are the feature gates that are on, with the defaults of this `version` of kube-scheduler.
     """
     configuration, profiles, errors = examine_file(
-        file, allow_default_scheduler=allow_default_scheduler, feature_gates=defaults(version)
+        file, allow_default_scheduler=allow_default_scheduler, feature_gates=gates
     )
     if errors or configuration is None:
         sys.stderr.write("".join(f"{line}\n" for line in lines_of(file, errors)))
         return 1
     print(f"{file}: ok", flush=True)
     _print_profiles(configuration, profiles)
-    gates = ", ".join(sorted(configuration.feature_gates & GATES.keys()))
-    print(f"as kube-scheduler {version} decides, with the feature gates {gates}")
+    are_on = ", ".join(sorted(configuration.feature_gates & GATES.keys()))
+    print(f"as kube-scheduler {version} decides, with the feature gates {are_on}")
     return 0
 
 

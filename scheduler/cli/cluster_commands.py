@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from scheduler.client.debug_request import Access, Client, DebugAnswer, DebugRequest, opened
+from scheduler.client.debug_request import Access, Client, DebugAnswer, DebugRequest, WrongAddress, opened
 from scheduler.client.leader import LeaseName, NoAnswer
 from scheduler.metrics import logs
 
@@ -206,7 +206,7 @@ def _run(arguments: argparse.Namespace, prepare: Callable[[], _Request]) -> int:
     logs.setup("text", QUIET)
     try:
         answer = asyncio.run(_answer(access(arguments), prepare()))
-    except MalformedInput as mistake:
+    except (MalformedInput, WrongAddress) as mistake:
         return fail(arguments, str(mistake), MALFORMED)
     except NoAnswer as why:
         return fail(arguments, str(why), NO_ANSWER)

@@ -15,6 +15,8 @@ from typing import Any, Final, NoReturn
 _INVALID_CHOICE: Final = re.compile(r"invalid choice: '(?P<given>[^']*)' \(choose from (?P<known>.*)\)$", re.DOTALL)
 _UNKNOWN: Final = re.compile(r"^unrecognized arguments: (?P<given>.*)$", re.DOTALL)
 _BOOLEANS: Final = ("true", "false")
+_INSTEAD: Final = {"--scheduler-name": "set profiles[].schedulerName in the file of --config instead"}
+"""Unknown flags of commands with --config, and what to do instead."""
 _EQUALS_SIGNS: Final = """
 # bash splits --flag=value into three words, of which shtab expects the first and the last.
 _kubestow() {
@@ -67,6 +69,8 @@ class CommandParser(argparse.ArgumentParser):
         given = word.partition("=")[0]
         if given in parser.flags():
             return f"; flags follow the command: {parser.prog} {given}"
+        if given in _INSTEAD and "--config" in parser.flags():
+            return f"; {_INSTEAD[given]}"
         return _meant("--" + given.lstrip("-"), parser.flags(), cutoff=0.7)
 
     def _command(self) -> CommandParser:

@@ -299,6 +299,7 @@ def parser() -> CommandParser:
     check = command("check-config", checking, "[flags] FILE...", _EXIT_CODES_OF_CHECK)
     check.add_argument("files", type=non_empty, nargs="+", metavar="FILE", help="KubeSchedulerConfiguration v1")
     _allow_default_scheduler(check.add_argument)
+    _add_feature_gates(check.add_argument)
     _add_emulated_version(check.add_argument, DEFAULT_VERSION)
     add_client_commands(command, "kubestow")
     completion = command("completion", "print a completion script for a shell", f"{{{','.join(SHELLS)}}}", _COMPLETION)
@@ -378,8 +379,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     force = "start even if a live Lease of another installation names the same scheduler name"
     _add_switch(add, "--force", force)
     add("--write-config-to", metavar="FILE", help="write the configuration with all defaults to FILE, and exit")
-    gates = "kube-scheduler's feature gates; may be repeated"
-    add("--feature-gates", action=MergeGates, type=feature_gates, default={}, metavar="NAME=BOOL,...", help=gates)
+    _add_feature_gates(add)
     _add_emulated_version(add, "that of the API server, read at start")
     _add_serving(run.add_argument_group("serving").add_argument)
     _add_authentication(run.add_argument_group("authentication and authorization").add_argument)
@@ -499,6 +499,7 @@ def _add_simulate(simulate: argparse.ArgumentParser) -> None:
     level = "log level of the daemon, 0 or above (default: no log)"
     add("-v", "--v", type=int, default=_QUIET, metavar="LEVEL", help=level)
     _allow_default_scheduler(add)
+    _add_feature_gates(add)
     _add_emulated_version(add, f"that of the cluster with --from-cluster, else {DEFAULT_VERSION}")
     _add_cluster(simulate.add_argument_group("input from a cluster").add_argument)
 
@@ -515,6 +516,11 @@ def _add_cluster(add: _Add) -> None:
     add("--save", type=non_empty, metavar="FILE", help="write the objects of the cluster; gzip if the name ends in .gz")
     dump = "print the kubectl command that reads the same objects, and exit"
     add("--print-dump-command", action="store_true", help=dump)
+
+
+def _add_feature_gates(add: _Add) -> None:
+    text = "kube-scheduler's feature gates; may be repeated"
+    add("--feature-gates", action=MergeGates, type=feature_gates, default={}, metavar="NAME=BOOL,...", help=text)
 
 
 def _add_emulated_version(add: _Add, default: str) -> None:

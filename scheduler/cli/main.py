@@ -22,8 +22,8 @@ from typing import TYPE_CHECKING, Final, Literal, NoReturn
 from scheduler.cli.command_parser import completion_script
 from scheduler.cli.flags import ELECTION, parser, version_text
 from scheduler.config.errors import PluginLoadError
-from scheduler.config.types import RunOptions, SecureServing
-from scheduler.core.feature_gates import DEFAULT_VERSION, GATES, VERSIONS, closest_version, defaults
+from scheduler.config.types import EVERYWHERE, RunOptions, SecureServing
+from scheduler.core.feature_gates import DEFAULT_VERSION, GATES, VERSIONS, closest_version
 
 if TYPE_CHECKING:
     from scheduler.config.errors import ConfigError
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 _IMPORT_GC_THRESHOLD: Final = 100_000
+_WITH_PLAIN_PORT: Final = frozenset({EVERYWHERE, "::", "127.0.0.1"})
+"""Values of --bind-address that include the address of --plain-port."""
 
 
 class CommandError(Exception):
@@ -104,13 +106,12 @@ def _run(arguments: argparse.Namespace) -> int:
         return 0
     import structlog
 
-    from scheduler.config.fields import suggestion
     from scheduler.metrics import logs
 
     logs.setup(arguments.logging_format, arguments.v)
     log = structlog.get_logger("scheduler.cli.main")
-    for name in sorted(arguments.feature_gates.keys() - GATES.keys()):
-        log.warning("feature gate has no effect", gate=name, reason=f"unknown{suggestion(name, tuple(GATES))}")
+    for name, why in _unknown_gates(arguments).items():
+        log.warning("feature gate has no effect", gate=name, reason=why)
     for name, why in arguments.without_effect.items():
         log.warning("flag has no effect", flag=f"--{name}", reason=why)
     from scheduler.config.errors import ConfigErrors
@@ -171,13 +172,7 @@ def _options_for_server(arguments: argparse.Namespace, usable: RunOptions, versi
 
 
 def _options(arguments: argparse.Namespace, version: str) -> RunOptions:
-    from scheduler.config.load import gates_on
-
-    try:
-        gates = gates_on(arguments.feature_gates, version)
-    except ValueError as wrong:
-        raise CommandError(f"--feature-gates: {wrong}") from None
-    config = _configuration(arguments, gates=gates)
+    config = _configuration(arguments, gates=_gates(arguments, version))
     limits = {"qps": arguments.kube_api_qps, "burst": arguments.kube_api_burst}
     given = {name: limit for name, limit in limits.items() if limit is not None}
     client = dataclasses.replace(config.client_connection, **given)
@@ -198,9 +193,34 @@ def _options(arguments: argparse.Namespace, version: str) -> RunOptions:
     )
 
 
+def _gates(arguments: argparse.Namespace, version: str) -> frozenset[str]:
+    """Return the feature gates that are on in the version. Raises CommandError for a value that the version refuses."""
+    from scheduler.config.load import gates_on
+
+    try:
+        return gates_on(arguments.feature_gates, version)
+    except ValueError as wrong:
+        raise CommandError(f"--feature-gates: {wrong}") from None
+
+
+def _unknown_gates(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the given gates that have no effect, each with the reason."""
+    from scheduler.config.fields import suggestion
+
+    unknown = sorted(arguments.feature_gates.keys() - GATES.keys())
+    return {name: f"unknown{suggestion(name, tuple(GATES))}" for name in unknown}
+
+
+def _print_unknown_gates(arguments: argparse.Namespace) -> None:
+    for name, why in _unknown_gates(arguments).items():
+        print(f"kubestow: feature gate {name} has no effect: {why}", file=sys.stderr)
+
+
 def _secure(arguments: argparse.Namespace) -> SecureServing | None:
     if not arguments.secure_port:
         return None
+    if arguments.plain_port == arguments.secure_port and arguments.bind_address in _WITH_PLAIN_PORT:
+        raise CommandError(f"--plain-port and --secure-port: both are {arguments.secure_port}; give two ports")
     cert_file, key_file = arguments.tls_cert_file, arguments.tls_private_key_file
     if bool(cert_file) != bool(key_file):
         raise CommandError("--tls-cert-file and --tls-private-key-file: give both, or neither")
@@ -283,8 +303,10 @@ def _check_config(arguments: argparse.Namespace) -> int:
     from scheduler.cli.check_config import check_file
 
     version = arguments.emulated_version or DEFAULT_VERSION
+    gates, is_allowed = _gates(arguments, version), arguments.allow_default_scheduler
+    _print_unknown_gates(arguments)
     codes = [
-        check_file(file, allow_default_scheduler=arguments.allow_default_scheduler, version=version)
+        check_file(file, allow_default_scheduler=is_allowed, version=version, gates=gates)
         for file in dict.fromkeys(arguments.files)
     ]
     return max(codes)
@@ -353,12 +375,15 @@ def _simulated(
     from scheduler.daemon.app import Daemon
 
     version = arguments.emulated_version or DEFAULT_VERSION
-    configuration = _configuration(arguments, gates=defaults(version))
+    configuration = _configuration(arguments, gates=_gates(arguments, version))
+    _print_unknown_gates(arguments)
     _check_plugins(configuration, arguments.config or "kubestow")  # mistakes are reported before anything starts
 
     def daemon(master: str, git_version: str) -> simulate.SimulatedDaemon:
         of_cluster = closest_version(git_version) if git_version and not arguments.emulated_version else version
-        config = configuration if of_cluster == version else _configuration(arguments, gates=defaults(of_cluster))
+        config = (
+            configuration if of_cluster == version else _configuration(arguments, gates=_gates(arguments, of_cluster))
+        )
         unlimited = dataclasses.replace(config.client_connection, qps=-1.0)
         config = dataclasses.replace(config, client_connection=unlimited, leader_election=LeaderElection())
         return Daemon(RunOptions(config=config, master=master, port=0, drain_timeout_s=5.0))

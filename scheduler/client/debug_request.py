@@ -40,6 +40,10 @@ _PRINTED: Final = {code: "?" for code in CONTROL if code not in {9, 10}}
 _NO_SUCH_PAGE: Final = "404 page not found"
 
 
+class WrongAddress(Exception):
+    """The value of --server is no address. The text is one line."""
+
+
 @dataclass(frozen=True, slots=True)
 class Access:
     """The flags that say where the scheduler is."""
@@ -200,7 +204,7 @@ class Client:
 
 @contextlib.asynccontextmanager
 async def opened(access: Access, *, clock: Clock | None = None) -> AsyncIterator[Client]:
-    """Load the kubeconfig and yield a client. All requests together have the time limit. Raises NoAnswer."""
+    """Load the kubeconfig and yield a client. All requests together have the time limit. Raises NoAnswer, WrongAddress."""
     progress = _Progress()
     try:
         async with asyncio.timeout(access.timeout_s):
@@ -235,7 +239,7 @@ def _check_server(access: Access) -> None:
     except ValueError:
         is_address = False
     if not is_address:
-        raise NoAnswer(f"--server: expected an address such as https://127.0.0.1:10259, got {access.server!r}")
+        raise WrongAddress(f"--server: expected an address such as https://127.0.0.1:10259, got {access.server!r}")
     if parts.scheme == "https" and access.ca_file:
         return
     if not _is_loopback(str(parts.hostname)):

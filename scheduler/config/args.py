@@ -142,7 +142,7 @@ class DynamicResourcesArgs:
 
 @dataclass(frozen=True, slots=True)
 class KubestowArgs:
-    """Deliberate differences from kube-scheduler, per profile. `parity` turns off all but `victims`.
+    """Deliberate differences from kube-scheduler, per profile. `parity` turns off every difference that has a switch, except `victims`.
 
     Not a plugin: a `pluginConfig` entry of this name is the place that the v1 schema allows.
     """

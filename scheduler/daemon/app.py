@@ -40,7 +40,7 @@ from scheduler.extenders.messages import WholeObjects
 from scheduler.kube.client_config import Settings, load_settings
 from scheduler.kube.events import EventRecorder
 from scheduler.kube.informers import Mirrors
-from scheduler.kube.leader_election import LeaseLost, OtherLeases
+from scheduler.kube.leader_election import AnotherScheduler, LeaseLost, OtherLeases
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.resources import (
@@ -495,14 +495,15 @@ async def run_daemon(options: RunOptions, *, for_version: Callable[[str], RunOpt
         _log.info(
             "started",
             profiles=list(daemon.decisions.profiles),
-            port=daemon.port,
+            plain_port=daemon.port,
             secure_port=daemon.secure_port,
             emulated_version=options.emulated_version,
         )
         try:
             await _unless(stopping, asyncio.ensure_future(daemon.wait()))
         except LeaseLost as lost:
-            _log.error("leader election lost", why=str(lost))
+            is_other = isinstance(lost, AnotherScheduler)
+            _log.error("another scheduler serves the same names" if is_other else "leader election lost", why=str(lost))
             await daemon.stop(0)
             return 1
         except Exception as error:  # noqa: BLE001 (the edge of the process: said, and turned into an exit code)

@@ -1,6 +1,6 @@
 """Manifests of claims for devices: `a_claim("c").request("r", "gpu", count=2, cel="device.driver == 'd'").obj()`.
 
-Immutable like those of `builders`. A device is written as everywhere, `driver/pool/device`.
+Immutable like those of `core`. A device is written as everywhere, `driver/pool/device`.
 """
 
 from __future__ import annotations

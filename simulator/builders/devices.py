@@ -1,6 +1,6 @@
 """Manifests of devices and their neighbours in one line: `a_slice("n1", "gpu.example.com", a_device("d0")).obj()`.
 
-Immutable like those of `builders`, and as small as an API server allows. A slice is the only one of its pool, which is
+Immutable like those of `core`, and as small as an API server allows. A slice is the only one of its pool, which is
 named as its node. Claims and their templates are in `claims`.
 """
 

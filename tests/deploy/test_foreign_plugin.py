@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from tests.deploy.commands import ROOT, ended, named
 from tests.integration.daemon import Rig, rig
 
 PAGE = named("plugins.md")
+DOCUMENT = ROOT / "docs/plugins.md"
 GENERATION = "example.com/generation"
 
 
@@ -51,19 +53,18 @@ def kubestow(*arguments: str, site: Path, cwd: Path) -> subprocess.CompletedProc
 
 
 def test_it_is_found(site: Path, page: Path) -> None:
+    """The output that the page shows, in lines of another width and without some of them, is what the command prints."""
     ran = kubestow("check-config", "config.yaml", site=site, cwd=page)
-    lines = [line.split() for line in ran.stdout.splitlines() if line.startswith("  ")]
-    rows = {point: [name.removesuffix(",") for name in names] for point, *names in lines}
+    printed = " ".join(ran.stdout.split())
+    shown = re.search(r"```\n(config.yaml: ok\n.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
 
     assert (ran.returncode, ran.stderr) == (0, "")
-    found = {point: name for point, names in rows.items() for name in names if "NodeGeneration" in name}
-    assert found == {"filter": "NodeGeneration", "score": "NodeGeneration:5"}
-    text = (ROOT / "docs" / "plugins.md").read_text(encoding="utf-8")
-    shown = [line for line in text.splitlines() if line.startswith(("  filter  ", "  score  "))]
-    for line in shown:
-        start, _, end = line.partition("…, ")
-        assert any(row.startswith(start) and row.endswith(end) for row in ran.stdout.splitlines()), line
-    assert len(shown) == 2
+    assert shown is not None
+    parts = [" ".join(part.split()) for part in shown[1].split("…\n")]
+    assert [part for part in parts if part not in printed] == []
+    lines = [line.split() for line in ran.stdout.splitlines() if "NodeGeneration" in line]
+    assert [(line[0], line[-1]) for line in lines] == [("filter", "NodeGeneration"), ("score", "NodeGeneration:5")]
+    assert [" ".join(line) for line in lines if " ".join(line) not in " ".join(parts)] == []
 
 
 def test_it_decides(site: Path, page: Path) -> None:

@@ -71,13 +71,29 @@ WRONG: Final[dict[str, tuple[Json, str]]] = {
         {"ui": {"enabled": True}, "extraArgs": ["--plain-port=1"]},
         "extraArgs: --plain-port is ui.port in",
     ),
-    "a flag": ({"extraArgs": ["--v=2", "--secure-port=0"]}, "extraArgs: --secure-port is serving.port in"),
-    "a flag that saves a permission": (
-        {"extraArgs": ["--authentication-skip-lookup=true"]},
-        "extraArgs: --authentication-skip-lookup is serving.authenticationSkipLookup in",
+    "a flag": ({"extraArgs": ["--force", "--secure-port=0"]}, "extraArgs: --secure-port is serving.port in"),
+    "the verbosity by a flag": ({"extraArgs": ["--v=2"]}, "extraArgs: --v is logging.verbosity in the values"),
+    "the verbosity by a flag with one dash": ({"extraArgs": ["-v=2"]}, "extraArgs: --v is logging.verbosity in"),
+    "the format of the log by a flag": (
+        {"extraArgs": ["--logging-format=text"]},
+        "extraArgs: --logging-format is logging.format in the values",
     ),
-    "another certificate": ({"extraArgs": ["--tls-cert-file=/x"]}, "extraArgs: --tls-cert-file is serving.tls in"),
-    "one port for two servers": ({"ui": {"enabled": True, "port": 10259}}, "ui.port: 10259 is serving.port"),
+    "a certificate by a flag": (
+        {"extraArgs": ["--tls-cert-file=/c"]},
+        "extraArgs: --tls-cert-file is serving.tls.secretName in the values",
+    ),
+    "a private key by a flag": (
+        {"extraArgs": ["--tls-private-key-file=/k"]},
+        "extraArgs: --tls-private-key-file is serving.tls.secretName in the values",
+    ),
+    "no lookup of the client CA by a flag": (
+        {"extraArgs": ["--authentication-skip-lookup"]},
+        "extraArgs: --authentication-skip-lookup is serving.authenticationSkipLookup in the values",
+    ),
+    "one port for the page and for HTTPS": (
+        {"ui": {"enabled": True, "port": 8443}, "serving": {"port": 8443}},
+        "ui.port: must differ from serving.port (8443)",
+    ),
     "two leaders by a flag": (
         {"extraArgs": ["--leader-elect=false"]},
         "extraArgs: --leader-elect is leaderElection in the values",

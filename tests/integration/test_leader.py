@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+import structlog
 
 from scheduler import binding
 from scheduler.config.types import KubeSchedulerProfile, LeaderElection
@@ -151,7 +152,9 @@ async def test_219_a_stolen_lease_ends_the_process_with_1(server: ApiServer) -> 
     await until(lambda: bool(lease(server)), lambda: "no replica leads")
     hand_to(server, "thief")
 
-    assert await asyncio.wait_for(running, DEADLINE_S) == 1
+    with structlog.testing.capture_logs() as said:
+        assert await asyncio.wait_for(running, DEADLINE_S) == 1
+    assert [line["event"] for line in said if line["log_level"] == "error"] == ["leader election lost"]
 
 
 async def test_a_lease_is_not_given_back_while_a_binding_may_still_take_effect(
@@ -273,6 +276,15 @@ async def test_a_second_scheduler_of_the_same_name_ends(outside: None, election:
         assert not second.leads()
         await second.daemon.stop(0)
         assert not server.list("leases", "kube-system")
+
+
+async def test_the_log_of_a_second_scheduler_of_the_same_name_says_why_it_ends(outside: None) -> None:
+    """It has never led, so it has not lost an election."""
+    async with with_chart() as (server, _):
+        with structlog.testing.capture_logs() as said:
+            assert await app.run_daemon(options(server.url, leader_election=BY_HAND)) == 1
+    errors = [line["event"] for line in said if line["log_level"] == "error"]
+    assert errors == ["another scheduler serves the same names"]
 
 
 @pytest.mark.parametrize("election", [BY_HAND, ALONE], ids=["with another Lease", "without leader election"])

@@ -138,6 +138,45 @@ def test_bad_input(simulate: Simulation, documents: list[str], flags: list[str],
     assert said in errors
 
 
+SHAPED = """
+apiVersion: kubescheduler.config.k8s.io/v1
+kind: KubeSchedulerConfiguration
+profiles:
+- schedulerName: kubestow
+  pluginConfig:
+  - name: VolumeBinding
+    args: {shape: [{utilization: 0, score: 0}, {utilization: 100, score: 10}]}
+"""
+"""A configuration that is valid only with the gate StorageCapacityScoring."""
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "said"),
+    [
+        pytest.param([], 1, "pluginConfig[0].args.shape: ", id="a gate that is off by default"),
+        pytest.param(["--feature-gates=StorageCapacityScoring=true"], 0, "", id="a gate that is turned on"),
+        pytest.param(
+            ["--feature-gates=Foo=true,StorageCapacityScoring=true"],
+            0,
+            "kubestow: feature gate Foo has no effect: unknown\n",
+            id="a gate that does not exist",
+        ),
+        pytest.param(
+            ["--feature-gates=DynamicResourceAllocation=false"],
+            1,
+            "--feature-gates: cannot set feature gate DynamicResourceAllocation to false, feature is locked to true",
+            id="a gate that is locked",
+        ),
+    ],
+)
+def test_feature_gates(guest: None, capsys: pytest.CaptureFixture[str], flags: list[str], code: int, said: str) -> None:
+    Path("shaped.yaml").write_text(SHAPED)
+    Path("in.yaml").write_text(f"{NODE}\n---\n{pod('a')}")
+
+    assert cli.main(["simulate", "--config=shaped.yaml", "in.yaml", *flags]) == code
+    assert said in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -98,19 +98,21 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- $grace -}}
 {{- end -}}
 
-{{- /* As an argument they would change one of several places that have to agree: probes, permissions, the time to drain. */ -}}
+{{- /* Flags that the chart sets from values are refused: probes, permissions and the time to drain have to agree with them. */ -}}
 {{- define "kubestow.extraArgs" -}}
 {{- $values := dict "config" "config" "secure-port" "serving.port" "drain-timeout" "drainTimeoutSeconds" -}}
 {{- $_ := merge $values (dict "feature-gates" "featureGates" "scheduler-profiles" "schedulerProfiles.enabled") -}}
 {{- $_ := merge $values (dict "what-if-objects" "whatIfObjects.enabled") -}}
 {{- $_ := merge $values (dict "csi-storage-capacity-api-version" "csiStorageCapacityApiVersion") -}}
-{{- $_ := merge $values (dict "ui" "ui.enabled" "authentication-skip-lookup" "serving.authenticationSkipLookup") -}}
-{{- $_ := merge $values (dict "tls-cert-file" "serving.tls" "tls-private-key-file" "serving.tls") -}}
+{{- $_ := merge $values (dict "ui" "ui.enabled") -}}
+{{- $_ := merge $values (dict "v" "logging.verbosity" "logging-format" "logging.format") -}}
+{{- $_ := merge $values (dict "authentication-skip-lookup" "serving.authenticationSkipLookup") -}}
+{{- $_ := merge $values (dict "tls-cert-file" "serving.tls.secretName" "tls-private-key-file" "serving.tls.secretName") -}}
 {{- if .Values.ui.enabled -}}
 {{- $_ := merge $values (dict "plain-port" "ui.port") -}}
 {{- end -}}
 {{- range .Values.extraArgs -}}
-{{- $flag := regexFind "^--[a-z-]+" . | trimPrefix "--" -}}
+{{- $flag := regexFind "^--?[a-z-]+" . | trimPrefix "-" | trimPrefix "-" -}}
 {{- $value := ternary "leaderElection" (get $values $flag) (hasPrefix "leader-elect" $flag) -}}
 {{- if $value -}}
 {{- fail (printf "extraArgs: --%s is %s in the values" $flag $value) -}}

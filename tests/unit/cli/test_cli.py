@@ -103,6 +103,7 @@ SCORING, SCALING = "StorageCapacityScoring", "VolumeLimitScaling"
     ("--secure-port 1234", {"port": None, "secure.port": 1234}),
     ("--plain-port=1234", {"port": 1234, "secure.port": 10259}),
     ("--plain-port=0", {"port": None}),
+    ("--plain-port=10259 --bind-address=10.0.0.1", {"port": 10259, "secure.port": 10259}),
     ("--bind-address=::1", {"secure.host": "::1"}),
     ("--bind-address=", {"secure.host": "0.0.0.0"}),
     ("--permit-port-sharing", {"secure.shares_port": True}),
@@ -174,6 +175,8 @@ def test_flags_win_over_the_file(started: list[RunOptions], config: Path) -> Non
         'flags: leaderElection.resourceLock: Invalid value: "endpoints": resourceLock value must be "leases"'),
     (["--leader-elect-resource-name=kube-scheduler"], "the cluster's own scheduler's lease"),
     (["--tls-cert-file=/c"], "--tls-cert-file and --tls-private-key-file: give both, or neither"),
+    (["--plain-port=10259"], "--plain-port and --secure-port: both are 10259; give two ports"),
+    (["--plain-port=1", "--secure-port=1", "--bind-address=127.0.0.1"], "both are 1; give two ports"),
     (["--tls-private-key-file=/k"], "--tls-cert-file and --tls-private-key-file: give both, or neither"),
     (["--feature-gates=DynamicResourceAllocation=false"],
         "--feature-gates: cannot set feature gate DynamicResourceAllocation to false, feature is locked to true"),
@@ -247,6 +250,11 @@ UNKNOWN = "kubestow: error: unrecognized arguments: "
         ("run --kubeconfg=x", f"{UNKNOWN}--kubeconfg=x; did you mean --kubeconfig?"),
         ("run -kubeconfig=x", f"{UNKNOWN}-kubeconfig=x; did you mean --kubeconfig?"),
         ("run --v=2 --nonsense", f"{UNKNOWN}--nonsense"),
+        (
+            "run --scheduler-name=mine",
+            f"{UNKNOWN}--scheduler-name=mine; set profiles[].schedulerName in the file of --config instead",
+        ),
+        ("check-config --scheduler-name=mine f", f"{UNKNOWN}--scheduler-name=mine"),
         ("check-config --tls-cert-fil=x f", f"{UNKNOWN}--tls-cert-fil=x"),
         ("--kubeconfig=x run", f"{UNKNOWN}--kubeconfig=x; flags follow the command: kubestow run --kubeconfig"),
         ("rnu", "; did you mean run?"),
@@ -428,6 +436,30 @@ def test_check_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "\n  filter      NodeUnschedulable, NodeName, " in said
     assert "\n  score       TaintToleration:3, " in said
     assert "accepted without effect: parallelism" in said
+
+
+SCORING_ON = f"--feature-gates={SCORING}=true"
+LOCKED = "--feature-gates: cannot set feature gate DynamicResourceAllocation to false, feature is locked to true\n"
+UNKNOWN_GATE = 'kubestow: feature gate DRADeviceTaint has no effect: unknown, did you mean "DRADeviceTaints"?\n'
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "is_on", "said"),
+    [
+        pytest.param([], 0, False, "", id="off by default in 1.36"),
+        pytest.param([SCORING_ON], 0, True, "", id="turned on"),
+        pytest.param([f"{SCORING_ON},{SCORING}=false"], 0, False, "", id="the last value counts"),
+        pytest.param(["--emulated-version=1.37"], 0, True, "", id="on by default in 1.37"),
+        pytest.param(["--feature-gates=DRADeviceTaint=true"], 0, False, UNKNOWN_GATE, id="a gate that does not exist"),
+        pytest.param(["--feature-gates=DynamicResourceAllocation=false"], 1, False, LOCKED, id="a gate that is locked"),
+    ],
+)
+def test_the_feature_gates_of_check_config(
+    config: Path, capsys: pytest.CaptureFixture[str], flags: list[str], code: int, is_on: bool, said: str
+) -> None:
+    assert cli.main(["check-config", str(config), *flags]) == code
+    printed = capsys.readouterr()
+    assert (SCORING in printed.out, printed.err) == (is_on, said)
 
 
 COMPLETE = """

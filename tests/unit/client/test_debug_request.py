@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from scheduler import __version__
-from scheduler.client.debug_request import Access, Client, DebugAnswer, DebugRequest, answer_of, opened
+from scheduler.client.debug_request import Access, Client, DebugAnswer, DebugRequest, WrongAddress, answer_of, opened
 from scheduler.client.leader import NoAnswer
 from tests.support.port_forwarding import serving
 from tests.unit.client.requests import EXPLAIN, LEASE, WHAT_IF, sent, text
@@ -184,11 +184,22 @@ async def test_no_answer_in_time() -> None:
 @pytest.mark.parametrize(
     ("server", "said"),
     [
-        pytest.param(
-            "127.0.0.1:10259", "expected an address such as https://127.0.0.1:10259, got '127.0", id="no scheme"
-        ),
-        pytest.param("https://h/debug", "expected an address such as", id="a path"),
-        pytest.param("https://h:port", "expected an address such as", id="no port"),
+        pytest.param("127.0.0.1:10259", "such as https://127.0.0.1:10259, got '127.0.0.1:10259'", id="no scheme"),
+        pytest.param("foo", "such as https://127.0.0.1:10259, got 'foo'", id="a word"),
+        pytest.param("https://h/debug", "such as https://127.0.0.1:10259, got 'https://h/debug'", id="a path"),
+        pytest.param("https://h:port", "such as https://127.0.0.1:10259, got 'https://h:port'", id="no port"),
+    ],
+)
+async def test_a_server_that_is_no_address(server: str, said: str) -> None:
+    with pytest.raises(WrongAddress) as raised:
+        await sent(EXPLAIN, Access(LEASE, server=server))
+
+    assert str(raised.value) == f"--server: expected an address {said}"
+
+
+@pytest.mark.parametrize(
+    ("server", "said"),
+    [
         pytest.param("https://10.0.0.1:10259", "https://10.0.0.1:10259 is not on this machine, so its", id="far away"),
         pytest.param("http://10.0.0.1", "http://10.0.0.1 is not on this machine, so its", id="far away, without TLS"),
     ],
