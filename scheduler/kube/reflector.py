@@ -331,6 +331,8 @@ class Reflector(Generic[T]):
             return "gone"
         if self._was_silent:
             return "silent"
+        if isinstance(outcome, Invalid) and self._version:  # perhaps the version: an object's may be no number
+            return "error"
         return "" if self._errors < _STUCK else "error"
 
     def _start_over(self, cause: str) -> None:

@@ -142,7 +142,13 @@ _TYPES: Final[Mapping[int, type[ApiError]]] = {
     422: Invalid,
 }
 
-_MAYBE_DONE: Final = ("etcdserver: request timed out", "etcdserver: leader changed", "context deadline exceeded")
+_MAYBE_DONE: Final = (
+    "etcdserver: request timed out",
+    "etcdserver: leader changed",
+    "context deadline exceeded",
+    "context canceled",
+    *(f"rpc error: code = {code}" for code in ("Unavailable", "DeadlineExceeded", "Canceled", "Unknown")),
+)
 """With these texts the store may have committed although the status is 500."""
 
 

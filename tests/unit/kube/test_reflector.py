@@ -503,6 +503,16 @@ async def test_a_stream_that_cannot_go_on_from_where_we_are_is_followed_by_a_lis
     assert {"start": 1, "error": 1} == mirror.stats.relists
 
 
+async def test_a_version_that_the_server_refuses_is_followed_by_a_list():
+    """Every later watch would be refused, too."""
+    refused = Invalid('resourceVersion: Invalid value: "x"', status=400)
+    strange: list[Step] = [line("ADDED", pod("b", version="x")), Unavailable("connection reset")]
+    mirror = await scripted([picture(pod("a"))], strange, [refused], [picture(pod("b")), Hang()]).run_through(4)
+
+    assert {"b": "1"} == mirror.holds()
+    assert {"start": 1, "error": 1} == mirror.stats.relists
+
+
 async def test_errors_between_events_cause_no_list():
     streams: list[list[Step]] = [
         [line("ADDED", pod("b", version=str(n))), error_line(500, "etcd is away")] for n in range(11, 17)

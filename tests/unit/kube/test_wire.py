@@ -43,6 +43,13 @@ def test_a_status_becomes_the_type_that_says_what_to_do(status, expected):
         pytest.param(502, b"bad gateway", Ambiguous, id="a proxy lost the server"),
         pytest.param(504, b"{}", Ambiguous, id="the server gave up waiting"),
         pytest.param(500, b'{"message":"etcdserver: request timed out"}', Ambiguous, id="the store timed out"),
+        pytest.param(500, b'{"message":"context canceled"}', Ambiguous, id="the request to the store was given up"),
+        *(
+            pytest.param(
+                500, b'{"message":"rpc error: code = %s desc = x"}' % code, Ambiguous, id=f"{code!r} of the store"
+            )
+            for code in (b"Unavailable", b"DeadlineExceeded", b"Canceled", b"Unknown")
+        ),
         pytest.param(500, b'{"message":"admission webhook failed"}', Unavailable, id="refused before it was stored"),
         pytest.param(503, b"{}", Unavailable, id="no server"),
     ],
