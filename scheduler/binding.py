@@ -422,6 +422,8 @@ class Binder:
                 raise asyncio.CancelledError
             try:
                 pod = await self._writer.read_pod(assumed.pod.metadata.namespace, assumed.pod.metadata.name)
+                if isinstance(pod, Broken) and not pod.metadata.uid:  # such as the page of a proxy
+                    raise Unavailable(f"the answer is no pod: {pod.why}")
                 break
             except ApiError as error:
                 self._unknown.add(binding, error.message)

@@ -11,6 +11,7 @@ from structlog.testing import CapturingLogger
 
 from scheduler import binding_state
 from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import ObjectDecoder
 from scheduler.binding_state import PodWatch
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, NotFound, TooManyRequests, Unavailable
 from scheduler.framework.status import AttemptError, Code, Rejection, Wait
@@ -169,6 +170,23 @@ async def test_an_unknown_outcome_is_logged_each_minute_and_shown(monkeypatch: p
     ] * 2
     shown = sched.parts.binder.remark()
     assert shown.startswith("the outcome of 2 bindings is unknown, the oldest is default/p to n1, for 140 s: xxx")
+
+
+@pytest.mark.parametrize("answer", [b"{}", b"<html>", b'{"metadata": {"na'])
+async def test_an_answer_that_is_no_pod_settles_nothing(answer: bytes) -> None:
+    """The pod would be in no queue until the next audit."""
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    sched.pod("p", cpu="1")
+    refuse_once(sched, Ambiguous("reset"))
+    sched.writer.server["default/p"] = ObjectDecoder("Pod", Pod).decode(answer)
+    await sched.settle()
+    await sched.later(30)
+    assert (sched.cluster.is_assumed("uid-p"), len(sched.writer.binds)) == (True, 1)
+
+    sched.writer.server["default/p"] = typed(manifest("p", cpu="1", on="n1"))
+    await sched.later(11)
+    assert [each.reason for each in sched.recorder.events] == ["Scheduled"]
 
 
 @pytest.mark.parametrize(
