@@ -238,6 +238,11 @@ class AttachCheck:
 _CLAIMS: Final = "pods with claims"
 
 
+def _after_csi_node_gone(_pod: PodInfo, old: CSINode, _new: CSINode | None) -> Hint:
+    """Return QUEUE if it had limits: a node without CSINode has none."""
+    return Hint.QUEUE if old.limits else Hint.SKIP
+
+
 class NodeVolumeLimitsHints:
     """The hints of one profile.
 
@@ -260,6 +265,8 @@ class NodeVolumeLimitsHints:
             on_common_topic(claim, _claims, Topics(_claims, _claim)),
             EventHint(detached, self._after_detaching, self._waits_for, Topics(self._waits_for, _detached)),
         ]
+        if not self._as_upstream:
+            hints.append(EventHint(ClusterEvent(Resource.CSI_NODE, Action.DELETE), _after_csi_node_gone, all_alike))
         if self._is_scaling and not self._as_upstream:
             driver = ClusterEvent(Resource.CSI_DRIVER, UPDATE | Action.DELETE)
             hints.append(EventHint(driver, _after_driver, all_alike))

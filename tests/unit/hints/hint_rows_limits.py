@@ -10,7 +10,7 @@ from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv, an_
 from tests.unit.hints.hint_rows import POD_GONE, Thing, gone, leaves, news, node, pod, shown_as, wakes, withdrawn
 
 PLUGIN: Final = "NodeVolumeLimits"
-CSI_NODE_CAME, CSI_NODE_CHANGED, _ = news(Resource.CSI_NODE)
+CSI_NODE_CAME, CSI_NODE_CHANGED, CSI_NODE_GONE = news(Resource.CSI_NODE)
 CLAIM_CAME, CLAIM_CHANGED, _ = news(Resource.PERSISTENT_VOLUME_CLAIM)
 _, _, DETACHED = news(Resource.VOLUME_ATTACHMENT)
 DRIVER: Final = "ebs.csi.aws.com"
@@ -46,6 +46,9 @@ ROWS: Final[list[Any]] = [
     wakes(PLUGIN, CSI_NODE_CHANGED, "a limit grows", TAKEN, WANTS, stored(a_csi_node("n1").driver(DRIVER, 2))),
     wakes(PLUGIN, CSI_NODE_CHANGED, "a limit is lifted", TAKEN, WANTS, stored(a_csi_node("n1").driver(DRIVER))),
     leaves(PLUGIN, CSI_NODE_CHANGED, "a limit shrinks", TAKEN, WANTS, stored(a_csi_node("n1").driver(DRIVER, 0))),
+    wakes(PLUGIN, CSI_NODE_GONE, "the limits of a node are gone", TAKEN, WANTS, removed(ONE)),
+    leaves(PLUGIN, CSI_NODE_GONE, "a CSINode without limits goes", (*TAKEN, *stored(a_csi_node("n2"))), WANTS,
+        removed(a_csi_node("n2"))),
     wakes(PLUGIN, POD_GONE, "a pod with a claim goes", TAKEN, WANTS, gone("q")),
     leaves(PLUGIN, POD_GONE, "a pod without volumes goes", TAKEN, WANTS, gone("r")),
     wakes(PLUGIN, CLAIM_CAME, "its claim comes (VolumeBinding says first that it is missing)",
