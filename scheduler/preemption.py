@@ -107,6 +107,13 @@ class PreemptionExecutor:
     def __len__(self) -> int:
         return len(self._tasks)
 
+    def tick(self) -> None:
+        """Wake pods for which a node is no longer excluded from preemption: no event of the cluster would."""
+        for uid in self._preempting.included_again(self._clock.now()):
+            queued = self._queue.record_of(uid)
+            if queued is not None:
+                self._queue.activate([queued.info])
+
     def snapshot(self) -> set[str]:
         """Return the uids of preemptors and victims of which any state is kept."""
         return {*self._plans, *self._preempting.snapshot()}

@@ -305,6 +305,7 @@ class SchedulingLoop:
         for part in (parts.failures, parts.intake, parts.intake.storage, parts.intake.devices, parts.derived):
             self._run_periodic(part)
         if self._may_pop():  # a standby writes nothing
+            self._run_periodic(parts.evictions)
             self._run_periodic(parts.stale)
             self._run_periodic(parts.node_name_pods)
 

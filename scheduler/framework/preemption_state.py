@@ -6,6 +6,7 @@ freed capacity another pod takes each time (#130429 upstream: 8000 evictions in 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
@@ -44,6 +45,8 @@ class Preempting:
     _doomed: set[str] = field(default_factory=set)
     _rounds: dict[str, dict[str, _Round]] = field(default_factory=dict)
     _last_failure: dict[str, str] = field(default_factory=dict)
+    _next_end: float = math.inf
+    """No exclusion ends before this time."""
 
     def snapshot(self) -> set[str]:
         """Return the uids of preemptors and victims of which any state is kept."""
@@ -117,11 +120,26 @@ class Preempting:
             return 0.0
         excluded_s: float = min(_BRAKE_S * 2.0 ** (lost - LOST_BEFORE_BRAKE), _LONGEST_BRAKE_S)
         known.excluded_until = now + excluded_s
+        self._next_end = min(self._next_end, known.excluded_until)
         return excluded_s
 
     def left_out(self, uid: str, now: float) -> list[str]:
         """Return the nodes that are excluded from preemption for the pod now."""
         return [name for name, known in self._rounds.get(uid, {}).items() if known.excluded_until > now]
+
+    def included_again(self, now: float) -> list[str]:
+        """Return the pods for which the exclusion of a node has ended since the last call; mostly one comparison."""
+        if now < self._next_end:
+            return []
+        ended, self._next_end = [], math.inf
+        for uid, rounds in self._rounds.items():
+            for known in rounds.values():
+                if 0.0 < known.excluded_until <= now:
+                    known.excluded_until = 0.0
+                    ended.append(uid)
+                elif known.excluded_until:
+                    self._next_end = min(self._next_end, known.excluded_until)
+        return list(dict.fromkeys(ended))
 
     def is_news(self, uid: str, why: str) -> bool:
         """Return whether the last preemption ended differently ("": success), so that a failure is reported once."""
