@@ -249,9 +249,9 @@ def of_claims(pod: Pod, edits: Iterable[Edit]) -> Iterator[Edit]:
                 yield Edit("patch", "ResourceClaim", key.partition("/")[2], edit.namespace, patch=steps)
 
 
-def template_body(site_pod: Pod, template: str, claims: Callable[[str], ResourceClaim | None]) -> Manifest | None:
+def template_body(pod: Pod, template: str, claims: Callable[[str], ResourceClaim | None]) -> Manifest | None:
     """Return the part of a template that the pod's claims show; None if no claim of it exists."""
-    for key, name in _templates(site_pod).items():
+    for key, name in _templates(pod).items():
         if name == template and (claim := claims(key)) is not None:
             return {"spec": {"spec": plain(claim)["spec"]}}
     return None

@@ -11,7 +11,6 @@ from typing import Final
 import msgspec
 
 from scheduler.api.core_v1 import Pod, Taint
-from scheduler.api.decode import PartlyReadPod
 from scheduler.api.node_affinity import UNSCHEDULABLE_TAINT
 from scheduler.cache.workloads import controller_of
 
@@ -59,11 +58,6 @@ def are_siblings(one: Pod, other: Pod) -> bool:
     """Return whether both pods have the same controller."""
     controller = controller_of(one)
     return controller is not None and controller == controller_of(other)
-
-
-def is_readable(pod: Pod) -> bool:
-    """Return whether all fields of a pod on a node could be read, so that its successor can be placed."""
-    return not isinstance(pod, PartlyReadPod)
 
 
 def successor(pod: Pod, scheduler_name: str) -> Pod:

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.api.core_v1 import Pod
+from scheduler.api.decode import PartlyReadPod
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.core import nodeset
@@ -30,7 +31,7 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.cycle import Scheduled
 from scheduler.explain import changes, claim_changes
 from scheduler.explain.changes import Actor, Change, Option, Site
-from scheduler.explain.controllers import comes_back, is_readable, successor
+from scheduler.explain.controllers import comes_back, successor
 from scheduler.explain.edits import Edit, NotApplicable, Overlay, Undo
 from scheduler.explain.verdicts import NOMINATED, Verdicts, verdicts
 from scheduler.framework.runtime import Runner
@@ -236,7 +237,7 @@ class Search:
 
     def _coming_back(self, info: PodInfo) -> tuple[Callable[[], PodInfo], list[Edit]]:
         """Return the pod that a controller creates again, and its claims. It is placed like the pod of this search."""
-        if not is_readable(info.pod):
+        if isinstance(info.pod, PartlyReadPod):
             raise NotApplicable(f"pod {info.key} cannot be read")
         claims = list(self.overlay.claims_created_again(info))
         again = successor(info.pod, self.pod.spec.scheduler_name)

@@ -100,8 +100,8 @@ def _some(placements: tuple[Placement, ...]) -> list[Placement]:
     return [placements[at] for at in sorted(itertools.islice((at for at in in_turn if at is not None), ROWS))]
 
 
-def _text(text: str) -> Text:
-    return Text(printable(text))
+def _text(text: str, style: str = "") -> Text:
+    return Text(printable(text), style)
 
 
 def _placed(placements: list[Placement]) -> Table:
@@ -181,33 +181,35 @@ def _closing(outcome: Outcome, *, is_brief: bool = False) -> list[Text]:
     pods, nodes = _counted(len(outcome.placements), "pod"), _counted(outcome.nodes, "node")
     took = f"{placed} of {pods} placed on {nodes} in {timing.total_s:.2f} s"
     rate = timing.rate(placed)
-    lines = [Text(took if rate is None else f"{took}, {rate:.0f} pods/s")]
+    lines = [_text(took if rate is None else f"{took}, {rate:.0f} pods/s")]
     if outcome.victims:
         preemptors = len({each.preemptor for each in outcome.victims})
         were = "was" if len(outcome.victims) == 1 else "were"
         victims = _counted(len(outcome.victims), "pod")
-        lines.append(Text(f"{victims} {were} preempted for {_counted(preemptors, 'pod')}"))
+        lines.append(_text(f"{victims} {were} preempted for {_counted(preemptors, 'pod')}"))
     if outcome.bound_before:
-        lines.append(Text(f"{_counted(outcome.bound_before, 'pod')} had a node already"))
+        lines.append(_text(f"{_counted(outcome.bound_before, 'pod')} had a node already"))
     if outcome.left_alone:
-        lines.append(Text(f"left alone, because they name another scheduler: {_counted(outcome.left_alone, 'pod')}"))
+        lines.append(_text(f"left alone, because they name another scheduler: {_counted(outcome.left_alone, 'pod')}"))
     if outcome.left_out:
         foreign = {kind: count for kind, count in outcome.left_out.items() if "." in kind}
         native = {kind: count for kind, count in outcome.left_out.items() if "." not in kind}
         if native:
-            lines.append(Text(f"scheduling does not look at {_kinds(native)}"))
+            lines.append(_text(f"scheduling does not look at {_kinds(native)}"))
         if foreign:
-            lines.append(Text(f"controllers of custom resources do not run here and create no pods: {_kinds(foreign)}"))
+            lines.append(
+                _text(f"controllers of custom resources do not run here and create no pods: {_kinds(foreign)}")
+            )
     if not outcome.is_settled:
-        lines.append(Text("the time ran out before the scheduler had come to rest (--timeout)", "red"))
+        lines.append(_text("the time ran out before the scheduler had come to rest (--timeout)", "red"))
     if is_brief:
         return lines
     unexpected = [each for each in outcome.placements if each.problem]
     pending = sum(1 for each in unexpected if not each.node)
     if pending:
-        lines.append(Text(f"pending and not expected to be (--expect-pending): {_counted(pending, 'pod')}", "red"))
+        lines.append(_text(f"pending and not expected to be (--expect-pending): {_counted(pending, 'pod')}", "red"))
     shown = [each.problem for each in unexpected if each.node]
-    lines += [Text(problem, "red") for problem in shown[:PROBLEMS]]
+    lines += [_text(problem, "red") for problem in shown[:PROBLEMS]]
     if len(shown) > PROBLEMS:
-        lines.append(Text(f"… and {len(shown) - PROBLEMS} more", "red"))
+        lines.append(_text(f"… and {len(shown) - PROBLEMS} more", "red"))
     return lines

@@ -334,7 +334,7 @@ def retie_claims(server: ApiServer, leaving: Container[tuple[str, str]]) -> None
             server.update(_RESOURCE_CLAIMS, claim | {"metadata": metadata | {"ownerReferences": owners}})
         reserved = status.get("reservedFor") or ()
         users = [user for each in reserved if (user := _user(server, each, namespace, leaving))]
-        if status.get("reservedFor"):
+        if reserved:
             now = server.get(_RESOURCE_CLAIMS, name, namespace)
             server.update(_RESOURCE_CLAIMS, now | {"status": status | {"reservedFor": users}}, subresource="status")
 

@@ -187,7 +187,8 @@ def test_lines_in_a_pipe() -> None:
 def test_names_and_messages_cannot_change_the_terminal(is_terminal: bool) -> None:
     waiting = dataclasses.replace(PLACED, pod="a/\x1b[2Jx", node="", message="selector \x1b[31m", reason="")
     out = io.StringIO()
-    as_table(outcome(waiting), Console(file=out, width=200, force_terminal=is_terminal, color_system=None))
+    unexpected = dataclasses.replace(PLACED, pod="a/\x1b[2Jy", is_expected_pending=True)
+    as_table(outcome(waiting, unexpected), Console(file=out, width=200, force_terminal=is_terminal, color_system=None))
 
     assert "\\x1b[31m" in out.getvalue()
     assert "\x1b[31m" not in out.getvalue()
