@@ -275,7 +275,8 @@ def _stages(name: str) -> Iterable[str]:
     """Return the default of the gate in each version, and whether it is locked."""
     for version in VERSIONS:
         stage = STAGES[name][version]
-        yield f"{'on' if stage.is_on else 'off'}{', locked' * stage.is_locked}"
+        note = f"; on with `--min-compatibility-version={stage.on_from}`" if stage.on_from else ""
+        yield f"{'on' if stage.is_on else 'off'}{', locked' * stage.is_locked}{note}"
 
 
 def _needs(name: str) -> str:

@@ -42,7 +42,9 @@ def add_client_commands(command: _Command, prog: str) -> None:
     _add_question(what_if.add_argument)
     dump = "answer for this dump or these manifests instead of a running scheduler; may be repeated (see simulate)"
     what_if.add_argument("--cluster", type=_non_empty, action="append", default=[], metavar="FILE", help=dump)
-    what_if.set_defaults(config="", allow_default_scheduler=False, emulated_version="", feature_gates={})
+    what_if.set_defaults(
+        config="", allow_default_scheduler=False, emulated_version="", min_compatibility_version="", feature_gates={}
+    )
     for each in (explain, what_if):
         each.usage_exit_code = USAGE_EXIT_CODE
         each.set_defaults(prog=prog)

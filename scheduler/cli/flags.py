@@ -19,7 +19,7 @@ from scheduler import __version__
 from scheduler.cli.client_flags import add_client_commands
 from scheduler.cli.command_parser import CommandParser, duration
 from scheduler.config.types import ALWAYS_ALLOWED, CIPHER_SUITES, DEFAULT_PORT, EVERYWHERE, TLS_VERSIONS
-from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS
+from scheduler.core.feature_gates import DEFAULT_VERSION, VERSIONS, minor_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,6 @@ WITHOUT_EFFECT: Final = (
     UpstreamFlag("profiling", "", _NO_PPROF),
     UpstreamFlag("contention-profiling", "", _NO_PPROF),
     UpstreamFlag("kube-api-content-type", "TYPE", "requests are sent as JSON"),
-    UpstreamFlag("min-compatibility-version", "VERSION", "it restricts --emulated-version only"),
     UpstreamFlag("show-hidden-metrics-for-version", "VERSION", "no metric is hidden"),
     UpstreamFlag("disabled-metrics", "NAME,...", _NO_LIMIT),
     UpstreamFlag("allow-metric-labels", "METRIC,LABEL=VALUE,...", _NO_LIMIT),
@@ -215,6 +214,14 @@ def emulated_version(text: str) -> str:
             f"the behaviour is kube-scheduler's of {told}: expected one of them, got {text!r}"
         )
     return found.pop()
+
+
+def min_compatibility_version(text: str) -> str:
+    """Parse a minor version; the component `kube=` before it may be left out, as in kube-scheduler."""
+    version = text.strip().removeprefix("kube=")
+    if "," in version or "=" in version or not (found := minor_version(version)) or version != "{}.{}".format(*found):
+        raise argparse.ArgumentTypeError(f"must be a minor version such as {VERSIONS[0]}, got {text!r}")
+    return version
 
 
 class MergeGates(argparse.Action):
@@ -528,6 +535,8 @@ def _add_emulated_version(add: _Add, default: str) -> None:
         f"version of kube-scheduler whose defaults and behaviour are used: {' or '.join(VERSIONS)} (default: {default})"
     )
     add("--emulated-version", type=emulated_version, metavar="VERSION", help=text)
+    oldest = "oldest version in the control plane, which switches some feature gates (default: the version before)"
+    add("--min-compatibility-version", type=min_compatibility_version, metavar="VERSION", help=oldest)
 
 
 def _allow_default_scheduler(add: _Add) -> None:

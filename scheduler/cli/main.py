@@ -198,9 +198,11 @@ def _gates(arguments: argparse.Namespace, version: str) -> frozenset[str]:
     from scheduler.config.load import gates_on
 
     try:
-        return gates_on(arguments.feature_gates, version)
+        oldest = arguments.min_compatibility_version or ""
+        return gates_on(arguments.feature_gates, version, min_compatibility_version=oldest)
     except ValueError as wrong:
-        raise CommandError(f"--feature-gates: {wrong}") from None
+        flag = "min-compatibility-version" if str(wrong).startswith("minCompatibilityVersion") else "feature-gates"
+        raise CommandError(f"--{flag}: {wrong}") from None
 
 
 def _unknown_gates(arguments: argparse.Namespace) -> dict[str, str]:

@@ -33,6 +33,7 @@ from scheduler.core.feature_gates import (
     TAINT_RULES,
     TAINTS,
     VERSIONS,
+    minor_version,
 )
 
 _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -42,13 +43,25 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     COMPATIBILITY_GROUPS: (PARTITIONABLE,),
 }
 """The gates that a gate requires. Locked gates are always on."""
+_OLDEST_COMPATIBLE: Final = 3
+"""How many minor versions before its own a component of Kubernetes can be compatible with."""
 
 
-def gates_on(asked: Mapping[str, bool], version: str = DEFAULT_VERSION) -> frozenset[str]:
+def gates_on(
+    asked: Mapping[str, bool], version: str = DEFAULT_VERSION, *, min_compatibility_version: str = ""
+) -> frozenset[str]:
     """Return the gates that are on after these settings, with the version's changes; unknown gates have no effect.
 
-    Raises ValueError with upstream's text for a locked gate, and for a gate whose required gate is off.
+    `min_compatibility_version` is the oldest version of the other components; the default is the one before `version`.
+    Raises ValueError with upstream's text for a locked gate, for a gate whose required gate is off, and for a
+    `min_compatibility_version` that upstream's binary of `version` refuses.
+    Upstream: component-base/compatibility/version.go Validate
     """
+    major, minor = minor_version(version) or (1, 0)
+    oldest = minor_version(min_compatibility_version) or (major, minor - 1)
+    if not (major, minor - _OLDEST_COMPATIBLE) <= oldest <= (major, minor):
+        span = f"[{major}.{minor - _OLDEST_COMPATIBLE}, {version}]"
+        raise ValueError(f"minCompatibilityVersion version {min_compatibility_version} is not between {span}")
     known = {gate: stages[version] for gate, stages in GATES.items()}
     for name, wanted in asked.items():
         if name in LOCKED_WITHOUT_EFFECT[version] and not wanted:
@@ -56,7 +69,13 @@ def gates_on(asked: Mapping[str, bool], version: str = DEFAULT_VERSION) -> froze
         if name in known and known[name].is_locked and wanted is not known[name].is_on:
             told = f"cannot set feature gate {name} to {_go(wanted)}"
             raise ValueError(f"{told}, feature is locked to {_go(known[name].is_on)}")
-    on = CHANGES[version] | {name for name, usually in known.items() if asked.get(name, usually.is_on)}
+    compatible = {
+        name
+        for name, usually in known.items()
+        if usually.on_from and (minor_version(usually.on_from) or oldest) <= oldest
+    }
+    usual = compatible | {name for name, usually in known.items() if usually.is_on}
+    on = CHANGES[version] | {name for name in known if asked.get(name, name in usual)}
     for name, needed in _NEEDS.items():
         missing = [other for other in needed if other not in on]
         if name in on and missing:

@@ -43,6 +43,11 @@ class Stage(NamedTuple):
 
     is_on: bool
     is_locked: bool = False
+    on_from: str = ""
+    """The gate is also on if the control plane need not be compatible with versions before this one.
+
+    Upstream: component-base/featuregate/feature_gate.go FeatureSpec.MinCompatibilityVersion
+    """
 
 
 _ON: Final = Stage(is_on=True)
@@ -64,7 +69,7 @@ GATES: Final[Mapping[str, Mapping[str, Stage]]] = {
     DYNAMIC_RESOURCE_ALLOCATION: {"1.36": _LOCKED, "1.37": _LOCKED},
     LIST_TYPES: {"1.36": _OFF, "1.37": _OFF},
     TAINT_RULES: {"1.36": _OFF, "1.37": _ON},
-    FRACTIONAL_RANGE: {"1.36": _OFF, "1.37": _ON},
+    FRACTIONAL_RANGE: {"1.36": _OFF, "1.37": Stage(is_on=False, on_from="1.37")},
     COMPATIBILITY_GROUPS: {"1.36": _OFF, "1.37": _OFF},
     DERIVED_ATTRIBUTES: {"1.36": _OFF, "1.37": _OFF},
     NODE_OPERATIONS: {"1.36": _OFF, "1.37": _OFF},
@@ -149,14 +154,21 @@ def defaults(version: str) -> frozenset[str]:
     return CHANGES[version] | {gate for gate, stages in GATES.items() if stages[version].is_on}
 
 
+def minor_version(text: str) -> tuple[int, int] | None:
+    """Return the major and minor number of `1.37` or `v1.37.2`; None for other texts."""
+    parts = text.removeprefix("v").split(".")
+    if len(parts) < 2 or not parts[0].isdecimal() or not parts[1].isdecimal():
+        return None
+    return int(parts[0]), int(parts[1])
+
+
 def closest_version(git_version: str) -> str:
     """Return the version of VERSIONS for an API server's `gitVersion`: the newest that is not newer, else the oldest.
 
     An unreadable text gives DEFAULT_VERSION.
     """
-    parts = git_version.removeprefix("v").split(".")
-    if len(parts) < 2 or not parts[0].isdecimal() or not parts[1].isdecimal():
+    server = minor_version(git_version)
+    if server is None:
         return DEFAULT_VERSION
-    server = (int(parts[0]), int(parts[1]))
-    not_newer = [version for version in VERSIONS if tuple(map(int, version.split("."))) <= server]
+    not_newer = [version for version in VERSIONS if (minor_version(version) or server) <= server]
     return not_newer[-1] if not_newer else VERSIONS[0]

@@ -51,7 +51,7 @@ FLAGS: Final = {
     "--log-text-split-stream": NO_EFFECT,
     "--logging-format=json": MEANT,
     "--master=http://h": MEANT,
-    "--min-compatibility-version=1.35": NO_EFFECT,
+    "--min-compatibility-version=kube=1.35": MEANT,
     "--permit-address-sharing": NO_EFFECT,
     "--permit-port-sharing": MEANT,
     "--pod-max-in-unschedulable-pods-duration=1m": MEANT,
@@ -105,7 +105,8 @@ def test_a_flag_without_effect_is_named_and_nothing_else_changes(flag: str) -> N
     assert vars(ours) | {"without_effect": {}} == vars(parser().parse_args(["run"]))
 
 
-@pytest.mark.parametrize("flag", [*given(REFUSED), "--emulated-version=1.35", "--emulated-version=1.36,kube=1.33"])
+@pytest.mark.parametrize("flag", [*given(REFUSED), "--emulated-version=1.35", "--emulated-version=1.36,kube=1.33",
+    "--min-compatibility-version=1.35.2", "--min-compatibility-version=wardle=1.2", "--min-compatibility-version=1.x"])  # fmt: skip
 def test_a_refused_flag_says_why(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         parser().parse_args(["run", flag])

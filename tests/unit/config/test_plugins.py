@@ -313,6 +313,37 @@ def test_a_locked_gate_is_refused_in_its_versions(name: str, versions: list[str]
     assert refused == versions
 
 
+RANGE = "DRAFractionalCapacityRange"
+
+
+@pytest.mark.parametrize(("flags", "version", "oldest", "is_on"), [
+    pytest.param({}, "1.37", "", False, id="off in a control plane that is compatible with 1.36"),
+    pytest.param({}, "1.37", "1.36", False, id="the default of the flag, given"),
+    pytest.param({}, "1.37", "1.37", True, id="on where no component is older than 1.37"),
+    pytest.param({RANGE: True}, "1.37", "", True, id="turned on by name"),
+    pytest.param({RANGE: False}, "1.37", "1.37", False, id="turned off by name"),
+    pytest.param({"DRAConsumableCapacity": False}, "1.37", "", False, id="what it needs may be turned off alone"),
+    pytest.param({}, "1.36", "1.36", False, id="1.36 does not know it"),
+])  # fmt: skip
+def test_a_gate_that_depends_on_the_oldest_component(
+    flags: dict[str, bool], version: str, oldest: str, is_on: bool
+) -> None:
+    assert (RANGE in gates_on(flags, version, min_compatibility_version=oldest)) == is_on
+
+
+@pytest.mark.parametrize(("version", "oldest", "said"), [
+    pytest.param("1.36", "1.37", "minCompatibilityVersion version 1.37 is not between [1.33, 1.36]", id="newer"),
+    pytest.param("1.37", "1.33", "minCompatibilityVersion version 1.33 is not between [1.34, 1.37]", id="too old"),
+    pytest.param("1.37", "1.37", f"{RANGE} {DEPENDS} [DRAConsumableCapacity]", id="what it needs is off"),
+])  # fmt: skip
+def test_what_the_oldest_component_makes_wrong(version: str, oldest: str, said: str) -> None:
+    """In upstream's words, as kube-scheduler v1.37.2 prints them."""
+    with pytest.raises(ValueError) as refused:
+        gates_on({"DRAConsumableCapacity": False}, version, min_compatibility_version=oldest)
+
+    assert str(refused.value) == said
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_gates_and_changes_of_a_version(version: str) -> None:
     """What is on without a flag; 1.36 has no changes."""
