@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import structlog
 
-from scheduler.api.podinfo import PodInfo, placed, with_claim_amounts
+from scheduler.api.podinfo import PodInfo, placed
 from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.core import nodeset
 from scheduler.core.caching import LogOnce
@@ -30,7 +30,7 @@ from scheduler.core.cooperative import Work, paced
 from scheduler.core.decision_record import DecisionRecord, GroupRecord, NodeScore
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.extender import CONSULTATION, EXTENDER_NAME, Consultation, Unanswered, consultation_of
-from scheduler.framework.interface import CLAIM_AMOUNTS, CycleState, Scored
+from scheduler.framework.interface import CycleState, Scored
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import PreFiltered, Runner, narrowed_away
 from scheduler.framework.status import (
@@ -402,7 +402,6 @@ class Cycle:
             undo.callback(runner.unreserve, state, assumed)
             no = self._reserve(runner, state, assumed)
             if no is None:
-                assumed = self._with_claim_amounts(state, assumed)
                 no = self._permit(runner, state, assumed, waits)
             if no is None:
                 undo.pop_all()
@@ -422,18 +421,6 @@ class Cycle:
         if runner.profile.reserve:
             self._point("Reserve", None, runner, began)
         return None
-
-    def _with_claim_amounts(self, state: CycleState, assumed: PodInfo) -> PodInfo:
-        """Count what the pod's claims take of its node's resources (docs/spec/changes-1.37-devices.md §4.5).
-
-        Upstream: pkg/scheduler/schedule_one.go assume
-        """
-        if not state.has(CLAIM_AMOUNTS):
-            return assumed
-        counted = with_claim_amounts(assumed, state.get(CLAIM_AMOUNTS))
-        self.cluster.forget(assumed)
-        self.cluster.assume(counted)
-        return counted
 
     def _permit(self, runner: Runner, state: CycleState, assumed: PodInfo, waits: dict[str, Wait]) -> Rejection | None:
         began = self.clock.now()

@@ -35,7 +35,7 @@ from scheduler.core.cluster_events import ALL, ClusterEvent, Resource
 from scheduler.core.cooperative import TURN_S
 from scheduler.core.decision_record import DecisionRecord, DecisionRecords
 from scheduler.core.errors import UnforeseenErrors, shortened
-from scheduler.core.feature_gates import BINDING_RETRIES, NODE_ALLOCATABLE, RESIZE_TOTALS
+from scheduler.core.feature_gates import BINDING_RETRIES, RESIZE_TOTALS
 from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
 from scheduler.eventhandlers.pods_and_nodes import PodAndNodeHandlers
 from scheduler.explain.explainer import Explainer
@@ -136,11 +136,7 @@ class Decisions:
             retries=BINDING_RETRIES in options.config.feature_gates,
         )
         self.evictions = PreemptionExecutor(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
-        derive = partial(
-            pod_info,
-            resize_by_totals=RESIZE_TOTALS in options.config.feature_gates,
-            counts_claims=NODE_ALLOCATABLE in options.config.feature_gates,
-        )
+        derive = partial(pod_info, resize_by_totals=RESIZE_TOTALS in options.config.feature_gates)
         self.intake = PodAndNodeHandlers(
             self.shared,
             self.failures,

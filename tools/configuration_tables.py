@@ -133,9 +133,8 @@ GATES: Final[Mapping[str, str]] = {
     "DRAListTypeAttributes": "Attributes that are lists.",
     "DRADerivedAttributes": "A request can compute the attributes that constraints compare, by `derivedAttributes`.",
     "DRAOptionalNodeOperations": "Devices of slices with `skipNodeOperations` can be allocated on nodes that declare this feature.",
-    "DRANodeAllocatableResources": "What devices take of the CPU, memory and huge pages of their nodes counts.",
     "DRADeviceCompatibilityGroups": "Devices that draw from one counter set must have a group of `compatibilityGroups` in common.",
-    "DRAFractionalCapacityRange": "Ranges of shared capacities with fractions: `min`, `max` and `step` in thousandths.",
+    "DRAFractionalCapacityRange": "Ranges of shared capacities with fractions: `min`, `max` and `step` in thousandths. On in 1.37 with `--min-compatibility-version=1.37`.",
 }
 _EVERYTHING: Final[Mapping[str, Any]] = {
     "apiVersion": kinds.KUBE_SCHEDULER_V1,
@@ -275,8 +274,7 @@ def _stages(name: str) -> Iterable[str]:
     """Return the default of the gate in each version, and whether it is locked."""
     for version in VERSIONS:
         stage = STAGES[name][version]
-        note = f"; on with `--min-compatibility-version={stage.on_from}`" if stage.on_from else ""
-        yield f"{'on' if stage.is_on else 'off'}{', locked' * stage.is_locked}{note}"
+        yield f"{'on' if stage.is_on else 'off'}{', locked' * stage.is_locked}"
 
 
 def _needs(name: str) -> str:

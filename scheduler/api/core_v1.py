@@ -285,30 +285,6 @@ class ExtendedResourceClaimStatus(Frozen, frozen=True):
     request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
 
 
-class MappedResource(Frozen, frozen=True):
-    """The amount of a node's resource that devices of a claim stand for."""
-
-    name: str = ""
-    quantity: Quantity | None = None
-
-
-class OverheadResource(Frozen, frozen=True):
-    """The amount of a node's resource that using devices of a claim costs: once, and for each container that uses it."""
-
-    name: str = ""
-    per_pod: Quantity | None = None
-    per_container: Quantity | None = None
-
-
-class NodeAllocatableResourceClaimStatus(Frozen, frozen=True):
-    """What a claim takes of the node's cpu, memory and huge pages, and which containers use it."""
-
-    resource_claim_name: str = ""
-    containers: tuple[str, ...] = ()
-    mapping: tuple[MappedResource, ...] = ()
-    overhead: tuple[OverheadResource, ...] = ()
-
-
 class PodStatus(Frozen, frozen=True):
     phase: str = ""
     reason: str = ""
@@ -321,7 +297,6 @@ class PodStatus(Frozen, frozen=True):
     resources: ResourceRequirements | None = None
     resource_claim_statuses: tuple[PodResourceClaimStatus, ...] = ()
     extended_resource_claim_status: ExtendedResourceClaimStatus | None = None
-    node_allocatable_resource_claim_statuses: tuple[NodeAllocatableResourceClaimStatus, ...] = ()
 
 
 class Pod(NamespacedObject, frozen=True):

@@ -15,7 +15,6 @@ import msgspec
 from scheduler.api.core_v1 import (
     Container,
     ContainerStatus,
-    NodeAllocatableResourceClaimStatus,
     Pod,
     ResourceMap,
     ResourceRequirements,
@@ -23,7 +22,7 @@ from scheduler.api.core_v1 import (
     one,
 )
 from scheduler.api.csi_translation import KINDS, InlineDisk, inline_disks
-from scheduler.api.quantity import UNREADABLE, Quantity, int64
+from scheduler.api.quantity import UNREADABLE, int64
 from scheduler.api.storage_v1 import ClaimUse, claim_uses
 from scheduler.core.caching import Interner
 
@@ -102,10 +101,10 @@ None is below 0.
 """
 
 
-def pod_info(pod: Pod, *, resize_by_totals: bool = False, counts_claims: bool = False) -> PodInfo:
-    """Return the derived values of a pod. A known shape costs about 3 µs. For the switches see `requests_of`."""
+def pod_info(pod: Pod, *, resize_by_totals: bool = False) -> PodInfo:
+    """Return the derived values of a pod. A known shape costs about 3 µs. For the switch see `requests_of`."""
     spec = pod.spec
-    requests, milli_cpu, memory_bytes = _requests(pod, by_totals=resize_by_totals, counts_claims=counts_claims)
+    requests, milli_cpu, memory_bytes = _requests(pod, by_totals=resize_by_totals)
     shape = _encode((spec.node_selector, spec.affinity)) if spec.node_selector or spec.affinity else b""
     spread = _encode(spec.topology_spread_constraints) if spec.topology_spread_constraints else b""
     claims = claim_uses(pod) if spec.volumes else ()
@@ -134,14 +133,6 @@ def placed(info: PodInfo, node_name: str) -> PodInfo:
     )
 
 
-def with_claim_amounts(info: PodInfo, statuses: tuple[NodeAllocatableResourceClaimStatus, ...]) -> PodInfo:
-    """Return an assumed pod with these amounts of its claims in its status and in its requests."""
-    status = msgspec.structs.replace(info.pod.status, node_allocatable_resource_claim_statuses=statuses)
-    pod = msgspec.structs.replace(info.pod, status=status)
-    requests, milli_cpu, memory_bytes = _requests(pod, by_totals=True, counts_claims=True)
-    return replace(info, pod=pod, requests=requests, non_zero_milli_cpu=milli_cpu, non_zero_memory_bytes=memory_bytes)
-
-
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
     """Return the host ports of regular containers and sidecars (§A.4)."""
     sidecars = (c for c in pod.spec.init_containers if c.restart_policy == "Always")
@@ -159,64 +150,31 @@ def _is_disk(volume: Volume) -> bool:
     return _disk_sources(volume) != _NO_DISK
 
 
-def requests_of(pod: Pod, *, resize_by_totals: bool = False, counts_claims: bool = False) -> Requests:
+def requests_of(pod: Pod, *, resize_by_totals: bool = False) -> Requests:
     """Return the pod's effective requests, with in-place resize and pod-level resources (§A.1).
 
     During a resize the greatest of requested, allocated and actual amounts counts: of each container, as in 1.36, or of the
-    totals of the pod, as from 1.37 on. With `counts_claims`, what the claims of a pod with a node take of its resources
-    counts (docs/spec/changes-1.37-devices.md §4.5).
+    totals of the pod, as from 1.37 on.
 
     Upstream: staging/src/k8s.io/component-helpers/resource/helpers.go PodRequests
     """
-    return _requests(pod, by_totals=resize_by_totals, counts_claims=counts_claims)[0]
+    return _requests(pod, by_totals=resize_by_totals)[0]
 
 
 def spec_requests_of(pod: Pod) -> Requests:
     """Return the exact requests of the specification in billionths, whatever a resize has allocated."""
-    return _spec_requests(pod, {})
-
-
-def requests_with_claims(pod: Pod, claims: Requests) -> Requests:
-    """Return the requests of the specification with what claims take of the node's resources.
-
-    `claims` are in billionths. An amount that the pod as a whole requests includes them.
-    """
-    return _rounded(_spec_requests(pod, claims))
-
-
-def container_amounts(pod: Pod, claims: Requests, field: Literal["requests", "limits"]) -> Requests:
-    """Return the sum of the containers' requests or limits, and of `claims`, in billionths."""
-    spec = pod.spec
-    total = _aggregate(
-        spec.containers, spec.init_containers, lambda container: _exact(getattr(container.resources, field))
-    )
-    _add(total, claims)
-    return total
-
-
-def _spec_requests(pod: Pod, claims: Requests) -> Requests:
-    total = container_amounts(pod, claims, "requests")
+    total = container_amounts(pod, "requests")
     total |= pod_level(_exact(pod.spec.resources.requests))
     _add(total, _exact(pod.spec.overhead))
     return total
 
 
-def claim_amounts(statuses: Iterable[NodeAllocatableResourceClaimStatus]) -> Requests:
-    """Return what claims take of the node's resources, in billionths.
-
-    Upstream: staging/src/k8s.io/component-helpers/resource/helpers.go addDRANodeAllocatableClaimResources
-    """
-    total: Requests = {}
-    for status in statuses:
-        for mapped in status.mapping:
-            _add(total, {mapped.name: _nano(mapped.quantity)})
-        for each in status.overhead:
-            _add(total, {each.name: _nano(each.per_pod) + _nano(each.per_container) * len(status.containers)})
-    return total
-
-
-def _nano(quantity: Quantity | None) -> int:
-    return quantity.nano if quantity is not None else 0
+def container_amounts(pod: Pod, field: Literal["requests", "limits"]) -> Requests:
+    """Return the sum of the containers' requests or limits, in billionths."""
+    spec = pod.spec
+    return _aggregate(
+        spec.containers, spec.init_containers, lambda container: _exact(getattr(container.resources, field))
+    )
 
 
 def limits_of(pod: Pod) -> Requests:
@@ -225,7 +183,7 @@ def limits_of(pod: Pod) -> Requests:
     Upstream: staging/src/k8s.io/component-helpers/resource/helpers.go PodLimits
     """
     spec = pod.spec
-    total = container_amounts(pod, {}, "limits")
+    total = container_amounts(pod, "limits")
     total |= pod_level(_exact(spec.resources.limits))
     _add(total, {name: nano for name, nano in _exact(spec.overhead).items() if total.get(name)})
     return total
@@ -235,15 +193,12 @@ def containers_alone(info: PodInfo) -> PodInfo:
     """Return the pod without its pod-level requests: those of its containers count. The pod runs nowhere, so no resize."""
     spec = msgspec.structs.replace(info.pod.spec, resources=ResourceRequirements())
     pod = msgspec.structs.replace(info.pod, spec=spec)
-    requests, milli_cpu, memory_bytes = _requests(pod, by_totals=False, counts_claims=False)
+    requests, milli_cpu, memory_bytes = _requests(pod, by_totals=False)
     return replace(info, requests=requests, non_zero_milli_cpu=milli_cpu, non_zero_memory_bytes=memory_bytes)
 
 
-def _requests(pod: Pod, *, by_totals: bool, counts_claims: bool) -> tuple[Requests, int, int]:
+def _requests(pod: Pod, *, by_totals: bool) -> tuple[Requests, int, int]:
     spec, status = pod.spec, pod.status
-    claims: Requests = {}
-    if counts_claims and spec.node_name and status.node_allocatable_resource_claim_statuses:
-        claims = claim_amounts(status.node_allocatable_resource_claim_statuses)
     resized = [
         (s.name, s.allocated_resources, s.resources)
         for s in (*status.container_statuses, *status.init_container_statuses)
@@ -260,24 +215,21 @@ def _requests(pod: Pod, *, by_totals: bool, counts_claims: bool) -> tuple[Reques
             status.allocated_resources,
             _resize_is_infeasible(pod),
             by_totals,
-            claims,
         )
     )
     known = _sums.get(memo)
     if known is None:
-        known = _sums.share(memo, _compute(pod, claims, _effective_by_totals if by_totals else _effective))
+        known = _sums.share(memo, _compute(pod, _effective_by_totals if by_totals else _effective))
     return known
 
 
-def _compute(
-    pod: Pod, claims: Requests, effective: Callable[[Pod, Requests, Requests], Requests]
-) -> tuple[Requests, int, int]:
-    requests = effective(pod, {}, claims)
+def _compute(pod: Pod, effective: Callable[[Pod, Requests], Requests]) -> tuple[Requests, int, int]:
+    requests = effective(pod, {})
     # A container without a request counts the default. With pod-level requests it does so only if no part of the pod
     # names that resource (§A.2).
     is_whole = bool(pod_level(pod.spec.resources.requests))
     defaults = {name: amount for name, amount in _DEFAULTS.items() if not (is_whole and name in requests)}
-    non_zero = _rounded(effective(pod, defaults, claims))
+    non_zero = _rounded(effective(pod, defaults))
     return _rounded(requests), non_zero.get(CPU, 0), non_zero.get(MEMORY, 0)
 
 
@@ -306,7 +258,7 @@ def pod_level(requests: Mapping[str, T]) -> dict[str, T]:
     return {n: q for n, q in requests.items() if n in {CPU, MEMORY} or n.startswith("hugepages-")}
 
 
-def _effective(pod: Pod, defaults: Requests, claims: Requests) -> Requests:
+def _effective(pod: Pod, defaults: Requests) -> Requests:
     spec, status = pod.spec, pod.status
     once = {c.name for c in spec.init_containers if c.restart_policy != "Always"}  # these are never resized
     statuses = {s.name: s for s in (*status.container_statuses, *status.init_container_statuses) if s.name not in once}
@@ -316,7 +268,6 @@ def _effective(pod: Pod, defaults: Requests, claims: Requests) -> Requests:
         return defaults | _of_container(container, statuses.get(container.name), infeasible=infeasible)
 
     total = _aggregate(spec.containers, spec.init_containers, amounts)
-    _add(total, claims)
     level = pod_level(spec.resources.requests)
     if level:
         held = _exact(level)
@@ -327,11 +278,8 @@ def _effective(pod: Pod, defaults: Requests, claims: Requests) -> Requests:
     return total
 
 
-def _effective_by_totals(pod: Pod, defaults: Requests, claims: Requests) -> Requests:
-    """Return the greatest of three totals of the pod. The API server leaves empty maps out, so they count as absent.
-
-    The kubelet has added `claims` to the totals in the status, and to the actual amounts of containers.
-    """
+def _effective_by_totals(pod: Pod, defaults: Requests) -> Requests:
+    """Return the greatest of three totals of the pod. The API server leaves empty maps out, so they count as absent."""
     spec, status = pod.spec, pod.status
     statuses = {s.name: s for s in (*status.container_statuses, *status.init_container_statuses)}
     infeasible = _resize_is_infeasible(pod)
@@ -352,13 +300,9 @@ def _effective_by_totals(pod: Pod, defaults: Requests, claims: Requests) -> Requ
     if status.allocated_resources and actual:
         total = _greater(_exact(status.allocated_resources), _exact(actual))
     else:
-        allocated = total_of(allocated_to)
-        _add(allocated, claims)
-        total = _greater(allocated, total_of(actual_of))
+        total = _greater(total_of(allocated_to), total_of(actual_of))
     if not infeasible:
-        requested = total_of(lambda container, _: container.resources.requests)
-        _add(requested, claims)
-        total = _greater(requested, total)
+        total = _greater(total_of(lambda container, _: container.resources.requests), total)
     if pod_level(spec.resources.requests):
         level = _exact(spec.resources.requests)
         if status.resources is not None:

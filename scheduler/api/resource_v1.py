@@ -93,28 +93,6 @@ class DeviceTaint(Frozen, frozen=True):
     time_added: str | None = None
 
 
-class NodeAllocatableMapping(Frozen, frozen=True):
-    """How much of a node's resource a device stands for: a multiple of a consumed capacity, or a fixed amount."""
-
-    capacity_key: str = ""
-    capacity_multiplier: Quantity | None = None
-    device_multiplier: Quantity | None = None
-
-
-class NodeAllocatableOverhead(Frozen, frozen=True):
-    """How much of a node's resource the use of a device costs, once per pod and for each container that uses it."""
-
-    per_pod: Quantity | None = None
-    per_container: Quantity | None = None
-
-
-class NodeAllocatableResource(Frozen, frozen=True):
-    """What a device takes of one of the node's resources."""
-
-    mapping: NodeAllocatableMapping | None = None
-    overhead: NodeAllocatableOverhead | None = None
-
-
 class Device(Frozen, frozen=True):
     """One device of a slice."""
 
@@ -130,8 +108,6 @@ class Device(Frozen, frozen=True):
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool = False
-    node_allocatable_resources: dict[str, NodeAllocatableResource] = {}
-    """Resource of the node → what the device takes of it."""
 
 
 class ResourcePool(Frozen, frozen=True):

@@ -55,7 +55,7 @@ def gates_on(
     `min_compatibility_version` is the oldest version of the other components; the default is the one before `version`.
     Raises ValueError with upstream's text for a locked gate, for a gate whose required gate is off, and for a
     `min_compatibility_version` that upstream's binary of `version` refuses.
-    Upstream: component-base/compatibility/version.go Validate
+    Upstream: staging/src/k8s.io/component-base/compatibility/version.go Validate
     """
     major, minor = minor_version(version) or (1, 0)
     oldest = minor_version(min_compatibility_version) or (major, minor - 1)

@@ -35,7 +35,6 @@ COMPATIBILITY_GROUPS: Final = "DRADeviceCompatibilityGroups"
 DERIVED_ATTRIBUTES: Final = "DRADerivedAttributes"
 NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
 """Also the name of the feature that a node declares."""
-NODE_ALLOCATABLE: Final = "DRANodeAllocatableResources"
 
 
 class Stage(NamedTuple):
@@ -46,7 +45,7 @@ class Stage(NamedTuple):
     on_from: str = ""
     """The gate is also on if the control plane need not be compatible with versions before this one.
 
-    Upstream: component-base/featuregate/feature_gate.go FeatureSpec.MinCompatibilityVersion
+    It is upstream's FeatureSpec.MinCompatibilityVersion.
     """
 
 
@@ -73,7 +72,6 @@ GATES: Final[Mapping[str, Mapping[str, Stage]]] = {
     COMPATIBILITY_GROUPS: {"1.36": _OFF, "1.37": _OFF},
     DERIVED_ATTRIBUTES: {"1.36": _OFF, "1.37": _OFF},
     NODE_OPERATIONS: {"1.36": _OFF, "1.37": _OFF},
-    NODE_ALLOCATABLE: {"1.36": _OFF, "1.37": _OFF},
 }
 """Gate → version → stage. A gate that a version lacks is off there."""
 

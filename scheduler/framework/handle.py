@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol, TypeVar, cast, runtime_checkable
 
-from scheduler.api.core_v1 import ExtendedResourceClaimStatus, NodeAllocatableResourceClaimStatus, Pod, PodCondition
+from scheduler.api.core_v1 import ExtendedResourceClaimStatus, Pod, PodCondition
 from scheduler.api.decode import Broken
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import AllocationResult, ConsumerReference, ResourceClaim
@@ -57,9 +57,6 @@ class ClaimWrites(Protocol):
 
     async def set_extended_resource_status(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
         """Write into the pod's status which claim serves which extended resource of which container."""
-
-    async def set_claim_amounts(self, pod: Pod, statuses: tuple[NodeAllocatableResourceClaimStatus, ...]) -> None:
-        """Write into the pod's status what its claims take of its node's resources; none removes it."""
 
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
         """Return the newest state; None if it is gone."""

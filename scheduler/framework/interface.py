@@ -20,7 +20,7 @@ from typing import Any, Final, Generic, Protocol, TypeAlias, TypeVar, cast, runt
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.api.core_v1 import Node, NodeAllocatableResourceClaimStatus
+from scheduler.api.core_v1 import Node
 from scheduler.api.node_affinity import NODE_NAME_FIELD
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.selectors import probes
@@ -147,10 +147,6 @@ class StateKey(Generic[T]):
 
     def __init__(self, name: str) -> None:
         self.name = name
-
-
-CLAIM_AMOUNTS: Final[StateKey[tuple[NodeAllocatableResourceClaimStatus, ...]]] = StateKey("ClaimAmounts")
-"""What the pod's claims take of its node's resources; set by Reserve, counted for the assumed pod."""
 
 
 class CycleState:

@@ -75,17 +75,6 @@ class DeviceBuilder(Builder[Device]):
         """Of all nodes; for slices that are `per_device`."""
         return self.set({"allNodes": True})
 
-    def stands_for(self, resource: str, amount: str = "", *, capacity: str = "", times: str = "1") -> Self:
-        """Map it to an amount of the node's resource: a fixed one, or a multiple of what is consumed of a capacity."""
-        mapping = {"capacityKey": capacity, "capacityMultiplier": times} if capacity else {"deviceMultiplier": amount}
-        return self.set({"nodeAllocatableResources": {resource: {"mapping": mapping}}})
-
-    def costs(self, resource: str, *, per_pod: str = "", per_container: str = "") -> Self:
-        """Set the overhead that its use costs of the node's resource."""
-        amounts = {"perPod": per_pod, "perContainer": per_container}
-        overhead = {name: amount for name, amount in amounts.items() if amount}
-        return self.set({"nodeAllocatableResources": {resource: {"overhead": overhead}}})
-
     def _attribute(self, name: str, value: Manifest) -> Self:
         return self.set({"attributes": {name: value}})
 

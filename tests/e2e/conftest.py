@@ -13,7 +13,7 @@ import structlog
 
 from scheduler.metrics import logs
 from tests.e2e.controlplane.gate import binaries_or_skip
-from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config, started
+from tests.e2e.controlplane.harness import ControlPlane, daemon, scheduler_config, started
 from tests.e2e.devices import DeviceSandbox
 from tests.e2e.sandbox import THEIRS, SharedPlane
 from tests.e2e.storage import CONTROLLERS, StorageSandbox
@@ -117,23 +117,6 @@ def device_plane(control_plane_binaries: Path) -> Iterator[SharedPlane]:
     with _shared(plane, ["resourceclaim-controller"], _TAINT_RULES) as shared:
         yield shared
         assert "Traceback" not in shared.server.output()
-
-
-@pytest.fixture(scope="module")
-def node_allocatable(control_plane_binaries: Path) -> Iterator[SharedPlane]:
-    """For devices that take resources of their nodes: the gate is on everywhere."""
-    gate = "--feature-gates=DRANodeAllocatableResources=true"
-    plane = ControlPlane(apiserver_flags=[gate, _SERVES_RULES])
-    with _shared(plane, ["resourceclaim-controller"], gate, theirs=[gate]) as shared:
-        yield shared
-        assert "Traceback" not in shared.server.output()
-
-
-@pytest.fixture(params=[SCHEDULER_NAME, THEIRS])
-async def mapped(node_allocatable: SharedPlane, request: pytest.FixtureRequest) -> AsyncIterator[DeviceSandbox]:
-    """For pods of the daemon, and then for pods of kube-scheduler, whose behaviour is the expected one."""
-    async with _opened(DeviceSandbox, node_allocatable, scheduler=request.param) as sandbox:
-        yield sandbox
 
 
 @pytest.fixture

@@ -145,8 +145,6 @@ def device(name: str, short: Json) -> Json:
         made["consumesCounters"] = _consumed(consumed, "counterSet")
     if taints := short.pop("taints", None):
         made["taints"] = [_taint(text) for text in taints]
-    if mappings := short.pop("mappings", None):
-        made["nodeAllocatableResourceMappings"] = mappings
     for word, name_of_field in (
         ("binds", "bindingConditions"),
         ("fails", "bindingFailureConditions"),

@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from scheduler.api.core_v1 import ExtendedResourceClaimStatus, NodeAllocatableResourceClaimStatus, Pod, PodCondition
+from scheduler.api.core_v1 import ExtendedResourceClaimStatus, Pod, PodCondition
 from scheduler.api.decode import Broken
 from scheduler.api.meta import AnnotatedMetadata, Metadata, OwnerReference
 from scheduler.api.resource_v1 import (
@@ -110,8 +110,6 @@ class ScriptedWriter:
     """When set, a write of a claim waits for it before it is carried out."""
     extended_statuses: list[tuple[str, ExtendedResourceClaimStatus]] = field(default_factory=list)
     """Pod and status."""
-    claim_amounts: list[tuple[str, tuple[NodeAllocatableResourceClaimStatus, ...]]] = field(default_factory=list)
-    """Pod and what its claims take of its node."""
     newest: int = 0
 
     binds: list[tuple[str, str]] = field(default_factory=list)
@@ -248,9 +246,6 @@ class ScriptedWriter:
 
     async def set_extended_resource_status(self, pod: Pod, status: ExtendedResourceClaimStatus) -> None:
         self.extended_statuses.append((pod.key, status))
-
-    async def set_claim_amounts(self, pod: Pod, statuses: tuple[NodeAllocatableResourceClaimStatus, ...]) -> None:
-        self.claim_amounts.append((pod.key, statuses))
 
     def next_version(self, metadata: Metadata) -> str:
         """Newer than any before, and than the object's (they are numbers here)."""

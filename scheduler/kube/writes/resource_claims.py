@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from scheduler.api.core_v1 import ExtendedResourceClaimStatus, NodeAllocatableResourceClaimStatus, Pod
+from scheduler.api.core_v1 import ExtendedResourceClaimStatus, Pod
 from scheduler.api.decode import Broken, ObjectDecoder
 from scheduler.api.meta import Metadata
 from scheduler.api.quantity import Quantity, text
@@ -219,14 +219,7 @@ class ResourceClaimWrites:
 
         A strategic patch replaces the mappings.
         """
-        await self._patch_pod_status(pod, {"extendedResourceClaimStatus": status}, STRATEGIC_MERGE)
-
-    async def set_claim_amounts(self, pod: Pod, statuses: tuple[NodeAllocatableResourceClaimStatus, ...]) -> None:
-        """Write what the pod's claims take of its node's resources, as a whole list. Precondition: the pod's uid.
-
-        An empty list removes it: a server keeps the old one for clients that do not know the field.
-        """
-        await self._patch_pod_status(pod, {"nodeAllocatableResourceClaimStatuses": statuses}, MERGE)
+        await self._patch_pod_status(pod, {"extendedResourceClaimStatus": status})
 
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
         """Return the newest state, from the server's storage; None if it is gone."""
@@ -312,10 +305,10 @@ class ResourceClaimWrites:
         path = self._path(claim, version) + subresource
         return self._decoder.decode(await self._sender.send_once("PATCH", path, body, content_type), version)
 
-    async def _patch_pod_status(self, pod: Pod, status: Mapping[str, object], content_type: str) -> None:
+    async def _patch_pod_status(self, pod: Pod, status: Mapping[str, object]) -> None:
         path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/status"
         await self._sender.send_once(
-            "PATCH", path, _encode({"metadata": the_same(pod.metadata), "status": status}), content_type
+            "PATCH", path, _encode({"metadata": the_same(pod.metadata), "status": status}), STRATEGIC_MERGE
         )
 
     def _path(self, claim: ResourceClaim, version: str) -> str:

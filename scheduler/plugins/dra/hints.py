@@ -30,14 +30,13 @@ from scheduler.cache.devices.claim_tracker import gives_back, is_made_for
 from scheduler.cache.devices.manager import may_be_devices
 from scheduler.cache.devices.pools import PoolKey
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
-from scheduler.core.feature_gates import DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE, NODE_ALLOCATABLE
+from scheduler.core.feature_gates import DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import EventHint, Hint, Topics
 from scheduler.plugins.dra.claims import Unresolved, claim_keys, claim_name, claims_of
 
 _ANY: Final = Action.ADD | UPDATE | Action.DELETE
 _NODE: Final = Action.ADD | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_ALLOCATABLE
-_POD_GAVE_BACK: Final = ClusterEvent(Resource.ASSIGNED_POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN)
 _GENERATED: Final = ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_GENERATED_RESOURCE_CLAIM)
 _WHERE: Final = "labels of nodes"
 _OWN: Final = "resources of nodes"
@@ -57,7 +56,6 @@ class DynamicResourcesHints:
         gates = handle.feature_gates
         self._is_on = DYNAMIC_RESOURCE_ALLOCATION in gates
         self._serves_resources = EXTENDED_RESOURCE in gates
-        self._takes_resources = NODE_ALLOCATABLE in gates
         self._claims = handle.cluster.devices.claims
         self._pools = handle.cluster.devices.on_nodes
 
@@ -66,9 +64,7 @@ class DynamicResourcesHints:
         if not self._is_on:
             return ()
         claims = ClusterEvent(Resource.RESOURCE_CLAIM, _ANY)
-        pods = (self._registered(_POD_GAVE_BACK, _pod_gave_back),) if self._takes_resources else ()
         return (
-            *pods,
             self._registered(ClusterEvent(Resource.NODE, _NODE), _node_changed),
             EventHint(claims, self._claim, self._shape, Topics(self._topics, _claim_changed)),
             EventHint(_GENERATED, self._pod),
@@ -133,9 +129,8 @@ class DynamicResourcesHints:
             return
         yield _WHERE
         extended = self._extended(pod)
-        if extended or self._takes_resources:
-            yield _OWN
         if extended:
+            yield _OWN
             yield "made for", pod.uid
             for name in extended:
                 yield "resource", name
@@ -234,11 +229,6 @@ def _is_only_tainted(old: ResourceSlice, new: ResourceSlice) -> bool:
         set(was.taints) <= set(now.taints) and replace(was, taints=()) == replace(now, taints=())
         for was, now in zip(old.spec.devices, new.spec.devices)
     )
-
-
-def _pod_gave_back(old: PodInfo | None, _new: PodInfo | None) -> Iterator[Hashable]:
-    if old is not None:
-        yield _OWN
 
 
 def _node_changed(old: Node | None, new: Node | None) -> Iterator[Hashable]:

@@ -16,7 +16,6 @@ from scheduler.api.resource_v1 import FINALIZER, RESERVED_FOR_MAX, ResourceClaim
 from scheduler.cache.nodes.node_groups import matching_selector
 from scheduler.cache.storage.assume_cache import NotKnown
 from scheduler.config.args import DynamicResourcesArgs
-from scheduler.core import nodeset
 from scheduler.core.cooperative import T, Work, finish, metered, started
 from scheduler.core.errors import ApiError
 from scheduler.core.feature_gates import (
@@ -27,7 +26,7 @@ from scheduler.core.feature_gates import (
 )
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
-from scheduler.framework.interface import CLAIM_AMOUNTS, CycleState, DryRun, EventHint, PostFiltered, Scores
+from scheduler.framework.interface import CycleState, DryRun, EventHint, PostFiltered, Scores
 from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Nominate, Rejection, Skip
 from scheduler.plugins.dra.binding.binding_conditions import is_worn_out
 from scheduler.plugins.dra.binding.claim_binder import DELETED, FREED, ClaimBinder
@@ -36,7 +35,6 @@ from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of
 from scheduler.plugins.dra.explain import DeviceExplanations
 from scheduler.plugins.dra.extended_resources import ExtendedResources, is_in_memory
 from scheduler.plugins.dra.hints import DynamicResourcesHints
-from scheduler.plugins.dra.node_allocatable import NodeAllocatableResources
 from scheduler.plugins.dra.preemption import WAITING, DevicePreemption
 from scheduler.plugins.dra.scoring import AlternativesScore, has_alternatives
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant, state_of
@@ -54,8 +52,6 @@ from scheduler.plugins.dra.structured.requests import (
     unreadable,
 )
 
-_FEW: Final = 16
-"""Nodes that are checked between two points where the event loop may run."""
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 
 
@@ -66,6 +62,7 @@ class DynamicResources:
     """
 
     name: Final = PLUGIN
+    depends_on_pods: Final = False
     pre_bind_parallel: Final = True
     reads: Final = ("ResourceClaim", "ResourceSlice", "DeviceClass")
 
@@ -73,8 +70,6 @@ class DynamicResources:
         args = args if args is not None else DynamicResourcesArgs()
         gates = handle.feature_gates
         self._is_on = ENABLED in gates
-        self._node_allocatable = NodeAllocatableResources(handle)
-        self.depends_on_pods: Final = self._node_allocatable.is_on
         self._says_less = SHORT_POST_FILTER in gates
         self._gates = gates
         self._nodes = handle.cluster.nodes
@@ -146,7 +141,6 @@ class DynamicResources:
             demand = self._parser.of(to_allocate) if to_allocate else None
             known.variants = (Variant(nodes, to_allocate, demand),)
             known.claims = claims
-        self._node_allocatable.look_at(known, pod)
         if not has_alternatives(claims):
             state.skip_score.add(self.name)
         return None
@@ -205,9 +199,6 @@ class DynamicResources:
             if out & nodes:
                 groups[no] = out & nodes
                 left &= ~out
-        for no, out in self._node_allocatable.sharing(known, left).items():
-            groups[no] = out
-            left &= ~out
         for variant in () if known.allocations else known.variants:  # after Reserve this pod holds the devices itself
             here = left & variant.nodes
             if variant.demand is None or not here:
@@ -217,41 +208,12 @@ class DynamicResources:
             for no, out in without.items():
                 groups[no] = groups.get(no, 0) | out
                 left &= ~out
-        if self._node_allocatable.concerns(known) and not known.node_name:
-            left = yield from self._with_resources(state, pod, left, groups)
         useless = left if known.worn_out else 0
         for usable in known.usable_on.values():
             useless |= left & ~usable
         if useless:
             groups[_UNAVAILABLE] = groups.get(_UNAVAILABLE, 0) | useless
         return groups
-
-    def _with_resources(self, state: CycleState, pod: PodInfo, nodes: NodeSet, groups: Groups) -> Work[NodeSet]:
-        """Return the nodes that have the resources which devices of allocated claims take; record rejections in groups."""
-        left = nodes
-        for at, slot in enumerate(nodeset.each(nodes)):
-            no = None
-            with contextlib.suppress(TimedOut):  # left to Verify
-                no = yield from self._too_little(state, pod, state.get(STATE).variant(slot), slot)
-            if no is not None:
-                groups[no] = groups.get(no, 0) | 1 << slot
-                left &= ~(1 << slot)
-            if at % _FEW == 0:
-                yield
-        return left
-
-    def _too_little(
-        self, state: CycleState, pod: PodInfo, variant: Variant | None, slot: int
-    ) -> Work[Rejection | None]:
-        """Return why the node has too little for the pod and its devices. Raises TimedOut."""
-        known, verdict = state.get(STATE), None
-        if variant is not None and variant.demand is not None:
-            use = yield from self._preemption.use(state, pod, slot)
-            verdict = yield from self._verdicts.picked(variant.demand, slot, use)
-            if verdict.refusal:
-                return None
-        taken = self._node_allocatable.taken(known, slot, variant, verdict)
-        return self._node_allocatable.check(known, pod, slot, taken)
 
     def _without_devices(
         self, state: CycleState, pod: PodInfo, variant: Variant, *, nodes: NodeSet, exact: bool
@@ -309,7 +271,7 @@ class DynamicResources:
         variant = known.variant(slot) if known is not None else None
         if known is None or variant is None or variant.demand is None or known.allocations:
             return None
-        if self._is_settled(state, known, pod, variant.demand, slot=slot) and not self._node_allocatable.is_on:
+        if self._is_settled(state, known, pod, variant.demand, slot=slot):
             return None
         return started(self._timed(known, self._verify(state, pod, variant, slot=slot)), self._clock)
 
@@ -328,10 +290,7 @@ class DynamicResources:
     def _judged(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Rejection | None]:
         try:
             verdict = yield from self._preemption.verdict(state, pod, variant, slot=slot)
-            no = self._refusal(verdict, variant, slot)
-            if no is None and self._node_allocatable.is_on:
-                no = yield from self._too_little(state, pod, variant, slot)
-            return no
+            return self._refusal(verdict, variant, slot)
         except TimedOut:
             return self._timed_out(slot)
 
@@ -429,7 +388,7 @@ class DynamicResources:
         variant = known.variant(slot)
         known.node_name = node_name
         if variant is None or variant.demand is None:
-            return self._claim_resources(state, known, pod, slot)
+            return None
         self._devices.on_nodes.catch_up()  # another pod may have taken devices since Filter
         try:
             use = finish(self._preemption.besides_kept(known, pod, slot))
@@ -458,17 +417,6 @@ class DynamicResources:
                 return _error(f"internal error, couldn't signal allocation for claim {claim.metadata.name}")
             if self._devices.claims.pending(claim.uid) is not None:
                 known.signalled = (*known.signalled, claim.uid)
-        return self._claim_resources(state, known, pod, slot)
-
-    def _claim_resources(self, state: CycleState, known: DeviceState, pod: PodInfo, slot: int) -> Rejection | None:
-        """Compute what the devices take of the node's resources, which the assumed pod then counts."""
-        if not self._node_allocatable.is_on:
-            return None
-        no = self._node_allocatable.reserve(known, pod, slot)
-        if no is not None:
-            return no
-        if known.claim_statuses:
-            state.set(CLAIM_AMOUNTS, known.claim_statuses)
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:

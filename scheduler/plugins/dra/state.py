@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from scheduler.api.core_v1 import ContainerExtendedResourceRequest, NodeAllocatableResourceClaimStatus
+from scheduler.api.core_v1 import ContainerExtendedResourceRequest
 from scheduler.api.podinfo import PodInfo
-from scheduler.api.resource_v1 import AllocationResult, Device, DeviceId, ResourceClaim, ResourceSlice
+from scheduler.api.resource_v1 import AllocationResult, ResourceClaim
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import CycleState, StateKey
 from scheduler.framework.status import Groups
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate
 
 PLUGIN: Final = "DynamicResources"
-
-
-Consumed: TypeAlias = Mapping[str, int] | None
-"""Capacity of a device → consumed amount in billionths; None for a device that is not shared."""
-
-
-class AllocatedDevice(NamedTuple):
-    """A device of an allocated claim, with the slices that publish one of this name."""
-
-    id: DeviceId
-    published: tuple[tuple[ResourceSlice, Device], ...]
-    consumed: Consumed
 
 
 class Variant(NamedTuple):
@@ -82,14 +69,6 @@ class DeviceState:
     """Slot → devices that are held for these pods."""
     kept_shared: dict[int, tuple[AllocationResult, ...]] = field(default_factory=dict)
     """Slot → those of them that other nodes see too."""
-    allocated_devices: dict[str, tuple[AllocatedDevice, ...]] = field(default_factory=dict)
-    """Uid of an allocated claim → its devices, while what devices take of their node counts."""
-    not_shared: list[int] = field(default_factory=list)
-    """Indexes of claims that another pod has and that cannot be shared."""
-    claim_statuses: tuple[NodeAllocatableResourceClaimStatus, ...] = ()
-    """What the claims take of the reserved node's resources."""
-    is_status_sent: bool = False
-    """Whether this was sent to the API server, so that it must be removed if the pod is not bound."""
     signalled: tuple[str, ...] = ()
     """Uids of claims that are in flight for this attempt."""
     searched_s: float = 0.0

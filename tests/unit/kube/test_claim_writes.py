@@ -9,8 +9,6 @@ import pytest
 from scheduler.api.core_v1 import (
     ContainerExtendedResourceRequest,
     ExtendedResourceClaimStatus,
-    MappedResource,
-    NodeAllocatableResourceClaimStatus,
 )
 from scheduler.api.decode import Broken, from_manifest
 from scheduler.api.quantity import parse
@@ -85,7 +83,6 @@ def manifest(*users: str, **metadata: object) -> dict[str, Any]:
 PLAIN = from_manifest(AllocationResult, {"devices": {"results": [RESULT]}})
 OWNER = pod("p").uid("u-p").typed()
 TOLD = ExtendedResourceClaimStatus("c", (ContainerExtendedResourceRequest("a", "example.com/gpu", "r"),))
-TAKEN = (NodeAllocatableResourceClaimStatus("c", ("a",), (MappedResource("cpu", parse("2")),)),)
 CHANGES = [
     pytest.param(lambda w, c: w.device_claims.protect_claim(c), id="protect"),
     pytest.param(lambda w, c: w.device_claims.allocate_claim(c, PLAIN, USER), id="allocate"),
@@ -107,7 +104,6 @@ EVERY = [
     pytest.param(
         lambda w, c: w.device_claims.set_extended_resource_status(OWNER, TOLD), id="write the status of the pod"
     ),
-    pytest.param(lambda w, c: w.device_claims.set_claim_amounts(OWNER, TAKEN), id="write what claims take of the node"),
 ]
 
 
@@ -289,19 +285,6 @@ async def test_the_status_of_the_pod_is_written():
     status = {"extendedResourceClaimStatus": {"resourceClaimName": "c", "requestMappings": [mapping]}}
     path, body = "/api/v1/namespaces/default/pods/p/status", {"metadata": {"uid": "u-p"}, "status": status}
     assert [RecordedRequest("PATCH", path, {"fieldManager": "kubestow"}, body, STRATEGIC)] == bench.recorded
-
-
-@pytest.mark.parametrize(("statuses", "sent"), [
-    (TAKEN, [{"resourceClaimName": "c", "containers": ["a"], "mapping": [{"name": "cpu", "quantity": "2"}]}]),
-    ((), []),
-], ids=["written", "an empty list removes it"])  # fmt: skip
-async def test_what_claims_take_of_the_node_replaces_the_list(statuses, sent):
-    bench = Bench(b"{}")
-    await bench.writer.device_claims.set_claim_amounts(OWNER, statuses)
-
-    path = "/api/v1/namespaces/default/pods/p/status"
-    body = {"metadata": {"uid": "u-p"}, "status": {"nodeAllocatableResourceClaimStatuses": sent}}
-    assert [RecordedRequest("PATCH", path, {"fieldManager": "kubestow"}, body, MERGE)] == bench.recorded
 
 
 def _without_claim(writes: list[Any]) -> Any:

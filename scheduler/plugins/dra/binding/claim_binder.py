@@ -23,7 +23,6 @@ from scheduler.plugins.dra.binding.double_check import DeviceDoubleCheck
 from scheduler.plugins.dra.binding.extended_resource_claim import ExtendedResourceClaimWriter
 from scheduler.plugins.dra.claims import NAMED_ANEW, claim_keys, not_owned
 from scheduler.plugins.dra.extended_resources import is_in_memory, own_claims
-from scheduler.plugins.dra.node_allocatable import ClaimStatusWriter
 from scheduler.plugins.dra.state import DeviceState
 
 NOTHING_TO_FREE: Final = "no new claims to deallocate"
@@ -48,7 +47,6 @@ class ClaimBinder:
         self._writer = ClaimWriter(handle, conflicts, stamps=self._has_binding_conditions)
         self._maker = ExtendedResourceClaimWriter(handle, self._writer, must_be_seen=looks_twice)
         self._waiter = ConditionWaiter(args, handle)
-        self._status_writer = ClaimStatusWriter(handle, is_bound=self._is_bound)
         self._double_check = DeviceDoubleCheck(handle, self._writer, conflicts) if conflicts is not None else None
         self._delete_claim = handle.writer.device_claims.delete_claim
         self._background = handle.kept(
@@ -81,8 +79,6 @@ class ClaimBinder:
         self._check_names(known, pod)
         if known.special is not None:
             await self._maker.set_pod_status(pod.pod, written[-1].metadata.name, known.mappings)
-        if known.claim_statuses:
-            await self._status_writer.write(known, pod.pod)
         if self._has_binding_conditions:
             await self._waiter.wait(written, pod.pod, node_name)
 
@@ -137,11 +133,6 @@ class ClaimBinder:
             self._run(self._writer.deallocate, "deallocate", claim)
         known.claims = tuple(claim for claim in known.claims if claim.uid not in useless)
         self._release(known.claims, pod)
-        if known.is_status_sent:
-            known.is_status_sent = False
-            what = f"remove what claims take of the node from the status of pod {pod.key}"
-            first = f"{pod.pod.metadata.namespace}/{known.claim_statuses[0].resource_claim_name}"
-            self._background.run(partial(self._status_writer.clear, pod.pod), what, about=first, uid=pod.uid)
 
     def land(self, known: DeviceState) -> None:
         """Drop the attempt's allocations in flight: each is written, or will never be."""
