@@ -72,13 +72,15 @@ replay: $(INSTALLED) replay-part ## the recorded decisions of kube-scheduler com
 replay-part:
 	$(BIN)/python -m pytest tests/parity
 
-tools: $(INSTALLED) ## build or unpack kube-apiserver, etcd, helm, prometheus, Chromium and the like, once per user
+tools: $(INSTALLED) ## build or unpack kube-apiserver, etcd, helm, prometheus, Chromium and the like, once per user; root also installs podman
+	tests/tools/packages.sh
 	$(BIN)/python -m tests.e2e.controlplane.build
 	$(BIN)/python -m tests.e2e.karpenter.build
 	$(BIN)/python -m tests.e2e.kubelet.build
 	$(BIN)/python -m tests.deploy.tools
 
 deploy-tests: $(INSTALLED) ## the tests of the chart, the image, the alerts, and the page in a browser
+	tests/tools/packages.sh
 	$(BIN)/python -m tests.deploy.tools
 	$(MAKE) --no-print-directory deploy-part
 
