@@ -300,9 +300,9 @@ class OtherLeases:
     is_forced: bool = False
     """Whether to continue next to a live holder."""
     remark: str = ""
-    """For /readyz: Leases with one of our scheduler names that are not trusted."""
+    """For /readyz: how many Leases with one of our scheduler names are not trusted. The log names them."""
     waits_for: str = ""
-    """For /readyz: the Lease whose renewal is being checked."""
+    """For /readyz: how many Leases are being checked for a renewal. The log names them."""
 
     async def check(self) -> None:
         """Raise AnotherScheduler if one is alive. Waits at most a minute, and only if a Lease may be alive.
@@ -333,7 +333,7 @@ class OtherLeases:
         leases = {key: (lease, namespace) for namespace, some in found.items() for key, lease in some.items()}
         durations = {key: lease.record.lease_duration_seconds for key, (lease, _) in leases.items()}
         ends = {key: began + min(float(each or _USUAL_DURATION_S), _LONGEST_LOOK_S) for key, each in durations.items()}
-        self.waits_for = f"looking whether it is renewed: Lease {_shown(leases)}"
+        self.waits_for = f"looking whether other Leases with our scheduler names are renewed; number: {len(leases)}"
         _log.info("looking whether another scheduler is alive", leases=_shown(leases))
         while ends:
             await self.clock.sleep(_LOOK_EVERY_S)
@@ -377,7 +377,7 @@ class OtherLeases:
         return not is_own and bool(lease.record.holder) and not names_in(lease).isdisjoint(self.names)
 
     def _report(self, keys: Collection[str]) -> None:
-        self.remark = f"Leases that name our scheduler names: {_shown(keys)}" if keys else ""
+        self.remark = f"other Leases name our scheduler names, and are not trusted; number: {len(keys)}" if keys else ""
         if keys:
             _log.warning("another scheduler may serve the same names", leases=_shown(keys))
 
