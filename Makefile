@@ -154,7 +154,8 @@ site: ## the documentation as a site in site/, with mkdocs
 audit: ## known weaknesses of the locked dependencies; fails where PyPI's data about them cannot be reached
 	@test -x .venv-audit/bin/pip-audit || { $(PYTHON) -m venv .venv-audit && \
 	.venv-audit/bin/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/audit.txt; }
-	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r requirements/runtime.txt
+	@failed=0; for lock in requirements/*.txt; do echo "$$lock:"; \
+	.venv-audit/bin/pip-audit --strict --disable-pip --require-hashes -r "$$lock" || failed=1; done; exit $$failed
 
 dist: $(INSTALLED) ## write wheel, sdist and SBOM (CycloneDX) of the locked dependencies to dist/
 	@test -x .venv-release/bin/cyclonedx-py || { $(PYTHON) -m venv .venv-release && \

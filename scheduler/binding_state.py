@@ -87,14 +87,12 @@ class UnknownOutcomes:
         self._clock = clock
         self._since: dict[str, tuple[float, Binding]] = {}
         """By uid, oldest first."""
-        self._error = ""
         self._said_at = 0.0
 
     def add(self, binding: Binding, error: str) -> None:
         """Record a failed read. Logs the oldest binding once a minute, beginning one minute after its first failure."""
         now = self._clock.now()
         self._since.setdefault(binding.assumed.uid, (now, binding))
-        self._error = error[:_LONGEST_ERROR]
         since, oldest = next(iter(self._since.values()))
         if now - max(since, self._said_at) >= _SAY_EVERY_S:
             self._said_at = now
@@ -104,7 +102,7 @@ class UnknownOutcomes:
                 pod=oldest.assumed.key,
                 node=oldest.assumed.node_name,
                 seconds=round(now - since),
-                error=self._error,
+                error=error[:_LONGEST_ERROR],
             )
 
     def discard(self, uid: str) -> None:
@@ -112,12 +110,11 @@ class UnknownOutcomes:
         self._since.pop(uid, None)
 
     def text(self) -> str:
-        """Return text for /readyz?verbose; "" if there is none."""
+        """Return text for /readyz?verbose, which is public and so names no pod; "" if there is none."""
         if not self._since:
             return ""
-        since, oldest = next(iter(self._since.values()))
-        where = f"{oldest.assumed.key} to {oldest.assumed.node_name}"
+        since, _ = next(iter(self._since.values()))
         return (
-            f"the outcome of {len(self._since)} bindings is unknown, "
-            f"the oldest is {where}, for {self._clock.now() - since:.0f} s: {self._error}"
+            f"the outcome of bindings is unknown; number: {len(self._since)}, "
+            f"longest: {self._clock.now() - since:.0f} s; the log names the oldest"
         )

@@ -107,7 +107,7 @@ class Cycle:
     clock: Clock
     chance: random.Random
     metrics: Metrics
-    held_back: Callable[[], NodeSet] = int
+    held_back: Callable[[PodInfo], NodeSet] = lambda _: nodeset.EMPTY
     _next_start: int = field(default=0, init=False)
     _failures: LogOnce = field(default_factory=lambda: LogOnce(_FAILURES_TOLD), init=False)
     """Failures of PostFilter that were logged: pods that PreFilter refuses meet the same one at each attempt."""
@@ -179,7 +179,7 @@ class Cycle:
             status = Code.SUCCESS  # as upstream, also if no node passes
         finally:
             self.metrics.point("Filter", status.value, runner.profile.name, self.clock.now() - began)
-        sample = self._sampled(runner.profile, pre.nodes, feasible, consultation)
+        sample = self._sampled(runner.profile, pod, pre.nodes, feasible, consultation)
         slot = yield from self._best(runner, state, pod, sample, record)
         if slot is None and feasible and consultation is None:
             # Verify refused every node of the sample: compute the reasons in plugin order, as upstream would. A node
@@ -198,16 +198,21 @@ class Cycle:
         return (yield from self._no_node(runner, state, pod, diagnosis, record))
 
     def _sampled(
-        self, profile: Profile, candidates: NodeSet, feasible: NodeSet, consultation: Consultation | None
+        self,
+        profile: Profile,
+        pod: PodInfo,
+        candidates: NodeSet,
+        feasible: NodeSet,
+        consultation: Consultation | None,
     ) -> NodeSet:
         """Return the nodes to choose from: a sample of the feasible nodes, as far as the extenders accept them."""
 
         def sample(nodes: NodeSet) -> NodeSet:
-            return self._sample(profile, candidates, self._preferred(profile, nodes))
+            return self._sample(profile, candidates, self._preferred(profile, pod, nodes))
 
         if consultation is None:
             return sample(feasible)
-        return self._preferred(profile, consultation.accepted(self.cluster.nodes, feasible, sample))
+        return self._preferred(profile, pod, consultation.accepted(self.cluster.nodes, feasible, sample))
 
     def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo) -> Work[tuple[int | None, Groups]]:
         """Try the nominated node alone, without scoring (§3.3 step 3). Otherwise return the plugins that refused it."""
@@ -256,9 +261,9 @@ class Cycle:
             yield
         return None
 
-    def _preferred(self, profile: Profile, feasible: NodeSet) -> NodeSet:
-        """Return the preferred nodes: a node whose kubelet just rejected a pod only if no other one fits (§2.6)."""
-        return feasible if profile.ours.parity else feasible & ~self.held_back() or feasible
+    def _preferred(self, profile: Profile, pod: PodInfo, feasible: NodeSet) -> NodeSet:
+        """Return the preferred nodes: a node whose kubelet just rejected such a pod only if no other one fits (§2.6)."""
+        return feasible if profile.ours.parity else feasible & ~self.held_back(pod) or feasible
 
     def _choose(self, runner: Runner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
         """Choose uniformly among the best nodes (§3.6 step 8), unless a plugin has a preference."""

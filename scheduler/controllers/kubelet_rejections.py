@@ -3,13 +3,18 @@
 Two schedulers may fill a node together, and the kubelet then fails the later pod permanently. Such pods are counted
 and logged, and their node is avoided for half a minute while another node takes the pod. The pod's controller creates
 a new one. The memory is bounded: bindings of the last minute, at most some thousands.
+
+The author of a pod can cause most rejections at will, so a rejection must not steer the pods of other users. A node
+is avoided by pods of the same controller; by all pods of the namespace if the pod has no controller, or if the reason
+concerns the node and not the pod; and by all pods only after rejections of the latter kind in two namespaces. Pods that
+another client bound do not count, so `spec.nodeName` in a pod has no effect here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import structlog
 
@@ -17,6 +22,7 @@ from scheduler.api.core_v1 import FailedPod
 from scheduler.api.decode import Delta
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
+from scheduler.cache.workloads import controller_of
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.metrics.metrics import Metrics
@@ -42,11 +48,20 @@ _REASONS: Final = frozenset(
 _OUT_OF: Final = "OutOf"
 _OUT_OF_EXTENDED: Final = "OutOfExtendedResources"
 """One label for all extended resources, as in the kubelet's metric."""
+_OF_THE_NODE: Final = frozenset({"InvalidNodeInfo", "NodeShutdown"})
+"""Reasons besides `OutOf…` that concern the node, whatever the pod is like."""
+
+Scope: TypeAlias = tuple[str, ...]
+"""The pods that avoid a node: (namespace, uid of their controller), (namespace,), or () for all pods."""
+_ALL: Final[Scope] = ()
+
+T = TypeVar("T")
 
 
 class _Sent(NamedTuple):
     node_name: str
     profile: str
+    scopes: tuple[Scope, ...]
     at: float
 
 
@@ -60,14 +75,16 @@ class KubeletRejections:
     most: int = 20_000
     _sent: dict[str, _Sent] = field(default_factory=dict, init=False)
     """By uid, oldest first."""
-    _held_back: dict[str, float] = field(default_factory=dict, init=False)
-    """Node name → end of the avoidance, the earliest first."""
+    _held_back: dict[Scope, dict[str, float]] = field(default_factory=dict, init=False)
+    """Scope → node name → end of the avoidance. What ends first comes first."""
+    _namespaces: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
+    """Node name → namespace of a pod whose rejection concerns the node → end of the avoidance."""
 
     def sent(self, info: PodInfo) -> None:
         """Record a Binding before it is sent. Constant cost."""
         now = self.clock.now()
         self._sent.pop(info.uid, None)
-        self._sent[info.uid] = _Sent(info.node_name, info.pod.spec.scheduler_name, now)
+        self._sent[info.uid] = _Sent(info.node_name, info.pod.spec.scheduler_name, _scopes(info), now)
         while len(self._sent) > self.most or now - next(iter(self._sent.values())).at > REMEMBERED_S:
             del self._sent[next(iter(self._sent))]
 
@@ -79,17 +96,16 @@ class KubeletRejections:
                 if sent is not None:
                     self._failed(delta.new, sent)
 
-    def held_back(self) -> NodeSet:
-        """Return the existing nodes that rejected a pod of ours within the last half minute."""
-        if not self._held_back:
-            return EMPTY
-        now = self.clock.now()
-        for name in [name for name, until in self._held_back.items() if until <= now]:
-            del self._held_back[name]
+    def held_back(self, pod: PodInfo) -> NodeSet:
+        """Return the existing nodes that the pod avoids. Costs a look-up per node that its scopes avoid."""
         nodes = EMPTY
-        for name in self._held_back:
-            slot = self.cluster.nodes.present_slot(name)
-            nodes |= EMPTY if slot is None else 1 << slot
+        if not self._held_back:
+            return nodes
+        now = self.clock.now()
+        for scope in _scopes(pod):
+            for name, until in self._held_back.get(scope, {}).items():
+                slot = self.cluster.nodes.present_slot(name) if now < until else None
+                nodes |= EMPTY if slot is None else 1 << slot
         return nodes
 
     def _failed(self, pod: FailedPod, sent: _Sent) -> None:
@@ -97,8 +113,14 @@ class KubeletRejections:
         label = _label(reason)
         if not label or pod.spec.node_name != sent.node_name or now - sent.at > REMEMBERED_S:
             return
-        self._held_back.pop(sent.node_name, None)
-        self._held_back[sent.node_name] = now + HELD_BACK_S
+        namespace, node_name = pod.metadata.namespace, sent.node_name
+        if reason in _OF_THE_NODE or reason.startswith(_OUT_OF):
+            _note(self._held_back, (namespace,), node_name, now)
+            _note(self._namespaces, node_name, namespace, now)
+            if len(self._namespaces[node_name]) > 1:
+                _note(self._held_back, _ALL, node_name, now)
+        else:
+            _note(self._held_back, sent.scopes[-1], node_name, now)
         self.metrics.admission_rejection(label, sent.profile)
         _log.warning(
             "pod refused by its kubelet",
@@ -107,6 +129,24 @@ class KubeletRejections:
             reason=reason,
             after_s=round(now - sent.at, 3),
         )
+
+
+def _scopes(info: PodInfo) -> tuple[Scope, ...]:
+    """Return the scopes of the pod, the widest first."""
+    controller, namespace = controller_of(info.pod), info.pod.metadata.namespace
+    return (_ALL, (namespace,)) if controller is None else (_ALL, (namespace,), (namespace, controller.uid))
+
+
+def _note(table: dict[T, dict[str, float]], key: T, name: str, now: float) -> None:
+    """Enter the name under the key for `HELD_BACK_S`, and delete entries that have ended: each costs one step."""
+    names = table.pop(key, {})
+    names.pop(name, None)
+    names[name] = now + HELD_BACK_S
+    table[key] = names
+    while next(iter(names.values())) <= now:
+        del names[next(iter(names))]
+    while next(reversed(next(iter(table.values())).values())) <= now:
+        del table[next(iter(table))]
 
 
 def _label(reason: str) -> str:

@@ -67,7 +67,7 @@ class Explainer:
     profiles: Mapping[str, Profile]
     clock: Clock
     derive: Callable[[Pod], PodInfo]
-    held_back: Callable[[], NodeSet]
+    held_back: Callable[[PodInfo], NodeSet]
     budget_s: float = BUDGET_S
     """The time after which a search for fixes ends."""
     _metrics: Metrics = field(default_factory=lambda: Metrics(process=False), init=False)

@@ -29,9 +29,12 @@ from scheduler.kube.client_config import as_file, proxy_for, tls_for
 from scheduler.kube.transport import through
 
 _ANSWER_BYTES: Final = 4 * 1024 * 1024
-"""An answer may be this much larger than twice its request, which it may repeat. Reading it blocks the event loop for
-at most a third of a second.
+"""An answer may be at most this much larger than twice its request, which it may repeat. Reading it blocks the event loop:
+decoding takes up to 0.1 s of CPU per MiB, and converting the entries up to 0.2 s.
 """
+_TEXT_BYTES: Final = 64 * 1024
+_NODE_BYTES: Final = 2 * 1024
+"""What of it each node of the request may have for reasons, in addition to `_TEXT_BYTES`."""
 _HEADERS: Final = {"Content-Type": "application/json", "User-Agent": "kubestow", "Accept-Encoding": "identity"}
 """A compressed answer could expand to gigabytes."""
 
@@ -80,12 +83,13 @@ class HTTPExtender:
 
     async def filter(self, pod: PodInfo, nodes: Sequence[str]) -> FilterResult:
         """Return which of these nodes can hold the pod."""
-        answer = await self._send(self._config.filter_verb, self._args(pod, nodes))
+        answer = await self._send(self._config.filter_verb, self._args(pod, nodes), len(nodes))
         return answer.filter_result(nodes, self.name)
 
     async def prioritize(self, pod: PodInfo, nodes: Sequence[str]) -> Iterable[tuple[str, int]]:
         """Return scores of these nodes."""
-        return (await self._send(self._config.prioritize_verb, self._args(pod, nodes))).host_priorities()
+        answer = await self._send(self._config.prioritize_verb, self._args(pod, nodes), len(nodes))
+        return answer.host_priorities()
 
     async def process_preemption(self, pod: PodInfo, victims: Mapping[str, Victims]) -> Mapping[str, MetaVictims]:
         """Return the accepted candidates."""
@@ -94,13 +98,13 @@ class HTTPExtender:
         else:
             whole = {name: ([self._pod(each) for each in of.pods], of.violations) for name, of in victims.items()}
             body = messages.of_victims(self._pod(pod), whole=whole, meta=None)
-        return (await self._send(self._config.preempt_verb, body)).preemption_result()
+        return (await self._send(self._config.preempt_verb, body, len(victims))).preemption_result()
 
     async def bind(self, pod: PodInfo, node_name: str) -> None:
         """Bind the pod. Raises Fenced if this process is not the leader."""
         if not self._may_write():
             raise Fenced("not the leader")
-        (await self._send(self._config.bind_verb, messages.of_binding(pod, node_name))).binding_result()
+        (await self._send(self._config.bind_verb, messages.of_binding(pod, node_name), 1)).binding_result()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -118,13 +122,13 @@ class HTTPExtender:
             raise ExtenderError(f"pod {pod.key} is gone")
         return found
 
-    async def _send(self, verb: str, body: bytes) -> messages.Answer:
-        """Send a request and return the answer.
+    async def _send(self, verb: str, body: bytes, node_count: int) -> messages.Answer:
+        """Send a request about `node_count` nodes and return the answer.
 
         Upstream: pkg/scheduler/extender.go send
         """
         url = f"{self.name.rstrip('/')}/{verb}"
-        limit = _ANSWER_BYTES + 2 * len(body)
+        limit = 2 * len(body) + min(_ANSWER_BYTES, _TEXT_BYTES + node_count * _NODE_BYTES)
         is_answered = False
         try:
             async with self._session.post(
@@ -153,7 +157,7 @@ class HTTPExtender:
             raise ExtenderError(f'Post "{url}": dial tcp {error.host}:{error.port}: connect: {why}') from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise ExtenderError(f'Post "{url}": {str(error) or type(error).__name__}') from error
-        return messages.Answer(bytes(content), f'extender "{self.name}" to {verb}')
+        return messages.Answer(bytes(content), f'extender "{self.name}" to {verb}', node_count)
 
 
 def client_tls(extender: ExtenderConfig) -> ssl.SSLContext | None:

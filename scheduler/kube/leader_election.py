@@ -13,7 +13,7 @@ A leader marks its Lease with a label and with its scheduler names. Before a dae
 because two daemons with one scheduler name would take the same pods. A Lease is alive if its record changes within
 its duration. Tenants may write Leases in their namespaces, so a daemon in a cluster trusts only those in
 `kube-system` and in the namespace of its Lease, and reports the rest. A daemon outside of a cluster trusts all of
-them.
+them. The two namespaces are listed by themselves, so that no number of Leases elsewhere hides one there.
 """
 
 from __future__ import annotations
@@ -270,15 +270,16 @@ class Elector:
         return True
 
 
-_PATH: Final = "/apis/coordination.k8s.io/v1/leases"
+_API: Final = "/apis/coordination.k8s.io/v1"
 _TRUSTED_NAMESPACE: Final = "kube-system"
+_ALL_NAMESPACES: Final = ""
 _LOOK_EVERY_S: Final = 2.0
 _REQUEST_S: Final = 5.0
 _TRIES: Final = 3
 _USUAL_DURATION_S: Final = 15
 _LONGEST_LOOK_S: Final = 60.0
 _MANY: Final = "50"
-"""Limit of marked Leases that are read: tenants may create any number."""
+"""Limit of marked Leases that one list returns: tenants may create any number."""
 _LONGEST_TEXT: Final = 1024
 
 
@@ -299,18 +300,24 @@ class OtherLeases:
     is_forced: bool = False
     """Whether to continue next to a live holder."""
     remark: str = ""
-    """For /readyz: Leases with one of our scheduler names that are not trusted."""
+    """For /readyz: how many Leases with one of our scheduler names are not trusted. The log names them."""
     waits_for: str = ""
-    """For /readyz: the Lease whose renewal is being checked."""
+    """For /readyz: how many Leases are being checked for a renewal. The log names them."""
 
     async def check(self) -> None:
         """Raise AnotherScheduler if one is alive. Waits at most a minute, and only if a Lease may be alive.
 
         Without permission to list Leases, or without an answer, it logs that and returns.
         """
-        found = await self._list() or {}
-        believed = {key: lease for key, lease in found.items() if self._is_believed(key)}
-        self._report([key for key in found if key not in believed])
+        trusted = {_TRUSTED_NAMESPACE, *(self.own[:1] if self.own is not None else ())}
+        found = await self._lists({*trusted, _ALL_NAMESPACES})
+        everywhere = found.pop(_ALL_NAMESPACES) or {}
+        elsewhere = {key: lease for key, lease in everywhere.items() if lease.metadata.namespace not in trusted}
+        if "KUBERNETES_SERVICE_HOST" in os.environ:
+            self._report(elsewhere)
+        else:
+            found[_ALL_NAMESPACES] = elsewhere
+        believed = {namespace: leases for namespace, leases in found.items() if leases}
         try:
             alive = await self._alive(believed) if believed else ""
         finally:
@@ -320,35 +327,45 @@ class OtherLeases:
         if alive:
             _log.warning("another scheduler serves the same names", why=alive)
 
-    async def _alive(self, leases: Mapping[str, Lease]) -> str:
-        """Return which of them is renewed within its duration; "" if none is."""
+    async def _alive(self, found: Mapping[str, Mapping[str, Lease]]) -> str:
+        """Return which Lease is renewed within its duration; "" if none is. `found` has the namespace of each list."""
         began = self.clock.now()
-        durations = {key: lease.record.lease_duration_seconds or _USUAL_DURATION_S for key, lease in leases.items()}
-        ends = {key: began + min(float(duration_s), _LONGEST_LOOK_S) for key, duration_s in durations.items()}
-        self.waits_for = f"looking whether it is renewed: Lease {_shown(leases)}"
+        leases = {key: (lease, namespace) for namespace, some in found.items() for key, lease in some.items()}
+        durations = {key: lease.record.lease_duration_seconds for key, (lease, _) in leases.items()}
+        ends = {key: began + min(float(each or _USUAL_DURATION_S), _LONGEST_LOOK_S) for key, each in durations.items()}
+        self.waits_for = f"looking whether other Leases with our scheduler names are renewed; number: {len(leases)}"
         _log.info("looking whether another scheduler is alive", leases=_shown(leases))
         while ends:
             await self.clock.sleep(_LOOK_EVERY_S)
-            now = await self._list()
+            lists = await self._lists({leases[key][1] for key in ends})
             for key in list(ends):
-                if now is not None and key in now and now[key].record != leases[key].record:
+                before, namespace = leases[key]
+                now = lists[namespace]
+                if now is not None and key in now and now[key].record != before.record:
                     names = ", ".join(sorted(names_in(now[key]) & set(self.names)))
                     return f"Lease {key} is held by {now[key].record.holder[:253]}, which serves {names}"
                 if (now is not None and key not in now) or self.clock.now() >= ends[key]:
                     del ends[key]
         return ""
 
-    async def _list(self) -> dict[str, Lease] | None:
+    async def _lists(self, namespaces: Collection[str]) -> dict[str, dict[str, Lease] | None]:
+        """Return the answers of `_list` by namespace. The requests run concurrently."""
+        return dict(zip(namespaces, await asyncio.gather(*map(self._list, namespaces)), strict=True))
+
+    async def _list(self, namespace: str) -> dict[str, Lease] | None:
         """Return held Leases of other daemons with one of our names, by key; None if they cannot be listed."""
         query = {"labelSelector": LABEL, "limit": _MANY}
+        path = f"{_API}/namespaces/{namespace}/leases" if namespace else f"{_API}/leases"
         for left in reversed(range(_TRIES)):
             try:
-                page = page_of(await self.transport.get(_PATH, query=query, timeout_s=_REQUEST_S))
+                page = page_of(await self.transport.get(path, query=query, timeout_s=_REQUEST_S))
                 break
             except ApiError as error:
                 if not left or isinstance(error, (Forbidden, Unauthorized)):
                     _log.warning(
-                        "leases not listed: another scheduler of the same name is not noticed", error=error.message
+                        "leases not listed: another scheduler of the same name is not noticed",
+                        namespace=namespace or "all",
+                        error=error.message,
                     )
                     return None
                 await self.clock.sleep(_LOOK_EVERY_S)
@@ -359,13 +376,8 @@ class OtherLeases:
         is_own = (lease.metadata.namespace, lease.metadata.name) == self.own
         return not is_own and bool(lease.record.holder) and not names_in(lease).isdisjoint(self.names)
 
-    def _is_believed(self, key: str) -> bool:
-        namespace = key.partition("/")[0]
-        trusted = {_TRUSTED_NAMESPACE, self.own[0] if self.own is not None else ""}
-        return namespace in trusted or "KUBERNETES_SERVICE_HOST" not in os.environ
-
     def _report(self, keys: Collection[str]) -> None:
-        self.remark = f"Leases that name our scheduler names: {_shown(keys)}" if keys else ""
+        self.remark = f"other Leases name our scheduler names, and are not trusted; number: {len(keys)}" if keys else ""
         if keys:
             _log.warning("another scheduler may serve the same names", leases=_shown(keys))
 

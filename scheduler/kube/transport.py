@@ -90,6 +90,24 @@ class _Request(aiohttp.ClientRequest):
         return await super().send(conn)
 
 
+class _Lost(aiohttp.ClientError):
+    """The connection was lost after the request was sent."""
+
+
+async def _sent_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:
+    """Keep aiohttp from sending a PUT or DELETE again after a lost connection.
+
+    The first one may have been carried out, and the second one would then read as a conflict, or as a missing object.
+    aiohttp repeats after `ClientOSError` and `ServerDisconnectedError`, and has no public option against that.
+    """
+    try:
+        return await handler(request)
+    except aiohttp.ClientConnectorError:
+        raise
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as lost:
+        raise _Lost(str(lost)) from lost
+
+
 class HttpTransport:
     """`Transport` over one aiohttp session. Create it inside the running loop.
 
@@ -234,6 +252,7 @@ class HttpTransport:
                 headers=self._headers_for(types),
                 timeout=self._timeout(timeout_s, None),
                 allow_redirects=False,
+                middlewares=() if body is None else (_sent_once,),
                 **self._options,
             )
             # Read to the end, otherwise the connection could not be used again.

@@ -100,8 +100,8 @@ class Transport(Protocol):
     ) -> bytes:
         """Send a write. `content_type` is the type of the body, or of a patch. The answer is JSON for any of them.
 
-        A PUT and a DELETE may be sent again on a lost connection. The object of a PUT must have its resourceVersion, so
-        that a second execution is a `Conflict`. The body of a DELETE is a DeleteOptions with the preconditions.
+        Each is sent once, but for a 401 (`before_sending`). The object of a PUT must have its resourceVersion. The body
+        of a DELETE is a DeleteOptions with the preconditions.
         """
 
     async def close(self) -> None:

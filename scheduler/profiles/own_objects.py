@@ -139,9 +139,10 @@ class OwnObjects:
                 failed = not await self.write() or bool(self.unread)
             except Exception as error:  # noqa: BLE001 (an unforeseen failure costs a minute, not all changes to come)
                 failed = True
-                if self._untold != repr(error):
+                untold = f"{self.spec.name}s could not be followed: {type(error).__name__}"
+                if self._untold != untold:
                     _log.exception("objects could not be followed", kind=self.spec.name)
-                self._untold = repr(error)
+                self._untold = untold  # /readyz is public: the text may have a user's data
             if not failed:
                 backoff.reset()
             wait_s = backoff.next_s() if failed else max(0.0, self._look_at - self.clock.now())

@@ -59,7 +59,8 @@ _NEVER_S: Final = 86_400.0
 _LONGEST_LINE: Final = 2048
 _LONGEST_HEADER: Final = 16 * 1024
 """A bearer token with many claims is long."""
-_LOCAL: Final = re.compile(r"(localhost|127\.\d+\.\d+\.\d+|\[::1\])(:\d+)?", re.IGNORECASE)
+_UNRESOLVED_HOST: Final = re.compile(r"(localhost|\d+\.\d+\.\d+\.\d+|\[[0-9a-f:.]+\])(:\d+)?", re.IGNORECASE)
+"""A Host that a browser resolves without a name server, so that no site can point it at this machine."""
 _AT_ONCE: Final = 2
 """Concurrent pages of a slow kind; further requests wait."""
 
@@ -112,7 +113,11 @@ _Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Endpoints:
-    """The pages of one listener; without a gate they are public. Call `start` once, then `make` per connection."""
+    """The pages of one listener. Call `start` once, then `make` per connection.
+
+    Without a gate they are public, but only under `localhost` or an IP address: a browser sends another name if a site
+    has rebound that name to this machine. No Service leads to such a listener, because it is on the loopback address.
+    """
 
     def __init__(
         self, sources: EndpointSources, gate: RequestGate | None = None, *, clock: Clock | None = None
@@ -181,6 +186,8 @@ class Endpoints:
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
+        if self._gate is None and not _UNRESOLVED_HOST.fullmatch(request.headers.get("Host", "localhost")):
+            return _last(_foreign_host())
         path = request.raw_path.partition("?")[0]
         methods = ("POST",) if path == _WHAT_IF else _METHODS
         if request.method not in methods:
@@ -239,21 +246,14 @@ class Endpoints:
         ]
 
     def _ui_routes(self, data: Callable[[Mapping[str, str]], Awaitable[object | None]]) -> list[web.RouteDef]:
-        """Return the page and its data. Without a gate, browsers get them only under a name of this machine.
+        """Return the page and its data. Scripts of other sites get no data."""
 
-        Scripts of other sites get no data.
-        """
-
-        async def page(request: web.Request) -> web.StreamResponse:
-            if self._gate is None and not _LOCAL.fullmatch(request.host):
-                return _foreign_host()
+        async def page(_: web.Request) -> web.StreamResponse:
             return web.Response(
                 body=html(), content_type="text/html", charset="utf-8", headers={**_HEADERS, **headers()}
             )
 
         async def rows(request: web.Request) -> web.StreamResponse:
-            if self._gate is None and not _LOCAL.fullmatch(request.host):
-                return _foreign_host()
             if request.headers.get("Sec-Fetch-Site", "none") in {"cross-site", "same-site"}:
                 return _text("403 only this page may read its data\n", status=403)
             try:
@@ -461,7 +461,7 @@ def _last(response: web.Response) -> web.Response:
 
 def _foreign_host() -> web.Response:
     """Refuse another site that has this machine's address under a name of its site (DNS rebinding)."""
-    return _text("403 the host must be localhost or a loopback address\n", status=403)
+    return _text("403 the host must be localhost or an IP address\n", status=403)
 
 
 def _samples(body: bytes) -> web.Response:

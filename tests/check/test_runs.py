@@ -1,12 +1,18 @@
-"""What the plugins of pytest in this repository promise: skips fail where CI runs, and a failed law can be repeated."""
+"""What runs of the tests and targets of the Makefile promise.
+
+Skips fail where CI runs, a failed law can be repeated, and `make audit` reads all locked requirements.
+"""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parents[2]
 SKIPS = """
@@ -95,3 +101,20 @@ def test_laws_are_tried_alike_with_and_without_ci() -> None:
 
     assert with_ci.stdout == without.stdout
     assert with_ci.stdout.startswith("False True None 100 DirectoryBasedExampleDatabase(")
+
+
+@pytest.mark.parametrize("weak", ["", *(f"{path.stem}.txt" for path in sorted((ROOT / "requirements").glob("*.txt")))])
+def test_make_audit_reads_all_locked_requirements(tmp_path: Path, weak: str) -> None:
+    """A weakness in any of the files fails the target, and the other files are read as well."""
+    locks = sorted(f"requirements/{path.name}" for path in (ROOT / "requirements").glob("*.txt"))
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    program = tmp_path / ".venv-audit" / "bin" / "pip-audit"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\nfor last; do :; done\necho "read $last"\n[ "$last" != "requirements/{weak}" ]\n')
+    program.chmod(0o755)
+
+    done = subprocess.run(["make", "audit"], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    assert [line.removeprefix("read ") for line in done.stdout.splitlines() if line.startswith("read ")] == locks
+    assert (done.returncode != 0) is bool(weak)

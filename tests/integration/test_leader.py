@@ -307,6 +307,7 @@ async def test_a_second_scheduler_acts_when_the_first_is_dead(outside: None, clo
         async with running(server, clock, BY_HAND) as second:
             ready = second.daemon.leadership.readyz()["other-schedulers"]
             await second.until(lambda: bool(ready()), "it does not look")
-            assert (ready(), second.leads()) == ("looking whether it is renewed: Lease stow/kubestow", False)
+            looking = "looking whether other Leases with our scheduler names are renewed; number: 1"
+            assert (ready(), second.leads()) == (looking, False)
             await second.until(second.leads, "it does not act")
             assert ready() is None

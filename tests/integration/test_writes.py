@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from scheduler.api.core_v1 import Pod
+from scheduler.api.resource_v1 import FINALIZER
 from scheduler.core.clock import SystemClock
 from scheduler.core.errors import Ambiguous, Conflict, NotFound
 from scheduler.kube.client_config import load_settings
@@ -14,6 +15,7 @@ from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.writes.api_writer import LABEL, NAMES, ApiWriter, LeaseSpec, LeaseWriter
 from simulator.apiserver import ApiServer, Fault
+from simulator.builders.claims import a_claim
 from simulator.builders.core import node, pod
 
 
@@ -70,17 +72,50 @@ async def test_delete_of_a_recreated_pod_is_a_conflict(server, writer):
     [pytest.param("before", False, id="before it was done"), pytest.param("after", True, id="after it was done")],
 )
 async def test_a_lost_delete_is_ambiguous(server, writer, reset, is_leaving):
-    """The client retries once; the uid makes this harmless."""
+    """It is sent once. The caller repeats it; the uid makes this harmless."""
     server.bind("p", "n1")
     before = await seen(writer)
     lost = server.faults.add(Fault(verb="delete", resource="pods", reset=reset, times=2))
     with pytest.raises(Ambiguous):
         await writer.delete_pod(before)
-    assert lost.hits == 2
+    assert lost.hits == 1
+    server.faults.clear()
 
     assert is_leaving == bool((await seen(writer)).metadata.deletion_timestamp)
     await writer.delete_pod(before)
     assert (await seen(writer)).metadata.deletion_timestamp
+
+
+# -- claims that are written as a whole -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fault", "raised", "is_done"),
+    [
+        pytest.param({}, None, True, id="success"),
+        pytest.param({"status": 409}, Conflict, False, id="a conflict"),
+        pytest.param({"reset": "before"}, Ambiguous, False, id="lost before it was done"),
+        pytest.param({"reset": "after"}, Ambiguous, True, id="lost after it was done"),
+    ],
+)
+async def test_a_put_on_a_kept_connection(server, writer, fault, raised, is_done):
+    """It is sent once: a second one would read as a conflict with another client, although the first was carried out."""
+    made = a_claim("c").obj()
+    made["spec"]["devices"]["config"] = [{"opaque": {"driver": "d.example.com", "parameters": {"a": 1.0}}}]
+    server.create("resourceclaims", made)
+    claim = await writer.device_claims.read_resource_claim("default", "c")
+    server.faults.add(Fault(verb="patch", resource="resourceclaims", status=422))
+    put = server.faults.add(Fault(verb="update", resource="resourceclaims", times=None, **fault)) if fault else None
+
+    if raised is None:
+        await writer.device_claims.protect_claim(claim)
+    else:
+        with pytest.raises(raised):
+            await writer.device_claims.protect_claim(claim)
+
+    assert put is None or put.hits == 1
+    newest = await writer.device_claims.read_resource_claim("default", "c")
+    assert (FINALIZER in newest.metadata.finalizers) is is_done
 
 
 @pytest.mark.parametrize("reset", ["", "before", "after"])

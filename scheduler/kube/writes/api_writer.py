@@ -268,8 +268,7 @@ class ApiWriter(Sender):
 
         Precondition: its uid; `Conflict` for another pod of that name.
 
-        Not repeated here: the caller first checks whether the deletion is still wanted. aiohttp repeats a DELETE once
-        on a lost connection, which is safe.
+        Not repeated here: the caller first checks whether the deletion is still wanted.
         """
         body = _encode({"preconditions": {"uid": pod.metadata.uid}})
         await self._send_urgent("DELETE", _pod_path(pod.metadata.namespace, pod.metadata.name), body)

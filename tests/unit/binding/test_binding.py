@@ -168,8 +168,9 @@ async def test_an_unknown_outcome_is_logged_each_minute_and_shown(monkeypatch: p
     assert [(line["count"], line["pod"], line["node"], len(line["error"])) for line in lines] == [
         (2, "default/p", "n1", 1024)
     ] * 2
-    shown = sched.parts.binder.remark()
-    assert shown.startswith("the outcome of 2 bindings is unknown, the oldest is default/p to n1, for 140 s: xxx")
+    assert sched.parts.binder.remark() == (
+        "the outcome of bindings is unknown; number: 2, longest: 140 s; the log names the oldest"
+    ), "a public page names no object"
 
 
 @pytest.mark.parametrize("answer", [b"{}", b"<html>", b'{"metadata": {"na'])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -38,15 +40,24 @@ class Kubelets:
         return {labels.split('reason="')[1].split('"')[0]: float(value) for labels, value in rows}
 
 
-def failed(name: str, reason: str, *, node: str = "n1", uid: str = "") -> FailedPod:
-    identity = {"name": name, "namespace": "default", "uid": uid or f"uid-{name}", "resourceVersion": "9"}
+def failed(name: str, reason: str, *, node: str = "n1", uid: str = "", namespace: str = "default") -> FailedPod:
+    identity = {"name": name, "namespace": namespace, "uid": uid or f"uid-{name}", "resourceVersion": "9"}
     return from_manifest(
         FailedPod, {"metadata": identity, "spec": {"nodeName": node}, "status": {"phase": "Failed", "reason": reason}}
     )
 
 
-def bound(name: str, node: str = "n1") -> PodInfo:
-    return pod_info(typed(manifest(name, on=node)))
+def bound(name: str, node: str = "n1", *, namespace: str = "default", owner: str = "") -> PodInfo:
+    """Return a pod that we bind. `owner` is the uid of its controller."""
+    raw = manifest(name, on=node)
+    raw["metadata"]["namespace"] = namespace
+    if owner:
+        reference = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": owner, "uid": owner, "controller": True}
+        raw["metadata"]["ownerReferences"] = [reference]
+    return pod_info(typed(raw))
+
+
+P: Final = bound("p")
 
 
 async def with_one_bound() -> Kubelets:
@@ -84,7 +95,86 @@ async def test_a_rejection_is_counted_by_its_reason(reason: str, counted: dict[s
     kubelets.shows("p", reason)
 
     assert kubelets.counted() == counted
-    assert bool(kubelets.refusals.held_back()) is bool(counted)
+    assert bool(kubelets.refusals.held_back(P)) is bool(counted)
+
+
+ASKERS: Final = {
+    "a/x": bound("ax", namespace="a", owner="x"),
+    "a/y": bound("ay", namespace="a", owner="y"),
+    "a/": bound("a", namespace="a"),
+    "b/x": bound("bx", namespace="b", owner="x"),
+    "b/": bound("b", namespace="b"),
+    "c/": bound("c", namespace="c"),
+}
+"""Pods by namespace and controller."""
+A: Final = {"a/x", "a/y", "a/"}
+
+
+@pytest.mark.parametrize(
+    ("refused", "avoiding"),
+    [
+        pytest.param(["a/x PodOSNotSupported"], {"a/x"}, id="93 the author's choice: pods of the controller"),
+        pytest.param(["a/x NodePorts"], {"a/x"}, id="a port: pods of the controller"),
+        pytest.param(["a/ SysctlForbidden"], A, id="without a controller: pods of the namespace"),
+        pytest.param(["a/x SysctlForbidden", "b/x SysctlForbidden"], {"a/x", "b/x"}, id="in two namespaces: each its own"),
+        pytest.param(["a/x OutOfcpu"], A, id="the node is full: pods of the namespace"),
+        pytest.param(["a/x OutOfcpu", "a/ OutOfpods"], A, id="twice in one namespace: its pods"),
+        pytest.param(["a/x OutOfcpu", "b/ OutOfcpu"], set(ASKERS), id="the node is full, in two namespaces: all"),
+        pytest.param(["a/x OutOfexample.com/gpu", "b/ NodeShutdown"], set(ASKERS), id="a device, a shutdown: all"),
+        pytest.param(["a/ InvalidNodeInfo", "b/ NodeShutdown"], set(ASKERS), id="a node without information: all"),
+        pytest.param(["a/x OutOfcpu", "b/x AppArmor"], A | {"b/x"}, id="full for one, the author's choice of another"),
+    ],
+)  # fmt: skip
+def test_a_rejection_steers_only_the_pods_that_it_concerns(refused: list[str], avoiding: set[str]) -> None:
+    """The author of a pod can cause most rejections, and must not steer the pods of others."""
+    kubelets = Kubelets()
+    kubelets.sched.node("n1")
+    for at, row in enumerate(refused):
+        who, reason = row.split()
+        namespace, owner = who.split("/")
+        kubelets.refusals.sent(bound(f"p{at}", namespace=namespace, owner=owner))
+        kubelets.shows(f"p{at}", reason, namespace=namespace)
+
+    assert {who for who, pod in ASKERS.items() if kubelets.refusals.held_back(pod)} == avoiding
+
+
+async def test_a_tenant_does_not_choose_the_node_of_another_tenant() -> None:
+    """Its pods are refused on the better node. The pod of another namespace is placed as without them."""
+    kubelets = await with_one_bound()
+    for reason in ("PodOSNotSupported", "OutOfcpu", "OutOfcpu"):
+        kubelets.refusals.sent(bound("evil", namespace="evil"))
+        kubelets.shows("evil", reason, namespace="evil")
+    assert kubelets.refusals.held_back(bound("evil", namespace="evil"))
+
+    kubelets.sched.pod("small", cpu="100m")
+    await kubelets.sched.settle()
+
+    assert kubelets.sched.writer.binds[1:] == [("default/small", "n1")]
+
+
+def test_two_namespaces_count_together_only_within_half_a_minute() -> None:
+    kubelets = Kubelets()
+    kubelets.sched.node("n1")
+    for namespace in ("a", "b", "b"):
+        kubelets.refusals.sent(bound(namespace, namespace=namespace))
+        kubelets.shows(namespace, "OutOfcpu", namespace=namespace)
+        kubelets.sched.clock.move(refusals.HELD_BACK_S)
+
+    assert not kubelets.refusals.held_back(ASKERS["c/"])
+
+
+def test_memory_of_rejections_is_bounded_by_those_of_half_a_minute() -> None:
+    kubelets = Kubelets()
+    for at in range(500):
+        namespace = f"ns{at % 7}"
+        kubelets.refusals.sent(bound(f"p{at}", f"n{at % 50}", namespace=namespace, owner=f"o{at}"))
+        reason = "OutOfcpu" if at % 2 else "AppArmor"
+        kubelets.shows(f"p{at}", reason, node=f"n{at % 50}", namespace=namespace)
+        kubelets.sched.clock.move(1)
+
+    kept = [*kubelets.refusals._held_back.values(), *kubelets.refusals._namespaces.values()]
+    assert len(kept) <= 4 * refusals.HELD_BACK_S
+    assert sum(map(len, kept)) <= 4 * refusals.HELD_BACK_S
 
 
 async def test_a_rejection_is_counted_and_logged_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +206,7 @@ async def test_rejections_of_other_pods_do_not_count(shown: dict[str, str]) -> N
     kubelets.shows(**({"name": "p"} | shown), reason="OutOfcpu")
 
     assert kubelets.counted() == {}
-    assert not kubelets.refusals.held_back()
+    assert not kubelets.refusals.held_back(P)
 
 
 async def test_failures_before_the_start_do_not_count() -> None:
@@ -157,7 +247,7 @@ async def test_the_node_is_equal_again_half_a_minute_after_its_last_rejection() 
     kubelets.sched.clock.move(20)
     kubelets.shows("q", "OutOfcpu")
     kubelets.sched.clock.move(refusals.HELD_BACK_S - 0.1)
-    assert kubelets.refusals.held_back()
+    assert kubelets.refusals.held_back(P)
 
     kubelets.sched.clock.move(0.1)
     kubelets.sched.pod("successor", cpu="100m")
@@ -170,14 +260,14 @@ async def test_a_deleted_node_does_not_come_last() -> None:
     """Its slot may belong to another node. A node that returns in time comes last again."""
     kubelets = await with_one_bound()
     kubelets.shows("p", "OutOfcpu")
-    before = kubelets.refusals.held_back()
+    before = kubelets.refusals.held_back(P)
     kubelets.sched.gone("p")
     kubelets.sched.node_gone("n1")
-    assert (before, kubelets.refusals.held_back()) == (1, 0)
+    assert (before, kubelets.refusals.held_back(P)) == (1, 0)
 
     kubelets.sched.node("n3", cpu="64")
     kubelets.sched.node("n1", cpu="64")
-    assert kubelets.refusals.held_back().bit_count() == 1
+    assert kubelets.refusals.held_back(P).bit_count() == 1
 
 
 @settings(max_examples=examples(50))

@@ -9,7 +9,7 @@ import json
 import ssl
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 from aiohttp import web
@@ -95,6 +95,19 @@ async def test_an_answer_that_is_too_large_is_not_read(monkeypatch: pytest.Monke
     async with answering(lambda _: web.Response(body=b" " * 100_000)) as (made, server):
         said = await message(made)
         assert said.startswith(f'the answer of extender "{server.url}" to filter exceeds 1')
+
+
+@pytest.mark.parametrize(("nodes", "is_read"), [(1, False), (10, True)])
+async def test_the_length_of_an_answer_follows_the_nodes_of_the_question(nodes: int, is_read: bool) -> None:
+    """Each node may have a reason of 2 KiB, so that an answer about one node cannot occupy the event loop for long."""
+    body = json.dumps({"NodeNames": ["n0"], "FailedNodes": {"n1": "x" * 70_000}}).encode()
+    async with answering(lambda _: web.Response(body=body)) as (made, _):
+        calling_it = made.filter(info("p"), [f"n{at}" for at in range(nodes)])
+        if is_read:
+            assert (await calling_it).passed == {"n0"}
+        else:
+            with pytest.raises(ExtenderError, match=r"to filter exceeds 6\d{4} bytes"):
+                await calling_it
 
 
 async def test_an_answer_that_never_ends_is_cut() -> None:
@@ -370,6 +383,42 @@ def test_a_filter_answer_that_cannot_be_used(body: Any, said: str) -> None:
 
     assert error.value.message.startswith(said.format(about=ABOUT))
     assert not error.value.is_answer
+
+
+MOST: Final = 20_000
+NAMES: Final = [f"n{at}" for at in range(MOST + 1)]
+
+
+@pytest.mark.parametrize(("read", "body", "path"), [
+    pytest.param("filter", {"NodeNames": NAMES}, "NodeNames", id="names"),
+    pytest.param("filter", {"Nodes": {"items": [{}] * len(NAMES)}}, "Nodes.items", id="nodes"),
+    pytest.param("filter", {"FailedNodes": dict.fromkeys(NAMES, "why")}, "FailedNodes", id="reasons"),
+    pytest.param("filter", {"FailedAndUnresolvableNodes": dict.fromkeys(NAMES)}, "FailedAndUnresolvableNodes",
+        id="final reasons"),
+    pytest.param("filter", dict.fromkeys(NAMES), "", id="fields"),
+    pytest.param("prioritize", [{}] * len(NAMES), "HostPriorityList", id="scores"),
+    pytest.param("preempt", {"NodeNameToMetaVictims": dict.fromkeys(NAMES)}, "NodeNameToMetaVictims", id="candidates"),
+    pytest.param("preempt", {"NodeNameToMetaVictims": {"a": {"Pods": [{}] * 9_000}, "b": {"Pods": [{}] * 9_000},
+        "c": {"Pods": [{}] * 9_000}}}, "NodeNameToMetaVictims", id="victims of all candidates"),
+])  # fmt: skip
+def test_an_answer_has_a_greatest_number_of_entries(read: str, body: Any, path: str) -> None:
+    """Each entry costs a conversion on the event loop, in which no pod is tried."""
+    given = answer(body)
+    reads: dict[str, Callable[[], object]] = {
+        "filter": lambda: given.filter_result(NAMES, "http://x"),
+        "prioritize": given.host_priorities,
+        "preempt": given.preemption_result,
+    }
+    with pytest.raises(ExtenderError) as error:
+        reads[read]()
+
+    where = f"{path} in " if path else ""
+    assert error.value.message == f"{where}the answer of {ABOUT} has more than 20000 entries"
+
+
+def test_an_answer_may_name_all_nodes_of_the_question() -> None:
+    body = json.dumps({"NodeNames": NAMES}).encode()
+    assert Answer(body, ABOUT, len(NAMES)).filter_result(NAMES, "http://x").passed == frozenset(NAMES)
 
 
 def test_an_error_of_the_extender_is_shortened() -> None:

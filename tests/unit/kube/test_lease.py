@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -371,20 +372,41 @@ def lease(renewed_s: float = 0.0, *, holder: str = "pod_1", duration_s: int = 15
     return {"metadata": CHART | more | marks, "spec": spec}
 
 
+LEASES = re.compile(r"/apis/coordination\.k8s\.io/v1(?:/namespaces/([a-z-]+))?/leases")
+
+
 class Listed(ScriptedTransport):
-    """Answers each list with what `leases` returns then."""
+    """Answers each list with what `leases` returns then, as far as namespace and limit of the list go."""
 
     def __init__(self, leases: Callable[[], list[Any]]) -> None:
         super().__init__()
         self.leases = leases
         self.errors: list[ApiError | None] = []
-        """Of the next lists; None lets one be answered."""
+        """Of the next lists of each namespace; None lets one be answered."""
+        self.listed: list[str] = []
+        """The namespaces of the lists so far; "" is all."""
+        self.forbidden: set[str] = set()
 
     async def get(self, path: str, **more: Any) -> bytes:
-        assert (path, more["query"]["labelSelector"]) == ("/apis/coordination.k8s.io/v1/leases", LABEL)
-        if self.errors and (error := self.errors.pop(0)) is not None:
+        found = LEASES.fullmatch(path)
+        assert found is not None
+        assert more["query"]["labelSelector"] == LABEL
+        namespace = found[1] or ""
+        self.listed.append(namespace)
+        if namespace in self.forbidden:
+            raise Forbidden("no")
+        number = self.listed.count(namespace)
+        if number <= len(self.errors) and (error := self.errors[number - 1]) is not None:
             raise error
-        return msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": self.leases()})
+        leases = sorted(filter(lambda lease: namespace in ("", _namespace(lease)), self.leases()), key=_namespace)
+        page = leases[: int(more["query"]["limit"])]
+        return msgspec.json.encode({"metadata": {"resourceVersion": "1"}, "items": page})
+
+
+def _namespace(lease: Any) -> str:
+    """Return the namespace of a Lease; "" for what is none."""
+    metadata = lease.get("metadata") if isinstance(lease, dict) else None
+    return str(metadata.get("namespace", "")) if isinstance(metadata, dict) else ""
 
 
 class Check:
@@ -423,11 +445,12 @@ def outside(monkeypatch: pytest.MonkeyPatch) -> None:
         pytest.param([7, {"metadata": 1}, {"metadata": {}}], id="what is no Lease"),
     ],
 )
-async def test_what_is_no_other_scheduler_costs_one_list(leases: list[Any]) -> None:
+async def test_what_is_no_other_scheduler_costs_two_lists(leases: list[Any]) -> None:
     check = Check(lambda _: leases)
 
     assert await check.lasts_s() == 0.0
     assert check.others.remark == ""
+    assert sorted(check.transport.listed) == ["", "kube-system"]
 
 
 @pytest.mark.parametrize("skew_s", [-86400, 0, 86400], ids=["a day behind", "clocks agree", "a day ahead"])
@@ -483,7 +506,48 @@ async def test_in_a_pod_only_leases_that_no_tenant_writes_are_believed(
             await check.lasts_s()
     else:
         assert await check.lasts_s() == 0.0
-    assert check.others.remark == ("" if is_believed else "Leases that name our scheduler names: tenant/kubestow")
+    remark = "other Leases name our scheduler names, and are not trusted; number: 1"
+    assert check.others.remark == ("" if is_believed else remark), "a public page names no object"
+
+
+@pytest.mark.parametrize("is_in_pod", [True, False])
+@pytest.mark.parametrize("namespace", ["kube-system", "stow"])
+async def test_no_number_of_leases_of_a_tenant_hides_one_that_is_believed(
+    monkeypatch: pytest.MonkeyPatch, namespace: str, is_in_pod: bool
+) -> None:
+    """The tenant's namespace comes first in a list of all namespaces, and fills its page."""
+    if is_in_pod:
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    tenants = [lease(namespace="a-tenant", name=f"l{at}") for at in range(500)]
+    check = Check(lambda clock: [*tenants, lease(clock.now() // 2, namespace=namespace)], own=("stow", "another"))
+
+    with pytest.raises(AnotherScheduler, match=f"Lease {namespace}/kubestow is held by pod_1"):
+        await check.lasts_s()
+    assert check.clock.now() <= 4.0
+    assert check.others.remark.endswith("not trusted; number: 50") is is_in_pod
+
+
+async def test_only_the_namespaces_of_possible_holders_are_listed_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    tenants = [lease(namespace="a-tenant", name=f"l{at}") for at in range(50)]
+    check = Check(lambda _: [*tenants, lease()], own=("stow", "another"))
+
+    await check.lasts_s()
+
+    assert sorted(check.transport.listed[:3]) == ["", "kube-system", "stow"]
+    assert set(check.transport.listed[3:]) == {"stow"}
+
+
+async def test_leases_elsewhere_that_cannot_be_listed_hide_none_that_is_believed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A role of the own namespace is enough for what counts."""
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+    check = Check(lambda clock: [lease(clock.now() // 2)], own=("stow", "another"))
+    check.transport.forbidden = {"", "kube-system"}
+
+    with pytest.raises(AnotherScheduler):
+        await check.lasts_s()
 
 
 async def test_force_continues_although_the_holder_is_alive() -> None:

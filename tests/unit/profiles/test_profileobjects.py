@@ -285,7 +285,7 @@ async def test_an_unforeseen_error_is_retried_after_a_pause() -> None:
     bench = Bench(listed(obj), b"{}", listed(profile(version=20, generation=2), version=30))
     bench.judge(obj)
     async with following(bench):
-        await until(lambda: bench.objects.remark() == "KeyError('metadata')")
+        await until(lambda: bench.objects.remark() == "SchedulerProfiles could not be followed: KeyError")
         await bench.clock.advance(120)
         await until(lambda: bench.wished == [("u1", 2)])
         assert bench.objects.remark() == ""

@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import Any, Final
 
 import aiohttp
 import pytest
@@ -19,6 +20,8 @@ from scheduler.server.endpoints import Endpoints, EndpointSources, NotReady, Rem
 from tests.unit.server.test_listening import listening, sources
 from tests.unit.server.test_tls import Server as ApiServer
 
+FOREIGN: Final = "403 the host must be localhost or an IP address\n"
+
 
 @dataclass
 class Server:
@@ -27,11 +30,14 @@ class Server:
     url: str
     wrong: dict[str, str | None]
 
-    async def raw(self, path: str, *head: str, method: str = "GET", body: bytes = b"") -> tuple[int, str]:
-        """Status and body of a request whose path is not normalized."""
+    async def raw(
+        self, path: str, *head: str, method: str = "GET", body: bytes = b"", host: str = "localhost"
+    ) -> tuple[int, str]:
+        """Status and body of a request whose path is not normalized. An empty host: HTTP/1.0 without that header."""
         reader, writer = await asyncio.open_connection("127.0.0.1", int(self.url.rpartition(":")[2]))
         try:
-            lines = (f"{method} {path} HTTP/1.1", "Host: x", "Connection: close", *head)
+            hosts = (f"Host: {host}",) if host else ()
+            lines = (f"{method} {path} HTTP/{'1.1' if host else '1.0'}", *hosts, "Connection: close", *head)
             writer.write("\r\n".join((*lines, "", "")).encode() + body)
             status, _, rest = (await reader.read()).partition(b"\r\n")
             head_end = rest.index(b"\r\n\r\n") + 4
@@ -215,6 +221,27 @@ async def test_only_reading_is_allowed(server: Server, path: str) -> None:
                 assert (answer.status, answer.headers["Allow"]) == (405, "GET, HEAD")
         async with session.head(server.url + path) as answer:
             assert (answer.status, await answer.read()) == (404 if path == "/nowhere" else 200, b"")
+
+
+@pytest.mark.parametrize("path", [
+    "/livez", "/healthz", "/readyz", "/readyz?verbose", "/readyz/synced",
+    "/metrics", "/metrics/resources", "/metrics/slis", "/configz",
+    "/debug/queue", "/debug/cache", "/debug/pod/a/b", "/debug/explain/a/b", "/debug/audit", "/debug/what-if", "/nowhere",
+])  # fmt: skip
+async def test_without_a_gate_no_page_answers_under_a_name_that_a_site_can_rebind(server: Server, path: str) -> None:
+    """A browser sends the name of the site whose address now is this machine's, and lets the site read the answer."""
+    question = ("Content-Type: application/json", "Content-Length: 2")
+    ways: list[dict[str, Any]] = [{}, {"method": "HEAD"}]
+    if path == "/debug/what-if":
+        ways = [{"method": "POST", "body": b"{}"}]
+    for way in ways:
+        head = question if "body" in way else ()
+        for host in ("evil.example:10260", "127.0.0.1.evil.example", "localhost.evil.example", "kubestow.ns.svc", "x"):
+            status, text = await server.raw(path, *head, host=host, **way)
+            assert (status, text) == (403, "" if "method" in way and "body" not in way else FOREIGN), host
+        for host in ("localhost:10260", "LOCALHOST", "127.0.0.1:1", "[::1]:10260", "192.0.2.7", "[2001:db8::7]:1", ""):
+            status, _ = await server.raw(path, *head, host=host, **way)
+            assert status == (404 if path == "/nowhere" else 200), host
 
 
 @pytest.mark.parametrize(

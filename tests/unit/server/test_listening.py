@@ -27,7 +27,7 @@ from scheduler.server.tls import SelfSigned, Tls
 
 DEADLINE_S = 60.0
 PATIENT = ListenerLimits(handshake_s=3600, request_s=3600, idle_s=3600, answer_s=3600)
-REQUEST = b"GET /livez HTTP/1.1\r\nHost: x\r\n\r\n"
+REQUEST = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
 METRICS = REQUEST.replace(b"livez", b"metrics")
 Stream = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 Loop = Callable[[], asyncio.AbstractEventLoop]
@@ -264,7 +264,7 @@ async def test_many_requests_with_unknown_tokens() -> None:
     """Probes are answered while reviews are pending; the review of a closed connection is cancelled."""
     server = Thoughtful()
     async with listening(Endpoints(sources(), RequestGate(server, ("/livez",))), limits(connections=3)) as crowd:
-        token = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer x\r\n\r\n"
+        token = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer x\r\n\r\n"
         for _ in range(3):
             _, writer = await crowd.connect()
             writer.write(token)

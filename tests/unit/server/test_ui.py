@@ -173,6 +173,7 @@ class OpenGate(RequestGate):
         ("/ui", {"Host": "127.0.0.1.evil.example"}, 403, "403 the host"),
         ("/ui", {"Host": "localhost:1"}, 200, "<!doctype html>"),
         ("/ui", {"Host": "[::1]:1"}, 200, "<!doctype html>"),
+        ("/ui", {"Host": "192.0.2.7:1"}, 200, "<!doctype html>"),
     ],
 )
 async def test_statuses(path: str, sent: dict[str, str], status: int, text: str) -> None:
