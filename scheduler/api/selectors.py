@@ -51,9 +51,11 @@ class LabelSelector(Frozen, frozen=True):
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether an object with these labels matches. O(requirements)."""
-        if any(labels.get(key) != value for key, value in self.match_labels.items()):
+        if self.match_labels and not self.match_labels.items() <= labels.items():
             return False
-        return all(requirement_matches(r.key, r.operator, r.values, labels) for r in self.match_expressions)
+        return not self.match_expressions or all(
+            requirement_matches(r.key, r.operator, r.values, labels) for r in self.match_expressions
+        )
 
 
 def requirement_matches(key: str, operator: str, values: tuple[str, ...], labels: Mapping[str, str]) -> bool:

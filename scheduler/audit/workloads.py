@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from scheduler.api.selectors import Anchor, LabelSelector
 from scheduler.audit.findings import Check, Comparison, Steps
+from scheduler.cache.disruptions import Disruptions, anchors_of
 from scheduler.cache.pods import SelectorIndex
-from scheduler.cache.workloads import Disruptions, Workloads, _anchors
+from scheduler.cache.workloads import Workloads
 
 
 class WorkloadChecks:
@@ -29,27 +29,27 @@ class WorkloadChecks:
         }
 
     def _of_service(self, key: str) -> Iterable[Anchor]:
-        return _anchors(key, LabelSelector(dict(self._workloads._services[key])))
+        return anchors_of(key, LabelSelector(dict(self._workloads._services[key])))
 
     def _of_budget(self, key: str) -> Iterable[Anchor]:
-        return _anchors(key, self._disruptions._budgets[key].spec.selector)
+        return self._disruptions.anchors(key)
 
 
 def _index(
     kind: str,
-    owner: Any,
+    owner: Workloads | Disruptions,
     index: SelectorIndex[str],
     objects: Mapping[str, object],
     anchors: Callable[[str], Iterable[Anchor]],
 ) -> Steps:
-    """Compare the index with the objects. `owner` has the generation that readers compare."""
+    """Compare the index with the objects. `owner` invalidates what readers store."""
     for key in tuple(objects):
         found = Comparison(f"{kind} {key}")
         if key in objects:
             stored = tuple(anchors(key))
             if found.differs("indexed by labels", all(key in index.get(anchor, ()) for anchor in stored), True):
                 index.add(key, stored)
-                owner.generation += 1
+                owner.reindexed(key)
         yield found
     for anchor in tuple(index):
         found = Comparison(f"{kind} objects at {anchor}")
@@ -57,5 +57,5 @@ def _index(
             is_right = key in objects and anchor in set(anchors(key))
             if found.differs(f"indexed {key}", True, is_right):
                 index.remove(key, (anchor,))
-                owner.generation += 1
+                owner.reindexed(key)
         yield found

@@ -24,10 +24,11 @@ from scheduler.api.core_v1 import Node
 from scheduler.api.decode import Broken
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.devices.manager import SharedDRAManager
+from scheduler.cache.disruptions import Disruptions
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.pods import TermKind, has_pod_affinity
 from scheduler.cache.storage.volumes import Volumes
-from scheduler.cache.workloads import Disruptions, Namespaces, Workloads
+from scheduler.cache.workloads import Namespaces, Workloads
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.core.nodeset import Slots

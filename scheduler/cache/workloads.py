@@ -1,20 +1,19 @@
-"""Services, controllers and PodDisruptionBudgets, which select pods, and labels of namespaces.
+"""Services and controllers, which select pods, and labels of namespaces.
 
-Services and controllers give the selector of default spread constraints (docs/spec/core.md §5.8). Budgets give the
-evictions that would violate one (docs/spec/core.md §3.10, dry run step 4). Services and budgets are indexed by one label
-that they require, so that only possible ones of a pod are checked.
+Services and controllers give the selector of default spread constraints (docs/spec/core.md §5.8). Services are indexed
+by one label that they require, so that only possible ones of a pod are checked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, TypeAlias
 
-from scheduler.api.apps_and_policy import PodDisruptionBudget, ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler.api.apps_and_policy import ReplicaSet, ReplicationController, Service, StatefulSet
 from scheduler.api.core_v1 import Namespace, Pod
 from scheduler.api.meta import OwnerReference
-from scheduler.api.podinfo import PodInfo
-from scheduler.api.selectors import Anchor, LabelSelector, LabelSelectorRequirement, anchors
+from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
+from scheduler.cache.disruptions import anchors_of
 from scheduler.cache.pods import SelectorIndex
 
 Controller: TypeAlias = ReplicationController | ReplicaSet | StatefulSet
@@ -76,10 +75,14 @@ class Workloads:
             return
         if known is not None:
             del self._services[key]
-            self._index.remove(key, _anchors(key, LabelSelector(dict(known))))
+            self._index.remove(key, anchors_of(key, LabelSelector(dict(known))))
         if selector is not None:
             self._services[key] = selector
-            self._index.add(key, _anchors(key, LabelSelector(dict(selector))))
+            self._index.add(key, anchors_of(key, LabelSelector(dict(selector))))
+        self.reindexed(key)
+
+    def reindexed(self, key: str) -> None:
+        """Invalidate what readers store, because the entry of this Service in the index changed."""
         self.generation += 1
 
     def set_controller(self, kind: type[Controller], key: str, controller: Controller | None) -> None:
@@ -107,10 +110,6 @@ def selecting_owner(pod: Pod) -> tuple[type[Controller], str] | None:
     owner = controller_of(pod)
     kind = _KINDS.get((owner.api_version, owner.kind)) if owner is not None else None
     return (kind, f"{pod.metadata.namespace}/{owner.name}") if owner is not None and kind is not None else None
-
-
-def _anchors(key: str, selector: LabelSelector | None) -> tuple[Anchor, ...]:
-    return anchors(frozenset({key.partition("/")[0]}), selector)
 
 
 _NONE: Mapping[str, str] = {}
@@ -143,78 +142,3 @@ class Namespaces:
         """Remove a namespace that is gone or unreadable."""
         if self._labels.pop(name, None) is not None:
             self.generation += 1
-
-
-class Disruptions:
-    """PodDisruptionBudgets of all namespaces.
-
-    Upstream: pkg/scheduler/framework/preemption/preemption.go getPodDisruptionBudgets
-    """
-
-    def __init__(self) -> None:
-        self.generation = 0
-        """Changes when a value that is read here changes, which most status updates do not do."""
-        self._budgets: dict[str, PodDisruptionBudget] = {}
-        self._index: SelectorIndex[str] = SelectorIndex()
-        self._unreadable: dict[str, str] = {}
-        """Key → namespace."""
-
-    def put(self, budget: PodDisruptionBudget) -> None:
-        """Add or replace a budget. As upstream, a budget without or with an empty selector protects no pods."""
-        known = self._budgets.get(budget.key)
-        if known is not None and (known.spec, known.status) == (budget.spec, budget.status):
-            return
-        self.remove(budget.key)
-        selector = budget.spec.selector
-        if selector is None or not (selector.match_labels or selector.match_expressions):
-            return
-        self._budgets[budget.key] = budget
-        self._index.add(budget.key, _anchors(budget.key, selector))
-        self.generation += 1
-
-    def put_unreadable(self, key: str, namespace: str) -> None:
-        """Add a budget that cannot be decoded. It may select any pod of the namespace and allow no disruption."""
-        if key not in self._unreadable:
-            self.remove(key)
-            self._unreadable[key] = namespace
-            self.generation += 1
-
-    def remove(self, key: str) -> None:
-        """Remove a budget that is gone."""
-        if self._unreadable.pop(key, None) is not None:
-            self.generation += 1
-        known = self._budgets.pop(key, None)
-        if known is None:
-            return
-        self._index.remove(key, _anchors(key, known.spec.selector))
-        self.generation += 1
-
-    def protecting(self, pod: PodInfo) -> list[PodDisruptionBudget]:
-        """Return the decoded budgets that select this pod. O(labels + budgets indexed under them).
-
-        A pod without labels has none.
-        """
-        metadata = pod.pod.metadata
-        if not self._index or not metadata.labels:
-            return []
-        return [
-            budget
-            for budget in map(self._budgets.__getitem__, self._index.under(metadata.namespace, metadata.labels))
-            if budget.spec.selector is not None and budget.spec.selector.matches(metadata.labels)
-        ]
-
-    def violating(self, pods: Sequence[PodInfo]) -> set[str]:
-        """Return the uids of the pods whose eviction, one after the other in this order, takes a budget below zero."""
-        if not self._index and not self._unreadable:
-            return set()
-        left: dict[str, int] = {}
-        unsure = set(self._unreadable.values())
-        over = {pod.uid for pod in pods if pod.pod.metadata.namespace in unsure and pod.pod.metadata.labels}
-        for pod in pods:
-            for budget in self.protecting(pod):
-                if pod.pod.metadata.name in budget.status.disrupted_pods:
-                    continue
-                left[budget.key] = left.get(budget.key, budget.status.disruptions_allowed) - 1
-                if left[budget.key] < 0:
-                    over.add(pod.uid)
-        return over

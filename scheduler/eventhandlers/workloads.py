@@ -16,7 +16,8 @@ from scheduler.api.apps_and_policy import PodDisruptionBudget, ReplicaSet, Repli
 from scheduler.api.core_v1 import Namespace
 from scheduler.api.decode import Broken, Delta
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.workloads import Disruptions, Namespaces, Workloads
+from scheduler.cache.disruptions import Disruptions
+from scheduler.cache.workloads import Namespaces, Workloads
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 
 _log = structlog.get_logger(__name__)

@@ -162,7 +162,7 @@ class Evaluator:
         if not potential:
             return NO_VICTIMS
         potential = by_importance(potential, self._rule)
-        violating = self._cluster.disruptions.violating(potential)
+        violating = yield from self._cluster.disruptions.violating(potential)
         in_turn = sorted(potential, key=lambda other: other.uid not in violating) if violating else potential
         try:
             with what_if.on(slot) as simulation:

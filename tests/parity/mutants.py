@@ -13,6 +13,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.cache.nodes.node_groups import where_affinity
 from scheduler.cache.storage.persistent_volumes import ClassVolumes, VolumeKind, VolumeRequirements
+from scheduler.core.cooperative import answered
 from scheduler.core.nodeset import EMPTY
 from scheduler.plugins.defaultpreemption import VictimRule, by_importance
 
@@ -24,7 +25,7 @@ def _least_important_first(pods: Iterable[PodInfo], rule: VictimRule) -> list[Po
 
 
 _OF_PREEMPTION: Final[Mapping[str, tuple[str, Callable[..., Any]]]] = {
-    "budgets are ignored": ("scheduler.cache.workloads.Disruptions.violating", lambda *_: set()),
+    "budgets are ignored": ("scheduler.cache.disruptions.Disruptions.violating", lambda *_: answered(set())),
     "start times are ignored": (f"{_PLUGIN}.started_at", lambda _: 0.0),
     "the least important are spared first": (f"{_PLUGIN}.by_importance", _least_important_first),
     "nominated pods are ignored": ("scheduler.framework.dry_run.NominatedPods.of", lambda *_: []),

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import given, strategies as st
 
 from scheduler.api.apps_and_policy import PodDisruptionBudget, ReplicaSet, ReplicationController, Service
@@ -14,7 +15,10 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken, ObjectDecoder, from_manifest
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
-from scheduler.cache.workloads import Disruptions, Workloads
+from scheduler.cache import disruptions
+from scheduler.cache.disruptions import Disruptions
+from scheduler.cache.workloads import Workloads
+from scheduler.core.cooperative import finish
 from tests.unit.cache.picture import leftovers
 from tests.unit.plugins.preempting import budget, pod
 from tests.unit.plugins.preemption_worlds import budgets, namespaces, words
@@ -36,10 +40,10 @@ def test_a_budget_that_cannot_be_read_may_mean_any_pod_of_its_namespace() -> Non
     seen.remove("far/e")
     near, bare, far = pod("near", labels=Y), pod("bare"), pod("far", labels=X, ns="far")
 
-    assert seen.violating([near, bare, far]) == {near.uid}
+    assert finish(seen.violating([near, bare, far])) == {near.uid}
 
     seen.put(budget("e", 1, X))
-    assert seen.violating([near, bare, far]) == set()
+    assert finish(seen.violating([near, bare, far])) == set()
 
 
 A, B, C = (pod(name, labels=X) for name in "abc")
@@ -65,7 +69,7 @@ Z, T = pod("z", labels={**X, "tier": "a"}), pod("t", labels={"tier": "a"})
         id="let pass by one of several"),
 ])  # fmt: skip
 def test_whose_eviction_violates(known: list[PodDisruptionBudget], leaving: list[PodInfo], over: str) -> None:
-    assert {f"default/{name}" for name in over} == filed(*known).violating(leaving)
+    assert {f"default/{name}" for name in over} == finish(filed(*known).violating(leaving))
 
 
 @pytest.mark.parametrize(
@@ -88,8 +92,28 @@ def test_changes(change: Any, over: str, is_news: bool) -> None:
     before = seen.generation
     change(seen)
 
-    assert {f"default/{name}" for name in over} == seen.violating([A, B])
+    assert {f"default/{name}" for name in over} == finish(seen.violating([A, B]))
     assert is_news is (before != seen.generation)
+
+
+def reference(known: Iterable[PodDisruptionBudget], leaving: list[PodInfo]) -> set[str]:
+    """What kube-scheduler's filterPodsWithPDBViolation says, line by line."""
+    known, over = list(known), set()
+    allowed = [one.status.disruptions_allowed for one in known]
+    for each in leaving:
+        metadata = each.pod.metadata
+        for at, one in enumerate(known):
+            selector = one.spec.selector
+            if not metadata.labels or one.metadata.namespace != metadata.namespace or selector is None:
+                continue
+            if not (selector.match_labels or selector.match_expressions) or not selector.matches(metadata.labels):
+                continue
+            if metadata.name in one.status.disrupted_pods:
+                continue
+            allowed[at] -= 1
+            if allowed[at] < 0:
+                over.add(each.uid)
+    return over
 
 
 @given(
@@ -97,38 +121,108 @@ def test_changes(change: Any, over: str, is_news: bool) -> None:
         st.one_of(
             st.tuples(st.just("put"), st.integers(0, 3).flatmap(lambda at: budgets(f"d{at}"))),
             st.tuples(st.just("remove"), namespaces, st.integers(0, 3)),
+            st.tuples(st.just("ask"), st.lists(st.tuples(st.sampled_from("abc"), namespaces, words), max_size=4)),
         ),
-        max_size=12,
+        max_size=16,
     ),
-    asked=st.lists(st.tuples(namespaces, words), min_size=1, max_size=4),
+    asked=st.lists(st.tuples(st.sampled_from("abc"), namespaces, words), min_size=1, max_size=4),
 )
-def test_the_index_equals_an_evaluation_of_each_budget(
-    history: list[tuple[Any, ...]], asked: list[tuple[str, dict[str, str]]]
+def test_after_any_history_the_answer_is_kube_schedulers(
+    history: list[tuple[Any, ...]], asked: list[tuple[str, str, dict[str, str]]]
 ) -> None:
-    """After any history a pod finds those budgets that mean it, each once; and nothing stays behind of those that went."""
+    """Results that are stored between the changes never matter, and nothing stays behind of budgets that went."""
     seen, known = Disruptions(), dict[str, PodDisruptionBudget]()
-    for what, *more in history:
+    for what, *more in [*history, ("ask", asked)]:
         if what == "put":
             seen.put(more[0])
             known[more[0].key] = more[0]
-        else:
+        elif what == "remove":
             key = f"{more[0]}/d{more[1]}"
             seen.remove(key)
             known.pop(key, None)
-    for ns, labels in asked:
-        expected = sorted(
-            one.key
-            for one in known.values()
-            if labels
-            and one.metadata.namespace == ns
-            and (selector := one.spec.selector) is not None
-            and (selector.match_labels or selector.match_expressions)
-            and selector.matches(labels)
-        )
-        assert expected == sorted(one.key for one in seen.protecting(pod("a", labels=labels, ns=ns)))
+        else:
+            leaving = [pod(name, labels=labels, ns=ns) for name, ns, labels in more[0]]
+            assert finish(seen.violating(leaving)) == reference(known.values(), leaving)
     for key in known:
         seen.remove(key)
     assert leftovers(seen) == {}
+
+
+MANY = 1000
+NONE_OF_THEM = {"key": "none", "operator": "Exists"}
+
+
+def other(at: int) -> dict[str, Any]:
+    """A selector that means every X, and equals no other one."""
+    return {"matchLabels": X, "matchExpressions": [{"key": "n", "operator": "NotIn", "values": [f"n{at}"]}]}
+
+
+def among(at: int) -> dict[str, Any]:
+    return {"key": "n", "operator": "In", "values": [str(at), f"m{at}"]}
+
+
+def counted(seen: Disruptions, leaving: list[PodInfo], monkeypatch: pytest.MonkeyPatch) -> tuple[int, int, set[str]]:
+    """Return how many selectors were compared, the most of them between two yields, and the answer."""
+    compared: list[int] = [0]
+    matches = LabelSelector.matches
+
+    def counting(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
+        compared[-1] += 1
+        return matches(selector, labels)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(LabelSelector, "matches", counting)
+        work = seen.violating(leaving)
+        while True:
+            try:
+                next(work)
+            except StopIteration as done:
+                return sum(compared), max(compared), done.value
+            compared.append(0)
+
+
+@pytest.mark.parametrize(("selector", "compared", "is_protected"), [
+    pytest.param(lambda _: X, 0, True, id="one selector"),
+    pytest.param(other, 0, True, id="one label and expressions"),
+    pytest.param(lambda _: {"matchExpressions": [NONE_OF_THEM]}, 0, True, id="no label with a value"),
+    pytest.param(lambda at: {**X, "n": str(at)}, 20, True, id="a common label and a label of its own"),
+    pytest.param(lambda at: {**X, "z": f"z{at}"}, 1, False, id="a common label and a label that no pod has"),
+    pytest.param(lambda at: {"matchLabels": X, "matchExpressions": [among(at)]}, 20, True, id="values of its own"),
+])  # fmt: skip
+def test_many_budgets_are_compared_with_few_pods_once(
+    selector: Callable[[int], dict[str, Any]], compared: int, is_protected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first budget is indexed by the common label, because no other one is there yet."""
+    seen = filed(*(budget(f"d{at}", 0, selector(at)) for at in range(MANY)))
+    leaving = [pod(f"p{at}", labels={**X, "n": str(at + 1)}) for at in range(20)]
+
+    first, longest, over = counted(seen, leaving, monkeypatch)
+    assert over == ({one.uid for one in leaving} if is_protected else set())
+    assert first <= compared + len(leaving)
+    assert longest <= disruptions.BUDGETS_MAX
+    assert counted(seen, leaving, monkeypatch)[0] == 0
+
+    seen.put(budget("d7", 0, selector(7), gone=("gone",)))  # another status, the same selector
+    assert counted(seen, leaving, monkeypatch)[0] == 0
+    seen.put(budget("other", 1, X, ns="other"))
+    assert counted(seen, leaving, monkeypatch)[0] == 0
+    seen.put(budget("last", 1, {"n": "1"}))
+    assert counted(seen, leaving, monkeypatch)[2] == over
+
+
+@pytest.mark.parametrize(("number", "over"), [
+    pytest.param(disruptions.BUDGETS_MAX, "bc", id="as many as the limit"),
+    pytest.param(disruptions.BUDGETS_MAX + 1, "abc", id="more than the limit"),
+])  # fmt: skip
+def test_a_pod_that_too_many_budgets_select_counts_as_protected(number: int, over: str) -> None:
+    seen = filed(*(budget(f"d{at}", 1, other(at)) for at in range(number)))
+    with structlog.testing.capture_logs() as logs:
+        assert finish(seen.violating([A, B, C])) == {f"default/{name}" for name in over}
+        assert finish(seen.violating([A, B, C])) == {f"default/{name}" for name in over}
+    assert [entry["pod"] for entry in logs] == ["default/a"] * (number > disruptions.BUDGETS_MAX)
+
+    seen.remove("default/d0")
+    assert finish(seen.violating([A, B, C])) == {"default/b", "default/c"}
 
 
 @pytest.mark.parametrize(

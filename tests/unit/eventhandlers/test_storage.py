@@ -16,6 +16,7 @@ from scheduler.api.selectors import LabelSelector
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.storage.capacity_reservations import SETTLE_S
 from scheduler.core.cluster_events import Action
+from scheduler.core.cooperative import finish
 from scheduler.eventhandlers.storage import CAPACITY_FREED, StorageHandlers
 from scheduler.kube.resources import BUDGET, KINDS
 from simulator.builders.core import node
@@ -263,7 +264,7 @@ def test_an_unreadable_budget_protects_all_pods_that_it_may_select(broken: dict[
         protected, generations = [], [disruptions.generation]
         for old, new in ((None, bad), (bad, good), (good, bad), (bad, bad), (bad, good), (good, None)):
             intake.apply(BUDGET.name, [Delta(old, new)])
-            protected.append(sorted(disruptions.violating(pods)))
+            protected.append(sorted(finish(disruptions.violating(pods))))
             generations.append(disruptions.generation)
 
     assert protected == [
@@ -293,5 +294,6 @@ async def test_an_unreadable_budget_does_not_stop_preemption() -> None:
     await sched.settle()
 
     (web,) = sched.cluster.nodes.pods(0).values()
-    assert [budget.key for budget in sched.cluster.disruptions.protecting(web)] == ["default/other"]
+    disruptions = sched.cluster.disruptions
+    assert (list(disruptions._budgets), finish(disruptions.violating([web]))) == (["default/other"], {web.uid})
     assert sched.writer.deletions == ["default/web"]
