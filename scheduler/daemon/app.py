@@ -124,9 +124,7 @@ class Daemon:
         self._parts = parts = Supervisor(self._clock, random.Random(), self._errors, fatal=(LeaseLost,))
         self._spawn = parts.spawn
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
-        settings = await load_settings(
-            self._options.kubeconfig or connection.kubeconfig or None, self._options.master or None
-        )
+        settings = await self._settings()
         self._transport = transport = HttpTransport(
             settings, clock=self._clock, on_answer=self.metrics.traffic.answered
         )
@@ -198,6 +196,13 @@ class Daemon:
         self._spawn("event-recorder", self._recorder.run)
         self._spawn_watchdogs(transport, throttle)
         self._scheduling = self._spawn("scheduling-loop", self._schedule)
+
+    async def _settings(self) -> Settings:
+        kubeconfig = self._options.kubeconfig or self._options.config.client_connection.kubeconfig
+        settings = await load_settings(kubeconfig or None, self._options.master or None)
+        if self._options.token:
+            settings.authorization = f"Bearer {self._options.token}"
+        return settings
 
     def _spawn_watchdogs(self, transport: Transport, throttle: Throttle) -> None:
         lists = ListAudit(

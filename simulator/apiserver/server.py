@@ -245,6 +245,15 @@ class ApiServer:
         self._behaviour.watch_list = value
 
     @property
+    def token(self) -> str:
+        """Return the token that requests over HTTP need. Without one ("") every local user may read and write."""
+        return self._behaviour.token
+
+    @token.setter
+    def token(self, value: str) -> None:
+        self._behaviour.token = value
+
+    @property
     def forbidden(self) -> set[tuple[str, str]]:
         """(verb, resource) pairs answered 403 and denied in reviews; a subresource as `pods/binding`. Change at will.
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 
@@ -22,6 +23,7 @@ from simulator.builders.devices import a_device, a_device_class, a_slice
 from simulator.simulate.answer import Answer
 from tests.integration.conftest import Simulation, nodes_of, workload
 from tests.integration.test_transport import kubeconfig
+from tests.support.extender import extender, filtering
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver
 
 ROOT = Path(__file__).parents[2]
@@ -136,6 +138,42 @@ def test_bad_input(simulate: Simulation, documents: list[str], flags: list[str],
 
     assert code == 2
     assert said in errors
+
+
+async def test_an_extender_is_called_and_never_binds(simulate: Simulation) -> None:
+    """The simulation binds the pod itself, as an extender would bind the pod of a real cluster."""
+    node = NODE.replace("memory: 4Gi", 'memory: 4Gi, "example.com/gpu": 1')
+    limits = {"limits": {"example.com/gpu": "1", "example.com/gpumem": "3000"}}
+    async with extender({"filter": filtering("n"), "bind": lambda _: {"Error": ""}}) as running:
+        managed = [{"name": name, "ignoredByScheduler": True} for name in limits["limits"]]
+        config = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": "a file that is not there"},
+            "extenders": [
+                {"urlPrefix": running.url, "filterVerb": "filter", "bindVerb": "bind"}
+                | {"nodeCacheCapable": True, "managedResources": managed}
+            ],
+        }
+        shared = pod("a", containers=[{"name": "c", "resources": limits}])
+        _, shown, errors = await asyncio.to_thread(simulate.configured, config, node, shared)
+
+    assert (nodes_of(shown), running.calls[0][0]) == ({"a": "n"}, "filter")
+    assert {verb for verb, _ in running.calls} == {"filter"}
+    assert f"note: the extender {running.url} is called (filter) and never asked to bind" in errors
+
+
+async def test_no_other_process_can_use_the_server_of_a_simulation() -> None:
+    """Neither a kubectl without the token, nor one with another token, reads or deletes anything."""
+    async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
+        server.token = "right"
+        server.create("nodes", a_node("n1").obj())
+        path, answers = "/api/v1/nodes/n1", {}
+        for token in ("", "Bearer wrong", "Bearer right"):
+            headers = {"Authorization": token} if token else {}
+            answers[token] = [(await call(path, headers=headers)).status for call in (http.get, http.delete)]
+
+    assert answers == {"": [401, 401], "Bearer wrong": [401, 401], "Bearer right": [200, 200]}
 
 
 SHAPED = """
