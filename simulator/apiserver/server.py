@@ -133,6 +133,17 @@ class ApiServer:
         namespace = metadata.get("namespace", "")
         return self.patch(resource.name, metadata["name"], patch, namespace=namespace, subresource="status")
 
+    def load(self, obj: Object) -> Object:
+        """Create a manifest of any kind with its status, uid, creation time and generation: as in its own cluster."""
+        resource = self._served.named(obj["kind"])
+        fresh = _manifest(resource, obj)
+        namespace = fresh["metadata"].get("namespace") or "default" if resource.namespaced else ""
+        return _plain(self._registry.load(resource, namespace, fresh))
+
+    def terminate(self, kind_or_resource: str, name: str, namespace: str, deletion: Object) -> None:
+        """Mark a loaded object as being deleted, with the fields of `deletion` in its metadata. Raises 404."""
+        self._registry.terminate(self._served.named(kind_or_resource), namespace, name, deletion)
+
     def ensure_namespace(self, name: str) -> None:
         """Create it unless it is there."""
         spaces = self._served.named("namespaces")

@@ -126,7 +126,7 @@ class Kubelet:
         held = self._held.setdefault(node["metadata"]["name"], {})
         wanted = _counted(from_manifest(Pod, pod))
         short = _short(allocatable(from_manifest(Node, node).status.allocatable), list(held.values()), wanted)
-        if short is None:
+        if short is None or pod["status"].get("phase") == "Running":  # the pod was admitted before
             held[pod["metadata"]["uid"]] = wanted
             if pod["status"].get("phase") == "Pending":
                 self._report(pod, self._running())

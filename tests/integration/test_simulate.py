@@ -102,6 +102,71 @@ def test_pods_of_a_workload_spread_by_default(simulate: Simulation, kind: str) -
     assert sorted(each["node"] for each in shown["pods"]) == ["larger", "larger", "n", "n"]
 
 
+BOTH = {"allocatable": {"cpu": "2", "pods": "9"}, "capacity": {"cpu": "2", "pods": "9"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        pytest.param({"status": {"allocatable": {"cpu": "2"}}}, ["bare", "n"], id="a node written by hand"),
+        pytest.param({"status": BOTH}, ["n", "n"], id="a node whose kubelet reported capacity and allocatable"),
+        pytest.param({"status": {"allocatable": {"cpu": "2"}}, "uid": "u"}, ["n", "n"], id="a node that a server has"),
+    ],
+)
+def test_only_nodes_written_by_hand_are_completed(
+    simulate: Simulation, fields: dict[str, Any], where: list[str]
+) -> None:
+    """A virtual kubelet's node has no hostname label, so it is no domain of the constraint."""
+    metadata = {"name": "bare", **({"uid": fields["uid"]} if "uid" in fields else {})}
+    bare = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": fields["status"]}
+    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    constraint = spread | {"labelSelector": {"matchLabels": {"app": "w"}}}
+    web = workload("ReplicaSet", "w", 2, topologySpreadConstraints=[constraint])
+    _, shown, _ = simulate.of(NODE, bare, web)
+
+    assert sorted(nodes_of(shown).values()) == where
+
+
+@pytest.mark.parametrize(("newest", "node"), [("a", "n1"), ("z", "n2")])
+def test_the_newest_of_two_default_classes(simulate: Simulation, newest: str, node: str) -> None:
+    """The creation times of the input count, as in its cluster."""
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    classes = [
+        a_class(name, STORAGE_DRIVER)
+        .set({"metadata": {"annotations": default, "creationTimestamp": f"{2025 + (name == newest)}-01-01T00:00:00Z"}})
+        .set({"allowedTopologies": [{"matchLabelExpressions": [{"key": "kubernetes.io/hostname", "values": [on]}]}]})
+        for name, on in (("a", "n1"), ("z", "n2"))
+    ]
+    claim = a_claim("c", "1Gi").set({"spec": {"storageClassName": None}})
+    nodes = (a_node(name).label("kubernetes.io/hostname", name) for name in ("n1", "n2"))
+    _, shown, _ = simulate.of(*nodes, *classes, claim, a_pod("p").pvc("c"))
+
+    assert nodes_of(shown) == {"p": node}
+
+
+def test_labels_of_namespaces_count_and_a_terminating_one_gets_no_pods(simulate: Simulation) -> None:
+    """The labels of `default` are those of the input, and a Deployment in a namespace that ends has no new pods."""
+    spaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"team": "x"}}},
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": "ends", "deletionTimestamp": GONE["deletionTimestamp"]},
+        },
+    ]
+    term = {"namespaceSelector": {"matchLabels": {"team": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+    near = term | {"labelSelector": {"matchLabels": {"app": "friend"}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
+    friend = json.loads(pod("friend", nodeName="n"))
+    friend["metadata"]["labels"] = {"app": "friend"}
+    beside = json.loads(pod("p", affinity=affinity))
+    beside["metadata"]["namespace"] = "other"
+    _, shown, _ = simulate.of(NODE, *spaces, friend, beside, workload("Deployment", "w", 1, namespace="ends"))
+
+    assert nodes_of(shown) == {"p": "n"}
+    assert [each.partition(":")[0] for each in shown["problems"]] == ["Deployment ends/w has no new pods"]
+
+
 def test_scheduler_names(simulate: Simulation) -> None:
     documents = [NODE, pod("a"), pod("b", schedulerName="default-scheduler"), pod("c", schedulerName="volcano")]
 

@@ -24,7 +24,7 @@ from simulator.simulate.input.documents import MAX_DEPTH, Documents, SyntaxMista
 from simulator.simulate.input.sources import InputError, Source, sources, text_of
 from simulator.simulate.input.validation import Level
 
-__all__ = ["Found", "InputError", "Level", "Loaded", "Manifest", "cleaned", "decoded", "load"]
+__all__ = ["SERVER_FIELDS", "Found", "InputError", "Level", "Loaded", "Manifest", "cleaned", "decoded", "load"]
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -37,7 +37,8 @@ _LARGE: Final = 2_000_000
 """Characters of YAML that take long to read."""
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Characters of generated names, as a server uses them."""
-_SERVER_FIELDS: Final = ("resourceVersion", "uid", "managedFields", "selfLink", "generation", "creationTimestamp")
+SERVER_FIELDS: Final = ("resourceVersion", "uid", "managedFields", "selfLink", "generation", "creationTimestamp")
+"""Fields of the metadata that only a server writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +261,7 @@ def cleaned(document: Manifest, where: str) -> Found:
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         raise InputError(f"{where}: metadata: is required")
-    metadata = {key: value for key, value in metadata.items() if key not in _SERVER_FIELDS}
+    metadata = {key: value for key, value in metadata.items() if key not in SERVER_FIELDS}
     name = metadata["name"] = metadata.get("name") or _generated(metadata.pop("generateName", None), where)
     if not isinstance(name, str) or not name:
         raise InputError(f"{where}: metadata.name: is required, as a text")
