@@ -250,6 +250,10 @@ class Daemon:
         """Return whether all informers are synced and there is no work."""
         return self.is_synced and self.decisions.is_idle()
 
+    def at_rest(self, since: float) -> bool:
+        """Return whether it is idle, but for pods that had an error in an attempt after `since` (`Clock.now()`)."""
+        return self.is_synced and self.decisions.is_at_rest(since)
+
     async def explain(self, pod: str) -> Explanation | None:
         """Explain the pod `namespace/name`; None if it does not exist. Raises NotReady and TooManyQuestions."""
         return await self._showing.explain(pod)

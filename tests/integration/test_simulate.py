@@ -228,6 +228,31 @@ async def test_an_extender_is_called_and_never_binds(simulate: Simulation) -> No
     assert f"note: the extender {running.url} is called (filter) and never asked to bind" in errors
 
 
+def test_a_pod_whose_attempts_fail_is_not_waited_for(simulate: Simulation) -> None:
+    """It backs off and is tried for ever, but its answer stays the same. The other pod is placed."""
+    objects = a_device_class("gpu"), a_slice("n1", GPU_DRIVER, a_device("d0"))
+    claim = a_device_claim("c").request("r", "gpu")
+    (request,) = claim.obj()["spec"]["devices"]["requests"]
+    request["exactly"]["selectors"] = [{"cel": {"expression": f"device.attributes['{GPU_DRIVER}'].model == 'x'"}}]
+    claim = claim.set({"spec": {"devices": {"requests": [request]}}})
+    _, shown, _ = simulate.of(a_node("n1"), *objects, claim, a_pod("fails").claim("e", claim="c"), a_pod("other"))
+
+    assert (shown["settled"], nodes_of(shown)) == (True, {"fails": "", "other": "n1"})
+    message = (
+        'running "DynamicResources" filter plugin: claim default/c: selector #0: CEL runtime error: no such key: model'
+    )
+    assert placements(shown)["fails"][1] == message
+
+
+def test_an_extender_that_does_not_answer_is_not_waited_for(simulate: Simulation) -> None:
+    extenders = [{"urlPrefix": "http://127.0.0.1:1", "filterVerb": "filter", "nodeCacheCapable": True}]
+    head = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    code, shown, _ = simulate.configured(head | {"extenders": extenders}, NODE, pod("a"))
+
+    assert (code, shown["settled"]) == (1, True)
+    assert placements(shown)["a"][1].endswith("dial tcp 127.0.0.1:1: connect: connection refused")
+
+
 async def test_no_other_process_can_use_the_server_of_a_simulation() -> None:
     """Neither a kubectl without the token, nor one with another token, reads or deletes anything."""
     async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:

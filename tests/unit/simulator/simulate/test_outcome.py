@@ -32,6 +32,7 @@ from simulator.simulate.outcome import (
 )
 from simulator.simulate.pod_groups import warnings
 from simulator.simulate.report import ROWS, as_json, as_table
+from tests.support.clock import VirtualClock
 from tests.support.jsonschema import mistakes
 from tests.unit.kube.scripted import LeapingClock
 from tools.simulate_schema import page
@@ -417,7 +418,7 @@ def following(names: str, clock: LeapingClock | None = None) -> Tracker:
 
 
 def test_decided_and_undecided_pods() -> None:
-    """Bound, unschedulable and gated pods are decided. Pods with an error are not."""
+    """Bound, unschedulable and gated pods are decided, and those with an error."""
     tracker = following("bound refused gated failed silent")
     for obj in (
         tracked("bound", node="n"),
@@ -429,14 +430,36 @@ def test_decided_and_undecided_pods() -> None:
         tracker.heard("MODIFIED", "pods", obj)
     tracker.heard("MODIFIED", "nodes", {"metadata": {"name": "n"}})
 
-    assert tracker.unsettled == {"a/failed", "a/silent"}
-    assert (tracker.answered, tracker.placed) == (3, 1)
+    assert tracker.unsettled == {"a/silent"}
+    assert (tracker.answered, tracker.placed) == (4, 1)
 
 
-def test_a_pod_that_fails_later_is_undecided_again() -> None:
+@pytest.mark.parametrize(
+    ("resource", "obj", "is_change"),
+    [
+        pytest.param("pods", {"status": {"conditions": [REFUSED]}}, False, id="the verdict on a pod"),
+        pytest.param("pods", {"status": {"nominatedNodeName": "n"}}, True, id="a nomination"),
+        pytest.param("pods", {"spec": {"nodeName": "n"}}, True, id="a node"),
+        pytest.param("events", {}, False, id="an event"),
+        pytest.param("resourceclaims", {}, True, id="a claim"),
+    ],
+)
+async def test_what_changes_a_decision(resource: str, obj: dict[str, Any], is_change: bool) -> None:
+    """A pod that was tried after the last such change gets the same answer again."""
+    clock = VirtualClock()
+    tracker = Tracker(lambda _: True, clock)
+    tracker.heard("ADDED", "pods", tracked("p"))
+    before = tracker.changed_at
+    await clock.advance(1)
+    tracker.heard("MODIFIED", resource, tracked("p") | obj)
+
+    assert (tracker.changed_at > before) == is_change
+
+
+def test_a_pod_without_its_verdict_is_undecided_again() -> None:
     tracker = following("p")
     tracker.heard("MODIFIED", "pods", tracked("p", reason="Unschedulable"))
-    tracker.heard("MODIFIED", "pods", tracked("p", reason="SchedulerError"))
+    tracker.heard("MODIFIED", "pods", tracked("p"))
 
     assert tracker.unsettled == {"a/p"}
 
