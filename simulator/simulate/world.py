@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from simulator.apiserver import ApiServer, Refused
 from simulator.controllers.controller import Key
 from simulator.simulate.input.admission import MissingClass
-from simulator.simulate.input.complete import Completed, retie, retie_claims, time_of
+from simulator.simulate.input.complete import MOST_SHOWN, Completed, retie, retie_claims, time_of
 from simulator.simulate.input.manifests import Found, InputError, Manifest
 from simulator.workloads.controllers import RESOURCES
 from simulator.workloads.pods import controller_of
@@ -51,19 +52,13 @@ class World:
         self.has_nodes = any(each.kind == "Node" for each in cluster.objects)
         self.positions: dict[tuple[str, str, str], int] = {}
         """Kind, namespace and name of each object → its position in the input."""
-        self.bound_before = 0
         self.left_out: Counter[str] = Counter()
         """Objects by kind that scheduling does not use."""
         for at, each in enumerate(cluster.objects):
             self.positions[each.kind, each.namespace, each.name] = at
-        rank = {kind: at for at, kind in enumerate(_ORDER)}
-        for each in sorted(cluster.objects, key=lambda each: rank.get(each.kind, len(rank))):
-            if each.kind != "Pod":
-                self._create(each, each.value)
         pods = [each for each in cluster.objects if each.kind == "Pod"]
-        for each in sorted(pods, key=lambda each: not each.value["spec"].get("nodeName")):
-            self.bound_before += bool(each.value["spec"].get("nodeName"))
-            self._create(each, self._named(each.value))
+        self.bound_before = sum(1 for each in pods if each.value["spec"].get("nodeName"))
+        self._fill(cluster.objects)
         retie(server, self._stated)
         retie_claims(server, {(each.namespace, each.name) for each in cluster.left_out}, self._stated)
         for each in cluster.objects:  # last, because a namespace that ends takes no more objects
@@ -130,6 +125,24 @@ class World:
         if name == DEFAULT_SCHEDULER and name not in rules.scheduler_names and not rules.keeps_scheduler_names:
             spec["schedulerName"] = rules.scheduler_names[0]
         return {**pod, "spec": spec}
+
+    def _fill(self, objects: Sequence[Found]) -> None:
+        """Create all objects: owners first, then other objects, bound pods and pending pods. Raises all mistakes at once."""
+        rank = {kind: at for at, kind in enumerate(_ORDER)}
+        mistakes: list[str] = []
+
+        def order(each: Found) -> tuple[bool, int, bool]:
+            is_pod = each.kind == "Pod"
+            return is_pod, rank.get(each.kind, len(rank)), is_pod and not each.value["spec"].get("nodeName")
+
+        for each in sorted(objects, key=order):
+            try:
+                self._create(each, self._named(each.value) if each.kind == "Pod" else each.value)
+            except InputError as mistake:
+                mistakes.append(str(mistake))
+        if mistakes:
+            more = [f"and {len(mistakes) - MOST_SHOWN} more"] if len(mistakes) > MOST_SHOWN else []
+            raise InputError("\n".join([*mistakes[:MOST_SHOWN], *more]))
 
     def _create(self, found: Found, value: Manifest) -> None:
         if found.kind == "ConfigMap" or not self._serves(

@@ -189,7 +189,7 @@ def test_scheduler_names(simulate: Simulation) -> None:
         pytest.param(
             [json.dumps(a_claim("c").set({"spec": {"accessModes": None}}).obj())],
             [],
-            'PersistentVolumeClaim "c" is invalid: spec.accessModes: Required value',
+            "(PersistentVolumeClaim default/c): spec.accessModes: Required value",
             id="a claim that no server takes",
         ),
         pytest.param([NODE, NODE], [], 'document 2 (Node n): nodes "n" already exists', id="the same name twice"),
@@ -264,6 +264,17 @@ async def test_no_other_process_can_use_the_server_of_a_simulation() -> None:
             answers[token] = [(await call(path, headers=headers)).status for call in (http.get, http.delete)]
 
     assert answers == {"": [401, 401], "Bearer wrong": [401, 401], "Bearer right": [200, 200]}
+
+
+def test_all_objects_that_the_server_refuses_are_named(simulate: Simulation) -> None:
+    empty = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {}}
+    code, _, errors = simulate.of(NODE, NODE, empty, flags=["--validate=ignore"])
+
+    assert code == 2
+    assert [line.partition(" (")[2].partition(")")[0] for line in errors.splitlines()] == [
+        "Node n",
+        "PersistentVolume v",
+    ]
 
 
 SHAPED = """

@@ -60,7 +60,7 @@ _CHECKED: Final[dict[str, type[object]]] = {
 }
 POD_SCHEDULED: Final = "PodScheduled"
 _SELECTING: Final = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Deployment")
-_SHOWN: Final = 50
+MOST_SHOWN: Final = 50
 """Mistakes that are listed."""
 _PODS_OF_A_NODE: Final = "110"
 """The kubelet's default, for nodes without a number of pods."""
@@ -111,7 +111,7 @@ def complete(found: Sequence[Found]) -> Completed:
     completed, mistakes = _all_completed((each for each in kept if id(each) not in gone), admit)
     missing = missing_references(completed, known=(*found, *classes.made_up()))
     if mistakes:
-        raise InputError("\n".join([*mistakes[:_SHOWN], *map(str, missing[:_SHOWN])]))
+        raise InputError("\n".join([*mistakes[:MOST_SHOWN], *map(str, missing[:MOST_SHOWN])]))
     return Completed((*classes.made_up(), *completed), left_out, missing, admit)
 
 

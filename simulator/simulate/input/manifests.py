@@ -21,6 +21,7 @@ from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock, SystemClock
 from simulator.simulate.input import schema, validation
 from simulator.simulate.input.documents import MAX_DEPTH, Documents, SyntaxMistake, documents
+from simulator.simulate.input.rules.server import ServerRules
 from simulator.simulate.input.sources import InputError, Source, sources, text_of
 from simulator.simulate.input.validation import Level
 
@@ -170,6 +171,7 @@ class _Reader:
         self._level = level
         self._progress = progress
         self._done, self._total = 0, total
+        self._rules = ServerRules()
         self.objects: list[Found] = []
         self.findings = _Findings()
         self.large_yaml = ""
@@ -210,7 +212,10 @@ class _Reader:
         for path, line in found.repeated(item):
             place = f"{found_object.where}: line {line}" if line else found_object.where
             self.findings.add(place, [f'duplicate field "{path}"'])
-        self.findings.add(found_object.where, validation.mistakes(value))
+        found_mistakes = validation.mistakes(value)
+        if found_object.kind == value["kind"] and not any(each.is_type for each in found_mistakes):
+            found_mistakes += self._rules.mistakes({**value, "metadata": found_object.value["metadata"]})
+        self.findings.add(found_object.where, dict.fromkeys(map(str, found_mistakes)))
 
 
 def _flat(document: Any, where: str) -> Iterator[tuple[Manifest, str]]:

@@ -224,6 +224,26 @@ def test_all_mistakes_of_all_documents_are_listed(tmp_path: Path) -> None:
     assert lines[50:] == ["and 10 more", "--validate=warn goes on in spite of this, --validate=ignore says nothing"]
 
 
+def test_mistakes_that_only_a_server_names_are_listed_at_once(tmp_path: Path) -> None:
+    """Those of the schema, of the server's rules and of expressions, also several of one object."""
+    request = {"name": "r", "exactly": {"deviceClassName": "d", "selectors": [{"cel": {"expression": "1"}}]}}
+    devices = {"requests": [request, request], "constraints": [{"matchAttribute": "model"}], "wrong": 1}
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {}}
+    text = f"{json.dumps(claim | {'spec': {'devices': devices}})}\n---\n{json.dumps(volume)}"
+    with pytest.raises(InputError) as refused:
+        load([_written(tmp_path, text)], level="strict")
+
+    assert [re.sub(r"^.*\): | value: .*", "", line) for line in str(refused.value).splitlines()[:-1]] == [
+        'unknown field "spec.devices.wrong"',
+        "spec.devices.requests[1]: Duplicate",
+        "spec.devices.constraints[0].matchAttribute: Invalid",
+        "spec.devices.requests[0].exactly.selectors[0].cel.expression: Invalid",
+        "spec.devices.requests[1].exactly.selectors[0].cel.expression: Invalid",
+        "spec.accessModes: Required value",
+    ]
+
+
 @pytest.mark.parametrize(("level", "count"), [("warn", 2), ("ignore", 0)])
 def test_mistakes_of_validation_stop_nothing_at_lower_levels(tmp_path: Path, level: Level, count: int) -> None:
     text = "apiVersion: v1\nkind: Pod\nmetadata:\n  name: a\n  name: p\nspec: {nodeNme: x, containers: [{name: c}]}\n"
