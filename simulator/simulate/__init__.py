@@ -21,7 +21,8 @@ from rich.progress import (
 )
 
 from scheduler.core.clock import SystemClock
-from scheduler.explain.answer import EXIT_CODES, printable, what_if_as_text
+from scheduler.core.terminal import printable
+from scheduler.explain.answer import EXIT_CODES, what_if_as_text
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.server.cache_dump import indented
 from simulator.simulate import pod_groups

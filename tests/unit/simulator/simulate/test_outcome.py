@@ -20,6 +20,7 @@ from simulator.simulate.input.manifests import Found
 from simulator.simulate.outcome import (
     FEW,
     AnnotatedPod,
+    Fill,
     Outcome,
     Placement,
     Timing,
@@ -189,8 +190,11 @@ def test_names_and_messages_cannot_change_the_terminal(is_terminal: bool) -> Non
     waiting = dataclasses.replace(PLACED, pod="a/\x1b[2Jx", node="", message="selector \x1b[31m", reason="")
     out = io.StringIO()
     unexpected = dataclasses.replace(PLACED, pod="a/\x1b[2Jy", is_expected_pending=True)
-    as_table(outcome(waiting, unexpected), Console(file=out, width=200, force_terminal=is_terminal, color_system=None))
+    fill = Fill("evil.example/[red]\x1b[2Jr[/none]", 1, 2, ("n", 0.5), ("n", 0.5))
+    shown = dataclasses.replace(outcome(waiting, unexpected), fills=(fill,))
+    as_table(shown, Console(file=out, width=200, force_terminal=is_terminal, color_system=None))
 
+    assert ("evil.example/[red]\\x1b[2Jr[/none]" in out.getvalue()) == is_terminal, "no markup"
     assert "\\x1b[31m" in out.getvalue()
     assert "\x1b[31m" not in out.getvalue()
     assert "\x1b[2J" not in out.getvalue()
