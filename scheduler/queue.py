@@ -158,6 +158,7 @@ class SchedulingQueue:
                 continue
             queued.place = Place.IN_FLIGHT
             queued.attempts += 1
+            queued.tried_at = self._clock.now()
             queued.backoff_until = None
             queued.unschedulable_plugins.clear()
             queued.pending_plugins.clear()
@@ -309,6 +310,14 @@ class SchedulingQueue:
     def in_flight_events(self) -> dict[str, int]:
         """Return the inflight_events gauge: label → stored events, `PodPopped` for the pods in flight."""
         return self._in_flight.counts()
+
+    def all_failed_since(self, moment: float) -> bool:
+        """Return whether each pod that backs off had an error in an attempt that began after `moment`. O(pods)."""
+        return all(
+            queued.place is Place.ERROR_BACKOFF and queued.tried_at > moment
+            for queued in self._places
+            if queued.place in IN_BACKOFF
+        )
 
     def entries(self) -> Iterator[QueueEntry]:
         """Yield every pod, in no order: the pods at the first step, each in its current state."""

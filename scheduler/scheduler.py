@@ -198,11 +198,19 @@ class Decisions:
 
     def is_idle(self) -> bool:
         """Return whether all changes are applied, no pod can be tried, and no binding and no patch is running."""
-        counts = self.queue.counts()
-        tried = self.queue.in_flight_events().get("PodPopped", 0)
-        busy = len(self.inbox) + counts["active"] + counts["backoff"] + tried + len(self.binder) + len(self.patches)
-        busy += len(self.evictions)
-        return busy == 0
+        return not self.queue.counts()["backoff"] and self._is_quiet()
+
+    def is_at_rest(self, since: float) -> bool:
+        """Return whether it is idle, but for pods that back off after an error.
+
+        Each of them was tried after `since`, the last change (`Clock.now()`), and would have the same error again.
+        """
+        return self._is_quiet() and (not self.queue.counts()["backoff"] or self.queue.all_failed_since(since))
+
+    def _is_quiet(self) -> bool:
+        active = self.queue.counts()["active"] + self.queue.in_flight_events().get("PodPopped", 0)
+        writes = len(self.binder) + len(self.patches) + len(self.evictions)
+        return len(self.inbox) + active + writes == 0
 
 
 _log = structlog.get_logger(__name__)

@@ -371,26 +371,43 @@ def _simulate(arguments: argparse.Namespace) -> int:
 
 def _simulated(
     arguments: argparse.Namespace,
-) -> tuple[Configuration, Callable[[str, str], simulate.SimulatedDaemon]]:
-    """Return the configuration, and what creates the daemon for a server's URL and the `gitVersion` of a cluster."""
+) -> tuple[Configuration, Callable[[str, str, str], simulate.SimulatedDaemon]]:
+    """Return the configuration, and what creates the daemon.
+
+    The daemon is created for a server's URL, its token, and the `gitVersion` of a cluster. It serves no port and
+    writes to that server only: no kubeconfig of the configuration is read, and no extender is asked to bind.
+    """
     from scheduler.config.types import LeaderElection
     from scheduler.daemon.app import Daemon
 
     version = arguments.emulated_version or DEFAULT_VERSION
     configuration = _configuration(arguments, gates=_gates(arguments, version))
     _print_unknown_gates(arguments)
+    _print_called_extenders(configuration)
     _check_plugins(configuration, arguments.config or "kubestow")  # mistakes are reported before anything starts
 
-    def daemon(master: str, git_version: str) -> simulate.SimulatedDaemon:
+    def daemon(master: str, token: str, git_version: str) -> simulate.SimulatedDaemon:
         of_cluster = closest_version(git_version) if git_version and not arguments.emulated_version else version
         config = (
             configuration if of_cluster == version else _configuration(arguments, gates=_gates(arguments, of_cluster))
         )
-        unlimited = dataclasses.replace(config.client_connection, qps=-1.0)
-        config = dataclasses.replace(config, client_connection=unlimited, leader_election=LeaderElection())
-        return Daemon(RunOptions(config=config, master=master, port=0, drain_timeout_s=5.0))
+        config = dataclasses.replace(
+            config,
+            client_connection=dataclasses.replace(config.client_connection, kubeconfig="", qps=-1.0),
+            leader_election=LeaderElection(),
+            extenders=tuple(dataclasses.replace(each, bind_verb="") for each in config.extenders),
+        )
+        return Daemon(RunOptions(config=config, master=master, token=token, drain_timeout_s=5.0))
 
     return configuration, daemon
+
+
+def _print_called_extenders(configuration: Configuration) -> None:
+    """Name the extenders and the verbs that a simulation calls."""
+    for each in configuration.extenders:
+        if verbs := ", ".join(filter(None, (each.filter_verb, each.prioritize_verb, each.preempt_verb))):
+            note = f"note: the extender {each.url_prefix} is called ({verbs}) and never asked to bind"
+            print(f"{note}; what it writes in these calls is no part of the simulation", file=sys.stderr)
 
 
 def _cluster_flag(arguments: argparse.Namespace) -> str:

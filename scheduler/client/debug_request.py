@@ -22,10 +22,11 @@ import msgspec
 from yarl import URL
 
 from scheduler import __version__
-from scheduler.client.leader import CONTROL, Leader, LeaseName, NoAnswer, find_leader, one_line
+from scheduler.client.leader import Leader, LeaseName, NoAnswer, find_leader, one_line
 from scheduler.client.port_forward import OpenSockets, Tunnel, TunnelConnector, port_forward, unverified
 from scheduler.config.types import OUR_NAME
 from scheduler.core.clock import Clock, SystemClock
+from scheduler.core.terminal import printable
 from scheduler.kube.client_config import USER_AGENT, Settings, SettingsError, load_settings, proxy_for, tls_for
 from scheduler.kube.transport import HttpTransport, through
 from scheduler.kube.wire import JSON, Status
@@ -36,7 +37,6 @@ _MALFORMED: Final = 3
 _LONGEST_ANSWER: Final = 32 * 2**20
 _RETRY_AFTER_MAX_S: Final = 30.0
 _TRIES: Final = 2
-_PRINTED: Final = {code: "?" for code in CONTROL if code not in {9, 10}}
 _NO_SUCH_PAGE: Final = "404 page not found"
 
 
@@ -262,7 +262,7 @@ def answer_of(status: int, headers: object, body: bytes) -> DebugAnswer:
     code, wait = found.get(EXIT_CODE_HEADER.lower(), ""), found.get("retry-after", "")
     return DebugAnswer(
         status,
-        body.decode(errors="replace").translate(_PRINTED),
+        printable(body.decode(errors="replace")),
         int(code) if code.isdecimal() and len(code) == 1 and int(code) in EXIT_CODES else None,
         float(wait) if wait.isdecimal() and len(wait) < 6 else 1.0,
         found.get("server", ""),

@@ -18,14 +18,13 @@ from scheduler.config.types import DEFAULT_PORT
 from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, Forbidden, NotFound, Unauthorized, shortened
+from scheduler.core.terminal import printable
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes.api_writer import LABEL, LeaseSpec, LeaseWriter
 
 _PORT_NAME: Final = "https"
 _FLAG: Final = "--secure-port"
 _USUAL_DURATION_S: Final = 15
-CONTROL: Final = dict.fromkeys((*range(32), *range(127, 160)), " ")
-"""For `str.translate`: a text of a server must not move the cursor of a terminal."""
 
 
 class NoAnswer(Exception):
@@ -206,5 +205,5 @@ def rbac_rule(group: str, resource: str, *verbs: str, name: str = "") -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text of a server as one line of bounded length without control characters."""
-    return shortened(" ".join(text.translate(CONTROL).split()), 400)
+    """Return a text of a server as one line of bounded length with control characters as escapes."""
+    return shortened(printable(" ".join(text.split())), 400)

@@ -228,6 +228,8 @@ class RunOptions:
     """A path; empty means $KUBECONFIG, the service account in a cluster, or ~/.kube/config."""
     master: str = ""
     """URL of the API server; overrides that of the kubeconfig. For plain HTTP it needs no kubeconfig."""
+    token: str = field(default="", repr=False)
+    """Bearer token that replaces the credentials of the kubeconfig; empty means those."""
     port: int | None = None
     """Port for plain HTTP on 127.0.0.1, without authentication; 0 takes any free port."""
     secure: SecureServing | None = None

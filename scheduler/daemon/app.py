@@ -124,9 +124,7 @@ class Daemon:
         self._parts = parts = Supervisor(self._clock, random.Random(), self._errors, fatal=(LeaseLost,))
         self._spawn = parts.spawn
         asyncio.get_running_loop().set_exception_handler(self._unhandled)
-        settings = await load_settings(
-            self._options.kubeconfig or connection.kubeconfig or None, self._options.master or None
-        )
+        settings = await self._settings()
         self._transport = transport = HttpTransport(
             settings, clock=self._clock, on_answer=self.metrics.traffic.answered
         )
@@ -199,6 +197,13 @@ class Daemon:
         self._spawn_watchdogs(transport, throttle)
         self._scheduling = self._spawn("scheduling-loop", self._schedule)
 
+    async def _settings(self) -> Settings:
+        kubeconfig = self._options.kubeconfig or self._options.config.client_connection.kubeconfig
+        settings = await load_settings(kubeconfig or None, self._options.master or None)
+        if self._options.token:
+            settings.authorization = f"Bearer {self._options.token}"
+        return settings
+
     def _spawn_watchdogs(self, transport: Transport, throttle: Throttle) -> None:
         lists = ListAudit(
             self.mirrors,
@@ -244,6 +249,10 @@ class Daemon:
     def idle(self) -> bool:
         """Return whether all informers are synced and there is no work."""
         return self.is_synced and self.decisions.is_idle()
+
+    def at_rest(self, since: float) -> bool:
+        """Return whether it is idle, but for pods that had an error in an attempt after `since` (`Clock.now()`)."""
+        return self.is_synced and self.decisions.is_at_rest(since)
 
     async def explain(self, pod: str) -> Explanation | None:
         """Explain the pod `namespace/name`; None if it does not exist. Raises NotReady and TooManyQuestions."""

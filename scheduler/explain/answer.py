@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from scheduler.core.terminal import printable
 from scheduler.explain.edits import Edit
 
 Verdict: TypeAlias = Literal["fits", "fitsAfter", "doesNotFit", "unreadable"]
@@ -148,13 +149,6 @@ def as_text(answer: Explanation) -> str:
 def what_if_as_text(answer: WhatIfAnswer) -> str:
     """Return the answer for a terminal."""
     return printable("\n".join(_what_if_lines(answer)) + "\n")
-
-
-def printable(text: str) -> str:
-    """Return the text with control characters as escapes: names and messages of the cluster must not change the terminal."""
-    return "".join(
-        each if each.isprintable() or each == "\n" else each.encode("unicode_escape").decode() for each in text
-    )
 
 
 def _what_if_lines(answer: WhatIfAnswer) -> Iterator[str]:

@@ -62,6 +62,8 @@ class QueuedPodInfo:
     queued_at: float
     """When it was put into the queue, or returned after the last attempt."""
     attempts: int = 0
+    tried_at: float = 0.0
+    """When its last attempt began."""
     initial_attempt_at: float | None = None
     """When it could be tried for the first time; gated time before that does not count."""
     unschedulable_plugins: set[str] = field(default_factory=set)

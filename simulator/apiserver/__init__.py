@@ -1,7 +1,7 @@
 """An in-process Kubernetes API server for tests and for `simulate`.
 
 Honest where a scheduler looks: one contract suite (`tests/contract`) holds against it and against a real one. It has no
-authentication, converts between versions only devices and events, checks what schedulers and their neighbours write, and
+authentication but one optional token, converts between versions only devices and events, checks what schedulers and their neighbours write, and
 takes CEL expressions as they are.
 """
 

@@ -6,6 +6,7 @@ Send the lines of a `Stream` as the body of a response: to the proper end, or un
 from __future__ import annotations
 
 import asyncio
+import hmac
 import random
 from collections import deque
 from collections.abc import Mapping
@@ -102,6 +103,8 @@ class Behaviour:
     held: set[str]
     """Resources whose watches are silent; "" for all."""
     people: reviews.People = field(default_factory=reviews.People)
+    token: str = field(default="", repr=False)
+    """Bearer token that every request must have, but those for health; empty: none."""
 
 
 class Handler:
@@ -133,9 +136,16 @@ class Handler:
         if path in _HEALTH:
             return web.Response(text="ok")
         try:
+            self._authenticate(request)
             return await self._answer(request, path)
         except Refused as refused:
             return _refusal(refused)
+
+    def _authenticate(self, request: web.BaseRequest) -> None:
+        """Raise 401 for a request without the token."""
+        wanted, given = self._behaviour.token, request.headers.get("Authorization", "")
+        if wanted and not hmac.compare_digest(given.encode(errors="replace"), f"Bearer {wanted}".encode()):
+            raise Refused(401, "Unauthorized", "Unauthorized")
 
     async def _answer(self, request: web.BaseRequest, path: str) -> web.StreamResponse:
         found = None if path in reviews.PATHS else target(self._served, path)

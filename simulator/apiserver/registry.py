@@ -213,6 +213,18 @@ _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
 
 
+_WITH_OWN_STATUS: Final = frozenset({"namespaces", "nodes"})
+"""Kinds whose status is not written through /status when they are loaded."""
+
+
+def _of_server(metadata: Object) -> Object:
+    return {field: metadata[field] for field in ("uid", "creationTimestamp") if metadata.get(field)}
+
+
+def _is_in_every_cluster(resource: ApiResource, key: str) -> bool:
+    return resource.name == "namespaces" and key in _NAMESPACES
+
+
 class Registry:
     """Writes to one storage. Objects handed in are taken over; objects handed out must not be changed."""
 
@@ -221,6 +233,7 @@ class Registry:
         self._served = served
         self._clock = clock
         self._random = rng
+        self._started = self.now_text()
         self.caller = Caller()
         self._devices = Devices(storage, served)
         more = volumes.rules(storage, served) | self._devices.rules()
@@ -250,8 +263,8 @@ class Registry:
 
     # -- create -------------------------------------------------------------------------------------------------------
 
-    def create(self, resource: ApiResource, namespace: str, obj: Object) -> Entry:
-        """POST. Raises 400, 403, 404 (namespace), 409, 422."""
+    def create(self, resource: ApiResource, namespace: str, obj: Object, *, is_loaded: bool = False) -> Entry:
+        """POST. Raises 400, 403, 404 (namespace), 409, 422. See `load` for `is_loaded`."""
         obj = self._received(resource, obj)
         metadata = obj["metadata"]
         if resource.namespaced:
@@ -266,16 +279,45 @@ class Registry:
             raise Refused(500, "", "resourceVersion should not be set on objects to be created")
         self._name(resource, metadata)
         key = resource.key(namespace, metadata["name"])
-        now = self.now_text()
-        obj["metadata"] = self._new_metadata(metadata, now)
+        now = self._started if is_loaded else self.now_text()
+        obj["metadata"] = self._new_metadata(metadata, now) | (_of_server(metadata) if is_loaded else {})
         self._defaults.apply(resource, obj, now)
+        if is_loaded and metadata.get("generation"):
+            obj["metadata"]["generation"] = metadata["generation"]
         taken = self._storage.bucket(resource).entries.get(key)
-        if taken is not None:
+        if taken is not None and not (is_loaded and _is_in_every_cluster(resource, key)):
             is_going = bool(taken.obj["metadata"].get("deletionTimestamp"))
             raise already_exists(resource, metadata["name"], is_going=is_going)
         with_condition_times(resource, obj)
         with_owners(resource, None, obj, manager=self.caller.manager)
         return self._storage.put(resource, key, obj)
+
+    def load(self, resource: ApiResource, namespace: str, obj: Object) -> Entry:
+        """Create an object of another cluster with its uid, creation time, generation and status.
+
+        Defaults are added as to a new object. An object without a time is as old as the server, and a namespace that
+        every cluster has is replaced. Raises as `create`.
+        """
+        status = obj.get("status")
+        entry = self.create(resource, namespace, obj, is_loaded=True)
+        if not status or not resource.has_status or resource.name in _WITH_OWN_STATUS:
+            return entry
+        name = entry.obj["metadata"]["name"]
+        if resource.name != "pods":
+            return self.patch(resource, namespace, name, {"status": status}, strategic=True, subresource="status")
+        # A bound pod may have a nomination, which no client can write any more.
+        refuse(resource, name, pod_status(entry.obj["spec"], status))
+        pod = entry.obj | {"metadata": dict(entry.obj["metadata"]), "status": entry.obj["status"] | status}
+        with_condition_times(resource, pod)
+        return self._storage.put(resource, entry.key, pod)
+
+    def terminate(self, resource: ApiResource, namespace: str, name: str, deletion: Object) -> Entry:
+        """Mark a loaded object as being deleted, with the fields of `deletion` in its metadata. Raises 404."""
+        entry = self.entry(resource, namespace, name)
+        obj = entry.obj | {"metadata": entry.obj["metadata"] | deletion}
+        if resource.name == "namespaces":
+            obj["status"] = {"phase": "Terminating"}
+        return self._storage.put(resource, entry.key, obj)
 
     def _received(self, resource: ApiResource, obj: Object) -> Object:
         """Return the object in its stored form; it may leave out kind and apiVersion."""

@@ -1,6 +1,6 @@
 """Questions that store nothing: what may I do, whose token is this, may they see that path.
 
-There is no authentication here, so a test sets the tokens, and the paths that each user may see.
+There are no users here, so a test sets the tokens, and the paths that each user may see.
 """
 
 from __future__ import annotations

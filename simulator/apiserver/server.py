@@ -133,6 +133,17 @@ class ApiServer:
         namespace = metadata.get("namespace", "")
         return self.patch(resource.name, metadata["name"], patch, namespace=namespace, subresource="status")
 
+    def load(self, obj: Object) -> Object:
+        """Create a manifest of any kind with its status, uid, creation time and generation: as in its own cluster."""
+        resource = self._served.named(obj["kind"])
+        fresh = _manifest(resource, obj)
+        namespace = fresh["metadata"].get("namespace") or "default" if resource.namespaced else ""
+        return _plain(self._registry.load(resource, namespace, fresh))
+
+    def terminate(self, kind_or_resource: str, name: str, namespace: str, deletion: Object) -> None:
+        """Mark a loaded object as being deleted, with the fields of `deletion` in its metadata. Raises 404."""
+        self._registry.terminate(self._served.named(kind_or_resource), namespace, name, deletion)
+
     def ensure_namespace(self, name: str) -> None:
         """Create it unless it is there."""
         spaces = self._served.named("namespaces")
@@ -243,6 +254,15 @@ class ApiServer:
     @watch_list.setter
     def watch_list(self, value: bool) -> None:
         self._behaviour.watch_list = value
+
+    @property
+    def token(self) -> str:
+        """Return the token that requests over HTTP need. Without one ("") every local user may read and write."""
+        return self._behaviour.token
+
+    @token.setter
+    def token(self, value: str) -> None:
+        self._behaviour.token = value
 
     @property
     def forbidden(self) -> set[tuple[str, str]]:

@@ -14,6 +14,7 @@ from typing import Any, Final
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import Requests, allocatable, requests_of
+from scheduler.api.quantity import is_extended
 from scheduler.core.clock import Clock, SystemClock
 from simulator.apiserver import ApiServer, Refused
 
@@ -125,7 +126,7 @@ class Kubelet:
         held = self._held.setdefault(node["metadata"]["name"], {})
         wanted = _counted(from_manifest(Pod, pod))
         short = _short(allocatable(from_manifest(Node, node).status.allocatable), list(held.values()), wanted)
-        if short is None:
+        if short is None or pod["status"].get("phase") == "Running":  # the pod was admitted before
             held[pod["metadata"]["uid"]] = wanted
             if pod["status"].get("phase") == "Pending":
                 self._report(pod, self._running())
@@ -155,11 +156,17 @@ def running_conditions(since: str) -> list[Object]:
 
 
 def _short(capacity: Requests, held: list[Requests], wanted: Requests) -> tuple[str, int, int, int] | None:
-    """(resource, requested, used, capacity) of the first resource that does not suffice; pods come first."""
+    """(resource, requested, used, capacity) of the first resource that does not suffice; pods come first.
+
+    Extended resources that the node does not have are not counted: an extender manages them.
+
+    Upstream: pkg/kubelet/lifecycle/predicate.go removeMissingExtendedResources
+    """
     room = capacity.get("pods", 0)
     if len(held) + 1 > room:
         return "pods", 1, len(held), room
-    for name in sorted(wanted, key=lambda n: (_FIRST.index(n) if n in _FIRST else len(_FIRST), n)):
+    counted = (name for name in wanted if name in capacity or not is_extended(name))
+    for name in sorted(counted, key=lambda n: (_FIRST.index(n) if n in _FIRST else len(_FIRST), n)):
         used = sum(requests.get(name, 0) for requests in held)
         if wanted[name] and used + wanted[name] > capacity.get(name, 0):
             return name, wanted[name], used, capacity.get(name, 0)

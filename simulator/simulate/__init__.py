@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 import uvloop
@@ -21,7 +21,8 @@ from rich.progress import (
 )
 
 from scheduler.core.clock import SystemClock
-from scheduler.explain.answer import EXIT_CODES, printable, what_if_as_text
+from scheduler.core.terminal import printable
+from scheduler.explain.answer import EXIT_CODES, what_if_as_text
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.server.cache_dump import indented
 from simulator.simulate import pod_groups
@@ -63,12 +64,15 @@ class SimulateArguments:
     """A what-if question, whose answer is printed instead of the outcome."""
 
 
-def main(asked: SimulateArguments, daemon_for: Callable[[str, str], SimulatedDaemon]) -> int:
+DaemonFor: TypeAlias = Callable[[str, str, str], SimulatedDaemon]
+"""Creates the scheduler for an API server's URL, its token, and the `gitVersion` of the cluster ("" without one)."""
+
+
+def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
     """Simulate and print the outcome; return the exit code.
 
-    0: as expected. 1: a pod was not, or the daemon failed. 2: the input cannot be used. `daemon_for` creates the
-    scheduler for an API server's URL and the `gitVersion` of the cluster, "" without a cluster. With a question, the exit
-    code is that of the answer, and 3 if the input cannot be used.
+    0: as expected. 1: a pod was not, or the daemon failed. 2: the input cannot be used. With a question, the exit code
+    is that of the answer, and 3 if the input cannot be used.
     """
     errors = Console(stderr=True)
     try:
@@ -89,7 +93,7 @@ def main(asked: SimulateArguments, daemon_for: Callable[[str, str], SimulatedDae
     return 0 if outcome.is_good else 1
 
 
-async def _run(asked: SimulateArguments, daemon_for: Callable[[str, str], SimulatedDaemon], errors: Console) -> Outcome:
+async def _run(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console) -> Outcome:
     found, git_version = _read(asked, errors) if asked.files or asked.cluster is None else [], ""
     if asked.cluster is not None:
         of_cluster = await _read_cluster(asked, asked.cluster, errors)
@@ -110,7 +114,7 @@ async def _run(asked: SimulateArguments, daemon_for: Callable[[str, str], Simula
 
         return await simulate(
             cluster,
-            lambda url: daemon_for(url, git_version),
+            lambda url, token: daemon_for(url, token, git_version),
             asked.rules,
             clock=SystemClock(),
             progress=progress,

@@ -23,6 +23,9 @@ from simulator.simulate.input.references import MissingReference
 EXPECT: Final = "kubestow.dev/expect"
 """Annotation; the value `pending` has the effect of --expect-pending."""
 PODS: Final = "pods"
+_NO_CHANGES: Final = frozenset({"events", "leases"})
+_REFUSALS: Final = frozenset({"Unschedulable", "SchedulerError"})
+"""Reasons of the condition PodScheduled that are an answer."""
 _EXAMPLES: Final = 5
 FEW: Final = 100
 """No rate is given for fewer pods, because the start of the daemon would dominate it."""
@@ -300,6 +303,9 @@ class Tracker:
         self._total_s = 0.0
         self.heard_count = 0
         """Number of writes of pods."""
+        self.changed_at = clock.now()
+        """When a write changed what a decision rests on; the scheduler's verdict on a pod does not."""
+        self._rests_on: dict[str, tuple[Any, ...]] = {}
         self.unsettled: set[str] = set()
         """Pods that are neither bound nor refused nor gated."""
         self.ours: set[str] = set()
@@ -325,6 +331,7 @@ class Tracker:
 
     def heard(self, type_: str, resource: str, obj: dict[str, Any]) -> None:
         """Take one written object."""
+        self._note_change(type_, resource, obj)
         if resource != "pods":
             return
         self.heard_count += 1
@@ -352,6 +359,19 @@ class Tracker:
         else:
             self.unsettled.add(key)
 
+    def _note_change(self, type_: str, resource: str, obj: dict[str, Any]) -> None:
+        if resource in _NO_CHANGES:
+            return
+        if resource == PODS:
+            metadata, status = obj["metadata"], obj.get("status") or {}
+            key = f"{metadata['namespace']}/{metadata['name']}"
+            rest = {key: value for key, value in metadata.items() if key != "resourceVersion"}
+            now = (type_ == "DELETED", rest, obj["spec"], status.get("phase"), status.get("nominatedNodeName"))
+            if self._rests_on.get(key) == now:
+                return
+            self._rests_on[key] = now
+        self.changed_at = self._clock.now()
+
     def timing(self) -> Timing:
         """Return the times until the last answer."""
         return Timing(self._first_s, self._last_s, self._total_s)
@@ -367,4 +387,4 @@ def _is_refused(pod: dict[str, Any]) -> bool:
     if pod["spec"].get("schedulingGates"):
         return True
     conditions = pod.get("status", {}).get("conditions") or ()
-    return any(c.get("type") == "PodScheduled" and c.get("reason") == "Unschedulable" for c in conditions)
+    return any(c.get("type") == "PodScheduled" and c.get("reason") in _REFUSALS for c in conditions)

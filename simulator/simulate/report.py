@@ -12,7 +12,8 @@ from rich.table import Table
 from rich.text import Text
 
 from scheduler.api.podinfo import CPU
-from scheduler.explain.answer import as_text, printable
+from scheduler.core.terminal import printable
+from scheduler.explain.answer import as_text
 from scheduler.server.ui import SimulationResult, as_file
 from simulator.simulate.answer import answer
 from simulator.simulate.outcome import Fill, Outcome, Placement, Victim, WorkloadRow, examples
@@ -147,7 +148,7 @@ def _fills(fills: tuple[Fill, ...]) -> Table:
     table = Table("resource", "requested", "of", "share", "fullest node", "emptiest node")
     for each in fills:
         table.add_row(
-            each.resource,
+            _text(each.resource),
             _amount(each.resource, each.requested),
             _amount(each.resource, each.allocatable),
             f"{each.share:.0%}",

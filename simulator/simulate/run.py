@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -58,7 +59,7 @@ class SimulatedDaemon(Protocol):
     async def start(self) -> None: ...
     async def wait(self) -> None: ...
     async def stop(self) -> None: ...
-    def idle(self) -> bool: ...
+    def at_rest(self, since: float) -> bool: ...
     async def explain(self, pod: str) -> Explanation | None: ...
     async def ui_pages(self) -> UiPages: ...
     async def what_if(self, request: WhatIfRequest) -> WhatIfAnswer: ...
@@ -66,7 +67,7 @@ class SimulatedDaemon(Protocol):
 
 async def simulate(  # noqa: PLR0913 (the parts of one call)
     cluster: Completed,
-    daemon_for: Callable[[str], SimulatedDaemon],
+    daemon_for: Callable[[str, str], SimulatedDaemon],
     rules: ReadOptions,
     *,
     clock: Clock,
@@ -77,12 +78,15 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
 ) -> Outcome:
     """Run until every pod is bound or refused and the scheduler is idle, or the time is up.
 
+    `daemon_for` gets the URL of the API server and the token that it asks for: no other process can use the server.
     With `explains`, the daemon explains pending pods before it stops; then it answers the question. With `keeps_pages`,
     the outcome has the data of the page /ui. Raises the daemon's errors, and InputError for a question that cannot be
     answered.
     """
+    server = ApiServer(clock=clock, served=LIKE_1_37)
+    server.token = secrets.token_urlsafe()
     async with (
-        ApiServer(clock=clock, served=LIKE_1_37) as server,
+        server,
         Kubelet(server, clock=clock) as kubelet,
         AsyncExitStack() as running,
     ):
@@ -100,7 +104,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
             Budgets(server, world.given)
         for actor in actors:
             await running.enter_async_context(actor)
-        daemon = daemon_for(server.url)
+        daemon = daemon_for(server.url, server.token)
         explanations: tuple[Explanation, ...] = ()
         pages: UiPages | None = None
         answer: WhatIfAnswer | None = None
@@ -108,7 +112,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
         try:
             await daemon.start()
             # Without nodes pods are tried forever (docs/spec/core.md §1.7): an answer for each is enough.
-            rests = daemon.idle if world.has_nodes else lambda: True
+            rests = (lambda: daemon.at_rest(tracker.changed_at + _QUIET_S)) if world.has_nodes else lambda: True
             is_settled = await _settle(
                 daemon, tracker, rests, timeout_s=rules.timeout_s, clock=clock, progress=progress
             )

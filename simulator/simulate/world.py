@@ -1,22 +1,21 @@
-"""The simulated cluster: the objects of the input on an in-process API server, under new uids."""
+"""The simulated cluster: the objects of the input on an in-process API server, as their cluster had them."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from simulator.apiserver import ApiServer, Refused
 from simulator.controllers.controller import Key
-from simulator.controllers.kubelet import running_conditions
 from simulator.simulate.input.admission import MissingClass
-from simulator.simulate.input.complete import Completed, retie, retie_claims
+from simulator.simulate.input.complete import MOST_SHOWN, Completed, retie, retie_claims, time_of
 from simulator.simulate.input.manifests import Found, InputError, Manifest
 from simulator.workloads.controllers import RESOURCES
 from simulator.workloads.pods import controller_of
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
-_CLAIMS: Final = ("PersistentVolumeClaim", "ResourceClaim")
 _NEVER: Final = ("Event", "Lease")
 """Kinds of a dump without a meaning here."""
 _ORDER: Final = ("Namespace", "PriorityClass", "StorageClass", "Node", "CronJob", *RESOURCES)
@@ -46,30 +45,24 @@ class World:
         self.missing = cluster.missing
         self._served = dict.fromkeys(_NEVER, False)
         self._owners: dict[tuple[str, str, str], tuple[str, str]] = {}
-        """Kind, namespace and name of each object → its uid here, and its uid in the original cluster."""
+        """Kind, namespace and name of each object → its uid here, and its uid in the input."""
+        self._stated: set[str] = set()
+        """Uids of the input. A uid that a second object repeats was copied by hand, and counts for the first one."""
         self.former: dict[str, Manifest] = {}
         self.has_nodes = any(each.kind == "Node" for each in cluster.objects)
         self.positions: dict[tuple[str, str, str], int] = {}
         """Kind, namespace and name of each object → its position in the input."""
-        self.bound_before = 0
         self.left_out: Counter[str] = Counter()
         """Objects by kind that scheduling does not use."""
         for at, each in enumerate(cluster.objects):
             self.positions[each.kind, each.namespace, each.name] = at
-        rank = {kind: at for at, kind in enumerate(_ORDER)}
-        for each in sorted(cluster.objects, key=lambda each: rank.get(each.kind, len(rank))):
-            if each.kind != "Pod":
-                self._create(each, each.value)
         pods = [each for each in cluster.objects if each.kind == "Pod"]
-        for each in sorted(pods, key=lambda each: not each.value["spec"].get("nodeName")):
-            self.bound_before += bool(each.value["spec"].get("nodeName"))
-            self._create(each, self._named(each.value))
-        retie(server)
-        retie_claims(server, leaving={(each.namespace, each.name) for each in cluster.left_out})
-        for each in cluster.objects:
-            metadata = each.former.get("metadata") or {}
-            if each.kind in _CLAIMS and metadata.get("deletionTimestamp"):
-                server.delete(each.kind, each.name, each.namespace)  # its finalizers keep it
+        self.bound_before = sum(1 for each in pods if each.value["spec"].get("nodeName"))
+        self._fill(cluster.objects)
+        retie(server, self._stated)
+        retie_claims(server, {(each.namespace, each.name) for each in cluster.left_out}, self._stated)
+        for each in cluster.objects:  # last, because a namespace that ends takes no more objects
+            self._terminate(each)
         self.given = {
             f"{each.namespace}/{each.name}"
             for each in cluster.objects
@@ -133,32 +126,68 @@ class World:
             spec["schedulerName"] = rules.scheduler_names[0]
         return {**pod, "spec": spec}
 
+    def _fill(self, objects: Sequence[Found]) -> None:
+        """Create all objects: owners first, then other objects, bound pods and pending pods. Raises all mistakes at once."""
+        rank = {kind: at for at, kind in enumerate(_ORDER)}
+        mistakes: list[str] = []
+
+        def order(each: Found) -> tuple[bool, int, bool]:
+            is_pod = each.kind == "Pod"
+            return is_pod, rank.get(each.kind, len(rank)), is_pod and not each.value["spec"].get("nodeName")
+
+        for each in sorted(objects, key=order):
+            try:
+                self._create(each, self._named(each.value) if each.kind == "Pod" else each.value)
+            except InputError as mistake:
+                mistakes.append(str(mistake))
+        if mistakes:
+            more = [f"and {len(mistakes) - MOST_SHOWN} more"] if len(mistakes) > MOST_SHOWN else []
+            raise InputError("\n".join([*mistakes[:MOST_SHOWN], *more]))
+
     def _create(self, found: Found, value: Manifest) -> None:
-        if found.kind == "Namespace" and any(
-            found.name == each["metadata"]["name"] for each in self._server.objects("Namespace")
-        ):
-            return  # every cluster has this one
         if found.kind == "ConfigMap" or not self._serves(
             found.kind
         ):  # served only for the authority of client certificates
             self.left_out[found.kind] += 1
             return
-        value = self._owned(found, value)
+        value = self._owned(found, self._aged(found, value))
         try:
             if found.namespace:
                 self._server.ensure_namespace(found.namespace)
-            if found.kind in {"Node", "Pod"}:
-                created = self._server.create(found.kind, value)
-                self._runs_since(found, value)
-            else:
-                created = self._server.apply(value)  # with the status of a dump
+            created = self._server.load(value)
         except Refused as refused:
             raise InputError(f"{found.where}: {refused.message}") from refused
         uid = created["metadata"]["uid"]
-        former_uid = str((found.former.get("metadata") or {}).get("uid", ""))
+        former_uid = _uid(found)
         self._owners[found.kind, found.namespace, found.name] = uid, former_uid
         if former_uid:
             self.former[uid] = found.former
+
+    def _aged(self, found: Found, value: Manifest) -> Manifest:
+        """Return the object with uid, creation time and generation of its cluster. Raises InputError."""
+        former, metadata = found.former.get("metadata") or {}, dict(value["metadata"])
+        metadata.pop("deletionTimestamp", None)
+        metadata.pop("deletionGracePeriodSeconds", None)
+        if (uid := _uid(found)) and uid not in self._stated:
+            self._stated.add(uid)
+            metadata["uid"] = uid
+        if created := former.get("creationTimestamp"):
+            metadata["creationTimestamp"] = time_of(found, "metadata.creationTimestamp", created)
+        if isinstance(generation := former.get("generation"), int):
+            metadata["generation"] = generation
+        return {**value, "metadata": metadata}
+
+    def _terminate(self, found: Found) -> None:
+        metadata = found.former.get("metadata") or {}
+        is_loaded = (found.kind, found.namespace, found.name) in self._owners
+        if not metadata.get("deletionTimestamp") or not is_loaded:
+            return
+        deletion: Manifest = {
+            "deletionTimestamp": time_of(found, "metadata.deletionTimestamp", metadata["deletionTimestamp"])
+        }
+        if isinstance(grace := metadata.get("deletionGracePeriodSeconds"), int):
+            deletion["deletionGracePeriodSeconds"] = grace
+        self._server.terminate(found.kind, found.name, found.namespace, deletion)
 
     def _owned(self, found: Found, value: Manifest) -> Manifest:
         """Return the object with owner references to the loaded objects, unless the owner was another object."""
@@ -171,13 +200,6 @@ class World:
             return value
         return {**value, "metadata": {**value["metadata"], "ownerReferences": references}}
 
-    def _runs_since(self, found: Found, value: Manifest) -> None:
-        """Set the start time of a bound pod of a dump; kubelets start the rest now. Both are ready."""
-        if found.kind == "Pod" and (given := value.get("status")):
-            conditions = [*running_conditions(given.get("startTime", "")), *given.get("conditions", ())]
-            patch = {"status": {"phase": "Running", **given, "conditions": conditions}}
-            self._server.patch("Pod", found.name, patch, namespace=found.namespace, subresource="status")
-
     def _serves(self, kind: str) -> bool:
         if kind not in self._served:
             try:
@@ -187,3 +209,9 @@ class World:
             else:
                 self._served[kind] = True
         return self._served[kind]
+
+
+def _uid(found: Found) -> str:
+    """Return the uid in the input; "" if there is none."""
+    uid = (found.former.get("metadata") or {}).get("uid")
+    return uid if isinstance(uid, str) else ""

@@ -339,8 +339,12 @@ class WorkloadControllers(Actor):
         for each in owned:
             uid = each.obj["metadata"]["uid"]
             (self._rolling.add if is_rolling else self._rolling.discard)(uid)
-        self.tallies[key].reason = plan.reason
-        self._apply_rollout(plan, owned)
+        tally = self.tallies[key]
+        tally.reason, tally.refused = plan.reason, ""
+        try:
+            self._apply_rollout(plan, owned)
+        except Refused as refused:
+            tally.refused = refused.message
 
     def _owned(self, obj: Object) -> OwnedReplicaSet:
         active = [pod for pod in self._pods.of(obj["metadata"]["uid"]) if is_active(pod)]

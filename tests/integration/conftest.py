@@ -55,6 +55,11 @@ class Simulation:
         Path("in.yaml").write_text("\n---\n".join(documents))
         return self("in.yaml", *flags)
 
+    def configured(self, config: dict[str, Any], *objects: str | dict[str, Any]) -> tuple[int, Any, str]:
+        """The same with this configuration of the scheduler."""
+        Path("config.yaml").write_text(json.dumps(config))
+        return self.of(*objects, flags=["--config=config.yaml"])
+
 
 @pytest.fixture
 def simulate(

@@ -77,11 +77,11 @@ def test_what_is_quoted_is_printed(command: str, shown: str) -> None:
 class InspectedDaemon(app.Daemon):
     """A daemon that reads /debug/pod before it stops."""
 
-    def __init__(self, master: str, pod: str) -> None:
+    def __init__(self, master: str, token: str, pod: str) -> None:
         config = dataclasses.replace(
             load.default(), client_connection=ClientConnection(qps=-1), leader_election=LeaderElection()
         )
-        super().__init__(RunOptions(config=config, master=master, port=0, drain_timeout_s=5))
+        super().__init__(RunOptions(config=config, master=master, token=token, port=0, drain_timeout_s=5))
         self._path = f"/debug/pod/{pod}"
         self.answer: dict[str, Any] = {}
 
@@ -97,8 +97,8 @@ async def test_the_answer_about_a_pod_with_devices() -> None:
     (shown,) = re.findall(r"^```json debug-pod\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     daemons: list[InspectedDaemon] = []
 
-    def daemon(master: str) -> InspectedDaemon:
-        daemons.append(InspectedDaemon(master, "demo/fine-tune-wide"))
+    def daemon(master: str, token: str) -> InspectedDaemon:
+        daemons.append(InspectedDaemon(master, token, "demo/fine-tune-wide"))
         return daemons[0]
 
     rules = ReadOptions(scheduler_names=("kubestow",), keeps_scheduler_names=False, expect_pending=(), timeout_s=120)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import msgspec
 import pytest
 
@@ -22,6 +23,7 @@ from simulator.builders.devices import a_device, a_device_class, a_slice
 from simulator.simulate.answer import Answer
 from tests.integration.conftest import Simulation, nodes_of, workload
 from tests.integration.test_transport import kubeconfig
+from tests.support.extender import extender, filtering
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver
 
 ROOT = Path(__file__).parents[2]
@@ -100,6 +102,71 @@ def test_pods_of_a_workload_spread_by_default(simulate: Simulation, kind: str) -
     assert sorted(each["node"] for each in shown["pods"]) == ["larger", "larger", "n", "n"]
 
 
+BOTH = {"allocatable": {"cpu": "2", "pods": "9"}, "capacity": {"cpu": "2", "pods": "9"}}
+
+
+@pytest.mark.parametrize(
+    ("fields", "where"),
+    [
+        pytest.param({"status": {"allocatable": {"cpu": "2"}}}, ["bare", "n"], id="a node written by hand"),
+        pytest.param({"status": BOTH}, ["n", "n"], id="a node whose kubelet reported capacity and allocatable"),
+        pytest.param({"status": {"allocatable": {"cpu": "2"}}, "uid": "u"}, ["n", "n"], id="a node that a server has"),
+    ],
+)
+def test_only_nodes_written_by_hand_are_completed(
+    simulate: Simulation, fields: dict[str, Any], where: list[str]
+) -> None:
+    """A virtual kubelet's node has no hostname label, so it is no domain of the constraint."""
+    metadata = {"name": "bare", **({"uid": fields["uid"]} if "uid" in fields else {})}
+    bare = {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": fields["status"]}
+    spread = {"maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule"}
+    constraint = spread | {"labelSelector": {"matchLabels": {"app": "w"}}}
+    web = workload("ReplicaSet", "w", 2, topologySpreadConstraints=[constraint])
+    _, shown, _ = simulate.of(NODE, bare, web)
+
+    assert sorted(nodes_of(shown).values()) == where
+
+
+@pytest.mark.parametrize(("newest", "node"), [("a", "n1"), ("z", "n2")])
+def test_the_newest_of_two_default_classes(simulate: Simulation, newest: str, node: str) -> None:
+    """The creation times of the input count, as in its cluster."""
+    default = {"storageclass.kubernetes.io/is-default-class": "true"}
+    classes = [
+        a_class(name, STORAGE_DRIVER)
+        .set({"metadata": {"annotations": default, "creationTimestamp": f"{2025 + (name == newest)}-01-01T00:00:00Z"}})
+        .set({"allowedTopologies": [{"matchLabelExpressions": [{"key": "kubernetes.io/hostname", "values": [on]}]}]})
+        for name, on in (("a", "n1"), ("z", "n2"))
+    ]
+    claim = a_claim("c", "1Gi").set({"spec": {"storageClassName": None}})
+    nodes = (a_node(name).label("kubernetes.io/hostname", name) for name in ("n1", "n2"))
+    _, shown, _ = simulate.of(*nodes, *classes, claim, a_pod("p").pvc("c"))
+
+    assert nodes_of(shown) == {"p": node}
+
+
+def test_labels_of_namespaces_count_and_a_terminating_one_gets_no_pods(simulate: Simulation) -> None:
+    """The labels of `default` are those of the input, and a Deployment in a namespace that ends has no new pods."""
+    spaces = [
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default", "labels": {"team": "x"}}},
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": "ends", "deletionTimestamp": GONE["deletionTimestamp"]},
+        },
+    ]
+    term = {"namespaceSelector": {"matchLabels": {"team": "x"}}, "topologyKey": "kubernetes.io/hostname"}
+    near = term | {"labelSelector": {"matchLabels": {"app": "friend"}}}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [near]}}
+    friend = json.loads(pod("friend", nodeName="n"))
+    friend["metadata"]["labels"] = {"app": "friend"}
+    beside = json.loads(pod("p", affinity=affinity))
+    beside["metadata"]["namespace"] = "other"
+    _, shown, _ = simulate.of(NODE, *spaces, friend, beside, workload("Deployment", "w", 1, namespace="ends"))
+
+    assert nodes_of(shown) == {"p": "n"}
+    assert [each.partition(":")[0] for each in shown["problems"]] == ["Deployment ends/w has no new pods"]
+
+
 def test_scheduler_names(simulate: Simulation) -> None:
     documents = [NODE, pod("a"), pod("b", schedulerName="default-scheduler"), pod("c", schedulerName="volcano")]
 
@@ -122,7 +189,7 @@ def test_scheduler_names(simulate: Simulation) -> None:
         pytest.param(
             [json.dumps(a_claim("c").set({"spec": {"accessModes": None}}).obj())],
             [],
-            'PersistentVolumeClaim "c" is invalid: spec.accessModes: Required value',
+            "(PersistentVolumeClaim default/c): spec.accessModes: Required value",
             id="a claim that no server takes",
         ),
         pytest.param([NODE, NODE], [], 'document 2 (Node n): nodes "n" already exists', id="the same name twice"),
@@ -136,6 +203,78 @@ def test_bad_input(simulate: Simulation, documents: list[str], flags: list[str],
 
     assert code == 2
     assert said in errors
+
+
+async def test_an_extender_is_called_and_never_binds(simulate: Simulation) -> None:
+    """The simulation binds the pod itself, as an extender would bind the pod of a real cluster."""
+    node = NODE.replace("memory: 4Gi", 'memory: 4Gi, "example.com/gpu": 1')
+    limits = {"limits": {"example.com/gpu": "1", "example.com/gpumem": "3000"}}
+    async with extender({"filter": filtering("n"), "bind": lambda _: {"Error": ""}}) as running:
+        managed = [{"name": name, "ignoredByScheduler": True} for name in limits["limits"]]
+        config = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": "a file that is not there"},
+            "extenders": [
+                {"urlPrefix": running.url, "filterVerb": "filter", "bindVerb": "bind"}
+                | {"nodeCacheCapable": True, "managedResources": managed}
+            ],
+        }
+        shared = pod("a", containers=[{"name": "c", "resources": limits}])
+        _, shown, errors = await asyncio.to_thread(simulate.configured, config, node, shared)
+
+    assert (nodes_of(shown), running.calls[0][0]) == ({"a": "n"}, "filter")
+    assert {verb for verb, _ in running.calls} == {"filter"}
+    assert f"note: the extender {running.url} is called (filter) and never asked to bind" in errors
+
+
+def test_a_pod_whose_attempts_fail_is_not_waited_for(simulate: Simulation) -> None:
+    """It backs off and is tried for ever, but its answer stays the same. The other pod is placed."""
+    objects = a_device_class("gpu"), a_slice("n1", GPU_DRIVER, a_device("d0"))
+    claim = a_device_claim("c").request("r", "gpu")
+    (request,) = claim.obj()["spec"]["devices"]["requests"]
+    request["exactly"]["selectors"] = [{"cel": {"expression": f"device.attributes['{GPU_DRIVER}'].model == 'x'"}}]
+    claim = claim.set({"spec": {"devices": {"requests": [request]}}})
+    _, shown, _ = simulate.of(a_node("n1"), *objects, claim, a_pod("fails").claim("e", claim="c"), a_pod("other"))
+
+    assert (shown["settled"], nodes_of(shown)) == (True, {"fails": "", "other": "n1"})
+    message = (
+        'running "DynamicResources" filter plugin: claim default/c: selector #0: CEL runtime error: no such key: model'
+    )
+    assert placements(shown)["fails"][1] == message
+
+
+def test_an_extender_that_does_not_answer_is_not_waited_for(simulate: Simulation) -> None:
+    extenders = [{"urlPrefix": "http://127.0.0.1:1", "filterVerb": "filter", "nodeCacheCapable": True}]
+    head = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    code, shown, _ = simulate.configured(head | {"extenders": extenders}, NODE, pod("a"))
+
+    assert (code, shown["settled"]) == (1, True)
+    assert placements(shown)["a"][1].endswith("dial tcp 127.0.0.1:1: connect: connection refused")
+
+
+async def test_no_other_process_can_use_the_server_of_a_simulation() -> None:
+    """Neither a kubectl without the token, nor one with another token, reads or deletes anything."""
+    async with ApiServer() as server, aiohttp.ClientSession(server.url) as http:
+        server.token = "right"
+        server.create("nodes", a_node("n1").obj())
+        path, answers = "/api/v1/nodes/n1", {}
+        for token in ("", "Bearer wrong", "Bearer right"):
+            headers = {"Authorization": token} if token else {}
+            answers[token] = [(await call(path, headers=headers)).status for call in (http.get, http.delete)]
+
+    assert answers == {"": [401, 401], "Bearer wrong": [401, 401], "Bearer right": [200, 200]}
+
+
+def test_all_objects_that_the_server_refuses_are_named(simulate: Simulation) -> None:
+    empty = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {}}
+    code, _, errors = simulate.of(NODE, NODE, empty, flags=["--validate=ignore"])
+
+    assert code == 2
+    assert [line.partition(" (")[2].partition(")")[0] for line in errors.splitlines()] == [
+        "Node n",
+        "PersistentVolume v",
+    ]
 
 
 SHAPED = """

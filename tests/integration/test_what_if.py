@@ -217,8 +217,8 @@ def run(objects: list[dict[str, Any]], file: Path, question: WhatIfRequest | Non
     config = Configuration(leader_election=election, client_connection=connection)
     daemons: list[Daemon] = []
 
-    def daemon_at(url: str) -> Daemon:
-        daemons.append(Daemon(RunOptions(config=config, master=url, port=0, drain_timeout_s=5.0)))
+    def daemon_at(url: str, token: str) -> Daemon:
+        daemons.append(Daemon(RunOptions(config=config, master=url, token=token, port=0, drain_timeout_s=5.0)))
         return daemons[-1]
 
     simulated = simulate(

@@ -207,10 +207,10 @@ def node_selector(field: str, selector: Object) -> Problems:
     terms = selector.get("nodeSelectorTerms")
     if not terms:
         return [required(f"{field}.nodeSelectorTerms", "must have at least one node selector term")]
-    return in_each(f"{field}.nodeSelectorTerms", terms, _term)
+    return in_each(f"{field}.nodeSelectorTerms", terms, node_selector_term)
 
 
-def _term(field: str, term: Object) -> Problems:
+def node_selector_term(field: str, term: Object) -> Problems:
     found = in_each(f"{field}.matchExpressions", term.get("matchExpressions"), _expression)
     return found + in_each(f"{field}.matchFields", term.get("matchFields"), _match_field)
 

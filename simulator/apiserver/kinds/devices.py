@@ -35,7 +35,7 @@ class Devices:
 
     def _created(self, resource: ApiResource, obj: Object, now: str) -> None:
         """Raise 400 or 422 if the object is invalid."""
-        _fill(resource, obj, now)
+        problems = new_problems(resource, obj, now)
         obj.pop("status", None)
         if resource.has_status:
             obj["status"] = {}
@@ -45,7 +45,7 @@ class Devices:
             found = claimchecks.admin_spec(spec, self._space(obj))
         elif resource.name == "resourceclaimtemplates":
             found = claimchecks.admin_spec(spec["spec"], self._space(obj))
-        refuse(resource, obj["metadata"]["name"], found + _CHECKS[resource.name](spec, None))
+        refuse(resource, obj["metadata"]["name"], found + problems)
         _without_empty(spec, "devices", "sharedCounters")
 
     def changed(self, resource: ApiResource, old: Object, new: Object, now: str) -> Object:
@@ -83,6 +83,17 @@ class Devices:
 
     def _space(self, obj: Object) -> Object:
         return self._spaces.entries[obj["metadata"]["namespace"]].obj
+
+
+def new_problems(resource: ApiResource, obj: Object, now: str) -> Problems:
+    """Fill in a new object, in place, and return its problems but for admin access. Raises 400 for invalid amounts."""
+    _fill(resource, obj, now)
+    return _CHECKS[resource.name](obj["spec"], None)
+
+
+def check_new(resource: ApiResource, obj: Object, now: str) -> None:
+    """Fill in a new object, in place. Raises 400 or 422 if it is invalid; admin access is not checked."""
+    refuse(resource, obj["metadata"]["name"], new_problems(resource, obj, now))
 
 
 def _with_time(before: Object, after: Object, now: str) -> None:

@@ -16,12 +16,23 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from scheduler.api.meta import NAME, NAME_RULE
+from scheduler.api.meta import NAME, NAME_RULE, label_key
 from scheduler.api.quantity import Quantity, parse
 from scheduler.api.storage_v1 import CLASS_ANNOTATION
 from simulator.apiserver.kinds.defaults import Rule, fill
 from simulator.apiserver.resources import ApiResource, Served
-from simulator.apiserver.status import Refused, Unreadable, invalid
+from simulator.apiserver.status import (
+    Problems,
+    Refused,
+    Unreadable,
+    in_each,
+    invalid,
+    refuse,
+    required as missing,
+    twice,
+    wrong,
+    wrong_each,
+)
 from simulator.apiserver.storage import Storage
 
 Object = dict[str, Any]
@@ -95,18 +106,22 @@ def check_capacity(resource: ApiResource, capacity: Object) -> None:
 def checked_csi_node(resource: ApiResource, csi_node: Object) -> Object:
     """Return the checked object, with the nulls that a real server writes for empty lists."""
     name, spec = csi_node["metadata"]["name"], csi_node.get("spec") or {}
-    drivers = []
-    for at, driver in enumerate(spec.get("drivers") or ()):
-        field = f"spec.drivers[{at}]"
-        for needed in ("name", "nodeID"):
-            if not driver.get(needed):
-                raise required(resource, name, f"{field}.{needed}")
-        count = (driver.get("allocatable") or {}).get("count")
-        if count is not None and count < 0:
-            why = f"Invalid value: {count}: must be greater than or equal to 0"
-            raise invalid(resource, name, f"{field}.allocatable.count", why)
-        drivers.append({"topologyKeys": None} | driver)
-    return spec | {"drivers": drivers or None}
+    drivers = spec.get("drivers") or []
+    found = in_each("spec.drivers", drivers, _csi_node_driver)
+    names = [driver.get("name", "") for driver in drivers]
+    found += [each._replace(field=f"{each.field}.name") for each in twice("spec.drivers", names)]
+    refuse(resource, name, found)
+    return spec | {"drivers": [{"topologyKeys": None} | driver for driver in drivers] or None}
+
+
+def _csi_node_driver(field: str, driver: Object) -> Problems:
+    """Upstream: pkg/apis/storage/validation/validation.go validateCSINodeDriver."""
+    found = [missing(f"{field}.{needed}") for needed in ("name", "nodeID") if not driver.get(needed)]
+    count, keys = (driver.get("allocatable") or {}).get("count"), driver.get("topologyKeys") or []
+    if count is not None and count < 0:
+        found.append(wrong(f"{field}.allocatable.count", count, "must be greater than or equal to 0"))
+    found += [each._replace(field=field) for each in twice(field, keys)]
+    return found + [problem for key in keys for problem in wrong_each(field, key, label_key(key))]
 
 
 def _access_modes(resource: ApiResource, name: str, modes: list[str]) -> None:

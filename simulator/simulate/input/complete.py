@@ -36,9 +36,10 @@ from simulator.controllers import (
     PersistentVolumeController,
     ResourceClaimController,
 )
+from simulator.controllers.kubelet import running_conditions
 from simulator.controllers.persistent_volume import provisioner_of
 from simulator.simulate.input.admission import ADMITTING, SYSTEM_CLASSES, Admission, Classes, MissingClass
-from simulator.simulate.input.manifests import Found, InputError, Manifest, decoded
+from simulator.simulate.input.manifests import SERVER_FIELDS, Found, InputError, Manifest, decoded
 from simulator.simulate.input.provisioners import provisioner
 from simulator.simulate.input.references import MissingReference, missing_references
 from simulator.workloads.controllers import RESOURCES, TYPES
@@ -57,9 +58,9 @@ _CHECKED: Final[dict[str, type[object]]] = {
     "VolumeAttachment": VolumeAttachment,
     "Namespace": Namespace,
 }
+POD_SCHEDULED: Final = "PodScheduled"
 _SELECTING: Final = ("ReplicaSet", "ReplicationController", "StatefulSet", "DaemonSet", "Deployment")
-_RESIZED: Final = ("name", "allocatedResources", "resources")
-_SHOWN: Final = 50
+MOST_SHOWN: Final = 50
 """Mistakes that are listed."""
 _PODS_OF_A_NODE: Final = "110"
 """The kubelet's default, for nodes without a number of pods."""
@@ -110,7 +111,7 @@ def complete(found: Sequence[Found]) -> Completed:
     completed, mistakes = _all_completed((each for each in kept if id(each) not in gone), admit)
     missing = missing_references(completed, known=(*found, *classes.made_up()))
     if mistakes:
-        raise InputError("\n".join([*mistakes[:_SHOWN], *map(str, missing[:_SHOWN])]))
+        raise InputError("\n".join([*mistakes[:MOST_SHOWN], *map(str, missing[:MOST_SHOWN])]))
     return Completed((*classes.made_up(), *completed), left_out, missing, admit)
 
 
@@ -176,7 +177,6 @@ def _with_selector(found: Found) -> Manifest:
 
 
 def _completed(found: Found, admit: Callable[[Found], Found]) -> Found:
-    found.value["metadata"].pop("deletionTimestamp", None)
     match found.kind:
         case "Node":
             return _node(found)
@@ -198,18 +198,27 @@ def _node(found: Found) -> Found:
     if not isinstance(allocatable, dict):
         raise found.wrong("status.allocatable", "is required: it says how much the node holds")
     value = copy.deepcopy(found.value)
-    value["status"] = {**status, "allocatable": {"pods": _PODS_OF_A_NODE, **allocatable}}
-    labels = value["metadata"]["labels"] = value["metadata"].get("labels") or {}
-    if isinstance(labels, dict):
-        labels.setdefault("kubernetes.io/hostname", found.name)
+    if not _is_reported(found):
+        value["status"] = {**status, "allocatable": {"pods": _PODS_OF_A_NODE, **allocatable}}
+        labels = value["metadata"]["labels"] = value["metadata"].get("labels") or {}
+        if isinstance(labels, dict):
+            labels.setdefault("kubernetes.io/hostname", found.name)
     decoded(found, Node, value)
     return Found(value, found.where, found.former)
+
+
+def _is_reported(found: Found) -> bool:
+    """Return whether the node is of a cluster: a server or its kubelet wrote fields that hand-written nodes lack."""
+    metadata, status = found.former.get("metadata") or {}, found.value.get("status") or {}
+    return any(metadata.get(field) for field in SERVER_FIELDS) or len(status) > 1
 
 
 def _pod(found: Found, classes: Classes, admission: Admission) -> Found:
     if not isinstance(found.value.get("spec"), dict):
         raise found.wrong("spec", "is required")
     value = {key: part for key, part in copy.deepcopy(found.value).items() if key != "status"}
+    if status := _status(found, value):
+        value["status"] = status
     decoded(found, Pod, value)
     decoded(found, _LimitedPod, value)
     spec = value["spec"]
@@ -221,41 +230,39 @@ def _pod(found: Found, classes: Classes, admission: Admission) -> Found:
         for container in [*spec["containers"], *(spec.get("initContainers") or ())]:
             for port in container.get("ports") or ():
                 port.setdefault("hostPort", port.get("containerPort", 0))
-    if spec.get("nodeName") and (status := _status(found, value)):
-        value["status"] = status
     return Found(value, found.where, found.former)
 
 
 def _status(found: Found, pod: Manifest) -> Manifest:
-    """Return the status of a pod on a node.
+    """Return the status of a pod of a dump.
 
-    It has the start time and the result of in-place resize (docs/spec/core.md §A.1).
+    A pod on a node runs and is ready. The scheduler's last verdict on a pod without a node is removed: the simulation
+    gives a new one.
     """
-    given = found.value.get("status") or {}
-    kept = {field: given[field] for field in ("allocatedResources", "resources") if field in given}
-    for field in ("containerStatuses", "initContainerStatuses"):
-        listed = [each for each in _listed(given, field) if "resources" in each]
-        kept |= {field: [{key: each[key] for key in _RESIZED if key in each} for each in listed]} if listed else {}
-    pending = [each for each in _listed(given, "conditions") if each.get("type") == "PodResizePending"]
-    kept |= {"conditions": pending} if pending else {}
-    decoded(found, Pod, {**pod, "status": kept})
-    if given.get("startTime") is not None:
-        kept["startTime"] = _time(found, given["startTime"])
-    return kept
+    given = dict(found.value.get("status") or {})
+    if not given:
+        return given
+    conditions = [each for each in given.pop("conditions", None) or () if isinstance(each, dict)]
+    if pod["spec"].get("nodeName"):
+        since = "" if given.get("startTime") is None else time_of(found, "status.startTime", given["startTime"])
+        running = running_conditions(since)
+        ready = {each["type"] for each in running}
+        conditions = [*running, *(each for each in conditions if each.get("type") not in ready)]
+        given["phase"] = "Running"
+    else:
+        conditions = [each for each in conditions if each.get("type") != POD_SCHEDULED]
+    return given | ({"conditions": conditions} if conditions else {})
 
 
-def _listed(status: Manifest, field: str) -> list[Manifest]:
-    return [each for each in status.get(field) or () if isinstance(each, dict)]
-
-
-def _time(found: Found, given: object) -> str:
+def time_of(found: Found, field: str, given: object) -> str:
+    """Return a time as a server writes it. Raises InputError."""
     try:
         moment = dt.datetime.fromisoformat(str(given))
     except ValueError:
         moment = None
     if moment is None or moment.tzinfo is None:
-        raise found.wrong("status.startTime", f"must be a time such as 2026-01-01T00:00:00Z, got {given!r}")
-    return str(given)
+        raise found.wrong(field, f"must be a time such as 2026-01-01T00:00:00Z, got {given!r}")
+    return moment.astimezone(dt.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _budget(found: Found) -> Found:
@@ -274,26 +281,38 @@ _VOLUMES: Final = "persistentvolumes"
 _LET_GO: Final = frozenset({"Released", "Failed"})
 
 
-def retie(server: ApiServer) -> None:
-    """Correct references by uid: loaded objects have new uids, and claims and pods must keep their owners."""
+def retie(server: ApiServer, stated: Container[str] = ()) -> None:
+    """Correct references by uid to objects that had no uid in the input: claims and pods must keep their owners.
+
+    A uid of the input (`stated`) is left alone: a reference with another uid means another object of that name.
+    """
     for volume in server.objects(_VOLUMES):
         reference = volume["spec"].get("claimRef") or {}
         if reference.get("uid") and volume["status"].get("phase") not in _LET_GO:
             claim = find(server, _CLAIMS, reference["name"], reference.get("namespace", ""))
-            if claim is not None and claim["spec"].get("volumeName", "") in {"", volume["metadata"]["name"]}:
+            if (
+                claim is not None
+                and claim["metadata"]["uid"] not in stated
+                and claim["spec"].get("volumeName", "") in {"", volume["metadata"]["name"]}
+            ):
                 uid = {"spec": {"claimRef": {"uid": claim["metadata"]["uid"]}}}
                 server.patch(_VOLUMES, volume["metadata"]["name"], uid)
     for claim in server.objects(_CLAIMS):
-        metadata = claim["metadata"]
-        owners = [with_uid(server, owner, metadata["namespace"]) for owner in metadata.get("ownerReferences") or ()]
-        if owners:
-            server.update(_CLAIMS, claim | {"metadata": metadata | {"ownerReferences": owners}})
+        _retie_owners(server, _CLAIMS, claim, stated)
 
 
-def with_uid(server: ApiServer, owner: Object, namespace: str) -> Object:
-    """Return an owner reference with the uid of the loaded pod of that name; other references are unchanged."""
+def _retie_owners(server: ApiServer, resource: str, claim: Object, stated: Container[str]) -> None:
+    """Give references to pods without a uid in the input the uid of the loaded pod."""
+    metadata = claim["metadata"]
+    before = metadata.get("ownerReferences") or []
+    owners = [_with_uid(server, owner, metadata["namespace"], stated) for owner in before]
+    if owners != before:
+        server.update(resource, claim | {"metadata": metadata | {"ownerReferences": owners}})
+
+
+def _with_uid(server: ApiServer, owner: Object, namespace: str, stated: Container[str]) -> Object:
     pod = find(server, "pods", owner.get("name", ""), namespace) if owner.get("kind") == "Pod" else None
-    return owner if pod is None else owner | {"uid": pod["metadata"]["uid"]}
+    return owner if pod is None or pod["metadata"]["uid"] in stated else owner | {"uid": pod["metadata"]["uid"]}
 
 
 def find(server: ApiServer, resource: str, name: str, namespace: str) -> Object | None:
@@ -320,8 +339,8 @@ def controllers(server: ApiServer, clock: Clock) -> list[Actor]:
 _RESOURCE_CLAIMS: Final = "resourceclaims"
 
 
-def retie_claims(server: ApiServer, leaving: Container[tuple[str, str]]) -> None:
-    """Correct owners and users of claims: loaded pods have new uids.
+def retie_claims(server: ApiServer, leaving: Container[tuple[str, str]], stated: Container[str] = ()) -> None:
+    """Correct owners and users of claims that had no uid in the input.
 
     `leaving` has namespace and name of pods that were not loaded because they end. They stay users of their claims, so
     that the claim controller takes the devices back. Other pods that the input does not have are removed.
@@ -329,22 +348,24 @@ def retie_claims(server: ApiServer, leaving: Container[tuple[str, str]]) -> None
     for claim in server.objects(_RESOURCE_CLAIMS):
         metadata, status = claim["metadata"], claim.get("status") or {}
         name, namespace = metadata["name"], metadata["namespace"]
-        owners = [with_uid(server, owner, namespace) for owner in metadata.get("ownerReferences") or ()]
-        if owners:
-            server.update(_RESOURCE_CLAIMS, claim | {"metadata": metadata | {"ownerReferences": owners}})
-        reserved = status.get("reservedFor") or ()
-        users = [user for each in reserved if (user := _user(server, each, namespace, leaving))]
-        if reserved:
+        _retie_owners(server, _RESOURCE_CLAIMS, claim, stated)
+        reserved = status.get("reservedFor") or []
+        users = [user for each in reserved if (user := _user(server, each, namespace, leaving, stated))]
+        if users != reserved:
             now = server.get(_RESOURCE_CLAIMS, name, namespace)
             server.update(_RESOURCE_CLAIMS, now | {"status": status | {"reservedFor": users}}, subresource="status")
 
 
-def _user(server: ApiServer, user: Object, namespace: str, leaving: Container[tuple[str, str]]) -> Object | None:
+def _user(
+    server: ApiServer, user: Object, namespace: str, leaving: Container[tuple[str, str]], stated: Container[str]
+) -> Object | None:
     """Return the loaded pod of that name; None if the dump no longer has it."""
     if user.get("resource") != "pods" or (namespace, user["name"]) in leaving:
         return user
     pod = find(server, "pods", user["name"], namespace)
-    return None if pod is None else user | {"uid": pod["metadata"]["uid"]}
+    if pod is None:
+        return None
+    return user if pod["metadata"]["uid"] in stated else user | {"uid": pod["metadata"]["uid"]}
 
 
 def device_controllers(server: ApiServer, clock: Clock) -> list[Actor]:

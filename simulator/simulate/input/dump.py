@@ -19,8 +19,17 @@ _OURS: Final = re.compile(r"(?:[^/]*\.)?(?:kubernetes\.io|k8s\.io|kubestow\.dev)
 _KUBECTL: Final = "kubectl.kubernetes.io/"
 _LAST_APPLIED: Final = f"{_KUBECTL}last-applied-configuration"
 _PROBES: Final = ("livenessProbe", "readinessProbe", "startupProbe")
-_FIELDS: Final = ("annotations", "env", "command", "args", "lifecycle", "volumeAttributes", *_PROBES)
-"""Fields that may contain secrets, and that no scheduler reads."""
+_MESSAGE: Final = "message"
+"""In a status: a text of a condition, an error or an ended container, which may be the tail of a log."""
+_MAPS: Final = frozenset({"attachmentMetadata", "options", "parameters", "volumeAttributes"})
+"""Fields for drivers whose values are replaced. Those of `opaque` are any JSON."""
+_LISTS: Final = frozenset({"args", "command", "mountOptions"})
+"""All of them are fields that no scheduler reads."""
+_CHOSEN: Final = frozenset(
+    {"allocatable", "attributes", "capacity", "consumedCapacity", "counters", "labels", "limits", "matchLabels"}
+    | {"nodeSelector", "requests"}
+)
+"""Maps whose keys are chosen by users or drivers, so that a key may look like a field. They stay as they are."""
 
 
 def dump_command() -> str:
@@ -55,6 +64,7 @@ class _Redacted:
 
     def __init__(self) -> None:
         self._texts: dict[bytes, str] = {}
+        self._is_in_status = False
 
     def value(self, value: Any) -> Any:
         """Return a copy of the value, at any depth."""
@@ -64,17 +74,45 @@ class _Redacted:
         return [self.value(each) for each in value] if isinstance(value, list) else value
 
     def _field(self, name: str, value: Any) -> Any:
-        if name not in _FIELDS or not isinstance(value, (dict, list)):
-            return self.value(value)
-        if isinstance(value, dict):
-            if name == "lifecycle":
-                return {key: self._command(each) if isinstance(each, dict) else each for key, each in value.items()}
-            if name in _PROBES:
-                return self._command(value)
+        match value:
+            case str() if name == _MESSAGE and self._is_in_status:
+                return self._text(value) if value else value
+            case dict() if name in _CHOSEN:
+                return value
+            case dict() if name == "status":
+                self._is_in_status = True
+                replaced = self.value(value)
+                self._is_in_status = False
+                return replaced
+            case dict():
+                return self._map(name, value)
+            case list() if name in _LISTS:
+                return [self._text(value)]
+            case list() if name == "env":
+                return [self._variable(each) for each in value]
+            case list() if name == "devices":
+                return [self._device(each) for each in value]
+            case _:
+                return self.value(value)
+
+    def _map(self, name: str, value: Manifest) -> Any:
+        if name == "lifecycle":
+            return {key: self._command(each) if isinstance(each, dict) else each for key, each in value.items()}
+        if name in _PROBES:
+            return self._command(value)
+        if name == "opaque":
+            return {**value, "parameters": {"dropped": self._text(value.get("parameters"))}}
+        if name in _MAPS:
+            return {key: self._text(each) for key, each in value.items()}
+        if name == "annotations":
             return {key: self._annotation(key, each) for key, each in value.items() if key != _LAST_APPLIED} or None
-        if name == "env":
-            return [self._variable(each) for each in value]
-        return [self._text(value)]
+        return self.value(value)
+
+    def _device(self, each: Any) -> Any:
+        """Return a device. Of the status of a claim, it may have data of the driver."""
+        has_data = isinstance(each, dict) and "data" in each
+        kept = self.value({key: value for key, value in each.items() if key != "data"} if has_data else each)
+        return {**kept, "data": {"dropped": self._text(each["data"])}} if has_data else kept
 
     def _variable(self, each: Any) -> Any:
         has_value = isinstance(each, dict) and "value" in each

@@ -21,10 +21,11 @@ from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock, SystemClock
 from simulator.simulate.input import schema, validation
 from simulator.simulate.input.documents import MAX_DEPTH, Documents, SyntaxMistake, documents
+from simulator.simulate.input.rules.server import ServerRules
 from simulator.simulate.input.sources import InputError, Source, sources, text_of
 from simulator.simulate.input.validation import Level
 
-__all__ = ["Found", "InputError", "Level", "Loaded", "Manifest", "cleaned", "decoded", "load"]
+__all__ = ["SERVER_FIELDS", "Found", "InputError", "Level", "Loaded", "Manifest", "cleaned", "decoded", "load"]
 
 Manifest: TypeAlias = dict[str, Any]
 
@@ -37,7 +38,8 @@ _LARGE: Final = 2_000_000
 """Characters of YAML that take long to read."""
 _SUFFIX: Final = "bcdfghjklmnpqrstvwxz2456789"
 """Characters of generated names, as a server uses them."""
-_SERVER_FIELDS: Final = ("resourceVersion", "uid", "managedFields", "selfLink", "generation", "creationTimestamp")
+SERVER_FIELDS: Final = ("resourceVersion", "uid", "managedFields", "selfLink", "generation", "creationTimestamp")
+"""Fields of the metadata that only a server writes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +171,7 @@ class _Reader:
         self._level = level
         self._progress = progress
         self._done, self._total = 0, total
+        self._rules = ServerRules()
         self.objects: list[Found] = []
         self.findings = _Findings()
         self.large_yaml = ""
@@ -209,7 +212,10 @@ class _Reader:
         for path, line in found.repeated(item):
             place = f"{found_object.where}: line {line}" if line else found_object.where
             self.findings.add(place, [f'duplicate field "{path}"'])
-        self.findings.add(found_object.where, validation.mistakes(value))
+        found_mistakes = validation.mistakes(value)
+        if found_object.kind == value["kind"] and not any(each.is_type for each in found_mistakes):
+            found_mistakes += self._rules.mistakes({**value, "metadata": found_object.value["metadata"]})
+        self.findings.add(found_object.where, dict.fromkeys(map(str, found_mistakes)))
 
 
 def _flat(document: Any, where: str) -> Iterator[tuple[Manifest, str]]:
@@ -260,7 +266,7 @@ def cleaned(document: Manifest, where: str) -> Found:
     metadata = document.get("metadata")
     if not isinstance(metadata, dict):
         raise InputError(f"{where}: metadata: is required")
-    metadata = {key: value for key, value in metadata.items() if key not in _SERVER_FIELDS}
+    metadata = {key: value for key, value in metadata.items() if key not in SERVER_FIELDS}
     name = metadata["name"] = metadata.get("name") or _generated(metadata.pop("generateName", None), where)
     if not isinstance(name, str) or not name:
         raise InputError(f"{where}: metadata.name: is required, as a text")

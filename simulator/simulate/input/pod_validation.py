@@ -8,14 +8,14 @@ Upstream: pkg/apis/core/validation/validation.go ValidatePodSpec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
 
 from scheduler.api import meta, quantity
 from scheduler.config.fields import shown
-from simulator.simulate.input.schema import Mistake
+from simulator.simulate.input.rules.constraints import affinity, label_selector, tolerations
+from simulator.simulate.input.schema import Mistake, Object, invalid, nested, objects
 
-Object: TypeAlias = Mapping[str, Any]
 NEGATIVE: Final = "must be greater than or equal to 0"
 NOT_POSITIVE: Final = "must be greater than zero"
 _COUNTED: Final = frozenset(
@@ -32,29 +32,13 @@ _COUNTED: Final = frozenset(
     }
 )
 """Native resources that only have whole numbers."""
+_HARD: Final = "DoNotSchedule"
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
-
-
-def invalid(path: str, value: object, why: str) -> Mistake:
-    """Return the mistake of a refused value."""
-    return Mistake(path, f"Invalid value: {shown(value)}: {why}")
 
 
 def duplicate(path: str, value: object) -> Mistake:
     """Return the mistake of a duplicate value."""
     return Mistake(path, f"Duplicate value: {shown(value)}")
-
-
-def objects(holder: Object, field: str) -> list[Object]:
-    """Return the objects of a list; null means an empty one."""
-    return [each or {} for each in holder.get(field) or ()]
-
-
-def nested(holder: Object, *fields: str) -> Object:
-    """Return the object below these fields, an empty one if absent."""
-    for field in fields:
-        holder = holder.get(field) or {}
-    return holder
 
 
 def pod_spec(spec: Object, path: str, claim_templates: Iterable[str] = ()) -> Iterator[Mistake]:
@@ -75,7 +59,9 @@ def pod_spec(spec: Object, path: str, claim_templates: Iterable[str] = ()) -> It
     yield from resources(nested(spec, "resources"), f"{path}.resources")
     yield from _amounts(nested(spec, "overhead"), f"{path}.overhead")
     yield from _spreading(spec, f"{path}.topologySpreadConstraints")
-    yield from _weights(nested(spec, "affinity"), f"{path}.affinity")
+    yield from affinity(nested(spec, "affinity"), f"{path}.affinity")
+    yield from tolerations(objects(spec, "tolerations"), f"{path}.tolerations")
+    yield from _gates(spec, path)
 
 
 def unique(names: Sequence[str], path: str) -> Iterator[Mistake]:
@@ -187,14 +173,22 @@ def _spreading(spec: Object, path: str) -> Iterator[Mistake]:
         for field in ("maxSkew", "minDomains"):
             if (count := constraint.get(field, 1)) <= 0:
                 yield invalid(f"{path}[{at}].{field}", count, NOT_POSITIVE)
+        if constraint.get("minDomains") is not None and key[1] != _HARD:
+            why = f"can only use minDomains if whenUnsatisfiable={_HARD}, not {key[1]}"
+            yield invalid(f"{path}[{at}].minDomains", constraint["minDomains"], why)
+        yield from label_selector(nested(constraint, "labelSelector"), f"{path}[{at}].labelSelector")
         if key in keys[at + 1 :]:
             yield duplicate(f"{path}[{at}].{{topologyKey, whenUnsatisfiable}}", f"{{{key[0]}, {key[1]}}}")
 
 
-def _weights(affinity: Object, path: str) -> Iterator[Mistake]:
-    field = "preferredDuringSchedulingIgnoredDuringExecution"
-    for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity"):
-        for at, term in enumerate(objects(nested(affinity, kind), field)):
-            weight = term.get("weight")
-            if weight is not None and not 1 <= weight <= 100:
-                yield invalid(f"{path}.{kind}.{field}[{at}].weight", weight, "must be in the range 1-100")
+def _gates(spec: Object, path: str) -> Iterator[Mistake]:
+    """Yield mistakes of scheduling gates.
+
+    Upstream: pkg/apis/core/validation/validation.go validateSchedulingGates
+    """
+    gates = [str(each.get("name", "")) for each in objects(spec, "schedulingGates")]
+    for at, name in enumerate(gates):
+        if name in gates[:at]:
+            yield duplicate(f"{path}.schedulingGates[{at}]", name)
+    if gates and spec.get("nodeName") and path == "spec":  # a template may have both
+        yield Mistake(f"{path}.nodeName", "Forbidden: cannot be set until all schedulingGates have been cleared")

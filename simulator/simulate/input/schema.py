@@ -24,6 +24,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from scheduler.api import quantity
 from scheduler.config.fields import shown, suggestion
 
+Object: TypeAlias = Mapping[str, Any]
 FILE: Final = Path(__file__).with_name("schema.json.gz")
 Type: TypeAlias = str | dict[str, Any]
 """A plain type, or one of `{"enum": […]}`, `{"list": Type}`, `{"map": Type}`, `{"type": name}`."""
@@ -56,6 +57,23 @@ class Kind(NamedTuple):
 
     check: Check
     is_namespaced: bool
+
+
+def invalid(path: str, value: object, why: str) -> Mistake:
+    """Return the mistake of a refused value."""
+    return Mistake(path, f"Invalid value: {shown(value)}: {why}")
+
+
+def objects(holder: Object, field: str) -> list[Object]:
+    """Return the objects of a list; null means an empty one."""
+    return [each or {} for each in holder.get(field) or ()]
+
+
+def nested(holder: Object, *fields: str) -> Object:
+    """Return the object below these fields, an empty one if absent."""
+    for field in fields:
+        holder = holder.get(field) or {}
+    return holder
 
 
 def find(version: str, kind: str) -> Kind | None:

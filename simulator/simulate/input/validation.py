@@ -12,17 +12,8 @@ from typing import Final, Literal, TypeAlias
 from scheduler.api import quantity
 from scheduler.api.selectors import LabelSelectorRequirement, requirement_matches
 from simulator.simulate.input import schema
-from simulator.simulate.input.pod_validation import (
-    NEGATIVE,
-    NOT_POSITIVE,
-    Object,
-    amount_of,
-    invalid,
-    nested,
-    objects,
-    pod_spec,
-)
-from simulator.simulate.input.schema import Mistake
+from simulator.simulate.input.pod_validation import NEGATIVE, NOT_POSITIVE, amount_of, pod_spec
+from simulator.simulate.input.schema import Mistake, Object, invalid, nested, objects
 
 Level: TypeAlias = Literal["ignore", "warn", "strict"]
 _Rule: TypeAlias = Callable[[Object], Iterator[Mistake]]

@@ -50,7 +50,7 @@ async def plainly(*answers: web.Response | Exception, request: DebugRequest = EX
         pytest.param(text("ok", code=2), (200, "ok", 2), id="another exit code"),
         pytest.param(text("ok"), (200, "ok", None), id="no exit code"),
         pytest.param(text("ok", code=7), (200, "ok", None), id="an exit code that is none"),
-        pytest.param(text("a\x1b[2Jb\n\tc", code=0), (200, "a?[2Jb\n\tc", 0), id="control characters"),
+        pytest.param(text("a\x1b[2Jb\n\tc", code=0), (200, "a\\x1b[2Jb\n\tc", 0), id="control characters"),
         pytest.param(
             text("there is no pod demo/web-0\n", 404), (404, "there is no pod demo/web-0\n", 3), id="no such pod"
         ),

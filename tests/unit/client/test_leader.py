@@ -122,7 +122,7 @@ async def test_the_version(image: str, version: str) -> None:
         pytest.param(
             Unavailable("etcd\nis \x1b[31mslow", status=500),
             b"",
-            "the API server did not get Lease kube-system/kubestow (500): etcd is [31mslow",
+            "the API server did not get Lease kube-system/kubestow (500): etcd is \\x1b[31mslow",
             id="a failure of the API server, as one line",
         ),
         pytest.param(
@@ -208,5 +208,5 @@ async def test_a_lease_that_may_be_held(renewed: str | None) -> None:
 
 
 def test_a_text_of_a_server_is_one_bounded_line() -> None:
-    assert one_line("a\r\n\tb\x1b]0;title\x07 c\x9b2J") == "a b ]0;title c 2J"
+    assert one_line("a\r\n\tb\x1b]0;title\x07 c\x9b2J") == "a b\\x1b]0;title\\x07 c\\x9b2J"
     assert len(one_line("x" * 10_000)) <= 400

@@ -267,6 +267,28 @@ def test_68_an_event_that_moves_no_pod() -> None:
     assert harness.queue.in_flight_events() == {"NodeAdd": 1, "PodPopped": 1}
 
 
+@pytest.mark.parametrize(
+    ("plugins", "after_s", "expected"),
+    [
+        pytest.param((), -1.0, True, id="an error in an attempt after the moment"),
+        pytest.param((), 0.0, False, id="an error in an attempt before it"),
+        pytest.param((FIT,), -1.0, False, id="a rejected pod that an event woke may be placed now"),
+    ],
+)
+def test_whether_all_pods_that_back_off_had_errors(plugins: tuple[str, ...], after_s: float, expected: bool) -> None:
+    harness = QueueHarness(PLUGINS)
+    assert harness.queue.all_failed_since(0.0), "no pod backs off"
+    harness.add(pod("p"))
+    began = harness.clock.now()
+    queued = harness.pop()
+    harness.queue.move_all(NODE_ADD, None, None)
+    queued.unschedulable_plugins.update(plugins)
+    harness.queue.requeue(queued)
+
+    assert harness.place("p") in {"backoff", "error backoff"}
+    assert harness.queue.all_failed_since(began + after_s) is expected
+
+
 def test_an_error_is_retried_even_when_its_events_were_not_kept() -> None:
     """§1.7: a binding fails after `done`, and the pod comes back after its back-off."""
     harness = QueueHarness(PLUGINS)

@@ -50,6 +50,12 @@ def test_a_pod_that_does_not_fit_is_rejected(late: PodBuilder, reason: str, mess
     assert phases(server)["a"] == "Running"
 
 
+def test_an_extended_resource_that_the_node_does_not_have_is_not_counted() -> None:
+    """Extenders such as those of GPU sharing manage resources that no node reports."""
+    server, _ = started(pod("a").req("x.example/memory", "3000"))
+    assert phases(server) == {"a": "Running"}
+
+
 def test_too_many_pods() -> None:
     """Once a pod has finished or is gone, another one may run."""
     server, kubelet = started(pod("a"), pod("b"), pod("c"))

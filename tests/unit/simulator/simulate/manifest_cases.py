@@ -53,6 +53,32 @@ def without(value: Object, *path: str) -> Object:
 
 
 _SPREAD: Final = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", "labelSelector": {}}
+
+
+def affine(kind: str, when: str, terms: Any) -> Object:
+    """A pod with these terms of affinity."""
+    return pod(affinity={kind: {f"{when}DuringSchedulingIgnoredDuringExecution": terms}})
+
+
+def claiming(*requests: Object, **devices: Any) -> Object:
+    """A claim for devices."""
+    spec = {"devices": {"requests": list(requests), **devices}}
+    return {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": spec}
+
+
+def selecting(expression: str) -> Object:
+    """A claim for one device that the expression selects."""
+    return claiming(
+        {"name": "r", "exactly": {"deviceClassName": "d", "selectors": [{"cel": {"expression": expression}}]}}
+    )
+
+
+def stored(version: str, kind: str, **fields: Any) -> Object:
+    """A cluster-scoped object."""
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, **fields}
+
+
+_SELECTOR: Final = "spec.devices.requests[0].exactly.selectors[0].cel.expression: Invalid value: "
 _DUPLICATE_KEY: Final = """\
 apiVersion: v1
 kind: Pod
@@ -177,6 +203,57 @@ _REFUSED: Final = (
          ("spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",)),
     Case("the same constraint twice", pod(topologySpreadConstraints=[_SPREAD, _SPREAD]),
          ('spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}: Duplicate value: "{zone, DoNotSchedule}"',)),
+    Case("domains of a soft constraint", pod(topologySpreadConstraints=[
+        {**_SPREAD, "minDomains": 2, "whenUnsatisfiable": "ScheduleAnyway"}]),
+         (("spec.topologySpreadConstraints[0].minDomains: Invalid value: 2: "
+           "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway"),)),
+    Case("a selector's operator", pod(topologySpreadConstraints=[
+        {**_SPREAD, "labelSelector": {"matchExpressions": [{"key": "a", "operator": "Is", "values": ["b"]}]}}]),
+         (('topologySpreadConstraints[0].labelSelector.matchExpressions[0].operator: Invalid value: "Is": '
+           "not a valid selector operator"),)),
+    Case("node affinity without terms", affine("nodeAffinity", "required", {"nodeSelectorTerms": []}),
+         ("nodeSelectorTerms: Required value",)),
+    Case("node affinity to no value", affine("nodeAffinity", "preferred", [
+        {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "In"}]}}]),
+         ("preference.matchExpressions[0].values: Required value: must be specified when `operator` is 'In' or 'NotIn'",)),
+    Case("pod affinity without a topology", affine("podAntiAffinity", "required", [{"topologyKey": "", "labelSelector": {}}]),
+         ("DuringExecution[0].topologyKey: Required value",)),
+    Case("a toleration of nothing", pod(tolerations=[{"effect": "NoSchedule"}]),
+         (('spec.tolerations[0].operator: Invalid value: "": operator must be Exists when `key` is empty, '
+           'which means "match all values and all keys"'),)),
+    Case("seconds of another effect", pod(tolerations=[{"key": "a", "effect": "NoSchedule", "tolerationSeconds": 9}]),
+         (('spec.tolerations[0].effect: Invalid value: "NoSchedule": '
+           "effect must be 'NoExecute' when `tolerationSeconds` is set"),)),
+    Case("a value of an operator without one", pod(tolerations=[{"key": "a", "operator": "Exists", "value": "b"}]),
+         ('spec.tolerations[0].operator: Invalid value: "b": value must be empty when `operator` is \'Exists\'',)),
+    Case("a gate twice", pod(schedulingGates=[{"name": "a.b/c"}, {"name": "a.b/c"}]),
+         ("spec.schedulingGates[1]", "Duplicate value"), ("spec.schedulingGates[1]", "Duplicate value")),
+    Case("a node and a gate", pod(schedulingGates=[{"name": "a.b/c"}], nodeName="node"),
+         ("spec.nodeName: Forbidden: cannot be set until all schedulingGates have been cleared",)),
+    Case("a selector that is no condition", selecting("1 + 1"),
+         (f'{_SELECTOR}"1 + 1": must evaluate to bool or the unknown type, not int',)),
+    Case("a selector that does not compile", selecting("true and false"),
+         (f'{_SELECTOR}"true and false": compilation failed: ERROR: <input>:1:6: Syntax error',)),
+    Case("a request twice", claiming(*[{"name": "r", "exactly": {"deviceClassName": "d"}}] * 2),
+         ('spec.devices.requests[1]: Duplicate value: "r"',), ("spec.devices.requests[1]: Duplicate value: ",)),
+    Case("an attribute without its driver", claiming(
+        {"name": "r", "exactly": {"deviceClassName": "d"}}, constraints=[{"matchAttribute": "model"}]),
+         ('spec.devices.constraints[0].matchAttribute: Invalid value: "model": a fully qualified name must be',)),
+    Case("a driver twice", stored("storage.k8s.io/v1", "CSINode", spec={
+        "drivers": [{"name": "d.example", "nodeID": "a"}, {"name": "d.example", "nodeID": "b"}]}),
+         ('spec.drivers[1].name: Duplicate value: "d.example"',)),
+    Case("a topology key twice", stored("storage.k8s.io/v1", "CSINode", spec={
+        "drivers": [{"name": "d.example", "nodeID": "a", "topologyKeys": ["k", "k"]}]}),
+         ('spec.drivers[0]: Duplicate value: "k"',)),
+    Case("a class without a provisioner", stored("storage.k8s.io/v1", "StorageClass", provisioner=""),
+         ("provisioner: Required value",)),
+    Case("a volume of nothing", stored("v1", "PersistentVolume", spec={
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"]}),
+         ("spec: Required value: must specify a volume type",)),
+    Case("both limits of a budget", {
+        "apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "b"},
+        "spec": {"minAvailable": 1, "maxUnavailable": 1, "selector": {"matchLabels": {"app": "w"}}}},
+         ("minAvailable and maxUnavailable cannot be both set",)),
     Case("a weight above 100", pod(affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
         {"weight": 200, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}]}}),
          (".preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value: 200: must be in the range 1-100",)),

@@ -80,7 +80,7 @@ def test_fields_of_the_server_are_removed_from_a_dump(tmp_path: Path) -> None:
     bound, waiting, other = (found.value for found in objects)
     assert bound["metadata"] == {"name": "bound", "namespace": "a", "labels": {"k": "v"}}
     assert bound["spec"]["nodeName"] == "n"
-    assert "status" not in waiting
+    assert waiting["status"] == {"phase": "Pending"}, "without the verdict of its cluster's scheduler"
     assert (other["kind"], other["metadata"]["namespace"]) == ("Pod", "default")
 
 
@@ -222,6 +222,26 @@ def test_all_mistakes_of_all_documents_are_listed(tmp_path: Path) -> None:
     lines = str(refused_many.value).splitlines()
     assert len(lines) == 52
     assert lines[50:] == ["and 10 more", "--validate=warn goes on in spite of this, --validate=ignore says nothing"]
+
+
+def test_mistakes_that_only_a_server_names_are_listed_at_once(tmp_path: Path) -> None:
+    """Those of the schema, of the server's rules and of expressions, also several of one object."""
+    request = {"name": "r", "exactly": {"deviceClassName": "d", "selectors": [{"cel": {"expression": "1"}}]}}
+    devices = {"requests": [request, request], "constraints": [{"matchAttribute": "model"}], "wrong": 1}
+    claim = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim", "metadata": {"name": "c"}}
+    volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "v"}, "spec": {}}
+    text = f"{json.dumps(claim | {'spec': {'devices': devices}})}\n---\n{json.dumps(volume)}"
+    with pytest.raises(InputError) as refused:
+        load([_written(tmp_path, text)], level="strict")
+
+    assert [re.sub(r"^.*\): | value: .*", "", line) for line in str(refused.value).splitlines()[:-1]] == [
+        'unknown field "spec.devices.wrong"',
+        "spec.devices.requests[1]: Duplicate",
+        "spec.devices.constraints[0].matchAttribute: Invalid",
+        "spec.devices.requests[0].exactly.selectors[0].cel.expression: Invalid",
+        "spec.devices.requests[1].exactly.selectors[0].cel.expression: Invalid",
+        "spec.accessModes: Required value",
+    ]
 
 
 @pytest.mark.parametrize(("level", "count"), [("warn", 2), ("ignore", 0)])

@@ -20,6 +20,7 @@ from simulator.simulate.input.manifests import Found
 from simulator.simulate.outcome import (
     FEW,
     AnnotatedPod,
+    Fill,
     Outcome,
     Placement,
     Timing,
@@ -32,6 +33,7 @@ from simulator.simulate.outcome import (
 )
 from simulator.simulate.pod_groups import warnings
 from simulator.simulate.report import ROWS, as_json, as_table
+from tests.support.clock import VirtualClock
 from tests.support.jsonschema import mistakes
 from tests.unit.kube.scripted import LeapingClock
 from tools.simulate_schema import page
@@ -188,8 +190,11 @@ def test_names_and_messages_cannot_change_the_terminal(is_terminal: bool) -> Non
     waiting = dataclasses.replace(PLACED, pod="a/\x1b[2Jx", node="", message="selector \x1b[31m", reason="")
     out = io.StringIO()
     unexpected = dataclasses.replace(PLACED, pod="a/\x1b[2Jy", is_expected_pending=True)
-    as_table(outcome(waiting, unexpected), Console(file=out, width=200, force_terminal=is_terminal, color_system=None))
+    fill = Fill("evil.example/[red]\x1b[2Jr[/none]", 1, 2, ("n", 0.5), ("n", 0.5))
+    shown = dataclasses.replace(outcome(waiting, unexpected), fills=(fill,))
+    as_table(shown, Console(file=out, width=200, force_terminal=is_terminal, color_system=None))
 
+    assert ("evil.example/[red]\\x1b[2Jr[/none]" in out.getvalue()) == is_terminal, "no markup"
     assert "\\x1b[31m" in out.getvalue()
     assert "\x1b[31m" not in out.getvalue()
     assert "\x1b[2J" not in out.getvalue()
@@ -417,7 +422,7 @@ def following(names: str, clock: LeapingClock | None = None) -> Tracker:
 
 
 def test_decided_and_undecided_pods() -> None:
-    """Bound, unschedulable and gated pods are decided. Pods with an error are not."""
+    """Bound, unschedulable and gated pods are decided, and those with an error."""
     tracker = following("bound refused gated failed silent")
     for obj in (
         tracked("bound", node="n"),
@@ -429,14 +434,36 @@ def test_decided_and_undecided_pods() -> None:
         tracker.heard("MODIFIED", "pods", obj)
     tracker.heard("MODIFIED", "nodes", {"metadata": {"name": "n"}})
 
-    assert tracker.unsettled == {"a/failed", "a/silent"}
-    assert (tracker.answered, tracker.placed) == (3, 1)
+    assert tracker.unsettled == {"a/silent"}
+    assert (tracker.answered, tracker.placed) == (4, 1)
 
 
-def test_a_pod_that_fails_later_is_undecided_again() -> None:
+@pytest.mark.parametrize(
+    ("resource", "obj", "is_change"),
+    [
+        pytest.param("pods", {"status": {"conditions": [REFUSED]}}, False, id="the verdict on a pod"),
+        pytest.param("pods", {"status": {"nominatedNodeName": "n"}}, True, id="a nomination"),
+        pytest.param("pods", {"spec": {"nodeName": "n"}}, True, id="a node"),
+        pytest.param("events", {}, False, id="an event"),
+        pytest.param("resourceclaims", {}, True, id="a claim"),
+    ],
+)
+async def test_what_changes_a_decision(resource: str, obj: dict[str, Any], is_change: bool) -> None:
+    """A pod that was tried after the last such change gets the same answer again."""
+    clock = VirtualClock()
+    tracker = Tracker(lambda _: True, clock)
+    tracker.heard("ADDED", "pods", tracked("p"))
+    before = tracker.changed_at
+    await clock.advance(1)
+    tracker.heard("MODIFIED", resource, tracked("p") | obj)
+
+    assert (tracker.changed_at > before) == is_change
+
+
+def test_a_pod_without_its_verdict_is_undecided_again() -> None:
     tracker = following("p")
     tracker.heard("MODIFIED", "pods", tracked("p", reason="Unschedulable"))
-    tracker.heard("MODIFIED", "pods", tracked("p", reason="SchedulerError"))
+    tracker.heard("MODIFIED", "pods", tracked("p"))
 
     assert tracker.unsettled == {"a/p"}
 

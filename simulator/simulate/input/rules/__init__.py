@@ -1,0 +1,1 @@
+"""Rules of a server for the parts of manifests."""

@@ -1,0 +1,99 @@
+"""Rules of the in-process API server for volumes, devices and budgets, applied to a manifest without storing it.
+
+CEL expressions of devices are compiled, as a server does it for new objects. Their estimated cost is not computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from scheduler.cache.devices.selectors import DeviceSelectors
+from scheduler.core.cooperative import finish
+from simulator.apiserver import LIKE_1_37, Refused
+from simulator.apiserver.kinds import devices, opaque, volumes
+from simulator.apiserver.kinds.claims import requested
+from simulator.apiserver.kinds.defaults import Rule, with_budget_defaults
+from simulator.apiserver.kinds.device_versions import from_v1beta1
+from simulator.apiserver.resources import DEVICES, ApiResource, Served
+from simulator.simulate.input import schema
+from simulator.simulate.input.schema import Mistake, Object, invalid, nested, objects
+
+_SELECTING: Final = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
+
+
+class ServerRules:
+    """The rules, with compiled expressions, which many claims have in common."""
+
+    def __init__(self) -> None:
+        self._served = Served(LIKE_1_37)
+        self._selectors = DeviceSelectors(list_attributes=False)
+
+    def mistakes(self, value: Object) -> Iterator[Mistake]:
+        """Yield the mistakes that a server would name, with its texts. The fields have the right types."""
+        kind = value["kind"]
+        rule = _RULES.get(kind)
+        if rule is None or schema.find(value["apiVersion"], kind) is None:
+            return
+        resource = self._served.named(kind)
+        obj = opaque.decoded(msgspec.json.encode(value))
+        if value["apiVersion"] == f"{DEVICES}/v1beta1":
+            obj = from_v1beta1(resource.name, obj)
+        try:
+            rule(resource, obj, "")
+        except Refused as refused:
+            causes = (refused.details or {}).get("causes") or [{"field": "spec", "message": refused.message}]
+            yield from (Mistake(each["field"], each["message"]) for each in causes)
+        if kind in _SELECTING:
+            for path, expression in _expressions(kind, obj):
+                if isinstance(why := finish(self._selectors.compiling(expression)), str):
+                    yield invalid(path, expression, why)
+
+
+def _expressions(kind: str, obj: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the path and the text of each expression of a class, a claim or a template."""
+    spec, path = nested(obj, "spec"), "spec"
+    if kind == "DeviceClass":
+        yield from _selectors(spec, path)
+        return
+    if kind == "ResourceClaimTemplate":
+        spec, path = nested(spec, "spec"), "spec.spec"
+    for at, request in enumerate(objects(nested(spec, "devices"), "requests")):
+        place = f"{path}.devices.requests[{at}]"
+        places = [f"{place}.exactly"] if request.get("exactly") is not None else []
+        places += [f"{place}.firstAvailable[{i}]" for i in range(len(request.get("firstAvailable") or ()))]
+        for one, of_one in zip(requested(dict(request)), places, strict=True):
+            yield from _selectors(one, of_one)
+
+
+def _selectors(holder: Object, path: str) -> Iterator[tuple[str, str]]:
+    for at, selector in enumerate(objects(holder, "selectors")):
+        expression = nested(selector, "cel").get("expression")
+        if isinstance(expression, str) and len(expression.encode()) <= _LONGEST:
+            yield f"{path}.selectors[{at}].cel.expression", expression
+
+
+_LONGEST: Final = 10 * 1024
+"""Longer expressions are refused for their length."""
+
+
+def _claim(resource: ApiResource, claim: dict[str, Any], _: str) -> None:
+    claim.setdefault("spec", {}).setdefault("volumeMode", "Filesystem")
+    volumes.check_claim(resource, claim)
+
+
+_RULES: Final[Mapping[str, Rule]] = {
+    "CSINode": volumes.with_csi_node,
+    "CSIStorageCapacity": volumes.with_capacity,
+    "PersistentVolume": volumes.with_volume,
+    "PersistentVolumeClaim": _claim,
+    "PodDisruptionBudget": with_budget_defaults,
+    "StorageClass": volumes.with_class,
+    "VolumeAttachment": volumes.with_attachment,
+    **dict.fromkeys(
+        ("DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"),
+        devices.check_new,
+    ),
+}
