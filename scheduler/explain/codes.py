@@ -129,6 +129,7 @@ CHANGES: Final[Mapping[str, str]] = {
     "RemovePodAntiAffinity": "Remove a required pod anti-affinity term.",
     "RaiseMaxSkew": "Raise the maxSkew of a spread constraint.",
     "SoftSpreadConstraint": "Set whenUnsatisfiable: ScheduleAnyway.",
+    "RemoveSpreadConstraint": "Remove a hard spread constraint that has a soft one with the same topologyKey.",
     "GiveUpHostPort": "Use no host port.",
     "CreateClaim": "Create a missing claim.",
     "SmallerClaim": "Create a claim again with less storage.",

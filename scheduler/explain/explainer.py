@@ -39,9 +39,10 @@ from scheduler.explain.answer import (
     State,
     Verdict,
 )
-from scheduler.explain.changes import Actor, Change, Site, conditions, free_on, quantity
+from scheduler.explain.changes import Actor, Change, Site, free_on, quantity
 from scheduler.explain.claim_changes import template_body
 from scheduler.explain.codes import CLAIM_UNUSABLE, NOT_BOUND, code_of
+from scheduler.explain.controllers import obstacles
 from scheduler.explain.edits import Edit, Overlay, Step, merged, plain, pointer, strict
 from scheduler.explain.fixes import BUDGET_S, Fix, Hold, Place, Search, Steps
 from scheduler.explain.verdicts import Verdicts, reasons, verdicts
@@ -357,14 +358,14 @@ class Explainer:
             examples=tuple(self.cluster.nodes.name(slot) for slot in _first(nodes)),
             reasons=tuple(shown),
             shortages=tuple(self._shortages(info, nodes)) if "NodeResourcesFit" in plugins else (),
-            notes=tuple(self._notes(info, nodes)) if "TaintToleration" in plugins else (),
+            notes=tuple(self._notes(info, nodes)),
         )
 
     def _notes(self, info: PodInfo, nodes: NodeSet) -> Iterator[str]:
-        """Yield what is wrong with the nodes that are named, if taints say so."""
+        """Yield why changes do not help at the nodes that are named: they start, leave or are broken."""
         for slot in _first(nodes):
-            for key, said in conditions(Site(self.cluster, info, slot)).items():
-                yield f"node {self.cluster.nodes.name(slot)} {said} (taint {key}): repair it"
+            node = self.cluster.nodes.node(slot)
+            yield from obstacles(info.pod, node) if node is not None else ()
 
     def _code(self, info: PodInfo, no: Rejection, nodes: NodeSet) -> str:
         """Return the code of a rejection on the first of the nodes."""

@@ -187,6 +187,9 @@ def _spreading(spec: Object, path: str) -> Iterator[Mistake]:
         for field in ("maxSkew", "minDomains"):
             if (count := constraint.get(field, 1)) <= 0:
                 yield invalid(f"{path}[{at}].{field}", count, NOT_POSITIVE)
+        if (least := constraint.get("minDomains")) is not None and key[1] != "DoNotSchedule":
+            why = f"can only use minDomains if whenUnsatisfiable=DoNotSchedule, not {key[1]}"
+            yield invalid(f"{path}[{at}].minDomains", least, why)
         if key in keys[at + 1 :]:
             yield duplicate(f"{path}[{at}].{{topologyKey, whenUnsatisfiable}}", f"{{{key[0]}, {key[1]}}}")
 

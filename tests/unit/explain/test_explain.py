@@ -14,6 +14,7 @@ from scheduler.explain.answer import Explanation, as_text
 from scheduler.explain.codes import BY_PLUGIN, MEANINGS
 from scheduler.explain.explainer import outside
 from scheduler.plugins.volumebinding.pod_volumes import CAUSES as CAUSES_OF_VOLUMES
+from tests.explained.edited import refused
 from tests.unit.harness import SchedulerHarness, manifest, typed
 
 
@@ -50,6 +51,26 @@ def near(*apps: str, field: str, key: str = HOSTNAME) -> dict[str, Any]:
 def on_port(port: int) -> list[dict[str, Any]]:
     return [{"name": "c", "ports": [{"containerPort": port, "hostPort": port}]}]
 
+
+HARD: dict[str, Any] = {
+    "maxSkew": 1,
+    "topologyKey": "rack",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "p"}},
+}
+SOFT = HARD | {"whenUnsatisfiable": "ScheduleAnyway"}
+SOFTENED = "make the spread constraint at rack soft (whenUnsatisfiable: ScheduleAnyway)"
+SPREAD: list[tuple[str, dict[str, Any], list[dict[str, Any]], str]] = [
+    ("alone", {}, [], SOFTENED),
+    ("next to a soft one of another key", {}, [SOFT | {"topologyKey": ZONE}], SOFTENED),
+    ("with minDomains", {"minDomains": 2}, [], f"{SOFTENED}, without minDomains"),
+    (
+        "next to a soft one",
+        {"minDomains": 2},
+        [SOFT],
+        "remove the hard spread constraint at rack, next to the soft one",
+    ),
+]
 
 CAUSES = [
     pytest.param(
@@ -163,6 +184,25 @@ CAUSES = [
         ],
         id="a spread constraint; the domain with the fewest pods is cordoned",
     ),
+    *(
+        pytest.param(
+            {"n1": {}},
+            {},
+            {"labels": {"app": "p"}, "topologySpreadConstraints": [HARD | more, *others]},
+            "SpreadLabelMissing",
+            [[expected]],
+            id=f"a spread constraint whose label no node has: {name}",
+        )
+        for name, more, others, expected in SPREAD
+    ),
+    pytest.param(
+        {"n1": {"labels": {"gen": "1"}}},
+        {},
+        {"affinity": requiring({"key": "gen", "operator": "Lt", "values": ["0"]})},
+        "NodeAffinityMismatch",
+        [["remove the required node affinity"]],
+        id="no label has the value that the required node affinity accepts",
+    ),
     pytest.param(
         {"n1": {}},
         {"a": {"containers": on_port(80), "on": "n1"}},
@@ -235,6 +275,7 @@ async def test_a_cause_and_its_fixes(
     assert (found.verdict, found.exit_code) == ("doesNotFit", 2)
     assert code in {reason.code for group in found.groups for reason in group.reasons}
     assert [sorted(each) for each in fixes(found)] == [sorted(each) for each in expected]
+    assert refused(manifest("p", **pod), found.fixes) == []
     assert sched.parts.cluster.sizes() == before
     assert as_text(found).startswith("default/p: none of ")
 

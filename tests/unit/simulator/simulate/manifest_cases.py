@@ -177,6 +177,10 @@ _REFUSED: Final = (
          ("spec.topologySpreadConstraints[0].maxSkew: Invalid value: 0: must be greater than zero",)),
     Case("the same constraint twice", pod(topologySpreadConstraints=[_SPREAD, _SPREAD]),
          ('spec.topologySpreadConstraints[0].{topologyKey, whenUnsatisfiable}: Duplicate value: "{zone, DoNotSchedule}"',)),
+    Case("minDomains of a soft constraint",
+         pod(topologySpreadConstraints=[{**_SPREAD, "minDomains": 2, "whenUnsatisfiable": "ScheduleAnyway"}]),
+         ("spec.topologySpreadConstraints[0].minDomains: Invalid value: 2: ",
+          "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway",)),
     Case("a weight above 100", pod(affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
         {"weight": 200, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}]}}),
          (".preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value: 200: must be in the range 1-100",)),
