@@ -180,7 +180,7 @@ _REFUSED: Final = (
     Case("minDomains of a soft constraint",
          pod(topologySpreadConstraints=[{**_SPREAD, "minDomains": 2, "whenUnsatisfiable": "ScheduleAnyway"}]),
          ("spec.topologySpreadConstraints[0].minDomains: Invalid value: 2: ",
-          "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway",)),
+          "can only use minDomains if whenUnsatisfiable=DoNotSchedule, not ScheduleAnyway")),
     Case("a weight above 100", pod(affinity={"podAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [
         {"weight": 200, "podAffinityTerm": {"topologyKey": "zone", "labelSelector": {}}}]}}),
          (".preferredDuringSchedulingIgnoredDuringExecution[0].weight: Invalid value: 200: must be in the range 1-100",)),
