@@ -37,6 +37,7 @@ from scheduler.core import nodeset
 from scheduler.explain.controllers import are_siblings, comes_back, departure, is_owned, obstacle, stays, untolerated
 from scheduler.explain.edits import Edit, Manifest, Step, plain, pointer
 
+ADD_NODE: Final = "AddNode"
 _NANO: Final = 10**9
 _NANO_PER_MILLI: Final = 10**6
 _PODS_MAX: Final = 3
@@ -294,7 +295,7 @@ def node_copy(cluster: Cluster, node: Node, number: int = 1) -> Option:
             edits.append(
                 Edit("create", "ResourceSlice", f"{each.metadata.name}-{copy}", manifest=body | {"spec": spec})
             )
-    return [Change("AddNode", Actor.ADMINISTRATOR, 6, f"add a node like {name}", tuple(edits))]
+    return [Change(ADD_NODE, Actor.ADMINISTRATOR, 6, f"add a node like {name}", tuple(edits))]
 
 
 def _csi_node(manifest: Manifest, node: str) -> Manifest:

@@ -136,6 +136,8 @@ CHANGES: Final[Mapping[str, str]] = {
     "OtherClass": "Create a claim again with another storage class.",
     "MatchVolume": "Create a claim again so that a free volume fits it.",
     "FewerDevices": "Create a device claim again with fewer devices.",
+    "SplitDeviceRequest": "Create a device claim again with several requests of one device, which can share a device.",
+    "RenameDeviceCapacity": "Create a device claim again with the name of a capacity that the devices have.",
     "LessDeviceCapacity": "Create a device claim again with less of a shared capacity.",
     "RemoveDeviceSelector": "Create a device claim again without a selector.",
     "RemoveDeviceConstraint": "Create a device claim again without a constraint.",

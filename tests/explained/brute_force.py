@@ -28,6 +28,8 @@ COSTS: Final = {
     **dict.fromkeys(("RemoveDeviceConstraint", "TolerateDeviceTaint", "RemoveNodeAffinity"), 3),
     **dict.fromkeys(("RemovePodAffinity", "RemovePodAntiAffinity", "SoftSpreadConstraint"), 4),
     **dict.fromkeys(("RemoveSpreadConstraint",), 4),
+    **dict.fromkeys(("SplitDeviceRequest",), 3),
+    **dict.fromkeys(("RenameDeviceCapacity",), 2),
     **dict.fromkeys(("RemoveDeviceSelector",), 4),
     **dict.fromkeys(("DeletePod", "DeleteHolder"), 5),
     **dict.fromkeys(("AddNode", "OtherDeviceClass"), 6),
@@ -317,7 +319,9 @@ class _Atoms:
             yield f"no selector {at}", "RemoveDeviceSelector", Step("remove", pointer(*where, "selectors", at))
         if request.get("count", 1) > 1:
             yield "one device", "FewerDevices", Step("replace", pointer(*where, "count"), 1)
-        for capacity in request.get("capacity", {}).get("requests", {}):
+        for capacity, amount in request.get("capacity", {}).get("requests", {}).items():
+            steps = {"units": amount}
+            yield "units", "RenameDeviceCapacity", Step("replace", pointer(*where, "capacity", "requests"), steps)
             yield (
                 f"less {capacity}",
                 "LessDeviceCapacity",
@@ -395,6 +399,8 @@ def with_one_unit_back(edits: Iterable[Edit]) -> Iterator[tuple[str, tuple[Edit,
 
 def _one_less(step: Step) -> Any:
     """Return the value of a step that changes one unit less; None if it is no amount."""
+    if step.op != "replace":
+        return None
     match step.path.split("/")[1:]:
         case [*_, "requests", "cpu"]:
             return f"{_nano(step.value) // 10**6 + 1}m"

@@ -37,6 +37,7 @@ KINDS: Final[Mapping[str, Cause]] = {
         *(claims.attach_limit, claims.rwop_holder, claims.disk_in_use),
         *(devices.device_count, devices.device_holders, devices.device_selector, devices.counters),
         *(devices.device_taint, devices.match_attribute, devices.shared_capacity, devices.device_class),
+        *(devices.shared_count, devices.capacity_name),
     )
 }
 SECOND_CAUSE_SHARE: Final = 0.2

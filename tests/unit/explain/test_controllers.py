@@ -285,7 +285,7 @@ def test_the_component_that_has_tainted_a_node_is_named(key: str, said: str) -> 
     assert (found.fixes, found.move) == ((), "administrator")
 
 
-def test_the_owner_of_an_unknown_taint_is_asked() -> None:
+def test_an_unknown_taint_is_named_with_its_domain() -> None:
     taint = {"key": "storage.example.com/rebuild", "value": "x", "effect": "NoSchedule"}
     found = explained(cluster({"n1": {"taints": [taint]}}, {"p": {}}))
 
@@ -324,8 +324,15 @@ def test_the_csi_node_of_a_new_node_is_one_that_an_api_server_takes() -> None:
 
     found = explained(sched)
 
-    edits = {edit.kind: edit for fix in found.fixes for edit in fix.edits if edit.verb == "create"}
+    added = next(fix for fix in found.fixes if fix.changes[0].code == "AddNode")
+    edits = {edit.kind: edit for edit in added.edits}
+    assert added.changes[0].is_description
     assert edits["Node"].like == "n1"
+    heads = [
+        (edit.manifest["apiVersion"], edit.manifest["kind"], edit.manifest["metadata"]["name"])
+        for edit in edits.values()
+    ]
+    assert heads == [("v1", "Node", "n1-what-if"), ("storage.k8s.io/v1", "CSINode", "n1-what-if")]
     assert edits["CSINode"].manifest["spec"]["drivers"] == [
         {"name": "d", "allocatable": {"count": 3}, "nodeID": "n1-what-if"}
     ]

@@ -424,6 +424,42 @@ async def test_the_class_of_a_missing_claim(classes: dict[str, dict[str, Any]], 
     assert fixes(await explained(sched)) == [[text] for text in expected]
 
 
+async def test_the_manifest_of_a_new_object_can_be_applied_as_it_is() -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", labels={HOSTNAME: "n1"})
+    put(sched, "StorageClass", "standard", {"volumeBindingMode": "WaitForFirstConsumer", "provisioner": "d"})
+    sched.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}])
+    sched.parts.inbox.apply()
+
+    found = await explained(sched)
+
+    (edit,) = found.fixes[0].edits
+    assert edit == found.fixes[0].changes[0].edits[0]
+    assert not found.fixes[0].changes[0].is_description
+    assert (edit.manifest["apiVersion"], edit.manifest["kind"]) == ("v1", "PersistentVolumeClaim")
+    assert edit.manifest["metadata"] == {"name": "gone", "namespace": "default"}
+
+
+async def test_the_text_names_taints_and_counts_volumes() -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", labels={HOSTNAME: "n1"}, taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])
+    put(
+        sched,
+        "StorageClass",
+        "fast",
+        {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"},
+    )
+    put(sched, "PersistentVolumeClaim", "own", {"spec": claim("5Gi")})
+    sched.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "own"}}])
+    sched.parts.inbox.apply()
+
+    found = await explained(sched)
+
+    assert "node(s) had untolerated taint(s) (team=a:NoSchedule)" in found.cause
+    assert "UntoleratedTaint: node(s) had untolerated taint(s) (team=a:NoSchedule)\n" in as_text(found)
+    assert "volumes for claim default/own (5Gi of class fast): none exist\n" in as_text(found)
+
+
 async def test_a_claim_of_class_immediate_waits_for_the_controller() -> None:
     sched = SchedulerHarness()
     sched.node("n1", labels={HOSTNAME: "n1"})
