@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
+from scheduler.api.quantity import Quantity, text
 from scheduler.core.terminal import printable
 from scheduler.explain.edits import Edit
 
@@ -31,12 +32,18 @@ class ResourceShortage(AnswerPart, frozen=True):
 
 
 class Reason(AnswerPart, frozen=True):
-    """Why a plugin rejects nodes. `text` is the plugin's own."""
+    """Why a plugin rejects nodes. `text` is the plugin's own; `details` are the taints that it means."""
 
     code: str
     plugin: str
     text: str
     nodes: int
+    details: tuple[str, ...] = ()
+
+    @property
+    def full_text(self) -> str:
+        """The text with its details."""
+        return f"{self.text} ({', '.join(self.details)})" if self.details else self.text
 
 
 class RejectedNodes(AnswerPart, frozen=True):
@@ -51,16 +58,20 @@ class RejectedNodes(AnswerPart, frozen=True):
 
 
 class ChangeAnswer(AnswerPart, frozen=True):
-    """One thing to do; `edits` are JSON patches, new objects and deletions, for this change alone."""
+    """One thing to do; `edits` are JSON patches, new objects and deletions, for this change alone.
+
+    `is_description`: the edits are objects that the kubelet and drivers of a new node create, and are not to be applied.
+    """
 
     code: str
     actor: str
     text: str
     edits: tuple[Edit, ...]
+    is_description: bool = False
 
 
 class FixAnswer(AnswerPart, frozen=True):
-    """Changes after which the pod fits. `verified`: an ordinary attempt on a copy of the cluster's state chose `node`."""
+    """Changes after which the pod fits. `verified`: an ordinary attempt with these changes in the cache chose `node`."""
 
     verified: bool
     node: str
@@ -137,8 +148,16 @@ class WhatIfAnswer(AnswerPart, frozen=True):
     """False if the time was over before all pods were tried."""
 
 
+_NEXT_STEPS: Final[dict[Move, str]] = {
+    "user": "change the pod or its claims",
+    "administrator": "an administrator changes nodes, volumes, devices or other pods",
+    "wait": "wait",
+}
 _GROUPS_SHOWN: Final = 8
 _PODS_SHOWN: Final = 50
+_NANO: Final = 10**9
+_POOLS: Final = ("pools that are being updated", "invalid pools")
+"""Reasons of DynamicResources that count pools."""
 
 
 def as_text(answer: Explanation) -> str:
@@ -178,7 +197,7 @@ def _lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
     """Yield the lines; `searched` is False if no fixes were searched for."""
     yield f"{answer.pod}: {answer.cause}"
     if answer.move != "nobody":
-        yield f"next move: {answer.move}"
+        yield f"next step: {_NEXT_STEPS[answer.move]}"
     if answer.bound is not None and answer.bound.score is not None:
         second = f", second best {answer.bound.runner_up} by {answer.bound.margin}" if answer.bound.runner_up else ""
         yield f"score {answer.bound.score}{second}"
@@ -187,13 +206,15 @@ def _lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
         named = ", ".join(group.examples) + (", …" if group.nodes > len(group.examples) else "")
         yield f"{group.nodes} of {answer.node_count} nodes ({named}):"
         for reason in group.reasons:
-            yield f"  {reason.code}: {reason.text}"
+            yield f"  {reason.code}: {reason.full_text}"
         for each in group.shortages:
             yield f"    {each.resource}: needs {each.need}, {each.node} has {each.have}, short by {each.short}"
         for note in group.notes:
             yield f"    {note}"
     if len(answer.groups) > _GROUPS_SHOWN:
         yield f"… and {len(answer.groups) - _GROUPS_SHOWN} more groups of nodes"
+    if facts := [*_volume_lines(answer.facts), *_device_lines(answer.facts)]:
+        yield from ("", *facts)
     for number, fix in enumerate(answer.fixes, 1):
         yield ""
         proof = f"verified: an attempt then chooses {fix.node}" if fix.verified else "not verified: search budget"
@@ -208,3 +229,54 @@ def _lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
     ):
         yield ""
         yield "no fix was found" + ("" if answer.is_search_complete else " within the search budget")
+
+
+# -- numbers of plugins --------------------------------------------------------------------------------------------------
+
+
+def _volume_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    found = facts.get("VolumeBinding", {})
+    if found.get("problem"):
+        yield f"volumes: {found['problem']}"
+    for claim in found.get("claims", ()):
+        counts = [f"{count} {what}" for what, count in claim["volumes"].items()]
+        if claim["capacityObjects"]:
+            counts.append(f"the largest of {claim['capacityObjects']} capacities is {_size(claim['largestBytes'])}")
+        of_class = f"class {claim['storageClass']}" if claim["storageClass"] else "no class"
+        wanted = f"{_size(claim['bytes'])} of {of_class}"
+        yield f"volumes for claim {claim['claim']} ({wanted}): {', '.join(counts) or 'none exist'}"
+
+
+def _size(count: int) -> str:
+    return text(Quantity(count * _NANO))
+
+
+def _device_lines(facts: Mapping[str, Any]) -> Iterator[str]:
+    found = facts.get("DynamicResources", {})
+    if found.get("problem"):
+        yield f"devices: {found['problem']}"
+    for row in found.get("requests", ()):
+        pools = sum(row["out"].get(each, 0) for each in _POOLS)
+        others = ((why, count) for why, count in row["out"].items() if why != "in use" and why not in _POOLS)
+        excluded = "".join(f", {count} excluded by {why}" for why, count in others)
+        in_use = row["out"].get("in use", 0)
+        counts = f"{row['devices'] - pools} in the cluster, {in_use} in use{excluded}, {row['free']} free"
+        wanted = f"{row['wanted']} of class {row['class']} on one node"
+        yield f"devices for request {row['request']} of claim {row['claim']} ({wanted}): {counts}, at most {row['mostOnOneNode']} on one node"
+        yield from (f"  taint that is not tolerated: {taint}" for taint in row.get("taints", ()))
+        if row.get("sharedOnOneNode"):
+            yield "  a request takes each shared device at most once; several requests of one device can share it"
+        for name, nearest in row.get("unknownCapacities", {}).items():
+            hint = f"; the nearest name is {nearest}" if nearest else ""
+            yield f"  no device of the class has a capacity {name}{hint}"
+    for row in found.get("constraints", ()):
+        counts = f"{row['mostOnOneNode']} of {row['wanted']} devices on one node satisfy it"
+        yield f"constraint {row['constraint']} of claim {row['claim']}: at most {counts}"
+    for pool in found.get("unusablePools", ()):
+        slices = f"{pool['slices']} of {pool['slicesWanted']} ResourceSlices are published"
+        problem = f" ({pool['problem']})" if pool.get("problem") else ""
+        yield f"pool {pool['pool']} of driver {pool['driver']} is {pool['state']}: {slices}{problem}"
+    for name, why in found.get("unreadableSlices", {}).items():
+        yield f"ResourceSlice {name} cannot be read: {why}"
+    if found.get("brokenSelector"):
+        yield found["brokenSelector"]

@@ -16,14 +16,17 @@ from typing import Final, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.api.core_v1 import Container, Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, Taint
-from scheduler.api.node_affinity import (
-    HARD_EFFECTS,
-    UNSCHEDULABLE_TAINT,
-    required_node_affinity,
-    term_matches,
-    tolerated,
+from scheduler.api.core_v1 import (
+    Container,
+    Node,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Pod,
+    Taint,
+    TopologySpreadConstraint,
 )
+from scheduler.api.meta import label_value
+from scheduler.api.node_affinity import UNSCHEDULABLE_TAINT, required_node_affinity, term_matches
 from scheduler.api.podinfo import CPU, PodInfo, Requests
 from scheduler.api.quantity import NATIVE, Quantity, is_extended, text
 from scheduler.api.selectors import integer, requirement_matches
@@ -31,9 +34,10 @@ from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.pods import TermKind, pod_terms
 from scheduler.core import nodeset
-from scheduler.explain.controllers import OWNED_LABELS, are_siblings, comes_back, condition, stays
+from scheduler.explain.controllers import are_siblings, comes_back, departure, is_owned, obstacle, stays, untolerated
 from scheduler.explain.edits import Edit, Manifest, Step, plain, pointer
 
+ADD_NODE: Final = "AddNode"
 _NANO: Final = 10**9
 _NANO_PER_MILLI: Final = 10**6
 _PODS_MAX: Final = 3
@@ -291,7 +295,7 @@ def node_copy(cluster: Cluster, node: Node, number: int = 1) -> Option:
             edits.append(
                 Edit("create", "ResourceSlice", f"{each.metadata.name}-{copy}", manifest=body | {"spec": spec})
             )
-    return [Change("AddNode", Actor.ADMINISTRATOR, 6, f"add a node like {name}", tuple(edits))]
+    return [Change(ADD_NODE, Actor.ADMINISTRATOR, 6, f"add a node like {name}", tuple(edits))]
 
 
 def _csi_node(manifest: Manifest, node: str) -> Manifest:
@@ -304,11 +308,13 @@ def _csi_node(manifest: Manifest, node: str) -> Manifest:
 
 
 def taints(site: Site) -> Iterator[Option]:
-    """Tolerate the node's taints; or remove them. Nothing helps against the taints of a node that is not in order."""
-    hard = _untolerated(site)
-    if any(condition(taint) for _, taint in hard):
+    """Tolerate the node's taints; or remove them. Nothing is offered against the taints of a node that starts, leaves or is broken."""
+    hard = untolerated(site.pod, site.node)
+    if any(obstacle(taint, site.node) for _, taint in hard):
         return
     yield [_toleration(site, taint) for _, taint in hard]
+    if any(is_owned(taint.key) for _, taint in hard):
+        return
     named = ", ".join(taint.text for _, taint in hard)
     steps = [Step("remove", pointer("spec", "taints", at)) for at, _ in hard]
     what = f"remove the taint {named} from node {site.node.metadata.name}"
@@ -317,20 +323,7 @@ def taints(site: Site) -> Iterator[Option]:
 
 def untolerated_taints(site: Site) -> int:
     """Return the number of taints of the node that keep the pod away; those that nothing helps against count more."""
-    return sum(_MUCH if condition(taint) else 1 for _, taint in _untolerated(site))
-
-
-def conditions(site: Site) -> dict[str, str]:
-    """Return taint key → what it says about the node, for the taints that the pod does not tolerate and nothing helps against."""
-    return {taint.key: said for _, taint in _untolerated(site) if (said := condition(taint))}
-
-
-def _untolerated(site: Site) -> list[tuple[int, Taint]]:
-    return [
-        (at, taint)
-        for at, taint in enumerate(site.node.spec.taints)
-        if taint.effect in HARD_EFFECTS and not tolerated(site.pod.spec.tolerations, taint)
-    ]
+    return sum(_MUCH if obstacle(taint, site.node) else 1 for _, taint in untolerated(site.pod, site.node))
 
 
 def _toleration(site: Site, taint: Taint) -> Change:
@@ -343,7 +336,9 @@ def _toleration(site: Site, taint: Taint) -> Change:
 
 
 def cordon(site: Site) -> Iterator[Option]:
-    """Make the node schedulable again; or tolerate that it is not."""
+    """Make the node schedulable again; or tolerate that it is not. Nothing is offered if a component cordoned it."""
+    if departure(site.node):
+        return
     steps = [Step("replace", pointer("spec", "unschedulable"), False)]
     for at, taint in enumerate(site.node.spec.taints):
         if (taint.key, taint.effect) == (UNSCHEDULABLE_TAINT.key, UNSCHEDULABLE_TAINT.effect):
@@ -384,7 +379,7 @@ def node_affinity(site: Site) -> Iterator[Option]:
                     wanted[requirement.key] = value
     steps = [(key, Step("add", pointer("metadata", "labels", key), value)) for key, value in wanted.items()]
     steps += [(key, Step("remove", pointer("metadata", "labels", key))) for key in removed if key in labels]
-    if not OWNED_LABELS.isdisjoint(key for key, _ in steps):
+    if any(is_owned(key) or label_value(step.value or "") for key, step in steps):  # no label is a negative number
         return
     yield [
         Change(
@@ -528,11 +523,8 @@ def _in_domain(site: Site, key: str) -> Iterator[PodInfo]:
 
 def spread(site: Site) -> Iterator[Option]:
     """Allow more skew; or make the constraints soft."""
-    hard = [
-        (at, c)
-        for at, c in enumerate(site.pod.spec.topology_spread_constraints)
-        if c.when_unsatisfiable == "DoNotSchedule"
-    ]
+    rules = site.pod.spec.topology_spread_constraints
+    hard = [(at, c) for at, c in enumerate(rules) if c.when_unsatisfiable == "DoNotSchedule"]
     keyed = [(at, c) for at, c in hard if c.topology_key in site.node.metadata.labels]
 
     def raised(at: int, key: str, before: int, skew: int) -> Change:
@@ -549,27 +541,26 @@ def spread(site: Site) -> Iterator[Option]:
         )
 
     yield [raised(at, c.topology_key, c.max_skew, _SKEW_MAX) for at, c in keyed]
-    yield [
-        Change(
-            "SoftSpreadConstraint",
-            Actor.USER,
-            4,
-            f"make the spread constraint at {c.topology_key} soft (whenUnsatisfiable: ScheduleAnyway)",
-            (
-                site.pod_patch(
-                    Step(
-                        "replace",
-                        pointer("spec", "topologySpreadConstraints", at, "whenUnsatisfiable"),
-                        "ScheduleAnyway",
-                    )
-                ),
-            ),
-        )
-        for at, c in hard
-    ]
+    yield [_softened(site, at, c) for at, c in hard]
+
+
+def _softened(site: Site, at: int, rule: TopologySpreadConstraint) -> Change:
+    """Return the change to a soft constraint; a server refuses two soft ones with one key, and minDomains of a soft one."""
+    rules, where = site.pod.spec.topology_spread_constraints, ("spec", "topologySpreadConstraints", at)
+    key = rule.topology_key
+    if any(other.topology_key == key and other.when_unsatisfiable == _SOFT for other in rules):
+        what = f"remove the hard spread constraint at {key}, next to the soft one"
+        return Change("RemoveSpreadConstraint", Actor.USER, 4, what, (site.pod_patch(Step("remove", pointer(*where))),))
+    steps = [Step("replace", pointer(*where, "whenUnsatisfiable"), _SOFT)]
+    what = f"make the spread constraint at {key} soft (whenUnsatisfiable: {_SOFT})"
+    if rule.min_domains is not None:
+        steps.append(Step("remove", pointer(*where, "minDomains")))
+        what += ", without minDomains"
+    return Change("SoftSpreadConstraint", Actor.USER, 4, what, (site.pod_patch(*steps),))
 
 
 _SKEW_MAX: Final = 2**31 - 1
+_SOFT: Final = "ScheduleAnyway"
 
 
 # -- ports -----------------------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ another name it can be tried next to the existing claim.
 
 from __future__ import annotations
 
+import difflib
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
@@ -16,7 +17,7 @@ import msgspec
 from scheduler.api.core_v1 import Pod
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.quantity import Quantity, text
-from scheduler.api.resource_v1 import DeviceTaint, ExactDeviceRequest, ResourceClaim
+from scheduler.api.resource_v1 import ALL, Device, DeviceTaint, ExactDeviceRequest, ResourceClaim
 from scheduler.api.storage_v1 import (
     FILESYSTEM,
     NO_PROVISIONER,
@@ -28,6 +29,7 @@ from scheduler.api.storage_v1 import (
 from scheduler.cache.storage.persistent_volumes import is_free, selector_of, wish_of
 from scheduler.core import nodeset
 from scheduler.explain.changes import Actor, Change, Option, Site, all_removable, deletion, removable
+from scheduler.explain.controllers import is_owned
 from scheduler.explain.edits import Edit, Manifest, Step, plain, pointer
 
 TEMPLATE: Final = "ResourceClaimTemplate"
@@ -40,6 +42,7 @@ _VOLUMES_MAX: Final = 4
 _VOLUMES_LOOKED_AT: Final = 1024
 _HOLDERS_MAX: Final = 3
 _TAINTS_MAX: Final = 4
+_SPLIT_MAX: Final = 8
 _KINDS_MAX: Final = 64
 """Devices are looked at on this many kinds of nodes."""
 
@@ -282,6 +285,8 @@ def devices(site: Site) -> Iterator[Option]:
     open_ = [claim for claim in claims_of(site).values() if claim is not None and not claim.is_allocated]
     templates = _templates(site.pod)
     lowered = [_where_made(change, claim, templates) for claim in open_ for change in _of_claim(site, claim)]
+    for change in (_where_made(split, claim, templates) for claim in open_ for split in _splits(site, claim)):
+        yield [change]
     if lowered:
         yield lowered
     others = [(claim, change) for claim in open_ for change in _classes_of(site, claim)]
@@ -348,15 +353,51 @@ def _of_request(
         expression = selector.cel.expression if selector.cel is not None else ""
         what = f"without the selector {expression} of request {name}"
         yield _of(claim, "RemoveDeviceSelector", 4, what, Step("remove", pointer(*where, "selectors", at)))
-    for taint in _device_taints(site):
+    for taint in (each for each in _device_taints(site) if not is_owned(each.key)):
         toleration = {"key": taint.key, "operator": "Exists", "effect": taint.effect}
         what = f"with a toleration of {taint.key}:{taint.effect} in request {name}"
         yield _of(claim, "TolerateDeviceTaint", 3, what, Step("add", pointer(*where, "tolerations", "-"), toleration))
     if request.count > 1 and request.allocation_mode != "All":
         yield _fewer(claim, name, request.count, where, 1)
     wanted = request.capacity.requests if request.capacity is not None else {}
+    known = {capacity for each in _devices_of(site) for capacity in each.capacity}
     for capacity, amount in wanted.items():
-        yield _less(claim, name, capacity, amount, where, 1)
+        nearest = [] if capacity in known else difflib.get_close_matches(capacity, sorted(known - wanted.keys()), 1)
+        if nearest:
+            yield _renamed(claim, name, (capacity, nearest[0]), amount, (*where, "capacity", "requests"))
+        else:
+            yield _less(claim, name, capacity, amount, where, 1)
+
+
+def _renamed(
+    claim: ResourceClaim, name: str, capacities: tuple[str, str], amount: Quantity, where: tuple[str | int, ...]
+) -> Change:
+    before, now = capacities
+    steps = Step("add", pointer(*where, now), text(amount)), Step("remove", pointer(*where, before))
+    what = f"with capacity {now} instead of {before}, which no device of the node has, in request {name}"
+    return _of(claim, "RenameDeviceCapacity", 2, what, *steps)
+
+
+def _splits(site: Site, claim: ResourceClaim) -> Iterator[Change]:
+    """Yield for each request of several devices the same number of requests: each can have a share of one device."""
+    requests = claim.spec.devices.requests
+    is_shared = any(each.allow_multiple_allocations for each in _devices_of(site))
+    devices = claim.spec.devices
+    is_named = any(each.requests for each in devices.constraints) or any(each.requests for each in devices.config)
+    if not is_shared or is_named:
+        return
+    for at, request in enumerate(requests):
+        exactly = request.exactly
+        if exactly is None or exactly.allocation_mode == ALL or not 1 < exactly.count <= _SPLIT_MAX:
+            continue
+        body = plain(request)
+        one = body | {"exactly": body["exactly"] | {"count": 1}}
+        more = [one | {"name": f"{request.name}-{number}"} for number in range(2, exactly.count + 1)]
+        if {each["name"] for each in more}.isdisjoint(each.name for each in requests):
+            steps = [Step("replace", pointer("spec", "devices", "requests", at, "exactly", "count"), 1)]
+            steps += [Step("add", pointer("spec", "devices", "requests", "-"), each) for each in more]
+            what = f"with {exactly.count} requests of one device instead of request {request.name} of {exactly.count}"
+            yield _of(claim, "SplitDeviceRequest", 3, f"{what}: each can have a share of one device", *steps)
 
 
 def _of(claim: ResourceClaim, code: str, cost: int, what: str, *steps: Step, **more: Any) -> Change:
@@ -393,12 +434,15 @@ def _less(  # noqa: PLR0917 (what the change is made of)
     )
 
 
+def _devices_of(site: Site) -> Iterator[Device]:
+    """Yield the devices that the node can use."""
+    for view in site.cluster.devices.on_nodes.pools(site.slot):
+        yield from (each.device for each in view.devices)
+
+
 def _device_taints(site: Site) -> list[DeviceTaint]:
     """Return a few different taints of the devices that the node can use."""
     found: Mapping[tuple[str, str], DeviceTaint] = {
-        (taint.key, taint.effect): taint
-        for view in site.cluster.devices.on_nodes.pools(site.slot)
-        for each in view.devices
-        for taint in each.device.taints
+        (taint.key, taint.effect): taint for each in _devices_of(site) for taint in each.taints
     }
     return list(found.values())[:_TAINTS_MAX]

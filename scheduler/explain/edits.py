@@ -35,6 +35,13 @@ _TYPES: Final[Mapping[str, type[Any]]] = {
     "ResourceSlice": ResourceSlice,
 }
 
+_API_VERSIONS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("Node", "PersistentVolumeClaim"), "v1"),
+    "CSINode": "storage.k8s.io/v1",
+    "ResourceSlice": "resource.k8s.io/v1",
+}
+"""Kinds that a fix creates."""
+
 
 class NotApplicable(Exception):
     """An edit cannot be applied to the objects in the cache; the text says which one."""
@@ -65,6 +72,16 @@ class Edit(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
     @property
     def key(self) -> str:
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+def complete(edit: Edit) -> Edit:
+    """Return the edit with a manifest that can be applied as it is: with apiVersion, kind, name and namespace."""
+    if edit.verb != "create":
+        return edit
+    place = {"name": edit.name} | ({"namespace": edit.namespace} if edit.namespace else {})
+    head: Manifest = {"apiVersion": _API_VERSIONS[edit.kind], "kind": edit.kind}
+    body = head | edit.manifest | {"metadata": edit.manifest.get("metadata", {}) | place}
+    return msgspec.structs.replace(edit, manifest=body)
 
 
 def pointer(*parts: str | int) -> str:

@@ -7,7 +7,9 @@ writes nothing, reserves nothing and wakes no pod.
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -39,22 +41,24 @@ from scheduler.explain.answer import (
     State,
     Verdict,
 )
-from scheduler.explain.changes import Actor, Change, Site, conditions, free_on, quantity
+from scheduler.explain.changes import ADD_NODE, Actor, Change, Site, free_on, quantity
 from scheduler.explain.claim_changes import template_body
 from scheduler.explain.codes import CLAIM_UNUSABLE, NOT_BOUND, code_of
-from scheduler.explain.edits import Edit, Overlay, Step, merged, plain, pointer, strict
+from scheduler.explain.controllers import obstacles, untolerated
+from scheduler.explain.edits import Edit, Overlay, Step, complete, merged, plain, pointer, strict
 from scheduler.explain.fixes import BUDGET_S, Fix, Hold, Place, Search, Steps
 from scheduler.explain.verdicts import Verdicts, reasons, verdicts
 from scheduler.framework.interface import CycleState, ExplainPlugin, ReasonCodePlugin
 from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import Runner
-from scheduler.framework.status import AttemptError, Rejection
+from scheduler.framework.status import AttemptError, Code, Rejection
 from scheduler.metrics.metrics import Metrics
 
 _EXAMPLES: Final = 3
 _GROUPS_MAX: Final = 32
 _TERMINATING_MAX: Final = 200
+_NODES_LOOKED_AT: Final = 128
 
 
 @dataclass(eq=False)
@@ -163,7 +167,7 @@ class Explainer:
         if found is None:
             return _answer(info, "pending", "unreadable", "Unreadable", "the pod cannot be read", "user")
         groups = self._groups(info, found)
-        code, cause = _cause(groups, count)
+        code, cause = _cause(groups, found, count)
         nominated = info.pod.status.nominated_node_name or self.nominator.node_of(info.uid) or ""
         waits = yield from self._after_terminations(search)
         more: dict[str, Any] = {"groups": groups, "node_count": count, "facts": _facts(info, profile)}
@@ -197,7 +201,7 @@ class Explainer:
             return _answer(info, "pending", "doesNotFit", "NoNodes", "the cluster has no nodes", "administrator")
         found = yield from verdicts(self._runner(profile), info, self.cluster.nodes.present)
         groups = self._groups(info, found)
-        code, cause = _cause(groups, count)
+        code, cause = _cause(groups, found, count)
         facts = _facts(info, profile)
         return _answer(
             info,
@@ -312,7 +316,13 @@ class Explainer:
             verified=fix.is_verified,
             node=fix.node,
             changes=tuple(
-                ChangeAnswer(code=each.code, actor=each.actor.value, text=each.text, edits=each.edits)
+                ChangeAnswer(
+                    code=each.code,
+                    actor=each.actor.value,
+                    text=each.text,
+                    edits=tuple(map(complete, each.edits)),
+                    is_description=each.code == ADD_NODE,
+                )
                 for each in fix.changes
             ),
             edits=tuple(self._strict(info, edit) for edit in merged(fix.edits)),
@@ -324,7 +334,7 @@ class Explainer:
         claims = self.cluster.devices.claims.get_api
         match edit.kind:
             case _ if edit.verb != "patch":
-                return edit
+                return complete(edit)
             case "Pod":
                 obj = info.pod
             case "Node":
@@ -351,20 +361,29 @@ class Explainer:
             is_of_all = no.plugin in found.early or code == CLAIM_UNUSABLE
             if is_of_all and any(code == each.code for each in shown):
                 continue
-            shown.append(Reason(code=code, plugin=no.plugin, text=no.message, nodes=count))
+            details = self._taints(info, nodes) if no.plugin == "TaintToleration" else ()
+            shown.append(Reason(code=code, plugin=no.plugin, text=no.message, nodes=count, details=details))
         return RejectedNodes(
             nodes=nodes.bit_count(),
             examples=tuple(self.cluster.nodes.name(slot) for slot in _first(nodes)),
             reasons=tuple(shown),
             shortages=tuple(self._shortages(info, nodes)) if "NodeResourcesFit" in plugins else (),
-            notes=tuple(self._notes(info, nodes)) if "TaintToleration" in plugins else (),
+            notes=tuple(self._notes(info, nodes)),
         )
 
+    def _taints(self, info: PodInfo, nodes: NodeSet) -> tuple[str, ...]:
+        """Return the most frequent taints that keep the pod away, on some of the nodes."""
+        looked_at = (self.cluster.nodes.node(slot) for slot in itertools.islice(nodeset.each(nodes), _NODES_LOOKED_AT))
+        found = Counter(
+            taint.text for node in looked_at if node is not None for _, taint in untolerated(info.pod, node)
+        )
+        return tuple(text for text, _ in found.most_common(_EXAMPLES))
+
     def _notes(self, info: PodInfo, nodes: NodeSet) -> Iterator[str]:
-        """Yield what is wrong with the nodes that are named, if taints say so."""
+        """Yield why changes do not help at the nodes that are named: they start, leave or are broken."""
         for slot in _first(nodes):
-            for key, said in conditions(Site(self.cluster, info, slot)).items():
-                yield f"node {self.cluster.nodes.name(slot)} {said} (taint {key}): repair it"
+            node = self.cluster.nodes.node(slot)
+            yield from obstacles(info.pod, node) if node is not None else ()
 
     def _code(self, info: PodInfo, no: Rejection, nodes: NodeSet) -> str:
         """Return the code of a rejection on the first of the nodes."""
@@ -440,13 +459,17 @@ def _first(nodes: NodeSet) -> Iterator[int]:
         yield slot
 
 
-def _cause(groups: tuple[RejectedNodes, ...], count: int) -> tuple[str, str]:
-    """Return the code of the largest group, and one sentence over all groups."""
+def _cause(groups: tuple[RejectedNodes, ...], found: Verdicts, count: int) -> tuple[str, str]:
+    """Return the code of the largest group, and one sentence over all groups; or the error that ends an attempt."""
+    if error := next((no for held in found.groups.values() for no in held if no.code is Code.ERROR), None):
+        left = count - found.refused().bit_count()
+        others = f"; without it no plugin rejects {left} of {count} nodes" if left else ""
+        return "Error", f"an attempt ends in an error of {error.plugin}: {error.message}{others}"
     if not groups:
         return "Error", "no node fits, and no plugin says why"
     texts: dict[str, int] = {}
     for group in groups:
-        said = " and ".join(dict.fromkeys(reason.text for reason in group.reasons))
+        said = " and ".join(dict.fromkeys(reason.full_text for reason in group.reasons))
         texts[said] = texts.get(said, 0) + group.nodes
     ranked = sorted(texts.items(), key=lambda each: -each[1])
     parts = [f"{nodes} {text}" for text, nodes in ranked[:4]]

@@ -283,7 +283,7 @@ class Search:
         If the budget ends first, the cheapest ones that were not verified follow.
         """
         info, candidates = self.overlay.pod(self.pod, ()), list[Fix]()
-        parts = found.partition(self.cluster.nodes.present)
+        parts = found.partition(self._lasting())
         ranked = sorted(parts.items(), key=lambda part: (_weight(part[0]), -part[1].bit_count()))
         for plugins, nodes in ranked[:_GROUPS_MAX]:
             if _weight(plugins) >= _FIXED_WEIGHT or self.is_out_of_budget:
@@ -298,6 +298,15 @@ class Search:
                     if fix is not None:
                         candidates.append(fix)
         return (yield from self._verified(candidates))
+
+    def _lasting(self) -> NodeSet:
+        """Return the nodes that are not being deleted. O(nodes)."""
+        nodes, out = self.cluster.nodes, self.cluster.nodes.present
+        for slot in nodeset.each(nodes.present):
+            node = nodes.node(slot)
+            if node is None or node.metadata.deletion_timestamp is not None:
+                out &= ~(1 << slot)
+        return out
 
     def _promising(self, info: PodInfo, plugins: tuple[str, ...], nodes: NodeSet) -> Steps[list[str]]:
         """Return a few nodes of a group: where least is missing, fewest resources or labels are, and where other claims fit."""

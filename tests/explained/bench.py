@@ -21,6 +21,7 @@ from scheduler.explain.edits import Edit, merged, patched
 from scheduler.explain.fixes import Search
 from tests.e2e.cluster import each
 from tests.explained.draft import DAEMON_SET, REPLICA_SET, Json, Planted, owner_of
+from tests.explained.edited import edited, refusals, set_again
 from tests.explained.volumes import provision
 from tests.integration.daemon_laws import audited
 from tests.parity.api import Api
@@ -215,10 +216,13 @@ class Bench:
         await self.api.delete("Pod", metadata["name"], metadata["namespace"])
         changes = merged(edits)
         self._present |= {edit.kind for edit in changes}
+        pod = edited(pod, changes)
+        if found := refusals(pod):
+            return f"refused: {found}"
+        if found := set_again(planted, changes):
+            return f"a component sets again: {found}"
         for edit in changes:
-            if (edit.kind, edit.verb) == ("Pod", "patch"):
-                pod = patched(pod, edit.patch)
-            else:
+            if (edit.kind, edit.verb) != ("Pod", "patch"):
                 await self._apply(planted, edit)
         await self._seen()
         gone = {edit.name for edit in changes if (edit.kind, edit.verb) == ("Pod", "delete")}

@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 from scheduler.api.quantity import parse
 from scheduler.explain.answer import FixAnswer
 from scheduler.explain.edits import Edit, Step, patched, pointer
-from tests.explained.draft import DAEMON_SET, HOSTNAME, ZONE, Json, Planted, owner_of
+from tests.explained.draft import DAEMON_SET, HOSTNAME, Json, Planted, owner_of
+from tests.explained.edited import is_of_component
 
 T = TypeVar("T")
 SET_MAX: Final = 3
@@ -26,6 +27,9 @@ COSTS: Final = {
     **dict.fromkeys(("SmallerClaim", "OtherClass", "MatchVolume", "FewerDevices", "LessDeviceCapacity"), 3),
     **dict.fromkeys(("RemoveDeviceConstraint", "TolerateDeviceTaint", "RemoveNodeAffinity"), 3),
     **dict.fromkeys(("RemovePodAffinity", "RemovePodAntiAffinity", "SoftSpreadConstraint"), 4),
+    **dict.fromkeys(("RemoveSpreadConstraint",), 4),
+    **dict.fromkeys(("SplitDeviceRequest",), 3),
+    **dict.fromkeys(("RenameDeviceCapacity",), 2),
     **dict.fromkeys(("RemoveDeviceSelector",), 4),
     **dict.fromkeys(("DeletePod", "DeleteHolder"), 5),
     **dict.fromkeys(("AddNode", "OtherDeviceClass"), 6),
@@ -112,9 +116,8 @@ class _Atoms:
             where = ("spec", "topologySpreadConstraints", at)
             key = rule["topologyKey"]
             yield self._change(f"skew {key}", "RaiseMaxSkew", *where, "maxSkew", op="replace", value=1000)
-            yield self._change(
-                f"soft {key}", "SoftSpreadConstraint", *where, "whenUnsatisfiable", op="replace", value="ScheduleAnyway"
-            )
+            if rule["whenUnsatisfiable"] == "DoNotSchedule":
+                yield self._change(f"no spread {key}", "RemoveSpreadConstraint", *where)
         for at, container in enumerate(spec["containers"]):
             for number, port in enumerate(container.get("ports", ())):
                 yield self._change(
@@ -123,7 +126,7 @@ class _Atoms:
         taints = [taint for node in self.nodes for taint in node["spec"].get("taints", ())]
         taints += [{"key": _CORDON, "effect": "NoSchedule"}] * any(n["spec"].get("unschedulable") for n in self.nodes)
         for taint in taints:
-            if taint["effect"] in _HARD:
+            if taint["effect"] in _HARD and not is_of_component(taint["key"]):
                 value = {"operator": "Equal", "value": taint["value"]} if taint.get("value") else {"operator": "Exists"}
                 toleration = {"key": taint["key"], "effect": taint["effect"]} | value
                 text = f"tolerate {taint['key']}={taint.get('value', '')}:{taint['effect']}"
@@ -178,6 +181,8 @@ class _Atoms:
         name, labels = node["metadata"]["name"], node["metadata"]["labels"]
         taints = node["spec"].get("taints", ())
         hard = [(at, taint) for at, taint in enumerate(taints) if taint["effect"] in _HARD]
+        if any(is_of_component(taint["key"]) for _, taint in hard):
+            hard = []
         for at, taint in hard:
             yield _of_node(
                 f"untaint {taint['key']}", "RemoveTaint", name, Step("remove", pointer("spec", "taints", at))
@@ -189,7 +194,7 @@ class _Atoms:
             steps = [Step("replace", pointer("spec", "unschedulable"), False)]
             steps += [Step("remove", pointer("spec", "taints", at)) for at, each in hard if each["key"] == _CORDON]
             yield _of_node("uncordon", "Uncordon", name, *steps)
-        wanted = [(key, value) for key, value in self._wanted_labels() if key not in (HOSTNAME, ZONE)]
+        wanted = [(key, value) for key, value in self._wanted_labels() if "/" not in key]
         for key, value in wanted:
             if value is None and key in labels:
                 yield _of_node(f"unlabel {key}", "LabelNode", name, Step("remove", pointer("metadata", "labels", key)))
@@ -314,7 +319,9 @@ class _Atoms:
             yield f"no selector {at}", "RemoveDeviceSelector", Step("remove", pointer(*where, "selectors", at))
         if request.get("count", 1) > 1:
             yield "one device", "FewerDevices", Step("replace", pointer(*where, "count"), 1)
-        for capacity in request.get("capacity", {}).get("requests", {}):
+        for capacity, amount in request.get("capacity", {}).get("requests", {}).items():
+            steps = {"units": amount}
+            yield "units", "RenameDeviceCapacity", Step("replace", pointer(*where, "capacity", "requests"), steps)
             yield (
                 f"less {capacity}",
                 "LessDeviceCapacity",
@@ -392,6 +399,8 @@ def with_one_unit_back(edits: Iterable[Edit]) -> Iterator[tuple[str, tuple[Edit,
 
 def _one_less(step: Step) -> Any:
     """Return the value of a step that changes one unit less; None if it is no amount."""
+    if step.op != "replace":
+        return None
     match step.path.split("/")[1:]:
         case [*_, "requests", "cpu"]:
             return f"{_nano(step.value) // 10**6 + 1}m"

@@ -14,8 +14,17 @@ KINDS: Final[Mapping[str, Cause]] = {
     each.__name__.replace("_", "-"): each
     for each in (
         *(nodes.cpu, nodes.memory, nodes.cpu_and_memory, nodes.extended_resource, nodes.pod_slots),
-        *(nodes.taint, nodes.two_taints, nodes.cordon, nodes.selector, nodes.affinity),
-        *(nodes.pod_affinity, nodes.anti_affinity, nodes.kept_away, nodes.spread, nodes.spread_label),
+        *(
+            nodes.taint,
+            nodes.two_taints,
+            nodes.component_taint,
+            nodes.component_label,
+            nodes.cordon,
+            nodes.selector,
+            nodes.affinity,
+        ),
+        *(nodes.pod_affinity, nodes.anti_affinity, nodes.kept_away, nodes.spread),
+        *(nodes.spread_min_domains, nodes.spread_hard_and_soft, nodes.spread_label),
         *(nodes.host_port, nodes.nominated_capacity, nodes.gate),
         *(
             claims.missing_claim,
@@ -28,6 +37,7 @@ KINDS: Final[Mapping[str, Cause]] = {
         *(claims.attach_limit, claims.rwop_holder, claims.disk_in_use),
         *(devices.device_count, devices.device_holders, devices.device_selector, devices.counters),
         *(devices.device_taint, devices.match_attribute, devices.shared_capacity, devices.device_class),
+        *(devices.shared_count, devices.capacity_name),
     )
 }
 SECOND_CAUSE_SHARE: Final = 0.2

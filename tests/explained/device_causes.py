@@ -105,9 +105,7 @@ def match_attribute(c: Draft) -> Iterator[None]:
 
 def shared_capacity(c: Draft) -> Iterator[None]:
     """The shared device of each node has too little capacity left, or never had enough."""
-    c.add(a_device_class(_CLASS, f'device.driver == "{DRIVER}"'))
-    for at in c.names:
-        c.add(a_slice(at, DRIVER, a_device("d0").shared().cap("units", "40")))
+    _shared(c)
     _claims(c, capacity={"units": "10"})
     yield
     if c.dice.random() < 0.5:
@@ -115,6 +113,28 @@ def shared_capacity(c: Draft) -> Iterator[None]:
         return
     for at in c.names:
         c.hold(at, DRIVER, "d0", _CLASS, units=str(c.dice.randint(31, 39)))
+
+
+def shared_count(c: Draft) -> Iterator[None]:
+    """A request wants several shares of the one shared device of each node, and a request gets one share of a device."""
+    _shared(c)
+    _claims(c, capacity={"units": "10"})
+    yield
+    c.add(a_claim("gpus").request("r", _CLASS, count=c.dice.randint(2, 4), capacity={"units": "10"}))
+
+
+def capacity_name(c: Draft) -> Iterator[None]:
+    """The request names a capacity that no device has, by a mistyped name."""
+    _shared(c)
+    _claims(c, capacity={"units": "10"})
+    yield
+    c.add(a_claim("gpus").request("r", _CLASS, capacity={c.dice.choice(("unit", "untis", "Units")): "10"}))
+
+
+def _shared(c: Draft) -> None:
+    c.add(a_device_class(_CLASS, f'device.driver == "{DRIVER}"'))
+    for at in c.names:
+        c.add(a_slice(at, DRIVER, a_device("d0").shared().cap("units", "40")))
 
 
 def device_class(c: Draft) -> Iterator[None]:

@@ -10,7 +10,13 @@ from tests.explained.draft import ELSEWHERE, GPU, HOSTNAME, POD, ZONE, Draft
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _CORDON: Final = "node.kubernetes.io/unschedulable"
+_HARD: Final[dict[str, Any]] = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
 _PORT: Final = 8080
+_COMPONENT_TAINTS: Final = (
+    *("ToBeDeletedByClusterAutoscaler", "karpenter.sh/disrupted", "node.cilium.io/agent-not-ready"),
+    *("node.cluster.x-k8s.io/uninitialized", "node.kubernetes.io/not-ready", "agent.example.com/starting"),
+)
+_COMPONENT_LABEL: Final = "provider.example.com/size"
 
 
 def cpu(c: Draft) -> Iterator[None]:
@@ -74,6 +80,27 @@ def two_taints(c: Draft) -> Iterator[None]:
         c.nodes[at] = c.nodes[at].taint("team", value="a")
         if c.dice.random() < 0.6:
             c.nodes[at] = c.nodes[at].taint("maintenance", effect="NoExecute")
+
+
+def component_taint(c: Draft) -> Iterator[None]:
+    """Some nodes start or leave, by the taints of a component, and the other ones have too little cpu left."""
+    yield
+    leaving = c.some_nodes()
+    for at in c.names:
+        if at in leaving:
+            c.nodes[at] = c.nodes[at].taint(c.dice.choice(_COMPONENT_TAINTS), effect="NoSchedule")
+        else:
+            c.fill(at, "cpu", c.dice.randrange(0, c.cpu, 50), c.dice.randint(1, 3))
+
+
+def component_label(c: Draft) -> Iterator[None]:
+    """No node has a label that a component sets."""
+    for at in c.names:
+        c.nodes[at] = c.nodes[at].label(_COMPONENT_LABEL, "large")
+    c.pod = c.pod.node_selector({_COMPONENT_LABEL: "large"})
+    yield
+    for at in c.names:
+        c.nodes[at] = c.nodes[at].label(_COMPONENT_LABEL, "small")
 
 
 def cordon(c: Draft) -> Iterator[None]:
@@ -171,14 +198,28 @@ def _in_zone(c: Draft, at: str, zone: str) -> None:
     c.zones[at] = zone
 
 
+def spread_min_domains(c: Draft) -> Iterator[None]:
+    """No node has the topology key of the spread constraint, which has minDomains."""
+    yield from _spread_over_racks(c, _HARD | {"minDomains": c.dice.randint(1, 3)})
+
+
+def spread_hard_and_soft(c: Draft) -> Iterator[None]:
+    """No node has the topology key of a hard constraint, next to which the pod has a soft one with this key."""
+    rules = [_HARD, _HARD | {"whenUnsatisfiable": "ScheduleAnyway"}]
+    c.dice.shuffle(rules)
+    yield from _spread_over_racks(c, *rules)
+
+
 def spread_label(c: Draft) -> Iterator[None]:
     """No node has the topology key of the spread constraint."""
+    yield from _spread_over_racks(c, _HARD)
+
+
+def _spread_over_racks(c: Draft, *rules: dict[str, Any]) -> Iterator[None]:
     for at in c.names:
         c.nodes[at] = c.nodes[at].label("rack", c.dice.choice("rs"))
-    rule: dict[str, Any] = {"maxSkew": 1, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}
-    c.pod = c.pod.set(
-        {"spec": {"topologySpreadConstraints": [rule | {"labelSelector": {"matchLabels": {"app": POD}}}]}}
-    )
+    selecting = {"labelSelector": {"matchLabels": {"app": POD}}}
+    c.pod = c.pod.set({"spec": {"topologySpreadConstraints": [rule | selecting for rule in rules]}})
     yield
     for at in c.names:
         c.nodes[at] = c.nodes[at].set({"metadata": {"labels": {"rack": None}}})

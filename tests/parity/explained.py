@@ -10,6 +10,7 @@ from scheduler.core.cooperative import finish
 from scheduler.explain.answer import Explanation, FixAnswer
 from scheduler.explain.edits import Edit, merged, patched
 from simulator.apiserver import ApiServer
+from tests.explained.edited import refusals
 from tests.parity.api import InProcess
 from tests.parity.ours import Ours
 from tests.parity.recordings import Recording
@@ -132,6 +133,7 @@ async def _apply(side: Ours, server: ApiServer, pod: Json, fix: FixAnswer) -> No
     fresh = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": pod["spec"]}
     for edit in own:
         fresh = patched(fresh, edit.patch)
+    assert refusals(fresh) == []
     await side.api.create(fresh)
 
 

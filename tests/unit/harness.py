@@ -141,10 +141,13 @@ class SchedulerHarness:
     # -- watch events --------------------------------------------------------------------------------------------------
 
     def node(self, name: str, **more: Any) -> None:
-        """Add or change a node: cpu, memory, pods, labels, taints, unschedulable."""
-        amounts = {amount: more[amount] for amount in ("cpu", "memory", "pods") if amount in more}
+        """Add or change a node: cpu, memory, pods, extended resources, labels, annotations, taints, unschedulable, deleting."""
+        amounts = {amount: more[amount] for amount in more if amount in {"cpu", "memory", "pods"} or "/" in amount}
+        metadata = {"name": name, "labels": more.get("labels", {}), "annotations": more.get("annotations", {})}
+        if more.get("deleting"):
+            metadata["deletionTimestamp"] = "2026-01-01T00:00:00Z"
         manifest = {
-            "metadata": {"name": name, "labels": more.get("labels", {})},
+            "metadata": metadata,
             "spec": {"taints": more.get("taints", []), "unschedulable": more.get("unschedulable", False)},
             "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110", **amounts}},
         }

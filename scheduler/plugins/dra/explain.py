@@ -6,7 +6,11 @@ becomes one event for the pod.
 
 from __future__ import annotations
 
+import difflib
+import functools
+import itertools
 import logging
+import operator
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -19,7 +23,7 @@ from scheduler.api.resource_v1 import DeviceId
 from scheduler.cache.devices.node_kinds import NodeKind, usable
 from scheduler.cache.devices.pools import PoolState
 from scheduler.core.caching import LogOnce
-from scheduler.core.nodeset import NodeSet
+from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.plugins.dra.state import Variant
 from scheduler.plugins.dra.structured.bounds import ConstraintCount, counted
@@ -29,6 +33,8 @@ from scheduler.plugins.dra.structured.requests import ClaimToAllocate, RequestDa
 _log = structlog.get_logger(__name__)
 _REMEMBERED: Final = 16_384
 _FREE: Final = "free"
+_TAINT: Final = "taint"
+_POOLS_MAX: Final = 8
 
 
 @dataclass(slots=True)
@@ -39,6 +45,12 @@ class _Tally:
     most: int = 0
     shared: set[DeviceId] = field(default_factory=set)
     """Devices that several nodes see and that are already counted."""
+    taints: set[str] = field(default_factory=set)
+    """Taints that are not tolerated."""
+    capacities: set[str] = field(default_factory=set)
+    """Names of capacities of the selected devices."""
+    divisible: int = 0
+    """The largest number of free devices on one node that several requests can share."""
 
 
 class DeviceExplanations:
@@ -78,6 +90,11 @@ class DeviceExplanations:
         broken = {key: found.why for (kind, key), found in self._devices.broken.items() if kind == "ResourceSlice"}
         if broken:
             out["unreadableSlices"] = broken
+        nodes = functools.reduce(operator.or_, (variant.nodes for variant in variants), EMPTY)
+        if pools := list(itertools.islice(self._unusable_pools(nodes), _POOLS_MAX)):
+            out["unusablePools"] = pools
+        if failure := next(filter(None, map(self._failure_of, variants)), ""):
+            out["brokenSelector"] = failure
         if self._devices.on_nodes.shared.problem:
             out["problem"] = self._devices.on_nodes.shared.problem
         return out
@@ -97,6 +114,34 @@ class DeviceExplanations:
                 "mostOnOneNode": best.most if best is not None else 0,
                 "nodesWithEnough": sum(alike for alike, each in here if each.most >= each.wanted),
             }
+
+    def _unusable_pools(self, nodes: NodeSet) -> Iterator[dict[str, Any]]:
+        """Yield the pools of these nodes whose devices cannot be allocated, with the number of their slices."""
+        found = {
+            view.key: view
+            for kind in self._devices.on_nodes.kinds()
+            if kind.nodes & nodes
+            for view in self._devices.on_nodes.pools((kind.nodes & nodes).bit_length() - 1)
+            if view.state is not PoolState.GOOD
+        }
+        for key, view in sorted(found.items()):
+            slices = [each for each in self._devices.slices() if (each.spec.driver, each.spec.pool.name) == key]
+            newest = max((each.spec.pool.generation for each in slices), default=0)
+            current = [each.spec.pool for each in slices if each.spec.pool.generation == newest]
+            yield {
+                "driver": key.driver,
+                "pool": key.name,
+                "state": view.state.value,
+                "slices": len(current),
+                "slicesWanted": current[0].resource_slice_count if current else 0,
+                **({"problem": view.problem} if view.problem else {}),
+            }
+
+    def _failure_of(self, variant: Variant) -> str:
+        """Return the failure of a selector on the first kind of nodes where one fails, or ""."""
+        slots = (kind.nodes & variant.nodes for kind in self._devices.on_nodes.kinds())
+        texts = (self._selector_failure(variant, alike.bit_length() - 1) for alike in slots if alike)
+        return next(filter(None, texts), "")
 
     def _node_devices(self, slot: int) -> NodeDevices:
         return NodeDevices(self._devices.on_nodes, slot, self._devices.use, rules=self._rules)
@@ -139,6 +184,7 @@ class DeviceExplanations:
             "out": dict(sorted(tally.out.items())),
             "free": free,
             "mostOnOneNode": tally.most,
+            **_particulars(request_data, tally),
         }
 
     def _count(
@@ -152,10 +198,15 @@ class DeviceExplanations:
         nodes: int,
     ) -> None:
         """Add one node's devices to the tally, for `nodes` equal nodes; devices of shared pools count once."""
-        free, shared = 0, {id(view) for view in kind.visible_pools.views}
+        free, divisible, shared = 0, 0, {id(view) for view in kind.visible_pools.views}
         for number, each in enumerate(node_devices.devices):
             why = self._why_not(claim, request_data, node_devices, number)
             free += why == _FREE
+            divisible += why == _FREE and each.device.allow_multiple_allocations
+            if why == _TAINT:
+                tally.taints |= {f"{taint.key}:{taint.effect}" for taint in each.device.taints}
+            if "selector" not in why:
+                tally.capacities.update(each.device.capacity)
             if id(node_devices.pools[node_devices.pool_of[number]]) not in shared:
                 tally.out[why] += nodes
             elif each.id not in tally.shared:
@@ -165,7 +216,7 @@ class DeviceExplanations:
             if view.state is not PoolState.GOOD:
                 what = "pools that are being updated" if view.state is PoolState.INCOMPLETE else "invalid pools"
                 tally.out[what] += nodes if id(view) not in shared else 1
-        tally.most = max(tally.most, free)
+        tally.most, tally.divisible = max(tally.most, free), max(tally.divisible, divisible)
 
     def _why_not(
         self, claim: ClaimToAllocate, request_data: RequestData, node_devices: NodeDevices, number: int
@@ -183,7 +234,7 @@ class DeviceExplanations:
         if node_devices.used >> number & 1 and not request_data.is_admin:
             return "in use"
         if not node_devices.is_tolerated(request_data, number):
-            return "taint"
+            return _TAINT
         if not self._is_drawable(node_devices, number):
             return "counters" if node_devices.can_skip_operations(number) else "node operations"
         if node_devices.rules.consumable and not node_devices.fits(request_data, number, {}):
@@ -241,3 +292,17 @@ class DeviceExplanations:
                     hint = ", guard it with has() or an optional" if fault.is_missing else ""
                     return f"{about} breaks on device {node_devices.devices[number].id}: {fault.text}{hint}"
         return ""
+
+
+def _particulars(request_data: RequestData, tally: _Tally) -> dict[str, Any]:
+    """Return what is special about a request: taints, shared devices, and names of capacities that no device has."""
+    spec, out = request_data.spec, dict[str, Any]()
+    if tally.taints:
+        out["taints"] = sorted(tally.taints)
+    if tally.divisible and not request_data.is_all and spec.count > tally.most:
+        out["sharedOnOneNode"] = tally.divisible
+    wanted = spec.capacity.requests if spec.capacity is not None else {}
+    if unknown := [name for name in wanted if name not in tally.capacities] if tally.capacities else []:
+        known = sorted(tally.capacities)
+        out["unknownCapacities"] = {name: next(iter(difflib.get_close_matches(name, known, 1)), "") for name in unknown}
+    return out

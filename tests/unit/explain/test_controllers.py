@@ -12,10 +12,12 @@ from scheduler.api.storage_v1 import CSINode
 from scheduler.core.cooperative import finish
 from scheduler.explain.answer import Explanation, as_text
 from scheduler.explain.what_if import WhatIfRequest
+from tests.explained.edited import refused
 from tests.unit.harness import SchedulerHarness, manifest, read_pod
 
 HOSTNAME = "kubernetes.io/hostname"
 ARCH = "kubernetes.io/arch"
+GPU = "gpu.example.com/whole"
 REPLICAS = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "web"}
 OTHER = REPLICAS | {"name": "db", "uid": "db"}
 DAEMON = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "ds", "uid": "ds"}
@@ -59,6 +61,16 @@ def texts(found: Explanation) -> list[str]:
 
 LOWER = "request 500m of cpu instead of 1"
 ADD = "add a node like n1"
+
+COMPONENTS = [
+    ("ToBeDeletedByClusterAutoscaler", "Cluster Autoscaler is removing node n1"),
+    ("karpenter.sh/disrupted", "Karpenter is removing node n1"),
+    ("karpenter.sh/unregistered", "Karpenter has not registered node n1 yet"),
+    ("node.cilium.io/agent-not-ready", "Cilium is not ready on node n1"),
+    ("node.cluster.x-k8s.io/uninitialized", "Cluster API has not initialized node n1 yet"),
+    ("aws-node-termination-handler/spot-itn", "AWS Node Termination Handler is draining node n1"),
+    ("startup-taint.cluster-autoscaler.kubernetes.io/agent", "node n1 is starting"),
+]
 
 FIXES = [
     pytest.param(
@@ -156,6 +168,81 @@ FIXES = [
         ["remove topology.kubernetes.io/zone=b from the nodeSelector; remove disk=ssd from the nodeSelector"],
         id="a label of the cloud provider next to another one",
     ),
+    pytest.param(
+        {"n1": {}},
+        {"p": {"nodeSelector": {"plugin.example.com/model": "a"}}},
+        ["remove plugin.example.com/model=a from the nodeSelector"],
+        id="a label with a domain",
+    ),
+    pytest.param(
+        {"n1": {}},
+        {"p": {"nodeSelector": {"node-restriction.kubernetes.io/team": "a"}}},
+        [
+            "remove node-restriction.kubernetes.io/team=a from the nodeSelector",
+            "label node n1 node-restriction.kubernetes.io/team=a",
+        ],
+        id="a label that only administrators set",
+    ),
+    pytest.param(
+        {"n1": {"taints": [{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}]}},
+        {"p": {}},
+        [
+            "tolerate the taint node-role.kubernetes.io/control-plane:NoSchedule",
+            "remove the taint node-role.kubernetes.io/control-plane:NoSchedule from node n1",
+        ],
+        id="the taint of a control plane node",
+    ),
+    pytest.param(
+        {"n1": {"taints": [{"key": "kubernetes.azure.com/scalesetpriority", "value": "spot", "effect": "NoSchedule"}]}},
+        {"p": {}},
+        ["tolerate the taint kubernetes.azure.com/scalesetpriority=spot:NoSchedule"],
+        id="a taint of the cloud provider that says what the node is for",
+    ),
+    pytest.param(
+        {"n1": {GPU: "4", "taints": [{"key": GPU, "value": "present", "effect": "NoSchedule"}]}},
+        {"p": {}},
+        [f"tolerate the taint {GPU}=present:NoSchedule"],
+        id="a taint whose key is an extended resource of the node",
+    ),
+    *(
+        pytest.param(
+            {"n1": {"taints": [{"key": key, "effect": "NoSchedule"}]}, "n2": {"cpu": "1"}},
+            {"a": {"cpu": "800m", "on": "n2"}, "p": {"cpu": "1"}},
+            ["request 200m of cpu instead of 1", "delete pod default/a on node n2", "add a node like n2"],
+            id=f"the taint {key} of a component, and another node",
+        )
+        for key, _ in COMPONENTS
+    ),
+    pytest.param(
+        {"n1": {"unschedulable": True, "labels": {"aws-node-termination-handler/action": "cordon"}}},
+        {"p": {}},
+        [],
+        id="a node that a component has cordoned, by its label",
+    ),
+    pytest.param(
+        {"n1": {"unschedulable": True, "annotations": {"machineconfiguration.openshift.io/state": "Working"}}},
+        {"p": {}},
+        [],
+        id="a node that a component has cordoned, by its annotation",
+    ),
+    pytest.param(
+        {"n1": {"unschedulable": True, "annotations": {"machineconfiguration.openshift.io/state": "Done"}}},
+        {"p": {}},
+        ["uncordon node n1", "tolerate the taint node.kubernetes.io/unschedulable:NoSchedule"],
+        id="a cordoned node that a component has left",
+    ),
+    pytest.param(
+        {"n1": {"unschedulable": True, "taints": [{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]}},
+        {"p": {"tolerations": [{"key": "karpenter.sh/disrupted", "operator": "Exists"}]}},
+        [],
+        id="a cordoned node with a component's taint that the pod tolerates",
+    ),
+    pytest.param(
+        {"n1": {"deleting": True, "cpu": "2", "taints": [{"key": "team", "effect": "NoSchedule"}]}, "n2": {"cpu": "1"}},
+        {"a": {"cpu": "800m", "on": "n2"}, "p": {"cpu": "1"}},
+        ["request 200m of cpu instead of 1", "delete pod default/a on node n2", "add a node like n2"],
+        id="a node that is being deleted",
+    ),
 ]
 
 
@@ -169,6 +256,9 @@ def test_fixes_hold_after_controllers_have_acted(
     found = explained(sched)
 
     assert (found.verdict, texts(found)) == ("doesNotFit", expected)
+    assert (
+        refused(manifest("p", **{key: value for key, value in pods["p"].items() if key != "owner"}), found.fixes) == []
+    )
     assert sched.cluster.sizes() == before
     assert found.move == (
         "administrator"
@@ -185,6 +275,33 @@ def test_a_taint_of_the_kubelet_is_named_with_the_node() -> None:
     note = "node n1 is unreachable (taint node.kubernetes.io/unreachable): repair it"
     assert [group.notes for group in found.groups] == [(note,)]
     assert note in as_text(found)
+
+
+@pytest.mark.parametrize(("key", "said"), COMPONENTS)
+def test_the_component_that_has_tainted_a_node_is_named(key: str, said: str) -> None:
+    found = explained(cluster({"n1": {"taints": [{"key": key, "effect": "NoSchedule"}]}}, {"p": {}}))
+
+    assert [group.notes for group in found.groups] == [(f"{said} (taint {key})",)]
+    assert (found.fixes, found.move) == ((), "administrator")
+
+
+def test_an_unknown_taint_is_named_with_its_domain() -> None:
+    taint = {"key": "storage.example.com/rebuild", "value": "x", "effect": "NoSchedule"}
+    found = explained(cluster({"n1": {"taints": [taint]}}, {"p": {}}))
+
+    said = "node n1 has the taint storage.example.com/rebuild=x:NoSchedule: "
+    said += "only the owner of storage.example.com knows whether the pod may tolerate it"
+    assert ([group.notes for group in found.groups], found.fixes) == ([(said,)], ())
+
+
+@pytest.mark.parametrize(("node", "said"), [
+    pytest.param({"deleting": True}, "node n1 is being deleted", id="deleted"),
+    pytest.param({"unschedulable": True, "annotations": {"weave.works/kured-reboot-in-progress": "now"}}, "Kured is rebooting node n1 (weave.works/kured-reboot-in-progress)", id="cordoned by a component"),
+])  # fmt: skip
+def test_the_departure_of_a_node_is_named(node: dict[str, Any], said: str) -> None:
+    found = explained(cluster({"n1": node}, {"p": {"nodeSelector": {"disk": "ssd"}}}))
+
+    assert [group.notes for group in found.groups] == [(said,)]
 
 
 @pytest.mark.parametrize(("cpu", "placed"), [("2", 0), ("1", 1)])
@@ -207,8 +324,15 @@ def test_the_csi_node_of_a_new_node_is_one_that_an_api_server_takes() -> None:
 
     found = explained(sched)
 
-    edits = {edit.kind: edit for fix in found.fixes for edit in fix.edits if edit.verb == "create"}
+    added = next(fix for fix in found.fixes if fix.changes[0].code == "AddNode")
+    edits = {edit.kind: edit for edit in added.edits}
+    assert added.changes[0].is_description
     assert edits["Node"].like == "n1"
+    heads = [
+        (edit.manifest["apiVersion"], edit.manifest["kind"], edit.manifest["metadata"]["name"])
+        for edit in edits.values()
+    ]
+    assert heads == [("v1", "Node", "n1-what-if"), ("storage.k8s.io/v1", "CSINode", "n1-what-if")]
     assert edits["CSINode"].manifest["spec"]["drivers"] == [
         {"name": "d", "allocatable": {"count": 3}, "nodeID": "n1-what-if"}
     ]

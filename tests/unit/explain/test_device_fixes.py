@@ -8,7 +8,7 @@ import pytest
 
 from scheduler.api.decode import Delta
 from scheduler.core.cooperative import finish
-from scheduler.explain.answer import Explanation
+from scheduler.explain.answer import Explanation, as_text
 from simulator.builders.claims import a_claim
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.unit.harness import manifest, read_pod
@@ -124,3 +124,123 @@ def test_the_taint_of_a_device_that_all_nodes_share_is_tolerated() -> None:
     assert "create claim default/c-p again with a toleration of broken:NoSchedule in request r" in texts(
         explained(sched)
     )
+
+
+UNHEALTHY = "gpu.example.com/unhealthy"
+SHARE: dict[str, Any] = {"capacity": {"memory": "10Gi"}}
+AGAIN = "create claim default/c-p again"
+OF_R = "devices for request r of claim default/c-p"
+
+
+def shared_device(sched: DeviceHarness) -> None:
+    sched.show(a_slice("n1", "drv", a_device("d0").cap("memory", "40Gi").shared()))
+
+
+CAUSES = [
+    pytest.param(
+        [a_slice("n1", "drv", a_device("d0").cap("memory", "40Gi").shared())],
+        {"capacity": {"memroy": "10Gi"}},
+        [f"{AGAIN} with capacity memory instead of memroy, which no device of the node has, in request r"],
+        [
+            f"{OF_R} (1 of class gpu on one node): 1 in the cluster, 0 in use, 1 excluded by capacity, 0 free, at most 0 on one node",
+            "  no device of the class has a capacity memroy; the nearest name is memory",
+        ],
+        id="a mistyped capacity",
+    ),
+    pytest.param(
+        [a_slice("n1", "drv", a_device("d0").cap("memory", "40Gi").shared())],
+        {"capacity": {"zzz": "10Gi"}},
+        [],
+        [
+            f"{OF_R} (1 of class gpu on one node): 1 in the cluster, 0 in use, 1 excluded by capacity, 0 free, at most 0 on one node",
+            "  no device of the class has a capacity zzz",
+        ],
+        id="an unknown capacity",
+    ),
+    pytest.param(
+        [a_slice("n1", "drv", a_device("d0").cap("memory", "40Gi").shared())],
+        SHARE | {"count": 2},
+        [f"{AGAIN} with 2 requests of one device instead of request r of 2: each can have a share of one device"],
+        [
+            f"{OF_R} (2 of class gpu on one node): 1 in the cluster, 0 in use, 1 free, at most 1 on one node",
+            "  a request takes each shared device at most once; several requests of one device can share it",
+        ],
+        id="two shares of one device",
+    ),
+    pytest.param(
+        [a_slice("n1", "drv", a_device("d0")).of(2)],
+        {},
+        [],
+        [
+            f"{OF_R} (1 of class gpu on one node): 0 in the cluster, 0 in use, 0 free, at most 0 on one node",
+            "pool n1 of driver drv is incomplete: 1 of 2 ResourceSlices are published",
+        ],
+        id="a pool with a missing slice",
+    ),
+    pytest.param(
+        [a_slice("n1", "drv", a_device("d0").taint(UNHEALTHY))],
+        {},
+        [],
+        [
+            f"{OF_R} (1 of class gpu on one node): 1 in the cluster, 0 in use, 1 excluded by taint, 0 free, at most 0 on one node",
+            f"  taint that is not tolerated: {UNHEALTHY}:NoSchedule",
+        ],
+        id="the taint of a driver",
+    ),
+]
+
+
+@pytest.mark.parametrize(("objects", "asked", "fixes", "lines"), CAUSES)
+def test_the_cause_of_missing_devices(
+    objects: list[Any], asked: dict[str, Any], fixes: list[str], lines: list[str]
+) -> None:
+    sched = DeviceHarness(devices=0)
+    sched.show(*objects, a_claim("c-p").uid("c-p").request("r", "gpu", **asked))
+    sched.uses("p", "c-p")
+
+    found = explained(sched)
+
+    assert texts(found) == fixes
+    shown = as_text(found).splitlines()
+    assert [line for line in shown if line in lines] == lines, shown
+
+
+def test_devices_in_use_are_counted_in_the_text() -> None:
+    sched = DeviceHarness(devices=3)
+    sched.holds("c-held", "d0", "d1")
+    sched.comes("p", count=2)
+
+    counts = "3 in the cluster, 2 in use, 1 free, at most 1 on one node"
+    assert f"{OF_R} (2 of class gpu on one node): {counts}\n" in as_text(explained(sched))
+
+
+@pytest.mark.parametrize(("constrained", "count", "names"), [
+    pytest.param(True, 2, ("r",), id="a constraint that names the request"),
+    pytest.param(False, 9, ("r",), id="too many devices"),
+    pytest.param(False, 2, ("r", "r-2"), id="a request that has the name already"),
+])  # fmt: skip
+def test_requests_that_are_not_split(constrained: bool, count: int, names: tuple[str, ...]) -> None:
+    sched = DeviceHarness(devices=0)
+    shared_device(sched)
+    claim = a_claim("c-p").uid("c-p")
+    for name in names:
+        claim = claim.request(name, "gpu", count=count if name == "r" else 1, **SHARE)
+    sched.show(claim.match("drv/at", "r") if constrained else claim)
+    sched.uses("p", "c-p")
+
+    assert "SplitDeviceRequest" not in {change.code for fix in explained(sched).fixes for change in fix.changes}
+
+
+def test_the_error_that_ends_an_attempt_is_named() -> None:
+    """One node has a device on which the selector fails, and the other one would fit."""
+    sched = DeviceHarness(devices=0, nodes=("n1", "n2"))
+    sched.show(a_slice("n1", "drv", a_device("d0")))
+    sched.show(a_slice("n2", "drv", a_device("d0").attr("drv/at", 1)))
+    sched.comes("p", 'device.attributes["drv"].at > 0')
+
+    found = explained(sched)
+
+    assert (found.verdict, found.code) == ("doesNotFit", "Error")
+    assert found.cause.startswith("an attempt ends in an error of DynamicResources: claim default/c-p: selector #0: ")
+    assert found.cause.endswith("; without it no plugin rejects 1 of 2 nodes")
+    assert "claim default/c-p: selector #0 of request r breaks on device drv/n1/d0: " in as_text(found)

@@ -14,6 +14,7 @@ from scheduler.explain.answer import Explanation, as_text
 from scheduler.explain.codes import BY_PLUGIN, MEANINGS
 from scheduler.explain.explainer import outside
 from scheduler.plugins.volumebinding.pod_volumes import CAUSES as CAUSES_OF_VOLUMES
+from tests.explained.edited import refused
 from tests.unit.harness import SchedulerHarness, manifest, typed
 
 
@@ -50,6 +51,26 @@ def near(*apps: str, field: str, key: str = HOSTNAME) -> dict[str, Any]:
 def on_port(port: int) -> list[dict[str, Any]]:
     return [{"name": "c", "ports": [{"containerPort": port, "hostPort": port}]}]
 
+
+HARD: dict[str, Any] = {
+    "maxSkew": 1,
+    "topologyKey": "rack",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "p"}},
+}
+SOFT = HARD | {"whenUnsatisfiable": "ScheduleAnyway"}
+SOFTENED = "make the spread constraint at rack soft (whenUnsatisfiable: ScheduleAnyway)"
+SPREAD: list[tuple[str, dict[str, Any], list[dict[str, Any]], str]] = [
+    ("alone", {}, [], SOFTENED),
+    ("next to a soft one of another key", {}, [SOFT | {"topologyKey": ZONE}], SOFTENED),
+    ("with minDomains", {"minDomains": 2}, [], f"{SOFTENED}, without minDomains"),
+    (
+        "next to a soft one",
+        {"minDomains": 2},
+        [SOFT],
+        "remove the hard spread constraint at rack, next to the soft one",
+    ),
+]
 
 CAUSES = [
     pytest.param(
@@ -163,6 +184,25 @@ CAUSES = [
         ],
         id="a spread constraint; the domain with the fewest pods is cordoned",
     ),
+    *(
+        pytest.param(
+            {"n1": {}},
+            {},
+            {"labels": {"app": "p"}, "topologySpreadConstraints": [HARD | more, *others]},
+            "SpreadLabelMissing",
+            [[expected]],
+            id=f"a spread constraint whose label no node has: {name}",
+        )
+        for name, more, others, expected in SPREAD
+    ),
+    pytest.param(
+        {"n1": {"labels": {"gen": "1"}}},
+        {},
+        {"affinity": requiring({"key": "gen", "operator": "Lt", "values": ["0"]})},
+        "NodeAffinityMismatch",
+        [["remove the required node affinity"]],
+        id="no label has the value that the required node affinity accepts",
+    ),
     pytest.param(
         {"n1": {}},
         {"a": {"containers": on_port(80), "on": "n1"}},
@@ -235,6 +275,7 @@ async def test_a_cause_and_its_fixes(
     assert (found.verdict, found.exit_code) == ("doesNotFit", 2)
     assert code in {reason.code for group in found.groups for reason in group.reasons}
     assert [sorted(each) for each in fixes(found)] == [sorted(each) for each in expected]
+    assert refused(manifest("p", **pod), found.fixes) == []
     assert sched.parts.cluster.sizes() == before
     assert as_text(found).startswith("default/p: none of ")
 
@@ -381,6 +422,42 @@ async def test_the_class_of_a_missing_claim(classes: dict[str, dict[str, Any]], 
     sched.parts.inbox.apply()
 
     assert fixes(await explained(sched)) == [[text] for text in expected]
+
+
+async def test_the_manifest_of_a_new_object_can_be_applied_as_it_is() -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", labels={HOSTNAME: "n1"})
+    put(sched, "StorageClass", "standard", {"volumeBindingMode": "WaitForFirstConsumer", "provisioner": "d"})
+    sched.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}])
+    sched.parts.inbox.apply()
+
+    found = await explained(sched)
+
+    (edit,) = found.fixes[0].edits
+    assert edit == found.fixes[0].changes[0].edits[0]
+    assert not found.fixes[0].changes[0].is_description
+    assert (edit.manifest["apiVersion"], edit.manifest["kind"]) == ("v1", "PersistentVolumeClaim")
+    assert edit.manifest["metadata"] == {"name": "gone", "namespace": "default"}
+
+
+async def test_the_text_names_taints_and_counts_volumes() -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", labels={HOSTNAME: "n1"}, taints=[{"key": "team", "value": "a", "effect": "NoSchedule"}])
+    put(
+        sched,
+        "StorageClass",
+        "fast",
+        {"provisioner": "kubernetes.io/no-provisioner", "volumeBindingMode": "WaitForFirstConsumer"},
+    )
+    put(sched, "PersistentVolumeClaim", "own", {"spec": claim("5Gi")})
+    sched.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "own"}}])
+    sched.parts.inbox.apply()
+
+    found = await explained(sched)
+
+    assert "node(s) had untolerated taint(s) (team=a:NoSchedule)" in found.cause
+    assert "UntoleratedTaint: node(s) had untolerated taint(s) (team=a:NoSchedule)\n" in as_text(found)
+    assert "volumes for claim default/own (5Gi of class fast): none exist\n" in as_text(found)
 
 
 async def test_a_claim_of_class_immediate_waits_for_the_controller() -> None:

@@ -249,7 +249,7 @@ def test_the_text_names_nodes_and_the_reason() -> None:
         "  default/w-0 → n1\n"
         "\n"
         "default/w-1: none of 1 nodes fits: 1 Insufficient cpu\n"
-        "next move: administrator\n"
+        "next step: an administrator changes nodes, volumes, devices or other pods\n"
         "\n"
         "1 of 1 nodes (n1):\n"
         "  InsufficientResources: Insufficient cpu\n"
