@@ -12,6 +12,7 @@ from scheduler.cache.nodes.node_groups import where_selector
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.capacity import CapacityPool, ClassPools
 from scheduler.cache.storage.capacity_reservations import _FLYING, _SETTLING, _STRANDED, Reservation
+from scheduler.cache.storage.volume_users import ClaimSet
 from scheduler.cache.storage.volumes import Volumes
 from scheduler.context import UnboundPods
 
@@ -77,6 +78,7 @@ class CapacityChecks:
             self._drop(uid)
             if claim is not None:
                 reservations._consider(claim)
+                reservations._note_moved(claim.key)
         elif found.differs("indexed by class", self._is_indexed(uid, entry), True):
             reservations._by_class.setdefault(entry.claim.storage_class, {})[uid] = entry
         return found
@@ -152,20 +154,32 @@ class CapacityChecks:
             newest = self._pending.get(info.key)
             if newest is not None and len(newest.claims) > 1:
                 yield self._set(_keys(newest))
-        indexed = (each for sets in together._by_claim.values() for each in sets)
-        for keys in {each.keys: None for each in (*together._sets.values(), *indexed)}:
-            yield self._set(keys)
+        indexed = dict.fromkeys(each for sets in together._by_claim.values() for each in sets)
+        for each in dict.fromkeys((*together._sets.values(), *indexed)):
+            yield self._set(each.keys)
+            yield self._stale_set(each)
+
+    def _stale_set(self, each: ClaimSet) -> Comparison:
+        """Look for a set in the index that is not the one that counts the pods."""
+        together, found = self._reservations.together, Comparison(f"claims {', '.join(each.keys)}")
+        if together._sets.get(each.keys) is not each:
+            for key in each.keys:
+                sets = together._by_claim.get(key, {})
+                if found.differs(f"counted by the index of {key}", each in sets, False):
+                    del sets[each]
+                    if not sets:
+                        del together._by_claim[key]
+        return found
 
     def _set(self, keys: tuple[str, ...]) -> Comparison:
-        """Compare the number of pods with exactly these claims. O(waiting pods)."""
+        """Compare the number of pods with exactly these claims. O(waiting pods + claims)."""
         together, found = self._reservations.together, Comparison(f"claims {', '.join(keys)}")
-        count = sum(len(info.claims) > 1 and _keys(info) == keys for info in self._pending)
+        count = sum(len(info.claims) > 1 and _has_keys(info, keys) for info in self._pending)
         known = together._sets.get(keys)
         found.differs("waiting pods", known.pods if known is not None else 0, count)
-        wanted = [known] if known is not None and count else []
         for key in keys:
-            here = [each for each in together._by_claim.get(key, ()) if each.keys == keys]
-            found.differs(f"indexed by {key}", here == wanted, True)
+            is_indexed = known is not None and known in together._by_claim.get(key, ())
+            found.differs(f"indexed by {key}", is_indexed, count > 0)
         if found:
             for key in keys:
                 others = {each: None for each in together._by_claim.pop(key, ()) if each.keys != keys}
@@ -174,7 +188,7 @@ class CapacityChecks:
             together._sets.pop(keys, None)
             for _ in range(count):
                 together.add(keys)
-            self._reservations._consider_all(keys)
+            self._reservations._set_changed(keys)
         return found
 
     # -- pools -------------------------------------------------------------------------------------------------------
@@ -247,6 +261,10 @@ class CapacityChecks:
         if stored:
             found.differs(f"bytes left on {name}", pools.spare.item(slot), stored[0].spare)
             found.differs(f"in use on {name}", bool(pools.is_used[slot]), stored[0].in_flight > 0)
+
+
+def _has_keys(info: PodInfo, keys: tuple[str, ...]) -> bool:
+    return info.claims[0].key == keys[0] and _keys(info) == keys
 
 
 def _keys(info: PodInfo) -> tuple[str, ...]:

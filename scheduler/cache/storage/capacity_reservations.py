@@ -30,7 +30,6 @@ from scheduler.cache.storage.assume_cache import AssumeCache
 from scheduler.cache.storage.capacity import Capacities, CapacityPool
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
 from scheduler.cache.storage.volume_users import ClaimSet, ClaimsTogether
-from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
 
@@ -103,8 +102,13 @@ class CapacityReservations:
         """Uid of a claim → our pods whose plans select a node for it, and the node."""
         self._without_pool: set[str] = set()
         """Classes with entries that may have a pool now."""
-        self._lost: set[str] = set()
-        """Claims that lost their node and wait together with other claims, whose nodes may have changed."""
+        self._lost: dict[str, None] = {}
+        """Claims that lost their node and wait together with other claims, which may tie them to certain nodes."""
+        self._moved: dict[str, float] = {}
+        """Claims whose node or volume changed since `catch_up`, and when.
+
+        The claims that wait with them may be tied to other nodes.
+        """
         self.together = ClaimsTogether()
         """The sets of claims of our waiting pods."""
         self._position = -1
@@ -153,14 +157,14 @@ class CapacityReservations:
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
             self._drop(before.metadata.uid)
             self._began.pop(before.metadata.uid, None)
-            self._lost.discard(before.key)
+            self._lost.pop(before.key, None)
         if now is not None:
             self._consider(now)
             if before is None:
                 self._find_settling(now)
         changed = now or before
-        if changed is not None and self.together.has(changed.key):
-            self._consider_all(self.together.with_claim(changed.key))
+        if changed is not None and _place_of(before) != _place_of(now):
+            self._note_moved(changed.key)
 
     def promise(self, claim: PersistentVolumeClaim, pod_uid: str, node_name: str) -> None:
         """Record that a pod's plan selects this node for the claim, until the plan ends and whatever else is written."""
@@ -177,15 +181,15 @@ class CapacityReservations:
 
     def plan(self, claim_keys: Iterable[str]) -> None:
         """Record that a pod of this scheduler waits and uses these claims together."""
-        self._consider_all(self.together.add(claim_keys))
+        self._set_changed(self.together.add(claim_keys))
 
     def end_plan(self, claim_keys: Iterable[str]) -> None:
         """Undo `plan`."""
-        self._consider_all(self.together.remove(claim_keys))
+        self._set_changed(self.together.remove(claim_keys))
 
     def volume_came(self, claim_key: str, *, is_new: bool) -> None:
         """Record a volume of this claim; other claims of the pod may be tied to its nodes."""
-        self._consider_all(self.together.with_claim(claim_key))
+        self._note_moved(claim_key)
         claim = self._claims.get(claim_key) if is_new else None
         if claim is not None:
             self._find_settling(claim)
@@ -214,15 +218,19 @@ class CapacityReservations:
         self._settle_all(old, new)
 
     def catch_up(self) -> None:
-        """Drop expired reservations, and find pools for entries without one. Call it before reading pools."""
+        """Drop expired reservations, and find pools for entries without one. Call it before reading pools.
+
+        All changes since the last call are one batch. It considers each claim once, in O(claims of the changed sets).
+        """
         if self._clock.now() >= self._due:
             self._expire()
         if self._position != self._nodes.relabelled.position:
             self._position = self._nodes.relabelled.position
             self._leave_moved()
             self._without_pool.update(self._by_class)
-            lost, self._lost = self._lost, set()
-            self._consider_all(lost)
+            self._moved = dict.fromkeys(self._lost, self._clock.now()) | self._moved
+        if self._moved:
+            self._consider_lost()
         for storage_class in self._without_pool:
             for entry in list(self._by_class.get(storage_class, {}).values()):
                 if entry.pool is None and not entry.wanted:
@@ -241,15 +249,18 @@ class CapacityReservations:
     @contextlib.contextmanager
     def without(self, uids: Iterable[str]) -> Iterator[None]:
         """Ignore the reservations of these claims until the block ends, so that a pod can use its own reservations."""
-        own = [(entry.pool, entry) for uid in uids if (entry := self._entries.get(uid)) is not None]
-        drawn = [(pool, entry) for pool, entry in own if pool is not None]
-        for pool, entry in drawn:
-            self._capacities.book(pool, -entry.size)
+        drawn: dict[CapacityPool, int] = {}
+        for uid in uids:
+            entry = self._entries.get(uid)
+            if entry is not None and entry.pool is not None:
+                drawn[entry.pool] = drawn.get(entry.pool, 0) + entry.size
+        for pool, size in drawn.items():
+            self._capacities.book(pool, -size)
         try:
             yield
         finally:
-            for pool, entry in drawn:
-                self._capacities.book(pool, entry.size)
+            for pool, size in drawn.items():
+                self._capacities.book(pool, size)
 
     # -- claims --------------------------------------------------------------------------------------------------------
 
@@ -260,9 +271,11 @@ class CapacityReservations:
                 self._consider(claim)
 
     def _consider(self, claim: PersistentVolumeClaim) -> None:
+        """Update the reservation of a claim from its own state, in O(1). `_consider_lost` adds what depends on others."""
         uid = claim.metadata.uid
         entry = self._entries.get(uid)
-        self._lost.discard(claim.key)
+        was_lost = claim.key in self._lost
+        self._lost.pop(claim.key, None)
         if claim.spec.volume_name:
             self._began.pop(uid, None)
             if entry is not None and entry.state is not _SETTLING:
@@ -270,7 +283,7 @@ class CapacityReservations:
         elif claim.metadata.deletion_timestamp is not None:
             self._drop(uid)  # no volume is created for it any more
         elif node_name := claim.selected_node or next(iter(self._promised.get(uid, {}).values()), ""):
-            self._charge(claim, self._node(node_name), node_name, _FLYING)
+            self._charge(claim, self._node(node_name), node_name, _FLYING, self._clock.now())
             stored = self._claims.get_api(claim.key)
             if stored is not None and stored.metadata.uid == uid and stored.selected_node:
                 self._entries[uid].is_written = True
@@ -278,38 +291,60 @@ class CapacityReservations:
         else:
             if entry is not None and entry.is_written:
                 self._began.setdefault(uid, entry.until - HOLD_S)
-            tied = self._tied_to(claim, entry)
-            if tied is None:
+            if not self._may_be_tied(claim, entry):
                 self._drop(uid)
-            else:
-                self._charge(claim, tied, "", _STRANDED)
+                return
+            self._lost[claim.key] = None
+            if not was_lost:  # until `catch_up` it keeps the storage that it reserved on its node
+                self._moved[claim.key] = self._clock.now()
+            elif entry is not None and entry.state is _STRANDED:
+                self._charge(claim, entry.nodes, "", _STRANDED, self._clock.now())
 
-    def _tied_to(self, claim: PersistentVolumeClaim, entry: Reservation | None) -> NodeSet | None:
-        """Return the nodes to which other claims tie a claim that had a node before; None if there are none."""
+    def _may_be_tied(self, claim: PersistentVolumeClaim, entry: Reservation | None) -> bool:
+        """Return whether the claim had a node before, and a pod waits for it together with other claims."""
         if not self.together.has(claim.key):
-            return None
-        if entry is None and not any(name in claim.metadata.annotations for name in STORAGE_PROVISIONERS):
-            return None
-        self._lost.add(claim.key)
-        tied: NodeSet | None = None
-        for key in self.together.with_claim(claim.key):
-            sibling = self._claims.get(key)
-            if sibling is None:
-                continue
-            here: NodeSet | None = None
-            if sibling.spec.volume_name:
-                volume = self._volumes.get(sibling.spec.volume_name)
-                here = self._volumes.where(volume.key).nodes if volume is not None else None
-            elif sibling.selected_node:
-                slot = self._nodes.slot(sibling.selected_node)
-                here = 1 << slot if slot is not None else None
-            if here is not None:
-                tied = here if tied is None else tied & here
-        return tied
+            return False
+        return entry is not None or any(name in claim.metadata.annotations for name in STORAGE_PROVISIONERS)
 
-    def _charge(self, claim: PersistentVolumeClaim, nodes: NodeSet, node_name: str, state: str) -> None:
+    def _set_changed(self, keys: tuple[str, ...]) -> None:
+        """Process a set of claims that began or ended to be used together."""
+        self._consider_all(keys)
+        for key in keys:
+            if key in self._lost:
+                self._note_moved(key)
+
+    def _note_moved(self, key: str) -> None:
+        if self.together.has(key):
+            self._moved.setdefault(key, self._clock.now())
+
+    def _consider_lost(self) -> None:
+        """Update the claims without a node that wait with a claim that moved. The nodes of each set are found once."""
+        moved, self._moved = self._moved, {}
+        lost = {key: at for key, at in moved.items() if key in self._lost}
+        changed: dict[ClaimSet, float] = {}
+        for key, at in moved.items():
+            for together in self.together.sets(key):
+                changed.setdefault(together, at)
+        for together, at in changed.items():
+            for key in together.keys:
+                if key in self._lost:
+                    lost.setdefault(key, at)
+        ties = _Ties(self._nodes, self._claims, self._volumes)
+        for key, at in lost.items():
+            claim = self._claims.get(key)
+            entry = self._entries.get(claim.metadata.uid) if claim is not None else None
+            if claim is None or not self._may_be_tied(claim, entry):
+                del self._lost[key]
+                continue
+            tied = ties.of(self.together.sets(key))
+            if tied is None:
+                self._drop(claim.metadata.uid)
+            else:
+                self._charge(claim, tied, "", _STRANDED, at)
+
+    def _charge(self, claim: PersistentVolumeClaim, nodes: NodeSet, node_name: str, state: str, now: float) -> None:
         """Create the entry of a claim without a volume, or keep it if nothing relevant changed."""
-        uid, now = claim.metadata.uid, self._clock.now()
+        uid = claim.metadata.uid
         known = self._entries.get(uid)
         if known is not None and known.state is _SETTLING:
             known = None
@@ -327,7 +362,7 @@ class CapacityReservations:
                 return
             entry.since = known.since
         self._drop(uid)
-        entry.is_over = now >= until
+        entry.is_over = self._clock.now() >= until
         if entry.is_over and state is _STRANDED:
             return
         self._enter(entry)
@@ -365,7 +400,7 @@ class CapacityReservations:
             entry.nodes = self._where_made(entry)
         elif entry.node_name:
             entry.nodes = self._node(entry.node_name)
-        found = {pool for slot in nodeset.each(entry.nodes) for pool in pools.at(slot)}
+        found = pools.within(entry.nodes, most=2 if entry.state is _STRANDED else None)
         if entry.state is _STRANDED:
             if len(found) == 1:  # else there are several possible pools, or none
                 entry.wanted = found.pop().key
@@ -433,8 +468,7 @@ class CapacityReservations:
             pool = entry.pool or self._capacities.pool(entry.wanted)
             if pool is not None:
                 pools = self._capacities.of(entry.claim.storage_class)
-                serves = pools is not None and any(pool in pools.at(slot) for slot in nodeset.each(entry.nodes))
-                if not serves:
+                if pools is None or not pools.serves(pool, entry.nodes):
                     self._release(entry)
 
     # -- settling ------------------------------------------------------------------------------------------------------
@@ -503,6 +537,7 @@ class CapacityReservations:
     def _stranded_at(self, keys: Iterable[str]) -> dict[str, Reservation]:
         """Return the stranded claims of these pools, and all that compete with them, directly or through a pod."""
         found: dict[str, Reservation] = {}
+        seen_sets: set[ClaimSet] = set()
         todo = [key for key in keys if key in self._waiting]
         seen = set(todo)
         while todo:
@@ -511,14 +546,17 @@ class CapacityReservations:
             near = [other.key for other in self._capacities.sharing_with(pool)] if pool is not None else []
             for uid, entry in self._waiting.get(key, {}).items():
                 found[uid] = entry
-                near += [sibling.wanted for sibling in self._waiting_with(entry.claim.key)]
+                for together in self.together.sets(entry.claim.key):
+                    if together not in seen_sets:
+                        seen_sets.add(together)
+                        near += [sibling.wanted for sibling in self._waiting_in(together)]
             todo += [other for other in dict.fromkeys(near) if other not in seen]
             seen.update(near)
         return found
 
-    def _waiting_with(self, key: str) -> Iterator[Reservation]:
-        for sibling in self.together.with_claim(key):
-            claim = self._claims.get(sibling)
+    def _waiting_in(self, together: ClaimSet) -> Iterator[Reservation]:
+        for key in together.keys:
+            claim = self._claims.get(key)
             if claim is not None and (entry := self._entries.get(claim.metadata.uid)) is not None and entry.wanted:
                 yield entry
 
@@ -565,6 +603,54 @@ class CapacityReservations:
         """Check stranded claims again, and wake waiting pods, because storage may have become smaller or larger."""
         self.freed |= self._capacities.sharing_changed()
         self._changed_pools.update(self._waiting)
+
+
+class _Ties:
+    """The nodes to which sets of claims are tied, for one batch: each set and each claim is computed once."""
+
+    def __init__(self, nodes: Nodes, claims: AssumeCache[PersistentVolumeClaim], volumes: PersistentVolumes) -> None:
+        self._nodes = nodes
+        self._claims = claims
+        self._volumes = volumes
+        self._of_sets: dict[ClaimSet, NodeSet | None] = {}
+        self._of_claims: dict[str, NodeSet | None] = {}
+
+    def of(self, sets: Iterable[ClaimSet]) -> NodeSet | None:
+        """Return the nodes to which all claims of these sets are tied; None if no claim is."""
+        tied: NodeSet | None = None
+        for each in sets:
+            tied = _both(tied, self._of_set(each))
+        return tied
+
+    def _of_set(self, together: ClaimSet) -> NodeSet | None:
+        if together not in self._of_sets:
+            tied: NodeSet | None = None
+            for key in together.keys:
+                if key not in self._of_claims:
+                    self._of_claims[key] = self._of_claim(self._claims.get(key))
+                tied = _both(tied, self._of_claims[key])
+            self._of_sets[together] = tied
+        return self._of_sets[together]
+
+    def _of_claim(self, claim: PersistentVolumeClaim | None) -> NodeSet | None:
+        if claim is None:
+            return None
+        if claim.spec.volume_name:
+            volume = self._volumes.get(claim.spec.volume_name)
+            return self._volumes.where(volume.key).nodes if volume is not None else None
+        slot = self._nodes.slot(claim.selected_node) if claim.selected_node else None
+        return 1 << slot if slot is not None else None
+
+
+def _both(left: NodeSet | None, right: NodeSet | None) -> NodeSet | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left & right
+
+
+def _place_of(claim: PersistentVolumeClaim | None) -> tuple[str, str]:
+    """Return volume and selected node: they decide to which nodes a claim ties its pod."""
+    return (claim.spec.volume_name, claim.selected_node or "") if claim is not None else ("", "")
 
 
 def _is_reserving(entry: Reservation) -> bool:

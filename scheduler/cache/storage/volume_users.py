@@ -76,10 +76,6 @@ class ClaimsTogether:
         """Return the sets that have the claim."""
         return self._by_claim.get(key, ())
 
-    def with_claim(self, key: str) -> dict[str, None]:
-        """Return the other claims of these sets, in order."""
-        return {other: None for together in self.sets(key) for other in together.keys if other != key}
-
 
 class ClaimUsers(ChangeLog[tuple[int, str]]):
     """Claim → node slots → number of pods that use it. The log contains (slot, claim key) where a use began or ended.

@@ -270,7 +270,7 @@ def test_a_claim_that_lost_its_node_is_forgotten_in_the_end(ends: Any) -> None:
     before = set(world.reservations._lost)
     ends(world)
 
-    assert ({"default/c"}, set()) == (before, world.reservations._lost)
+    assert ({"default/c"}, set()) == (before, set(world.reservations._lost))
 
 
 def test_what_was_given_up_stays_so_until_it_is_bound() -> None:

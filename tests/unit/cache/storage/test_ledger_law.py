@@ -281,7 +281,7 @@ class World:
         for plan in self.plans:
             self.reservations.end_plan(plan)
         self.plans.clear()
-        assert set() == self.reservations._lost
+        assert not self.reservations._lost
         take(self.nodes, (NAMES[0], {"zone": "c"}))
         self.check_entries()
         assert leftovers(self.reservations, spared=frozenset({"expired", "freed"})) == {}
