@@ -11,8 +11,8 @@ from scheduler.audit.findings import Check, Comparison, Steps, in_parts
 from scheduler.cache.nodes.node_groups import where_selector
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.capacity import CapacityPool, ClassPools
-from scheduler.cache.storage.capacity_reservations import _FLYING, _SETTLING, _STRANDED, Reservation
-from scheduler.cache.storage.volume_users import ClaimSet
+from scheduler.cache.storage.claims_together import ClaimSet
+from scheduler.cache.storage.reservation import FLYING, SETTLING, STRANDED, Reservation
 from scheduler.cache.storage.volumes import Volumes
 from scheduler.context import UnboundPods
 
@@ -57,21 +57,24 @@ class CapacityChecks:
 
     def _claim(self, found: Comparison, claim: PersistentVolumeClaim) -> None:
         """Compare a claim that has a selected node and no volume. Other states depend on the time."""
-        if claim.spec.volume_name or claim.metadata.deletion_timestamp is not None or not claim.selected_node:
+        if claim.spec.volume_name or not claim.selected_node:
             return
         found.about = f"claim {claim.key}"
         entry = self._reservations._entries.get(claim.metadata.uid)
         size = claim.request.value if claim.request is not None else 0
         known = (entry.state, entry.node_name, entry.size) if entry is not None else None
-        if found.differs("reservation", known, (_FLYING, claim.selected_node, size)):
+        if found.differs("reservation", known, (FLYING, claim.selected_node, size)):
             self._drop(claim.metadata.uid)
             self._reservations._consider(claim)
+        elif entry is not None and not entry.is_counted:
+            found.differs("reserved for a pod that uses the claim", False, self._reservations.is_used(claim.key))
+            self._reservations.look_at(claim.key)
 
     def _entry(self, uid: str, entry: Reservation) -> Comparison:
         reservations, claim = self._reservations, self._volumes.claims.get(entry.claim.key)
         found = Comparison(f"claim {entry.claim.key}")
         if claim is None or claim.metadata.uid != uid:
-            found.differs("reservation", entry.state, "no such claim")
+            found.differs("reservation of a deleted claim", entry.is_gone and entry.state is not STRANDED, True)
         else:
             found.differs("reservation", entry.state, self._state_of(claim))
         if found:
@@ -85,12 +88,10 @@ class CapacityChecks:
 
     def _state_of(self, claim: PersistentVolumeClaim) -> str:
         if claim.spec.volume_name:
-            return _SETTLING
-        if claim.metadata.deletion_timestamp is not None:
-            return "none"
+            return SETTLING
         if claim.selected_node or self._reservations._promised.get(claim.metadata.uid):
-            return _FLYING
-        return _STRANDED
+            return FLYING
+        return STRANDED
 
     def _is_indexed(self, uid: str, entry: Reservation) -> bool:
         return self._reservations._by_class.get(entry.claim.storage_class, {}).get(uid) is entry
