@@ -33,6 +33,7 @@ from scheduler.api.core_v1 import (
 from scheduler.api.meta import Frozen, Identity, Metadata
 from scheduler.api.quantity import UNREADABLE, Quantity, parse
 from scheduler.api.resource_v1 import AllocationResult, DeviceAllocationResult, DeviceRequestAllocationResult
+from scheduler.api.storage_v1 import claim_uses
 from scheduler.core import api_json as apijson
 from scheduler.core.errors import shortened
 
@@ -62,6 +63,10 @@ _MOST_TERMS: Final = 64
 """Pod (anti-)affinity terms and spread constraints of a pod: each may be compared with the labels of every pod."""
 _MOST_CLAIMS: Final = 128
 """Claims for devices of a pending pod: the first step of a search handles all of them at once."""
+_MOST_VOLUMES: Final = 1_000
+"""Volumes of a pending pod, of any kind."""
+_MOST_CLAIM_VOLUMES: Final = 256
+"""Volumes of a pending pod that use a claim. No cloud attaches as many disks to one node; 128 is a usual maximum."""
 _MOST_TOLERATIONS: Final = 1_000
 """Tolerations of a pending pod: 20,000 take 0.6 s."""
 _NATIVE: Final = frozenset(("cpu", "memory", "ephemeral-storage"))
@@ -104,11 +109,14 @@ def within_limits(pod: Pod, size_bytes: int) -> Pod:
 
     With more than 2,000 requests and limits of resources it keeps those of `_NATIVE`. With more than 64 terms and
     spread constraints it keeps none of them. Raises ValueError for a pending pod. `size_bytes` is that of its JSON; the
-    requests of small pods are not counted. A bound pod keeps all claims for devices and tolerations.
+    requests of small pods are not counted. A bound pod keeps all volumes, claims for devices and tolerations.
     """
     if not pod.spec.node_name:
         _check_length("resourceClaims", pod.spec.resource_claims, _MOST_CLAIMS)
         _check_length("tolerations", pod.spec.tolerations, _MOST_TOLERATIONS)
+        _check_length("volumes", pod.spec.volumes, _MOST_VOLUMES)
+        if len(pod.spec.volumes) > _MOST_CLAIM_VOLUMES and len(claim_uses(pod)) > _MOST_CLAIM_VOLUMES:
+            raise ValueError(f"Expected at most {_MOST_CLAIM_VOLUMES} volumes with a claim in `$.spec.volumes`")
     return _with_few_terms(_with_few_requests(pod) if size_bytes > _LARGE_BYTES else pod)
 
 

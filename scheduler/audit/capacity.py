@@ -11,7 +11,8 @@ from scheduler.audit.findings import Check, Comparison, Steps, in_parts
 from scheduler.cache.nodes.node_groups import where_selector
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.capacity import CapacityPool, ClassPools
-from scheduler.cache.storage.capacity_reservations import _FLYING, _SETTLING, _STRANDED, Reservation
+from scheduler.cache.storage.claims_together import ClaimSet
+from scheduler.cache.storage.reservation import FLYING, SETTLING, STRANDED, Reservation
 from scheduler.cache.storage.volumes import Volumes
 from scheduler.context import UnboundPods
 
@@ -56,39 +57,41 @@ class CapacityChecks:
 
     def _claim(self, found: Comparison, claim: PersistentVolumeClaim) -> None:
         """Compare a claim that has a selected node and no volume. Other states depend on the time."""
-        if claim.spec.volume_name or claim.metadata.deletion_timestamp is not None or not claim.selected_node:
+        if claim.spec.volume_name or not claim.selected_node:
             return
         found.about = f"claim {claim.key}"
         entry = self._reservations._entries.get(claim.metadata.uid)
         size = claim.request.value if claim.request is not None else 0
         known = (entry.state, entry.node_name, entry.size) if entry is not None else None
-        if found.differs("reservation", known, (_FLYING, claim.selected_node, size)):
+        if found.differs("reservation", known, (FLYING, claim.selected_node, size)):
             self._drop(claim.metadata.uid)
             self._reservations._consider(claim)
+        elif entry is not None and not entry.is_counted:
+            found.differs("reserved for a pod that uses the claim", False, self._reservations.is_used(claim.key))
+            self._reservations.look_at(claim.key)
 
     def _entry(self, uid: str, entry: Reservation) -> Comparison:
         reservations, claim = self._reservations, self._volumes.claims.get(entry.claim.key)
         found = Comparison(f"claim {entry.claim.key}")
         if claim is None or claim.metadata.uid != uid:
-            found.differs("reservation", entry.state, "no such claim")
+            found.differs("reservation of a deleted claim", entry.is_gone and entry.state is not STRANDED, True)
         else:
             found.differs("reservation", entry.state, self._state_of(claim))
         if found:
             self._drop(uid)
             if claim is not None:
                 reservations._consider(claim)
+                reservations._note_moved(claim.key)
         elif found.differs("indexed by class", self._is_indexed(uid, entry), True):
             reservations._by_class.setdefault(entry.claim.storage_class, {})[uid] = entry
         return found
 
     def _state_of(self, claim: PersistentVolumeClaim) -> str:
         if claim.spec.volume_name:
-            return _SETTLING
-        if claim.metadata.deletion_timestamp is not None:
-            return "none"
+            return SETTLING
         if claim.selected_node or self._reservations._promised.get(claim.metadata.uid):
-            return _FLYING
-        return _STRANDED
+            return FLYING
+        return STRANDED
 
     def _is_indexed(self, uid: str, entry: Reservation) -> bool:
         return self._reservations._by_class.get(entry.claim.storage_class, {}).get(uid) is entry
@@ -152,20 +155,32 @@ class CapacityChecks:
             newest = self._pending.get(info.key)
             if newest is not None and len(newest.claims) > 1:
                 yield self._set(_keys(newest))
-        indexed = (each for sets in together._by_claim.values() for each in sets)
-        for keys in {each.keys: None for each in (*together._sets.values(), *indexed)}:
-            yield self._set(keys)
+        indexed = dict.fromkeys(each for sets in together._by_claim.values() for each in sets)
+        for each in dict.fromkeys((*together._sets.values(), *indexed)):
+            yield self._set(each.keys)
+            yield self._stale_set(each)
+
+    def _stale_set(self, each: ClaimSet) -> Comparison:
+        """Look for a set in the index that is not the one that counts the pods."""
+        together, found = self._reservations.together, Comparison(f"claims {', '.join(each.keys)}")
+        if together._sets.get(each.keys) is not each:
+            for key in each.keys:
+                sets = together._by_claim.get(key, {})
+                if found.differs(f"counted by the index of {key}", each in sets, False):
+                    del sets[each]
+                    if not sets:
+                        del together._by_claim[key]
+        return found
 
     def _set(self, keys: tuple[str, ...]) -> Comparison:
-        """Compare the number of pods with exactly these claims. O(waiting pods)."""
+        """Compare the number of pods with exactly these claims. O(waiting pods + claims)."""
         together, found = self._reservations.together, Comparison(f"claims {', '.join(keys)}")
-        count = sum(len(info.claims) > 1 and _keys(info) == keys for info in self._pending)
+        count = sum(len(info.claims) > 1 and _has_keys(info, keys) for info in self._pending)
         known = together._sets.get(keys)
         found.differs("waiting pods", known.pods if known is not None else 0, count)
-        wanted = [known] if known is not None and count else []
         for key in keys:
-            here = [each for each in together._by_claim.get(key, ()) if each.keys == keys]
-            found.differs(f"indexed by {key}", here == wanted, True)
+            is_indexed = known is not None and known in together._by_claim.get(key, ())
+            found.differs(f"indexed by {key}", is_indexed, count > 0)
         if found:
             for key in keys:
                 others = {each: None for each in together._by_claim.pop(key, ()) if each.keys != keys}
@@ -174,7 +189,7 @@ class CapacityChecks:
             together._sets.pop(keys, None)
             for _ in range(count):
                 together.add(keys)
-            self._reservations._consider_all(keys)
+            self._reservations._set_changed(keys)
         return found
 
     # -- pools -------------------------------------------------------------------------------------------------------
@@ -247,6 +262,10 @@ class CapacityChecks:
         if stored:
             found.differs(f"bytes left on {name}", pools.spare.item(slot), stored[0].spare)
             found.differs(f"in use on {name}", bool(pools.is_used[slot]), stored[0].in_flight > 0)
+
+
+def _has_keys(info: PodInfo, keys: tuple[str, ...]) -> bool:
+    return info.claims[0].key == keys[0] and _keys(info) == keys
 
 
 def _keys(info: PodInfo) -> tuple[str, ...]:

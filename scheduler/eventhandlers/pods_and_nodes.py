@@ -16,6 +16,7 @@ from scheduler.api.core_v1 import Node, Pod, PodSpec
 from scheduler.api.decode import Broken, Delta, PartlyReadPod
 from scheduler.api.meta import Key
 from scheduler.api.podinfo import PodInfo
+from scheduler.api.storage_v1 import claim_uses
 from scheduler.context import Shared
 from scheduler.core.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -166,6 +167,25 @@ class PodAndNodeHandlers:
                     self._gone(old)
                 elif delta.old is not None:
                     self._forget_assumed(delta.old.metadata.uid)
+        self._follow_claims(old, delta.new)
+
+    def _follow_claims(self, old: Pod | None, new: Pod | Broken | None) -> None:
+        """Record which pods use which claims. A selected node of a claim that no pod uses reserves nothing."""
+        reservations = self._cluster.volumes.reservations
+        now = new if isinstance(new, Pod) and not new.is_terminal else None
+        was = (
+            old.spec.node_name if old is not None and now is not None and old.metadata.uid == now.metadata.uid else None
+        )
+        if now is not None and was == now.spec.node_name:
+            return
+        if old is not None and old.spec.volumes:
+            reservations.users.remove(old.metadata.uid, (use.key for use in claim_uses(old)))
+        if now is not None and now.spec.volumes:
+            keys = [use.key for use in claim_uses(now)]
+            if not now.spec.node_name:
+                reservations.users.add(now.metadata.uid, keys)
+            for key in keys:
+                reservations.look_at(key)
 
     def _pod(self, old: Pod | None, new: Pod) -> None:
         if new.spec.node_name:

@@ -165,7 +165,7 @@ def _after_pod_gone(pod: PodInfo, old: PodInfo | None, _new: PodInfo | None) -> 
     # Upstream checks only pods of the same namespace, but a disk has no namespace.
     if old is None:
         return Hint.SKIP
-    wanted = _claim_keys(pod)
+    wanted = set(_claim_keys(pod))
     had_claim = any(use.key in wanted for use in old.claims)
     return Hint.QUEUE if had_claim or do_conflict(pod.exclusive_disks, old.exclusive_disks) else Hint.SKIP
 

@@ -46,11 +46,12 @@ def differences(daemon: Daemon, fresh: Daemon, probes: Iterable[PodBuilder] = ()
 def _let_time_pass(cluster: Cluster, given_up: AbstractSet[str]) -> None:
     """Expire reservations that expire with time, which a restart begins again.
 
-    Of those with a selected node, only the ones that the other daemon has already given up.
+    Of those with a selected node, only the ones that the other daemon has already given up, and those that no pod uses.
     """
     reservations = cluster.volumes.reservations
     for entry in reservations:
-        if entry.state != _FLYING or entry.claim.metadata.uid in given_up:
+        is_asked_again = reservations.is_used(entry.claim.key) and not entry.is_gone
+        if entry.state != _FLYING or entry.claim.metadata.uid in given_up or not is_asked_again:
             entry.until = reservations._due = -math.inf
     reservations.catch_up()
 

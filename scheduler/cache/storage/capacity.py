@@ -16,7 +16,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -229,6 +229,25 @@ class ClassPools:
         """Return the pools of a node, sorted by key."""
         self.catch_up()
         return self._at.get(slot, ())
+
+    def within(self, nodes: NodeSet, *, most: int | None) -> set[CapacityPool]:
+        """Return the pools of these nodes, or `most` of them. O(pools) or O(nodes), whichever are fewer."""
+        self.catch_up()
+        found: set[CapacityPool] = set()
+        if len(self.pools) < nodes.bit_count():
+            pools: Iterable[CapacityPool] = (pool for pool in self.pools.values() if pool.group.nodes & nodes)
+        else:
+            pools = (pool for slot in nodeset.each(nodes) for pool in self._at.get(slot, ()))
+        for pool in pools:
+            found.add(pool)
+            if len(found) == most:
+                break
+        return found
+
+    def serves(self, pool: CapacityPool, nodes: NodeSet) -> bool:
+        """Return whether the pool is one of the class and serves any of these nodes."""
+        self.catch_up()
+        return self.pools.get(pool.key) is pool and bool(pool.group.nodes & nodes)
 
     def _enter(self, slot: int, pool: CapacityPool) -> None:
         bisect.insort(self._at.setdefault(slot, []), pool, key=attrgetter("key"))

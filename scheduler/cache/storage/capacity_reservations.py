@@ -1,11 +1,6 @@
 """Storage capacity reservations: volumes for a selected node that capacity objects do not include yet.
 
-A capacity object is outdated as soon as a volume is requested. A reservation is for one claim, in one of three
-states:
-
-* flying: the claim has a selected node, chosen by any scheduler, and no volume, and is not being deleted;
-* settling: its volume is new, and the capacity object has not been written since;
-* stranded: it lost its node, and another claim of the same pod is tied to certain nodes.
+A capacity object is outdated as soon as a volume is requested. `reservation` has the states of a reservation.
 
 A claim without a volume reserves storage for at most HOLD_S, counted from its first reservation. After that time its
 volume may never be created. Stranded claims are served pod by pod, the oldest claim first, and only if storage is
@@ -20,56 +15,36 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Final
 
 from scheduler.api.apps_and_policy import started_at
-from scheduler.api.storage_v1 import PROVISIONED_BY, STORAGE_PROVISIONERS, PersistentVolume, PersistentVolumeClaim
+from scheduler.api.storage_v1 import (
+    PROVISIONED_BY,
+    STORAGE_PROVISIONERS,
+    ObjectRef,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.assume_cache import AssumeCache
 from scheduler.cache.storage.capacity import Capacities, CapacityPool
+from scheduler.cache.storage.claims_together import ClaimSet, ClaimsTogether, ClaimTies, PendingUsers, place_of
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
-from scheduler.cache.storage.volume_users import ClaimSet, ClaimsTogether
-from scheduler.core import nodeset
+from scheduler.cache.storage.reservation import (
+    FLYING,
+    GRACE_S,
+    HOLD_S,
+    SETTLE_S,
+    SETTLING,
+    STRANDED,
+    Reservation,
+    drop_from,
+    is_newer,
+    is_reserving,
+    oldest_s,
+    reserved_bytes,
+)
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
-
-SETTLE_S: Final = 120.0
-"""How long a new volume is reserved if its object is not written. Drivers without shrinking capacity never write it."""
-GRACE_S: Final = 2.0
-"""An object that was written within this time after the creation of a volume may have been measured before it."""
-HOLD_S: Final = 600.0
-"""How long a claim without a volume reserves storage: as long as VolumeBinding waits for the volume."""
-
-_FLYING: Final = "flying"
-_SETTLING: Final = "settling"
-_STRANDED: Final = "stranded"
-
-
-@dataclass(slots=True, eq=False)
-class Reservation:
-    """One volume in flight. `nodes` is its possible location: one node, or the nodes to which another claim is tied."""
-
-    claim: PersistentVolumeClaim
-    nodes: NodeSet
-    node_name: str
-    size: int
-    state: str
-    since: float
-    until: float
-    """When the reservation ends."""
-    pool: CapacityPool | None = None
-    """The pool on which it is booked; None if it reserves no storage."""
-    wanted: str = ""
-    """The key of the only possible pool of a stranded claim."""
-    version: str = ""
-    """The resourceVersion of the pool's object when the volume was created."""
-    volume: PersistentVolume | None = None
-    """The volume of a settling entry that its pool may not include yet, if it was known when settling began."""
-    is_over: bool = False
-    """Whether its time has passed. It reserves no storage until it has its volume."""
-    is_written: bool = False
-    """Whether the API server has shown the selected node of a flying claim."""
 
 
 class CapacityReservations:
@@ -103,14 +78,17 @@ class CapacityReservations:
         """Uid of a claim → our pods whose plans select a node for it, and the node."""
         self._without_pool: set[str] = set()
         """Classes with entries that may have a pool now."""
-        self._lost: set[str] = set()
-        """Claims that lost their node and wait together with other claims, whose nodes may have changed."""
+        self._lost: dict[str, bool] = {}
+        """Claims that lost their node and wait together with other claims, which may tie them to certain nodes."""
+        self._moved: dict[str, float] = {}
+        """Claims whose node or volume changed since `catch_up`, and when: they may tie other claims to other nodes."""
         self.together = ClaimsTogether()
         """The sets of claims of our waiting pods."""
+        self.users = PendingUsers()
         self._position = -1
         self._due = math.inf
         self.freed: set[str] = set()
-        self.expired: dict[str, int] = {_FLYING: 0, _SETTLING: 0, _STRANDED: 0}
+        self.expired: dict[str, int] = {FLYING: 0, SETTLING: 0, STRANDED: 0}
         """Number of expired reservations by state, for the counter."""
 
     def __len__(self) -> int:
@@ -121,18 +99,11 @@ class CapacityReservations:
 
     def bytes_in_flight(self) -> dict[str, int]:
         """Return the bytes in flight by class, for the gauge."""
-        return {
-            name: sum(entry.size for entry in entries.values() if _is_reserving(entry))
-            for name, entries in self._by_class.items()
-        }
+        return {name: reserved_bytes(entries.values()) for name, entries in self._by_class.items()}
 
     def oldest_s(self) -> dict[str, float]:
         """Return by state the age of the oldest entry in seconds; 0 if there is none. For the gauge: O(in flight)."""
-        now = self._clock.now()
-        since = dict.fromkeys((_FLYING, _SETTLING, _STRANDED), now)
-        for entry in self._entries.values():
-            since[entry.state] = min(since[entry.state], entry.since)
-        return {state: now - at for state, at in since.items()}
+        return oldest_s(self._entries.values(), self._clock.now())
 
     def drift_bytes(self) -> int:
         """Return the difference between the booked bytes of pools and of entries: 0, unless there is a defect here.
@@ -151,16 +122,16 @@ class CapacityReservations:
     def claim_changed(self, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim | None) -> None:
         """Process a claim that was added, changed or removed, with our own assumptions."""
         if before is not None and (now is None or now.metadata.uid != before.metadata.uid):
-            self._drop(before.metadata.uid)
+            self._end_claim(before.metadata.uid)
             self._began.pop(before.metadata.uid, None)
-            self._lost.discard(before.key)
+            self._lost.pop(before.key, False)
         if now is not None:
             self._consider(now)
             if before is None:
                 self._find_settling(now)
         changed = now or before
-        if changed is not None and self.together.has(changed.key):
-            self._consider_all(self.together.with_claim(changed.key))
+        if changed is not None and place_of(before) != place_of(now):
+            self._note_moved(changed.key)
 
     def promise(self, claim: PersistentVolumeClaim, pod_uid: str, node_name: str) -> None:
         """Record that a pod's plan selects this node for the claim, until the plan ends and whatever else is written."""
@@ -177,18 +148,31 @@ class CapacityReservations:
 
     def plan(self, claim_keys: Iterable[str]) -> None:
         """Record that a pod of this scheduler waits and uses these claims together."""
-        self._consider_all(self.together.add(claim_keys))
+        self._set_changed(self.together.add(claim_keys))
 
     def end_plan(self, claim_keys: Iterable[str]) -> None:
         """Undo `plan`."""
-        self._consider_all(self.together.remove(claim_keys))
+        self._set_changed(self.together.remove(claim_keys))
 
-    def volume_came(self, claim_key: str, *, is_new: bool) -> None:
-        """Record a volume of this claim; other claims of the pod may be tied to its nodes."""
-        self._consider_all(self.together.with_claim(claim_key))
-        claim = self._claims.get(claim_key) if is_new else None
+    def volume_came(self, volume: PersistentVolume, ref: ObjectRef, *, is_new: bool) -> None:
+        """Record a volume of the claim `ref`; other claims of the pod may be tied to its nodes."""
+        self._note_moved(ref.key)
+        claim = self._claims.get(ref.key) if is_new else None
         if claim is not None:
             self._find_settling(claim)
+        entry = self._entries.get(ref.uid)
+        if entry is not None and entry.is_gone and entry.state is FLYING:
+            self._settle(entry, volume)
+
+    def look_at(self, key: str) -> None:
+        """Reserve storage for a claim that a pod uses from now on."""
+        claim = self._claims.get(key)
+        if claim is not None and claim.selected_node:
+            self._consider(claim)
+
+    def is_used(self, key: str) -> bool:
+        """Return whether a pod uses the claim, on a node or without one."""
+        return self.users.has(key) or bool(self._nodes.claim_users.slots(key))
 
     def pool_changed(self, old: CapacityPool | None, new: CapacityPool | None) -> None:
         """Process an object that was added, written or removed.
@@ -212,17 +196,26 @@ class CapacityReservations:
         if other_pools and self._capacities.sharing.learn(old, new, other_pools, now=now, grace_s=GRACE_S):
             self._sharing_changed()
         self._settle_all(old, new)
+        for entry in list(self._by_pool.get(new.key, {}).values()):
+            if not entry.may_come_from(new):
+                self._release(entry)
+        if (old.limit, old.capacity) != (new.limit, new.capacity):
+            self._without_pool.add(new.obj.storage_class_name)
 
     def catch_up(self) -> None:
-        """Drop expired reservations, and find pools for entries without one. Call it before reading pools."""
+        """Drop expired reservations, and find pools for entries without one. Call it before reading pools.
+
+        All changes since the last call are one batch. It considers each claim once, in O(claims of the changed sets).
+        """
         if self._clock.now() >= self._due:
             self._expire()
         if self._position != self._nodes.relabelled.position:
             self._position = self._nodes.relabelled.position
             self._leave_moved()
             self._without_pool.update(self._by_class)
-            lost, self._lost = self._lost, set()
-            self._consider_all(lost)
+            self._moved = dict.fromkeys(self._lost, self._clock.now()) | self._moved
+        if self._moved:
+            self._consider_lost()
         for storage_class in self._without_pool:
             for entry in list(self._by_class.get(storage_class, {}).values()):
                 if entry.pool is None and not entry.wanted:
@@ -241,15 +234,18 @@ class CapacityReservations:
     @contextlib.contextmanager
     def without(self, uids: Iterable[str]) -> Iterator[None]:
         """Ignore the reservations of these claims until the block ends, so that a pod can use its own reservations."""
-        own = [(entry.pool, entry) for uid in uids if (entry := self._entries.get(uid)) is not None]
-        drawn = [(pool, entry) for pool, entry in own if pool is not None]
-        for pool, entry in drawn:
-            self._capacities.book(pool, -entry.size)
+        drawn: dict[CapacityPool, int] = {}
+        for uid in uids:
+            entry = self._entries.get(uid)
+            if entry is not None and entry.pool is not None:
+                drawn[entry.pool] = drawn.get(entry.pool, 0) + entry.size
+        for pool, size in drawn.items():
+            self._capacities.book(pool, -size)
         try:
             yield
         finally:
-            for pool, entry in drawn:
-                self._capacities.book(pool, entry.size)
+            for pool, size in drawn.items():
+                self._capacities.book(pool, size)
 
     # -- claims --------------------------------------------------------------------------------------------------------
 
@@ -260,17 +256,16 @@ class CapacityReservations:
                 self._consider(claim)
 
     def _consider(self, claim: PersistentVolumeClaim) -> None:
+        """Update the reservation of a claim from its own state, in O(1). `_consider_lost` follows the pod's other claims."""
         uid = claim.metadata.uid
         entry = self._entries.get(uid)
-        self._lost.discard(claim.key)
+        was_lost = self._lost.pop(claim.key, False)
         if claim.spec.volume_name:
             self._began.pop(uid, None)
-            if entry is not None and entry.state is not _SETTLING:
-                self._settle(entry, claim)
-        elif claim.metadata.deletion_timestamp is not None:
-            self._drop(uid)  # no volume is created for it any more
+            if entry is not None and entry.state is not SETTLING:
+                self._settle(entry, self._volumes.get_api(claim.spec.volume_name))
         elif node_name := claim.selected_node or next(iter(self._promised.get(uid, {}).values()), ""):
-            self._charge(claim, self._node(node_name), node_name, _FLYING)
+            self._charge(claim, self._node(node_name), node_name, FLYING, self._clock.now())
             stored = self._claims.get_api(claim.key)
             if stored is not None and stored.metadata.uid == uid and stored.selected_node:
                 self._entries[uid].is_written = True
@@ -278,48 +273,72 @@ class CapacityReservations:
         else:
             if entry is not None and entry.is_written:
                 self._began.setdefault(uid, entry.until - HOLD_S)
-            tied = self._tied_to(claim, entry)
-            if tied is None:
+            if not self._may_be_tied(claim, entry):
                 self._drop(uid)
-            else:
-                self._charge(claim, tied, "", _STRANDED)
+                return
+            self._lost[claim.key] = True
+            if not was_lost:  # until `catch_up` it keeps the storage that it reserved on its node
+                self._moved[claim.key] = self._clock.now()
+            elif entry is not None and entry.state is STRANDED:
+                self._charge(claim, entry.nodes, "", STRANDED, self._clock.now())
 
-    def _tied_to(self, claim: PersistentVolumeClaim, entry: Reservation | None) -> NodeSet | None:
-        """Return the nodes to which other claims tie a claim that had a node before; None if there are none."""
-        if not self.together.has(claim.key):
-            return None
-        if entry is None and not any(name in claim.metadata.annotations for name in STORAGE_PROVISIONERS):
-            return None
-        self._lost.add(claim.key)
-        tied: NodeSet | None = None
-        for key in self.together.with_claim(claim.key):
-            sibling = self._claims.get(key)
-            if sibling is None:
+    def _may_be_tied(self, claim: PersistentVolumeClaim, entry: Reservation | None) -> bool:
+        """Return whether the claim had a node before, and a pod waits for it together with other claims."""
+        if not self.together.has(claim.key) or claim.metadata.deletion_timestamp is not None:
+            return False
+        return entry is not None or any(name in claim.metadata.annotations for name in STORAGE_PROVISIONERS)
+
+    def _set_changed(self, keys: tuple[str, ...]) -> None:
+        """Process a set of claims that began or ended to be used together."""
+        self._consider_all(keys)
+        for key in filter(self._lost.__contains__, keys):
+            self._note_moved(key)
+
+    def _note_moved(self, key: str) -> None:
+        if self.together.has(key):
+            self._moved.setdefault(key, self._clock.now())
+
+    def _consider_lost(self) -> None:
+        """Update the claims without a node that wait with a claim that moved. The nodes of each set are found once."""
+        moved, self._moved = self._moved, {}
+        lost = {key: at for key, at in moved.items() if key in self._lost}
+        changed: dict[ClaimSet, float] = {}
+        for key, at in moved.items():
+            for together in self.together.sets(key):
+                changed.setdefault(together, at)
+        for together, at in changed.items():
+            for key in together.keys:
+                if key in self._lost:
+                    lost.setdefault(key, at)
+        ties = ClaimTies(self._nodes, self._claims, self._volumes)
+        for key, at in lost.items():
+            claim = self._claims.get(key)
+            entry = self._entries.get(claim.metadata.uid) if claim is not None else None
+            if claim is None or not self._may_be_tied(claim, entry):
+                del self._lost[key]
                 continue
-            here: NodeSet | None = None
-            if sibling.spec.volume_name:
-                volume = self._volumes.get(sibling.spec.volume_name)
-                here = self._volumes.where(volume.key).nodes if volume is not None else None
-            elif sibling.selected_node:
-                slot = self._nodes.slot(sibling.selected_node)
-                here = 1 << slot if slot is not None else None
-            if here is not None:
-                tied = here if tied is None else tied & here
-        return tied
+            tied = ties.of(self.together.sets(key))
+            if tied is None:
+                self._drop(claim.metadata.uid)
+            else:
+                self._charge(claim, tied, "", STRANDED, at)
 
-    def _charge(self, claim: PersistentVolumeClaim, nodes: NodeSet, node_name: str, state: str) -> None:
+    def _charge(self, claim: PersistentVolumeClaim, nodes: NodeSet, node_name: str, state: str, now: float) -> None:
         """Create the entry of a claim without a volume, or keep it if nothing relevant changed."""
-        uid, now = claim.metadata.uid, self._clock.now()
+        uid = claim.metadata.uid
         known = self._entries.get(uid)
-        if known is not None and known.state is _SETTLING:
+        if known is not None and known.state is SETTLING:
             known = None
+        is_counted = known is not None and known.is_counted
+        if not is_counted:  # any user may write the annotation
+            known, is_counted = None, state is STRANDED or uid in self._promised or self.is_used(claim.key)
         size = claim.request.value if claim.request is not None else 0
         until = known.until if known is not None else now + HOLD_S
-        if state is _STRANDED:
+        if state is STRANDED:
             self._began.setdefault(uid, until - HOLD_S)
         if uid in self._began:
             until = self._began[uid] + HOLD_S
-        entry = Reservation(claim, nodes, node_name, size, state, now, until)
+        entry = Reservation(claim, nodes, node_name, size, state, now, until, is_counted=is_counted)
         if known is not None and known.state is state:
             is_same_pool = known.claim.storage_class == claim.storage_class and known.nodes == nodes
             if is_same_pool and (known.node_name, known.size) == (node_name, size):
@@ -327,8 +346,8 @@ class CapacityReservations:
                 return
             entry.since = known.since
         self._drop(uid)
-        entry.is_over = now >= until
-        if entry.is_over and state is _STRANDED:
+        entry.is_over = self._clock.now() >= until
+        if entry.is_over and state is STRANDED:
             return
         self._enter(entry)
 
@@ -347,8 +366,8 @@ class CapacityReservations:
             if now < entry.until:
                 self._due = min(self._due, entry.until)
                 continue
-            self.expired[entry.state] += _is_reserving(entry)
-            if entry.state is _FLYING:
+            self.expired[entry.state] += is_reserving(entry)
+            if entry.state is FLYING and not entry.is_gone:
                 self._release(entry)
                 entry.is_over = True
             else:
@@ -359,27 +378,27 @@ class CapacityReservations:
     def _find_pool(self, entry: Reservation) -> None:
         """Book the entry on the pool of its volume, if the pool can be determined."""
         pools = self._capacities.of(entry.claim.storage_class)
-        if pools is None or entry.is_over:
+        if pools is None or entry.is_over or not entry.is_counted:
             return
-        if entry.state is _SETTLING:
+        if entry.state is SETTLING:
             entry.nodes = self._where_made(entry)
         elif entry.node_name:
             entry.nodes = self._node(entry.node_name)
-        found = {pool for slot in nodeset.each(entry.nodes) for pool in pools.at(slot)}
-        if entry.state is _STRANDED:
+        found = pools.within(entry.nodes, most=2 if entry.state is STRANDED else None)
+        if entry.state is STRANDED:
             if len(found) == 1:  # else there are several possible pools, or none
                 entry.wanted = found.pop().key
                 self._waiting.setdefault(entry.wanted, {})[entry.claim.metadata.uid] = entry
                 self._changed_pools.add(entry.wanted)
                 self._hold_together([entry])  # until `catch_up`, no decision may use the storage that it just lost
             return
-        here = sorted(found, key=lambda pool: pool.key)
+        here = sorted((pool for pool in found if entry.may_come_from(pool)), key=lambda pool: pool.key)
         fitting = [pool for pool in here if pool.takes(entry.size)]
         pool = max(fitting or here, key=lambda pool: pool.capacity - pool.in_flight, default=None)
         if pool is None:
             return
         if entry.volume is not None:
-            if _is_newer(pool.obj.metadata.resource_version, entry.volume.metadata.resource_version):
+            if is_newer(pool.obj.metadata.resource_version, entry.volume.metadata.resource_version):
                 self._drop(entry.claim.metadata.uid)
                 return
             entry.version = pool.obj.metadata.resource_version
@@ -399,7 +418,7 @@ class CapacityReservations:
             self._note_changed(pool)
             self._add_freed(pool)
         if entry.wanted:
-            _remove(self._waiting, entry.wanted, entry.claim.metadata.uid)
+            drop_from(self._waiting, entry.wanted, entry.claim.metadata.uid)
             entry.wanted = ""
 
     def _add_freed(self, pool: CapacityPool) -> None:
@@ -413,7 +432,18 @@ class CapacityReservations:
         entry = self._entries.pop(uid, None)
         if entry is not None:
             self._release(entry)
-            _remove(self._by_class, entry.claim.storage_class, uid)
+            drop_from(self._by_class, entry.claim.storage_class, uid)
+
+    def _end_claim(self, uid: str) -> None:
+        """Keep the reservation of a deleted claim if its provisioner may make its volume, or has just made it."""
+        entry = self._entries.get(uid)
+        is_asked = entry is not None and entry.is_written and entry.is_counted and entry.claim.key not in self._lost
+        if entry is not None and (
+            entry.state is SETTLING or (entry.state is FLYING and is_asked and not entry.is_over)
+        ):
+            entry.is_gone = True
+        else:
+            self._drop(uid)
 
     def _leave_pool(self, pool: CapacityPool) -> None:
         """Move the reservations of a pool that is gone or has other nodes to another pool."""
@@ -426,40 +456,39 @@ class CapacityReservations:
     def _leave_moved(self) -> None:
         """Update the nodes of entries after changes of nodes. Claims without a volume move; a volume keeps its nodes."""
         for entry in self._entries.values():
-            if entry.state is _FLYING:
+            if entry.state is FLYING:
                 entry.nodes = self._node(entry.node_name)
-            elif entry.state is _SETTLING:
+            elif entry.state is SETTLING:
                 continue
             pool = entry.pool or self._capacities.pool(entry.wanted)
             if pool is not None:
                 pools = self._capacities.of(entry.claim.storage_class)
-                serves = pools is not None and any(pool in pools.at(slot) for slot in nodeset.each(entry.nodes))
-                if not serves:
+                if pools is None or not pools.serves(pool, entry.nodes):
                     self._release(entry)
 
     # -- settling ------------------------------------------------------------------------------------------------------
 
-    def _settle(self, entry: Reservation, claim: PersistentVolumeClaim) -> None:
+    def _settle(self, entry: Reservation, volume: PersistentVolume | None) -> None:
         """Start settling: the claim has its volume. It stays reserved until a newer capacity object is written."""
         now = self._clock.now()
-        if entry.is_over:
-            entry.is_over = False
+        if entry.is_over or not entry.is_counted:
+            entry.is_over, entry.is_counted = False, True
             self._find_pool(entry)
         pool = entry.pool
         if pool is None or entry.wanted:
             self._drop(entry.claim.metadata.uid)
             return
         self._capacities.sharing.made(pool, entry.size, now)
-        entry.state, entry.since, entry.until = _SETTLING, now, now + SETTLE_S
+        entry.state, entry.since, entry.until = SETTLING, now, now + SETTLE_S
         entry.version = pool.obj.metadata.resource_version
-        entry.volume = self._volumes.get_api(claim.spec.volume_name)
+        entry.volume = volume
         self._due = min(self._due, entry.until)
 
     def _settle_all(self, old: CapacityPool, new: CapacityPool) -> None:
         """End the settling of the volumes that the written object includes."""
         shrunk, now, young = old.capacity - new.capacity, self._clock.now(), []
         for uid, entry in list(self._by_pool.get(new.key, {}).items()):
-            if entry.state is not _SETTLING or entry.version == new.obj.metadata.resource_version:
+            if entry.state is not SETTLING or entry.version == new.obj.metadata.resource_version:
                 continue
             if now - entry.since >= GRACE_S:
                 shrunk -= entry.size
@@ -483,7 +512,7 @@ class CapacityReservations:
         if -SETTLE_S < age_s < SETTLE_S:
             size, since = claim.request.value if claim.request is not None else 0, self._clock.now() - max(age_s, 0.0)
             until, node_name = since + SETTLE_S, claim.selected_node
-            self._enter(Reservation(claim, EMPTY, node_name, size, _SETTLING, since, until, volume=volume))
+            self._enter(Reservation(claim, EMPTY, node_name, size, SETTLING, since, until, volume=volume))
 
     def _where_made(self, entry: Reservation) -> NodeSet:
         """Return the selected node if it can use the volume; else, after a change of that node, all nodes that can."""
@@ -503,6 +532,7 @@ class CapacityReservations:
     def _stranded_at(self, keys: Iterable[str]) -> dict[str, Reservation]:
         """Return the stranded claims of these pools, and all that compete with them, directly or through a pod."""
         found: dict[str, Reservation] = {}
+        seen_sets: set[ClaimSet] = set()
         todo = [key for key in keys if key in self._waiting]
         seen = set(todo)
         while todo:
@@ -511,14 +541,17 @@ class CapacityReservations:
             near = [other.key for other in self._capacities.sharing_with(pool)] if pool is not None else []
             for uid, entry in self._waiting.get(key, {}).items():
                 found[uid] = entry
-                near += [sibling.wanted for sibling in self._waiting_with(entry.claim.key)]
+                for together in self.together.sets(entry.claim.key):
+                    if together not in seen_sets:
+                        seen_sets.add(together)
+                        near += [sibling.wanted for sibling in self._waiting_in(together)]
             todo += [other for other in dict.fromkeys(near) if other not in seen]
             seen.update(near)
         return found
 
-    def _waiting_with(self, key: str) -> Iterator[Reservation]:
-        for sibling in self.together.with_claim(key):
-            claim = self._claims.get(sibling)
+    def _waiting_in(self, together: ClaimSet) -> Iterator[Reservation]:
+        for key in together.keys:
+            claim = self._claims.get(key)
             if claim is not None and (entry := self._entries.get(claim.metadata.uid)) is not None and entry.wanted:
                 yield entry
 
@@ -558,26 +591,10 @@ class CapacityReservations:
 
     def _unbook(self, entry: Reservation, pool: CapacityPool) -> None:
         entry.pool = None
-        _remove(self._by_pool, pool.key, entry.claim.metadata.uid)
+        drop_from(self._by_pool, pool.key, entry.claim.metadata.uid)
         self._capacities.book(pool, -entry.size)
 
     def _sharing_changed(self) -> None:
         """Check stranded claims again, and wake waiting pods, because storage may have become smaller or larger."""
         self.freed |= self._capacities.sharing_changed()
         self._changed_pools.update(self._waiting)
-
-
-def _is_reserving(entry: Reservation) -> bool:
-    return not entry.is_over and (entry.state is not _STRANDED or entry.pool is not None)
-
-
-def _is_newer(version: str, than: str) -> bool:
-    """Return whether an object was written after another one; False for versions that are not numbers."""
-    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
-
-
-def _remove(index: dict[str, dict[str, Reservation]], key: str, uid: str) -> None:
-    entries = index[key]
-    del entries[uid]
-    if not entries:
-        del index[key]

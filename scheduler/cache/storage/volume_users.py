@@ -7,7 +7,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from scheduler.api.core_v1 import Volume
 from scheduler.api.csi_translation import MIGRATABLE, InlineDisk, TranslationError, kind_of, translate_inline
@@ -16,69 +15,6 @@ from scheduler.api.storage_v1 import CSISource, PersistentVolumeClaim
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
-
-
-@dataclass(slots=True, eq=False)
-class ClaimSet:
-    """The claims that pods use together, each once; `pods` counts these pods.
-
-    There is one object per set, compared by identity: the hash of a tuple takes time for each claim in it.
-    """
-
-    keys: tuple[str, ...]
-    pods: int = 0
-
-
-class ClaimsTogether:
-    """The sets of claims that pods use together, with the number of pods for each set."""
-
-    __slots__ = ("_by_claim", "_sets")
-
-    def __init__(self) -> None:
-        self._sets: dict[tuple[str, ...], ClaimSet] = {}
-        self._by_claim: dict[str, dict[ClaimSet, None]] = {}
-
-    def add(self, claim_keys: Iterable[str]) -> tuple[str, ...]:
-        """Count one more pod with these claims; return each claim once. O(claims)."""
-        keys = tuple(dict.fromkeys(claim_keys))
-        together = self._sets.get(keys)
-        if together is None:
-            together = self._sets[keys] = ClaimSet(keys)
-            for key in keys:
-                self._by_claim.setdefault(key, {})[together] = None
-        together.pods += 1
-        return keys
-
-    def remove(self, claim_keys: Iterable[str]) -> tuple[str, ...]:
-        """Undo `add`."""
-        keys = tuple(dict.fromkeys(claim_keys))
-        together = self._sets.get(keys)
-        if together is None:
-            return keys
-        together.pods -= 1
-        if not together.pods:
-            del self._sets[keys]
-            for key in keys:
-                del self._by_claim[key][together]
-                if not self._by_claim[key]:
-                    del self._by_claim[key]
-        return keys
-
-    def snapshot(self) -> dict[str, dict[tuple[str, ...], int]]:
-        """Return claim → the sets that have it, and the number of pods for each."""
-        return {key: {each.keys: each.pods for each in sets} for key, sets in self._by_claim.items()}
-
-    def has(self, key: str) -> bool:
-        """Return whether a pod uses the claim."""
-        return key in self._by_claim
-
-    def sets(self, key: str) -> Iterable[ClaimSet]:
-        """Return the sets that have the claim."""
-        return self._by_claim.get(key, ())
-
-    def with_claim(self, key: str) -> dict[str, None]:
-        """Return the other claims of these sets, in order."""
-        return {other: None for together in self.sets(key) for other in together.keys if other != key}
 
 
 class ClaimUsers(ChangeLog[tuple[int, str]]):

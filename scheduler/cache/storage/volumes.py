@@ -142,7 +142,7 @@ class Volumes:
         is_new = self.volumes.get_api(volume.key) is None
         self.volumes.set(volume)
         if volume.spec.claim_ref is not None:
-            self.reservations.volume_came(volume.spec.claim_ref.key, is_new=is_new)
+            self.reservations.volume_came(volume, volume.spec.claim_ref, is_new=is_new)
 
     def set_claim(self, key: str, claim: PersistentVolumeClaim | None) -> None:
         """Add, update or remove a claim of the watch."""

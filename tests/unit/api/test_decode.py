@@ -397,7 +397,7 @@ def test_a_selector_with_too_many_values_is_left_out_and_named() -> None:
     assert "Expected `array` of length <= 10000" in read.why
 
 
-@pytest.mark.parametrize(("field", "most"), [("resourceClaims", 128), ("tolerations", 1000)])
+@pytest.mark.parametrize(("field", "most"), [("resourceClaims", 128), ("tolerations", 1000), ("volumes", 1000)])
 @pytest.mark.parametrize(("more", "node", "kind"), [
     pytest.param(0, "", Pod, id="as many are read"),
     pytest.param(1, "", Broken, id="a pending pod with more is unreadable"),
@@ -412,6 +412,26 @@ def test_a_pod_with_a_long_list(field: str, most: int, more: int, node: str, kin
     assert type(pod) is kind
     if isinstance(pod, Broken):
         assert pod.why == f"Expected `array` of length <= {most} - at `$.spec.{field}`"
+
+
+@pytest.mark.parametrize(("most", "node", "kind"), [
+    pytest.param(256, "", Pod, id="as many are read"),
+    pytest.param(257, "", Broken, id="a pending pod with more is unreadable"),
+    pytest.param(257, "n", Pod, id="a bound pod may have more"),
+])  # fmt: skip
+@pytest.mark.parametrize("source", [
+    pytest.param({"persistentVolumeClaim": {"claimName": "c"}}, id="claims"),
+    pytest.param({"ephemeral": {"volumeClaimTemplate": {"spec": {}}}}, id="ephemeral volumes"),
+])  # fmt: skip
+def test_a_pod_with_many_claims(source: dict[str, Any], most: int, node: str, kind: type) -> None:
+    """An attempt costs in proportion to the claims, and runs without a break. Other volumes do not count."""
+    volumes = [{"name": f"v{n}", **source} for n in range(most)] + [{"name": f"e{n}", "emptyDir": {}} for n in range(9)]
+    raw = {"metadata": {"name": "p", "namespace": "d", "uid": "u"}, "spec": {"nodeName": node, "volumes": volumes}}
+    pod = ObjectDecoder("Pod", Pod).decode(msgspec.json.encode(raw))
+
+    assert type(pod) is kind
+    if isinstance(pod, Broken):
+        assert pod.why == "Expected at most 256 volumes with a claim in `$.spec.volumes`"
 
 
 def many_requests(*, node: str, per_container: int = 1_001) -> Any:

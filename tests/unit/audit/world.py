@@ -222,6 +222,9 @@ def _pods(here: World) -> None:
     here.pod("gated", schedulingGates=[{"name": "wait"}])
     both = [{"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("idle", "idle-2")]
     here.pod("two-claims", cpu="100", volumes=both)
+    volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "flying"}}]
+    spec = {"schedulerName": "default-scheduler", "volumes": volumes}
+    here.put("Pod", "of-another-scheduler", namespace="default", spec=spec, status={})
     here.pod("nominated", cpu="100")
     here.pod("late", cpu="100")
 

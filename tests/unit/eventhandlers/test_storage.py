@@ -14,7 +14,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Delta, ObjectDecoder, from_manifest
 from scheduler.api.selectors import LabelSelector
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.storage.capacity_reservations import SETTLE_S
+from scheduler.cache.storage.reservation import SETTLE_S
 from scheduler.core.cluster_events import Action
 from scheduler.core.cooperative import finish
 from scheduler.eventhandlers.storage import CAPACITY_FREED, StorageHandlers
@@ -109,6 +109,7 @@ def test_an_object_that_cannot_be_read_is_logged_once() -> None:
 def test_the_end_of_a_capacity_reservation_wakes_pods_of_the_class() -> None:
     world = World()
     world.feed("CSIStorageCapacity", None, a_capacity("o", "D", "1Gi").everywhere().typed())
+    world.cluster.volumes.reservations.users.add("pod", ["default/c"])
     claim = a_claim("c", "1Gi", "D").uid("c").selected("n1")
     world.feed("PersistentVolumeClaim", None, claim.typed())
     bound = claim.bound_to("v").resource_version("2").typed()

@@ -12,8 +12,8 @@ import pytest
 
 from scheduler.api.storage_v1 import PROVISIONED_BY, STORAGE_PROVISIONERS
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.capacity_reservations import GRACE_S, HOLD_S, SETTLE_S
-from scheduler.cache.storage.volume_users import ClaimsTogether
+from scheduler.cache.storage.claims_together import ClaimsTogether
+from scheduler.cache.storage.reservation import GRACE_S, HOLD_S, SETTLE_S
 from scheduler.cache.storage.volumes import Volumes
 from simulator.builders.core import node
 from tests.support.clock import VirtualClock
@@ -51,7 +51,9 @@ class World:
         assert old is not None
         self.reservations.pool_changed(old, None)
 
-    def claim(self, claim: Any) -> None:
+    def claim(self, claim: Any, *, is_used: bool = True) -> None:
+        if is_used:
+            self.reservations.users.add("pod", [claim.typed().key])
         self.volumes.claims.set(claim.typed())
 
     def gone(self, name: str) -> None:
@@ -64,7 +66,11 @@ class World:
         """Of each object what is in flight, in Gi; those with nothing left out."""
         self.reservations.catch_up()
         pools = {zone: self.volumes.capacities.pool(f"default/{zone}") for zone in "abc"}
-        counted = [e for e in self.reservations if not e.is_over and (e.state != "stranded" or e.pool is not None)]
+        counted = [
+            e
+            for e in self.reservations
+            if e.is_counted and not e.is_over and (e.state != "stranded" or e.pool is not None)
+        ]
         assert sum(entry.size for entry in counted) == sum(self.reservations.bytes_in_flight().values())
         return {zone: pool.in_flight // GI for zone, pool in pools.items() if pool is not None and pool.in_flight}
 
@@ -94,7 +100,8 @@ def v(name: str, zone: str, claim: str) -> Any:
         pytest.param([c().selected("n1")], {"a": 3}, id="selected"),
         pytest.param([c().selected("n1"), c("d").selected("n2")], {"a": 3, "b": 3}, id="one on each"),
         pytest.param([c().wants("v").selected("n1")], {}, id="it has a volume already, if not for good"),
-        pytest.param([c().selected("n1"), c().selected("n1").deleting()], {}, id="the claim is being deleted"),
+        pytest.param([c().selected("n1"), c().selected("n1").deleting()], {"a": 3}, id="the claim is being deleted"),
+        pytest.param([c().selected("n1"), c().deleting()], {}, id="the claim is being deleted, and has no node"),
     ],
 )  # fmt: skip
 def test_what_is_selected_is_in_flight(claims: list[Any], taken: dict[str, int]) -> None:
@@ -110,7 +117,9 @@ def test_what_is_selected_is_in_flight(claims: list[Any], taken: dict[str, int])
     pytest.param({"a": "10Gi", "c": "9Gi"}, ["3Gi", "3Gi"], {"a": 3, "c": 3}, id="then from the other"),
     pytest.param({"a": "10Gi", "c": "10Gi"}, ["3Gi"], {"a": 3}, id="the first by key of equal ones"),
     pytest.param({"a": "10Gi of 2Gi", "c": "9Gi"}, ["3Gi"], {"c": 3}, id="not from one whose volumes are too small"),
-    pytest.param({"a": "4Gi", "c": "3Gi"}, ["5Gi"], {"a": 5}, id="from the largest, if it fits nowhere"),
+    pytest.param({"a": "4Gi", "c": "3Gi"}, ["5Gi"], {}, id="none has as much, so that no volume can be made"),
+    pytest.param({"a": "9Gi of 4Gi"}, ["5Gi"], {}, id="no volume may be as large"),
+    pytest.param({"a": "4Gi", "c": "8Gi"}, ["5Gi", "5Gi"], {"c": 10}, id="the one that is in use, if it is large enough"),
 ])  # fmt: skip
 def test_two_objects_for_one_node(capacities: dict[str, str], sizes: list[str], taken: dict[str, int]) -> None:
     world = World(with_objects=False)
@@ -122,6 +131,107 @@ def test_two_objects_for_one_node(capacities: dict[str, str], sizes: list[str], 
         world.claim(c(f"c{at}", size).selected("n1"))
 
     assert taken == world.taken()
+
+
+@pytest.mark.parametrize(("before", "after", "taken"), [
+    pytest.param("3Gi", "2Gi", {}, id="too small for the volume, also if it includes the volume"),
+    pytest.param("2Gi", "3Gi", {"a": 3}, id="large enough for the volume"),
+])  # fmt: skip
+def test_a_pool_that_changes(before: str, after: str, taken: dict[str, int]) -> None:
+    world = World(with_objects=False)
+    world.write("a", before)
+    world.claim(c().selected("n1"))
+    world.freed()
+    world.write("a", after, version="2")
+
+    assert (taken, {"D"} - {"D" for _ in taken}) == (world.taken(), world.freed())
+
+
+def test_a_selection_without_a_pod_reserves_nothing() -> None:
+    """Any user who may write the claim may write the annotation."""
+    world = World()
+    world.claim(c().selected("n1"), is_used=False)
+    assert {} == world.taken()
+    world.reservations.users.add("pod", ["default/c"])
+    world.reservations.look_at("default/c")
+
+    assert {"a": 3} == world.taken()
+
+    world.reservations.users.remove("pod", ["default/c"])
+    world.claim(c().selected("n1").label("a", "b").resource_version("2"), is_used=False)
+
+    assert {"a": 3} == world.taken()
+
+
+def test_our_own_selection_needs_no_other_proof() -> None:
+    """A plan whose pod is deleted meanwhile ends later."""
+    world = World()
+    world.claim(c(), is_used=False)
+    world.reservations.promise(c().typed(), "pod", "n1")
+
+    assert {"a": 3} == world.taken()
+
+
+# -- deleted claims ------------------------------------------------------------------------------------------------------
+
+
+def deleted(*, has_volume: bool = False) -> World:
+    """A claim with a selected node in zone a is deleted while its provisioner makes the volume."""
+    world = World()
+    world.claim(c().selected("n1"))
+    claim = c().selected("n1")
+    if has_volume:
+        claim = claim.bound_to("v")
+        world.claim(claim.resource_version("2"))
+    world.claim(claim.deleting().resource_version("3"))
+    world.gone("c")
+    world.freed()
+    return world
+
+
+@pytest.mark.parametrize("has_volume", [False, True])
+def test_the_volume_of_a_deleted_claim_counts_until_it_has_settled(has_volume: bool) -> None:
+    world = deleted(has_volume=has_volume)
+    assert {"a": 3} == world.taken()
+    world.volumes.set_volume(v("v", "a", "c").phase("Released").typed())
+    world.pass_(GRACE_S)
+    assert {"a": 3} == world.taken()
+    world.write("a", "7Gi", version="2")
+
+    assert ({}, {"D"}, 0) == (world.taken(), world.freed(), len(world.reservations))
+
+
+@pytest.mark.parametrize(("has_volume", "after_s"), [(False, HOLD_S), (True, SETTLE_S)])
+def test_the_volume_of_a_deleted_claim_that_never_comes(has_volume: bool, after_s: float) -> None:
+    world = deleted(has_volume=has_volume)
+    world.pass_(after_s - 1)
+    assert {"a": 3} == world.taken()
+    world.pass_(1)
+
+    assert ({}, {"D"}, 0) == (world.taken(), world.freed(), len(world.reservations))
+
+
+def test_a_claim_of_the_same_name_is_another_one() -> None:
+    world = deleted()
+    world.claim(c().uid("new").selected("n2"))
+
+    assert {"a": 3, "b": 3} == world.taken()
+
+    world.volumes.set_volume(v("v", "a", "c").typed())
+    world.pass_(GRACE_S)
+    world.write("a", "7Gi", version="2")
+
+    assert {"b": 3} == world.taken()
+
+
+def test_a_selection_that_no_server_has_ends_with_its_claim() -> None:
+    world = World()
+    world.claim(c())
+    world.volumes.claims.assume(c().selected("n1").typed())
+    assert {"a": 3} == world.taken()
+    world.gone("c")
+
+    assert {} == world.taken()
 
 
 # -- settling ----------------------------------------------------------------------------------------------------------
@@ -270,7 +380,7 @@ def test_a_claim_that_lost_its_node_is_forgotten_in_the_end(ends: Any) -> None:
     before = set(world.reservations._lost)
     ends(world)
 
-    assert ({"default/c"}, set()) == (before, world.reservations._lost)
+    assert ({"default/c"}, set()) == (before, set(world.reservations._lost))
 
 
 def test_what_was_given_up_stays_so_until_it_is_bound() -> None:

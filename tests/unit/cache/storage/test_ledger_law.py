@@ -25,7 +25,7 @@ from scheduler.api.storage_v1 import (
     VolumeResources,
 )
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.capacity_reservations import HOLD_S, SETTLE_S, Reservation
+from scheduler.cache.storage.reservation import HOLD_S, SETTLE_S, Reservation
 from scheduler.cache.storage.volumes import Volumes
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import NodeSet
@@ -96,6 +96,7 @@ class World:
         self.clock = clock or VirtualClock()
         self.volumes = Volumes(self.nodes, self.clock)
         self.reservations = self.volumes.reservations
+        self.reservations.users.add("pod", KEYS)
         self.plans: list[tuple[str, ...]] = []
         self.at = 0
 
@@ -164,6 +165,11 @@ class World:
         seen = [self.volumes.claims.need(claim.key) for claim in self.volumes.claims]
         return {c.metadata.uid: c for c in seen if c.selected_node and not c.spec.volume_name}
 
+    def is_large_enough(self, key: str, size: int) -> bool:
+        """Return whether a volume of this size can be made from the pool."""
+        pool = self.volumes.capacities.pool(key)
+        return pool is not None and size <= min(pool.limit, pool.capacity)
+
     def serving(self, storage_class: str, nodes: NodeSet) -> set[str]:
         """Keys of objects that some of these nodes can draw from."""
         objects = [pool.obj for pool in self.volumes.capacities]
@@ -220,19 +226,23 @@ class World:
             by_state[entry.state][entry.claim.metadata.uid] = entry
         now = self.clock.now()
         flying = self.flying()
-        assert set(flying) == set(by_state["flying"])
+        assert set(flying) == {uid for uid, entry in by_state["flying"].items() if not entry.is_gone}
         for uid, entry in by_state["flying"].items():
-            request = flying[uid].request
+            request = flying[uid].request if not entry.is_gone else entry.claim.request
             assert entry.size == (0 if request is None else request.value)
-            served = self.serving(entry.claim.storage_class, self.node(entry.node_name))
+            serving = self.serving(entry.claim.storage_class, self.node(entry.node_name))
+            served = {key for key in serving if self.is_large_enough(key, entry.size)}
             assert (entry.pool is not None) is (bool(served) and not entry.is_over)
             assert entry.pool is None or entry.pool.key in served
             assert entry.is_over or now < entry.until
         for entry in by_state["settling"].values():
             kept = self.volumes.claims.get(entry.claim.key)
+            assert now - entry.since < SETTLE_S
+            if entry.is_gone:
+                assert kept is None or kept.metadata.uid != entry.claim.metadata.uid
+                continue
             assert kept is not None
             assert (kept.metadata.uid, bool(kept.spec.volume_name)) == (entry.claim.metadata.uid, True)
-            assert now - entry.since < SETTLE_S
         for entry in by_state["stranded"].values():
             assert any(entry.claim.key in plan for plan in self.plans)
             assert now < entry.until <= entry.since + HOLD_S
@@ -281,7 +291,9 @@ class World:
         for plan in self.plans:
             self.reservations.end_plan(plan)
         self.plans.clear()
-        assert set() == self.reservations._lost
+        self.reservations.users.remove("pod", KEYS)
+        asyncio.run(self.clock.advance(HOLD_S))
+        assert not self.reservations._lost
         take(self.nodes, (NAMES[0], {"zone": "c"}))
         self.check_entries()
         assert leftovers(self.reservations, spared=frozenset({"expired", "freed"})) == {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from scheduler.api.storage_v1 import STORAGE_PROVISIONERS
-from scheduler.cache.storage.capacity_reservations import GRACE_S, HOLD_S, SETTLE_S
+from scheduler.cache.storage.reservation import GRACE_S, HOLD_S, SETTLE_S
 from simulator.builders.core import node
 from tests.support.volumebuilders import a_capacity, a_claim, a_class
 from tests.unit.cache.storage.test_ledger import GI, World, c, pair, v
@@ -263,6 +263,8 @@ def test_a_volume_of_one_class_reduces_the_capacity_of_classes_that_share_the_po
     assert in_flight == classes.in_flight()
 
     classes.world.gone("c")
+    assert in_flight == classes.in_flight()
+    classes.pass_(HOLD_S)
 
     assert dict.fromkeys(in_flight, 0) == classes.in_flight()
 

@@ -16,7 +16,8 @@ from hypothesis import example, given, strategies as st
 
 from scheduler.api.storage_v1 import PROVISIONED_BY, STORAGE_PROVISIONERS
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.capacity_reservations import HOLD_S, CapacityReservations, Reservation
+from scheduler.cache.storage.capacity_reservations import CapacityReservations
+from scheduler.cache.storage.reservation import HOLD_S, Reservation
 from scheduler.cache.storage.volumes import Volumes
 from simulator.builders.core import node
 from tests.support.clock import VirtualClock
@@ -74,6 +75,7 @@ class History:
             self.cache.set_class(name, a_class(name, "p").typed())
         for name, zone in self.zones.items():
             self.nodes.set_node(node(name).label("zone", zone).typed())
+        self.reservations.users.add("pod", [f"default/{name}" for name in self.claims])
         for obj in self.objects.values():
             self.show_capacity(obj)
         for _, _, volume in self.volumes.values():

@@ -64,6 +64,7 @@ def test_what_is_in_flight_is_not_there(is_ours: bool) -> None:
     if is_ours:
         world.reserved(using("first", "d1"))
     else:
+        world.cluster.volumes.reservations.users.add("first", ["default/d1"])
         world.show(D1.selected("n1"))
 
     assert FULL == world.decide(using("second", "d2"))
@@ -71,7 +72,9 @@ def test_what_is_in_flight_is_not_there(is_ours: bool) -> None:
 
 def test_a_pod_is_not_in_its_own_way() -> None:
     """B-1 Its own claim, selected for this node already, has reserved the capacity that it finds, in Filter and in Reserve."""
-    world = World(*tracking(True), GIB, D1.selected("n1"))
+    world = World(*tracking(True), GIB)
+    world.cluster.volumes.reservations.users.add("p", ["default/d1"])
+    world.show(D1.selected("n1"))
     (entry,) = world.cluster.volumes.reservations
     assert entry.pool is not None
 

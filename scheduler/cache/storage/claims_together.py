@@ -1,0 +1,145 @@
+"""Claims that waiting pods use, alone or together, and the nodes to which such claims tie each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from scheduler.api.storage_v1 import PersistentVolumeClaim
+from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage.assume_cache import AssumeCache
+from scheduler.cache.storage.persistent_volumes import PersistentVolumes
+from scheduler.core.nodeset import NodeSet
+
+
+@dataclass(slots=True, eq=False)
+class ClaimSet:
+    """The claims that pods use together, each once; `pods` counts these pods.
+
+    There is one object per set, compared by identity: the hash of a tuple takes time for each claim in it.
+    """
+
+    keys: tuple[str, ...]
+    pods: int = 0
+
+
+class ClaimsTogether:
+    """The sets of claims that pods use together, with the number of pods for each set."""
+
+    __slots__ = ("_by_claim", "_sets")
+
+    def __init__(self) -> None:
+        self._sets: dict[tuple[str, ...], ClaimSet] = {}
+        self._by_claim: dict[str, dict[ClaimSet, None]] = {}
+
+    def add(self, claim_keys: Iterable[str]) -> tuple[str, ...]:
+        """Count one more pod with these claims; return each claim once. O(claims)."""
+        keys = tuple(dict.fromkeys(claim_keys))
+        together = self._sets.get(keys)
+        if together is None:
+            together = self._sets[keys] = ClaimSet(keys)
+            for key in keys:
+                self._by_claim.setdefault(key, {})[together] = None
+        together.pods += 1
+        return keys
+
+    def remove(self, claim_keys: Iterable[str]) -> tuple[str, ...]:
+        """Undo `add`."""
+        keys = tuple(dict.fromkeys(claim_keys))
+        together = self._sets.get(keys)
+        if together is None:
+            return keys
+        together.pods -= 1
+        if not together.pods:
+            del self._sets[keys]
+            for key in keys:
+                del self._by_claim[key][together]
+                if not self._by_claim[key]:
+                    del self._by_claim[key]
+        return keys
+
+    def snapshot(self) -> dict[str, dict[tuple[str, ...], int]]:
+        """Return claim → the sets that have it, and the number of pods for each."""
+        return {key: {each.keys: each.pods for each in sets} for key, sets in self._by_claim.items()}
+
+    def has(self, key: str) -> bool:
+        """Return whether a pod uses the claim."""
+        return key in self._by_claim
+
+    def sets(self, key: str) -> Iterable[ClaimSet]:
+        """Return the sets that have the claim."""
+        return self._by_claim.get(key, ())
+
+
+class PendingUsers:
+    """The pods without a node, of any scheduler, that use each claim. Idempotent."""
+
+    __slots__ = ("_by_claim",)
+
+    def __init__(self) -> None:
+        self._by_claim: dict[str, dict[str, None]] = {}
+
+    def add(self, pod_uid: str, claim_keys: Iterable[str]) -> None:
+        """Record a pod that uses these claims."""
+        for key in claim_keys:
+            self._by_claim.setdefault(key, {})[pod_uid] = None
+
+    def remove(self, pod_uid: str, claim_keys: Iterable[str]) -> None:
+        """Undo `add`. Reservations stay: the provisioner may have the requests."""
+        for key in claim_keys:
+            users = self._by_claim.get(key, {})
+            users.pop(pod_uid, None)
+            if not users:
+                self._by_claim.pop(key, None)
+
+    def has(self, key: str) -> bool:
+        """Return whether any pod uses the claim."""
+        return key in self._by_claim
+
+
+class ClaimTies:
+    """The nodes to which sets of claims are tied, for one batch: each set and each claim is computed once."""
+
+    def __init__(self, nodes: Nodes, claims: AssumeCache[PersistentVolumeClaim], volumes: PersistentVolumes) -> None:
+        self._nodes = nodes
+        self._claims = claims
+        self._volumes = volumes
+        self._of_sets: dict[ClaimSet, NodeSet | None] = {}
+        self._of_claims: dict[str, NodeSet | None] = {}
+
+    def of(self, sets: Iterable[ClaimSet]) -> NodeSet | None:
+        """Return the nodes to which all claims of these sets are tied; None if no claim is."""
+        tied: NodeSet | None = None
+        for each in sets:
+            tied = _both(tied, self._of_set(each))
+        return tied
+
+    def _of_set(self, together: ClaimSet) -> NodeSet | None:
+        if together not in self._of_sets:
+            tied: NodeSet | None = None
+            for key in together.keys:
+                if key not in self._of_claims:
+                    self._of_claims[key] = self._of_claim(self._claims.get(key))
+                tied = _both(tied, self._of_claims[key])
+            self._of_sets[together] = tied
+        return self._of_sets[together]
+
+    def _of_claim(self, claim: PersistentVolumeClaim | None) -> NodeSet | None:
+        if claim is None:
+            return None
+        if claim.spec.volume_name:
+            volume = self._volumes.get(claim.spec.volume_name)
+            return self._volumes.where(volume.key).nodes if volume is not None else None
+        slot = self._nodes.slot(claim.selected_node) if claim.selected_node else None
+        return 1 << slot if slot is not None else None
+
+
+def _both(left: NodeSet | None, right: NodeSet | None) -> NodeSet | None:
+    if left is None or right is None:
+        return right if left is None else left
+    return left & right
+
+
+def place_of(claim: PersistentVolumeClaim | None) -> tuple[str, str]:
+    """Return volume and selected node: they decide to which nodes a claim ties its pod."""
+    return (claim.spec.volume_name, claim.selected_node or "") if claim is not None else ("", "")

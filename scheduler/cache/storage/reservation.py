@@ -1,0 +1,96 @@
+"""One reservation of storage, its states, and figures about many of them (docs/spec/volumes.md §12.1 B-1).
+
+A reservation is for one claim, in one of three states:
+
+* flying: the claim has a selected node, chosen by any scheduler, and no volume. A pod uses it, or did before;
+* settling: its volume is new, and the capacity object has not been written since;
+* stranded: it lost its node, and another claim of the same pod is tied to certain nodes.
+
+Provisioners do not stop when a claim is deleted, so that its reservation stays until the volume has come and settled.
+A flying claim that is larger than its pool reserves nothing, because no volume can be made for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
+from scheduler.cache.storage.capacity import CapacityPool
+from scheduler.core.nodeset import NodeSet
+
+SETTLE_S: Final = 120.0
+"""How long a new volume is reserved if its object is not written. Drivers without shrinking capacity never write it."""
+GRACE_S: Final = 2.0
+"""An object that was written within this time after the creation of a volume may have been measured before it."""
+HOLD_S: Final = 600.0
+"""How long a claim without a volume reserves storage: as long as VolumeBinding waits for the volume."""
+
+FLYING: Final = "flying"
+SETTLING: Final = "settling"
+STRANDED: Final = "stranded"
+
+
+@dataclass(slots=True, eq=False)
+class Reservation:
+    """One volume in flight. `nodes` is its possible location: one node, or the nodes to which another claim is tied."""
+
+    claim: PersistentVolumeClaim
+    nodes: NodeSet
+    node_name: str
+    size: int
+    state: str
+    since: float
+    until: float
+    """When the reservation ends."""
+    pool: CapacityPool | None = None
+    """The pool on which it is booked; None if it reserves no storage."""
+    wanted: str = ""
+    """The key of the only possible pool of a stranded claim."""
+    version: str = ""
+    """The resourceVersion of the pool's object when the volume was created."""
+    volume: PersistentVolume | None = None
+    """The volume of a settling entry that its pool may not include yet, if it was known when settling began."""
+    is_over: bool = False
+    """Whether its time has passed. It reserves no storage until it has its volume."""
+    is_written: bool = False
+    """Whether the API server has shown the selected node of a flying claim."""
+    is_counted: bool = True
+    """Whether Kubestow selected the node of a flying claim, or a pod has used the claim. Else it reserves no storage."""
+    is_gone: bool = False
+    """Whether the claim is deleted. Its provisioner may have the request, and does not end it."""
+
+    def may_come_from(self, pool: CapacityPool) -> bool:
+        """Return whether an empty pool could provide the volume. A volume that exists was made somewhere."""
+        return self.state is not FLYING or self.size <= min(pool.limit, pool.capacity)
+
+
+def is_reserving(entry: Reservation) -> bool:
+    return not entry.is_over and entry.is_counted and (entry.state is not STRANDED or entry.pool is not None)
+
+
+def is_newer(version: str, than: str) -> bool:
+    """Return whether an object was written after another one; False for versions that are not numbers."""
+    return version.isdecimal() and than.isdecimal() and int(version) > int(than)
+
+
+def oldest_s(entries: Iterable[Reservation], now: float) -> dict[str, float]:
+    """Return by state the age of the oldest entry in seconds; 0 if there is none."""
+    since = dict.fromkeys((FLYING, SETTLING, STRANDED), now)
+    for entry in entries:
+        since[entry.state] = min(since[entry.state], entry.since)
+    return {state: now - at for state, at in since.items()}
+
+
+def reserved_bytes(entries: Iterable[Reservation]) -> int:
+    """Return the sum of the reserved bytes."""
+    return sum(entry.size for entry in entries if is_reserving(entry))
+
+
+def drop_from(index: dict[str, dict[str, Reservation]], key: str, uid: str) -> None:
+    """Remove an entry from an index."""
+    entries = index[key]
+    del entries[uid]
+    if not entries:
+        del index[key]
