@@ -233,7 +233,7 @@ class PodSpec(Frozen, frozen=True):
     ephemeral_containers: tuple[Container, ...] = ()
     resources: ResourceRequirements = ResourceRequirements()
     overhead: ResourceMap = {}
-    node_selector: dict[str, str] = {}
+    node_selector: Annotated[dict[str, str], Meta(max_length=1_000)] = {}
     affinity: Affinity | None = None
     tolerations: tuple[Toleration, ...] = ()
     topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sized
 from copy import deepcopy
 from dataclasses import dataclass
 from functools import lru_cache
@@ -61,6 +61,8 @@ _MOST_REQUESTS: Final = 2_000
 """Resource requests of a pod, all containers together."""
 _MOST_TERMS: Final = 64
 """Pod (anti-)affinity terms and spread constraints of a pod: each may be compared with the labels of every pod."""
+_MOST_NAMESPACES: Final = 10_000
+"""Namespaces of all these terms: each takes ten times its stored bytes."""
 _MOST_CLAIMS: Final = 128
 """Claims for devices of a pending pod: the first step of a search handles all of them at once."""
 _MOST_VOLUMES: Final = 1_000
@@ -112,17 +114,18 @@ def within_limits(pod: Pod, size_bytes: int) -> Pod:
     requests of small pods are not counted. A bound pod keeps all volumes, claims for devices and tolerations.
     """
     if not pod.spec.node_name:
-        _check_length("resourceClaims", pod.spec.resource_claims, _MOST_CLAIMS)
-        _check_length("tolerations", pod.spec.tolerations, _MOST_TOLERATIONS)
-        _check_length("volumes", pod.spec.volumes, _MOST_VOLUMES)
+        _check_length("spec.resourceClaims", pod.spec.resource_claims, _MOST_CLAIMS)
+        _check_length("spec.tolerations", pod.spec.tolerations, _MOST_TOLERATIONS)
+        _check_length("metadata.labels", pod.metadata.labels, _MOST_PARTS, "object")
+        _check_length("spec.volumes", pod.spec.volumes, _MOST_VOLUMES)
         if len(pod.spec.volumes) > _MOST_CLAIM_VOLUMES and len(claim_uses(pod)) > _MOST_CLAIM_VOLUMES:
             raise ValueError(f"Expected at most {_MOST_CLAIM_VOLUMES} volumes with a claim in `$.spec.volumes`")
     return _with_few_terms(_with_few_requests(pod) if size_bytes > _LARGE_BYTES else pod)
 
 
-def _check_length(field: str, items: Sequence[object], most: int) -> None:
+def _check_length(field: str, items: Sized, most: int, kind: str = "array") -> None:
     if len(items) > most:
-        raise ValueError(f"Expected `array` of length <= {most} - at `$.spec.{field}`")
+        raise ValueError(f"Expected `{kind}` of length <= {most} - at `$.{field}`")
 
 
 def _with_few_terms(pod: Pod) -> Pod:
@@ -130,10 +133,18 @@ def _with_few_terms(pod: Pod) -> Pod:
     if affinity is None and not spec.topology_spread_constraints:
         return pod
     sides = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity is not None else ()
-    terms = sum(len(side.required) + len(side.preferred) for side in sides if side is not None)
-    if terms + len(spec.topology_spread_constraints) <= _MOST_TERMS:
+    terms = [
+        term
+        for side in sides
+        if side is not None
+        for term in (*side.required, *(each.pod_affinity_term for each in side.preferred))
+    ]
+    if len(terms) + len(spec.topology_spread_constraints) > _MOST_TERMS:
+        why = f"Expected at most {_MOST_TERMS} terms of pod affinity and spread constraints in `$.spec`"
+    elif sum(len(term.namespaces) for term in terms) > _MOST_NAMESPACES:
+        why = f"Expected at most {_MOST_NAMESPACES} namespaces of pod affinity terms in `$.spec.affinity`"
+    else:
         return pod
-    why = f"Expected at most {_MOST_TERMS} terms of pod affinity and spread constraints in `$.spec`"
     if not spec.node_name:
         raise ValueError(why)
     if affinity is not None:
@@ -380,6 +391,8 @@ _STRIPPED_BYTES_MAX: Final = 256_000
 """In larger objects a null in a wrong place makes the object unreadable, because a search for nulls costs more than
 decoding.
 """
+_SHARED_BYTES_MAX: Final = 100_000
+"""Parts of larger pods are not shared: a shared part stays in memory when its pods are gone."""
 _READ_LEVELS: Final = 200
 _LONGEST_WHY: Final = 1_000
 
@@ -434,7 +447,8 @@ class ObjectDecoder(Generic[T]):
                 obj = within_limits(obj, len(raw))
             except ValueError as error:
                 return self.outline(raw, str(error))
-            share(obj)
+            if len(raw) <= _SHARED_BYTES_MAX:
+                share(obj)
         return cast("T | Broken", obj)
 
     def _without_nulls(self, raw: bytes | msgspec.Raw, first: Exception) -> Any:

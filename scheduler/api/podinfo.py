@@ -94,6 +94,8 @@ class PodInfo:
 
 _encode = msgspec.json.Encoder(enc_hook=lambda quantity: str(quantity.nano)).encode
 _sums: Final[Interner[bytes, tuple[Requests, int, int]]] = Interner(20_000)
+_SHARED_BYTES_MAX: Final = 10_000
+"""Longer shapes and sums are not shared: a shared part stays in memory when its pods are gone."""
 _AMOUNT_MAX: Final = 2**53
 """Largest amount that counts, requested or allocatable: int64 columns must hold the sum of a node's pods.
 
@@ -111,8 +113,12 @@ def pod_info(pod: Pod, *, resize_by_totals: bool = False) -> PodInfo:
     disks = tuple(volume for volume in spec.volumes if _is_disk(volume)) if spec.volumes else ()
     exclusive = inline_disks(pod) if spec.volumes else ()
     return PodInfo(
-        pod, requests, milli_cpu, memory_bytes, host_ports(pod), one(shape), one(spread), claims, disks, exclusive
+        pod, requests, milli_cpu, memory_bytes, host_ports(pod), _one(shape), _one(spread), claims, disks, exclusive
     )
+
+
+def _one(shape: bytes) -> bytes:
+    return one(shape) if len(shape) <= _SHARED_BYTES_MAX else shape
 
 
 def placed(info: PodInfo, node_name: str) -> PodInfo:
@@ -218,6 +224,8 @@ def _requests(pod: Pod, *, by_totals: bool) -> tuple[Requests, int, int]:
         )
     )
     known = _sums.get(memo)
+    if known is None and len(memo) > _SHARED_BYTES_MAX:
+        return _compute(pod, claims, _effective_by_totals if by_totals else _effective)
     if known is None:
         known = _sums.share(memo, _compute(pod, _effective_by_totals if by_totals else _effective))
     return known

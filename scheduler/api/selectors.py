@@ -138,12 +138,18 @@ def probes(namespace: str, labels: Mapping[str, str]) -> tuple[Anchor, ...]:
 
     Cached, because replicas are alike.
     """
+    if len(labels) > _SHARED_LABELS_MAX:
+        return _probes_of(namespace, labels)
     key = (namespace, *labels.items())
     known = _probes.get(key)
-    if known is None:
-        wanted = (None, *labels.items())
-        known = _probes.share(key, tuple((place, pair) for place in (namespace, None) for pair in wanted))
-    return known
+    return _probes.share(key, _probes_of(namespace, labels)) if known is None else known
 
 
+def _probes_of(namespace: str, labels: Mapping[str, str]) -> tuple[Anchor, ...]:
+    wanted = (None, *labels.items())
+    return tuple((place, pair) for place in (namespace, None) for pair in wanted)
+
+
+_SHARED_LABELS_MAX: Final = 100
+"""Probes of more labels are not kept: they take several times the memory of the labels."""
 _probes: Final[Interner[Hashable, tuple[Anchor, ...]]] = Interner(10_000)

@@ -277,7 +277,8 @@ class NodeResourcesFitHints:
     def events(self) -> Sequence[EventHint]:
         """Return the events that free or add resources, or that lower the pod's requests.
 
-        A device class may also begin to serve a resource that no node has.
+        A device class may also begin to serve a resource that no node has. A pod whose nominated node became too
+        small can preempt elsewhere; kube-scheduler wakes it from version 1.38 on.
         """
         shrank = ClusterEvent(Resource.ASSIGNED_POD, Action.UPDATE_POD_SCALE_DOWN)
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE)
@@ -286,6 +287,12 @@ class NodeResourcesFitHints:
             EventHint(shrank, _after_neighbour_shrank, by_requests, Topics(_wanted, _given_back)),
             EventHint(ClusterEvent(Resource.TARGET_POD, Action.UPDATE_POD_SCALE_DOWN), queue_itself),
             EventHint(node, self._after_node, by_requests, Topics(self._waits_for, self._offers)),
+            EventHint(
+                ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE),
+                self._after_nominated_node_shrank,
+                _by_requests_and_nomination,
+                Topics(_nominated, self._shrank),
+            ),
         )
         if not self._served.is_on:
             return events
@@ -305,6 +312,23 @@ class NodeResourcesFitHints:
         before = self._amounts(old)
         grew = any(now.get(name, 0) > before.get(name, 0) for name in (_PODS, *(name for name, _ in wanted)))
         return Hint.QUEUE if grew else Hint.SKIP
+
+    def _after_nominated_node_shrank(self, pod: PodInfo, old: Node | None, new: Node | None) -> Hint:
+        if old is None or new is None or pod.pod.status.nominated_node_name != new.metadata.name:
+            return Hint.SKIP
+        now, before = self._amounts(new), self._amounts(old)
+        served = self._served.among(pod.requests)
+        is_too_small = any(
+            now.get(name, 0) < amount <= before.get(name, 0)
+            for name, amount in (*checked(pod.requests, self._ignored), (_PODS, 1))
+            if name not in served or now.get(name, 0)
+        )
+        return Hint.QUEUE if is_too_small else Hint.SKIP
+
+    def _shrank(self, old: Node | None, new: Node | None) -> Iterator[Hashable]:
+        """Yield the node's name if it has less of a resource."""
+        if old is not None and new is not None and any(_larger(self._amounts(old), self._amounts(new))):
+            yield new.metadata.name
 
     def _waits_for(self, pod: PodInfo) -> Iterator[Hashable] | None:
         """Yield topics of nodes that are new or grew, and are large enough in the resource the pod requests most of.
@@ -361,6 +385,15 @@ def _after_neighbour_shrank(pod: PodInfo, old: PodInfo | None, new: PodInfo | No
         amount > 0 and old.requests.get(name, 0) > new.requests.get(name, 0) for name, amount in pod.requests.items()
     )
     return Hint.QUEUE if freed else Hint.SKIP
+
+
+def _by_requests_and_nomination(pod: PodInfo) -> Hashable:
+    return by_requests(pod), pod.pod.status.nominated_node_name
+
+
+def _nominated(pod: PodInfo) -> tuple[Hashable, ...]:
+    node_name = pod.pod.status.nominated_node_name
+    return (node_name,) if node_name else ()
 
 
 def _wanted(pod: PodInfo) -> Iterator[Hashable]:

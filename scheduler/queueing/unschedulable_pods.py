@@ -7,9 +7,10 @@ of shapes for which the hint says QUEUE. The result equals that of `QueueingHint
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import ClusterEvent
@@ -25,6 +26,9 @@ from scheduler.queueing.queueing_hints import (
     strategy_for,
 )
 from scheduler.queueing.types import Place, QueuedPodInfo
+
+TOPICS_MAX: Final = 256
+"""A pod with more topics counts as one with all topics: its hints are called at more events."""
 
 Shape: TypeAlias = Callable[[PodInfo], Hashable]
 Pods: TypeAlias = dict[str, QueuedPodInfo]
@@ -63,7 +67,7 @@ class RejectedPods:
             if group is None:
                 group = index.groups[value] = {}
                 for of_pod, topic_index in index.topic_indexes.items():
-                    topic_index.add(group, self._hints.topics(of_pod, queued.info, plugin=self.rejecter[1]))
+                    topic_index.add(group, self._topics(of_pod, queued.info))
             group[queued.uid] = queued
         return values
 
@@ -89,6 +93,11 @@ class RejectedPods:
             return index.groups.values()
         return index.topic_indexes[registered.topics.of_pod].concerned(about)
 
+    def _topics(self, of_pod: OfPod, info: PodInfo) -> SomeTopics:
+        """Return the topics of a pod; None, which means all, for more than `TOPICS_MAX`: each one costs 300 bytes."""
+        few = self._hints.topics(lambda pod: _first(of_pod(pod)), info, plugin=self.rejecter[1])
+        return None if few is not None and len(few) > TOPICS_MAX else few
+
     def _value(self, shape: Shape, info: PodInfo) -> Hashable:
         try:
             value = shape(info)
@@ -98,6 +107,10 @@ class RejectedPods:
             self._hints.errors.record("queueing-hint", error, "shape of a queueing hint failed", **about)
             return (_Alone, info.uid)
         return value
+
+
+def _first(topics: Iterable[Hashable] | None) -> Iterable[Hashable] | None:
+    return None if topics is None else itertools.islice(topics, TOPICS_MAX + 1)
 
 
 class _Alone:

@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from scheduler.api import core_v1, podinfo, selectors
 from scheduler.api.core_v1 import Affinity, Container, Node, NodeAffinity, Pod, PodSpec, ResourceRequirements
 from scheduler.api.decode import HIGHEST_PRIORITY, Broken, ObjectDecoder, PartlyReadPod, from_manifest
 from scheduler.api.meta import Metadata
@@ -434,6 +435,46 @@ def test_a_pod_with_many_claims(source: dict[str, Any], most: int, node: str, ki
         assert pod.why == "Expected at most 256 volumes with a claim in `$.spec.volumes`"
 
 
+@pytest.mark.parametrize(("more", "node", "kind"), [
+    pytest.param(0, "", Pod, id="as many are read"),
+    pytest.param(1, "", Broken, id="a pending pod with more is unreadable"),
+    pytest.param(1, "n", PartlyReadPod, id="a bound pod with more loses them"),
+])  # fmt: skip
+@pytest.mark.parametrize("field", ["nodeSelector", "affinity"])
+def test_a_pod_with_many_requirements_on_nodes_or_namespaces(field: str, more: int, node: str, kind: type) -> None:
+    """One takes ten to twenty times its stored bytes while the pod waits."""
+    halves = ([f"n{n}" for n in range(5_000)], [f"m{n}" for n in range(5_000 + more)])
+    required, preferred = ({"topologyKey": "zone", "namespaces": each} for each in halves)
+    spec: dict[str, Any] = {
+        "nodeSelector": {f"k{n}": "v" for n in range(1_000 + more)},
+        "affinity": {
+            "podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [required]},
+            "podAntiAffinity": {
+                "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": 1, "podAffinityTerm": preferred}]
+            },
+        },
+    }
+    raw = {"metadata": {"name": "p", "namespace": "d", "uid": "u"}, "spec": {"nodeName": node, field: spec[field]}}
+    pod = ObjectDecoder("Pod", Pod).decode(msgspec.json.encode(raw))
+
+    assert type(pod) is kind
+    if isinstance(pod, PartlyReadPod):
+        assert not pod.spec.node_selector
+        assert pod.spec.affinity in (None, Affinity())
+    if isinstance(pod, (Broken, PartlyReadPod)):
+        assert f"$.spec.{field}" in pod.why
+
+
+@pytest.mark.parametrize(("count", "node", "kind"), [(1_000, "", Pod), (1_001, "", Broken), (1_001, "n", Pod)])
+def test_a_pod_with_many_labels(count: int, node: str, kind: type) -> None:
+    metadata = {"name": "p", "namespace": "d", "uid": "u", "labels": {f"k{n}": "v" for n in range(count)}}
+    pod = ObjectDecoder("Pod", Pod).decode(msgspec.json.encode({"metadata": metadata, "spec": {"nodeName": node}}))
+
+    assert type(pod) is kind
+    if isinstance(pod, Broken):
+        assert pod.why == "Expected `object` of length <= 1000 - at `$.metadata.labels`"
+
+
 def many_requests(*, node: str, per_container: int = 1_001) -> Any:
     names = ["cpu", *(f"example.com/r{n}" for n in range(per_container))]
     containers = [container(**{f"{name}{at * (name != 'cpu') or ''}": "1" for name in names}) for at in (1, 2)]
@@ -525,3 +566,22 @@ def test_each_container_of_start_up_costs_the_same() -> None:
         return counted
 
     assert steps(400) <= 5 * steps(100)
+
+
+def test_nothing_of_a_large_pod_stays_when_it_is_gone() -> None:
+    """Shared parts are kept by number, so a tenant could fill them with large ones."""
+    stores = (core_v1._known, core_v1._known_labels, core_v1._known_containers, podinfo._sums, selectors._probes)
+    core_v1.one(b"")  # the shape of a pod without constraints
+    before = [len(store) for store in stores]
+    labels = {f"large{n}": "v" * 60 for n in range(2_000)}
+    requests = {f"example.com/large{n}": "1" for n in range(1_000)}
+    few = dict(list(labels.items())[:1_000])
+    spec = {"nodeName": "n", "nodeSelector": few, "containers": [{"resources": {"requests": requests}}]}
+    raw = {"metadata": {"name": "p", "namespace": "d", "uid": "u", "labels": labels}, "spec": spec}
+    pod = ObjectDecoder("Pod", Pod).decode(msgspec.json.encode(raw))
+    assert type(pod) is Pod
+    info = podinfo.pod_info(pod)
+    selectors.probes("d", labels)
+
+    assert (len(info.requests), len(info.placement_shape) > 60_000) == (1_000, True)
+    assert [len(store) for store in stores] == before

@@ -9,12 +9,13 @@ import pytest
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import NodeResourcesFitArgs, ResourceWeight, ScoringStrategy, ShapePoint
-from scheduler.core.cluster_events import NODE_ADD
+from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
 from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.scoring import broken_line
 from scheduler.framework.status import Code
 from scheduler.plugins.noderesourcesbalancedallocation import NodeResourcesBalancedAllocation
 from scheduler.plugins.noderesourcesfit import NodeResourcesFit, percent
+from tests.unit.harness import SchedulerHarness
 from tests.unit.objects import cluster, container, handle, info, node, pod_requesting
 from tests.unit.plugins.ask import hinted, refused, scored
 
@@ -145,3 +146,42 @@ def test_balance(pod: PodInfo, score: dict[str, int] | None) -> None:
     seen = cluster(node(cpu="10", memory="10Gi"))
 
     assert score == scored(NodeResourcesBalancedAllocation(None, handle(seen)), seen, pod)
+
+
+SHRANK = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_ALLOCATABLE)
+
+
+@pytest.mark.parametrize(("nominated", "wanted", "before", "now", "hint"), [
+    pytest.param("n1", {"cpu": "2"}, {"cpu": "2"}, {"cpu": "1"}, Hint.QUEUE, id="too small for the pod"),
+    pytest.param("n1", {X: "1"}, {X: "1"}, {X: "0"}, Hint.QUEUE, id="too few extended resources"),
+    pytest.param("n1", {"cpu": "1"}, {"cpu": "1"}, {"cpu": "1", "pods": "0"}, Hint.QUEUE, id="too few pods"),
+    pytest.param("n1", {"cpu": "1"}, {"cpu": "2"}, {"cpu": "1"}, Hint.SKIP, id="large enough still"),
+    pytest.param("n1", {"cpu": "2"}, {"cpu": "1"}, {"cpu": "500m"}, Hint.SKIP, id="too small before"),
+    pytest.param("n1", {"cpu": "1"}, {X: "1"}, {X: "0"}, Hint.SKIP, id="less of another resource"),
+    pytest.param("n2", {"cpu": "2"}, {"cpu": "2"}, {"cpu": "1"}, Hint.SKIP, id="another node"),
+    pytest.param("", {"cpu": "2"}, {"cpu": "2"}, {"cpu": "1"}, Hint.SKIP, id="no nominated node"),
+])  # fmt: skip
+def test_a_nominated_node_that_shrinks(
+    nominated: str, wanted: dict[str, str], before: dict[str, str], now: dict[str, str], hint: Hint
+) -> None:
+    pod = info(containers=[container(**wanted)], status={"nominatedNodeName": nominated})
+    plugin = NodeResourcesFit(None, handle(cluster()))
+
+    assert hinted(plugin, SHRANK, pod, old=node(**before), new=node(**now)) is hint
+
+
+async def test_a_preemptor_looks_elsewhere_when_its_nominated_node_shrank() -> None:
+    sched = SchedulerHarness()
+    for at in (1, 2):
+        sched.node(f"n{at}", cpu="2")
+        sched.pod(f"low{at}", cpu="2", on=f"n{at}", priority=at)
+    sched.pod("high", cpu="2", priority=9)
+    await sched.settle()
+    sched.pod("high", cpu="2", priority=9, nominated="n1")
+    await sched.settle()
+    assert (sched.writer.deletions, sched.places()) == (["default/low1"], {"high": "unschedulable"})
+
+    sched.node("n1", cpu="1")
+    await sched.later(20)
+
+    assert sched.writer.deletions == ["default/low1", "default/low2"]

@@ -20,6 +20,7 @@ from scheduler.framework.interface import (
     label,
     named,
 )
+from scheduler.queueing.unschedulable_pods import TOPICS_MAX
 from tests.support.hashing import HashedText
 from tests.unit.objects import node
 from tests.unit.queueing.harness import OTHER, QueueHarness, pod
@@ -89,6 +90,26 @@ def test_the_hint_is_called_once_per_shape_in_the_order_of_the_topics_of_the_eve
     harness.queue.move_all(NODE_ADD, None, "bax")
 
     assert plugin.hinted == ["ab", "a"]
+
+
+@pytest.mark.parametrize(("more", "is_called"), [(0, False), (1, True)])
+def test_a_pod_with_too_many_topics_is_not_indexed_by_them(more: int, is_called: bool) -> None:
+    """Each topic costs memory while the pod waits, so its hint is called at every event instead."""
+    drawn = []
+
+    def of_pod(_: PodInfo) -> Iterable[int]:
+        for topic in range(TOPICS_MAX + more + 5 * more):
+            drawn.append(topic)
+            yield topic
+
+    plugin = Wants()
+    registered = EventHint(NODE_ADD, plugin.hint, letters, Topics(of_pod, lambda _old, new: [new]))
+    harness = QueueHarness({"Wants": (registered,)})
+    harness.rejected(wanting("p", "a"), "Wants")
+    harness.queue.move_all(NODE_ADD, None, "no topic of the pod")
+
+    assert len(drawn) == TOPICS_MAX + more
+    assert bool(plugin.hinted) is is_called
 
 
 def test_topics_are_computed_once() -> None:

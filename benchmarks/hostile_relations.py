@@ -1,0 +1,120 @@
+"""How long groups of hostile objects hold the event loop, and how much memory they take.
+
+`python -m benchmarks.hostile_relations [--sizes 50,100,200] [WORD …]` prints a row for each relation of `tests.hostile_relations` with
+one of the words in its name, and for each size. Each row has a process of its own:
+
+* apply: the objects before the change, in ms of processor time;
+* longest, total: the change and the attempts that follow; the longest time without a turn for other tasks;
+* stored: the bytes of all objects as JSON; memory: what they add to the resident memory, and how many times the stored bytes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import logging
+import multiprocessing
+import queue
+import time
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import structlog
+
+from scheduler.daemon.app import GC_THRESHOLD
+from tests.hostile_relations import RELATIONS, Group, Relation
+
+SIZES: Final = (50, 100, 200, 400)
+_PAGE: Final = 4096
+_LONGEST_S: Final = 300
+
+
+class Took(NamedTuple):
+    """Milliseconds of processor time, and bytes."""
+
+    applied: float
+    longest: float
+    total: float
+    stored: int
+    memory: int
+
+
+def resident_bytes() -> int:
+    """Return the resident memory of this process."""
+    gc.collect()
+    return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
+
+
+async def measured(relation: Relation, size: int) -> Took:
+    """Show the group to a scheduler whose clock is the processor time, so that attempts let other tasks run."""
+    before, group = resident_bytes(), Group()
+    setattr(group.sched.clock, "now", lambda: 1000 + time.process_time())  # noqa: B010 (the clock of a test stands still)
+    began = time.process_time()
+    group.show(relation.there(size))
+    await group.settle()
+    applied = time.process_time() - began
+    longest, last = 0.0, time.process_time()
+
+    async def ticking() -> None:
+        nonlocal longest, last
+        while True:
+            await asyncio.sleep(0)
+            now = time.process_time()
+            longest, last = max(longest, now - last), now
+
+    ticker = asyncio.create_task(ticking())
+    await asyncio.sleep(0)
+    began = time.process_time()
+    group.show(relation.change(size))
+    await group.settle()
+    total = time.process_time() - began
+    ticker.cancel()
+    return Took(1000 * applied, 1000 * longest, 1000 * total, group.bytes, resident_bytes() - before)
+
+
+def _row(name: str, size: int, results: multiprocessing.Queue[Took]) -> None:
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    logging.disable()
+    gc.set_threshold(*GC_THRESHOLD)
+    relation = next(each for each in RELATIONS if each.name == name)
+
+    async def both() -> Took:
+        await measured(relation, 2)  # what is loaded and computed once per process
+        return await measured(relation, size)
+
+    loop = asyncio.new_event_loop()
+    results.put(loop.run_until_complete(both()))
+
+
+def main() -> None:
+    """Print a table."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.hostile_relations")
+    parser.add_argument("words", nargs="*", metavar="WORD")
+    parser.add_argument("--sizes", default=",".join(map(str, SIZES)))
+    given = parser.parse_args()
+    context = multiprocessing.get_context("spawn")
+    print(f"{'relation':44}{'size':>6}{'apply':>8}{'longest':>9}{'total':>9}{'stored':>10}{'memory':>11}{'times':>7}")
+    for relation in RELATIONS:
+        if given.words and not any(word in relation.name for word in given.words):
+            continue
+        for size in map(int, given.sizes.split(",")):
+            results: multiprocessing.Queue[Took] = context.Queue()
+            child = context.Process(target=_row, args=(relation.name, size, results))
+            child.start()
+            try:
+                took = results.get(timeout=_LONGEST_S)
+            except queue.Empty:
+                print(f"{relation.name:44}{size:6}  no result after {_LONGEST_S} s", flush=True)
+            else:
+                print(
+                    f"{relation.name:44}{size:6}{took.applied:8.0f}{took.longest:9.1f}{took.total:9.1f}"
+                    f"{took.stored:10}{took.memory:11}{took.memory / took.stored:7.1f}",
+                    flush=True,
+                )
+            child.kill()
+            child.join()
+
+
+if __name__ == "__main__":
+    main()

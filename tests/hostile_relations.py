@@ -1,0 +1,257 @@
+"""Groups of objects that a tenant may have written: each grows on one side of a relation, such as a pod and its claims.
+
+`hostile` attacks one object at a time in an empty cluster. Here the objects that another one names do exist, in numbers.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from scheduler.core.cooperative import finish
+from scheduler.explain.what_if import decoded
+from scheduler.kube.resources import KINDS
+from scheduler.kube.store import Store
+from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node
+from tests.unit.harness import SchedulerHarness
+
+Json: TypeAlias = dict[str, Any]
+Objects: TypeAlias = list[tuple[str, Json]]
+"""Kind and manifest. The kind `WhatIf` is a question, which is answered and not stored."""
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+DRIVER: Final = "csi.example.com"
+CLASS: Final = "fast"
+OTHER: Final = "other"
+"""The pod of another tenant."""
+_FEW: Final = 20
+_NODES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """`there` are the objects before the measured change, `change` those of the change; both for a size."""
+
+    name: str
+    there: Callable[[int], Objects]
+    change: Callable[[int], Objects]
+    size: int = 50
+    """A size at which the growing side outweighs the rest, or a limit applies."""
+    twice: float = 2.5
+    """At most this many times the work for twice the size; little more than 1 above a limit."""
+
+
+class Group:
+    """A scheduler that sees the objects of a relation."""
+
+    def __init__(self) -> None:
+        self.sched = SchedulerHarness()
+        self.bytes = 0
+        """Stored bytes of all objects."""
+        self._stores: dict[str, Store[Any]] = defaultdict(Store)
+        self._decoders = {kind: spec.decoder() for kind, spec in KINDS.items() if spec.typ is not None}
+        self._version = 0
+
+    def show(self, objects: Iterable[tuple[str, Json]]) -> None:
+        """Let the scheduler see objects, new ones or changed ones."""
+        for kind, obj in objects:
+            if kind == "WhatIf":
+                finish(self.sched.parts.what_if.answer(decoded(msgspec.json.encode(obj))))
+                continue
+            self._version += 1
+            namespace = {"namespace": "default"} if KINDS[kind].namespaced else {}
+            identity = {"uid": f"uid-{obj['metadata']['name']}", "resourceVersion": str(self._version)}
+            raw = msgspec.json.encode({**obj, "metadata": {**namespace, **obj["metadata"], **identity}})
+            self.bytes += len(raw)
+            deltas: list[Any] = []
+            self._stores[kind].set(self._decoders[kind].decode(raw), deltas)
+            self.sched.parts.intake.apply(kind, deltas)
+
+    async def settle(self) -> None:
+        """Let the scheduler do what there is to do."""
+        await self.sched.settle()
+
+    def is_bound(self, name: str) -> bool:
+        """Return whether the scheduler has bound the pod."""
+        return f"default/{name}" in dict(self.sched.writer.binds)
+
+
+def pod(name: str, *, on: str = "", cpu: str = "0", labels: Json | None = None, **spec: Any) -> tuple[str, Json]:
+    """A pod of this scheduler."""
+    container = {"name": "c", "image": "x", "resources": {"requests": {"cpu": cpu}}}
+    named = {"schedulerName": "kubestow"} | ({"nodeName": on} if on else {})
+    return "Pod", {
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"containers": [container], **named, **spec},
+    }
+
+
+def nodes(*, cpu: str = "100") -> Objects:
+    """Nodes that differ in their names."""
+    status = {"allocatable": {"cpu": cpu, "memory": "8Gi", "pods": "1000"}}
+    return [
+        ("Node", {"metadata": {"name": f"n{at}", "labels": {HOSTNAME: f"n{at}"}}, "status": status})
+        for at in range(_NODES)
+    ]
+
+
+def _storage(capacities: int = _NODES) -> Objects:
+    """A class of a driver that publishes capacity for each node."""
+    drivers = [a_csi_node(f"n{at}").driver(DRIVER, topology_keys=(HOSTNAME,)).obj() for at in range(_NODES)]
+    published = [a_capacity(f"cap{at}", CLASS, "100Ti").where(HOSTNAME, f"n{at}").obj() for at in range(capacities)]
+    return [
+        *nodes(),
+        ("CSIDriver", a_csi_driver(DRIVER).tracks_capacity().obj()),
+        ("StorageClass", a_class(CLASS, DRIVER).obj()),
+        *(("CSINode", each) for each in drivers),
+        *(("CSIStorageCapacity", each) for each in published),
+    ]
+
+
+def _claims(count: int, *, annotated: bool = False, request: str = "1Gi") -> Objects:
+    objects: Objects = [("PersistentVolumeClaim", a_claim(f"c{at}", request, CLASS).obj()) for at in range(count)]
+    for _, claim in objects if annotated else ():
+        claim["metadata"]["annotations"] = {"volume.kubernetes.io/storage-provisioner": DRIVER}
+    return objects
+
+
+def _using(claims: Iterable[int]) -> list[Json]:
+    return [{"name": f"v{at}", "persistentVolumeClaim": {"claimName": f"c{at}"}} for at in claims]
+
+
+def _waiting_on_claims(count: int, claims: Callable[[int], Iterable[int]], *, annotated: bool = False) -> Objects:
+    """Pods that wait, each with some claims of the others."""
+    here = [*_storage(), *_claims(max(count, _FEW), annotated=annotated)]
+    return here + [pod(f"p{at}", nodeSelector={"no": "node"}, volumes=_using(claims(at))) for at in range(count)]
+
+
+def _budgets(count: int, selector: Callable[[int], Json]) -> Objects:
+    status = {"disruptionsAllowed": 1}
+    return [
+        ("PodDisruptionBudget", {"metadata": {"name": f"b{at}"}, "spec": {"selector": selector(at)}, "status": status})
+        for at in range(count)
+    ]
+
+
+def _victims() -> Objects:
+    names = [f"n{at}" for at in range(_NODES)]
+    return nodes(cpu="10") + [
+        pod(f"{name}-{at}", on=name, cpu="1", labels={"app": "x", "at": f"{at}"}) for name in names for at in range(10)
+    ]
+
+
+def _preemptor(_: int) -> Objects:
+    return [pod("preemptor", cpu="10", priority=1000)]
+
+
+def _slices(count: int) -> Objects:
+    gpu = {"spec": {"selectors": [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]}}
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu", "allocationMode": "ExactCount", "count": 1}}
+    return [
+        *nodes(),
+        ("DeviceClass", {"metadata": {"name": "gpu"}, **gpu}),
+        ("ResourceClaim", {"metadata": {"name": "c"}, "spec": {"devices": {"requests": [request]}}}),
+        *(
+            (
+                "ResourceSlice",
+                {
+                    "metadata": {"name": f"s{at}"},
+                    "spec": {
+                        "driver": DRIVER,
+                        "nodeName": "n0",
+                        "pool": {"name": "n0", "generation": 1, "resourceSliceCount": count},
+                        "devices": [{"name": f"d{at}"}],
+                    },
+                },
+            )
+            for at in range(count)
+        ),
+    ]
+
+
+def _question(replicas: int, volumes: int) -> Objects:
+    spec = {
+        "schedulerName": "kubestow",
+        "containers": [{"name": "c", "image": "x"}],
+        "volumes": [{"name": f"v{at}", "emptyDir": {}} for at in range(volumes)],
+    }
+    manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "w", "namespace": "default"}, "spec": spec}
+    return [("WhatIf", {"manifests": [manifest], "replicas": replicas})]
+
+
+def _changed_claim(_: int) -> Objects:
+    return _claims(1, request="2Gi")
+
+
+RELATIONS: Final = (
+    Relation(
+        "a pod × its claims",
+        lambda n: [*_storage(), *_claims(n)],
+        lambda n: [pod("p", volumes=_using(range(n)))],
+    ),
+    Relation(
+        "a pod × its annotated claims",
+        lambda n: [*_storage(), *_claims(n, annotated=True)],
+        lambda n: [pod("p", volumes=_using(range(n)))],
+    ),
+    Relation(
+        "a claim × pods that share all claims",
+        lambda n: _waiting_on_claims(n, lambda _: range(_FEW)),
+        _changed_claim,
+    ),
+    Relation(
+        "a claim × pods with different sets of claims",
+        lambda n: _waiting_on_claims(n, lambda at: [(at + 7 * step) % n for step in range(_FEW)], annotated=True),
+        _changed_claim,
+    ),
+    Relation(
+        "a pod × capacity objects", lambda n: [*_storage(n), *_claims(1)], lambda _: [pod("p", volumes=_using([0]))]
+    ),
+    Relation(
+        "pods × budgets with one selector",
+        lambda n: [*_victims(), *_budgets(n, lambda _: {"matchLabels": {"app": "x"}})],
+        _preemptor,
+        size=200,
+        twice=1.1,
+    ),
+    Relation(
+        "pods × budgets with a label of their own",
+        lambda n: [*_victims(), *_budgets(n, lambda at: {"matchLabels": {"app": "x", "at": f"{at}"}})],
+        _preemptor,
+        size=200,
+        twice=1.1,
+    ),
+    Relation(
+        "pods × budgets with expressions",
+        lambda n: [
+            *_victims(),
+            *_budgets(n, lambda at: {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": [f"{at}"]}]}),
+        ],
+        _preemptor,
+        size=200,
+        twice=1.1,
+    ),
+    Relation(
+        "nodeSelector × topics",
+        lambda _: nodes(),
+        lambda n: [pod("p", nodeSelector={f"k{at}": "v" for at in range(n)})],
+        size=500,
+    ),
+    Relation(
+        "a node × topics of a waiting pod",
+        lambda n: [*nodes(), pod("p", nodeSelector={f"k{at}": "v" for at in range(n)})],
+        lambda n: [("Node", {"metadata": {"name": "new", "labels": {f"k{at}": "w" for at in range(n)}}})],
+        size=500,
+    ),
+    Relation(
+        "a claim × slices with a device",
+        _slices,
+        lambda _: [pod("p", resourceClaims=[{"name": "r", "resourceClaimName": "c"}])],
+    ),
+    Relation("replicas of a manifest", lambda _: nodes(), lambda n: _question(n, _FEW)),
+    Relation("size of a manifest with replicas", lambda _: nodes(), lambda n: _question(_FEW, n), size=200),
+)
