@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 _IMPORT_GC_THRESHOLD: Final = 100_000
+_TRIAL_S: Final = 10.0
+"""The time of one trial of an explanation where no pods of others wait."""
 _WITH_PLAIN_PORT: Final = frozenset({EVERYWHERE, "::", "127.0.0.1"})
 """Values of --bind-address that include the address of --plain-port."""
 
@@ -386,7 +388,7 @@ def _simulated(
         )
         unlimited = dataclasses.replace(config.client_connection, qps=-1.0)
         config = dataclasses.replace(config, client_connection=unlimited, leader_election=LeaderElection())
-        return Daemon(RunOptions(config=config, master=master, port=0, drain_timeout_s=5.0))
+        return Daemon(RunOptions(config=config, master=master, port=0, drain_timeout_s=5.0, trial_s=_TRIAL_S))
 
     return configuration, daemon
 
