@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _IMPORT_GC_THRESHOLD: Final = 100_000
 _TRIAL_S: Final = 10.0
-"""The time of one trial of an explanation where no pods of others wait."""
+"""The time of one trial of an explanation where no other pods wait."""
 _WITH_PLAIN_PORT: Final = frozenset({EVERYWHERE, "::", "127.0.0.1"})
 """Values of --bind-address that include the address of --plain-port."""
 

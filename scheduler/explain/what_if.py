@@ -298,7 +298,7 @@ class _Run:
             for info in list(self._cluster.nodes.pods(self._slot(name, "drain")).values()):
                 self._drain(info, name)
                 yield from self._paced()
-                if len(self._leaving) + replicas > REPLICAS_MAX:
+                if len(self._leaving) + len(self._displaced) + replicas > REPLICAS_MAX:
                     what = "pods leave the drained nodes or are new; drain fewer nodes"
                     raise WrongRequest(f"drain: at node {name} more than {REPLICAS_MAX} {what}")
         for edit in pods.shared:

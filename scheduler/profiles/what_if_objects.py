@@ -201,7 +201,7 @@ class WhatIfObjects(OwnObjects):
                 referenced = await self._referenced(spec.reference, namespace)
             request = question(spec, namespace, self._names, referenced)
             if obj.begun and not obj.begun.startswith(begun_by(self._holder)):
-                why = f"the scheduler that began to answer has ended ({obj.begun}); change the spec to ask again"
+                why = f"the scheduler that began to answer has ended ({obj.begun}); change the spec to repeat it"
                 status = unanswered(obj, FAILED, why, self._now())
             elif (marked := await self._begun(obj)) is not None:
                 obj = marked

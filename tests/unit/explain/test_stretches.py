@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -161,6 +162,39 @@ async def test_no_reader_on_the_event_loop_sees_a_question(request_: dict[str, A
                 seen += 1
 
     assert seen > 2
+
+
+SPREAD = {
+    "maxSkew": 2,
+    "topologyKey": "kubernetes.io/hostname",
+    "whenUnsatisfiable": "DoNotSchedule",
+    "labelSelector": {"matchLabels": {"app": "v"}},
+}
+
+
+async def bound(request: dict[str, Any] | None) -> list[Any]:
+    """Return the bindings of pods next to those of another scheduler, and to a question before each of them."""
+    sched = cluster({f"n{at}": {} for at in range(4)}, {})
+    sched.parts.chance.seed(5)
+    what_if = pausing(sched)
+    for number in range(6):
+        asking = None
+        if request is not None:
+            steps = partial(what_if.answer, WhatIfRequest(**request))
+            asking = asyncio.ensure_future(sched.parts.questions.answer_to(steps))
+        sched.pod(f"v{number}", cpu="100m", labels={"app": "v"}, topologySpreadConstraints=[SPREAD])
+        sched.pod(f"f{number}", cpu="100m", on=f"n{number % 4}", schedulerName="other")
+        await sched.settle()
+        if asking is not None:
+            asking.cancel()
+    assert len(sched.writer.binds) == 6
+    return sched.writer.binds
+
+
+async def test_pods_are_bound_to_the_same_nodes_with_questions_as_without() -> None:
+    cordon = {"manifests": (pod(cpu="1"),), "replicas": 4, "cordon": ("n0", "n1", "n2", "n3")}
+
+    assert await bound(cordon) == await bound(None)
 
 
 def with_storage() -> SchedulerHarness:

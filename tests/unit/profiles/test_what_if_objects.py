@@ -356,7 +356,7 @@ async def test_a_question_that_a_process_before_has_begun_is_not_repeated(
         assert "begun by wealthy at 2026-01-01T00:00:00Z" in bench.status()["cause"]
 
 
-async def test_the_status_says_who_answers_before_the_question_runs() -> None:
+async def test_the_status_names_the_process_before_the_question_runs() -> None:
     bench = Bench(what_if({}))
     async with answering(bench):
         await bench.clock.advance(5)
