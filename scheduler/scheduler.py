@@ -154,6 +154,7 @@ class Decisions:
             clock,
             derive=derive,
             held_back=self.refusals.held_back,
+            trial_s=options.trial_s,
         )
         self.what_if = WhatIf(self.explainer)
         self.audit = SelfAudit(

@@ -225,7 +225,7 @@ def _requests(pod: Pod, *, by_totals: bool) -> tuple[Requests, int, int]:
     )
     known = _sums.get(memo)
     if known is None and len(memo) > _SHARED_BYTES_MAX:
-        return _compute(pod, claims, _effective_by_totals if by_totals else _effective)
+        return _compute(pod, _effective_by_totals if by_totals else _effective)
     if known is None:
         known = _sums.share(memo, _compute(pod, _effective_by_totals if by_totals else _effective))
     return known

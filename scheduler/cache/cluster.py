@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 import msgspec
@@ -281,6 +281,25 @@ class Cluster:
             yield trial
         finally:
             trial.undo()
+
+    def silenced(self) -> Callable[[], None]:
+        """Return a function that withdraws all news for waiting pods since this call, and the changes of device holds.
+
+        For changes that were taken back. Nothing else may have changed since this call.
+        """
+        volumes, claims, holds = self.volumes, self.devices.claims, self.devices.device_holds
+        reservations = volumes.reservations
+        given_back, freed, expired = dict(volumes.given_back), set(reservations.freed), dict(reservations.expired)
+        changes, devices, held = list(claims.changes), list(claims.given_back), holds.saved()
+
+        def withdraw() -> None:
+            volumes.given_back = dict(given_back)
+            if reservations.expired == expired:  # else time has freed storage, too
+                reservations.freed = set(freed)
+            claims.changes[:], claims.given_back[:] = changes, devices
+            holds.restore(held)
+
+        return withdraw
 
     # -- counting ----------------------------------------------------------------------------------------------------
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 
 _IMPORT_GC_THRESHOLD: Final = 100_000
+_TRIAL_S: Final = 10.0
+"""The time of one trial of an explanation where no other pods wait."""
 _WITH_PLAIN_PORT: Final = frozenset({EVERYWHERE, "::", "127.0.0.1"})
 """Values of --bind-address that include the address of --plain-port."""
 
@@ -397,7 +399,7 @@ def _simulated(
             leader_election=LeaderElection(),
             extenders=tuple(dataclasses.replace(each, bind_verb="") for each in config.extenders),
         )
-        return Daemon(RunOptions(config=config, master=master, token=token, drain_timeout_s=5.0))
+        return Daemon(RunOptions(config=config, master=master, token=token, drain_timeout_s=5.0, trial_s=_TRIAL_S))
 
     return configuration, daemon
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from scheduler.config.args import KnownArgs, RawArgs, default_args
+from scheduler.core.cooperative import TRIAL_S
 from scheduler.core.feature_gates import DEFAULT_VERSION, defaults
 
 A = TypeVar("A", bound=KnownArgs)
@@ -246,5 +247,7 @@ class RunOptions:
     """Whether WhatIf objects are answered, if the server has that kind."""
     is_forced: bool = False
     """Whether to start although another live Lease names one of our scheduler names."""
+    trial_s: float = TRIAL_S
+    """Time of one trial of an explanation or a what-if question. Longer where no other pods wait."""
     serves_ui: bool = False
     """Whether the endpoints have the page /ui."""

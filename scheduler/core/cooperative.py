@@ -6,6 +6,7 @@ before its end leaves no changes behind.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +20,8 @@ T = TypeVar("T")
 
 TURN_S: Final = 0.005
 """After this time the work lets the event loop run."""
+TRIAL_S: Final = 0.05
+"""A trial of a question is given up after this time, without pauses, because other pods wait for it."""
 PACE_S: Final = 0.003
 """The same in `paced`, where one step and the wait for the worker thread add some milliseconds."""
 _INLINE_S: Final = 0.001
@@ -39,9 +42,26 @@ def finish(work: Generator[object, None, T]) -> T:
             return found
 
 
-def paced(work: Work[T], clock: Clock, aside: Callable[[], AbstractContextManager[None]] = nullcontext) -> Work[T]:
-    """Run the work, but yield only when more than 3 ms have passed since the last yield, and within `aside`."""
+class TookTooLong(Exception):
+    """Work has taken all the time that it had."""
+
+
+def paced(
+    work: Work[T],
+    clock: Clock,
+    aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+    *,
+    limit_s: float = math.inf,
+    aside_s: float = 0.0,
+) -> Work[T]:
+    """Run the work, but yield only when more than 3 ms have passed since the last yield, and within `aside`.
+
+    If `aside` itself takes longer, the work runs as long as that before it yields. `aside_s` is that time, if it is known.
+
+    Raises TookTooLong once the work has taken `limit_s` seconds, without `aside` and without the yields.
+    """
     turn = clock.now()
+    spent_s = 0.0
     try:
         while True:
             try:
@@ -49,10 +69,17 @@ def paced(work: Work[T], clock: Clock, aside: Callable[[], AbstractContextManage
             except StopIteration as done:
                 found: T = done.value
                 return found
-            if clock.now() - turn > PACE_S:
+            now = clock.now()
+            if spent_s + now - turn > limit_s:
+                raise TookTooLong
+            if now - turn > max(PACE_S, aside_s):
+                spent_s += now - turn
                 with aside():
+                    left = clock.now()
                     yield
+                    back = clock.now()
                 turn = clock.now()
+                aside_s = left - now + turn - back
     finally:
         work.close()
 

@@ -14,6 +14,7 @@ import os
 import random
 import signal
 import socket
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -280,6 +281,7 @@ class Daemon:
             WhatIfWriter(transport, throttle, self._clock, may_write=may_write),
             self._clock,
             names=frozenset(decisions.profiles),
+            holder=f"{socket.gethostname()}_{uuid.uuid4()}",
             answer=lambda request: decisions.questions.answer_to(partial(decisions.what_if.answer, request)),
             is_ready=lambda: self.is_synced and not self._is_stopping,
         )

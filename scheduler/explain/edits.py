@@ -221,7 +221,7 @@ class Overlay:
     """Edits that are in force in the cache from `apply` to `undo`. Only the scheduling loop's task uses it.
 
     Changes of pods, nodes and claims go straight to the columns and stores: no waiting pod is woken and no version that
-    bindings compare is raised.
+    bindings compare is raised. All news that the cache has for waiting pods by `undo` is withdrawn.
     """
 
     def __init__(self, cluster: Cluster, derive: Callable[[Pod], PodInfo]) -> None:
@@ -234,6 +234,7 @@ class Overlay:
         self._held: list[Callable[[], Undo]] = []
         self._uids: dict[str, str] = {}
         """Pod → its uid."""
+        self._withdraw: Undo | None = None
 
     def pod(self, pod: Pod, edits: Iterable[Edit]) -> PodInfo:
         """Return the pod with its own edits, and with the new names of its patched claims. Raises NotApplicable."""
@@ -249,6 +250,7 @@ class Overlay:
         """Apply all edits except patches of pods. Raises NotApplicable, and then nothing is applied."""
         self._edits = tuple(edit for edit in merged(edits) if (edit.kind, edit.verb) != ("Pod", "patch"))
         self._held = []
+        self._withdraw = self._cluster.silenced()
         try:
             for edit in self._edits:
                 self._undo.append(self.applied_edit(edit))
@@ -265,6 +267,9 @@ class Overlay:
         """Restore the cache, last edit first. Idempotent."""
         while self._undo:
             self._undo.pop()()
+        if self._withdraw is not None:
+            self._withdraw()
+            self._withdraw = None
 
     @contextlib.contextmanager
     def applied(self, edits: Iterable[Edit]) -> Iterator[None]:
@@ -277,15 +282,13 @@ class Overlay:
 
     @contextlib.contextmanager
     def suspended(self) -> Iterator[None]:
-        """Restore the cache until the block ends, and then apply the edits and placements again."""
+        """Restore the cache until the block ends, and then apply the edits and placements again; not after an error."""
         held = self._held
         self.undo()
-        try:
-            yield
-        finally:
-            self.apply(self._edits)
-            for placement in held:
-                self.hold(placement)
+        yield
+        self.apply(self._edits)
+        for placement in held:
+            self.hold(placement)
 
     def decoded(self, kind: str, manifest: Manifest) -> Any:
         """Return the object as a watch would deliver it. Raises NotApplicable if it cannot be read."""
@@ -428,7 +431,7 @@ class Overlay:
                 return partial(volumes.set_claim, obj.key, None)
             case ResourceClaim():
                 devices.claims.set(obj)
-                return partial(self._without_claim, obj.key)
+                return partial(devices.claims.remove, obj.key)
             case ResourceSlice():
                 devices.set_slice(obj)
                 return partial(_nothing, devices.remove_slice, edit.name)
@@ -449,12 +452,6 @@ class Overlay:
         for uid in uids:
             self._cluster.nodes.remove_pod(name, uid)
         self._cluster.nodes.remove_node(name)
-
-    def _without_claim(self, key: str) -> None:
-        """Remove a claim, and the news of it that event handlers would take."""
-        claims = self._cluster.devices.claims
-        claims.remove(key)
-        claims.changes[:] = [each for each in claims.changes if key not in {c.key for c in each if c is not None}]
 
 
 def _nothing(function: Callable[..., object], *arguments: object) -> None:

@@ -6,6 +6,7 @@ writes nothing, reserves nothing and wakes no pod.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import random
@@ -25,7 +26,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.context import UnboundPods
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
-from scheduler.core.cooperative import Work
+from scheduler.core.cooperative import TRIAL_S, TookTooLong, Work
 from scheduler.core.nodeset import NodeSet
 from scheduler.cycle import Cycle, Scheduled
 from scheduler.explain.answer import (
@@ -74,6 +75,8 @@ class Explainer:
     held_back: Callable[[PodInfo], NodeSet]
     budget_s: float = BUDGET_S
     """The time after which a search for fixes ends."""
+    trial_s: float = TRIAL_S
+    """The time after which a trial is given up. Longer where no other pods wait."""
     _metrics: Metrics = field(default_factory=lambda: Metrics(process=False), init=False)
     """What trials count is not the scheduler's work, and is shown nowhere."""
 
@@ -164,6 +167,12 @@ class Explainer:
             text = f"it fits: an attempt now chooses node {node}"
             return _answer(info, "pending", "fits", "Fits", text, "wait", node=node)
         found = yield from search.judged((), lambda: self.cluster.nodes.present)
+        if found is None and search.has_taken_too_long:
+            found = yield from search.judged((), lambda: self.cluster.nodes.present, exact=False)
+            if found is None:
+                text = "its search takes too long for an explanation; its condition has the result of the last attempt"
+                return _answer(info, "pending", "doesNotFit", "Error", text, "wait", is_search_complete=False)
+            found.leave(self.cluster.nodes.present & ~found.refused())
         if found is None:
             return _answer(info, "pending", "unreadable", "Unreadable", "the pod cannot be read", "user")
         groups = self._groups(info, found)
@@ -190,7 +199,7 @@ class Explainer:
             cause,
             move,
             fixes=tuple(self._fix_answer(info, fix) for fix in fixes),
-            is_search_complete=not search.is_out_of_budget,
+            is_search_complete=not (search.is_out_of_budget or search.has_taken_too_long),
             **more,
         )
 
@@ -246,11 +255,12 @@ class Explainer:
         """Compare the pod's node with the second best one, as if the pod were not there."""
         overlay, runner = Overlay(self.cluster, self.derive), self._runner(profile)
         away = [Edit("delete", "Pod", info.pod.metadata.name, info.pod.metadata.namespace)]
-        search = Search(self.cluster, runner, info.pod, overlay, self._place(profile), self.clock)
+        search = Search(self.cluster, runner, info.pod, overlay, self._place(profile), self.clock, trial_s=self.trial_s)
         spec = msgspec.structs.replace(info.pod.spec, node_name="")
         unbound = self.derive(msgspec.structs.replace(info.pod, spec=spec))
-        with overlay.applied(away):
-            found: Bound = yield from search.within(self._scores(runner, unbound, info.node_name))
+        found = Bound(node=info.node_name)
+        with contextlib.suppress(TookTooLong), overlay.applied(away):
+            found = yield from search.within(self._scores(runner, unbound, info.node_name))
         yield True
         return found
 
@@ -281,7 +291,7 @@ class Explainer:
     def _search(self, info: PodInfo, profile: Profile) -> Search:
         overlay = Overlay(self.cluster, self.derive)
         runner, place = self._runner(profile), self._place(profile)
-        return Search(self.cluster, runner, info.pod, overlay, place, self.clock, self.budget_s)
+        return Search(self.cluster, runner, info.pod, overlay, place, self.clock, self.budget_s, self.trial_s)
 
     def _runner(self, profile: Profile) -> Runner:
         """Return a runner without PostFilter: trials neither preempt nor count as attempts to preempt."""

@@ -6,7 +6,8 @@ to the least that suffices. What is left is verified by an ordinary attempt on t
 overlay of the cache, which is undone wherever the search pauses.
 
 The search pauses at two kinds of points. `True` is yielded between two trials: the cluster may change there, and other pods
-may be tried. `False` is yielded within a trial: nothing may change until it goes on.
+may be tried. `False` is yielded within a trial: nothing may change until it goes on. At both kinds the cache is as it is
+without the question, because bindings and pages read it there. A trial takes at most `trial_s`.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
-from scheduler.core.cooperative import Work, paced
+from scheduler.core.cooperative import TRIAL_S, TookTooLong, Work, paced
 from scheduler.core.nodeset import NodeSet
 from scheduler.cycle import Scheduled
 from scheduler.explain import changes, claim_changes
@@ -192,7 +193,10 @@ class Search:
     place: Place
     clock: Clock
     budget_s: float = BUDGET_S
+    trial_s: float = TRIAL_S
     spent_s: float = field(default=0.0, init=False)
+    has_taken_too_long: bool = field(default=False, init=False)
+    """Whether a trial was given up."""
 
     @property
     def is_out_of_budget(self) -> bool:
@@ -200,9 +204,14 @@ class Search:
 
     # -- trials ------------------------------------------------------------------------------------------------------
 
-    def judged(self, edits: Sequence[Edit], nodes: Callable[[], NodeSet]) -> Steps[Verdicts | None]:
-        """Return what all plugins say with these edits; None if they cannot be applied. `nodes` is called under them."""
-        return (yield from self._tried(edits, lambda info: verdicts(self.runner, info, nodes())))
+    def judged(
+        self, edits: Sequence[Edit], nodes: Callable[[], NodeSet], *, exact: bool = True
+    ) -> Steps[Verdicts | None]:
+        """Return what all plugins say with these edits; None if they cannot be applied, or if it takes too long.
+
+        `nodes` is called under the edits.
+        """
+        return (yield from self._tried(edits, lambda info: verdicts(self.runner, info, nodes(), exact=exact)))
 
     def fits(self, edits: Sequence[Edit], name: str) -> Steps[bool]:
         """Return whether the pod fits on this node with these edits."""
@@ -222,16 +231,20 @@ class Search:
         return found.node
 
     def _tried(self, edits: Sequence[Edit], trial: Callable[[PodInfo], Work[T]]) -> Steps[T | None]:
-        """Return the result of a trial of the edited pod under the edits; None if they cannot be applied.
+        """Return the result of a trial of the edited pod under the edits.
 
-        Pods that controllers create again after these deletions are placed first.
+        Returns None if they cannot be applied, or if the trial takes too long. Pods that controllers create again after
+        these deletions are placed first.
         """
         edits, found = list(claim_changes.of_claims(self.pod, edits)), None
         with contextlib.suppress(NotApplicable, AssumptionError):
             info = self.overlay.pod(self.pod, edits)
             back = [self._coming_back(each) for each in self.overlay.leaving(edits) if comes_back(each.pod)]
             with self.overlay.applied([*edits, *(edit for _, claims in back for edit in claims)]):
-                found = yield from self.within(self._after([pod() for pod, _ in back], trial(info)))
+                try:
+                    found = yield from self.within(self._after([pod() for pod, _ in back], trial(info)))
+                except TookTooLong:
+                    self.has_taken_too_long = True
         yield True
         return found
 
@@ -252,8 +265,8 @@ class Search:
         return (yield from trial)
 
     def within(self, work: Work[T]) -> Steps[T]:
-        """Run a trial; where it pauses, the edits are undone."""
-        trial, began = paced(work, self.clock, self.overlay.suspended), self.clock.now()
+        """Run a trial; where it pauses, the edits are undone. Raises TookTooLong."""
+        trial, began = paced(work, self.clock, self.overlay.suspended, limit_s=self.trial_s), self.clock.now()
         try:
             while True:
                 try:

@@ -6,7 +6,7 @@ are filled in: requests, priority, storage class and allocation mode. Quotas and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeVar
 
@@ -19,6 +19,10 @@ from scheduler.explain.edits import Edit, Manifest
 from scheduler.explain.questions import Refused
 
 REPLICAS_MAX: Final = 1000
+PODS_BYTES_MAX: Final = 16 * 1024 * 1024
+"""Bytes of the manifests of all pods together, as JSON: each pod counts with the templates of its claims."""
+LISTS_MAX: Final = 8
+"""Lists that contain each other."""
 _WORKLOADS: Final[Mapping[str, str]] = {
     "Deployment": "replicas",
     "Job": "parallelism",
@@ -159,15 +163,31 @@ class _NeededClaim(_Shape):
 
 @dataclass(frozen=True, slots=True)
 class PodPlan:
-    """A pod to place, and the claims that its controllers create for it. Pods of one `group` differ in names only."""
+    """A pod to place, and the claims that its controllers create for it."""
 
-    group: int
     manifest: Manifest
     edits: tuple[Edit, ...]
 
+
+@dataclass(frozen=True, slots=True)
+class PodTemplate:
+    """The pods of one manifest, which differ in names only. They share the template: a plan is made for one pod at a time."""
+
+    where: str
+    namespace: str
+    names: tuple[str, ...]
+    pod: Manifest
+    """The template with defaults. It is never changed."""
+    claim_templates: Sequence[Manifest]
+    _plan: Callable[[PodTemplate, str], PodPlan]
+
     @property
-    def key(self) -> str:
-        return f"{self.manifest['metadata']['namespace']}/{self.manifest['metadata']['name']}"
+    def priority(self) -> int:
+        return self.pod["spec"].get("priority") or 0
+
+    def plan(self, name: str) -> PodPlan:
+        """Return the plan of one pod. Raises WrongRequest."""
+        return self._plan(self, name)
 
 
 @dataclass(slots=True)
@@ -182,6 +202,11 @@ class Manifests:
     """Where each manifest with pods is in the question, and the manifest."""
     _priorities: dict[str, int] = field(default_factory=lambda: dict(_SYSTEM_CLASSES), init=False)
     _claim_templates: dict[str, Manifest] = field(default_factory=dict, init=False)
+    _sizes: dict[str, int] = field(default_factory=dict, init=False)
+    """Claim template → its size."""
+    _names: dict[tuple[str, str], str] = field(default_factory=dict, init=False)
+    """Kind and key → the place of the manifest that has this name."""
+    _generated: dict[str, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         for where, manifest in each_manifest(self.manifests, "manifests"):
@@ -194,18 +219,45 @@ class Manifests:
             raise WrongRequest(f"{total} pods are too many: at most {REPLICAS_MAX} are placed")
         return total
 
-    def plans(self, replicas: int | None) -> Iterator[PodPlan]:
-        """Yield the pods in the order of the manifests; `replicas` replaces the number of each. Raises WrongRequest."""
-        for group, (where, manifest) in enumerate(self._pods):
+    def templates(self, replicas: int | None) -> Iterator[PodTemplate]:
+        """Yield the pods in the order of the manifests; `replicas` replaces the number of each.
+
+        Raises WrongRequest, also for what a plan would raise.
+        """
+        for where, manifest in self._pods:
             is_pod = manifest["kind"] == "Pod"
             count = _replicas(manifest, replicas)
-            template = manifest if is_pod else manifest["spec"]["template"]
-            pod = self._with_defaults(f"{where}.spec" if is_pod else f"{where}.spec.template.spec", template)
-            owner = manifest["metadata"]
-            templates = () if is_pod else manifest["spec"].get("volumeClaimTemplates") or ()
-            for number in range(count):
-                name = owner["name"] if is_pod and count == 1 else f"{owner['name']}-{number}"
-                yield self._plan(where, group, pod, name, _namespace(owner), templates)
+            owner, namespace = manifest["metadata"], _namespace(manifest["metadata"])
+            names = [owner["name"]] if is_pod and count == 1 else [f"{owner['name']}-{at}" for at in range(count)]
+            for name in names:
+                self._take("pod", where, f"{namespace}/{name}")
+            self._check_size(where, manifest, count)
+            pod = self._with_defaults(
+                f"{where}.spec" if is_pod else f"{where}.spec.template.spec",
+                manifest if is_pod else manifest["spec"]["template"],
+            )
+            claims = () if is_pod else manifest["spec"].get("volumeClaimTemplates") or ()
+            template = PodTemplate(where, namespace, tuple(names), pod, claims, self._plan)
+            if names:
+                template.plan(names[0])
+            yield template
+
+    def _check_size(self, where: str, manifest: Manifest, count: int) -> None:
+        """Raise WrongRequest if that many pods of the manifest are too large together."""
+        spec = manifest["spec"] if manifest["kind"] == "Pod" else manifest["spec"]["template"]["spec"]
+        names = (each.get("resourceClaimTemplateName") for each in spec.get("resourceClaims") or ())
+        size = _size(manifest)
+        for name in filter(None, names):
+            size += self._sizes.get(f"{_namespace(manifest['metadata'])}/{name}", 0)
+        if size * count > PODS_BYTES_MAX:
+            what = f"{count} pods of {size} bytes each, with the templates of their claims"
+            raise WrongRequest(f"{where}: {what}, are too large: at most {PODS_BYTES_MAX} bytes in all")
+
+    def _take(self, kind: str, where: str, key: str) -> None:
+        """Raise WrongRequest if another object of the question has this name, as a server does."""
+        other = self._names.setdefault((kind, key), where)
+        if other != where:
+            raise WrongRequest(f"{where}: {kind} {key} is also in {other}; give it another name")
 
     # -- reading -----------------------------------------------------------------------------------------------------
 
@@ -213,26 +265,41 @@ class Manifests:
         kind = str(manifest.get("kind", ""))
         if kind == "Pod" or kind in _WORKLOADS:
             _check(manifest, _PodManifest if kind == "Pod" else _Workload, where)
-            _need_name(manifest, where)
+            self._named(where, kind, manifest)
             self._pods.append((where, dict(manifest)))
         elif kind == "PersistentVolumeClaim":
             _check(manifest, _NeededClaim, where)
-            metadata = _need_name(manifest, where)
-            self.shared.append(self._volume_claim(metadata["name"], _namespace(metadata), manifest))
+            name, namespace = self._named(where, kind, manifest)
+            self.shared.append(self._volume_claim(name, namespace, manifest))
         elif kind == "ResourceClaim":
             _check(manifest, _DeviceClaim, where)
-            metadata = _need_name(manifest, where)
-            self.shared.append(_device_claim(metadata["name"], _namespace(metadata), manifest))
+            name, namespace = self._named(where, kind, manifest)
+            self.shared.append(_device_claim(name, namespace, manifest))
         elif kind == "ResourceClaimTemplate":
             _check(manifest, _DeviceClaimTemplate, where)
-            metadata = _need_name(manifest, where)
-            self._claim_templates[f"{_namespace(metadata)}/{metadata['name']}"] = dict(manifest["spec"])
+            name, namespace = self._named(where, kind, manifest)
+            self._claim_templates[f"{namespace}/{name}"] = dict(manifest["spec"])
+            self._sizes[f"{namespace}/{name}"] = _size(manifest)
         elif kind == "PriorityClass":
             _check(manifest, _ClassManifest, where)
-            self._priorities[_need_name(manifest, where)["name"]] = manifest["value"]
+            name, _ = self._named(where, kind, manifest)
+            self._priorities[name] = manifest["value"]
         else:
             known = ", ".join(sorted(("Pod", *_WORKLOADS, *_NEEDED)))
             raise WrongRequest(f"{where}: kind {kind!r} cannot be placed; expected one of {known}")
+
+    def _named(self, where: str, kind: str, manifest: Mapping[str, Any]) -> tuple[str, str]:
+        """Return name and namespace. A generated name differs from all names before. Raises WrongRequest."""
+        metadata: dict[str, Any] = manifest["metadata"]
+        generated = str(metadata.get("generateName") or "").rstrip("-")
+        namespace = _namespace(metadata)
+        if not (metadata.get("name") or generated):
+            raise WrongRequest(f"{where}: metadata.name: a name is required")
+        if not metadata.get("name"):
+            at = self._generated[generated] = self._generated.get(generated, 0) + 1
+            metadata["name"] = generated if at == 1 else f"{generated}-{at}"
+        self._take(kind, where, f"{namespace}/{metadata['name']}" if kind != "PriorityClass" else metadata["name"])
+        return metadata["name"], namespace
 
     # -- pods --------------------------------------------------------------------------------------------------------
 
@@ -253,21 +320,22 @@ class Manifests:
         spec.pop("nodeName", None)
         return pod
 
-    def _plan(  # noqa: PLR0917 (private, one caller)
-        self, where: str, group: int, pod: Manifest, name: str, namespace: str, templates: Sequence[Manifest]
-    ) -> PodPlan:
+    def _plan(self, of_pods: PodTemplate, name: str) -> PodPlan:
+        pod, namespace = of_pods.pod, of_pods.namespace
         uid = f"{CREATED_UID}Pod-{namespace}/{name}"
         metadata = {**pod["metadata"], "name": name, "namespace": namespace, "uid": uid, "resourceVersion": "1"}
         metadata.pop("generateName", None)
         owner = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}]
         edits = []
         spec = dict(pod["spec"])
-        volumes = [dict(volume) for volume in spec.get("volumes") or ()]
-        for template in templates:
+        volumes = list(spec.get("volumes") or ())
+        replaced = {(each.get("metadata") or {}).get("name") for each in of_pods.claim_templates}
+        if replaced:
+            volumes = [volume for volume in volumes if volume["name"] not in replaced]
+        for template in of_pods.claim_templates:
             of = template.get("metadata") or {}
             claim = f"{of.get('name', '')}-{name}"
             edits.append(self._volume_claim(claim, namespace, template))
-            volumes = [volume for volume in volumes if volume["name"] != of.get("name")]
             volumes.append({"name": of.get("name"), "persistentVolumeClaim": {"claimName": claim}})
         for volume in volumes:
             ephemeral = volume.get("ephemeral")
@@ -282,13 +350,13 @@ class Manifests:
             wanted = self._claim_templates.get(f"{namespace}/{used}")
             if wanted is None:
                 what = f"the ResourceClaimTemplate {namespace}/{used} is not among the manifests"
-                raise WrongRequest(f"{where}: resourceClaims[{each['name']}]: {what}")
+                raise WrongRequest(f"{of_pods.where}: resourceClaims[{each['name']}]: {what}")
             claim = f"{name}-{each['name']}"
             edits.append(_device_claim(claim, namespace, wanted, owner))
             statuses.append({"name": each["name"], "resourceClaimName": claim})
         status = {"resourceClaimStatuses": statuses} if statuses else {}
         spec["volumes"] = volumes
-        return PodPlan(group, {"metadata": metadata, "spec": spec, "status": status}, tuple(edits))
+        return PodPlan({"metadata": metadata, "spec": spec, "status": status}, tuple(edits))
 
     def _volume_claim(
         self, name: str, namespace: str, template: Mapping[str, Any], owner: Sequence[Manifest] = ()
@@ -318,15 +386,17 @@ def _creation(  # noqa: PLR0917 (private)
     return Edit("create", kind, name, namespace, manifest=made)
 
 
-def each_manifest(manifests: Sequence[Any], where: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield all manifests with their places; a List is taken apart."""
+def each_manifest(manifests: Sequence[Any], where: str, lists: int = 0) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield all manifests with their places; a List is taken apart. Raises WrongRequest."""
+    if lists > LISTS_MAX:
+        raise WrongRequest(f"{where}: at most {LISTS_MAX} Lists may contain each other")
     for at, manifest in enumerate(manifests):
         here = f"{where}[{at}]"
         if not isinstance(manifest, Mapping):
             raise WrongRequest(f"{here}: expected an object")
-        items = manifest.get("items")
-        if str(manifest.get("kind", "")).endswith("List") and isinstance(items, list):
-            yield from each_manifest(items, f"{here}.items")
+        items, kind = manifest.get("items"), manifest.get("kind")
+        if isinstance(items, list) and isinstance(kind, str) and kind.endswith("List"):
+            yield from each_manifest(items, f"{here}.items", lists + 1)
         else:
             yield here, manifest
 
@@ -338,6 +408,10 @@ def _check(manifest: Mapping[str, Any], shape: type[T], where: str) -> T:
         raise WrongRequest(f"{where}: {error}") from None
 
 
+def _size(value: Mapping[str, Any]) -> int:
+    return len(msgspec.json.encode(value))
+
+
 def _copied(value: Mapping[str, Any]) -> Manifest:
     """Return a copy that shares nothing. Raises WrongRequest for hundreds of levels."""
     try:
@@ -345,14 +419,6 @@ def _copied(value: Mapping[str, Any]) -> Manifest:
     except RecursionError:
         raise WrongRequest("a manifest is nested too deeply") from None
     return made
-
-
-def _need_name(manifest: Mapping[str, Any], where: str) -> dict[str, Any]:
-    metadata: dict[str, Any] = manifest["metadata"]
-    if not (metadata.get("name") or metadata.get("generateName")):
-        raise WrongRequest(f"{where}: metadata.name: a name is required")
-    metadata.setdefault("name", str(metadata.get("generateName")).rstrip("-"))
-    return metadata
 
 
 def _namespace(metadata: Mapping[str, Any]) -> str:

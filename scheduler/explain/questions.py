@@ -1,7 +1,8 @@
 """Questions to the scheduler, answered by the scheduling loop in small turns (docs/explain.md).
 
-One question is answered at a time, at most 5 ms per turn. While pods can be tried, answers get a small share of the loop's
-time; an idle loop answers at once. Between two trials of an answer other pods are tried and changes are applied; within a
+One question is answered at a time, at most 5 ms per turn, and to the end of the trial that is running then. While pods can
+be tried, answers get a small share of the loop's time; an idle loop answers at once. A question that other pods had to
+wait for is paid back before the next one begins. Between two trials of an answer other pods are tried and changes are applied; within a
 trial nothing changes.
 """
 
@@ -25,6 +26,8 @@ WAITING_MAX: Final = 16
 SHARE: Final = 0.03
 """The share of the loop's time for answers while there are pods to try: 1.8 s per minute."""
 _CREDIT_MAX_S: Final = 0.05
+_DEBT_MAX_S: Final = 0.9
+"""No question waits for more than half a minute because of the last one, while no pods can be tried."""
 
 
 class Refused(Exception):
@@ -52,6 +55,8 @@ class Questions:
         self._waiting: deque[_Question] = deque()
         self._credit_s = _CREDIT_MAX_S
         self._counted_at = clock.now()
+        self._has_delayed = False
+        """Whether there were pods to try since there was credit."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -71,12 +76,17 @@ class Questions:
 
     def may_run(self, *, is_busy: bool) -> bool:
         """Return whether a turn would do something now. `is_busy`: there are pods to try."""
+        self._has_delayed |= is_busy
         if not self._waiting:
             return False
         now = self._clock.now()
         self._credit_s = min(self._credit_s + (now - self._counted_at) * SHARE, _CREDIT_MAX_S)
         self._counted_at = now
-        return not is_busy or self._credit_s > 0
+        if self._credit_s > 0:
+            self._has_delayed = is_busy
+            return True
+        has_begun = self._waiting[0].steps is not None
+        return not is_busy and (has_begun or not self._has_delayed)
 
     async def turn(self) -> None:
         """Work on the first question for one turn, and to the end of the trial that is running then."""
@@ -85,15 +95,14 @@ class Questions:
         spent_s = 0.0
         while not is_over:
             is_between = self._step(question)
-            now = self._clock.now()
-            if is_between is None or (is_between and spent_s + now - began >= TURN_S):
+            spent_s += self._clock.now() - began
+            if is_between is None or (is_between and spent_s >= TURN_S):
                 is_over = True
             elif not is_between:
-                spent_s += now - began
                 with self._inbox.closed():
                     await asyncio.sleep(0)
-                began = self._clock.now()
-        self._credit_s -= spent_s + self._clock.now() - began
+            began = self._clock.now()
+        self._credit_s = max(self._credit_s - spent_s, -_DEBT_MAX_S)
 
     def close(self) -> None:
         """Cancel all questions."""

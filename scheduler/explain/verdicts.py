@@ -19,6 +19,9 @@ from scheduler.framework.status import AttemptError, Code, Groups, Narrow, Rejec
 
 NOMINATED = "NominatedPods"
 """Stands for nominated pods of equal or higher priority in place of a plugin."""
+UNFINISHED = "Unfinished"
+"""Stands for the plugins whose search on a node was given up."""
+_TOO_LONG = "node(s) whose search takes too long for an explanation"
 
 
 @dataclass(slots=True)
@@ -33,6 +36,10 @@ class Verdicts:
         if nodes:
             held = self.groups.setdefault(plugin, {})
             held[no] = held.get(no, EMPTY) | nodes
+
+    def leave(self, nodes: NodeSet) -> None:
+        """Record that the search on these nodes was given up."""
+        self.add(UNFINISHED, Rejection(UNFINISHED, Code.ERROR, (_TOO_LONG,)), nodes)
 
     def refused_by(self, plugin: str) -> NodeSet:
         """Return the nodes that the plugin rejects."""

@@ -1,15 +1,16 @@
 """Would these pods fit, and where would the pods of drained nodes go? Answered by ordinary attempts on the live cache.
 
-All changes and all placements of one question are in force in the cache while the scheduling loop works on it, and are
-taken back before other pods are tried (`fixes.Steps`: True). While they are in force, only bindings under way use the
-cache next to the question (`fixes.Steps`: False). For these the pods of the question are like other assumed pods.
+All changes and all placements of one question are in force in the cache while the scheduling loop works on it, for a
+stretch of some milliseconds. They are taken back wherever the work yields (`fixes.Steps`), so only the question sees
+them. An attempt that takes more than a stretch is given up.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
@@ -18,9 +19,9 @@ import msgspec
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import PartlyReadPod
 from scheduler.api.podinfo import PodInfo
-from scheduler.cache.cluster import AssumptionError
+from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.cache.workloads import controller_of
-from scheduler.core.cooperative import PACE_S, Work
+from scheduler.core.cooperative import PACE_S, TookTooLong, Work, paced
 from scheduler.cycle import Cycle, Scheduled, Unschedulable
 from scheduler.explain.answer import (
     EXIT_CODES,
@@ -35,21 +36,20 @@ from scheduler.explain.controllers import stays, successor
 from scheduler.explain.edits import Edit, Manifest, NotApplicable, Overlay, Step, Undo
 from scheduler.explain.explainer import Explainer
 from scheduler.explain.fixes import Hold, Steps
-from scheduler.explain.manifests import REPLICAS_MAX, Manifests, PodPlan, WrongRequest
+from scheduler.explain.manifests import REPLICAS_MAX, Manifests, PodTemplate, WrongRequest
 from scheduler.explain.questions import Refused
 
 T = TypeVar("T")
 
 NODES_MAX: Final = 100
 """Drained, cordoned or added nodes, each for itself."""
-_STRETCH_MIN_S: Final = 0.05
-_STRETCH_MAX_S: Final = 0.5
-"""After a stretch all changes are taken back, other pods may be tried, and all changes are repeated.
-
-A stretch lasts as long as that took the last time, within these limits.
-"""
+_OVERHEAD_MAX_S: Final = 0.25
+_SLOW_RESTS_MAX: Final = 3
+"""A question ends when it takes this long, several times in turn, to take back all its changes and to repeat them."""
 _BUDGET_S: Final = 10.0
 """The time that one question may keep other pods waiting, with all that is taken back and repeated."""
+_TRIES_MAX: Final = 3
+"""A pod is given up after this many attempts that did not end within the stretch."""
 _RESTARTS_MAX: Final = 3
 _PREEMPTIONS_MAX: Final = 3
 """Attempts of one pod that evict further pods."""
@@ -92,19 +92,23 @@ class _Candidate:
     group: object
     key: str
     priority: int
-    edits: tuple[Edit, ...]
-    pod: Callable[[], PodInfo]
-    """Return the pod under its edits. Raises NotApplicable."""
+    planned: Callable[[], tuple[tuple[Edit, ...], Callable[[], PodInfo]]]
+    """Return edits, and a function that returns the pod under these edits, which raises NotApplicable."""
     source: str = ""
     """The node that a displaced pod leaves."""
 
 
 class _Changes:
-    """Changes of the cache in order; all can be taken back and repeated, in small steps."""
+    """Changes of the cache in order; all can be taken back and repeated."""
 
-    def __init__(self) -> None:
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
         self._apply: list[Callable[[], Undo]] = []
         self._undo: list[Undo] = []
+        self._withdraw = cluster.silenced()
+
+    def __len__(self) -> int:
+        return len(self._apply)
 
     def add(self, apply: Callable[[], Undo]) -> None:
         """Apply a change. `apply` returns its undo, and may raise NotApplicable."""
@@ -117,29 +121,37 @@ class _Changes:
             self._undo.pop()()
         del self._apply[count:]
 
-    def __len__(self) -> int:
-        return len(self._apply)
+    def end(self) -> None:
+        """Take back all changes for good. Idempotent."""
+        self.suspend()
+        self._apply.clear()
 
-    def dropped(self) -> Iterator[None]:
-        """Take back all changes for good; yields between them."""
-        for count in reversed(range(len(self))):
-            self.drop(count)
-            yield
-
-    def suspended(self) -> Iterator[None]:
-        """Take back all changes; yields between them."""
+    def suspend(self) -> None:
+        """Take back all changes, and withdraw the news of them."""
         while self._undo:
             self._undo.pop()()
-            yield
+        self._withdraw()
+        self._withdraw = _nothing
 
-    def resumed(self) -> Iterator[None]:
-        """Repeat all changes; yields between them. Raises _Changed."""
-        for apply in self._apply[len(self._undo) :]:
+    def resume(self) -> None:
+        """Repeat all changes. Raises _Changed."""
+        self._withdraw = self._cluster.silenced()
+        for apply in self._apply:
             try:
                 self._undo.append(apply())
             except (NotApplicable, AssumptionError) as error:
                 raise _Changed(str(error)) from error
-            yield
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Take back all changes until the block ends, and then repeat them; not after an error. Raises _Changed."""
+        self.suspend()
+        yield
+        self.resume()
+
+
+def _nothing() -> None:
+    pass
 
 
 @dataclass(eq=False)
@@ -154,10 +166,13 @@ class WhatIf:
             run = _Run(self.explainer, request)
             try:
                 return (yield from run.steps())
+            except RecursionError:
+                raise WrongRequest("a manifest is nested too deeply") from None
             except _Changed:
+                run.changes.end()
                 yield True
             finally:
-                run.changes.drop(0)
+                run.changes.end()
         raise ClusterChanged("the cluster changed while the question was answered; try again")
 
 
@@ -167,67 +182,104 @@ class _Run:
 
     explainer: Explainer
     request: WhatIfRequest
-    changes: _Changes = field(default_factory=_Changes, init=False)
+    changes: _Changes = field(init=False)
     _placed: dict[str, str] = field(default_factory=dict, init=False)
     _displaced: dict[str, DisplacedPod] = field(default_factory=dict, init=False)
     _preempted: list[DisplacedPod] = field(default_factory=list, init=False)
     _refused: dict[object, str] = field(default_factory=dict, init=False)
     """Group of pods → why one of them does not fit."""
+    _leaving: list[_Candidate] = field(default_factory=list, init=False)
     _explanation: Explanation | None = field(default=None, init=False)
     _spent_s: float = field(default=0.0, init=False)
+    _overhead_s: float = field(default=0.0, init=False)
+    """How long it took the last time to take back all changes and to repeat them."""
+    _slow_rests: int = field(default=0, init=False)
+    _gave_up: bool = field(default=False, init=False)
+    """Whether the search for a pod took too long."""
+    _unexplained: str = field(default="", init=False)
+    """Why the first pod of the manifests does not fit, for an answer without an explanation."""
 
     def __post_init__(self) -> None:
         explainer = self.explainer
         self._clock, self._cluster = explainer.clock, explainer.cluster
         self._overlay = Overlay(explainer.cluster, explainer.derive)
-        self._turn = self._clock.now()
+        self.changes = _Changes(explainer.cluster)
+        self._began = self._turn = self._clock.now()
         self._cycles: dict[str, Cycle] = {}
 
     def steps(self) -> Steps[WhatIfAnswer]:
         if sum(self.request.add_nodes_like.values()) > NODES_MAX:
             raise WrongRequest(f"addNodesLike: at most {NODES_MAX} nodes in all")
-        began = self._clock.now()
         pods = Manifests(self.request.manifests, self._default_class())
         replicas = pods.count(self.request.replicas)
-        wanted = []
-        for plan in pods.plans(self.request.replicas):
-            wanted.append(self._planned(plan))
-            yield from self._paced()
-        yield from self._prepared(pods)
+        wanted = [each for template in pods.templates(self.request.replicas) for each in self._planned(template)]
+        yield from self._prepared(pods, replicas)
         candidates = deque(sorted((*self._leaving, *wanted), key=lambda each: -each.priority))
-        ends = self._clock.now() + _STRETCH_MIN_S
+        yield from self._rest()
         while candidates and not self._is_over:
             candidate = candidates.popleft()
-            if candidate.group not in self._refused:
-                yield from self._place(candidate)
-            else:
+            if candidate.group in self._refused:
                 self._note_refused(candidate)
-            yield from self._paced()
-            now = self._clock.now()
-            if candidates and now > ends:
-                yield from self._through(self.changes.suspended())
-                paused = self._clock.now()
-                self._spent_s += paused - began
-                yield True
-                self._turn = began = self._clock.now()
-                yield from self._through(self.changes.resumed())
-                resumed = self._clock.now()
-                overhead_s = paused - now + resumed - began
-                ends = resumed + min(max(overhead_s, _STRETCH_MIN_S), _STRETCH_MAX_S)
+            elif not (yield from self._tried(candidate)):
+                candidates.appendleft(candidate)
+                break
+            if candidates and self._clock.now() - self._turn > min(
+                max(PACE_S, self._overhead_s), self.explainer.trial_s
+            ):
+                yield from self._rest()
         for each in candidates:
             self._note_refused(each, "the time for this question was over")
-        yield from self._through(self.changes.dropped())
-        return self._answer(replicas, is_complete=not candidates)
+        self.changes.end()
+        return self._answer(replicas, is_complete=not (candidates or self._gave_up))
 
     @property
     def _is_over(self) -> bool:
-        return self._spent_s > _BUDGET_S
+        spent_s = self._spent_s + self._clock.now() - self._began
+        return spent_s > _BUDGET_S or self._slow_rests >= _SLOW_RESTS_MAX
+
+    def _rest(self) -> Steps[None]:
+        """End the stretch: let other pods be tried on the cache as it is, and begin the next stretch. Raises _Changed."""
+        left = self._clock.now()
+        self.changes.suspend()
+        paused = self._clock.now()
+        self._spent_s += paused - self._began
+        yield True
+        self._began = self._clock.now()
+        self.changes.resume()
+        self._turn = self._clock.now()
+        self._overhead_s = paused - left + self._turn - self._began
+        self._slow_rests = self._slow_rests + 1 if self._overhead_s > _OVERHEAD_MAX_S else 0
+
+    def _tried(self, candidate: _Candidate) -> Steps[bool]:
+        """Place one pod or refuse it; return False if the time for the question is over.
+
+        An attempt that does not end within the stretch is made again in the next one.
+        """
+        before = len(self.changes)
+        for _ in range(_TRIES_MAX):
+            try:
+                yield from self._place(candidate)
+            except TookTooLong:
+                self.changes.drop(before)
+                yield from self._rest()
+                if self._is_over:
+                    return False
+            else:
+                return True
+        self._gave_up = True
+        self._refuse(candidate, "the search for a node takes too long for a question")
+        return True
+
+    def _refuse(self, candidate: _Candidate, why: str) -> None:
+        self._refused[candidate.group] = why
+        if not candidate.source:
+            self._unexplained = self._unexplained or why
+        self._note_refused(candidate)
 
     # -- changes of the cluster --------------------------------------------------------------------------------------
 
-    def _prepared(self, pods: Manifests) -> Steps[None]:
+    def _prepared(self, pods: Manifests, replicas: int) -> Steps[None]:
         """Apply all changes of the question, and collect the pods that have to leave their nodes."""
-        self._leaving: list[_Candidate] = []
         request = self.request
         for name, count in request.add_nodes_like.items():
             node = self._cluster.nodes.node(self._slot(name, "addNodesLike"))
@@ -246,6 +298,9 @@ class _Run:
             for info in list(self._cluster.nodes.pods(self._slot(name, "drain")).values()):
                 self._drain(info, name)
                 yield from self._paced()
+                if len(self._leaving) + len(self._displaced) + replicas > REPLICAS_MAX:
+                    what = "pods leave the drained nodes or are new; drain fewer nodes"
+                    raise WrongRequest(f"drain: at node {name} more than {REPLICAS_MAX} {what}")
         for edit in pods.shared:
             if not self._overlay.exists(edit):
                 self._edit(edit, f"{edit.kind} {edit.key}")
@@ -281,9 +336,8 @@ class _Run:
             self._displace(info.key, node, cause=info.pod.why)
             return
         edits = tuple(self._overlay.claims_created_again(info))
-        self._leaving.append(
-            _Candidate(info.uid, info.key, info.priority, edits, partial(self._successor, info.pod, edits), node)
-        )
+        planned = edits, partial(self._successor, info.pod, edits)
+        self._leaving.append(_Candidate(info.uid, info.key, info.priority, lambda: planned, node))
 
     def _successor(self, pod: Pod, edits: tuple[Edit, ...]) -> PodInfo:
         """Return the pod that its controller creates after it has left its node."""
@@ -313,15 +367,27 @@ class _Run:
 
     # -- placing -----------------------------------------------------------------------------------------------------
 
-    def _planned(self, plan: PodPlan) -> _Candidate:
-        priority = plan.manifest["spec"].get("priority") or 0
-        return _Candidate(("manifest", plan.group), plan.key, priority, plan.edits, partial(self._created, plan))
+    def _planned(self, template: PodTemplate) -> Iterator[_Candidate]:
+        """Yield the pods of a manifest. Pods without claims that are created with them share one decoded manifest."""
+        model: list[PodInfo] = []
 
-    def _created(self, plan: PodPlan) -> PodInfo:
-        spec = plan.manifest["spec"]
+        def plan(name: str) -> tuple[tuple[Edit, ...], Callable[[], PodInfo]]:
+            made = template.plan(name)
+            return made.edits, partial(self._created, made.manifest, model if not made.edits else [])
+
+        for name in template.names:
+            key = f"{template.namespace}/{name}"
+            yield _Candidate(template.where, key, template.priority, partial(plan, name))
+
+    def _created(self, manifest: Manifest, model: list[PodInfo]) -> PodInfo:
+        metadata, spec = manifest["metadata"], manifest["spec"]
+        if model:
+            own = msgspec.structs.replace(model[0].pod.metadata, name=metadata["name"], uid=metadata["uid"])
+            return replace(model[0], pod=msgspec.structs.replace(model[0].pod, metadata=own))
         named = self._profile_of(spec.get("schedulerName") or "")
-        pod: Manifest = {**plan.manifest, "spec": {**spec, "schedulerName": named}}
+        pod: Manifest = {**manifest, "spec": {**spec, "schedulerName": named}}
         info: PodInfo = self.explainer.derive(self._overlay.decoded("Pod", pod))
+        model.append(info)
         return info
 
     def _profile_of(self, scheduler_name: str) -> str:
@@ -332,13 +398,14 @@ class _Run:
     def _place(self, candidate: _Candidate) -> Steps[None]:
         """Place one pod, with preemption if it needs and may; note where, or why it does not fit."""
         before = with_claims = len(self.changes)
+        edits, pod = candidate.planned()
         try:
-            for edit in candidate.edits:
+            for edit in edits:
                 if edit.verb == "create" and self._overlay.exists(edit):
                     continue  # the pod uses the existing claim
                 self.changes.add(partial(self._overlay.applied_edit, edit))
             with_claims = len(self.changes)
-            info = candidate.pod()
+            info = pod()
         except NotApplicable as error:
             self.changes.drop(before)
             if not candidate.source:
@@ -346,24 +413,27 @@ class _Run:
             self._displace(candidate.key, candidate.source, cause=str(error))
             return
         victims: list[PodInfo] = []
+        why = ""
         for _ in range(_PREEMPTIONS_MAX):
-            outcome = yield from self._through(self._cycle(info).attempt(info, 1))
+            outcome = yield from self._trial(self._cycle(info).attempt(info, 1))
             if isinstance(outcome, Scheduled):
                 self.changes.add(Hold(self._cluster, outcome))
                 self._note_placed(candidate, outcome.assumed.node_name, victims)
                 return
+            why = outcome.message
             if not (isinstance(outcome, Unschedulable) and outcome.nominate and outcome.victims):
                 break
             for victim in outcome.victims:
                 self.changes.add(partial(self._overlay.without_pod, victim))
                 victims.append(victim)
         self.changes.drop(with_claims)  # as it was before the preemption
-        explanation = yield from self._through(self.explainer.rejected(info))
+        with contextlib.suppress(TookTooLong):  # then what the attempt says has to suffice
+            explanation = yield from self._trial(self.explainer.rejected(info))
+            why = explanation.cause
+            if self._explanation is None:
+                self._explanation = explanation
         self.changes.drop(before)
-        self._refused[candidate.group] = explanation.cause
-        if self._explanation is None:
-            self._explanation = explanation
-        self._note_refused(candidate)
+        self._refuse(candidate, why)
 
     def _cycle(self, info: PodInfo) -> Cycle:
         name = info.pod.spec.scheduler_name
@@ -391,19 +461,35 @@ class _Run:
     # -- turns -------------------------------------------------------------------------------------------------------
 
     def _paced(self) -> Steps[None]:
-        """Yield if the event loop has waited for 3 ms."""
-        if self._clock.now() - self._turn > PACE_S:
-            yield False
+        """Let the event loop run if it has waited for 3 ms, or for as long as it takes to take all changes back."""
+        now = self._clock.now()
+        if now - self._turn > max(PACE_S, self._overhead_s):
+            with self.changes.suspended():
+                paused = self._clock.now()
+                yield False
+                resumed = self._clock.now()
             self._turn = self._clock.now()
+            self._began += resumed - paused
+            self._overhead_s = paused - now + self._turn - resumed
 
-    def _through(self, work: Iterator[None] | Work[T]) -> Steps[Any]:
-        """Run the work to its end, and let the event loop run in between; return the work's result."""
-        while True:
-            try:
-                next(work)
-            except StopIteration as done:
-                return done.value
-            yield from self._paced()
+    def _trial(self, work: Work[T]) -> Steps[T]:
+        """Run the work to its end, and let the event loop run in between; return the result. Raises TookTooLong."""
+        limit_s = self.explainer.trial_s - (self._clock.now() - self._turn)
+        trial = paced(work, self._clock, self.changes.suspended, limit_s=limit_s, aside_s=self._overhead_s)
+        try:
+            while True:
+                try:
+                    next(trial)
+                except StopIteration as done:
+                    found: T = done.value
+                    return found
+                paused = self._clock.now()
+                yield False
+                waited = self._clock.now() - paused
+                self._began += waited
+                self._turn += waited
+        finally:
+            trial.close()
 
     # -- answer ------------------------------------------------------------------------------------------------------
 
@@ -421,6 +507,8 @@ class _Run:
             parts.append(f"{moved} of {len(self._displaced)} pods of drained nodes fit elsewhere")
         if self._preempted:
             parts.append(f"{len(self._preempted)} pods are preempted")
+        if self._unexplained and self._explanation is None:
+            parts.append(self._unexplained)
         return WhatIfAnswer(
             verdict=verdict,
             exit_code=EXIT_CODES[verdict],

@@ -34,6 +34,8 @@ from scheduler.profiles.what_if_question import (
     WhatIfObject,
     WorkloadReference,
     answered,
+    begun,
+    begun_by,
     question,
     read_object,
     read_spec,
@@ -61,23 +63,25 @@ class WhatIfObjects(OwnObjects):
     spec = WHAT_IF
     accept = METADATA_LIST
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 (each by its name)
         self,
         transport: Transport,
         writer: WhatIfWriter,
         clock: Clock,
         *,
         names: frozenset[str],
+        holder: str,
         answer: Callable[[WhatIfRequest], Awaitable[WhatIfAnswer]],
         is_ready: Callable[[], bool],
     ) -> None:
         """Create the objects. `names` are the profiles, `is_ready` returns whether the cache is filled.
 
-        `answer` raises TooManyQuestions and Refused.
+        `holder` names this process as no other one. `answer` raises TooManyQuestions and Refused.
         """
         super().__init__(transport, clock)
         self.writer = writer
         self._names = names
+        self._holder = holder
         self._answer = answer
         self._is_ready = is_ready
         self._done: dict[str, int] = {}
@@ -196,11 +200,20 @@ class WhatIfObjects(OwnObjects):
             if spec.reference is not None:
                 referenced = await self._referenced(spec.reference, namespace)
             request = question(spec, namespace, self._names, referenced)
-            status = answered(obj, await self._answer(request), self._now())
+            if obj.begun and not obj.begun.startswith(begun_by(self._holder)):
+                why = f"the scheduler that began to answer has ended ({obj.begun}); change the spec to repeat it"
+                status = unanswered(obj, FAILED, why, self._now())
+            elif (marked := await self._begun(obj)) is not None:
+                obj = marked
+                status = answered(obj, await self._answer(request), self._now())
+            else:
+                return True
         except WrongRequest as wrong:
             status = unanswered(obj, MALFORMED, str(wrong), self._now())
         except Refused as refused:
             raise _Later(str(refused)) from refused
+        except RecursionError:
+            status = unanswered(obj, MALFORMED, "spec: a manifest is nested too deeply", self._now())
         except (ApiError, TooManyQuestions):
             raise
         except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this answer)
@@ -208,6 +221,21 @@ class WhatIfObjects(OwnObjects):
             status = unanswered(obj, FAILED, f"the scheduler failed: {type(error).__name__}", self._now())
         await self._write_status(obj, status)
         return True
+
+    async def _begun(self, obj: WhatIfObject) -> WhatIfObject | None:
+        """Write that this process answers now; return the object, or None if it is gone.
+
+        If the question ends the process, the next leader does not repeat it.
+        """
+        if obj.begun:
+            return obj
+        try:
+            written = await settle(self.writer.write_what_if_status(obj.seen, begun(obj, self._holder, self._now())))
+        except NotFound:
+            return None
+        except Invalid:  # the answer is refused, too, and reported
+            return obj
+        return read_object(written)
 
     async def _referenced(self, reference: WorkloadReference, namespace: str) -> Object:
         what = f"spec.reference: {reference.kind} {reference.name}"

@@ -31,6 +31,7 @@ CONDITION: Final = "Answered"
 ANSWERED: Final = "Answered"
 MALFORMED: Final = "Malformed"
 FAILED: Final = "Failed"
+BEGUN: Final = "Begun"
 _TEXT_MAX: Final = 1024
 _NAME_MAX: Final = 253
 _SUBDOMAIN: Final = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
@@ -94,6 +95,13 @@ class WhatIfObject(msgspec.Struct, rename="camel"):
     def is_answered(self) -> bool:
         """Whether the status is about the newest spec."""
         return self.status.observed_generation == self.metadata.generation
+
+    @property
+    def begun(self) -> str:
+        """Which process began to answer the newest spec, and when; "" if none did, or if it is answered."""
+        condition = _condition_of(self)
+        is_newest = condition.get("observedGeneration") == self.metadata.generation
+        return str(condition["message"]) if condition.get("reason") == BEGUN and is_newest else ""
 
     @property
     def seen(self) -> Object:
@@ -236,6 +244,16 @@ def answered(obj: WhatIfObject, answer: WhatIfAnswer, now: str) -> Object:
     return status
 
 
+def begun(obj: WhatIfObject, holder: str, now: str) -> Object:
+    """Return the fields of a status that say that the process `holder` begins to answer."""
+    return {"conditions": _conditions(obj, "Unknown", BEGUN, f"{begun_by(holder)}at {now}", now)}
+
+
+def begun_by(holder: str) -> str:
+    """Return the beginning of the text in `WhatIfObject.begun`, if it was this process."""
+    return f"begun by {holder} "
+
+
 def unanswered(obj: WhatIfObject, reason: str, why: str, now: str) -> Object:
     """Return the status of a question without an answer: `MALFORMED` or `FAILED`."""
     return _status(obj, {"verdict": "unreadable", "cause": shortened(why, _TEXT_MAX)}, reason, now)
@@ -250,24 +268,33 @@ _FIELDS: Final = (
 def _status(obj: WhatIfObject, fields: Object, reason: str, now: str) -> Object:
     """Return all fields of a status; None removes one that the question before has left."""
     state = "True" if reason == ANSWERED else "False"
-    before: Object = next((each for each in obj.status.conditions if each.get("type") == CONDITION), {})
-    is_same = before.get("status") == state and before.get("lastTransitionTime")
-    condition = {
-        "type": CONDITION,
-        "status": state,
-        "reason": reason,
-        "message": fields["cause"],
-        "observedGeneration": obj.metadata.generation,
-        "lastTransitionTime": before["lastTransitionTime"] if is_same else now,
-    }
-    others = [each for each in obj.status.conditions if each.get("type") != CONDITION]
     return {
         **dict.fromkeys(_FIELDS),
         **fields,
         "observedGeneration": obj.metadata.generation,
         "answeredAt": now,
-        "conditions": [*others, condition],
+        "conditions": _conditions(obj, state, reason, fields["cause"], now),
     }
+
+
+def _condition_of(obj: WhatIfObject) -> Object:
+    return next((each for each in obj.status.conditions if each.get("type") == CONDITION), {})
+
+
+def _conditions(obj: WhatIfObject, state: str, reason: str, message: str, now: str) -> list[Object]:
+    """Return all conditions, with ours in this state."""
+    before = _condition_of(obj)
+    is_same = before.get("status") == state and before.get("lastTransitionTime")
+    condition = {
+        "type": CONDITION,
+        "status": state,
+        "reason": reason,
+        "message": message,
+        "observedGeneration": obj.metadata.generation,
+        "lastTransitionTime": before["lastTransitionTime"] if is_same else now,
+    }
+    others = [each for each in obj.status.conditions if each.get("type") != CONDITION]
+    return [*others, condition]
 
 
 def _fewer(most: int) -> Iterator[int]:

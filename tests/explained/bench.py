@@ -66,7 +66,8 @@ class Bench:
     """Kinds of which objects may exist: only these are listed."""
 
     def __post_init__(self) -> None:
-        self.daemon.decisions.explainer.budget_s = _PATIENCE_S  # the machine may be busy
+        explainer = self.daemon.decisions.explainer
+        explainer.budget_s = explainer.trial_s = _PATIENCE_S  # the machine may be busy
 
     # -- the cluster -------------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from scheduler.config.types import ClientConnection, Configuration, RunOptions
 from scheduler.core.clock import Clock
 from scheduler.daemon.app import Daemon
 from simulator.apiserver import ApiServer
+from tests.integration.clocks import HastyClock
 
 DEADLINE_S = 150.0
 """The machine may become three times slower within a minute."""
@@ -123,6 +124,8 @@ async def rig(server: ApiServer | None = None, *, clock: Clock | None = None, **
 @contextlib.asynccontextmanager
 async def rig_on(server: ApiServer, *, clock: Clock | None = None, **more: Any) -> AsyncIterator[Rig]:
     """Run a daemon on a server that runs already. Without a clock it uses the machine's."""
+    if isinstance(clock, HastyClock):
+        more.setdefault("trial_s", 60.0)  # a second of work lasts milliseconds
     daemon = Daemon(options(server.url, **more), clock=clock)
     try:
         await daemon.start()

@@ -218,7 +218,8 @@ def run(objects: list[dict[str, Any]], file: Path, question: WhatIfRequest | Non
     daemons: list[Daemon] = []
 
     def daemon_at(url: str, token: str) -> Daemon:
-        daemons.append(Daemon(RunOptions(config=config, master=url, token=token, port=0, drain_timeout_s=5.0)))
+        options = RunOptions(config=config, master=url, token=token, port=0, drain_timeout_s=5.0, trial_s=60.0)
+        daemons.append(Daemon(options))
         return daemons[-1]
 
     simulated = simulate(

@@ -79,7 +79,7 @@ async def test_questions_are_answered_in_the_status_and_nothing_else_is_written(
         assert "kind 'Service' cannot be placed" in found["cause"]
 
         assert status(server, "theirs") == {}
-        assert writes(server) == {"patch whatifs/status 200": 4}
+        assert writes(server) == {"patch whatifs/status 200": 8}  # begun and answered
         assert cluster.daemon.decisions.cluster.sizes()["pods"] == 0
 
 
@@ -139,7 +139,7 @@ async def test_a_standby_answers_once_it_leads(server: ApiServer) -> None:
             question(server, "b", {"manifests": [pod("1")]})
             await answered(server, "b")
 
-    assert writes(server)["patch whatifs/status 200"] == 2
+    assert writes(server)["patch whatifs/status 200"] == 4  # begun and answered
 
 
 @pytest.mark.parametrize("fault", [

@@ -8,7 +8,7 @@ any more. Its end wakes the pods that wait for devices (`ClaimTracker.given_back
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -66,6 +66,14 @@ class DeviceHolds:
     def get(self, uid: str) -> DeviceHold | None:
         """Return what is held for the pod."""
         return self._holds.get(uid)
+
+    def saved(self) -> Mapping[str, DeviceHold]:
+        """Return all holds, for `restore`."""
+        return dict(self._holds)
+
+    def restore(self, saved: Mapping[str, DeviceHold]) -> None:
+        """Return to these holds without waking pods."""
+        self._holds = dict(saved)
 
     def put(self, hold: DeviceHold) -> None:
         """Begin a hold. Holds of lower priority in the same pools end, because their pods have to choose again."""

@@ -72,13 +72,13 @@ class WhatIfWriter(_StatusWriter):
             f"{root}/{version}/namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"
         )
 
-    async def write_what_if_status(self, seen: Mapping[str, Any], status: Mapping[str, Any]) -> None:
-        """Set these fields of the object's status; None removes one.
+    async def write_what_if_status(self, seen: Mapping[str, Any], status: Mapping[str, Any]) -> bytes:
+        """Set these fields of the object's status; None removes one. Return the object.
 
         Precondition: no write since `seen`; `Conflict` otherwise, `NotFound` if it is gone.
         """
         path = _what_if_path(seen["metadata"]["namespace"], seen["metadata"]["name"])
-        await self._write_status(WHAT_IF.name, path, seen, status)
+        return await self._write_status(WHAT_IF.name, path, seen, status)
 
     async def _read_late(self, path: str) -> bytes | None:
         """Read after bindings and evictions."""

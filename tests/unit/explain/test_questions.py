@@ -10,7 +10,7 @@ import pytest
 from scheduler.context import Inbox
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.explain.fixes import Steps
-from scheduler.explain.questions import WAITING_MAX, Questions, TooManyQuestions
+from scheduler.explain.questions import SHARE, WAITING_MAX, Questions, TooManyQuestions
 from tests.unit.harness import SchedulerHarness, StepClock
 
 
@@ -93,6 +93,23 @@ async def test_an_idle_loop_answers_at_once() -> None:
     while len(bench.questions):
         assert bench.questions.may_run(is_busy=False)
         await bench.questions.turn()
+
+
+async def test_a_question_that_pods_had_to_wait_for_is_paid_back_before_the_next_one() -> None:
+    bench = Bench()
+    await bench.put(bench.steps(100, took_s=0.005))
+    while len(bench.questions):
+        assert bench.questions.may_run(is_busy=False)
+        await bench.questions.turn()
+    bench.questions.may_run(is_busy=True)
+    await bench.put(bench.steps(1, took_s=0.001))
+
+    assert not bench.questions.may_run(is_busy=False)
+    bench.clock.time += 0.4 / SHARE  # 0.435 s are owed
+    assert not bench.questions.may_run(is_busy=False)
+    bench.clock.time += 0.04 / SHARE
+    assert bench.questions.may_run(is_busy=False)
+    bench.questions.close()
 
 
 async def test_a_caller_that_goes_away_ends_the_work() -> None:

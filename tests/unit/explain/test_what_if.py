@@ -10,7 +10,7 @@ import pytest
 
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken, Delta
-from scheduler.api.podinfo import pod_info
+from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.core.cooperative import finish
 from scheduler.cycle import Scheduled
@@ -84,6 +84,24 @@ def nested(depth: int) -> Any:
     for _ in range(depth):
         value = [value]
     return value
+
+
+def lists(depth: int) -> dict[str, Any]:
+    """Return a pod within this many Lists."""
+    value = pod()
+    for _ in range(depth):
+        value = {"kind": "List", "items": [value]}
+    return value
+
+
+def device_claim() -> dict[str, Any]:
+    return {"kind": "ResourceClaim", "metadata": {"name": "c"}, "spec": {"devices": {}}}
+
+
+def device_template(size: int) -> dict[str, Any]:
+    """Return a claim template with this many bytes."""
+    metadata = {"name": "t", "annotations": {"a": "x" * size}}
+    return {"kind": "ResourceClaimTemplate", "metadata": metadata, "spec": {"spec": {"devices": {}}}}
 
 
 QUESTIONS = [
@@ -228,6 +246,34 @@ def with_owner(raw: dict[str, Any], kind: str) -> Pod | Broken:
     return read_pod(raw)
 
 
+def test_pods_of_generated_names_differ() -> None:
+    sched = cluster({"n1": {}}, {})
+    generated = [pod(cpu="1") | {"metadata": {"generateName": "w-"}} for _ in range(3)]
+
+    found = answered(sched, manifests=tuple(generated))
+
+    assert [each.pod for each in found.placements] == ["default/w", "default/w-2", "default/w-3"]
+
+
+def test_pods_of_a_manifest_share_all_but_their_names() -> None:
+    """A thousand pods need no thousand copies of their volumes."""
+    sched = cluster({"n1": {"cpu": "40", "pods": "200"}}, {})
+    seen: list[PodInfo] = []
+    assume = sched.cluster.assume
+
+    def noted(info: PodInfo) -> None:
+        seen.append(info)
+        assume(info)
+
+    sched.cluster.assume = noted  # type: ignore[method-assign]
+    volumes = [{"name": f"v{at}", "emptyDir": {}} for at in range(100)]
+
+    assert answered(sched, manifests=(pod(volumes=volumes),), replicas=100).placed == 100
+
+    assert len({id(info.pod.spec.volumes) for info in seen}) == 1
+    assert len({info.uid for info in seen}) == len({info.key for info in seen}) == 100
+
+
 def test_victims_are_named() -> None:
     sched = cluster({"n1": {"cpu": "2"}}, {"low": {"cpu": "2", "on": "n1", "priority": 0}})
 
@@ -291,9 +337,29 @@ def test_a_malformed_request_names_the_field(body: bytes, message: str) -> None:
         id="an unknown claim template",
     ),
     pytest.param({"manifests": ({"kind": "List", "items": [{"kind": "Node"}]},)}, "manifests[0].items[0]: kind 'Node'", id="in a list"),
+    pytest.param({"manifests": (lists(9),)}, "at most 8 Lists may contain each other", id="nine lists"),
+    pytest.param({"manifests": (lists(5000),)}, "at most 8 Lists may contain each other", id="thousands of lists"),
+    pytest.param({"manifests": ({"kind": nested(5000)},)}, "nested too deeply", id="a kind of thousands of levels"),
+    pytest.param({"manifests": (pod(), pod())}, "manifests[1]: Pod default/w is also in manifests[0]; give it another name", id="two pods of one name"),
+    pytest.param({"manifests": (workload(), workload("StatefulSet"))}, "manifests[1]: pod default/w-0 is also in manifests[0]", id="two workloads whose pods have one name"),
+    pytest.param({"manifests": (device_claim(), device_claim())}, "manifests[1]: ResourceClaim default/c is also in manifests[0]", id="two claims of one name"),
+    pytest.param(
+        {"manifests": (pod(volumes=[{"name": f"v{at}", "emptyDir": {}} for at in range(1000)]),), "replicas": 1000},
+        "are too large: at most 16777216 bytes in all",
+        id="many pods with many volumes",
+    ),
+    pytest.param(
+        {"manifests": (device_template(20_000), pod(resourceClaims=[{"name": f"c{at}", "resourceClaimTemplateName": "t"} for at in range(2000)]))},
+        "manifests[1]: 1 pods of ",
+        id="one claim template in many claims",
+    ),
+    pytest.param({"drain": ("n1",), "replicas": 1000, "manifests": (pod(),)}, "drain: at node n1 more than 1000 pods leave", id="drained pods next to a thousand"),
 ])  # fmt: skip
 def test_a_question_that_cannot_be_answered_names_the_field(request_: dict[str, Any], message: str) -> None:
     sched = cluster({"n1": {}}, {"a": {"cpu": "1", "on": "n1"}})
+    sched.seen["b"] = made = with_owner(manifest("b", cpu="1", on="n1"), "ReplicaSet")
+    sched.parts.intake.apply("Pod", [Delta(None, made)])
+    sched.parts.inbox.apply()
     before = state(sched)
 
     with pytest.raises(WrongRequest) as refused:

@@ -35,12 +35,22 @@ def encoded(obj: object) -> bytes:
     return msgspec.json.encode(obj)
 
 
+def is_answer(body: Any) -> bool:
+    """Return whether a write has the answer; else it says that a process begins."""
+    status = (msgspec.json.decode(body) if isinstance(body, bytes) else body)["status"]
+    return "observedGeneration" in status
+
+
 class Server(ScriptedTransport):
-    """A server that keeps WhatIf objects and takes their status. `refusals` come before that, in order."""
+    """A server that keeps WhatIf objects and takes their status.
+
+    `refusals` come before answers are taken, and `refusals_to_begin` before that a process begins, in order.
+    """
 
     def __init__(self, *objects: Object) -> None:
         super().__init__()
         self.refusals: list[ApiError | Callable[[], ApiError | None]] = []
+        self.refusals_to_begin: list[ApiError | Callable[[], ApiError | None]] = []
         for obj in objects:
             self.put(obj)
 
@@ -55,16 +65,17 @@ class Server(ScriptedTransport):
         return found
 
     async def write(self, method: Any, path: str, body: bytes, **more: Any) -> bytes:
-        refusal = self.refusals.pop(0) if self.refusals else None
+        refusals = self.refusals if is_answer(body) else self.refusals_to_begin
+        refusal = refusals.pop(0) if refusals else None
         if callable(refusal):
             refusal = refusal()
         where = path.removesuffix("/status")
-        self.by_path[path] = refusal or b"{}"
         found = self.get_object(where)
         if refusal is None:
             found["metadata"]["resourceVersion"] += "0"
-            found["status"] = msgspec.json.decode(body)["status"]
+            found["status"] = found.get("status", {}) | msgspec.json.decode(body)["status"]
             self.put(found)
+        self.by_path[path] = refusal or encoded(found)
         return await super().write(method, path, body, **more)
 
 
@@ -78,6 +89,7 @@ class Bench:
         self.requests: list[WhatIfRequest] = []
         self.requested_at: list[float] = []
         self.failures: list[Exception] = []
+        self.on_request: Callable[[], object] = lambda: None
         throttle = Throttle(self.clock, qps=-1, burst=1)
         self.writer = WhatIfWriter(self.server, throttle, self.clock, may_write=lambda: self.leads)
         self.objects = WhatIfObjects(
@@ -85,6 +97,7 @@ class Bench:
             self.writer,
             self.clock,
             names=frozenset({"kubestow"}),
+            holder="we",
             answer=self._answer,
             is_ready=lambda: self.is_ready,
         )
@@ -93,6 +106,7 @@ class Bench:
 
     async def _answer(self, request: WhatIfRequest) -> WhatIfAnswer:
         self.requests.append(request)
+        self.on_request()
         self.requested_at.append(self.clock.now())
         if self.failures:
             raise self.failures.pop(0)
@@ -108,7 +122,18 @@ class Bench:
 
     @property
     def writes(self) -> list[str]:
-        return self.server.paths("PATCH")
+        """The answers that were sent."""
+        return [each.path for each in self.patches if is_answer(each.body)]
+
+    @property
+    def patches(self) -> list[Any]:
+        return [each for each in self.server.recorded if each.method == "PATCH"]
+
+    @property
+    def steps(self) -> list[str]:
+        """What was sent: reads, and writes by what they say."""
+        names = {True: "answer", False: "begin"}
+        return [names[is_answer(each.body)] if each.method == "PATCH" else each.method for each in self.server.recorded]
 
 
 @asynccontextmanager
@@ -139,9 +164,12 @@ async def test_the_write_names_the_state_that_was_read() -> None:
     async with answering(bench):
         await bench.clock.advance(5)
 
-    (patch,) = [each for each in bench.server.recorded if each.method == "PATCH"]
-    assert patch.body["metadata"] == {"uid": "u-demo-w", "resourceVersion": "5"}
-    assert (patch.path, patch.content_type) == (f"{path()}/status", "application/merge-patch+json")
+    versions = []
+    for patch in bench.patches:
+        versions.append(patch.body["metadata"].pop("resourceVersion"))
+        assert patch.body["metadata"] == {"uid": "u-demo-w"}
+        assert (patch.path, patch.content_type) == (f"{path()}/status", "application/merge-patch+json")
+    assert versions == ["5", "50"]
 
 
 async def test_a_new_spec_is_answered_and_an_answered_one_is_not() -> None:
@@ -231,7 +259,7 @@ async def test_a_malformed_question_is_a_condition(spec: Object, cause: str) -> 
     pytest.param(ClusterChanged("again"), ("True", "Answered"), 2, id="a cluster that changed"),
     pytest.param(TooManyQuestions(), ("True", "Answered"), 2, id="too many questions"),
     pytest.param(ValueError("a bug"), ("False", "Failed"), 1, id="an unforeseen error"),
-    pytest.param(RecursionError(), ("False", "Failed"), 1, id="an object that is nested too deeply"),
+    pytest.param(RecursionError(), ("False", "Malformed"), 1, id="an object that is nested too deeply"),
 ])  # fmt: skip
 async def test_a_question_that_fails_is_repeated_or_refused(
     failure: Exception, condition: tuple[str, str], times: int
@@ -290,8 +318,7 @@ async def test_after_a_failed_write_the_object_is_read_first(error: ApiError, qu
         await bench.clock.advance(100)
 
     assert (len(bench.requests), len(bench.writes)) == (questions, writes)
-    requests = [each.method for each in bench.server.recorded]
-    assert requests == ["GET", "PATCH"] * writes
+    assert bench.steps == ["GET", "begin", "answer", "GET", "answer"][: 1 + 2 * writes]
 
 
 async def test_a_write_whose_answer_is_lost_is_not_repeated() -> None:
@@ -301,16 +328,90 @@ async def test_a_write_whose_answer_is_lost_is_not_repeated() -> None:
         await bench.clock.advance(100)
 
     assert (len(bench.requests), len(bench.writes)) == (1, 1)
-    assert [each.method for each in bench.server.recorded] == ["GET", "PATCH", "GET"]
+    assert bench.steps == ["GET", "begin", "answer", "GET"]
+
+
+def begun(holder: str, generation: int = 4) -> Object:
+    condition = {"type": "Answered", "status": "Unknown", "reason": "Begun", "observedGeneration": generation}
+    return {"conditions": [condition | {"message": f"begun by {holder} at 2026-01-01T00:00:00Z"}]}
+
+
+@pytest.mark.parametrize(("status", "condition", "steps"), [
+    pytest.param({}, ("True", "Answered"), ["GET", "begin", "answer"], id="no process"),
+    pytest.param(begun("we"), ("True", "Answered"), ["GET", "answer"], id="this process"),
+    pytest.param(begun("wealthy"), ("False", "Failed"), ["GET", "answer"], id="another one"),
+    pytest.param(begun("other", 3), ("True", "Answered"), ["GET", "begin", "answer"], id="another one, the spec before"),
+])  # fmt: skip
+async def test_a_question_that_a_process_before_has_begun_is_not_repeated(
+    status: Object, condition: tuple[str, str], steps: list[str]
+) -> None:
+    """The question may have ended that process, such as by the memory that it took."""
+    bench = Bench(what_if({}, status=status))
+    async with answering(bench):
+        await bench.clock.advance(100)
+
+    assert (bench.condition(), bench.steps) == (condition, steps)
+    assert len(bench.requests) == (condition[1] == "Answered")
+    if condition[1] == "Failed":
+        assert "begun by wealthy at 2026-01-01T00:00:00Z" in bench.status()["cause"]
+
+
+async def test_the_status_names_the_process_before_the_question_runs() -> None:
+    bench = Bench(what_if({}))
+    async with answering(bench):
+        await bench.clock.advance(5)
+
+    first, second = bench.patches
+    (condition,) = first.body["status"].pop("conditions")
+    assert first.body["status"] == {}
+    assert (condition["status"], condition["reason"], condition["observedGeneration"]) == ("Unknown", "Begun", 4)
+    assert condition["message"].startswith("begun by we at ")
+    assert is_answer(second.body)
+
+
+def begun_by_us(bench: Bench) -> Callable[[], ApiError | None]:
+    """Return a refusal of the beginning that the server has stored: its answer is lost."""
+
+    def lost() -> ApiError:
+        bench.server.put(what_if({}, version=50, status=begun("we")))
+        return Ambiguous("the connection was cut")
+
+    return lost
+
+
+@pytest.mark.parametrize(("refusal", "steps"), [
+    pytest.param(lambda _: Conflict("modified", status=409), ["GET", "begin", "GET", "begin", "answer"], id="a conflict"),
+    pytest.param(lambda _: Ambiguous("cut"), ["GET", "begin", "GET", "begin", "answer"], id="a lost answer"),
+    pytest.param(begun_by_us, ["GET", "begin", "GET", "answer"], id="a lost answer of a write that is stored"),
+    pytest.param(lambda _: NotFound("gone", status=404), ["GET", "begin"], id="it is gone"),
+    pytest.param(lambda _: Invalid("bad", status=422), ["GET", "begin", "answer"], id="a status that the server refuses"),
+])  # fmt: skip
+async def test_after_a_failed_beginning_the_object_is_read_first(refusal: Any, steps: list[str]) -> None:
+    bench = Bench(what_if({}))
+    bench.server.refusals_to_begin.append(refusal(bench))
+    async with answering(bench):
+        await bench.clock.advance(100)
+
+    assert bench.steps == steps
+    assert len(bench.requests) == steps.count("answer")
 
 
 async def test_a_lost_lead_writes_nothing() -> None:
+    bench = Bench(what_if({}))
+    bench.on_request = lambda: setattr(bench, "leads", False)
+    async with answering(bench):
+        await bench.clock.advance(100)
+
+    assert (len(bench.requests), bench.writes) == (1, [])
+
+
+async def test_a_lead_that_is_lost_before_the_question_runs_ends_it() -> None:
     bench = Bench(what_if({}))
     bench.server.on_the_way = lambda: setattr(bench, "leads", False)
     async with answering(bench):
         await bench.clock.advance(100)
 
-    assert (len(bench.requests), bench.writes) == (1, [])
+    assert (bench.requests, bench.patches) == ([], [])
 
 
 async def test_a_missing_permission_is_a_remark_until_it_is_granted() -> None:
