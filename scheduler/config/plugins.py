@@ -197,23 +197,30 @@ def removed(name: str) -> str:
 
 def _check_names(plugins: Mapping[str, PluginSet], *, implements: Implements, path: str, findings: Findings) -> None:
     for point, given in plugins.items():
+        accepted = {name for name in implements if _accepts(name, point, implements)}
         for at, ref in enumerate(given.enabled):
             where = f"{path}.{point}.enabled[{at}].name"
             if ref.name == "*" or ref.name in REMOVED_NAMES:
                 continue
             if ref.name not in implements:
-                findings.error(where, _missing(ref.name, implements))
-            elif point not in {MULTI_POINT, *implements[ref.name], *_DONE_ELSEWHERE.get(ref.name, ())}:
+                findings.error(where, _missing(ref.name, accepted - {ref.name for ref in given.enabled}))
+            elif ref.name not in accepted:
                 findings.error(where, f'plugin "{ref.name}" does not implement {point}')
         for at, name in enumerate(given.disabled):
             if name != "*" and name not in implements and name not in KNOWN_NAMES | REMOVED_NAMES:
-                findings.error(f"{path}.{point}.disabled[{at}].name", _missing(name, implements))
+                findings.error(f"{path}.{point}.disabled[{at}].name", _missing(name, KNOWN_NAMES | implements.keys()))
 
 
-def _missing(name: str, implements: Implements) -> str:
+def _accepts(name: str, point: str, implements: Implements) -> bool:
+    """Return whether a registered plugin may be enabled at the point."""
+    return point in {MULTI_POINT, *implements[name], *_DONE_ELSEWHERE.get(name, ())}
+
+
+def _missing(name: str, accepted: AbstractSet[str]) -> str:
+    """Return the message for a plugin that is not registered. It suggests only a plugin that is accepted in its place."""
     if name in KNOWN_NAMES:
         return f'plugin "{name}" is not available in this version'
-    return f'unknown plugin "{name}"{suggestion(name, sorted({*implements, *KNOWN_NAMES}))}'
+    return f'unknown plugin "{name}"{suggestion(name, sorted(accepted))}'
 
 
 def check_args_have_plugins(profile: KubeSchedulerProfile, implements: Implements) -> None:
@@ -221,7 +228,8 @@ def check_args_have_plugins(profile: KubeSchedulerProfile, implements: Implement
     findings = Findings()
     for at, name in enumerate(profile.args):  # the given arguments come first, in the file's order
         if name not in implements and name not in KNOWN_NAMES and name != KubestowArgs.plugin:
-            findings.error(f"{profile.path}.pluginConfig[{at}].name", _missing(name, implements))
+            accepted = implements.keys() | {KubestowArgs.plugin}
+            findings.error(f"{profile.path}.pluginConfig[{at}].name", _missing(name, accepted))
     findings.raise_any()
 
 

@@ -67,10 +67,13 @@ def _check_election(election: LeaderElection, fields: Fields) -> None:
     for name, time_s in times.items():
         if time_s < 0:
             fields.invalid(name, format_duration(time_s), "must be greater than zero")
-    renewal = format_duration(election.renew_deadline_s)
     if election.lease_duration_s <= election.renew_deadline_s:
-        fields.invalid("leaseDuration", renewal, "must be greater than `RenewDeadline`")  # upstream repeats this value
+        # Upstream shows the value of renewDeadline, which is not the one in the file.
+        fields.invalid(
+            "leaseDuration", format_duration(election.lease_duration_s), "must be greater than `RenewDeadline`"
+        )
     if election.renew_deadline_s <= election.retry_period_s * _JITTER:
+        renewal = format_duration(election.renew_deadline_s)
         fields.invalid("renewDeadline", renewal, f"must be greater than {_JITTER} times retryPeriod")
 
 

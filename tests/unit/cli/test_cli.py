@@ -170,7 +170,7 @@ def test_flags_win_over_the_file(started: list[RunOptions], config: Path) -> Non
 
 @pytest.mark.parametrize(("flags", "said"), [
     (["--leader-elect-renew-deadline=20s"],
-        'flags: leaderElection.leaseDuration: Invalid value: "20s": must be greater than `RenewDeadline`'),
+        'flags: leaderElection.leaseDuration: Invalid value: "15s": must be greater than `RenewDeadline`'),
     (["--leader-elect-resource-lock=endpoints"],
         'flags: leaderElection.resourceLock: Invalid value: "endpoints": resourceLock value must be "leases"'),
     (["--leader-elect-resource-name=kube-scheduler"], "the cluster's own scheduler's lease"),
@@ -341,12 +341,12 @@ THEIR_LINES = (
         'profiles[0].pluginConfig[0].args.scoringStrategy.type: Unsupported value: "Nope": '
         'supported values: "LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"'
     ),
-    'profiles[0].pluginConfig[1].name: unknown plugin "Coscheduling", did you mean "GangScheduling"?',
+    'profiles[0].pluginConfig[1].name: unknown plugin "Coscheduling"',
     "profiles[1].plugins.bind: at least one plugin is needed",
     'profiles[2].schedulerName: Duplicate value: "b"',
     "leaderElection: duplicate key in line 20",
     "leaderElection.resourceName: kube-scheduler in kube-system is the cluster's own scheduler's lease",
-    'leaderElection.leaseDuration: Invalid value: "10s": must be greater than `RenewDeadline`',
+    'leaderElection.leaseDuration: Invalid value: "5s": must be greater than `RenewDeadline`',
 )
 
 

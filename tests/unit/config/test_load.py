@@ -270,9 +270,9 @@ SECTION_MISTAKES = table(
     """
 # nothing said
 {}
-# a lease shorter than its renewal, which is the value that upstream repeats
+# a lease shorter than the default of its renewal
 {"leaseDuration": "9s"}
-- leaderElection.leaseDuration: Invalid value: "10s": must be greater than `RenewDeadline`
+- leaderElection.leaseDuration: Invalid value: "9s": must be greater than `RenewDeadline`
 # no time for a second try
 {"retryPeriod": "8.4s"}
 - leaderElection.renewDeadline: Invalid value: "10s": must be greater than 1.2 times retryPeriod
@@ -290,7 +290,7 @@ SECTION_MISTAKES = table(
 # a negative lease, reported twice as upstream
 {"leaseDuration": "-1s"}
 - leaderElection.leaseDuration: Invalid value: "-1s": must be greater than zero
-- leaderElection.leaseDuration: Invalid value: "10s": must be greater than `RenewDeadline`
+- leaderElection.leaseDuration: Invalid value: "-1s": must be greater than `RenewDeadline`
 # times are not looked at when election is off
 {"leaderElect": false, "leaseDuration": "1s"}
 # a duration without unit

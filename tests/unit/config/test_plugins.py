@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 
 import pytest
 
@@ -11,6 +12,8 @@ from scheduler.config.errors import ConfigErrors
 from scheduler.config.load import gates_on
 from scheduler.config.plugins import (
     DEFAULT_PLUGINS,
+    KNOWN_NAMES,
+    MULTI_POINT,
     POINTS,
     Resolved,
     check_args_have_plugins,
@@ -164,9 +167,13 @@ MISTAKES = table("""
 # unknown
 {"filter": [["F1", "F2", "Foo"], []]}
 - p.filter.enabled[2].name: unknown plugin "Foo"
-# unknown but similar
-{"filter": [["NodeNames"], []]}
-- p.filter.enabled[0].name: unknown plugin "NodeNames", did you mean "NodeName"?
+# unknown but similar to one that may be disabled here
+{"filter": [[], ["NodeNames"]]}
+- p.filter.disabled[0].name: unknown plugin "NodeNames", did you mean "NodeName"?
+# unknown but similar to one that is not built
+{"filter": [["NodeNames"], []], "multiPoint": [["Coscheduling"], []]}
+- p.filter.enabled[0].name: unknown plugin "NodeNames"
+- p.multiPoint.enabled[0].name: unknown plugin "Coscheduling"
 # disabling the unknown
 {"filter": [[], ["Foo"]]}
 - p.filter.disabled[0].name: unknown plugin "Foo"
@@ -215,6 +222,32 @@ def test_mistakes(given: dict[str, tuple[list[str], list[str]]], said: list[str]
     assert found == said
 
 
+@pytest.mark.parametrize("point", [MULTI_POINT, *POINTS])
+def test_a_suggestion_is_accepted(point: str) -> None:
+    """A name with a typing error is suggested as the plugin only where that plugin may stand."""
+    implements = {name: served_points(factory) for name, factory in BUILT_IN.items()}
+
+    def lines(enabled: list[str], disabled: list[str]) -> list[str]:
+        try:
+            resolve(sets(**{point: (enabled, disabled)}), implements=implements, path="p")
+        except ConfigErrors as broken:
+            return str(broken).splitlines()
+        return []
+
+    suggested = set()
+    for name in sorted(KNOWN_NAMES):
+        wrong = f"{name}s"
+        for enabled, disabled in (([wrong], []), ([wrong, name], []), ([], [wrong])):
+            [found] = re.findall(r'unknown plugin "\w+"(?:, did you mean "(\w+)"\?)?', str(lines(enabled, disabled)))
+            suggested.add(found)
+            assert found not in enabled
+            if disabled:
+                assert found == name
+            elif found:
+                assert not [line for line in lines([found], []) if line.startswith(f"p.{point}.enabled[0]")]
+    assert len(suggested) > 1
+
+
 def test_defaults_that_are_not_built_are_left_out_and_named() -> None:
     built = {"PrioritySort": {"queueSort"}, "DefaultBinder": {"bind"}, "NodeName": {"filter"}}
     resolved = resolve(sets(multiPoint=([], ["VolumeZone"])), implements=built)
@@ -233,6 +266,18 @@ def test_arguments_without_a_plugin() -> None:
         check_args_have_plugins(profile, {"Mine": {"filter"}})
 
     assert str(broken.value) == 'profiles[0].pluginConfig[0].name: unknown plugin "Foo"'
+
+
+@pytest.mark.parametrize(
+    ("name", "suggested"),
+    [("Minne", ', did you mean "Minna"?'), ("Kubestwo", ', did you mean "Kubestow"?'), ("Coscheduling", "")],
+)
+def test_arguments_of_a_similar_plugin(name: str, suggested: str) -> None:
+    profile = KubeSchedulerProfile("a", args={name: RawArgs(), **default_args()})
+    with pytest.raises(ConfigErrors) as broken:
+        check_args_have_plugins(profile, {"Minna": {"filter"}})
+
+    assert str(broken.value) == f'profiles[0].pluginConfig[0].name: unknown plugin "{name}"{suggested}'
 
 
 def test_one_queue_is_sorted_one_way() -> None:
