@@ -200,13 +200,16 @@ class Decisions:
         counts["active"] += self.consultations.held_count()
         return counts
 
-    def is_idle(self) -> bool:
-        """Return whether all changes are applied, no pod can be tried, and no binding and no patch is running."""
+    def is_idle(self, waiting: int = 0) -> bool:
+        """Return whether all changes are applied, no pod can be tried, and no binding and no patch is running.
+
+        This many bindings may run nevertheless: those that wait for volumes.
+        """
         counts = self.queue.counts()
         tried = self.queue.in_flight_events().get("PodPopped", 0)
-        busy = len(self.inbox) + counts["active"] + counts["backoff"] + tried + len(self.binder) + len(self.patches)
+        busy = len(self.inbox) + counts["active"] + counts["backoff"] + tried + len(self.patches)
         busy += len(self.evictions)
-        return busy == 0
+        return busy == 0 and len(self.binder) <= waiting
 
 
 _log = structlog.get_logger(__name__)

@@ -241,9 +241,9 @@ class Daemon:
         gc.unfreeze()
         gc.set_threshold(*_GC_BEFORE)
 
-    def idle(self) -> bool:
-        """Return whether all informers are synced and there is no work."""
-        return self.is_synced and self.decisions.is_idle()
+    def idle(self, waiting: int = 0) -> bool:
+        """Return whether all informers are synced and there is no work besides this many bindings, which may wait."""
+        return self.is_synced and self.decisions.is_idle(waiting)
 
     async def explain(self, pod: str) -> Explanation | None:
         """Explain the pod `namespace/name`; None if it does not exist. Raises NotReady and TooManyQuestions."""
