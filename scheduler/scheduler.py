@@ -199,19 +199,19 @@ class Decisions:
 
     def is_idle(self) -> bool:
         """Return whether all changes are applied, no pod can be tried, and no binding and no patch is running."""
-        return not self.queue.counts()["backoff"] and self._is_quiet()
+        return not self.queue.counts()["backoff"] and self._is_quiet(0)
 
-    def is_at_rest(self, since: float) -> bool:
-        """Return whether it is idle, but for pods that back off after an error.
+    def is_at_rest(self, since: float, waiting: int = 0) -> bool:
+        """Return whether it is idle, but for pods that back off after an error, and for `waiting` bindings.
 
-        Each of them was tried after `since`, the last change (`Clock.now()`), and would have the same error again.
+        Each of these pods was tried after `since`, the last change (`Clock.now()`), and would have the same error again.
+        The bindings wait for volumes that are never made.
         """
-        return self._is_quiet() and (not self.queue.counts()["backoff"] or self.queue.all_failed_since(since))
+        return self._is_quiet(waiting) and (not self.queue.counts()["backoff"] or self.queue.all_failed_since(since))
 
-    def _is_quiet(self) -> bool:
+    def _is_quiet(self, waiting: int) -> bool:
         active = self.queue.counts()["active"] + self.queue.in_flight_events().get("PodPopped", 0)
-        writes = len(self.binder) + len(self.patches) + len(self.evictions)
-        return len(self.inbox) + active + writes == 0
+        return len(self.inbox) + active + len(self.patches) + len(self.evictions) == 0 and len(self.binder) <= waiting
 
 
 _log = structlog.get_logger(__name__)

@@ -251,9 +251,9 @@ class Daemon:
         """Return whether all informers are synced and there is no work."""
         return self.is_synced and self.decisions.is_idle()
 
-    def at_rest(self, since: float) -> bool:
-        """Return whether it is idle, but for pods that had an error in an attempt after `since` (`Clock.now()`)."""
-        return self.is_synced and self.decisions.is_at_rest(since)
+    def at_rest(self, since: float, waiting: int = 0) -> bool:
+        """Return whether it is idle, but for errors in attempts after `since` and for `waiting` bindings."""
+        return self.is_synced and self.decisions.is_at_rest(since, waiting)
 
     async def explain(self, pod: str) -> Explanation | None:
         """Explain the pod `namespace/name`; None if it does not exist. Raises NotReady and TooManyQuestions."""

@@ -71,6 +71,10 @@ class Known:
             self.volumes[volume.key] = volume
             self._where(volume).add(volume.key)
 
+    def is_waiting(self, claim: Key) -> bool:
+        """Return whether the claim exists and names no volume."""
+        return claim in self._places and not self._places[claim].volume
+
     def waiting(self, class_name: str) -> tuple[Key, ...]:
         """Claims of the class that name no volume."""
         return tuple(self._waiting.get(class_name, ()))
@@ -94,6 +98,38 @@ class Known:
     def _where(self, volume: PersistentVolume) -> set[str]:
         reference = volume.spec.claim_ref
         return self._free[volume.storage_class] if reference is None else self._naming[claim_key(volume)]
+
+
+class Consumers:
+    """The pods without a node, by the claims that they name. Called for every write of a pod."""
+
+    def __init__(self) -> None:
+        self._names: dict[Key, set[str]] = defaultdict(set)
+
+    def pod_written(self, type_: str, pod: Object) -> list[Key]:
+        """Record that a pod was added, changed or deleted. Return the claims that it is a new consumer of."""
+        name, found = pod["metadata"]["name"], []
+        is_over = type_ == "DELETED" or pod["status"].get("phase") in {"Succeeded", "Failed"}
+        for key in _claims_of(pod):
+            if is_over or pod["spec"].get("nodeName"):
+                self._names[key].discard(name)
+            elif name not in self._names[key]:
+                self._names[key].add(name)
+                found.append(key)
+        return found
+
+    def of(self, claim: Key) -> list[str]:
+        """Return the names of the pods, in their order."""
+        return sorted(self._names.get(claim, ()))
+
+
+def _claims_of(pod: Object) -> Iterator[Key]:
+    metadata = pod["metadata"]
+    for volume in pod["spec"].get("volumes") or ():
+        if volume.get("persistentVolumeClaim"):
+            yield _CLAIMS, metadata["namespace"], volume["persistentVolumeClaim"]["claimName"]
+        elif volume.get("ephemeral"):
+            yield _CLAIMS, metadata["namespace"], f"{metadata['name']}-{volume['name']}"
 
 
 def claim_key(volume: PersistentVolume) -> Key:
@@ -266,7 +302,7 @@ class PersistentVolumeController(Actor):
     """
 
     component = "persistentvolume-controller"
-    resources = ("storageclasses", _VOLUMES, _CLAIMS)
+    resources = ("storageclasses", "pods", _VOLUMES, _CLAIMS)
 
     def __init__(
         self,
@@ -285,6 +321,7 @@ class PersistentVolumeController(Actor):
         self._delay_s = delay_s
         self._reclaims = reclaims
         self._known = Known()
+        self._consumers = Consumers()
         self._late: set[str] = set()
         """Classes that wait for the first consumer."""
         super().__init__(server, clock=clock)
@@ -297,6 +334,8 @@ class PersistentVolumeController(Actor):
                 self._heard_claim(type_, obj)
             case "persistentvolumes":
                 self._heard_volume(type_, obj)
+            case "pods":
+                self._note_all(filter(self._known.is_waiting, self._consumers.pod_written(type_, obj)))
             case "storageclasses":
                 name, waits = obj["metadata"]["name"], obj["volumeBindingMode"] == WAIT_FOR_FIRST_CONSUMER
                 (self._late.add if waits and type_ != "DELETED" else self._late.discard)(name)
@@ -354,13 +393,24 @@ class PersistentVolumeController(Actor):
         if volume is not None:
             self._bind(volume, obj)
         elif waits and claim.selected_node is None:
-            why = "waiting for first consumer to be created before binding"
-            self._record(obj, "Normal", "WaitForFirstConsumer", why)
+            self._waits_for_pods(obj)
         elif not class_name:
             why = "no persistent volumes available for this claim and no storage class is set"
             self._record(obj, "Normal", "FailedBinding", why)
         else:
             self._request_provisioning(obj, class_name)
+
+    def _waits_for_pods(self, claim: Object) -> None:
+        """Name the pods that a claim waits for.
+
+        Upstream: pkg/controller/volume/persistentvolume/pv_controller.go emitEventForUnboundDelayBindingClaim
+        """
+        reason, why = "WaitForFirstConsumer", "waiting for first consumer to be created before binding"
+        names = self._consumers.of(key_of(_CLAIMS, claim))
+        if names:
+            pods = "pods" if len(names) > 1 else "pod"
+            reason, why = "WaitForPodScheduled", f"waiting for {pods} {','.join(names)} to be scheduled"
+        self._record(claim, "Normal", reason, why)
 
     def _request_provisioning(self, claim: Object, class_name: str) -> None:
         storage_class = self._find("storageclasses", class_name)

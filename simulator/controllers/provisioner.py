@@ -1,129 +1,41 @@
 """An external provisioner with its storage: it creates volumes on the selected node while there is capacity.
 
-The capacity is in bytes per segment (the nodes with one value of the topology label). CSIStorageCapacity objects, one
-per class and segment, are as old as the last publication (docs/spec/volumes.md §6.7, §8).
+Its rules are those of external-provisioner 6.4 and of its library v13 (docs/spec/volumes.md §6.7). The driver behind it
+answers at once, and its answers are the errors of a test, or that there is not enough storage.
 """
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from scheduler.api.decode import from_manifest
-from scheduler.api.quantity import Quantity, parse
 from scheduler.api.storage_v1 import SELECTED_NODE, STORAGE_PROVISIONERS, WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim
 from scheduler.core.clock import Clock
-from simulator.apiserver import ApiServer, Refused
+from simulator.apiserver import ApiServer
 from simulator.controllers.controller import Actor, Key, Object, annotations_of, key_of, read
 from simulator.controllers.persistent_volume import PROVISIONED_BY, provisioner_of
-
-
-class Space:
-    """Segments and their bytes. A volume that was made keeps its share until it is given back."""
-
-    def __init__(self, size_bytes: Mapping[str, int]) -> None:
-        self.size_bytes = dict(size_bytes)
-        """May be changed: storage is added, or lost."""
-        self._shares: dict[str, tuple[str, int]] = {}
-        self._used: Counter[str] = Counter()
-
-    def free_bytes(self, segment: str) -> int:
-        """Return the free bytes. The number is negative once storage was lost."""
-        return self.size_bytes.get(segment, 0) - self._used[segment]
-
-    def take(self, volume: str, segment: str, size: int) -> bool:
-        """Reserve capacity for a volume of this name. Idempotent. Returns False if there is not enough."""
-        if self._shares.get(volume) == (segment, size):
-            return True
-        self.give_back(volume)
-        if size > self.free_bytes(segment):
-            return False
-        self._shares[volume] = (segment, size)
-        self._used[segment] += size
-        return True
-
-    def give_back(self, volume: str) -> str:
-        """Free the capacity of a deleted volume. Returns its segment, or "". Idempotent."""
-        segment, size = self._shares.pop(volume, ("", 0))
-        self._used[segment] -= size
-        return segment
-
-    def overdrawn(self) -> list[str]:
-        """Never more made than there is: the segments of which that is not true."""
-        return [
-            f"segment {segment}: {used} bytes made, {self.size_bytes.get(segment, 0)} there"
-            for segment, used in sorted(self._used.items())
-            if used > self.size_bytes.get(segment, 0)
-        ]
-
-
-_CAPACITIES: Final = "csistoragecapacities"
-SEPARATOR: Final = ","
-"""Of the values in a segment of several labels; no value of a label contains it."""
-
-
-def segment_of(labels: Mapping[str, str], keys: Sequence[str]) -> str:
-    """Return the values of the labels, in the order of the keys; "" if there are no keys or no labels."""
-    values = [str(labels.get(key, "")) for key in keys]
-    return SEPARATOR.join(values) if any(values) else ""
-
-
-class CapacityPublisher:
-    """Objects that are there already, under whatever name, are taken over. Segments are values of node labels.
-
-    Without a label there is one segment, "", which is everywhere.
-    """
-
-    def __init__(self, server: ApiServer, topology_keys: Sequence[str], *, namespace: str) -> None:
-        self._server = server
-        self._topology_keys = tuple(topology_keys)
-        self._namespace = namespace
-        self._names: dict[tuple[str, str], tuple[str, str]] = {}
-        self._largest: dict[tuple[str, str], int] = {}
-        """The largest volume, of objects that say it."""
-        for each in server.objects(_CAPACITIES):
-            segment = self._segment(each.get("nodeTopology"))
-            if segment is not None:
-                metadata, key = each["metadata"], (each["storageClassName"], segment)
-                self._names[key] = metadata["namespace"], metadata["name"]
-                if each.get("maximumVolumeSize") is not None:
-                    self._largest[key] = parse(each["maximumVolumeSize"]).value
-
-    def publish(self, class_name: str, segment: str, free_bytes: int) -> None:
-        """So much is free there for volumes of this class."""
-        free, key = max(0, free_bytes), (class_name, segment)
-        capacity = {"capacity": str(free)}
-        if key in self._largest:
-            capacity["maximumVolumeSize"] = str(min(free, self._largest[key]))
-        known = self._names.get(key)
-        if known is not None:
-            with contextlib.suppress(Refused):  # it was deleted
-                self._server.patch(_CAPACITIES, known[1], capacity, namespace=known[0])
-                return
-        labels = dict(zip(self._topology_keys, segment.split(SEPARATOR), strict=True)) if self._topology_keys else {}
-        where: Object = {"matchLabels": labels} if labels else {}
-        metadata = {"generateName": "csisc-", "namespace": self._namespace}
-        made = {"metadata": metadata, "nodeTopology": where, "storageClassName": class_name} | capacity
-        name = self._server.create(_CAPACITIES, made)["metadata"]["name"]
-        self._names[key] = self._namespace, name
-
-    def _segment(self, topology: Object | None) -> str | None:
-        """Return the segment of an object, or None if its nodes are no segment of this driver."""
-        if topology is None or topology.get("matchExpressions"):
-            return None
-        labels: dict[str, str] = topology.get("matchLabels") or {}
-        return segment_of(labels, self._topology_keys) if labels.keys() == set(self._topology_keys) else None
-
+from simulator.controllers.storage_space import CAPACITIES, CapacityPublisher, ReportedCapacity, Space
+from simulator.controllers.volume_requests import (
+    NotRequestedError,
+    Place,
+    PopulatedError,
+    Topologies,
+    check,
+    check_parameters,
+)
 
 _CLAIMS: Final = "persistentvolumeclaims"
 _VOLUMES: Final = "persistentvolumes"
-_PUBLISH: Final[Key] = (_CAPACITIES, "", "")
-_EXHAUSTED: Final = (
-    "rpc error: code = ResourceExhausted desc = not enough free storage in {segment}: {size} of {free} bytes"
-)
+_PUBLISH: Final[Key] = (CAPACITIES, "", "")
+_EXHAUSTED: Final = "rpc error: code = ResourceExhausted desc = not enough free storage{where}: {size} of {free} bytes"
+_CODE: Final = re.compile(r"\bcode = (\w+)")
+_IN_BACKGROUND: Final = frozenset({"", "Canceled", "DeadlineExceeded", "Unavailable", "Aborted"})
+"""Errors after which the driver may still be at work. "" stands for errors that are not from the driver."""
+_INFEASIBLE_S: Final = 300.0
+"""Time without a call after InvalidArgument."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,17 +50,21 @@ class ProvisionCall:
 
 
 Fault: TypeAlias = Callable[[ProvisionCall], str]
-"""The words with which a call is to fail; "" if it is not to. It may also kill the provisioner in the middle of it."""
+"""The error with which a call is to fail; "" if it is not to. It may also kill the provisioner in the middle of it."""
 
 
 class ExternalProvisioner(Actor):
-    """Provisions for `driver`, `delay_s` after a claim is ready for it, in the segment of the selected node.
+    """Provisions for `driver`, `delay_s` after a claim is ready for it, where the selected node is.
 
-    `space` has the bytes of each segment, which is the values of `topology_keys`. Without it the capacity is unlimited, and
-    volumes still belong to the segment of the node. A call fails if `fault` returns a message or the capacity is not
-    enough. Then the claim loses its selected node, so that the scheduler chooses again. With `keeps_trying` the same call
+    A volume gets the node's values of the topology keys that its CSINode lists for the driver. With `topology_keys` it
+    gets those of these labels, like the volume of a provisioner without a CSI driver, whose library (up to v12) looks at
+    the Node instead of the CSINode. Without any key every node reaches it.
+
+    `space` has the bytes of each segment, which is a value of `segment_key`. `reported` has the capacity of a dump.
+    Without both it is unlimited. A call fails if `fault` returns an error or the capacity is not enough. After
+    ResourceExhausted the claim loses its selected node, so that the scheduler chooses again. After other errors the call
     is repeated after `retry_s`. CSIStorageCapacity objects are published at the start and every `publishes_every_s`, or
-    with every change if that is 0. Without `topology_keys` every node reaches the storage.
+    with every change if that is 0; those of `reported` only after a change.
     """
 
     component = "external-provisioner"
@@ -161,10 +77,11 @@ class ExternalProvisioner(Actor):
         *,
         clock: Clock | None = None,
         delay_s: float = 0,
-        topology_keys: Sequence[str] = ("kubernetes.io/hostname",),
+        topology_keys: Sequence[str] | None = None,
         space: Mapping[str, int] | None = None,
+        segment_key: str = "kubernetes.io/hostname",
+        reported: ReportedCapacity | None = None,
         fault: Fault | None = None,
-        keeps_trying: bool = False,
         retry_s: float = 10,
         publishes_every_s: float | None = None,
         namespace: str = "kube-system",
@@ -176,17 +93,22 @@ class ExternalProvisioner(Actor):
         self.failures = 0
         self.rescheduled = 0
         """How often it gave a claim back to the scheduler."""
+        self.refused: dict[str, str] = {}
+        """Claim (`namespace/name`) without a volume that keeps its node → the error of the last attempt."""
         self.is_dead = False
         self.fault = fault
-        self.keeps_trying = keeps_trying
         self._delay_s = delay_s
         self._retry_s = retry_s
-        self._topology_keys = tuple(topology_keys)
+        self._topology_keys = None if topology_keys is None else tuple(topology_keys)
+        self._segment_key = segment_key
+        self._reported = reported
         self._publishes_every_s = publishes_every_s
-        self._namespace = namespace
-        self._published: CapacityPublisher | None = None
+        self._published = CapacityPublisher(server, segment_key, namespace=namespace)
         self._unbound: set[Key] = set()
         """Claims for which a volume was made and that are not known to be bound."""
+        self._topologies = Topologies(driver, self._find)
+        self._infeasible_until: dict[str, float] = {}
+        """Uid of a claim whose call was refused as InvalidArgument → the time of its next call."""
         super().__init__(server, clock=clock)
         if publishes_every_s is not None:
             self._note(_PUBLISH)
@@ -197,6 +119,8 @@ class ExternalProvisioner(Actor):
         """Forget everything that was under way, and hear nothing until `revive`. What is stored stays stored."""
         self.is_dead = True
         self._forget_all()
+        self._topologies = Topologies(self.driver, self._find)
+        self._infeasible_until.clear()
 
     def revive(self) -> None:
         """Come back, and look at everything."""
@@ -218,7 +142,10 @@ class ExternalProvisioner(Actor):
             self._note(key_of(resource, obj), self._delay_s)
         elif resource == _VOLUMES and annotations_of(obj).get(PROVISIONED_BY) == self.driver:
             self._note(key_of(resource, obj))
-        elif resource == "nodes" and type_ == "DELETED":
+            if type_ == "DELETED" and self._reported is not None:
+                self._reported.give_back(obj)
+                self._changed("")
+        elif resource == "csinodes" or (resource == "nodes" and type_ != "MODIFIED"):
             for claim in self._server.objects(_CLAIMS):
                 if self._is_mine(claim) and annotations_of(claim).get(SELECTED_NODE) == obj["metadata"]["name"]:
                     self._note(key_of(_CLAIMS, claim))
@@ -242,7 +169,7 @@ class ExternalProvisioner(Actor):
 
     def _handle(self, key: Key) -> None:
         resource, namespace, name = key
-        if resource == _CAPACITIES:
+        if resource == CAPACITIES:
             self._publish(name)
             return
         obj = self._find(resource, name, namespace)
@@ -258,58 +185,98 @@ class ExternalProvisioner(Actor):
         storage_class = self._find("storageclasses", typed.storage_class)
         if storage_class is None or provisioner_of(storage_class) != self.driver or not self._is_ready(claim):
             return
+        rests_s = self._infeasible_until.get(typed.metadata.uid, 0) - self._clock.now()
+        if rests_s > 0:
+            self._note(key_of(_CLAIMS, claim), rests_s)
+            return
         waits = storage_class["volumeBindingMode"] == WAIT_FOR_FIRST_CONSUMER
         node = (typed.selected_node or "") if waits else ""
-        call = ProvisionCall(len(self.calls) + 1, typed.key, node)
+        self.refused.pop(typed.key, None)
+        about = f'External provisioner is provisioning volume for claim "{typed.key}"'
+        self._record(claim, "Normal", "Provisioning", about)
+        try:
+            place = self._place(claim, storage_class, node)
+        except PopulatedError:
+            about = "Assuming an external populator will provision the volume"
+            self._record(claim, "Normal", "Provisioning", about)
+        except NotRequestedError as refusal:
+            self._failed(claim, str(refusal), gives_back=refusal.gives_back)
+        else:
+            self._call(claim, storage_class, ProvisionCall(len(self.calls) + 1, typed.key, node), place)
+
+    def _place(self, claim: Object, storage_class: Object, node: str) -> Place:
+        """Return the place of the volume. Raises NotRequestedError and PopulatedError."""
+        is_translated = storage_class["provisioner"] != self.driver
+        check(claim, storage_class, self.driver, self._find)
+        if not node:
+            place = self._roomiest(storage_class["metadata"]["name"])
+        elif self._topology_keys is None:
+            allowed = () if is_translated else storage_class.get("allowedTopologies") or ()
+            place = self._topologies.place(claim["metadata"]["uid"], node, allowed)
+        else:
+            found = self._find("nodes", node)
+            if found is None:
+                raise NotRequestedError(f'nodes "{node}" not found', gives_back=True)
+            labels = found["metadata"].get("labels") or {}
+            place = Place(tuple((key, labels[key]) for key in self._topology_keys if key in labels), labels)
+        check_parameters(storage_class)
+        return place
+
+    def _roomiest(self, class_name: str) -> Place:
+        """Return the segment with the most capacity, or every node where the capacity is unlimited."""
+        labels: dict[str, str] = {}
+        if self.space is not None:
+            segment = max(sorted(self.space.size_bytes), key=self.space.free_bytes, default="")
+            labels = {self._segment_key: segment}
+        elif self._reported is not None:
+            labels = self._reported.roomiest(class_name)
+        return Place(tuple(labels.items()), labels)
+
+    def _call(self, claim: Object, storage_class: Object, call: ProvisionCall, place: Place) -> None:
         self.calls.append(call)
         fault = self.fault(call) if self.fault is not None else ""
         if self.is_dead:
             return
-        found = self._find("nodes", node) if node else None
-        if node and found is None:
-            self._failed(claim, f'failed to get target node: nodes "{node}" not found', gives_back=True)
-            return
-        segment = self._segment(found)
-        why = fault or self._no_capacity(claim, typed.request, segment)
-        if why:
-            self._failed(claim, why, gives_back=not self.keeps_trying)
-        else:
-            self._create(claim, storage_class, segment)
+        why = fault or self._no_capacity(claim, storage_class["metadata"]["name"], place)
+        found = _CODE.search(why)
+        code = found[1] if found is not None else ""
+        if not why or code not in _IN_BACKGROUND:
+            self._topologies.forget(claim["metadata"]["uid"])
+        if not why:
+            self._create(claim, storage_class, place)
             self._unbound.add(key_of(_CLAIMS, claim))
+        elif code == "InvalidArgument":
+            self._infeasible_until[claim["metadata"]["uid"]] = self._clock.now() + _INFEASIBLE_S
+            why = f"Volume provisioning failed with infeasible error. Retries will be delayed. {why}"
+            self._failed(claim, why, gives_back=False)
+        else:
+            has_topology = self._topology_keys is None or bool(self._topology_keys)
+            self._failed(claim, why, gives_back=has_topology and code == "ResourceExhausted")
 
-    def _segment(self, node: Object | None) -> str:
-        """Return the segment of the node, or the one with the most capacity if no node is selected."""
-        if node is not None:
-            return segment_of(node["metadata"].get("labels") or {}, self._topology_keys)
-        if self.space is None:
-            return ""
-        return max(sorted(self.space.size_bytes), key=self.space.free_bytes, default="")
-
-    def _no_capacity(self, claim: Object, request: Quantity | None, segment: str) -> str:
-        if self.space is None:
-            return ""
-        size = 0 if request is None else request.value
-        if self.space.take(_volume_name(claim), segment, size):
-            return ""
-        return _EXHAUSTED.format(segment=segment or "no segment", size=size, free=self.space.free_bytes(segment))
+    def _no_capacity(self, claim: Object, class_name: str, place: Place) -> str:
+        request = from_manifest(PersistentVolumeClaim, claim).request
+        name, size = _volume_name(claim), 0 if request is None else request.value
+        if self.space is not None:
+            segment = place.labels.get(self._segment_key, "")
+            if not self.space.take(name, segment, size):
+                return _EXHAUSTED.format(where=f" in {segment}", size=size, free=self.space.free_bytes(segment))
+        elif self._reported is not None and not self._reported.take(name, class_name, place.labels, size):
+            return _EXHAUSTED.format(where="", size=size, free=self._reported.largest(class_name, place.labels))
+        return ""
 
     def _failed(self, claim: Object, why: str, *, gives_back: bool) -> None:
         self.failures += 1
-        class_name = from_manifest(PersistentVolumeClaim, claim).storage_class
-        self._record(
-            claim,
-            "Warning",
-            "ProvisioningFailed",
-            f'failed to provision volume with StorageClass "{class_name}": {why}',
-        )
+        metadata = claim["metadata"]
+        self._record(claim, "Warning", "ProvisioningFailed", why)
         if gives_back and SELECTED_NODE in annotations_of(claim):
             self.rescheduled += 1
-            del claim["metadata"]["annotations"][SELECTED_NODE]
+            del metadata["annotations"][SELECTED_NODE]
             self._server.update(_CLAIMS, claim)
         else:
+            self.refused[f"{metadata['namespace']}/{metadata['name']}"] = why
             self._note(key_of(_CLAIMS, claim), self._retry_s)
 
-    def _create(self, claim: Object, storage_class: Object, segment: str) -> None:
+    def _create(self, claim: Object, storage_class: Object, place: Place) -> None:
         name, metadata, spec = _volume_name(claim), claim["metadata"], claim["spec"]
         reference = {field_: metadata[field_] for field_ in ("namespace", "name", "uid", "resourceVersion")}
         made: Object = {
@@ -323,15 +290,14 @@ class ExternalProvisioner(Actor):
         }
         if spec.get("volumeAttributesClassName"):
             made["volumeAttributesClassName"] = spec["volumeAttributesClassName"]
-        if segment:
-            places = zip(self._topology_keys, segment.split(SEPARATOR), strict=True)
-            here = [{"key": key, "operator": "In", "values": [value]} for key, value in places if value]
+        if place.topology:
+            here = [{"key": key, "operator": "In", "values": [value]} for key, value in place.topology]
             made["nodeAffinity"] = {"required": {"nodeSelectorTerms": [{"matchExpressions": here}]}}
         self.provisioned += 1
         marks = {PROVISIONED_BY: self.driver}
         self._server.create(_VOLUMES, {"metadata": {"name": name, "annotations": marks}, "spec": made})
         self._record(claim, "Normal", "ProvisioningSucceeded", f"Successfully provisioned volume {name}")
-        self._changed(segment)
+        self._changed(place.labels.get(self._segment_key, ""))
 
     def _settle_volume(self, name: str, volume: Object | None) -> None:
         """Free the capacity of a deleted volume, or delete a released one."""
@@ -356,9 +322,10 @@ class ExternalProvisioner(Actor):
         if self._publishes_every_s and self._unbound:
             self._note(_PUBLISH, self._publishes_every_s)
             return
+        if self._reported is not None:
+            self._reported.publish()
+            return
         if self.space is not None:
-            if self._published is None:
-                self._published = CapacityPublisher(self._server, self._topology_keys, namespace=self._namespace)
             segments = [segment] if segment else sorted(self.space.size_bytes)
             for storage_class in self._server.objects("storageclasses"):
                 if provisioner_of(storage_class) == self.driver:
@@ -374,8 +341,10 @@ class ExternalProvisioner(Actor):
 
     def _changed(self, segment: str) -> None:
         """Something was made or deleted there."""
-        if self._publishes_every_s == 0:
-            self._note((_CAPACITIES, "", segment))
+        if self._reported is not None:
+            self._note(_PUBLISH, self._publishes_every_s or 0)
+        elif self._publishes_every_s == 0:
+            self._note((CAPACITIES, "", segment))
 
 
 def _volume_name(claim: Object) -> str:

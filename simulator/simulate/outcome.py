@@ -184,8 +184,12 @@ class Outcome:
         return sorted(groups.items(), key=lambda item: -len(item[1]))
 
 
-def placement(pod: Pod, *, is_expected_pending: bool, missing: str = "") -> Placement:
-    """Return the placement of a pod from the API server. `missing` names the objects that the pod waits for."""
+def placement(pod: Pod, *, is_expected_pending: bool, missing: str = "", waits: str = "") -> Placement:
+    """Return the placement of a pod from the API server.
+
+    `missing` names the objects that the pod waits for. `waits` says why it has no volumes: it has a node until then, so
+    the scheduler gives no reason.
+    """
     node, reason, message = pod.spec.node_name, "", ""
     if node and pod.status.phase == "Failed":
         node, reason, message = "", pod.status.reason, f"bound to {node}, whose kubelet refused it: {pod.status.reason}"
@@ -194,6 +198,8 @@ def placement(pod: Pod, *, is_expected_pending: bool, missing: str = "") -> Plac
         if pod.spec.scheduling_gates:
             gates = ", ".join(gate.name for gate in pod.spec.scheduling_gates)
             reason, message = "SchedulingGated", f"waits for its scheduling gates: {gates}"
+        elif waits:
+            reason, message = "WaitForVolumeBinding", waits
         elif condition is not None:
             reason, message = condition.reason, condition.message
         elif missing:

@@ -35,6 +35,7 @@ from simulator.simulate.outcome import (
     preempted,
     victims,
 )
+from simulator.simulate.refused_volumes import RefusedVolumes
 from simulator.simulate.world import ReadOptions, World
 from simulator.workloads.controllers import Dump, WorkloadControllers
 
@@ -59,7 +60,7 @@ class SimulatedDaemon(Protocol):
     async def start(self) -> None: ...
     async def wait(self) -> None: ...
     async def stop(self) -> None: ...
-    def at_rest(self, since: float) -> bool: ...
+    def at_rest(self, since: float, waiting: int = 0) -> bool: ...
     async def explain(self, pod: str) -> Explanation | None: ...
     async def ui_pages(self) -> UiPages: ...
     async def what_if(self, request: WhatIfRequest) -> WhatIfAnswer: ...
@@ -105,6 +106,8 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
         for actor in actors:
             await running.enter_async_context(actor)
         daemon = daemon_for(server.url, server.token)
+        refused = RefusedVolumes(server, actors)
+        outcome = partial(_outcome, server, world, workloads, tracker=tracker, refused=refused)
         explanations: tuple[Explanation, ...] = ()
         pages: UiPages | None = None
         answer: WhatIfAnswer | None = None
@@ -112,12 +115,16 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
         try:
             await daemon.start()
             # Without nodes pods are tried forever (docs/spec/core.md §1.7): an answer for each is enough.
-            rests = (lambda: daemon.at_rest(tracker.changed_at + _QUIET_S)) if world.has_nodes else lambda: True
+
+            def rests() -> bool:
+                since = tracker.changed_at + _QUIET_S
+                return not world.has_nodes or daemon.at_rest(since, refused.pods())
+
             is_settled = await _settle(
                 daemon, tracker, rests, timeout_s=rules.timeout_s, clock=clock, progress=progress
             )
             if explains:
-                before = _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
+                before = outcome(is_settled=is_settled)
                 explanations = await _explained(daemon, before, clock)
             if keeps_pages:
                 pages = await _once_ready(daemon.ui_pages, "-o html", clock, rules.timeout_s)
@@ -126,8 +133,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
                 answer = await _once_ready(put, "what-if", clock, rules.timeout_s)
         finally:
             await daemon.stop()
-        outcome = _outcome(server, world, workloads, tracker=tracker, is_settled=is_settled)
-        return replace(outcome, explanations=explanations, pages=pages, what_if=answer)
+        return replace(outcome(is_settled=is_settled), explanations=explanations, pages=pages, what_if=answer)
 
 
 async def _explained(daemon: SimulatedDaemon, outcome: Outcome, clock: Clock) -> tuple[Explanation, ...]:
@@ -196,7 +202,13 @@ def _expected(pods: Sequence[AnnotatedPod], patterns: Sequence[str]) -> frozense
 
 
 def _outcome(
-    server: ApiServer, world: World, workloads: WorkloadControllers, *, tracker: Tracker, is_settled: bool
+    server: ApiServer,
+    world: World,
+    workloads: WorkloadControllers,
+    *,
+    tracker: Tracker,
+    refused: RefusedVolumes,
+    is_settled: bool,
 ) -> Outcome:
     """Return the outcome. Pods that their controllers deleted again, as in a rollout, are no part of it."""
     raw = {f"{each['metadata']['namespace']}/{each['metadata']['name']}": each for each in server.objects("Pod")}
@@ -209,7 +221,12 @@ def _outcome(
     expected = _expected([from_manifest(AnnotatedPod, last[key]) for key in ours], world.expect_pending)
     return Outcome(
         placements=tuple(
-            placement(pods[key], is_expected_pending=key in expected, missing=world.missing_of(last[key]))
+            placement(
+                pods[key],
+                is_expected_pending=key in expected,
+                missing=world.missing_of(last[key]),
+                waits=refused.of(pods[key]),
+            )
             if key in pods
             else preempted(gone[key], gone[key].spec.node_name, is_expected_pending=key in expected)
             for key in ours

@@ -118,7 +118,7 @@ async def monitored(objects: Iterable[Builder[Any]] = ()) -> AsyncIterator[Monit
                 server,
                 CSI,
                 delay_s=0.1,
-                topology_keys=(RACK,),
+                segment_key=RACK,
                 space={f"r{i}": 100 * _GIB for i in range(3)},
                 publishes_every_s=0,
             ),

@@ -1,8 +1,9 @@
 """An external provisioner for one namespace of a real API server, with simulated storage.
 
 It makes volumes for claims whose node is selected and that the PV controller has handed to it, while the node has free
-space. When it cannot, it removes the selection, as drivers do that answer ResourceExhausted. The CSIStorageCapacity that
-it publishes is as old as the last publication (docs/spec/volumes.md §6.7)."""
+space. When it cannot, it removes the selection, as after ResourceExhausted. Its nodes have no CSINodes: like a provisioner
+without a CSI driver, whose library (up to v12) looks at the Node, it also removes the selection of a node that is gone. The
+CSIStorageCapacity that it publishes is as old as the last publication (docs/spec/volumes.md §6.7)."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from aiohttp import ClientSession
 
 from scheduler.api.quantity import parse
 from scheduler.api.storage_v1 import SELECTED_NODE, STORAGE_PROVISIONERS
-from simulator.controllers.provisioner import Space
+from simulator.controllers.storage_space import Space
 from tests.e2e.cluster import NODES, Json, collection, pod_events
 from tests.support.volumebuilders import HOSTNAME, a_capacity, a_pv
 

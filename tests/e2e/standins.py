@@ -9,9 +9,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final
 
-from aiohttp import ClientSession
-
 from scheduler.api.quantity import parse
+from simulator.controllers.volume_requests import keys_of
 from tests.e2e.cluster import Cluster, collection
 
 Object = dict[str, Any]
@@ -60,12 +59,12 @@ class Kubelets:
 class Provisioners:
     """One for each driver. A volume can be used where the driver's CSINode says, or on one node for local provisioners.
 
-    Capacities are CSIStorageCapacity objects, which shrink with each volume. If there is not enough, the claim loses its
-    selected node, as external-provisioner does it."""
+    Capacities are CSIStorageCapacity objects, which shrink with each volume. If there is not enough, or the node has no
+    CSINode, the claim loses its selected node. Where the node lacks the driver or its labels, no volume is requested. This
+    is as external-provisioner 6.4 does it."""
 
-    def __init__(self, cluster: Cluster, http: ClientSession) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._http = http
         self._made: set[str] = set()
         """Claims that have a volume, by uid."""
 
@@ -84,6 +83,10 @@ class Provisioners:
         if not selected and storage_class["volumeBindingMode"] == "WaitForFirstConsumer":
             return
         topology = await self._topology(selected, driver) if selected else {}
+        if topology is None:
+            if selected not in await self._csi_nodes():
+                await self._take_back(claim)
+            return
         size = parse(claim["spec"]["resources"]["requests"]["storage"]).value
         room = await self._capacity(storage_class["metadata"]["name"], topology)
         if room is not None and parse(room["capacity"]).value < size:
@@ -93,15 +96,18 @@ class Provisioners:
         if room is not None:
             await self._shrink(room, size)
 
-    async def _topology(self, node: str, driver: str) -> dict[str, str]:
-        """The labels of the node that say where its volumes can be used."""
+    async def _topology(self, node: str, driver: str) -> dict[str, str] | None:
+        """The labels of the node that say where its volumes can be used; None if no volume is requested for it."""
         labels = (await self._cluster.get(f"{collection('Node')}/{node}"))["metadata"]["labels"]
         if driver in _LOCAL:
             return {"kubernetes.io/hostname": labels["kubernetes.io/hostname"]}
-        async with self._http.get(f"{collection('CSINode')}/{node}") as answer:
-            drivers = (await answer.json())["spec"]["drivers"] if answer.status == 200 else []
-        keys = next((each.get("topologyKeys") or [] for each in drivers or () if each["name"] == driver), [])
-        return {key: labels[key] for key in keys}
+        keys = {name: keys_of(each, driver) for name, each in (await self._csi_nodes()).items()}
+        has_topology, own = any(keys.values()), keys.get(node, ())
+        is_complete = bool(own) and labels.keys() >= set(own)
+        return {key: labels[key] for key in own} if is_complete else (None if has_topology else {})
+
+    async def _csi_nodes(self) -> dict[str, Object]:
+        return {each["metadata"]["name"]: each for each in (await self._cluster.get(collection("CSINode")))["items"]}
 
     async def _capacity(self, class_name: str, topology: dict[str, str]) -> Object | None:
         for each in (await self._cluster.get(_ALL_CAPACITIES))["items"]:

@@ -194,7 +194,7 @@ async def cluster(plane: ControlPlane) -> AsyncIterator[Restored]:
     async with plane.client() as http:
         found = Restored(plane, http)
         await found.open()
-        async with running(Kubelets(found.cluster), Provisioners(found.cluster, http)):
+        async with running(Kubelets(found.cluster), Provisioners(found.cluster)):
             yield found
             await found.wipe()
 

@@ -62,6 +62,7 @@ class VolumeSteps(PodSteps):
         super().__init__(server)
         self.actors: list[Actor] = []
         self._failing = 0
+        self._code = ""
         self._is_to_die = False
         self._volumes_made = 0
         self._limits: dict[str, int] = {}
@@ -86,10 +87,13 @@ class VolumeSteps(PodSteps):
             delay_s=3,
             topology_keys=(RACK,),
             space=SPACE,
+            segment_key=RACK,
             fault=self._fails,
             publishes_every_s=publishes_every_s,
         )
-        self.plain = ExternalProvisioner(server, PLAIN, clock=clock, delay_s=1, fault=self._fails)
+        self.plain = ExternalProvisioner(
+            server, PLAIN, clock=clock, delay_s=1, topology_keys=(HOSTNAME,), fault=self._fails
+        )
         self.actors += [
             self.provisioner,
             self.plain,
@@ -212,7 +216,7 @@ class VolumeSteps(PodSteps):
     def fail_provisioning(self, calls: int, keeps_trying: bool) -> None:
         """Let the next calls fail; a provisioner that keeps trying does not clear the selected node."""
         self._failing = calls
-        self.provisioner.keeps_trying = self.plain.keeps_trying = keeps_trying
+        self._code = "Unavailable" if keeps_trying else "ResourceExhausted"
 
     def kill_provisioner(self, in_a_call: bool) -> None:
         """Kill it now, or in the middle of the next call."""
@@ -230,7 +234,6 @@ class VolumeSteps(PodSteps):
     def repair_storage(self) -> None:
         """Let all controllers of volumes work without faults."""
         self._failing = 0
-        self.provisioner.keeps_trying = self.plain.keeps_trying = False
         self.revive_provisioner()
         self.volume_controller.loses = 0
         self.volume_controller.look_again()
@@ -248,7 +251,7 @@ class VolumeSteps(PodSteps):
             return ""
         if self._failing:
             self._failing -= 1
-            return "rpc error: code = ResourceExhausted desc = planned"
+            return f"rpc error: code = {self._code} desc = planned"
         return ""
 
     # -- laws ------------------------------------------------------------------------------------------------------------

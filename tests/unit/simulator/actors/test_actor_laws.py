@@ -31,7 +31,7 @@ from tests.support.deviceinvariants import (
     reserved_unallocated,
 )
 from tests.support.invariants import claimed_twice, segments_overdrawn, stranded
-from tests.support.volumebuilders import a_claim, a_class, a_pv
+from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv
 from tests.unit.simulator.stage import add, server_with, settle
 
 GI = 1 << 30
@@ -58,7 +58,8 @@ class Harness:
     def __init__(self) -> None:
         clock = VirtualClock()
         classes = (a_class("static").immediate(), a_class("late"), a_class("dynamic", DRIVER))
-        self.server = server = server_with(*map(node, SPACE), *classes, clock=clock)
+        csi_nodes = (a_csi_node(name).driver(DRIVER, topology_keys=(HOST,)) for name in SPACE)
+        self.server = server = server_with(*map(node, SPACE), *csi_nodes, *classes, clock=clock)
         self.controller = PersistentVolumeController(server, clock=clock, reclaims=True)
         self.provisioner = ExternalProvisioner(server, DRIVER, clock=clock, space=SPACE, publishes_every_s=0)
         self.actors = (self.controller, self.provisioner, ProtectionController(server, clock=clock))
@@ -83,7 +84,8 @@ class Harness:
                 patch = {"metadata": {"annotations": {SELECTED_NODE: where}}}
                 self.server.patch("persistentvolumeclaims", f"c{name}", patch)
             case ("delete", "nodes", int(number), _):
-                self.server.delete("nodes", f"n{number % 2}")
+                for kind in ("nodes", "csinodes"):  # the Node owns its CSINode
+                    self.server.delete(kind, f"n{number % 2}")
             case ("delete", str(kind), int(number), _):
                 self.server.delete(kind, f"{'c' if kind.endswith('claims') else 'v'}{number}")
             case ("death", bool(comes_back), _, _):

@@ -73,27 +73,6 @@ def here(name: str, rack: str, amount: str, class_name: str = "w") -> CapacityBu
     return a_capacity(name, class_name, amount).where(RACK, rack)
 
 
-@pytest.mark.parametrize(("capacities", "space"), [
-    pytest.param([], None, id="no capacity objects"),
-    pytest.param([here("a", "r1", "2Gi"), here("b", "r2", "1Gi")], {"r1": 2 * GI, "r2": GI}, id="per rack"),
-    pytest.param([here("a", "r1", "2Gi"), here("b", "r1", "3Gi", "x")], {"r1": 3 * GI},
-        id="classes share the capacity of the rack"),
-    pytest.param([here("a", "r1", "2Gi"), here("b", "r1", "9Gi", "other")], {"r1": 2 * GI},
-        id="capacity of another driver"),
-    pytest.param([a_capacity("a", "w", "2Gi").everywhere()], {"": 2 * GI}, id="everywhere"),
-    pytest.param([a_capacity("a", "w", "2Gi")], None, id="nowhere"),
-    pytest.param([here("a", "r1", "2Gi").where("zone", "z")], {"r1,z": 2 * GI}, id="by two labels"),
-    pytest.param([here("a", "r1", "2Gi"), a_capacity("b", "w", "1Gi").where("zone", "z")], None,
-        id="by one or another"),
-])  # fmt: skip
-def test_capacity_of_a_dump(capacities: list[CapacityBuilder], space: dict[str, int] | None) -> None:
-    classes = [a_class("w", DRIVER), a_class("x", DRIVER), a_class("other", "o.example")]
-    provisioners = {made.driver: made for made in run(loaded(*classes, *capacities))}
-    assert set(provisioners) == {DRIVER, "o.example"}
-    found = provisioners[DRIVER].space
-    assert (None if found is None else found.size_bytes) == space
-
-
 async def test_the_capacity_object_follows_new_volumes() -> None:
     """The object of the dump is updated, and no second one is created."""
     room = here("a", "r1", "5Gi").maximum("4Gi")
