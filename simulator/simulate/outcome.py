@@ -16,6 +16,7 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.meta import AnnotatedMetadata
 from scheduler.api.podinfo import CPU, allocatable, requests_of
 from scheduler.core.clock import Clock
+from scheduler.core.terminal import counted
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.server.ui import UiPages
 from simulator.simulate.input.references import MissingReference
@@ -130,7 +131,7 @@ class WorkloadRow:
             "deleted": len(self.deleted),
             "ignored": self.ignored,
         }
-        wanted = [] if self.replicas is None else [f"{self.replicas} replicas"]
+        wanted = [] if self.replicas is None else [counted(self.replicas, "replica")]
         parts = [*wanted, *(f"{count} {name}" for name, count in counts.items() if count)]
         return ", ".join(parts) + (f" ({self.reason})" if self.reason else "")
 
