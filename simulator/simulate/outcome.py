@@ -305,8 +305,8 @@ class Tracker:
         self.heard_count = 0
         """Number of writes of pods."""
         self.changed_at = clock.now()
-        """When a write changed what a decision rests on; the scheduler's verdict on a pod does not."""
-        self._rests_on: dict[str, tuple[Any, ...]] = {}
+        """When a write changed the input of a decision; the scheduler's verdict on a pod does not."""
+        self._inputs: dict[str, tuple[Any, ...]] = {}
         self.unsettled: set[str] = set()
         """Pods that are neither bound nor refused nor gated."""
         self.ours: set[str] = set()
@@ -368,9 +368,9 @@ class Tracker:
             key = f"{metadata['namespace']}/{metadata['name']}"
             rest = {key: value for key, value in metadata.items() if key != "resourceVersion"}
             now = (type_ == "DELETED", rest, obj["spec"], status.get("phase"), status.get("nominatedNodeName"))
-            if self._rests_on.get(key) == now:
+            if self._inputs.get(key) == now:
                 return
-            self._rests_on[key] = now
+            self._inputs[key] = now
         self.changed_at = self._clock.now()
 
     def timing(self) -> Timing:
