@@ -377,7 +377,7 @@ def _simulated(
     """Return the configuration, and what creates the daemon.
 
     The daemon is created for a server's URL, its token, and the `gitVersion` of a cluster. It serves no port and
-    writes to that server only: no kubeconfig of the configuration is read, and no extender is asked to bind.
+    writes to that server only: no kubeconfig of the configuration is read, and calls no extender to bind.
     """
     from scheduler.config.types import LeaderElection
     from scheduler.daemon.app import Daemon
@@ -408,7 +408,7 @@ def _print_called_extenders(configuration: Configuration) -> None:
     """Name the extenders and the verbs that a simulation calls."""
     for each in configuration.extenders:
         if verbs := ", ".join(filter(None, (each.filter_verb, each.prioritize_verb, each.preempt_verb))):
-            note = f"note: the extender {each.url_prefix} is called ({verbs}) and never asked to bind"
+            note = f"note: the extender {each.url_prefix} is called ({verbs}) and never to bind"
             print(f"{note}; what it writes in these calls is no part of the simulation", file=sys.stderr)
 
 

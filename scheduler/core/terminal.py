@@ -1,4 +1,4 @@
-"""The one rule for texts of a cluster that are printed on a terminal."""
+"""Texts for a terminal: what a cluster wrote, and numbers with their nouns."""
 
 from __future__ import annotations
 
@@ -12,3 +12,8 @@ def printable(text: str) -> str:
     return "".join(
         each if each.isprintable() or each in "\n\t" else each.encode("unicode_escape").decode() for each in text
     )
+
+
+def counted(count: int, noun: str) -> str:
+    """Return the number with its noun, in the plural unless it is 1: `1 pod`, `2 pods`."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

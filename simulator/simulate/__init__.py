@@ -21,7 +21,7 @@ from rich.progress import (
 )
 
 from scheduler.core.clock import SystemClock
-from scheduler.core.terminal import printable
+from scheduler.core.terminal import counted, printable
 from scheduler.explain.answer import EXIT_CODES, what_if_as_text
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.server.cache_dump import indented
@@ -177,7 +177,7 @@ async def _read_cluster(asked: SimulateArguments, options: ClusterOptions, error
         _say(errors, f"warning: {explained(read.gaps)}")
     if asked.save_to:
         save(read.objects, asked.save_to)
-        _say(errors, f"saved {len(read.objects)} objects in {asked.save_to}")
+        _say(errors, f"saved {counted(len(read.objects), 'object')} in {asked.save_to}")
     return read
 
 

@@ -16,6 +16,7 @@ from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.meta import AnnotatedMetadata
 from scheduler.api.podinfo import CPU, allocatable, requests_of
 from scheduler.core.clock import Clock
+from scheduler.core.terminal import counted
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.server.ui import UiPages
 from simulator.simulate.input.references import MissingReference
@@ -130,7 +131,7 @@ class WorkloadRow:
             "deleted": len(self.deleted),
             "ignored": self.ignored,
         }
-        wanted = [] if self.replicas is None else [f"{self.replicas} replicas"]
+        wanted = [] if self.replicas is None else [counted(self.replicas, "replica")]
         parts = [*wanted, *(f"{count} {name}" for name, count in counts.items() if count)]
         return ", ".join(parts) + (f" ({self.reason})" if self.reason else "")
 
@@ -310,8 +311,8 @@ class Tracker:
         self.heard_count = 0
         """Number of writes of pods."""
         self.changed_at = clock.now()
-        """When a write changed what a decision rests on; the scheduler's verdict on a pod does not."""
-        self._rests_on: dict[str, tuple[Any, ...]] = {}
+        """When a write changed the input of a decision; the scheduler's verdict on a pod does not."""
+        self._inputs: dict[str, tuple[Any, ...]] = {}
         self.unsettled: set[str] = set()
         """Pods that are neither bound nor refused nor gated."""
         self.ours: set[str] = set()
@@ -373,9 +374,9 @@ class Tracker:
             key = f"{metadata['namespace']}/{metadata['name']}"
             rest = {key: value for key, value in metadata.items() if key != "resourceVersion"}
             now = (type_ == "DELETED", rest, obj["spec"], status.get("phase"), status.get("nominatedNodeName"))
-            if self._rests_on.get(key) == now:
+            if self._inputs.get(key) == now:
                 return
-            self._rests_on[key] = now
+            self._inputs[key] = now
         self.changed_at = self._clock.now()
 
     def timing(self) -> Timing:

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from scheduler.api.podinfo import CPU
-from scheduler.core.terminal import printable
+from scheduler.core.terminal import counted, printable
 from scheduler.explain.answer import as_text
 from scheduler.server.ui import SimulationResult, as_file
 from simulator.simulate.answer import answer
@@ -172,26 +172,22 @@ def _kinds(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{count} {kind}" for kind, count in sorted(counts.items()))
 
 
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
 def _closing(outcome: Outcome, *, is_brief: bool = False) -> list[Text]:
     """Return the lines after the tables; with `is_brief` without the problems."""
     timing, placed = outcome.timing, outcome.placed
-    pods, nodes = _counted(len(outcome.placements), "pod"), _counted(outcome.nodes, "node")
+    pods, nodes = counted(len(outcome.placements), "pod"), counted(outcome.nodes, "node")
     took = f"{placed} of {pods} placed on {nodes} in {timing.total_s:.2f} s"
     rate = timing.rate(placed)
     lines = [_text(took if rate is None else f"{took}, {rate:.0f} pods/s")]
     if outcome.victims:
         preemptors = len({each.preemptor for each in outcome.victims})
         were = "was" if len(outcome.victims) == 1 else "were"
-        victims = _counted(len(outcome.victims), "pod")
-        lines.append(_text(f"{victims} {were} preempted for {_counted(preemptors, 'pod')}"))
+        victims = counted(len(outcome.victims), "pod")
+        lines.append(_text(f"{victims} {were} preempted for {counted(preemptors, 'pod')}"))
     if outcome.bound_before:
-        lines.append(_text(f"{_counted(outcome.bound_before, 'pod')} had a node already"))
+        lines.append(_text(f"{counted(outcome.bound_before, 'pod')} had a node already"))
     if outcome.left_alone:
-        lines.append(_text(f"left alone, because they name another scheduler: {_counted(outcome.left_alone, 'pod')}"))
+        lines.append(_text(f"left alone, because they name another scheduler: {counted(outcome.left_alone, 'pod')}"))
     if outcome.left_out:
         foreign = {kind: count for kind, count in outcome.left_out.items() if "." in kind}
         native = {kind: count for kind, count in outcome.left_out.items() if "." not in kind}
@@ -208,7 +204,7 @@ def _closing(outcome: Outcome, *, is_brief: bool = False) -> list[Text]:
     unexpected = [each for each in outcome.placements if each.problem]
     pending = sum(1 for each in unexpected if not each.node)
     if pending:
-        lines.append(_text(f"pending and not expected to be (--expect-pending): {_counted(pending, 'pod')}", "red"))
+        lines.append(_text(f"pending and not expected to be (--expect-pending): {counted(pending, 'pod')}", "red"))
     shown = [each.problem for each in unexpected if each.node]
     lines += [_text(problem, "red") for problem in shown[:PROBLEMS]]
     if len(shown) > PROBLEMS:

@@ -79,7 +79,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
 ) -> Outcome:
     """Run until every pod is bound or refused and the scheduler is idle, or the time is up.
 
-    `daemon_for` gets the URL of the API server and the token that it asks for: no other process can use the server.
+    `daemon_for` gets the URL of the API server and the token that it requires: no other process can use the server.
     With `explains`, the daemon explains pending pods before it stops; then it answers the question. With `keeps_pages`,
     the outcome has the data of the page /ui. Raises the daemon's errors, and InputError for a question that cannot be
     answered.

@@ -251,7 +251,8 @@ class Rollout:
         if self._spec.spec.paused:
             return "the Deployment is paused" if self._new is None else ""
         old = sum(each.replicas for each in self._old)
-        return f"the rollout waits: {old} pods of old ReplicaSets stay until new pods are ready" if old else ""
+        stay = "1 pod of an old ReplicaSet stays" if old == 1 else f"{old} pods of old ReplicaSets stay"
+        return f"the rollout waits: {stay} until new pods are ready" if old else ""
 
 
 def template_hash(deployment: Object) -> str:

@@ -61,7 +61,8 @@ def plan(spec: StatefulSetObject, owner: Object, pods: Sequence[Object], revisio
             delete.append(pod)
         if is_ordered and (pod is None or not is_running_and_ready(pod)):
             later = [each for each in ordinals if each > ordinal and each not in by_ordinal]
-            waits = f"{len(later)} pods are created one after the other, once {_name(owner, ordinal)} is ready"
+            are = "1 pod is created" if len(later) == 1 else f"{len(later)} pods are created one after the other"
+            waits = f"{are}, once {_name(owner, ordinal)} is ready"
             return Plan(
                 tuple(create), tuple(claims), tuple(delete), reason=waits if later else "", needs_readiness=True
             )

@@ -225,11 +225,11 @@ async def test_an_extender_is_called_and_never_binds(simulate: Simulation) -> No
 
     assert (nodes_of(shown), running.calls[0][0]) == ({"a": "n"}, "filter")
     assert {verb for verb, _ in running.calls} == {"filter"}
-    assert f"note: the extender {running.url} is called (filter) and never asked to bind" in errors
+    assert f"note: the extender {running.url} is called (filter) and never to bind" in errors
 
 
 def test_a_pod_whose_attempts_fail_is_not_waited_for(simulate: Simulation) -> None:
-    """It backs off and is tried for ever, but its answer stays the same. The other pod is placed."""
+    """It backs off and is tried again and again, but its answer stays the same. The other pod is placed."""
     objects = a_device_class("gpu"), a_slice("n1", GPU_DRIVER, a_device("d0"))
     claim = a_device_claim("c").request("r", "gpu")
     (request,) = claim.obj()["spec"]["devices"]["requests"]

@@ -115,7 +115,10 @@ def checked_csi_node(resource: ApiResource, csi_node: Object) -> Object:
 
 
 def _csi_node_driver(field: str, driver: Object) -> Problems:
-    """Upstream: pkg/apis/storage/validation/validation.go validateCSINodeDriver."""
+    """Return what is wrong with one driver.
+
+    Upstream: pkg/apis/storage/validation/validation.go validateCSINodeDriver
+    """
     found = [missing(f"{field}.{needed}") for needed in ("name", "nodeID") if not driver.get(needed)]
     count, keys = (driver.get("allocatable") or {}).get("count"), driver.get("topologyKeys") or []
     if count is not None and count < 0:

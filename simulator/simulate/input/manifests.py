@@ -19,6 +19,7 @@ import msgspec
 
 from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock, SystemClock
+from scheduler.core.terminal import counted
 from simulator.simulate.input import schema, validation
 from simulator.simulate.input.documents import MAX_DEPTH, Documents, SyntaxMistake, documents
 from simulator.simulate.input.rules.server import ServerRules
@@ -83,8 +84,8 @@ class Loaded:
     """The first YAML text of more than 2 MB."""
 
     def __str__(self) -> str:
-        files = "1 file" if self.files == 1 else f"{self.files} files"
-        return f"reading: {len(self.objects)} objects from {files} in {self.seconds:.2f} s"
+        read = f"{counted(len(self.objects), 'object')} from {counted(self.files, 'file')}"
+        return f"reading: {read} in {self.seconds:.2f} s"
 
 
 Progress: TypeAlias = Callable[[float, int], None]

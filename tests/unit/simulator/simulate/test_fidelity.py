@@ -220,7 +220,7 @@ DUMP = [
 
 
 def test_a_copied_uid_counts_once(tmp_path: Path) -> None:
-    """Two nodes of one uid are a manifest and its copy: the second node gets a uid of its own."""
+    """Two nodes of one uid are a manifest and its copy: the second node gets another uid."""
     file = tmp_path / "nodes.json"
     nodes = [dumped("v1", "Node", name, metadata={"uid": "u"}, status={"allocatable": {"cpu": "1"}}) for name in "ab"]
     file.write_text("\n".join(map(json.dumps, nodes)))

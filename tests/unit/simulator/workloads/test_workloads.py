@@ -138,6 +138,12 @@ def test_a_new_workload(kind: str, spec: Object, pods: list[str]) -> None:
     assert cluster.pods == pods
 
 
+def test_one_pod_that_is_created_later() -> None:
+    cluster = WorkloadCluster([NODE, workload("StatefulSet", replicas=2)])
+
+    assert cluster.reason("statefulsets") == "1 pod is created, once w-0 is ready"
+
+
 @pytest.mark.parametrize(("policy", "pods", "reason"), [
     pytest.param("OrderedReady", ["w-0"], "2 pods are created one after the other, once w-0 is ready",
         id="an ordered one waits for each pod"),
