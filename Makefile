@@ -27,6 +27,7 @@ demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedde
 	$(BIN)/kubestow simulate examples/demo.yaml
 	$(BIN)/kubestow simulate examples/volumes.yaml
 	$(BIN)/kubestow simulate examples/devices.yaml
+	@echo "Why pods wait, and what would help: $(BIN)/kubestow simulate examples/volumes.yaml --explain (docs/explain.md)"
 
 # The first half of the unit tests, of the integration tests, and of the tests against a real kube-apiserver. The second half has
 # the rest. `make test` runs three parts at a time on two cores, because some parts wait for sockets and processes.

@@ -30,3 +30,4 @@ kubectl "${on[@]}" apply -f examples/kind.yaml
 kubectl "${on[@]}" -n kubestow-demo rollout status deployment/web statefulset/store --timeout 5m
 kubectl "${on[@]}" -n kubestow-demo get pods,pvc -o wide
 echo "Why one of them waits: kubectl ${on[*]} -n kubestow-demo describe pod too-large"
+echo "What would help: .venv/bin/kubestow explain kubestow-demo/too-large --context kind-$cluster --scheduler-namespace kubestow"

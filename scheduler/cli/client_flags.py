@@ -50,7 +50,7 @@ def add_client_commands(command: _Command, prog: str) -> None:
         each.set_defaults(prog=prog)
         output = "format of the answer (default text)"
         each.add_argument("-o", "--output", choices=("text", "json"), default="text", help=output)
-        _add_access(each.add_argument_group("the way to the scheduler").add_argument)
+        _add_access(each.add_argument_group("connection to the scheduler").add_argument)
 
 
 def _add_question(add: _Add) -> None:

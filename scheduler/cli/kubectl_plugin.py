@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Final
 
 from scheduler.cli.client_flags import USAGE_EXIT_CODE, add_client_commands
+from scheduler.cli.closed_pipe import until_closed
 from scheduler.cli.command_parser import CommandParser
 from scheduler.cli.flags import add_version
 from scheduler.cli.main import CLIENT_COMMANDS, print_version, run_command
@@ -49,6 +51,10 @@ def plugin_parser() -> CommandParser:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command of the plugin and return its exit code. Wrong usage raises SystemExit(3)."""
+    return until_closed(partial(_main, argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
     parser = plugin_parser()
     arguments = parser.parse_args(argv)
     if arguments.command is None:
@@ -60,9 +66,13 @@ def main(argv: Sequence[str] | None = None) -> int:
 def complete(argv: Sequence[str] | None = None) -> int:
     """Print candidates for the last word. It is empty if the cursor follows a space."""
     words = list(sys.argv[1:] if argv is None else argv) or [""]
-    candidates, directive = completions(plugin_parser(), words[:-1], words[-1])
-    print(*sorted(candidates), directive, sep="\n")
-    return 0
+
+    def shown() -> int:
+        candidates, directive = completions(plugin_parser(), words[:-1], words[-1])
+        print(*sorted(candidates), directive, sep="\n")
+        return 0
+
+    return until_closed(shown)
 
 
 def completions(parser: CommandParser, before: Sequence[str], last: str) -> tuple[list[str], str]:

@@ -2,7 +2,8 @@
 
 `run` takes kube-scheduler's flags, as Go programs take them (`--flag=value`, `--flag value`, `--flag=true`). The modules
 that a command needs are imported when it runs: `version` and `--help` load no library. Exit codes: 0 success, 1 refused or
-failed, 2 wrong usage or manifests that cannot be used, 130 interrupted. `explain` and `what-if` have other ones.
+failed, 2 wrong usage or manifests that cannot be used, 130 interrupted, 141 if the reader of the output has gone. `explain`
+and `what-if` have other ones.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NoReturn
 
+from scheduler.cli.closed_pipe import until_closed
 from scheduler.cli.command_parser import completion_script
 from scheduler.cli.flags import ELECTION, parser, version_text
 from scheduler.config.errors import PluginLoadError
@@ -44,6 +46,10 @@ class CommandError(Exception):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code; without a command print the help. Wrong usage raises SystemExit(2)."""
+    return until_closed(partial(_main, argv))
+
+
+def _main(argv: Sequence[str] | None) -> int:
     whole = parser()
     arguments = whole.parse_args(argv)
     if arguments.command is None:

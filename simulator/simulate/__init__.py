@@ -32,7 +32,7 @@ from simulator.simulate.input.from_cluster import ClusterObjects, ClusterOptions
 from simulator.simulate.input.manifests import Found, InputError, Level, load
 from simulator.simulate.input.references import MissingReference, driver_notes
 from simulator.simulate.outcome import Outcome
-from simulator.simulate.report import as_html, as_json, as_table
+from simulator.simulate.report import ReportConsole, as_html, as_json, as_table
 from simulator.simulate.run import SimulatedDaemon, simulate
 from simulator.simulate.world import ReadOptions
 
@@ -89,7 +89,7 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
     elif asked.output == "html":
         sys.stdout.buffer.write(as_html(outcome))
     else:
-        as_table(outcome, Console())
+        as_table(outcome, ReportConsole())
     return 0 if outcome.is_good else 1
 
 

@@ -24,6 +24,14 @@ PROBLEMS: Final = 10
 """This many pods that were expected to be pending, and are not, are named one by one."""
 
 
+class ReportConsole(Console):
+    """A console that raises BrokenPipeError if the reader has gone, instead of ending the program with code 1."""
+
+    def on_broken_pipe(self) -> None:
+        """Raise the error again. rich calls this while it handles the error."""
+        raise  # noqa: PLE0704 (the error is being handled)
+
+
 def as_json(outcome: Outcome) -> str:
     """Return one indented JSON object."""
     return msgspec.json.format(msgspec.json.encode(answer(outcome)), indent=2).decode()

@@ -228,7 +228,7 @@ def notes(values: Json, directory: Path) -> str:
     return ran.stdout.partition("NOTES:\n")[2]
 
 
-def test_notes_have_three_commands_to_try(tmp_path: Path) -> None:
+def test_notes_have_commands_to_try(tmp_path: Path) -> None:
     values = {"leaderElection": {"resourceName": "stow", "resourceNamespace": "leases"}, "serving": {"port": 8443}}
     commands = [line.strip() for line in notes(values, tmp_path).splitlines() if line.startswith("   ")]
 
@@ -236,7 +236,15 @@ def test_notes_have_three_commands_to_try(tmp_path: Path) -> None:
         "kubectl -n stow rollout status deployment/kubestow && kubectl -n leases get lease stow",
         "helm -n stow test kubestow",
         "kubectl -n stow port-forward deployment/kubestow 8443 & sleep 3; curl -sk 'https://127.0.0.1:8443/readyz?verbose'",
+        "kubestow explain NAMESPACE/POD --scheduler-namespace stow --lease-name stow --lease-namespace leases",
     ]
+
+
+def test_notes_for_a_scheduler_without_a_lease_name_its_address(tmp_path: Path) -> None:
+    told = notes({"replicaCount": 1, "leaderElection": {"enabled": False}}, tmp_path)
+
+    assert "kubestow explain NAMESPACE/POD --scheduler-namespace stow\n" in told
+    assert "add --server https://127.0.0.1:10259" in told
 
 
 def test_notes_name_the_next_steps(tmp_path: Path) -> None:

@@ -416,7 +416,10 @@ async def test_the_page_of_a_simulation_needs_no_server(browser: Browser, examin
         shown = await page.text("#simulation")
         assert "1 of 4 pods placed on 1 node" in shown
         assert "was not placed: 0/1 nodes are available: 1 Insufficient cpu." in shown
-        assert "default/p0\tn1" in shown
+        assert "default/p0\tn1" in await page.text("#placed")
+        after = "document.querySelector('#pending').compareDocumentPosition(document.querySelector('#placed'))"
+        assert await page.value(f"{after} === Node.DOCUMENT_POSITION_FOLLOWING")
+        assert (await page.value("document.querySelector('.cell').title")).startswith("n1: cpu ")
         assert "cannot answer this" in await page.text("#what-if-note")
         assert await page.value("[...document.forms].every((form) => form.hidden)")
         await page.value("toggleCause(document.querySelector('#causes tr').dataset.key)")

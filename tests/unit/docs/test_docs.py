@@ -350,3 +350,10 @@ def test_the_page_of_explanations_has_the_current_codes():
     page = explanation_page.PAGE.read_text()
 
     assert page == explanation_page.with_tables(page)
+
+
+def test_every_page_is_in_the_navigation_of_the_site() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    named = set(re.findall(r"[\w./-]+\.md", text))
+
+    assert {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")} | {"index.md"} == named
