@@ -33,8 +33,8 @@ _ANSWER_BYTES: Final = 4 * 1024 * 1024
 decoding takes up to 0.1 s of CPU per MiB, and converting the entries up to 0.2 s.
 """
 _TEXT_BYTES: Final = 64 * 1024
-_NODE_BYTES: Final = 2 * 1024
-"""What of it each node of the request may have for reasons, in addition to `_TEXT_BYTES`."""
+_NODE_BYTES: Final = 16 * 1024
+"""What each node of the request adds to `_TEXT_BYTES`: a reason, or the whole node although only names were sent."""
 _HEADERS: Final = {"Content-Type": "application/json", "User-Agent": "kubestow", "Accept-Encoding": "identity"}
 """A compressed answer could expand to gigabytes."""
 

@@ -126,7 +126,7 @@ A: Final = {"a/x", "a/y", "a/"}
     ],
 )  # fmt: skip
 def test_a_rejection_steers_only_the_pods_that_it_concerns(refused: list[str], avoiding: set[str]) -> None:
-    """The author of a pod can cause most rejections, and must not steer the pods of others."""
+    """The author of a pod can cause most rejections, and must not steer the pods of other users."""
     kubelets = Kubelets()
     kubelets.sched.node("n1")
     for at, row in enumerate(refused):

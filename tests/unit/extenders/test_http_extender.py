@@ -99,14 +99,14 @@ async def test_an_answer_that_is_too_large_is_not_read(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize(("nodes", "is_read"), [(1, False), (10, True)])
 async def test_the_length_of_an_answer_follows_the_nodes_of_the_question(nodes: int, is_read: bool) -> None:
-    """Each node may have a reason of 2 KiB, so that an answer about one node cannot occupy the event loop for long."""
-    body = json.dumps({"NodeNames": ["n0"], "FailedNodes": {"n1": "x" * 70_000}}).encode()
+    """Each node may have 16 KiB, so that an answer about one node cannot occupy the event loop for long."""
+    body = json.dumps({"NodeNames": ["n0"], "FailedNodes": {"n1": "x" * 90_000}}).encode()
     async with answering(lambda _: web.Response(body=body)) as (made, _):
         calling_it = made.filter(info("p"), [f"n{at}" for at in range(nodes)])
         if is_read:
             assert (await calling_it).passed == {"n0"}
         else:
-            with pytest.raises(ExtenderError, match=r"to filter exceeds 6\d{4} bytes"):
+            with pytest.raises(ExtenderError, match=r"to filter exceeds 8\d{4} bytes"):
                 await calling_it
 
 
