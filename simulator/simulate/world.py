@@ -180,6 +180,8 @@ class World:
     def _terminate(self, found: Found) -> None:
         metadata = found.former.get("metadata") or {}
         is_loaded = (found.kind, found.namespace, found.name) in self._owners
+        if found.kind == "Pod":
+            return  # a manifest of the user replaced the pod that ends; other pods that end are not loaded
         if not metadata.get("deletionTimestamp") or not is_loaded:
             return
         deletion: Manifest = {
