@@ -222,17 +222,18 @@ def _lowered(pod: Pod, resource: str, target_nano: int) -> Iterator[Step]:
     target_nano -= overhead if level is None else 0
     over = sum(amounts.values()) - target_nano
     for (kind, at), amount in sorted(amounts.items(), key=lambda each: -each[1]):
-        if over <= 0:
+        if over <= 0 or not amount:
             break
         cut = min(amount, over)
         over -= cut
+        amounts[kind, at] = amount - cut
         limits = by_kind[kind][at].resources.limits
         yield from _set(("spec", kind, at, "resources"), resource, amount - cut, limits)
-    beside = sum(_request(c, resource) for c in sidecars)
+    beside = sum(amount for (kind, _), amount in amounts.items() if kind == "initContainers")
+    left = max(target_nano - beside, 0)
     for at, container in enumerate(spec.init_containers):
-        if container not in sidecars and _request(container, resource) + beside > target_nano:
-            limits = container.resources.limits
-            yield from _set(("spec", "initContainers", at, "resources"), resource, max(target_nano - beside, 0), limits)
+        if container not in sidecars and _request(container, resource) > left:
+            yield from _set(("spec", "initContainers", at, "resources"), resource, left, container.resources.limits)
 
 
 def _request(container: Container, resource: str) -> int:

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import itertools
+import operator
 import random
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -471,7 +473,7 @@ def _first(nodes: NodeSet) -> Iterator[int]:
 
 def _cause(groups: tuple[RejectedNodes, ...], found: Verdicts, count: int) -> tuple[str, str]:
     """Return the code of the largest group, and one sentence over all groups; or the error that ends an attempt."""
-    if error := next((no for held in found.groups.values() for no in held if no.code is Code.ERROR), None):
+    if error := next(_errors(found), None):
         left = count - found.refused().bit_count()
         others = f"; without it no plugin rejects {left} of {count} nodes" if left else ""
         return "Error", f"an attempt ends in an error of {error.plugin}: {error.message}{others}"
@@ -486,6 +488,15 @@ def _cause(groups: tuple[RejectedNodes, ...], found: Verdicts, count: int) -> tu
     if len(ranked) > 4:
         parts.append(f"{sum(nodes for _, nodes in ranked[4:])} for other reasons")
     return groups[0].reasons[0].code, f"none of {count} nodes fits: {'; '.join(parts)}"
+
+
+def _errors(found: Verdicts) -> Iterator[Rejection]:
+    """Yield the errors that an attempt meets: of PreFilter, or on nodes that no other plugin rejects."""
+    for plugin, held in found.groups.items():
+        others = functools.reduce(operator.or_, (found.refused_by(each) for each in found.groups if each != plugin), 0)
+        for no, nodes in held.items():
+            if no.code is Code.ERROR and (plugin in found.early or nodes & ~others):
+                yield no
 
 
 def _facts(info: PodInfo, profile: Profile) -> dict[str, object]:

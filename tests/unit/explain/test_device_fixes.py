@@ -244,3 +244,15 @@ def test_the_error_that_ends_an_attempt_is_named() -> None:
     assert found.cause.startswith("an attempt ends in an error of DynamicResources: claim default/c-p: selector #0: ")
     assert found.cause.endswith("; without it no plugin rejects 1 of 2 nodes")
     assert "claim default/c-p: selector #0 of request r breaks on device drv/n1/d0: " in as_text(found)
+
+
+def test_an_error_on_a_node_that_another_plugin_rejects_ends_no_attempt() -> None:
+    sched = DeviceHarness(devices=0, nodes=("n1", "n2"))
+    sched.node("n1", unschedulable=True)
+    sched.show(a_slice("n1", "drv", a_device("d0")))
+    sched.show(a_slice("n2", "drv", a_device("d0").attr("drv/at", 1)))
+    sched.comes("p", 'device.attributes["drv"].at > 1')
+
+    found = explained(sched)
+
+    assert found.cause.startswith("none of 2 nodes fits: ")

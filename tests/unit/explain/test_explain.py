@@ -224,6 +224,23 @@ CAUSES = [
         id="an extended resource that no node has",
     ),
     pytest.param(
+        {"n1": {GPU: "1"}},
+        {},
+        {
+            "initContainers": [
+                {
+                    "name": "sidecar",
+                    "restartPolicy": "Always",
+                    "resources": {"requests": {GPU: "2"}, "limits": {GPU: "2"}},
+                },
+                {"name": "init", "resources": {"requests": {"cpu": "1"}}},
+            ]
+        },
+        "InsufficientResources",
+        [[f"request 1 of {GPU} instead of 2"]],
+        id="an extended resource of a sidecar, next to an init container without it",
+    ),
+    pytest.param(
         {"n1": {"labels": {HOSTNAME: "n1"}}},
         {},
         {"affinity": near("db", "cache", field="podAffinity")},

@@ -132,7 +132,7 @@ async def server() -> AsyncIterator[Server]:
         (
             "/debug/explain/a/b?output=text",
             200,
-            "a/b: the cluster has no nodes\nnext move: administrator\n\nno fix was found\n",
+            "a/b: the cluster has no nodes\nnext step: an administrator changes nodes, volumes, devices or other pods\n\nno fix was found\n",
         ),
         ("/debug/explain/a/c", 404, "there is no pod a/c\n"),
         ("/debug/explain/a/many", 429, "429 too many questions are waiting; try again\n"),
