@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import bisect
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import attrgetter
 from typing import Final
@@ -430,6 +430,8 @@ class CapacityCheck:
         self.sizes: dict[int, list[int]] = {}
         self.taken_from: dict[int, list[CapacityPool]] = {}
         """Slot → the pools of the claims with these sizes, where nodes are checked one by one."""
+        self.sums: dict[int, Counter[CapacityPool]] = {}
+        """Slot → the bytes that these claims take from each pool."""
         self.sharing: list[CapacityCheck] = []
 
     def share(self, other: CapacityCheck) -> None:
@@ -482,6 +484,7 @@ class CapacityCheck:
                 best, most = pool, left
         if best is not None:
             taken_from.append(best)
+            self.sums.setdefault(slot, Counter())[best] += size
         elif not self._together or not sizes or not self._place_all_again(slot, [*sizes, size]):
             return False
         sizes.append(size)
@@ -502,25 +505,28 @@ class CapacityCheck:
         """Return the bytes that claims of the pod take from the storage of this pool."""
         out = 0
         for drawing in (self, *self.sharing):
-            taken = list(zip(drawing.sizes.get(slot, ()), drawing.taken_from.get(slot, ())))
+            taken = list(drawing.sums.get(slot, {}).items())
             if drawing.drawn is not None:  # by `next`, before several pools of the node were known
-                taken += [(int(drawing.drawn[slot]), other) for other in drawing.pools.at(slot)[:1]]
+                taken += [(other, int(drawing.drawn[slot])) for other in drawing.pools.at(slot)[:1]]
             shares = drawing is not self
-            out += sum(size for size, other in taken if other is pool or (shares and other.group is pool.group))
+            out += sum(size for other, size in taken if other is pool or (shares and other.group is pool.group))
         return out
 
     def _place_all_again(self, slot: int, sizes: list[int]) -> bool:
         """Place all volumes again, the largest first, because taking the pool with most storage left did not place all."""
-        before = self.taken_from.pop(slot)
+        before, sums = self.taken_from.pop(slot), self.sums.pop(slot, Counter())
         pools = list(self.pools.at(slot))
         drawn = [self._before(slot, pool) for pool in pools]
         order = sorted(range(len(sizes)), key=lambda at: -sizes[at])
         found = _placement(pools, drawn, [sizes[at] for at in order])
         if found is None:
-            self.taken_from[slot] = before
+            self.taken_from[slot], self.sums[slot] = before, sums
             return False
         placed = dict(zip(order, found))
         self.taken_from[slot] = [pools[placed[at]] for at in range(len(sizes))]
+        sums = self.sums[slot] = Counter()
+        for pool, size in zip(self.taken_from[slot], sizes):
+            sums[pool] += size
         return True
 
 

@@ -17,6 +17,7 @@ from scheduler.core.errors import UnforeseenErrors
 from scheduler.eventhandlers import pods_and_nodes as intake, workloads as seen
 from scheduler.eventhandlers.pods_and_nodes import node_changes
 from scheduler.server.cache_dump import cache_page
+from tests.support.volumebuilders import a_claim
 from tests.unit.harness import SchedulerHarness, manifest, read_node, read_pod
 from tests.unit.hints.hint_rows import requesting
 
@@ -50,6 +51,38 @@ async def test_86_a_finished_pod_frees_its_place() -> None:
     await sched.settle()
 
     assert sched.writer.binds == [("default/p", "n1")]
+
+
+CLAIM_VOLUME = [{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]
+
+
+@pytest.mark.parametrize("more", [
+    pytest.param({"scheduler": "default-scheduler"}, id="a pod that another scheduler has not bound"),
+    pytest.param({"scheduler": "default-scheduler", "on": "n1"}, id="a pod that another scheduler has bound"),
+    pytest.param({"cpu": "9"}, id="a pod of ours that waits"),
+])  # fmt: skip
+@pytest.mark.parametrize("comes_first", ["pod", "claim"])
+async def test_a_selected_node_counts_for_the_pods_that_use_the_claim(more: dict[str, Any], comes_first: str) -> None:
+    sched = SchedulerHarness()
+    sched.node("n1", cpu="1")
+    reservations = sched.parts.cluster.volumes.reservations
+    claim = a_claim("c", "1Gi", "fast").selected("n1").uid("c").typed()
+    steps: list[Callable[[], object]] = [
+        lambda: sched.parts.intake.apply("PersistentVolumeClaim", [Delta(None, claim)]),
+        lambda: sched.pod("p", volumes=CLAIM_VOLUME, **more),
+    ]
+    for step in steps if comes_first == "claim" else reversed(steps):
+        assert {1 * GIB} != set(reservations.bytes_in_flight().values())
+        step()
+
+    assert reservations.bytes_in_flight() == {"fast": GIB}
+
+    sched.gone("p")
+
+    assert (reservations.is_used("default/c"), reservations.bytes_in_flight()) == (False, {"fast": GIB})
+
+
+GIB = 2**30
 
 
 async def test_76_a_pod_may_come_before_its_node() -> None:

@@ -148,7 +148,7 @@ def test_a_pool_that_changes(before: str, after: str, taken: dict[str, int]) -> 
 
 
 def test_a_selection_without_a_pod_reserves_nothing() -> None:
-    """Any user who may write the claim may write the annotation."""
+    """All users with write access to the claim can write the annotation."""
     world = World()
     world.claim(c().selected("n1"), is_used=False)
     assert {} == world.taken()
@@ -164,7 +164,7 @@ def test_a_selection_without_a_pod_reserves_nothing() -> None:
 
 
 def test_our_own_selection_needs_no_other_proof() -> None:
-    """A plan whose pod is deleted meanwhile ends later."""
+    """The pod of the plan may be deleted before the plan ends."""
     world = World()
     world.claim(c(), is_used=False)
     world.reservations.promise(c().typed(), "pod", "n1")
