@@ -46,6 +46,7 @@ NODES_MAX: Final = 100
 _OVERHEAD_MAX_S: Final = 0.25
 _SLOW_RESTS_MAX: Final = 3
 """A question ends when it takes this long, several times in turn, to take back all its changes and to repeat them."""
+_WORK_RATIO: Final = 4
 _BUDGET_S: Final = 10.0
 """The time that one question may keep other pods waiting, with all that is taken back and repeated."""
 _TRIES_MAX: Final = 3
@@ -223,9 +224,7 @@ class _Run:
             elif not (yield from self._tried(candidate)):
                 candidates.appendleft(candidate)
                 break
-            if candidates and self._clock.now() - self._turn > min(
-                max(PACE_S, self._overhead_s), self.explainer.trial_s
-            ):
+            if candidates and self._clock.now() - self._turn > min(self._work_s, self.explainer.trial_s):
                 yield from self._rest()
         for each in candidates:
             self._note_refused(each, "the time for this question was over")
@@ -236,6 +235,11 @@ class _Run:
     def _is_over(self) -> bool:
         spent_s = self._spent_s + self._clock.now() - self._began
         return spent_s > _BUDGET_S or self._slow_rests >= _SLOW_RESTS_MAX
+
+    @property
+    def _work_s(self) -> float:
+        """The time to work before all changes are taken back: then a fifth of a stretch is for them."""
+        return max(PACE_S, _WORK_RATIO * self._overhead_s)
 
     def _rest(self) -> Steps[None]:
         """End the stretch: let other pods be tried on the cache as it is, and begin the next stretch. Raises _Changed."""
@@ -461,9 +465,9 @@ class _Run:
     # -- turns -------------------------------------------------------------------------------------------------------
 
     def _paced(self) -> Steps[None]:
-        """Let the event loop run if it has waited for 3 ms, or for as long as it takes to take all changes back."""
+        """Let the event loop run if it has waited for 3 ms, or four times as long as it takes to take all changes back."""
         now = self._clock.now()
-        if now - self._turn > max(PACE_S, self._overhead_s):
+        if now - self._turn > self._work_s:
             with self.changes.suspended():
                 paused = self._clock.now()
                 yield False
