@@ -138,8 +138,11 @@ class ExternalProvisioner(Actor):
     def _heard(self, type_: str, resource: str, obj: Object) -> None:
         if self.is_dead:
             return
-        if resource == _CLAIMS and type_ != "DELETED" and self._is_mine(obj) and self._is_ready(obj):
-            self._note(key_of(resource, obj), self._delay_s)
+        if resource == _CLAIMS:
+            if type_ != "DELETED" and self._is_mine(obj) and self._is_ready(obj):
+                self._note(key_of(resource, obj), self._delay_s)
+            else:
+                self.refused.pop(_name_of(obj), None)
         elif resource == _VOLUMES and annotations_of(obj).get(PROVISIONED_BY) == self.driver:
             self._note(key_of(resource, obj))
             if type_ == "DELETED" and self._reported is not None:
@@ -196,9 +199,10 @@ class ExternalProvisioner(Actor):
         self._record(claim, "Normal", "Provisioning", about)
         try:
             place = self._place(claim, storage_class, node)
-        except PopulatedError:
+        except PopulatedError as why:
             about = "Assuming an external populator will provision the volume"
             self._record(claim, "Normal", "Provisioning", about)
+            self.refused[typed.key] = str(why)
         except NotRequestedError as refusal:
             self._failed(claim, str(refusal), gives_back=refusal.gives_back)
         else:
@@ -266,14 +270,13 @@ class ExternalProvisioner(Actor):
 
     def _failed(self, claim: Object, why: str, *, gives_back: bool) -> None:
         self.failures += 1
-        metadata = claim["metadata"]
         self._record(claim, "Warning", "ProvisioningFailed", why)
         if gives_back and SELECTED_NODE in annotations_of(claim):
             self.rescheduled += 1
-            del metadata["annotations"][SELECTED_NODE]
+            del claim["metadata"]["annotations"][SELECTED_NODE]
             self._server.update(_CLAIMS, claim)
         else:
-            self.refused[f"{metadata['namespace']}/{metadata['name']}"] = why
+            self.refused[_name_of(claim)] = why
             self._note(key_of(_CLAIMS, claim), self._retry_s)
 
     def _create(self, claim: Object, storage_class: Object, place: Place) -> None:
@@ -345,6 +348,10 @@ class ExternalProvisioner(Actor):
             self._note(_PUBLISH, self._publishes_every_s or 0)
         elif self._publishes_every_s == 0:
             self._note((CAPACITIES, "", segment))
+
+
+def _name_of(claim: Object) -> str:
+    return f"{claim['metadata']['namespace']}/{claim['metadata']['name']}"
 
 
 def _volume_name(claim: Object) -> str:

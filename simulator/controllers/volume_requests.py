@@ -106,7 +106,10 @@ def _check_kind(source: Object) -> None:
         why = f"the PVC source does not belong to the right APIGroup. Expected {_SNAPSHOTS}, Got {group}"
         raise NotRequestedError(why)
     if kind not in {"VolumeSnapshot", "PersistentVolumeClaim"}:
-        raise PopulatedError
+        why = (
+            f"data source ({kind}) is not handled by the provisioner, assuming an external populator will provision it"
+        )
+        raise PopulatedError(why)
 
 
 def _check_clone(claim: Object, driver: str, name: str, find: Find) -> None:

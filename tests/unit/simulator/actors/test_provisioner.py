@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from scheduler.api.storage_v1 import SELECTED_NODE
+from simulator.apiserver import ApiServer
 from simulator.builders.core import Builder, node
 from simulator.controllers import ExternalProvisioner, PersistentVolumeController, ProvisionCall
 from simulator.controllers.storage_space import ReportedCapacity
@@ -277,6 +278,23 @@ def test_a_claim_for_a_volume_populator_is_left_alone() -> None:
     harness.server.apply(from_source("Archive", group="populator.example.com").selected("n1").obj())
     harness.settle()
     assert (harness.failures("c"), harness.provisioner.calls, harness.counts()) == ([], [], (0, 0, 0))
+    (why,) = harness.provisioner.refused.values()
+    assert why.startswith("data source (Archive) is not handled by the provisioner")
+
+
+@pytest.mark.parametrize("change", [
+    pytest.param(lambda server: server.delete("persistentvolumeclaims", "c"), id="the claim is deleted"),
+    pytest.param(lambda server: server.patch("persistentvolumeclaims", "c",
+        {"metadata": {"annotations": {SELECTED_NODE: None}}}), id="the selected node is removed"),
+])  # fmt: skip
+def test_a_refusal_ends_with_its_claim_and_its_node(change: Callable[[ApiServer], object]) -> None:
+    harness = Harness()
+    without_driver(harness)
+    harness.claim("c", on="n1")
+    assert list(harness.provisioner.refused) == ["default/c"]
+    change(harness.server)
+    harness.settle()
+    assert harness.provisioner.refused == {}
 
 
 # -- topology ----------------------------------------------------------------------------------------------------------
