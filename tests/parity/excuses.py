@@ -18,7 +18,9 @@ from tests.parity.words import Json
 
 _KNOWN: Final = REASONS[Run(MINOR, Mode.PARITY)]
 _EMPTY_SELECTOR: Final = ("PodTopologySpread/where the selector is empty nobody counts", "where two are nominated")
-_SHARED_CLAIM: Final = ("VolumePreemption/who is nominated holds a place to attach", "r")
+_SHARED_CLAIM: Final = next(
+    place for place, known in _KNOWN.items() if "A claim counts against the attach limit" in known.where
+)
 _ANY_CAPACITY: Final = "upstream scores a node by any one of its capacity objects, ours by the largest"
 _VOLUMES: Final = "VolumeBinding"
 _TOO_MANY: Final = "node(s) exceed max volume count"

@@ -1,4 +1,4 @@
-"""Two differences of random scenarios with volumes are known, and nothing beside them is excused."""
+"""Two differences of random scenarios with volumes are known, and no other difference is excused."""
 
 from dataclasses import replace
 from typing import Final
