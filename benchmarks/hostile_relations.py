@@ -1,7 +1,7 @@
 """How long groups of hostile objects hold the event loop, and how much memory they take.
 
 `python -m benchmarks.hostile_relations [--sizes 50,100,200] [WORD …]` prints a row for each relation of `tests.hostile_relations` with
-one of the words in its name, and for each size. Each row has a process of its own:
+one of the words in its name, and for each size. Each row runs in a separate process:
 
 * apply: the objects before the change, in ms of processor time;
 * longest, total: the change and the attempts that follow; the longest time without a turn for other tasks;

@@ -124,7 +124,7 @@ def _using(claims: Iterable[int]) -> list[Json]:
 
 
 def _waiting_on_claims(count: int, claims: Callable[[int], Iterable[int]], *, annotated: bool = False) -> Objects:
-    """Pods that wait, each with some claims of the others."""
+    """Pods that wait, each with some of the same claims."""
     here = [*_storage(), *_claims(max(count, _FEW), annotated=annotated)]
     return here + [pod(f"p{at}", nodeSelector={"no": "node"}, volumes=_using(claims(at))) for at in range(count)]
 
@@ -219,7 +219,7 @@ RELATIONS: Final = (
         twice=1.1,
     ),
     Relation(
-        "pods × budgets with a label of their own",
+        "pods × budgets with different labels",
         lambda n: [*_victims(), *_budgets(n, lambda at: {"matchLabels": {"app": "x", "at": f"{at}"}})],
         _preemptor,
         size=200,

@@ -137,7 +137,7 @@ class Disruptions:
             yield
             if len(keys) > BUDGETS_MAX:
                 over.add(pod.uid)
-                self._tell(metadata.namespace, pod.key)
+                self._warn(metadata.namespace, pod.key)
                 continue
             for key in keys:
                 status = self._budgets[key].status
@@ -159,7 +159,7 @@ class Disruptions:
             found = tuple(key for key in found if _selects(self._budgets.get(key), labels))
         return here.known.put(kind, found) if kind is not None else found
 
-    def _tell(self, namespace: str, pod: str) -> None:
+    def _warn(self, namespace: str, pod: str) -> None:
         if self._told.is_new(namespace):
             _log.warning(
                 "a pod that too many PodDisruptionBudgets may select counts as protected",

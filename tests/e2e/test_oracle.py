@@ -8,12 +8,14 @@ import structlog
 from tests.e2e.controlplane.gate import built_or_skip
 from tests.parity import fuzz
 from tests.parity.crowd import CROWDS
-from tests.parity.fuzz import GENERATORS, excuse, made
+from tests.parity.excuses import excuse
+from tests.parity.fuzz import GENERATORS, made
 from tests.parity.generate import SEEDS
 from tests.parity.mixed import MIXED
 from tests.parity.mutants import VOLUME_MUTANTS, mutated, mutated_volumes
 from tests.parity.oracle.process import binary
 from tests.parity.varied_volumes import VARIED_SEEDS
+from tests.parity.verdict import Verdict
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
 
@@ -88,16 +90,23 @@ def test_a_mistake_of_ours_is_reported_and_fails_the_command(
     assert "differences: 0" not in last
 
 
-def test_what_is_known_is_reported_and_fails_nothing(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
-    status = run("mixed", range(3866, 3867))
+@pytest.mark.parametrize(("generator", "seed", "name", "why"), [
+    ("mixed", 3866, "x0", "upstream counts no pod that is there"),
+    ("volumes", 7200011, "a1", "upstream scores a node by any one of its capacity objects"),
+    ("volumes", 7201148, "a4", "a claim that only"),
+])  # fmt: skip
+def test_what_is_known_is_reported_and_fails_nothing(
+    generator: str, seed: int, name: str, why: str, run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status = run(generator, range(seed, seed + 1))
 
     first, *_, last = capsys.readouterr().out.splitlines()
     assert status == 0
-    assert first.startswith("mixed 3866: x0 [default], known: upstream counts no pod that is there")
+    assert first.startswith(f"{generator} {seed}: {name} [default], known: {why}")
     assert last.endswith("differences: 0, known ones: 1")
 
 
 def test_only_known_differences_are_excused() -> None:
     one = made("mixed", 3866)
 
-    assert [name for name in one.asked if excuse(one, name)] == ["x0"]
+    assert [name for name in one.asked if excuse(one, name, [Verdict()], Verdict(node="n0"))] == ["x0"]

@@ -185,9 +185,9 @@ def counted(seen: Disruptions, leaving: list[PodInfo], monkeypatch: pytest.Monke
     pytest.param(lambda _: X, 0, True, id="one selector"),
     pytest.param(other, 0, True, id="one label and expressions"),
     pytest.param(lambda _: {"matchExpressions": [NONE_OF_THEM]}, 0, True, id="no label with a value"),
-    pytest.param(lambda at: {**X, "n": str(at)}, 20, True, id="a common label and a label of its own"),
+    pytest.param(lambda at: {**X, "n": str(at)}, 20, True, id="a common label and a different one"),
     pytest.param(lambda at: {**X, "z": f"z{at}"}, 1, False, id="a common label and a label that no pod has"),
-    pytest.param(lambda at: {"matchLabels": X, "matchExpressions": [among(at)]}, 20, True, id="values of its own"),
+    pytest.param(lambda at: {"matchLabels": X, "matchExpressions": [among(at)]}, 20, True, id="different values"),
 ])  # fmt: skip
 def test_many_budgets_are_compared_with_few_pods_once(
     selector: Callable[[int], dict[str, Any]], compared: int, is_protected: bool, monkeypatch: pytest.MonkeyPatch
