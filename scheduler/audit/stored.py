@@ -16,6 +16,7 @@ from scheduler.api.decode import Broken, Delta
 from scheduler.api.meta import Metadata
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.api.selectors import LabelSelector
+from scheduler.api.storage_v1 import claim_uses
 from scheduler.audit.findings import Check, Comparison, Steps, in_parts
 from scheduler.cache.cluster import Cluster
 from scheduler.context import Shared, UnboundPods
@@ -55,7 +56,11 @@ class StoredObjectChecks:
 
     def checks(self) -> dict[str, Check]:
         """Return index → check."""
-        return {"stored-objects": self._objects, "stored-pods": self._pods}
+        return {
+            "stored-objects": self._objects,
+            "stored-pods": self._pods,
+            "claims-of-unbound-pods": self._claims_of_unbound_pods,
+        }
 
     # -- all kinds but pods ------------------------------------------------------------------------------------------
 
@@ -147,6 +152,39 @@ class StoredObjectChecks:
             return
         if found.differs("waits for a node", True, is_there and not is_bound):
             self._intake.apply("Pod", [Delta(waiting.pod, None)])
+
+    def _claims_of_unbound_pods(self) -> Steps:
+        """Compare the pods without a node that use each claim, of all schedulers, with the store."""
+        store = self._stores().get("Pod")
+        if store is None:
+            return
+        users = self._cluster.volumes.reservations.users
+        for some in in_parts([obj.key for obj in store]):
+            found = Comparison("")
+            for pod_key in some:
+                found.about = f"pod {pod_key}"
+                missing = [key for key in self._uses(pod_key) if not users.has(key, pod_key)]
+                found.differs("claims without it as user", missing, [])
+                users.add(pod_key, missing)
+                for key in missing:
+                    self._cluster.volumes.reservations.look_at(key)
+            yield found
+        for claims in in_parts(users.snapshot().items()):
+            found = Comparison("")
+            for key, pods in claims:
+                found.about = f"claim {key}"
+                gone = [pod_key for pod_key in pods if users.has(key, pod_key) and key not in self._uses(pod_key)]
+                found.differs("pods that do not use it", gone, [])
+                for pod_key in gone:
+                    users.remove(pod_key, (key,))
+            yield found
+
+    def _uses(self, pod_key: str) -> set[str]:
+        """Return the claims of a stored pod without a node."""
+        pod = self._stores()["Pod"].get(pod_key)
+        if not isinstance(pod, Pod) or pod.is_terminal or pod.spec.node_name or not pod.spec.volumes:
+            return set()
+        return {use.key for use in claim_uses(pod)} if ("Pod", pod_key) not in self._intake._missed else set()
 
 
 def _kinds(cluster: Cluster) -> dict[str, _Kind]:

@@ -179,11 +179,11 @@ class PodAndNodeHandlers:
         if now is not None and was == now.spec.node_name:
             return
         if old is not None and old.spec.volumes:
-            reservations.users.remove(old.metadata.uid, (use.key for use in claim_uses(old)))
+            reservations.users.remove(old.key, (use.key for use in claim_uses(old)))
         if now is not None and now.spec.volumes:
             keys = [use.key for use in claim_uses(now)]
             if not now.spec.node_name:
-                reservations.users.add(now.metadata.uid, keys)
+                reservations.users.add(now.key, keys)
             for key in keys:
                 reservations.look_at(key)
 

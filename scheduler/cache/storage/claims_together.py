@@ -79,22 +79,26 @@ class PendingUsers:
     def __init__(self) -> None:
         self._by_claim: dict[str, dict[str, None]] = {}
 
-    def add(self, pod_uid: str, claim_keys: Iterable[str]) -> None:
+    def add(self, pod_key: str, claim_keys: Iterable[str]) -> None:
         """Record a pod that uses these claims."""
         for key in claim_keys:
-            self._by_claim.setdefault(key, {})[pod_uid] = None
+            self._by_claim.setdefault(key, {})[pod_key] = None
 
-    def remove(self, pod_uid: str, claim_keys: Iterable[str]) -> None:
+    def remove(self, pod_key: str, claim_keys: Iterable[str]) -> None:
         """Undo `add`. Reservations stay: the provisioner may have the requests."""
         for key in claim_keys:
             users = self._by_claim.get(key, {})
-            users.pop(pod_uid, None)
+            users.pop(pod_key, None)
             if not users:
                 self._by_claim.pop(key, None)
 
-    def has(self, key: str) -> bool:
-        """Return whether any pod uses the claim."""
-        return key in self._by_claim
+    def has(self, key: str, pod_key: str = "") -> bool:
+        """Return whether this pod uses the claim; without `pod_key` whether any pod does."""
+        return pod_key in self._by_claim.get(key, {}) if pod_key else key in self._by_claim
+
+    def snapshot(self) -> dict[str, tuple[str, ...]]:
+        """Return claim → its pods, for the self-audit. O(pods + claims)."""
+        return {key: tuple(pods) for key, pods in self._by_claim.items()}
 
 
 class ClaimTies:

@@ -105,6 +105,16 @@ CORRUPTIONS: Final = [
     Corruption("stored-pods", "the cache has a bound pod that is gone", _keep("Pod", "default/web-1")),
     Corruption("stored-pods", "an unbound pod that is gone waits", _keep("Pod", "default/late")),
     Corruption("stored-pods", "an unbound pod is unknown", lambda here: here.parts.shared.pending.pop("default/late")),
+    Corruption(
+        "claims-of-unbound-pods",
+        "a claim lacks a pod that uses it",
+        lambda h: volumes(h).reservations.users._by_claim.clear(),
+    ),
+    Corruption(
+        "claims-of-unbound-pods",
+        "a claim has a user that is gone",
+        lambda h: volumes(h).reservations.users.add("default/gone", ["default/data"]),
+    ),
     # -- nodes
     Corruption("node-columns", "a node's allocatable cpu is wrong", _set(lambda h: nodes(h).allocatable, (0, 0), 1)),
     Corruption("node-columns", "a free slot has allocatable memory", _set(lambda h: nodes(h).allocatable, (1, 9), 1)),
