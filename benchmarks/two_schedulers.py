@@ -1,10 +1,13 @@
 """Nodes that two schedulers fill beyond what they have, with and without `busyNodes: avoid`: conflicts per 1000 bindings.
 
     python -m benchmarks.two_schedulers
+    python -m benchmarks.two_schedulers --real --kube 1.37
 
-In one process and on virtual time: the same seeds give the same history on every machine. The deciding half of the daemon
-and a second scheduler of a few lines share a cluster. The second one takes the least allocated node that fits. The cluster
-carries out each Binding, as a server does, whatever the node has left. Both see changes late by as much as a seed says.
+With `--real` they are the daemon and a real kube-scheduler on a real control plane (benchmarks/beside_kube.py).
+
+Without it, in one process and on virtual time: the same seeds give the same history on every machine. The deciding half
+of the daemon and a second scheduler of a few lines share a cluster. The second one takes the least allocated node that
+fits. Each binding of ours to a contested node is preceded by a read, which takes 2 to 10 ms. The cluster carries out each Binding, as a server does, whatever the node has left. Both see changes late by as much as a seed says.
 The cluster is filled first; then one pod ends for each new one, so that it stays as full. A conflict is a Binding after
 which the requests on its node exceed what the node has; the pod then leaves, as the kubelet would have it.
 """
@@ -16,6 +19,7 @@ import asyncio
 import heapq
 import itertools
 import logging
+import os
 import random
 import sys
 from collections.abc import Callable, Sequence
@@ -30,7 +34,7 @@ from rich.table import Table
 
 from benchmarks.in_process import Echo, Silent
 from scheduler.api.core_v1 import Node, Pod
-from scheduler.api.decode import Delta, ObjectDecoder
+from scheduler.api.decode import Broken, Delta, ObjectDecoder
 from scheduler.api.podinfo import pod_info
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Configuration, RunOptions
@@ -42,6 +46,7 @@ NODE_MILLI_CPU = 8000
 MIXED = (250, 500, 500, 1000, 2000)
 EQUAL = (500,)
 BIND_S = (0.005, 0.03)
+READ_S = (0.002, 0.01)
 WATCH_S = (0.01, 0.15)
 _versions = itertools.count(1)
 
@@ -73,12 +78,15 @@ class Counts:
     theirs: int = 0
     our_conflicts: int = 0
     their_conflicts: int = 0
+    reads: int = 0
+    """Requests before our bindings to contested nodes."""
 
     def add(self, other: Counts) -> None:
         self.ours += other.ours
         self.theirs += other.theirs
         self.our_conflicts += other.our_conflicts
         self.their_conflicts += other.their_conflicts
+        self.reads += other.reads
 
 
 class _Later:
@@ -122,7 +130,7 @@ class _World:
         args = {**own.args, "Kubestow": KubestowArgs(busy_nodes=run.busy_nodes)}
         options = RunOptions(config=replace(config, profiles=(replace(own, args=args),)))
         self.decisions = Decisions(
-            options, writer=_Writer(self), recorder=Silent(), clock=self.clock, metrics=Metrics(process=False)
+            options, writer=_Writer.of(self), recorder=Silent(), clock=self.clock, metrics=Metrics(process=False)
         )
         self.decisions.chance.seed(run.seed)
         node = ObjectDecoder("Node", Node).decode
@@ -155,7 +163,7 @@ class _World:
         else:
             self.counts.theirs += 1
             self.counts.their_conflicts += is_conflict
-        self.show(Delta(pod if is_ours else None, there), node, milli_cpu)
+        self.show(Delta(pod, there), node, milli_cpu)
         if is_conflict:
             self.end(name)
 
@@ -196,15 +204,33 @@ class _World:
 
 
 class _Writer(Echo):
-    def __init__(self, world: _World) -> None:
-        super().__init__()
-        self._world = world
+    _world: _World
+
+    @classmethod
+    def of(cls, world: _World) -> _Writer:
+        """A base class takes no arguments in Python 3.11."""
+        writer = cls()
+        writer._world = world
+        return writer
 
     async def bind(self, pod: Pod, node_name: str) -> None:
         """As the `Writer` port."""
         world = self._world
         await world.clock.sleep(world.chance.uniform(*BIND_S))
         world.commit(pod, int(node_name.partition("-")[2]), is_ours=True)
+
+    async def pod_uids_on(self, node_name: str, *, within_s: float) -> frozenset[str]:
+        """As the `Writer` port."""
+        return frozenset(pod.metadata.uid for pod in await self.pods_on(node_name, within_s=within_s))
+
+    async def pods_on(self, node_name: str, *, within_s: float) -> list[Pod | Broken]:
+        """As the `Writer` port. The server reads in the middle of the time that the request takes."""
+        world, half_s = self._world, self._world.chance.uniform(*READ_S) / 2
+        world.counts.reads += 1
+        await world.clock.sleep(half_s)
+        found = [pod for pod, _, _ in world.bound.values() if pod.spec.node_name == node_name]
+        await world.clock.sleep(half_s)
+        return [*found]
 
 
 async def history(run: Run) -> Counts:
@@ -259,24 +285,40 @@ def _node(index: int) -> bytes:
     return msgspec.json.encode({"metadata": {"name": f"node-{index}"}, "status": {"allocatable": room}})
 
 
+def _real(arguments: argparse.Namespace, argv: Sequence[str]) -> int:
+    """Measure with real processes. Modules of the control plane read the version when they are imported."""
+    if arguments.kube and os.environ.get("KUBERNETES") != arguments.kube:
+        again = [sys.executable, "-m", "benchmarks.two_schedulers", *argv]
+        os.execve(sys.executable, again, {**os.environ, "KUBERNETES": arguments.kube})
+    from benchmarks import beside_kube
+
+    beside_kube.run(arguments.seeds, nodes=arguments.nodes or 100, full=0.97, pods_per_s=2 * arguments.pods_per_s)
+    return 0
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.two_schedulers", description=__doc__)
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--nodes", type=int, default=300)
+    parser.add_argument("--nodes", type=int, help="default: 300, with --real 100")
     parser.add_argument("--bindings", type=int, default=2000, help="of both together, for each seed")
     parser.add_argument("--pods-per-s", type=float, default=30.0, help="for each scheduler")
     parser.add_argument("--equal", action="store_true", help="pods of one size, so that many nodes are equally good")
+    parser.add_argument("--real", action="store_true", help="with kube-scheduler, on a real control plane")
+    parser.add_argument("--kube", help="version of both with --real, such as 1.37")
     arguments = parser.parse_args(argv)
+    if arguments.real:
+        return _real(arguments, sys.argv[1:] if argv is None else argv)
+    nodes = arguments.nodes or 300
     sizes = EQUAL if arguments.equal else MIXED
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-    table = Table(title=f"conflicts per 1000 bindings, {arguments.nodes} nodes, {arguments.seeds} seeds")
-    for column in ("full", "busyNodes", "ours", "theirs", "together", "bindings"):
+    table = Table(title=f"conflicts per 1000 bindings, {nodes} nodes, {arguments.seeds} seeds")
+    for column in ("full", "busyNodes", "ours", "theirs", "together", "bindings", "reads"):
         table.add_column(column, justify="right")
     for full, busy_nodes in itertools.product((0.7, 0.97), _BUSY_NODES):
         total = Counts()
         for seed in range(arguments.seeds):
-            run = Run(full, busy_nodes, seed, arguments.nodes, arguments.bindings, arguments.pods_per_s, sizes)
+            run = Run(full, busy_nodes, seed, nodes, arguments.bindings, arguments.pods_per_s, sizes)
             total.add(asyncio.run(history(run)))
         both, conflicts = total.ours + total.theirs, total.our_conflicts + total.their_conflicts
         rates = (
@@ -284,7 +326,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             1000 * total.their_conflicts / max(1, total.theirs),
             1000 * conflicts / max(1, both),
         )
-        table.add_row(f"{full:.0%}", busy_nodes, *(f"{rate:.1f}" for rate in rates), f"{both}")
+        table.add_row(f"{full:.0%}", busy_nodes, *(f"{rate:.1f}" for rate in rates), f"{both}", f"{total.reads}")
     Console().print(table)
     return 0
 

@@ -26,6 +26,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.config.types import RunOptions
 from scheduler.consultations import Consultations
 from scheduler.context import Inbox, Shared, UnboundPods
+from scheduler.controllers.contested_nodes import ContestedNodes
 from scheduler.controllers.derived_nominations import DerivedNominations
 from scheduler.controllers.kubelet_rejections import KubeletRejections
 from scheduler.controllers.node_name_pods import NodeNamePods
@@ -126,17 +127,18 @@ class Decisions:
         self.failures = FailureHandler(self.shared, self.patches, preempting)
         self.consultations = Consultations(extenders, self.shared)
         self.refusals = KubeletRejections(self.cluster, clock=clock, metrics=metrics)
+        derive = partial(pod_info, resize_by_totals=RESIZE_TOTALS in options.config.feature_gates)
         self.binder = Binder(
             self.shared,
             self.failures,
             refusals=self.refusals,
+            contested=ContestedNodes(self.shared, derive),
             pod_watch=pod_watch or PodWatch(),
             permits=permits,
             binder_for=self.consultations.binder_for,
             retries=BINDING_RETRIES in options.config.feature_gates,
         )
         self.evictions = PreemptionExecutor(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
-        derive = partial(pod_info, resize_by_totals=RESIZE_TOTALS in options.config.feature_gates)
         self.intake = PodAndNodeHandlers(
             self.shared,
             self.failures,

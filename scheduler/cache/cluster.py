@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from scheduler.api.core_v1 import Node
 from scheduler.api.decode import Broken
-from scheduler.api.podinfo import PodInfo
+from scheduler.api.podinfo import PodInfo, Requests
 from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.disruptions import Disruptions
 from scheduler.cache.nodes.nodes import Nodes
@@ -87,12 +87,23 @@ class Trial:
 RECENT_S: Final = 1.0
 
 
+LARGEST_S: Final = 60.0
+
+
 class ForeignBindings:
-    """The time of the last foreign binding per slot. A slot that is reused for another node keeps it until it expires."""
+    """The time of the last foreign binding per slot, and the largest requests of pods that other schedulers bind.
+
+    A slot that is reused for another node keeps its time until it expires.
+    """
 
     def __init__(self) -> None:
         self._at: npt.NDArray[np.float64] = np.full(64, -math.inf)
         self._last = -math.inf
+        self._bound_at = self._since = -math.inf
+        self._largest: Requests = {}
+        """Of the bindings since `_since`."""
+        self._before: Requests = {}
+        """Of those in the minute before."""
 
     def add(self, slot: int, now: float) -> None:
         """Record a pod on the node that this scheduler did not bind. O(1)."""
@@ -112,6 +123,25 @@ class ForeignBindings:
         inside = slots[slots < len(self._at)]
         spared = np.concatenate((inside[self._at[inside] <= since], slots[slots >= len(self._at)]))
         return spared if len(spared) else slots
+
+    def bound(self, info: PodInfo, now: float) -> None:
+        """Record a binding by another scheduler. O(requests)."""
+        if now - self._since >= LARGEST_S:
+            self._before = self._largest if now - self._since < 2 * LARGEST_S else {}
+            self._largest, self._since = {}, now
+        self._bound_at = now
+        for resource, amount in info.requests.items():
+            self._largest[resource] = max(amount, self._largest.get(resource, 0))
+
+    def largest(self, now: float) -> Requests | None:
+        """Return the largest request for each resource; None if no other scheduler bound a pod in the last minute.
+
+        A size counts for one to two minutes.
+        """
+        if now - self._bound_at > LARGEST_S:
+            return None
+        before, since = self._before, self._largest
+        return {name: max(before.get(name, 0), since.get(name, 0)) for name in before | since}
 
 
 class AssumptionError(Exception):

@@ -222,6 +222,8 @@ class PodAndNodeHandlers:
         self._cluster.add_pod(info)
         if before is None and (slot := self._cluster.nodes.slot(info.node_name)) is not None:
             self._cluster.foreign_bindings.add(slot, self._clock.now())
+            if old is not None and not self._queue.owns(new):  # not in the first list, and not by an earlier leader
+                self._cluster.foreign_bindings.bound(info, self._clock.now())
         nominated_to = self._queue.nominator.delete(info)
         if was_ours is not None or self._queue.owns(new):
             self._queue.observed_bound(info)
