@@ -116,12 +116,12 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
             await daemon.start()
             # Without nodes pods are tried forever (docs/spec/core.md §1.7): an answer for each is enough.
 
-            def rests() -> bool:
+            def is_at_rest() -> bool:
                 since = tracker.changed_at + _QUIET_S
                 return not world.has_nodes or daemon.at_rest(since, refused.pods())
 
             is_settled = await _settle(
-                daemon, tracker, rests, timeout_s=rules.timeout_s, clock=clock, progress=progress
+                daemon, tracker, is_at_rest, timeout_s=rules.timeout_s, clock=clock, progress=progress
             )
             if explains:
                 before = outcome(is_settled=is_settled)
