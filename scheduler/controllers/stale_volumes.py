@@ -37,6 +37,10 @@ TRIES: Final = 3
 TIED_S: Final = 60.0
 """Time of refusals after which the user gets an event, and our selected nodes are cleared."""
 FEW_NODES: Final = 3
+_MAY_BE_KEPT: Final = (
+    "If no volume comes, delete the claim or restart the provisioner, which may still request the old node"
+)
+"""external-provisioner 6.4 keeps the first node's topology by the uid of the claim until a call ends for good."""
 FIELD_MANAGER: Final = "kubestow"
 
 
@@ -95,7 +99,7 @@ class StaleVolumes:
             if now - since >= GONE_S and now >= self._not_before.get(uid, 0.0):
                 self._not_before[uid] = now + AGAIN_S
                 node_name = claim.selected_node or ""
-                note = f'node "{node_name}" is gone: another one can be selected'
+                note = f'node "{node_name}" is gone: another one can be selected. {_MAY_BE_KEPT}'
                 self._begin(claim, note, is_useless=partial(self._is_gone, node_name))
         for pod, since in self._tied_since.values():
             if now - since >= TIED_S:
@@ -116,7 +120,8 @@ class StaleVolumes:
         self._refused_until[pod.uid] = now + TIED_S
         for tie in reach.ties:
             if isinstance(tie.claim, PersistentVolumeClaim):
-                note = f'node "{tie.claim.selected_node}" does not take pod "{pod.key}": another one can be selected'
+                refused = f'node "{tie.claim.selected_node}" does not take pod "{pod.key}"'
+                note = f"{refused}: another one can be selected. {_MAY_BE_KEPT}"
                 self._begin(tie.claim, note, is_useless=partial(self._is_waiting, pod))
 
     def _is_waiting(self, pod: PodInfo) -> bool:

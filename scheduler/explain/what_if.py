@@ -22,6 +22,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.cache.workloads import controller_of
 from scheduler.core.cooperative import PACE_S, TookTooLong, Work, paced
+from scheduler.core.terminal import counted
 from scheduler.cycle import Cycle, Scheduled, Unschedulable
 from scheduler.explain.answer import (
     EXIT_CODES,
@@ -510,7 +511,9 @@ class _Run:
         if self._displaced:
             parts.append(f"{moved} of {len(self._displaced)} pods of drained nodes fit elsewhere")
         if self._preempted:
-            parts.append(f"{len(self._preempted)} pods are preempted")
+            parts.append(
+                f"{counted(len(self._preempted), 'pod')} {'is' if len(self._preempted) == 1 else 'are'} preempted"
+            )
         if self._unexplained and self._explanation is None:
             parts.append(self._unexplained)
         return WhatIfAnswer(

@@ -320,7 +320,10 @@ async def test_a_selected_node_of_ours_that_refuses_the_pod_is_cleared_after_a_m
     assert scene.writer.selections == []
     await scene.passes(1)
     assert scene.writer.selections == [(CLAIM, None)]
-    note = 'node "n1" does not take pod "default/p": another one can be selected'
+    note = (
+        'node "n1" does not take pod "default/p": another one can be selected. If no volume comes, delete the claim or '
+        "restart the provisioner, which may still request the old node"
+    )
     assert [(e.reason, e.note) for e in scene.recorder.events] == [("SelectedNodeCleared", note)]
 
 

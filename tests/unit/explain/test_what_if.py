@@ -282,7 +282,7 @@ def test_victims_are_named() -> None:
     assert [(each.pod, each.source, each.cause, each.preempted_by) for each in found.displaced] == [
         ("default/low", "n1", "preempted by default/w", "default/w")
     ]
-    assert found.cause == "1 of 1 pods fit; 1 pods are preempted"
+    assert found.cause == "1 of 1 pods fit; 1 pod is preempted"
 
 
 def test_the_text_names_nodes_and_the_reason() -> None:
