@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from scheduler.config.args import KnownArgs, RawArgs, default_args
-from scheduler.core.cooperative import TRIAL_S
 from scheduler.core.feature_gates import DEFAULT_VERSION, defaults
 
 A = TypeVar("A", bound=KnownArgs)
@@ -18,6 +17,8 @@ A = TypeVar("A", bound=KnownArgs)
 OUR_NAME: Final = "kubestow"
 """The name of profile and lease if the file gives none."""
 
+TRIAL_S: Final = 0.05
+"""A trial of a question is given up after this time, without pauses, because other pods wait for it."""
 GATES_ON: Final = defaults(DEFAULT_VERSION)
 """The gates that are on by default in DEFAULT_VERSION."""
 

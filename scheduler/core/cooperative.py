@@ -20,8 +20,6 @@ T = TypeVar("T")
 
 TURN_S: Final = 0.005
 """After this time the work lets the event loop run."""
-TRIAL_S: Final = 0.05
-"""A trial of a question is given up after this time, without pauses, because other pods wait for it."""
 PACE_S: Final = 0.003
 """The same in `paced`, where one step and the wait for the worker thread add some milliseconds."""
 _INLINE_S: Final = 0.001

@@ -25,10 +25,11 @@ from scheduler.api.decode import Broken, PartlyReadPod
 from scheduler.api.meta import Identity
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
+from scheduler.config.types import TRIAL_S
 from scheduler.context import UnboundPods
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
-from scheduler.core.cooperative import TRIAL_S, TookTooLong, Work
+from scheduler.core.cooperative import TookTooLong, Work
 from scheduler.core.nodeset import NodeSet
 from scheduler.cycle import Cycle, Scheduled
 from scheduler.explain.answer import (
@@ -50,7 +51,7 @@ from scheduler.explain.codes import CLAIM_UNUSABLE, NOT_BOUND, code_of
 from scheduler.explain.controllers import obstacles, untolerated
 from scheduler.explain.edits import Edit, Overlay, Step, complete, merged, plain, pointer, strict
 from scheduler.explain.fixes import BUDGET_S, Fix, Hold, Place, Search, Steps
-from scheduler.explain.verdicts import Verdicts, reasons, verdicts
+from scheduler.explain.verdicts import UNFINISHED, Verdicts, reasons, verdicts
 from scheduler.framework.interface import CycleState, ExplainPlugin, ReasonCodePlugin
 from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import Profile
@@ -491,8 +492,13 @@ def _cause(groups: tuple[RejectedNodes, ...], found: Verdicts, count: int) -> tu
 
 
 def _errors(found: Verdicts) -> Iterator[Rejection]:
-    """Yield the errors that an attempt meets: of PreFilter, or on nodes that no other plugin rejects."""
+    """Yield the errors that an attempt meets: of PreFilter, or on nodes that no other plugin rejects.
+
+    A search that was given up is no error of an attempt, which searches for longer.
+    """
     for plugin, held in found.groups.items():
+        if plugin == UNFINISHED:
+            continue
         others = functools.reduce(operator.or_, (found.refused_by(each) for each in found.groups if each != plugin), 0)
         for no, nodes in held.items():
             if no.code is Code.ERROR and (plugin in found.early or nodes & ~others):

@@ -25,9 +25,10 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import PartlyReadPod
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import AssumptionError, Cluster
+from scheduler.config.types import TRIAL_S
 from scheduler.core import nodeset
 from scheduler.core.clock import Clock
-from scheduler.core.cooperative import TRIAL_S, TookTooLong, Work, paced
+from scheduler.core.cooperative import TookTooLong, Work, paced
 from scheduler.core.nodeset import NodeSet
 from scheduler.cycle import Scheduled
 from scheduler.explain import changes, claim_changes

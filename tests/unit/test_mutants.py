@@ -118,7 +118,7 @@ MUTANTS: Final = {
         "plugins/test_small_filters.py::test_ports_that_preemption_frees[a pod with another port leaves, and it is free]",
     ),
     "the plan of a pod that uses a claim twice never ends": Mutant(
-        "scheduler.cache.storage.volume_users:ClaimsTogether.remove",
+        "scheduler.cache.storage.claims_together:ClaimsTogether.remove",
         "tuple(dict.fromkeys(claim_keys))",
         "tuple(claim_keys)",
         "cache/storage/test_ledger_limits.py::test_the_plan_of_a_pod_that_uses_a_claim_twice",

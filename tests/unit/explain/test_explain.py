@@ -404,6 +404,7 @@ async def test_capacity_in_flight_has_its_own_code(promised: str, capacity: str,
         ("PersistentVolumeClaim", "own", {"spec": claim("5Gi")}),
     ):
         put(sched, kind, name, more)
+    sched.pod("q", schedulerName="other", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "other"}}])
     sched.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "own"}}])
     sched.parts.inbox.apply()
 

@@ -12,7 +12,8 @@ import pytest
 
 from scheduler.api.decode import Delta
 from scheduler.api.podinfo import PodInfo
-from scheduler.core.cooperative import TRIAL_S, TURN_S, Work, finish
+from scheduler.config.types import TRIAL_S
+from scheduler.core.cooperative import TURN_S, Work, finish
 from scheduler.explain.fixes import Steps
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.framework.interface import CycleState

@@ -77,6 +77,7 @@ def test_nothing_in_particular() -> None:
 def test_what_is_ours_alone() -> None:
     world = World()
     world.seen("CSIStorageCapacity", a_capacity("a", "s", "10Gi", ns="csi").where("zone", "a").typed())
+    world.cluster.volumes.reservations.users.add("ns/p", ["ns/c", "ns/d"])
     for name in ("c", "d"):
         claim = a_claim(name, storage_class="s", ns="ns").uid(f"u-{name}").resource_version("1")
         world.seen("PersistentVolumeClaim", claim.typed())
