@@ -24,6 +24,15 @@ import structlog
 
 from scheduler.daemon.app import GC_THRESHOLD
 from tests.hostile_relations import RELATIONS, Group, Relation
+from tests.unit.harness import StepClock
+
+
+class ProcessClock(StepClock):
+    """Measures processor time, so that the limits of a stretch apply as in a daemon."""
+
+    def now(self) -> float:
+        return time.process_time()
+
 
 SIZES: Final = (50, 100, 200, 400)
 _PAGE: Final = 4096
@@ -48,7 +57,7 @@ def resident_bytes() -> int:
 
 async def measured(relation: Relation, size: int) -> Took:
     """Show the group to a scheduler whose clock is the processor time, so that attempts let other tasks run."""
-    before, group = resident_bytes(), Group()
+    before, group = resident_bytes(), Group(ProcessClock())
     setattr(group.sched.clock, "now", lambda: 1000 + time.process_time())  # noqa: B010 (the clock of a test stands still)
     began = time.process_time()
     group.show(relation.there(size))

@@ -5,19 +5,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 import msgspec
 
-from scheduler.core.cooperative import finish
 from scheduler.explain.what_if import decoded
 from scheduler.kube.resources import KINDS
 from scheduler.kube.store import Store
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_csi_node
-from tests.unit.harness import SchedulerHarness
+from tests.unit.harness import SchedulerHarness, StepClock
 
 Json: TypeAlias = dict[str, Any]
 Objects: TypeAlias = list[tuple[str, Json]]
@@ -48,8 +49,9 @@ class Relation:
 class Group:
     """A scheduler that sees the objects of a relation."""
 
-    def __init__(self) -> None:
-        self.sched = SchedulerHarness()
+    def __init__(self, clock: StepClock | None = None) -> None:
+        self.sched = SchedulerHarness(clock=clock)
+        self._answers: list[asyncio.Task[Any]] = []
         self.bytes = 0
         """Stored bytes of all objects."""
         self._stores: dict[str, Store[Any]] = defaultdict(Store)
@@ -60,7 +62,10 @@ class Group:
         """Let the scheduler see objects, new ones or changed ones."""
         for kind, obj in objects:
             if kind == "WhatIf":
-                finish(self.sched.parts.what_if.answer(decoded(msgspec.json.encode(obj))))
+                raw = msgspec.json.encode(obj)
+                self.bytes += len(raw)
+                begin = partial(self.sched.parts.what_if.answer, decoded(raw))
+                self._answers.append(asyncio.create_task(self.sched.parts.questions.answer_to(begin)))
                 continue
             self._version += 1
             namespace = {"namespace": "default"} if KINDS[kind].namespaced else {}
@@ -72,8 +77,15 @@ class Group:
             self.sched.parts.intake.apply(kind, deltas)
 
     async def settle(self) -> None:
-        """Let the scheduler do what there is to do."""
+        """Let the scheduler do what there is to do, and answer all questions."""
         await self.sched.settle()
+        while not all(answer.done() for answer in self._answers):
+            await asyncio.sleep(0)
+            if len(self.sched.parts.questions):
+                await self.sched.parts.questions.turn()
+        for answer in self._answers:
+            answer.result()
+        self._answers.clear()
 
     def is_bound(self, name: str) -> bool:
         """Return whether the scheduler has bound the pod."""

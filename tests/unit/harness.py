@@ -107,8 +107,9 @@ class SchedulerHarness:
         *,
         pod_watch: PodWatch | None = None,
         extenders: Iterable[Extender] = (),
+        clock: StepClock | None = None,
     ) -> None:
-        self.clock = StepClock()
+        self.clock = clock or StepClock()
         self.writer = WireWriter()
         self.recorder = ListRecorder()
         options = RunOptions(config=config or Configuration())
