@@ -293,7 +293,7 @@ class Binder:
         await self._writer.turn()
         await self._pods_followed()
         unseen: Sequence[PodInfo] = ()
-        if binding.profile.ours.busy_nodes == "avoid":
+        if binding.profile.ours.busy_nodes == "avoid" and self.contested.may_be:
             unseen = await self.contested.unseen(binding.assumed)
         self._inbox.catch_up()  # what the watch has already delivered
         no = self._second_look(binding, unseen)

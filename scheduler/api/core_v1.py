@@ -14,7 +14,17 @@ import msgspec
 from msgspec import Meta
 from msgspec.structs import force_setattr
 
-from scheduler.api.meta import AnnotatedMetadata, ClusterObject, Frozen, Identity, Int32, Key, NamespacedObject, Values
+from scheduler.api.meta import (
+    AnnotatedMetadata,
+    ClusterObject,
+    Frozen,
+    Identity,
+    Int32,
+    Key,
+    NamespacedObject,
+    OwnerReference,
+    Values,
+)
 from scheduler.api.quantity import Quantity
 from scheduler.api.selectors import LabelSelector
 from scheduler.core.caching import Interner
@@ -316,6 +326,11 @@ class Pod(NamespacedObject, frozen=True):
     def condition(self, type_: str) -> PodCondition | None:
         """Return the condition of this type, or None."""
         return next((c for c in self.status.conditions if c.type == type_), None)
+
+
+def controller_of(pod: Pod) -> OwnerReference | None:
+    """Return the controlling owner of the pod, if there is one."""
+    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
 
 
 class Taint(Frozen, frozen=True):

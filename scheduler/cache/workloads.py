@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from typing import Final, TypeAlias
 
 from scheduler.api.apps_and_policy import ReplicaSet, ReplicationController, Service, StatefulSet
-from scheduler.api.core_v1 import Namespace, Pod
-from scheduler.api.meta import OwnerReference
+from scheduler.api.core_v1 import Namespace, Pod, controller_of
 from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
 from scheduler.cache.disruptions import anchors_of
 from scheduler.cache.pods import SelectorIndex
@@ -98,11 +97,6 @@ class Workloads:
         if at not in self._controllers or self._controllers[at] != wanted:
             self._controllers[at] = wanted
             self.generation += 1
-
-
-def controller_of(pod: Pod) -> OwnerReference | None:
-    """Return the controlling owner of the pod, if there is one."""
-    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
 
 
 def selecting_owner(pod: Pod) -> tuple[type[Controller], str] | None:

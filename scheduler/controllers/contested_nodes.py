@@ -75,6 +75,11 @@ class ContestedNodes:
         self._clock = shared.clock
         self._metrics = shared.metrics
 
+    @property
+    def may_be(self) -> bool:
+        """Return whether another scheduler has bound a pod lately, so that a node can be contested."""
+        return self._cluster.foreign_bindings.largest(self._clock.now()) is not None
+
     async def unseen(self, info: PodInfo) -> Sequence[PodInfo]:
         """Return the pods on the node of an assumed pod that the API server has and the cache does not.
 

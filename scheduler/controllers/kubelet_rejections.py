@@ -18,11 +18,10 @@ from typing import Final, NamedTuple, TypeAlias, TypeVar
 
 import structlog
 
-from scheduler.api.core_v1 import FailedPod
+from scheduler.api.core_v1 import FailedPod, controller_of
 from scheduler.api.decode import Delta
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.workloads import controller_of
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.metrics.metrics import Metrics

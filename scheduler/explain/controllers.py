@@ -12,9 +12,8 @@ from typing import Final
 
 import msgspec
 
-from scheduler.api.core_v1 import Node, Pod, Taint
+from scheduler.api.core_v1 import Node, Pod, Taint, controller_of
 from scheduler.api.node_affinity import HARD_EFFECTS, UNSCHEDULABLE_TAINT, tolerated
-from scheduler.cache.workloads import controller_of
 
 CREATED_UID: Final = "kubestow-what-if-"
 """The uid of an object that exists only in an overlay begins so."""

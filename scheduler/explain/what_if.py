@@ -16,11 +16,10 @@ from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from scheduler.api.core_v1 import Pod
+from scheduler.api.core_v1 import Pod, controller_of
 from scheduler.api.decode import PartlyReadPod
 from scheduler.api.podinfo import PodInfo
 from scheduler.cache.cluster import AssumptionError, Cluster
-from scheduler.cache.workloads import controller_of
 from scheduler.core.cooperative import PACE_S, TookTooLong, Work, paced
 from scheduler.core.terminal import counted
 from scheduler.cycle import Cycle, Scheduled, Unschedulable

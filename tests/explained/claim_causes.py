@@ -45,6 +45,7 @@ def capacity_in_flight(c: Draft) -> Iterator[None]:
     for number, at in enumerate(c.names):
         taken = 21 - size + c.dice.randrange(0, size - 1)
         c.add(a_claim(f"flying-{number}", f"{taken}Gi", "late").selected(at))
+        c.pods[f"waits-{number}"] = pod(f"waits-{number}").scheduler("other").pvc(f"flying-{number}")
 
 
 def _capacities(c: Draft) -> int:

@@ -11,6 +11,7 @@ import yaml
 from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, pod_info
+from scheduler.api.storage_v1 import PersistentVolumeClaim
 from scheduler.config.load import parse
 from scheduler.config.types import RunOptions
 from scheduler.core.clock import SystemClock
@@ -114,6 +115,22 @@ class Ours(Side):
             return all(are_alike) and self.daemon.idle()
 
         await self.until(has_seen, f"the cluster of {scenario.key}")
+        self._settle_claims()
+
+    def _settle_claims(self) -> None:
+        """End the reservations of deleted claims: here no provisioner makes their volumes.
+
+        Let a pod use each claim with a selected node. The clusters were recorded without these pods.
+        """
+        volumes = self.daemon.decisions.cluster.volumes
+        for entry in tuple(volumes.reservations):
+            if entry.is_gone:
+                volumes.reservations._drop(entry.claim.metadata.uid)
+        for mirror in self._mirrors():
+            for claim in mirror.store if mirror.spec.name == "PersistentVolumeClaim" else ():
+                if isinstance(claim, PersistentVolumeClaim) and claim.selected_node:
+                    volumes.reservations.users.add(f"{claim.metadata.namespace}/in-flight", [claim.key])
+                    volumes.reservations.look_at(claim.key)
 
     def _mirrors(self) -> list[Any]:
         """Of the kinds that a scenario has; which of them there are follows from the profiles' plugins."""

@@ -15,13 +15,13 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from scheduler.api.core_v1 import TopologySpreadConstraint
+from scheduler.api.core_v1 import TopologySpreadConstraint, controller_of
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.selectors import LabelSelector, LabelSelectorRequirement
 from scheduler.cache.nodes.node_groups import admitting, refusing
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.pods import Selection, selection
-from scheduler.cache.workloads import Workloads, controller_of
+from scheduler.cache.workloads import Workloads
 from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
 from scheduler.core.caching import Interner
 from scheduler.core.nodeset import EMPTY, NodeSet
