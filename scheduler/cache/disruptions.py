@@ -121,7 +121,7 @@ class Disruptions:
         """Return the uids of the pods whose eviction, one after the other in this order, takes a budget below zero.
 
         O(pods and their budgets). It yields once per pod in a namespace with budgets.
-        Upstream: pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go filterPodsWithPDBViolation
+        Upstream: pkg/scheduler/framework/preemption/util.go FilterVictimsWithPDBViolation
         """
         if not self._index and not self._unreadable:
             return set()

@@ -164,11 +164,14 @@ def test_the_tag_of_a_release(tag: str, is_right: bool) -> None:
     assert ran.stdout == (f"version={__version__}\n" if is_right else "")
 
 
-def test_ci_installs_the_container_engine_and_npm() -> None:
-    engine, npm = re.findall(r"\|\| add (.+)", (ROOT / ".ci/run").read_text())
+def test_the_tests_install_the_container_engine_and_npm() -> None:
+    """`make test` does it, so that a new machine skips nothing that it could run."""
+    engine, npm = re.findall(r"\|\| packages\+=\((.+)\)", (ROOT / "tests/tools/packages.sh").read_text())
+    calls = re.findall(r"^\t(tests/tools/packages\.sh)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
 
     assert engine.split() == list(PACKAGES)
     assert npm == "npm"
+    assert len(calls) == 2, "in `tools` and in `deploy-tests`"
 
 
 # -- other settings --------------------------------------------------------------------------------------------------------

@@ -308,7 +308,16 @@ profiles:
         ),
     ],
 )
-def test_feature_gates(guest: None, capsys: pytest.CaptureFixture[str], flags: list[str], code: int, said: str) -> None:
+def test_feature_gates(
+    guest: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    flags: list[str],
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
     Path("shaped.yaml").write_text(SHAPED)
     Path("in.yaml").write_text(f"{NODE}\n---\n{pod('a')}")
 
