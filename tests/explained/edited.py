@@ -39,7 +39,8 @@ def set_again(planted: Planted, edits: Iterable[Edit]) -> list[str]:
     keys = {key for key in after - before if is_of_component(key)}
     for node in planted.objects:
         for edit in edits:
-            if (edit.verb, edit.kind, edit.name) == ("patch", "Node", node["metadata"]["name"]):
+            named = (node["kind"], node["metadata"]["name"])  # a CSINode has the name of its Node
+            if (edit.verb, edit.kind, edit.name) == ("patch", *named) and edit.kind == "Node":
                 keys |= _owned(node) ^ _owned(patched(node, edit.patch))
     return sorted(keys)
 

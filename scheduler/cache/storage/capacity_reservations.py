@@ -126,6 +126,8 @@ class CapacityReservations:
             self._began.pop(before.metadata.uid, None)
             self._lost.pop(before.key, False)
         if now is not None:
+            if (entry := self._entries.get(now.metadata.uid)) is not None:
+                entry.is_gone = False  # a list from an older server can miss a claim that a newer list has
             self._consider(now)
             if before is None:
                 self._find_settling(now)

@@ -224,6 +224,14 @@ def test_a_claim_of_the_same_name_is_another_one() -> None:
     assert {"b": 3} == world.taken()
 
 
+def test_a_claim_that_a_later_list_has_again_is_not_deleted() -> None:
+    world = deleted()
+    world.claim(c().selected("n1").resource_version("4"))
+    world.pass_(HOLD_S)
+
+    assert ({}, [False]) == (world.taken(), [entry.is_gone for entry in world.reservations])
+
+
 def test_a_selection_that_no_server_has_ends_with_its_claim() -> None:
     world = World()
     world.claim(c())
