@@ -192,7 +192,7 @@ async def _create(cluster: Cluster, pods: Sequence[dict[str, Any]], pods_per_s: 
 
 
 def _config(busy_nodes: str) -> dict[str, object]:
-    profile = {"schedulerName": OURS, "pluginConfig": [{"name": "Kubestow", "args": {"busyNodes": busy_nodes}}]}
+    profile = {"schedulerName": OURS, "pluginConfig": [{"name": "Kubestow", "args": {"parity": busy_nodes == "none"}}]}
     return scheduler_config() | {"profiles": [profile]}
 
 
@@ -235,7 +235,7 @@ async def measure(seed: int, busy_nodes: str, *, nodes: int, full: float, pods_p
 
 
 def run(seeds: int, *, nodes: int, full: float, pods_per_s: float) -> None:
-    """Print the table. Each seed runs without and with what `busyNodes: avoid` does; raw results are kept as JSON lines."""
+    """Print the table. Each seed runs with `parity: true`, which turns `busy_nodes` off, and without; raw results are kept as JSON lines."""
     table = Table(title=f"{nodes} nodes, filled to {full:.0%}, {pods_per_s:.0f} pods/s, {RELEASES[MINOR]}")
     for column in ("seed", "busyNodes", "scheduler", "bindings", "2nd writer on", "pods/s", "CPU s", "foreign cores"):
         table.add_column(column, justify="right")

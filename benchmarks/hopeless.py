@@ -129,7 +129,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--out", type=Path, help="JSON lines are appended here instead")
     parser.add_argument("--spread", action="store_true", help="replicas with a hard spread constraint, in one process")
     parser.add_argument("--replicas", type=int, default=50, help="their number, with --spread")
-    parser.add_argument("--no-share", action="store_true", help="with preemptionFairShare: none, with --spread")
+    parser.add_argument("--no-share", action="store_true", help="without the limited share of time, with --spread")
     arguments = parser.parse_args(argv)
     if arguments.spread:
         return _spread(arguments)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from scheduler.config import args as kinds
-from scheduler.config.args import SPELLED, UPSTREAM, KnownArgs, KubestowArgs, default_args
+from scheduler.config.args import REMOVED, SPELLED, UPSTREAM, KnownArgs, KubestowArgs, default_args
 from scheduler.config.dump import to_document
 from scheduler.config.load import default, gates_on, parse
 from scheduler.config.plugins import DEFAULT_PLUGINS, LATER_POINTS, MULTI_POINT, POINTS
@@ -113,7 +113,7 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
         "bindingTimeout": "Time limit for binding conditions; at least 1s. With `DRADeviceBindingConditions` only.",
     },
     KubestowArgs.plugin: {
-        "parity": "Sets every switch below except `victims` to kube-scheduler's behaviour; a contradicting switch is a mistake.",
+        "parity": "Sets every switch below except `victims` to kube-scheduler's behaviour, and turns off the differences listed below the table; a contradicting switch is a mistake.",
     },
 }
 GATES: Final[Mapping[str, str]] = {
@@ -235,7 +235,7 @@ def _arguments(args: KnownArgs) -> str:
     )
     usual = _usual()[args.plugin]
     if isinstance(args, KubestowArgs):
-        return head + table(("field", "default", "kube-scheduler", ""), _switches(usual))
+        return f"{head}{table(('field', 'default', 'kube-scheduler', ''), _switches(usual))}{_followers()}"
     rows = ((code(field), code(usual.get(field)), text) for field, text in ARGUMENTS[args.plugin].items())
     return head + table(("field", "default", ""), rows)
 
@@ -249,10 +249,31 @@ def _spelled(field: re.Match[str]) -> str:
 def _switches(usual: Mapping[str, Any]) -> Iterable[tuple[str, str, str, str]]:
     texts = _docstrings(KubestowArgs)
     for field in dataclasses.fields(KubestowArgs):
+        if field.name in UPSTREAM.keys() - SPELLED.keys():
+            continue
         spelled = SPELLED.get(field.name, field.name)
         upstream = UPSTREAM.get(field.name, None if field.name == "parity" else usual[spelled])
         text = texts.get(field.name) or ARGUMENTS[KubestowArgs.plugin][spelled]
         yield code(spelled), code(usual[spelled]), code([] if upstream == () else upstream), text
+
+
+def _followers() -> str:
+    texts = _docstrings(KubestowArgs)
+    items = "".join(f"* {texts[name]}\n" for name in UPSTREAM if name not in SPELLED)
+    return f"{_FOLLOWERS_HEAD}{items}{_REMOVED_HEAD}{', '.join(map(code, sorted(REMOVED)))}.\n"
+
+
+_FOLLOWERS_HEAD: Final = """
+`parity: true` also turns these differences off. They have no field:
+
+"""
+_REMOVED_HEAD: Final = """* A volume or claim that another component changed is read again and written again, up to three times.
+* A selected node that Kubestow wrote is cleared once that node is deleted, or has refused the pod for a minute while nothing else ties the pod to it.
+* A pod whose claim is being bound for another pod waits. kube-scheduler refuses it.
+
+Earlier versions had more fields. A configuration file or SchedulerProfile with one of them is refused, and the error names the field. Before an
+upgrade, remove them. For a value that was kube-scheduler's behaviour, set `parity: true` in a profile for the pods that need it. These are:
+"""
 
 
 def _gates() -> str:

@@ -9,7 +9,7 @@ Upstream: pkg/scheduler/apis/config/types_pluginargs.go VolumeBindingArgs, Dynam
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 KUBE_SCHEDULER_V1: Final = "kubescheduler.config.k8s.io/v1"
@@ -140,9 +140,14 @@ class DynamicResourcesArgs:
     binding_timeout_s: float = 600.0
 
 
+def _switch(default: Any, upstream: Any, *, in_files: bool = True) -> Any:
+    """Return a field with kube-scheduler's value, which `parity` sets. Code and tests alone set it unless `in_files`."""
+    return field(default=default, metadata={"upstream": upstream, "in_files": in_files})
+
+
 @dataclass(frozen=True, slots=True)
 class KubestowArgs:
-    """Deliberate differences from kube-scheduler, per profile. `parity` turns off every difference that has a switch, except `victims`.
+    """Deliberate differences from kube-scheduler, per profile. `parity` turns off every difference that can be turned off, except `victims`.
 
     Not a plugin: a `pluginConfig` entry of this name is the place that the v1 schema allows.
     """
@@ -153,54 +158,40 @@ class KubestowArgs:
     """Pods that preemption may evict: `all` as upstream, `own` (pods of Kubestow's scheduler names only), or
     `ownFirst`.
     """
-    preemption_fair_share: Literal["on", "none"] = "on"
-    """`on`: while other pods are ready, pods that searched for victims in vain get a tenth of the time. So do pods whose
-    attempt failed after more than two seconds, also while no other pod is ready. `none`: only priority counts.
-    """
-    busy_nodes: Literal["avoid", "none"] = "avoid"
-    """`avoid`: of equal nodes, those to which another scheduler bound a pod in the last second come last, and the pods of
-    a contested node are read before a Binding. `none`: neither.
-    """
-    storage_capacity_reservation: Literal["ledger", "none"] = "ledger"
+    storage_capacity_reservation: Literal["ledger", "none"] = _switch("ledger", "none")
     """`ledger`: volumes that are being provisioned reduce a pool's capacity. `none`: only the published capacity
     counts.
     """
-    storage_pool_sharing: Literal["learned", "all", "none"] = "learned"
+    storage_pool_sharing: Literal["learned", "all", "none"] = _switch("learned", "none")
     """Classes of one driver that share a pool: `learned` from what the driver publishes, `all`, or `none`."""
-    bound_claim_capacity: Literal["none", "score"] = "none"
-    """With StorageCapacityScoring, `score`: pods whose claims are all bound prefer nodes with free capacity of the
-    claims' classes. `none`: they score 0 everywhere.
-    """
-    clear_stale_selected_node: Literal["own", "none"] = "own"
-    """`own`: a selected node that Kubestow wrote is cleared once that node is deleted, or has refused the pod for a
-    minute while nothing else ties the pod to it. `none`: only provisioners clear it.
-    """
-    require_csi_node_drivers: tuple[str, ...] = ()
+    require_csi_node_drivers: tuple[str, ...] = _switch((), ())
     """CSI drivers that must be registered on a node before pods with their volumes are placed there."""
-    volume_write_retries: int = 3
-    """How often a volume or claim that another component changed is read again and written again."""
-    bind_poll: Literal["events", "upstream"] = "events"
-    """`events`: a binding is checked as soon as its volumes change. `upstream`: once a second."""
-    treat_binding_as_unbound: bool = False
-    """Refuse a pod whose claim is being bound for another pod, instead of letting it wait."""
-    count_attached_twice: bool = False
-    """Count a volume that is already attached again."""
-    zone_ephemeral: Literal["on", "none"] = "on"
-    """`on`: VolumeZone checks claims of ephemeral volumes. `none`: it does not."""
-    pre_bind_live_check: Literal["claims", "none"] = "claims"
-    """`claims`: a young claim is read from the API server before it is bound, because the watch may be late. `none`:
-    only the watch counts.
-    """
-    device_scoring: Literal["pack", "firstFit"] = "pack"
+    device_scoring: Literal["pack", "firstFit"] = _switch("pack", "firstFit")
     """`pack`: of equal nodes and devices those that leave the largest request placeable. `firstFit`: the first."""
-    device_preemption: Literal["on", "none"] = "on"
+    device_preemption: Literal["on", "none"] = _switch("on", "none")
     """`on`: pods may be evicted for their devices. `none`: preemption does not free devices."""
-    device_double_check: Literal["on", "none"] = "on"
-    """`on`: devices that another claim got first are returned before the pod is bound. `none`: no check."""
-    derived_nominations: Literal["on", "none"] = "on"
+    derived_nominations: Literal["on", "none"] = _switch("on", "none")
     """`on`: a pod whose claims leave it one node counts as nominated there. `none`: only status and preemption
     nominate.
     """
+    preemption_fair_share: Literal["on", "none"] = _switch("on", "none", in_files=False)
+    """While other pods are ready, pods that searched for victims in vain get a tenth of the time. So do pods whose
+    attempt failed after more than two seconds, also while no other pod is ready.
+    """
+    busy_nodes: Literal["avoid", "none"] = _switch("avoid", "none", in_files=False)
+    """Of equal nodes, those to which another scheduler bound a pod in the last second come last, and the pods of a
+    contested node are read before a Binding.
+    """
+    bind_poll: Literal["events", "upstream"] = _switch("events", "upstream", in_files=False)
+    """A binding is checked as soon as its volumes and devices change, not only once a second."""
+    count_attached_twice: bool = _switch(False, True, in_files=False)
+    """A volume that is already attached is not counted again."""
+    zone_ephemeral: Literal["on", "none"] = _switch("on", "none", in_files=False)
+    """VolumeZone checks claims of ephemeral volumes."""
+    pre_bind_live_check: Literal["claims", "none"] = _switch("claims", "none", in_files=False)
+    """A young claim is read from the API server before it is bound, because the watch may be late."""
+    device_double_check: Literal["on", "none"] = _switch("on", "none", in_files=False)
+    """Devices that another claim got first are returned before the pod is bound."""
 
     def __post_init__(self) -> None:
         """Apply `parity` to all switches but `victims`, so that readers of one switch need not check `parity`."""
@@ -209,29 +200,20 @@ class KubestowArgs:
                 object.__setattr__(self, name, value)
 
 
-UPSTREAM: Final[Mapping[str, Any]] = {
-    "preemption_fair_share": "none",
-    "busy_nodes": "none",
-    "storage_capacity_reservation": "none",
-    "storage_pool_sharing": "none",
-    "bound_claim_capacity": "none",
-    "clear_stale_selected_node": "none",
-    "require_csi_node_drivers": (),
-    "volume_write_retries": 0,
-    "bind_poll": "upstream",
-    "treat_binding_as_unbound": True,
-    "count_attached_twice": True,
-    "zone_ephemeral": "none",
-    "pre_bind_live_check": "none",
-    "device_scoring": "firstFit",
-    "device_preemption": "none",
-    "device_double_check": "none",
-    "derived_nominations": "none",
-}
+_SWITCHES: Final = [each for each in fields(KubestowArgs) if each.metadata]
+UPSTREAM: Final[Mapping[str, Any]] = {each.name: each.metadata["upstream"] for each in _SWITCHES}
 """The switches that `parity` sets, with kube-scheduler's values (docs/spec/volumes.md §12, docs/spec/dra.md §10)."""
 
-SPELLED: Final[Mapping[str, str]] = {name: spelled(name) for name in UPSTREAM}
-"""These switches in the spelling of a file."""
+SPELLED: Final[Mapping[str, str]] = {each.name: spelled(each.name) for each in _SWITCHES if each.metadata["in_files"]}
+"""Those that a file can set, in its spelling."""
+
+_FOLLOWS: Final = ': it follows "parity" now; remove it'
+REMOVED: Final[Mapping[str, str]] = {
+    **{spelled(name): _FOLLOWS for name in UPSTREAM.keys() - SPELLED.keys()},
+    **dict.fromkeys(("clearStaleSelectedNode", "treatBindingAsUnbound", "volumeWriteRetries"), _FOLLOWS),
+    "boundClaimCapacity": ": pods whose claims are all bound always score 0 now, as with kube-scheduler; remove it",
+}
+"""Fields of earlier versions, with the hint for their users."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,6 +126,8 @@ def _written(value: Any) -> Any:
         return value
     document: dict[str, Any] = {}
     for field in fields(value):
+        if not field.metadata.get("in_files", True):
+            continue
         held = getattr(value, field.name)
         if field.name.endswith("_s"):
             document[spelled(field.name.removesuffix("_s"))] = format_duration(held)

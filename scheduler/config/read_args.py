@@ -19,6 +19,7 @@ from scheduler.config.args import (
     CPU_AND_MEMORY,
     KUBE_SCHEDULER_V1,
     KUBESTOW_V1ALPHA1,
+    REMOVED,
     SPELLED,
     UPSTREAM,
     DefaultConstraint,
@@ -319,24 +320,21 @@ def _invalid(fields: Fields, name: str, seconds: float, why: str) -> None:
 
 
 def _kubestow(fields: Fields) -> KubestowArgs:
+    fields.hints = REMOVED
     parity = fields.boolean("parity", False)
     usual = KubestowArgs(parity=parity)
-    given = {name: _switch(fields, name, getattr(usual, name)) for name in ("victims", *UPSTREAM)}
+    given = {name: _switch(fields, name, getattr(usual, name)) for name in ("victims", *SPELLED)}
     if not parity:
         return KubestowArgs(**given)
-    for name, upstream in UPSTREAM.items():
-        if given[name] != upstream:
+    for name, spelling in SPELLED.items():
+        if given[name] != (upstream := UPSTREAM[name]):
             wanted = "absent" if upstream == () else shown(upstream)
-            fields.error(SPELLED[name], f"must be {wanted} where parity is true")
+            fields.error(spelling, f"must be {wanted} where parity is true")
     return dataclasses.replace(usual, victims=given["victims"])
 
 
 def _switch(fields: Fields, name: str, usual: Any) -> Any:
     spelling, kind = SPELLED.get(name, name), _SWITCHES[name]
-    if kind is bool:
-        return fields.boolean(spelling, usual)
-    if kind is int:
-        return fields.integer(spelling, usual, low=0, high=10)
     if get_origin(kind) is Literal:
         return fields.choice(spelling, usual, get_args(kind))
     return fields.texts(spelling, csi_driver)

@@ -1,6 +1,6 @@
 """VolumeZone: nodes must be in the zone and region that the volumes' labels name (docs/spec/volumes.md §7.3, §9.2).
 
-Claims of ephemeral volumes are checked as well (B-14), unless `zoneEphemeral` is off. Results are sets from the
+Claims of ephemeral volumes are checked as well (B-14), unless `parity` is set. Results are sets from the
 label index. Upstream retries pods for every new volume and class; here an event concerns only pods whose claims
 name the object.
 """

@@ -256,11 +256,7 @@ def queue_profile(profile: Profile) -> QueueProfile:
 
 def clearing(config: Configuration) -> tuple[str, ...]:
     """Return the profiles that clear stale node selections."""
-    return tuple(
-        profile.scheduler_name
-        for profile in config.profiles
-        if profile.args_for(KubestowArgs).clear_stale_selected_node != "none"
-    )
+    return tuple(profile.scheduler_name for profile in config.profiles if not profile.args_for(KubestowArgs).parity)
 
 
 def pool_sharing(config: Configuration) -> str:

@@ -12,8 +12,9 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.storage_v1 import PersistentVolumeClaim
+from scheduler.config.args import KubestowArgs
 from scheduler.config.load import parse
-from scheduler.config.types import RunOptions
+from scheduler.config.types import KubeSchedulerProfile, RunOptions
 from scheduler.core.clock import SystemClock
 from scheduler.core.decision_record import DecisionRecord
 from scheduler.core.feature_gates import defaults
@@ -48,7 +49,7 @@ _POINTS: Final = (
     "reserve",
 )
 _DONE: Final = frozenset({"Succeeded", "Failed"})
-_KUBESTOW_ARGS: Final[Json] = {"apiVersion": "kubestow.dev/v1alpha1", "kind": "KubestowArgs"}
+_PARITY_ARGS: Final[Json] = {"apiVersion": "kubestow.dev/v1alpha1", "kind": "KubestowArgs", "parity": True}
 
 
 class Hooks:
@@ -251,18 +252,20 @@ def _drive(attempt: Any) -> Any:
             return done.value
 
 
-def configuration(
-    gates: Iterable[str] = (), modes: Iterable[Mode] = Mode, switches: Mapping[str, Any] = MappingProxyType({})
-) -> Json:
-    """Every profile of the suite once per mode; by default with these `switches` of KubestowArgs."""
+def configuration(gates: Iterable[str] = (), modes: Iterable[Mode] = Mode) -> Json:
+    """Every profile of the suite once per mode."""
     gates, profiles = tuple(gates), []
     whole: Json = {}
     for mode in modes:
-        given = {"parity": True} if mode is Mode.PARITY else dict(switches)
-        arguments = [{"name": "Kubestow", "args": _KUBESTOW_ARGS | given}] if given else []
+        arguments = [{"name": "Kubestow", "args": _PARITY_ARGS}] if mode is Mode.PARITY else []
         whole = scheduler_configuration(PREFIXES[mode], arguments=arguments, gates=gates)
         profiles += whole["profiles"]
     return whole | {"profiles": profiles}
+
+
+def _switched(profile: KubeSchedulerProfile, switches: Mapping[str, Any]) -> KubeSchedulerProfile:
+    args = dataclasses.replace(profile.args_for(KubestowArgs), **switches)
+    return dataclasses.replace(profile, args={**profile.args, KubestowArgs.plugin: args})
 
 
 @asynccontextmanager
@@ -279,10 +282,11 @@ async def running(
 ) -> AsyncIterator[Ours]:
     """A daemon with every profile of the suite, and the version's and further feature gates, on the server of `api`.
 
-    It has the profiles of all `modes`, and runs in the first of them. For `switches` see `configuration`.
+    It has the profiles of all `modes`, and runs in the first of them. Those without `parity` have these `switches`.
     """
-    text = yaml.safe_dump(configuration(gates, modes, switches))
+    text = yaml.safe_dump(configuration(gates, modes))
     config = parse(text, source="parity", feature_gates=defaults(version) | frozenset(gates))
+    config = dataclasses.replace(config, profiles=tuple(_switched(each, switches) for each in config.profiles))
     options = RunOptions(config=config, kubeconfig=kubeconfig, master=master, port=None, drain_timeout_s=5)
     daemon = Daemon(dataclasses.replace(options, emulated_version=version))
     try:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.config.args import SPELLED, UPSTREAM
+from scheduler.config.args import UPSTREAM, spelled
 from simulator.apiserver import ApiServer
 from tests.parity import ours, pins
 from tests.parity.api import InProcess, make_lasting
@@ -325,13 +325,13 @@ def test_the_documentation_has_what_a_reason_refers_to(reason: Reason) -> None:
 
 @pytest.mark.parametrize("reason", REASONED, ids=lambda reason: reason.why)
 def test_a_reason_names_switches_that_parity_sets(reason: Reason) -> None:
-    assert set(reason.switches) <= {SPELLED[name] for name in UPSTREAM}
+    assert set(reason.switches) <= {spelled(name) for name in UPSTREAM}
 
 
 # -- a daemon with the default mode alone says the same, and the switches that a reason names are the reason -----------
 
 
-OF_UPSTREAM: Final[Mapping[str, Any]] = MappingProxyType({SPELLED[name]: value for name, value in UPSTREAM.items()})
+OF_UPSTREAM: Final[Mapping[str, Any]] = MappingProxyType(UPSTREAM)
 """Field of KubestowArgs → the value with which we do as kube-scheduler."""
 
 
@@ -344,7 +344,7 @@ async def verdicts_at(
         if any((one.key, name) in places for name in one.asked):
             groups.setdefault(one.feature_gates, []).append(one)
     found: dict[Place, Verdict] = {}
-    values = {name: OF_UPSTREAM[name] for name in switches}
+    values = {name: value for name, value in OF_UPSTREAM.items() if spelled(name) in switches}
     await asyncio.gather(*(_verdicts_at(version, some, places, gates, values, found) for gates, some in groups.items()))
     return found
 

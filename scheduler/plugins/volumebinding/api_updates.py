@@ -43,6 +43,8 @@ _FIRST_PAUSE_S: Final = 0.1
 _LONGEST_PAUSE_S: Final = 5.0
 _YOUNG_S: Final = 1.0
 _DELETE: Final = "Delete"
+_CONFLICTS: Final = 3
+"""How often a volume or claim that another component changed is read again and written again."""
 """Reclaim policy of volumes that the PV controller deletes with their claim."""
 
 
@@ -74,7 +76,7 @@ class BindAPIUpdate:
         self._metrics = handle.volume_metrics
         self._check = check
         self._is_led = is_led
-        self._retries = handle.ours.volume_write_retries
+        self._retries = 0 if handle.ours.parity else _CONFLICTS
         """The limit of repetitions after conflicts; other failures are repeated until the deadline. 0 as upstream: none.
         """
         self._checks_live = handle.ours.pre_bind_live_check == "claims"

@@ -70,7 +70,7 @@ class VolumeBinder:
         self._clock = handle.clock
         self._metrics = handle.volume_metrics
         self._bind_timeout_s = bind_timeout_s
-        self._follows_bindings = not handle.ours.treat_binding_as_unbound
+        self._follows_bindings = not handle.ours.parity
         self._assumptions = AssumedVolumes(cluster.volumes)
         self._unfinished = handle.kept("VolumeBinding.pace", UnfinishedPods)
         together = handle.ours.storage_capacity_reservation != "none"

@@ -7,7 +7,7 @@ the claims would be provisioned.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,8 +15,6 @@ import numpy as np
 
 from scheduler.api.apps_and_policy import started_at
 from scheduler.api.podinfo import PodInfo
-from scheduler.api.storage_v1 import PersistentVolumeClaim
-from scheduler.cache.storage.capacity import ClassPools
 from scheduler.config.args import ShapePoint, VolumeBindingArgs
 from scheduler.core import nodeset
 from scheduler.core.cooperative import Work
@@ -89,7 +87,6 @@ class VolumeBinding:
         self._hints = VolumeBindingHints(handle)
         self._mismatches = VolumeMismatches(handle)
         self._score = CapacityScore(args.shape) if args.shape else None
-        self._scores_bound = handle.ours.bound_claim_capacity == "score"
 
     # -- deciding ------------------------------------------------------------------------------------------------------
 
@@ -186,14 +183,11 @@ class VolumeBinding:
         """Score the utilization of each node's volumes and pools. O(nodes), each tried, if any claim is delayed."""
         out = np.zeros(self._nodes.capacity, dtype=np.int64)
         claims = state.get(STATE).claims
-        if self._score is None or not (claims.delayed or (self._scores_bound and claims.bound)):
+        if self._score is None or not claims.delayed:
             return out
         for slot in nodeset.each(nodes):
-            if claims.delayed:
-                found = self._binder.find_pod_volumes(claims, slot)
-                out[slot] = self._score.of(found) if isinstance(found, PodVolumes) else 0
-            else:
-                out[slot] = self._score.of_bound(claims.bound, self._volumes.capacities.of, slot)
+            found = self._binder.find_pod_volumes(claims, slot)
+            out[slot] = self._score.of(found) if isinstance(found, PodVolumes) else 0
             yield
         return out
 
@@ -287,24 +281,6 @@ class CapacityScore:
     def of(self, volumes: PodVolumes) -> int:
         """Return the score of the volumes that a node would use for a pod."""
         return self.average(_classes(volumes).values())
-
-    def of_bound(
-        self, claims: Iterable[PersistentVolumeClaim], pools_of: Callable[[str], ClassPools | None], slot: int
-    ) -> int:
-        """Return the score of a node's capacity for claims whose volumes exist (§12.1 B-22).
-
-        Of several pools of a class the largest counts. A class without a pool on the node does not count.
-        """
-        out: dict[str, tuple[int, int]] = {}
-        for claim in claims:
-            pools = pools_of(claim.storage_class)
-            here = (
-                [pool.obj.capacity.value for pool in pools.at(slot) if pool.obj.capacity] if pools is not None else []
-            )
-            if here and claim.request is not None:
-                requested, _ = out.get(claim.storage_class, (0, 0))
-                out[claim.storage_class] = requested + claim.request.value, max(here)
-        return self.average(out.values())
 
     def average(self, classes: Iterable[tuple[int, int]]) -> int:
         """Return the mean score of (requested, capacity) in bytes per class: equal weights, halves are rounded up."""

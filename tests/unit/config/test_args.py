@@ -1,6 +1,7 @@
 """Plugin arguments: defaults, and every rule of docs/spec/core.md §6.4."""
 
 import dataclasses
+import json
 from typing import Any
 
 import pytest
@@ -24,7 +25,9 @@ from scheduler.config.args import (
     ShapePoint,
     VolumeBindingArgs,
     default_args,
+    spelled,
 )
+from scheduler.config.dump import to_document
 from scheduler.config.load import default
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON, FILTER_TIMEOUT
 from tests.unit.config.documents import mistakes, read, table, with_args
@@ -129,7 +132,7 @@ def test_empty_arguments_are_the_defaults(args: KnownArgs) -> None:
         ),
         pytest.param({"victims": "own"}, KubestowArgs(victims="own"), id="only our own pods may be victims"),
         pytest.param(
-            {"parity": True, "bindPoll": "upstream", "requireCSINodeDrivers": []},
+            {"parity": True, "deviceScoring": "firstFit", "requireCSINodeDrivers": []},
             KubestowArgs(parity=True),
             id="parity, and what it means anyway",
         ),
@@ -165,32 +168,31 @@ MISTAKES = table(
 - .victims: Unsupported value: "own-first": supported values: "all", "own", "ownFirst"
 # switches of volumes in other words
 {"Kubestow": {"storageCapacityReservation": "off", "requireCSINodeDrivers": ["ebs/csi",
-"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"], "volumeWriteRetries": -1, "zoneEphemeral": true}}
+"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"], "storagePoolSharing": true}}
 - .storageCapacityReservation: Unsupported value: "off": supported values: "ledger", "none"
 - .requireCSINodeDrivers[0]: Invalid value: "ebs/csi": <NAME_RULE>
 - .requireCSINodeDrivers[1]: Invalid value: "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa": must be no more than 63 characters
-- .volumeWriteRetries: must be between 0 and 10, got -1
-- .zoneEphemeral: must be a string, got true
+- .storagePoolSharing: must be a string, got true
 # switches of devices in other words
-{"Kubestow": {"deviceScoring": "first", "devicePreemption": false, "deviceDoubleCheck": "off", "derivedNominations":
-"off"}}
+{"Kubestow": {"deviceScoring": "first", "devicePreemption": false, "derivedNominations": "off"}}
 - .deviceScoring: Unsupported value: "first": supported values: "pack", "firstFit"
 - .devicePreemption: must be a string, got false
-- .deviceDoubleCheck: Unsupported value: "off": supported values: "on", "none"
 - .derivedNominations: Unsupported value: "off": supported values: "on", "none"
 # parity, and otherwise than upstream all the same
-{"Kubestow": {"parity": true, "volumeWriteRetries": 3, "bindPoll": "events", "countAttachedTwice": false,
-"requireCSINodeDrivers": ["a"], "deviceScoring": "pack", "deviceDoubleCheck": "on", "derivedNominations": "on",
-"preemptionFairShare": "on", "busyNodes": "avoid"}}
-- .preemptionFairShare: must be "none" where parity is true
-- .busyNodes: must be "none" where parity is true
-- .volumeWriteRetries: must be 0 where parity is true
-- .bindPoll: must be "upstream" where parity is true
-- .countAttachedTwice: must be true where parity is true
+{"Kubestow": {"parity": true, "storageCapacityReservation": "ledger", "storagePoolSharing": "all",
+"requireCSINodeDrivers": ["a"], "deviceScoring": "pack", "devicePreemption": "on", "derivedNominations": "on"}}
+- .storageCapacityReservation: must be "none" where parity is true
+- .storagePoolSharing: must be "none" where parity is true
 - .requireCSINodeDrivers: must be absent where parity is true
 - .deviceScoring: must be "firstFit" where parity is true
-- .deviceDoubleCheck: must be "none" where parity is true
+- .devicePreemption: must be "none" where parity is true
 - .derivedNominations: must be "none" where parity is true
+# fields of earlier versions, one of them without a value
+{"Kubestow": {"busyNodes": "none", "volumeWriteRetries": 3, "zoneEphemeral": null, "boundClaimCapacity": "score"}}
+- .busyNodes: unknown field: it follows "parity" now; remove it
+- .volumeWriteRetries: unknown field: it follows "parity" now; remove it
+- .zoneEphemeral: unknown field: it follows "parity" now; remove it
+- .boundClaimCapacity: unknown field: pods whose claims are all bound always score 0 now, as with kube-scheduler; remove it
 # a typo
 {"Kubestow": {"paritty": true}}
 - .paritty: unknown field, did you mean "parity"?
@@ -396,9 +398,19 @@ def test_parity_sets_every_switch() -> None:
     """Also where it is made by hand; each switch is upstream's under parity and ours without, and none is forgotten."""
     switches = {field.name for field in dataclasses.fields(KubestowArgs)} - {"parity", "victims"}
 
-    assert switches == UPSTREAM.keys() == SPELLED.keys()
+    assert switches == UPSTREAM.keys() >= SPELLED.keys()
     for name, upstream in UPSTREAM.items():
-        given = read(with_args(KubestowArgs.plugin, {SPELLED[name]: upstream})).profiles[0].args_for(KubestowArgs)
-        assert getattr(given, name) == upstream
         assert getattr(KubestowArgs(parity=True, bind_poll="events"), name) == upstream
-        assert getattr(KubestowArgs(), name) != upstream or name in {"require_csi_node_drivers", "bound_claim_capacity"}
+        assert getattr(KubestowArgs(), name) != upstream or name == "require_csi_node_drivers"
+    for name, spelling in SPELLED.items():
+        given = read(with_args(KubestowArgs.plugin, {spelling: UPSTREAM[name]})).profiles[0].args_for(KubestowArgs)
+        assert getattr(given, name) == UPSTREAM[name]
+
+
+@pytest.mark.parametrize("name", sorted(UPSTREAM.keys() - SPELLED.keys()))
+def test_what_only_parity_sets_is_in_no_file(name: str) -> None:
+    """Neither read, with a hint to `parity`, nor written."""
+    said = f'{PATH}.{spelled(name)}: unknown field: it follows "parity" now; remove it'
+
+    assert mistakes(with_args(KubestowArgs.plugin, {spelled(name): UPSTREAM[name]})) == [said]
+    assert spelled(name) not in json.dumps(to_document(default()))

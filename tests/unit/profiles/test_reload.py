@@ -364,7 +364,6 @@ async def test_switches_of_volumes_take_effect(sched: Reloaded) -> None:
     found = []
     for args in (
         {},
-        {"clearStaleSelectedNode": "none"},
         {"storagePoolSharing": "all"},
         {"storageCapacityReservation": "none"},
         {"parity": True},
@@ -376,7 +375,6 @@ async def test_switches_of_volumes_take_effect(sched: Reloaded) -> None:
     ours, none = [OURS], list[str]()
     assert found == [
         (ours, "learned"),
-        (none, "learned"),
         (ours, "all"),
         (ours, "none"),
         (none, "none"),

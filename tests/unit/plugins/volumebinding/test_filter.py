@@ -156,7 +156,7 @@ def test_a_claim_that_is_being_completed_is_followed() -> None:
 @pytest.mark.parametrize(
     ("ours", "is_under_way"),
     [
-        pytest.param(KubestowArgs(treat_binding_as_unbound=True), True, id="switched off"),
+        pytest.param(KubestowArgs(parity=True), True, id="parity"),
         pytest.param(KubestowArgs(), False, id="named by another client"),
     ],
 )

@@ -188,9 +188,9 @@ def test_the_curve(shape: Any, classes: list[tuple[int, int]], score: int) -> No
     assert score == CapacityScore(shape).average(classes)
 
 
-def scored(shape: Any, claims: list[str], *things: Any, ours: KubestowArgs | None = None) -> dict[str, int] | None:
+def scored(shape: Any, claims: list[str], *things: Any) -> dict[str, int] | None:
     """Node → score of those that pass; None if the plugin skips."""
-    world = World(*things, args=VolumeBindingArgs(shape=shape), ours=ours)
+    world = World(*things, args=VolumeBindingArgs(shape=shape))
     info = using("p", *claims)
     state, no = world.pre_filtered(info)
     assert no is None or no is SKIP
@@ -258,26 +258,15 @@ def test_nodes(shape: Any, claims: list[str], things: list[Any], scores: dict[st
     assert scores == scored(shape, claims, N3, *things)
 
 
-BOUND = a_claim("b", "10Gi", "E").bound_to("net")
-NET = a_pv("net", "10Gi", "E").claimed_by("b")
-MORE = a_claim("c", "30Gi", "E").bound_to("net-c")
+def test_bound_claims_alone_do_not_count() -> None:
+    """A volume that every node reaches scores 0, as with kube-scheduler."""
+    bound, net = a_claim("b", "10Gi", "E").bound_to("net"), a_pv("net", "10Gi", "E").claimed_by("b")
+
+    assert scored(CAPACITY_SHAPE, ["b"], N3, E, bound, net, *pools(n1="100Gi")) == {"n1": 0, "n2": 0, "n3": 0}
 
 
-@pytest.mark.parametrize(("switch", "claims", "things", "scores"), [
-    pytest.param("none", ["b"], pools(n1="100Gi"), {"n1": 0, "n2": 0, "n3": 0}, id="off"),
-    pytest.param("score", ["b"], pools(n1="100Gi", n2="20Gi"), {"n1": 90, "n2": 50, "n3": 0}, id="most free space"),
-    pytest.param("score", ["b"], [], {"n1": 0, "n2": 0, "n3": 0}, id="no capacity objects"),
-    pytest.param("score", ["b"], [*pools(n1="20Gi"), a_capacity("p", "E", "100Gi").where("k", "n1")],
-        {"n1": 90, "n2": 0, "n3": 0}, id="the largest of two pools"),
-    pytest.param("score", ["b", "c"], [MORE, a_pv("net-c", "30Gi", "E").claimed_by("c"), *pools(n1="100Gi")],
-        {"n1": 60, "n2": 0, "n3": 0}, id="two claims of one class"),
-    pytest.param("score", ["b", "dyn"], [DYN, *tracking(True), *pools(n1="100Gi", n2="20Gi", n3="10Gi")],
-        {"n1": 90, "n2": 50, "n3": 0}, id="claims to provision count alone"),
-])  # fmt: skip
-def test_capacity_where_volumes_exist(
-    switch: Literal["none", "score"], claims: list[str], things: list[Any], scores: dict[str, int]
-) -> None:
-    """B-22: a volume that every node reaches."""
-    ours = KubestowArgs(bound_claim_capacity=switch)
+def test_claims_to_provision_count_without_bound_claims() -> None:
+    bound, net = a_claim("b", "10Gi", "E").bound_to("net"), a_pv("net", "10Gi", "E").claimed_by("b")
+    things = [DYN, *tracking(True), *pools(n1="100Gi", n2="20Gi", n3="10Gi")]
 
-    assert scores == scored(CAPACITY_SHAPE, claims, N3, E, BOUND, NET, *things, ours=ours)
+    assert scored(CAPACITY_SHAPE, ["b", "dyn"], N3, E, bound, net, *things) == {"n1": 90, "n2": 50, "n3": 0}

@@ -192,7 +192,7 @@ async def test_failures_after_which_nothing_is_tried_again(kind: str, ours: Any,
 
 @KINDS
 async def test_the_fourth_conflict_is_the_last(kind: str) -> None:
-    """`volumeWriteRetries` is 3."""
+    """Conflicts are repeated three times."""
     world, plan = case(kind, *[_label(kind)] * 9)
     ended = await world.ends(write(world, plan))
 
