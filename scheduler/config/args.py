@@ -12,30 +12,27 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
+from scheduler.config.schema import INT32_MAX, INT64_MAX, option, spelled
+from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
+
 KUBE_SCHEDULER_V1: Final = "kubescheduler.config.k8s.io/v1"
 KUBESTOW_V1ALPHA1: Final = "kubestow.dev/v1alpha1"
-
-
-def spelled(name: str) -> str:
-    """Return the name of a field in the spelling of a file."""
-    first, *rest = name.split("_")
-    return "".join((first, *map(str.capitalize, rest))).replace("Csi", "CSI").replace("Https", "HTTPS")
 
 
 @dataclass(frozen=True, slots=True)
 class ShapePoint:
     """A point of a piecewise linear curve: at `utilization` percent the score is `score`, 0..10."""
 
-    utilization: int
-    score: int
+    utilization: int = option(absent=0)
+    score: int = option(absent=0)
 
 
 @dataclass(frozen=True, slots=True)
 class ResourceWeight:
     """Weight of a resource in a score, 1..100."""
 
-    name: str
-    weight: int = 1
+    name: str = option(absent="", required=True, valid="label key")
+    weight: int = option(1, high=INT64_MAX, zero_is_default=True)
 
 
 CPU_AND_MEMORY: Final = (ResourceWeight("cpu"), ResourceWeight("memory"))
@@ -63,7 +60,7 @@ class DefaultConstraint:
     min_domains: int | None = None
     node_affinity_policy: str | None = None
     node_taints_policy: str | None = None
-    match_label_keys: tuple[str, ...] = ()
+    match_label_keys: tuple[str, ...] = option((), valid="label key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +68,8 @@ class DefaultPreemptionArgs:
     """How many candidate nodes a preemption checks: the larger of a share of all nodes and a number."""
 
     plugin: ClassVar[str] = "DefaultPreemption"
-    min_candidate_nodes_percentage: int = 10
-    min_candidate_nodes_absolute: int = 100
+    min_candidate_nodes_percentage: int = option(10, bounds=(0, 100), why="not in valid range [0, 100]")
+    min_candidate_nodes_absolute: int = option(100, bounds=(0, INT32_MAX), why="not in valid range [0, inf)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +77,7 @@ class InterPodAffinityArgs:
     """Weight of existing pods' required affinity when scoring, 0..100."""
 
     plugin: ClassVar[str] = "InterPodAffinity"
-    hard_pod_affinity_weight: int = 1
+    hard_pod_affinity_weight: int = option(1, bounds=(0, 100), why="not in valid range [0, 100]")
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
@@ -97,8 +94,8 @@ class NodeResourcesFitArgs:
     """Extended resources that are not checked (names, and groups such as `example.com`), and how fit is scored."""
 
     plugin: ClassVar[str] = "NodeResourcesFit"
-    ignored_resources: tuple[str, ...] = ()
-    ignored_resource_groups: tuple[str, ...] = ()
+    ignored_resources: tuple[str, ...] = option((), valid="label key")
+    ignored_resource_groups: tuple[str, ...] = option((), valid="resource group")
     scoring_strategy: ScoringStrategy = field(default_factory=ScoringStrategy)
 
 
@@ -136,13 +133,20 @@ class DynamicResourcesArgs:
     """Time limit for the device search on one node (0 = none), and for devices to become ready before binding."""
 
     plugin: ClassVar[str] = "DynamicResources"
-    filter_timeout_s: float = 10.0
-    binding_timeout_s: float = 600.0
-
-
-def _switch(default: Any, upstream: Any, *, in_files: bool = True) -> Any:
-    """Return a field with kube-scheduler's value, which `parity` sets. Code and tests alone set it unless `in_files`."""
-    return field(default=default, metadata={"upstream": upstream, "in_files": in_files})
+    filter_timeout_s: float = option(
+        10.0,
+        least=0.0,
+        why="must be zero or positive",
+        gates=frozenset({FILTER_TIMEOUT}),
+        gates_off="DRASchedulingFilterTimeout feature gate is disabled",
+    )
+    binding_timeout_s: float = option(
+        600.0,
+        least=1.0,
+        why="must be at least 1 second",
+        gates=frozenset({BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}),
+        gates_off="DRADeviceBindingConditions or DRAResourceClaimDeviceStatus feature gate is disabled",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,39 +162,39 @@ class KubestowArgs:
     """Pods that preemption may evict: `all` as upstream, `own` (pods of Kubestow's scheduler names only), or
     `ownFirst`.
     """
-    storage_capacity_reservation: Literal["ledger", "none"] = _switch("ledger", "none")
+    storage_capacity_reservation: Literal["ledger", "none"] = option("ledger", upstream="none")
     """`ledger`: volumes that are being provisioned reduce a pool's capacity. `none`: only the published capacity
     counts.
     """
-    storage_pool_sharing: Literal["learned", "all", "none"] = _switch("learned", "none")
+    storage_pool_sharing: Literal["learned", "all", "none"] = option("learned", upstream="none")
     """Classes of one driver that share a pool: `learned` from what the driver publishes, `all`, or `none`."""
-    require_csi_node_drivers: tuple[str, ...] = _switch((), ())
+    require_csi_node_drivers: tuple[str, ...] = option((), upstream=())
     """CSI drivers that must be registered on a node before pods with their volumes are placed there."""
-    device_scoring: Literal["pack", "firstFit"] = _switch("pack", "firstFit")
+    device_scoring: Literal["pack", "firstFit"] = option("pack", upstream="firstFit")
     """`pack`: of equal nodes and devices those that leave the largest request placeable. `firstFit`: the first."""
-    device_preemption: Literal["on", "none"] = _switch("on", "none")
+    device_preemption: Literal["on", "none"] = option("on", upstream="none")
     """`on`: pods may be evicted for their devices. `none`: preemption does not free devices."""
-    derived_nominations: Literal["on", "none"] = _switch("on", "none")
+    derived_nominations: Literal["on", "none"] = option("on", upstream="none")
     """`on`: a pod whose claims leave it one node counts as nominated there. `none`: only status and preemption
     nominate.
     """
-    preemption_fair_share: Literal["on", "none"] = _switch("on", "none", in_files=False)
+    preemption_fair_share: Literal["on", "none"] = option("on", upstream="none", in_files=False)
     """While other pods are ready, pods that searched for victims in vain get a tenth of the time. So do pods whose
     attempt failed after more than two seconds, also while no other pod is ready.
     """
-    busy_nodes: Literal["avoid", "none"] = _switch("avoid", "none", in_files=False)
+    busy_nodes: Literal["avoid", "none"] = option("avoid", upstream="none", in_files=False)
     """Of equal nodes, those to which another scheduler bound a pod in the last second come last, and the pods of a
     contested node are read before a Binding.
     """
-    bind_poll: Literal["events", "upstream"] = _switch("events", "upstream", in_files=False)
+    bind_poll: Literal["events", "upstream"] = option("events", upstream="upstream", in_files=False)
     """A binding is checked as soon as its volumes and devices change, not only once a second."""
-    count_attached_twice: bool = _switch(False, True, in_files=False)
+    count_attached_twice: bool = option(False, upstream=True, in_files=False)
     """A volume that is already attached is not counted again."""
-    zone_ephemeral: Literal["on", "none"] = _switch("on", "none", in_files=False)
+    zone_ephemeral: Literal["on", "none"] = option("on", upstream="none", in_files=False)
     """VolumeZone checks claims of ephemeral volumes."""
-    pre_bind_live_check: Literal["claims", "none"] = _switch("claims", "none", in_files=False)
+    pre_bind_live_check: Literal["claims", "none"] = option("claims", upstream="none", in_files=False)
     """A young claim is read from the API server before it is bound, because the watch may be late."""
-    device_double_check: Literal["on", "none"] = _switch("on", "none", in_files=False)
+    device_double_check: Literal["on", "none"] = option("on", upstream="none", in_files=False)
     """Devices that another claim got first are returned before the pod is bound."""
 
     def __post_init__(self) -> None:
@@ -200,11 +204,13 @@ class KubestowArgs:
                 object.__setattr__(self, name, value)
 
 
-_SWITCHES: Final = [each for each in fields(KubestowArgs) if each.metadata]
+_SWITCHES: Final = [each for each in fields(KubestowArgs) if "upstream" in each.metadata]
 UPSTREAM: Final[Mapping[str, Any]] = {each.name: each.metadata["upstream"] for each in _SWITCHES}
 """The switches that `parity` sets, with kube-scheduler's values (docs/spec/volumes.md §12, docs/spec/dra.md §10)."""
 
-SPELLED: Final[Mapping[str, str]] = {each.name: spelled(each.name) for each in _SWITCHES if each.metadata["in_files"]}
+SPELLED: Final[Mapping[str, str]] = {
+    each.name: spelled(each.name) for each in _SWITCHES if each.metadata.get("in_files", True)
+}
 """Those that a file can set, in its spelling."""
 
 _FOLLOWS: Final = ': it follows "parity" now; remove it'

@@ -11,24 +11,22 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import fields, is_dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from scheduler.config.args import (
     KUBE_SCHEDULER_V1,
     KUBESTOW_V1ALPHA1,
-    DynamicResourcesArgs,
     KnownArgs,
     KubestowArgs,
     NodeResourcesFitArgs,
     PodTopologySpreadArgs,
     RawArgs,
     VolumeBindingArgs,
-    spelled,
 )
 from scheduler.config.document import format_duration
 from scheduler.config.plugins import MULTI_POINT, POINTS, Resolved
+from scheduler.config.schema import FieldOptions, percentages, spelled
 from scheduler.config.types import Configuration, ExtenderConfig, KubeSchedulerProfile, PluginRef, PluginSet
-from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
 
 
 def to_document(configuration: Configuration, *, resolved: Mapping[str, Resolved] | None = None) -> dict[str, Any]:
@@ -40,8 +38,8 @@ def to_document(configuration: Configuration, *, resolved: Mapping[str, Resolved
         "apiVersion": KUBE_SCHEDULER_V1,
         "kind": "KubeSchedulerConfiguration",
         "parallelism": configuration.parallelism,
-        "clientConnection": _written(configuration.client_connection),
-        "leaderElection": _written(configuration.leader_election),
+        "clientConnection": written(configuration.client_connection),
+        "leaderElection": written(configuration.leader_election),
         "podInitialBackoffSeconds": round(configuration.pod_initial_backoff_s),
         "podMaxBackoffSeconds": round(configuration.pod_max_backoff_s),
         "enableProfiling": configuration.enable_profiling,
@@ -50,9 +48,8 @@ def to_document(configuration: Configuration, *, resolved: Mapping[str, Resolved
             _profile(profile, (resolved or {}).get(profile.scheduler_name), configuration.feature_gates)
             for profile in configuration.profiles
         ],
+        **percentages(configuration),
     }
-    if configuration.percentage_of_nodes_to_score is not None:
-        document["percentageOfNodesToScore"] = configuration.percentage_of_nodes_to_score
     if configuration.extenders:
         document["extenders"] = [_extender(extender) for extender in configuration.extenders]
     return document
@@ -61,9 +58,7 @@ def to_document(configuration: Configuration, *, resolved: Mapping[str, Resolved
 def _profile(
     profile: KubeSchedulerProfile, resolved: Resolved | None, feature_gates: AbstractSet[str]
 ) -> dict[str, Any]:
-    document: dict[str, Any] = {"schedulerName": profile.scheduler_name}
-    if profile.percentage_of_nodes_to_score is not None:
-        document["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
+    document: dict[str, Any] = {"schedulerName": profile.scheduler_name, **percentages(profile)}
     plugins = _written_out(resolved) if resolved else profile.plugins
     if plugins:
         document["plugins"] = {point: _set(given) for point, given in plugins.items()}
@@ -94,7 +89,7 @@ def _ref(ref: PluginRef) -> dict[str, Any]:
 
 def _args(args: KnownArgs, feature_gates: AbstractSet[str]) -> dict[str, Any]:
     version = KUBESTOW_V1ALPHA1 if isinstance(args, KubestowArgs) else KUBE_SCHEDULER_V1
-    document: dict[str, Any] = _written(args)
+    document: dict[str, Any] = written(args, feature_gates)
     match args:
         case NodeResourcesFitArgs():
             strategy = document["scoringStrategy"]
@@ -107,32 +102,29 @@ def _args(args: KnownArgs, feature_gates: AbstractSet[str]) -> dict[str, Any]:
         case VolumeBindingArgs():
             document = {"bindTimeoutSeconds": round(args.bind_timeout_s)}
             if args.shape:
-                document["shape"] = _written(args.shape)
-        case DynamicResourcesArgs():  # a time limit whose feature gate is off would be refused
-            if FILTER_TIMEOUT not in feature_gates:
-                del document["filterTimeout"]
-            if not feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}:
-                del document["bindingTimeout"]
+                document["shape"] = written(args.shape)
     return {"apiVersion": version, "kind": f"{args.plugin}Args"} | document
 
 
-def _written(value: Any) -> Any:
-    """Return a value as a document has it: dataclasses as mappings, seconds as durations; fields with None are absent."""
+def written(value: Any, feature_gates: AbstractSet[str] = frozenset()) -> Any:
+    """Return a value as a document has it: dataclasses as mappings, seconds as durations.
+
+    Fields with None are absent. So are those whose feature gates are off: they would be refused.
+    """
     if isinstance(value, tuple):
-        return [_written(each) for each in value]
+        return [written(each) for each in value]
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if not is_dataclass(value):
         return value
     document: dict[str, Any] = {}
     for field in fields(value):
-        if not field.metadata.get("in_files", True):
+        form = cast(FieldOptions, field.metadata)
+        if not (form.get("in_files", True) and feature_gates >= form.get("gates", frozenset())):
             continue
         held = getattr(value, field.name)
-        if field.name.endswith("_s"):
-            document[spelled(field.name.removesuffix("_s"))] = format_duration(held)
-        elif held is not None:
-            document[spelled(field.name)] = _written(held)
+        if held is not None:
+            document[spelled(field.name)] = format_duration(held) if field.name.endswith("_s") else written(held)
     return document
 
 
@@ -146,7 +138,7 @@ def without_keys(configuration: Configuration) -> Configuration:
 
 
 def _extender(extender: ExtenderConfig) -> dict[str, Any]:
-    document: dict[str, Any] = _written(extender)
+    document: dict[str, Any] = written(extender)
     if (tls := document.pop("tls", None)) is not None:
         document["tlsConfig"] = {name: value for name, value in tls.items() if value or not name.endswith("Data")}
     return document
@@ -163,8 +155,8 @@ def changes(before: tuple[KubeSchedulerProfile, Resolved], after: tuple[KubeSche
     args = sorted(name for name in {*old.args, *new.args} if old.args.get(name) != new.args.get(name))
     if args:
         parts.append(f"args: {', '.join(args)}")
-    if old.percentage_of_nodes_to_score != new.percentage_of_nodes_to_score:
-        parts.append(f"percentageOfNodesToScore: {new.percentage_of_nodes_to_score}")
+    had, has = percentages(old), percentages(new)
+    parts += [f"{name}: {has.get(name)}" for name in sorted({*had, *has}) if had.get(name) != has.get(name)]
     return "; ".join(parts)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set as AbstractSet
 from contextlib import contextmanager
 from typing import Final
 
@@ -47,9 +47,12 @@ class PluginLoadError(Exception):
 
 
 class Findings:
-    """Collect mistakes, and fields that are accepted without effect, while a document is read."""
+    """Collect mistakes, and fields that are accepted without effect, while a document is read with these gates."""
 
-    def __init__(self, lines: Mapping[str, int] | None = None) -> None:
+    def __init__(
+        self, lines: Mapping[str, int] | None = None, *, feature_gates: AbstractSet[str] = frozenset()
+    ) -> None:
+        self.feature_gates = feature_gates
         self.errors: list[ConfigError] = []
         self.ignored: list[str] = []
         self._lines = lines or {}

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import base64
 import binascii
+import dataclasses
 import difflib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
 from scheduler.api.meta import label_key, subdomain
-from scheduler.config.document import parse_duration_s
+from scheduler.config.document import format_duration, parse_duration_s
 from scheduler.config.errors import Findings, below
+from scheduler.config.schema import INT32_MAX, INT64_MAX, FieldOptions, spelled
 
 
 def csi_driver(name: str) -> list[str]:
@@ -46,9 +48,12 @@ def extended_resource(name: str) -> list[str]:
 
 D = TypeVar("D")
 T = TypeVar("T")
-INT32_MAX: Final = 2**31 - 1
-INT64_MAX: Final = 2**63 - 1
-NO_PERCENTAGE: Final = "not in valid range [0-100]"
+RULES: Final[Mapping[str, Callable[[str], list[str]]]] = {
+    "extended resource": extended_resource,
+    "label key": label_key,
+    "resource group": resource_group,
+}
+"""The rules of names that `schema.option` can mention."""
 
 
 class Fields:
@@ -219,6 +224,46 @@ class Fields:
             return value
         self.error(name, f"must be {words}, got {shown(value)}")
         return default
+
+
+def read(kind: type[T], fields: Fields, **own: Callable[[], Any]) -> T:
+    """Return a dataclass with the values of a mapping, read in the order of its fields by their declarations.
+
+    `own` has the readers of fields that need code; they are called in their place.
+    """
+    values = {
+        each.name: own[each.name]() if each.name in own else declared(fields, each)
+        for each in dataclasses.fields(kind)  # type: ignore[arg-type]
+    }
+    return kind(**values)
+
+
+def declared(fields: Fields, field: dataclasses.Field[Any]) -> Any:
+    """Return the value of one field (`schema`)."""
+    form, name = cast(FieldOptions, field.metadata), spelled(field.name)
+    default = form.get("absent", field.default)
+    rule = RULES[form["valid"]] if "valid" in form else None
+    match default:
+        case str():
+            value: Any = fields.required(name, rule) if form.get("required") else fields.text(name, default)
+        case bool():
+            value = fields.boolean(name, default)
+        case float():
+            value = fields.seconds(name, default) if field.name.endswith("_s") else fields.number(name, default)
+        case bytes():
+            value = fields.data(name)
+        case tuple():
+            value = fields.texts(name, rule)
+        case _ if "bounds" in form:
+            value = fields.within(name, default, form["bounds"], form["why"])
+        case _:
+            value = fields.integer(name, default, high=form.get("high", INT32_MAX))
+    if not fields.findings.feature_gates >= form.get("gates", frozenset()):
+        if fields.has(name):
+            fields.error(name, f"Forbidden: {form['gates_off']}")
+    elif "least" in form and value < form["least"]:
+        fields.invalid(name, format_duration(value), form["why"])
+    return default if form.get("zero_is_default") and not value else value
 
 
 def quoted(value: Any) -> str:

@@ -15,8 +15,9 @@ from typing import Any, Final, TypedDict, Unpack
 from scheduler.config.args import KUBE_SCHEDULER_V1
 from scheduler.config.document import DUPLICATE, Document, read_document
 from scheduler.config.errors import ConfigError, ConfigErrors, Findings
-from scheduler.config.fields import INT32_MAX, INT64_MAX, NO_PERCENTAGE, Fields, shown
+from scheduler.config.fields import Fields, read, shown
 from scheduler.config.read_profiles import read_profiles
+from scheduler.config.schema import INT64_MAX, NO_PERCENTAGE
 from scheduler.config.sections import read_client_connection, read_extenders, read_leader_election
 from scheduler.config.types import GATES_ON, Configuration
 from scheduler.core.feature_gates import (
@@ -97,8 +98,8 @@ def default(
 
     The flags are those of `ReadOptions`.
     """
-    fields = Fields({"leaderElection": leader_election}, "", Findings())
-    configuration = _configuration(fields, allow_default_scheduler=False, feature_gates=_known(feature_gates))
+    fields = Fields({"leaderElection": leader_election}, "", Findings(feature_gates=_known(feature_gates)))
+    configuration = _configuration(fields, allow_default_scheduler=False)
     fields.findings.raise_any()
     return configuration
 
@@ -147,7 +148,7 @@ def examine(text: str, *, source: str, **options: Unpack[ReadOptions]) -> tuple[
         document = read_document(text)
     except ConfigErrors as broken:
         raise ConfigErrors([_named(error, source) for error in broken.errors]) from broken
-    findings = Findings(document.lines)
+    findings = Findings(document.lines, feature_gates=_known(options.get("feature_gates", GATES_ON)))
     try:
         _check_version(document.value, source=source)
     except ConfigErrors as other:
@@ -155,11 +156,7 @@ def examine(text: str, *, source: str, **options: Unpack[ReadOptions]) -> tuple[
     with Fields(_overlaid(document.value, options.get("leader_election", {})), "", findings) as fields:
         fields.raw("apiVersion")
         fields.raw("kind")
-        configuration = _configuration(
-            fields,
-            allow_default_scheduler=options.get("allow_default_scheduler", False),
-            feature_gates=_known(options.get("feature_gates", GATES_ON)),
-        )
+        configuration = _configuration(fields, allow_default_scheduler=options.get("allow_default_scheduler", False))
     findings.errors = _with_mistakes(document, findings.errors, source)
     return configuration, findings
 
@@ -216,7 +213,7 @@ def _check_version(value: Any, *, source: str) -> None:
         raise ConfigErrors(errors)
 
 
-def _configuration(fields: Fields, *, allow_default_scheduler: bool, feature_gates: frozenset[str]) -> Configuration:
+def _configuration(fields: Fields, *, allow_default_scheduler: bool) -> Configuration:
     initial_s = fields.integer("podInitialBackoffSeconds", 1, high=INT64_MAX)
     longest_s = fields.integer("podMaxBackoffSeconds", 10, high=INT64_MAX)
     if initial_s <= 0:
@@ -228,17 +225,15 @@ def _configuration(fields: Fields, *, allow_default_scheduler: bool, feature_gat
     fields.within("percentageOfPlacementsToScore", None, (0, 100), NO_PERCENTAGE)
     for name in ("enableContentionProfiling", "enableProfiling", "parallelism", "percentageOfPlacementsToScore"):
         fields.no_effect(name)
-    return Configuration(
-        parallelism=fields.within("parallelism", 16, (1, INT32_MAX), "should be an integer value greater than zero"),
-        client_connection=read_client_connection(fields.child("clientConnection")),
-        leader_election=read_leader_election(fields.child("leaderElection")),
-        percentage_of_nodes_to_score=fields.within("percentageOfNodesToScore", None, (0, 100), NO_PERCENTAGE),
-        pod_initial_backoff_s=float(initial_s),
-        pod_max_backoff_s=float(longest_s),
-        profiles=read_profiles(fields, allow_default_scheduler=allow_default_scheduler, feature_gates=feature_gates),
-        extenders=read_extenders(fields),
-        delay_cache_until_active=fields.boolean("delayCacheUntilActive", False),
-        enable_profiling=fields.boolean("enableProfiling", True),
-        feature_gates=feature_gates,
-        ignored=tuple(sorted(fields.findings.ignored)),
+    return read(
+        Configuration,
+        fields,
+        client_connection=lambda: read_client_connection(fields.child("clientConnection")),
+        leader_election=lambda: read_leader_election(fields.child("leaderElection")),
+        pod_initial_backoff_s=lambda: float(initial_s),
+        pod_max_backoff_s=lambda: float(longest_s),
+        profiles=lambda: read_profiles(fields, allow_default_scheduler=allow_default_scheduler),
+        extenders=lambda: read_extenders(fields),
+        feature_gates=lambda: frozenset(fields.findings.feature_gates),
+        ignored=lambda: tuple(sorted(fields.findings.ignored)),
     )

@@ -12,7 +12,8 @@ from typing import Final, TypeAlias
 
 from scheduler.config.args import KUBE_SCHEDULER_V1, KubestowArgs
 from scheduler.config.errors import Findings, below
-from scheduler.config.fields import INT64_MAX, suggestion
+from scheduler.config.fields import suggestion
+from scheduler.config.schema import INT64_MAX
 from scheduler.config.types import KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.core.feature_gates import NODE_NAME_FIRST
 

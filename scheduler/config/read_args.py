@@ -8,8 +8,9 @@ arguments of NodeResourcesFit when the plugin is built; here everything is check
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
-from collections.abc import Callable, Mapping, Sequence, Set as AbstractSet
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal, get_args, get_origin, get_type_hints
 
 from scheduler.api.meta import label_key, label_value
@@ -37,10 +38,10 @@ from scheduler.config.args import (
     ShapePoint,
     VolumeBindingArgs,
 )
-from scheduler.config.document import format_duration
 from scheduler.config.errors import Findings
-from scheduler.config.fields import INT32_MAX, INT64_MAX, Fields, csi_driver, quoted, resource_group, shown
-from scheduler.core.feature_gates import BINDING_CONDITIONS, CAPACITY_SCORING, CLAIM_DEVICE_STATUS, FILTER_TIMEOUT
+from scheduler.config.fields import Fields, csi_driver, quoted, read, shown
+from scheduler.config.schema import INT32_MAX, INT64_MAX, spelled
+from scheduler.core.feature_gates import CAPACITY_SCORING
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
@@ -112,14 +113,12 @@ RATIO: Final = "RequestedToCapacityRatio"
 ACTIONS: Final = ("DoNotSchedule", "ScheduleAnyway")
 
 
-def read_args(
-    name: str, value: Any, path: str, *, findings: Findings, feature_gates: AbstractSet[str]
-) -> KnownArgs | None:
+def read_args(name: str, value: Any, path: str, *, findings: Findings) -> KnownArgs | None:
     """Return the typed arguments of plugin `name`; None if no arguments are known for it.
 
     Upstream: pkg/scheduler/apis/config/validation/validation_pluginargs.go ValidateVolumeBindingArgs
     """
-    if name not in _READERS and name not in _GATED:
+    if name not in _READERS:
         return None
     with Fields(value, path, findings) as fields:
         version = KUBESTOW_V1ALPHA1 if name == KubestowArgs.plugin else KUBE_SCHEDULER_V1
@@ -127,25 +126,16 @@ def read_args(
             given = fields.text(field, wanted)
             if given != wanted:
                 fields.error(field, f"must be {wanted}, got {shown(given)}")
-        gated = _GATED.get(name)
-        return gated(fields, feature_gates) if gated is not None else _READERS[name](fields)
+        return _READERS[name](fields)
 
 
 def _default_preemption(fields: Fields) -> DefaultPreemptionArgs:
-    percentage, absolute = "minCandidateNodesPercentage", "minCandidateNodesAbsolute"
-    share = fields.within(percentage, 10, (0, 100), "not in valid range [0, 100]")
-    number = fields.within(absolute, 100, (0, INT32_MAX), "not in valid range [0, inf)")
-    if share == number == 0:
+    args = read(DefaultPreemptionArgs, fields)
+    if args.min_candidate_nodes_percentage == args.min_candidate_nodes_absolute == 0:
+        percentage, absolute = "minCandidateNodesPercentage", "minCandidateNodesAbsolute"
         fields.invalid(percentage, 0, f"cannot be zero at the same time as {absolute}")
         fields.invalid(absolute, 0, f"cannot be zero at the same time as {percentage}")
-    return DefaultPreemptionArgs(share, number)
-
-
-def _inter_pod_affinity(fields: Fields) -> InterPodAffinityArgs:
-    return InterPodAffinityArgs(
-        hard_pod_affinity_weight=fields.within("hardPodAffinityWeight", 1, (0, 100), "not in valid range [0, 100]"),
-        ignore_preferred_terms_of_existing_pods=fields.boolean("ignorePreferredTermsOfExistingPods", False),
-    )
+    return args
 
 
 def _node_affinity(fields: Fields) -> NodeAffinityArgs:
@@ -154,15 +144,17 @@ def _node_affinity(fields: Fields) -> NodeAffinityArgs:
 
 
 def _node_resources_fit(fields: Fields) -> NodeResourcesFitArgs:
-    resources = fields.texts("ignoredResources", label_key)
-    groups = fields.texts("ignoredResourceGroups", resource_group)
-    given = fields.has("scoringStrategy")
-    with fields.child("scoringStrategy") as strategy:
-        return NodeResourcesFitArgs(resources, groups, _scoring_strategy(strategy, given=given))
+    return read(NodeResourcesFitArgs, fields, scoring_strategy=lambda: _scoring_strategy(fields))
 
 
-def _scoring_strategy(fields: Fields, *, given: bool) -> ScoringStrategy:
+def _scoring_strategy(args: Fields) -> ScoringStrategy:
     """Read the strategy. Only a missing strategy has a default type."""
+    given = args.has("scoringStrategy")
+    with args.child("scoringStrategy") as fields:
+        return _strategy(fields, given=given)
+
+
+def _strategy(fields: Fields, *, given: bool) -> ScoringStrategy:
     kind = fields.choice("type", "" if given else ScoringStrategy().type, STRATEGIES)
     why = "resource weight of {} not in valid range (0, 100]"
     resources = _resources(fields, lambda each: "" if 0 < each.weight <= 100 else why.format(each.name))
@@ -197,8 +189,7 @@ def _resources(fields: Fields, weight_problem: Callable[[ResourceWeight], str]) 
     found = []
     for item in fields.children("resources"):
         with item:
-            name = item.required("name", label_key)
-            resource = ResourceWeight(name, item.integer("weight", 1, high=INT64_MAX) or 1)
+            resource = read(ResourceWeight, item)
             if why := weight_problem(resource):
                 item.invalid("weight", resource.weight, why)
             found.append(resource)
@@ -209,7 +200,7 @@ def _points(fields: Fields) -> list[tuple[Fields, ShapePoint]]:
     points = []
     for item in fields.children("shape"):
         with item:
-            points.append((item, ShapePoint(item.integer("utilization", 0), item.integer("score", 0))))
+            points.append((item, read(ShapePoint, item)))
     return points
 
 
@@ -255,14 +246,14 @@ def _constraint(fields: Fields) -> DefaultConstraint:
         if skew <= 0:
             fields.invalid("maxSkew", skew, "not in valid range (0, inf)")
         action = fields.required("whenUnsatisfiable", why="can not be empty")
-        return DefaultConstraint(
-            max_skew=skew,
-            topology_key=fields.required("topologyKey", label_key, why="can not be empty"),
-            when_unsatisfiable=fields.choice("whenUnsatisfiable", "", ACTIONS) if action else "",
-            min_domains=fields.integer("minDomains", None),
-            node_affinity_policy=_policy(fields, "nodeAffinityPolicy"),
-            node_taints_policy=_policy(fields, "nodeTaintsPolicy"),
-            match_label_keys=fields.texts("matchLabelKeys", label_key),
+        return read(
+            DefaultConstraint,
+            fields,
+            max_skew=lambda: skew,
+            topology_key=lambda: fields.required("topologyKey", label_key, why="can not be empty"),
+            when_unsatisfiable=lambda: fields.choice("whenUnsatisfiable", "", ACTIONS) if action else "",
+            node_affinity_policy=lambda: _policy(fields, "nodeAffinityPolicy"),
+            node_taints_policy=lambda: _policy(fields, "nodeTaintsPolicy"),
         )
 
 
@@ -271,7 +262,7 @@ def _policy(fields: Fields, name: str) -> str | None:
     return chosen if fields.has(name) else None
 
 
-def _volume_binding(fields: Fields, feature_gates: AbstractSet[str]) -> VolumeBindingArgs:
+def _volume_binding(fields: Fields) -> VolumeBindingArgs:
     """Read VolumeBinding's arguments (docs/spec/volumes.md §6.6).
 
     An empty shape is the default if a shape is allowed, otherwise a mistake.
@@ -281,7 +272,7 @@ def _volume_binding(fields: Fields, feature_gates: AbstractSet[str]) -> VolumeBi
         why = "invalid BindTimeoutSeconds, should not be a negative value"
         fields.invalid("bindTimeoutSeconds", timeout_s, why)
     given, points = fields.has("shape"), _points(fields)
-    if CAPACITY_SCORING in feature_gates:
+    if CAPACITY_SCORING in fields.findings.feature_gates:
         return VolumeBindingArgs(float(timeout_s), _shape(fields, points) if points else CAPACITY_SHAPE)
     if given:
         why = "unexpected field `shape`, remove it or turn on the feature gate StorageCapacityScoring"
@@ -290,40 +281,16 @@ def _volume_binding(fields: Fields, feature_gates: AbstractSet[str]) -> VolumeBi
     return VolumeBindingArgs(float(timeout_s))
 
 
-def _dynamic_resources(fields: Fields, feature_gates: AbstractSet[str]) -> DynamicResourcesArgs:
-    """Read DynamicResources' arguments with upstream's texts (docs/spec/dra.md §3.1).
-
-    A time limit without effect is a mistake, as upstream.
-    """
-    usual = DynamicResourcesArgs()
-    search_s = fields.seconds("filterTimeout", usual.filter_timeout_s)
-    if FILTER_TIMEOUT not in feature_gates:
-        _forbidden(fields, "filterTimeout", "DRASchedulingFilterTimeout feature gate is disabled")
-    elif search_s < 0:
-        _invalid(fields, "filterTimeout", search_s, "must be zero or positive")
-    binding_s = fields.seconds("bindingTimeout", usual.binding_timeout_s)
-    if not feature_gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}:
-        gates = "DRADeviceBindingConditions or DRAResourceClaimDeviceStatus"
-        _forbidden(fields, "bindingTimeout", f"{gates} feature gate is disabled")
-    elif binding_s < 1:
-        _invalid(fields, "bindingTimeout", binding_s, "must be at least 1 second")
-    return DynamicResourcesArgs(search_s, binding_s)
-
-
-def _forbidden(fields: Fields, name: str, why: str) -> None:
-    if fields.has(name):
-        fields.error(name, f"Forbidden: {why}")
-
-
-def _invalid(fields: Fields, name: str, seconds: float, why: str) -> None:
-    fields.invalid(name, format_duration(seconds), why)
-
-
 def _kubestow(fields: Fields) -> KubestowArgs:
     fields.hints = REMOVED
     parity = fields.boolean("parity", False)
     usual = KubestowArgs(parity=parity)
-    given = {name: _switch(fields, name, getattr(usual, name)) for name in ("victims", *SPELLED)}
+    given: dict[str, Any] = {
+        name: fields.choice(spelled(name), getattr(usual, name), _CHOICES[name])
+        if name in _CHOICES
+        else fields.texts(spelled(name), csi_driver)
+        for name in ("victims", *SPELLED)
+    }
     if not parity:
         return KubestowArgs(**given)
     for name, spelling in SPELLED.items():
@@ -333,26 +300,19 @@ def _kubestow(fields: Fields) -> KubestowArgs:
     return dataclasses.replace(usual, victims=given["victims"])
 
 
-def _switch(fields: Fields, name: str, usual: Any) -> Any:
-    spelling, kind = SPELLED.get(name, name), _SWITCHES[name]
-    if get_origin(kind) is Literal:
-        return fields.choice(spelling, usual, get_args(kind))
-    return fields.texts(spelling, csi_driver)
-
-
-_SWITCHES: Final = get_type_hints(KubestowArgs)
-_GATED: Final[Mapping[str, Callable[[Fields, AbstractSet[str]], KnownArgs]]] = {
-    VolumeBindingArgs.plugin: _volume_binding,
-    DynamicResourcesArgs.plugin: _dynamic_resources,
+_CHOICES: Final = {
+    name: get_args(kind) for name, kind in get_type_hints(KubestowArgs).items() if get_origin(kind) is Literal
 }
-"""Arguments whose validation depends on kube-scheduler's feature gates."""
+"""The words that a switch may have."""
 _RATIO_FIELD: Final = "requestedToCapacityRatio"
 _READERS: Final[Mapping[str, Callable[[Fields], KnownArgs]]] = {
     DefaultPreemptionArgs.plugin: _default_preemption,
-    InterPodAffinityArgs.plugin: _inter_pod_affinity,
+    InterPodAffinityArgs.plugin: functools.partial(read, InterPodAffinityArgs),
     NodeAffinityArgs.plugin: _node_affinity,
     NodeResourcesFitArgs.plugin: _node_resources_fit,
     NodeResourcesBalancedAllocationArgs.plugin: _balanced_allocation,
     PodTopologySpreadArgs.plugin: _pod_topology_spread,
+    VolumeBindingArgs.plugin: _volume_binding,
+    DynamicResourcesArgs.plugin: functools.partial(read, DynamicResourcesArgs),
     KubestowArgs.plugin: _kubestow,
 }

@@ -5,28 +5,28 @@ Checks what must be equal in all profiles.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence, Set as AbstractSet
 from typing import Any, Final
 
 from scheduler.config.args import KnownArgs, RawArgs, default_args
 from scheduler.config.errors import Findings, below
-from scheduler.config.fields import NO_PERCENTAGE, Fields, quoted
+from scheduler.config.fields import Fields, declared, quoted, read
 from scheduler.config.plugins import KNOWN_NAMES, LATER_POINTS, MULTI_POINT, POINTS, REMOVED_NAMES, check_sets, removed
 from scheduler.config.read_args import read_args
+from scheduler.config.schema import is_percentage
 from scheduler.config.types import GATES_ON, OUR_NAME, KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.core.feature_gates import CAPACITY_SCORING
 
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 
 
-def read_profiles(
-    fields: Fields, *, allow_default_scheduler: bool = False, feature_gates: AbstractSet[str] = GATES_ON
-) -> tuple[KubeSchedulerProfile, ...]:
+def read_profiles(fields: Fields, *, allow_default_scheduler: bool = False) -> tuple[KubeSchedulerProfile, ...]:
     """Read the profiles. Without `profiles`, or with an empty list, return one profile with all defaults."""
     items = fields.children("profiles")
     if not items:
-        return (KubeSchedulerProfile(OUR_NAME, args=default_args(capacity_scoring=CAPACITY_SCORING in feature_gates)),)
-    profiles = tuple(_profile(item, alone=len(items) == 1, feature_gates=feature_gates) for item in items)
+        return (KubeSchedulerProfile(OUR_NAME, args=_default_args(fields)),)
+    profiles = tuple(_profile(item, alone=len(items) == 1) for item in items)
     findings = fields.findings
     named: set[str] = set()
     for item, profile in zip(items, profiles):
@@ -55,38 +55,42 @@ def read_changes(
     An extension point in `spec` replaces that of `base`, and so do the arguments of a plugin; the rest is as in
     `base`. Raises ConfigErrors with every mistake, under `path`.
     """
-    findings = Findings()
+    findings = Findings(feature_gates=feature_gates)
     with Fields(spec, path, findings) as fields:
         given = _plugin_sets(fields)
-        percentage = fields.within("percentageOfNodesToScore", None, (0, 100), NO_PERCENTAGE)
-        args = _plugin_config(fields, feature_gates=feature_gates)
+        percentages = {each.name: declared(fields, each) for each in dataclasses.fields(base) if is_percentage(each)}
+        args = _plugin_config(fields)
         _check_one_order(given.get("queueSort", PluginSet()), path, findings)
     findings.raise_any()
-    return KubeSchedulerProfile(
-        scheduler_name=base.scheduler_name,
-        percentage_of_nodes_to_score=base.percentage_of_nodes_to_score if percentage is None else percentage,
+    return dataclasses.replace(
+        base,
         plugins={**base.plugins, **given},
         args={**args, **{name: value for name, value in base.args.items() if name not in args}},
         path=path,
+        **{name: value for name, value in percentages.items() if value is not None},
     )
 
 
-def _profile(fields: Fields, *, alone: bool, feature_gates: AbstractSet[str]) -> KubeSchedulerProfile:
+def _profile(fields: Fields, *, alone: bool) -> KubeSchedulerProfile:
     with fields:
         name = fields.text("schedulerName")
         if alone and not fields.has("schedulerName"):
             name = DEFAULT_SCHEDULER
         plugins = {point: found for point, found in _plugin_sets(fields).items() if found != PluginSet()}
-        args = _plugin_config(fields, feature_gates=feature_gates)
-        for usual, default in default_args(capacity_scoring=CAPACITY_SCORING in feature_gates).items():
-            args.setdefault(usual, default)
-        return KubeSchedulerProfile(
-            scheduler_name=name,
-            percentage_of_nodes_to_score=fields.within("percentageOfNodesToScore", None, (0, 100), NO_PERCENTAGE),
-            plugins=plugins,
-            args=args,
-            path=fields.path,
+        args = _plugin_config(fields)
+        args = {**args, **{name: usual for name, usual in _default_args(fields).items() if name not in args}}
+        return read(
+            KubeSchedulerProfile,
+            fields,
+            scheduler_name=lambda: name,
+            plugins=lambda: plugins,
+            args=lambda: args,
+            path=lambda: fields.path,
         )
+
+
+def _default_args(fields: Fields) -> dict[str, KnownArgs]:
+    return default_args(capacity_scoring=CAPACITY_SCORING in fields.findings.feature_gates)
 
 
 def _plugin_sets(fields: Fields) -> dict[str, PluginSet]:
@@ -114,7 +118,7 @@ def _set(fields: Fields, point: str) -> PluginSet:
     return PluginSet(tuple(enabled), tuple(disabled))
 
 
-def _plugin_config(fields: Fields, *, feature_gates: AbstractSet[str]) -> dict[str, KnownArgs | RawArgs]:
+def _plugin_config(fields: Fields) -> dict[str, KnownArgs | RawArgs]:
     """Read the arguments, in the file's order."""
     found: dict[str, KnownArgs | RawArgs] = {}
     for item in fields.children("pluginConfig"):
@@ -127,7 +131,7 @@ def _plugin_config(fields: Fields, *, feature_gates: AbstractSet[str]) -> dict[s
                 fields.findings.error(item.path, removed(name))
                 continue
             path = item.at("args")
-            known = read_args(name, value, path, findings=fields.findings, feature_gates=feature_gates)
+            known = read_args(name, value, path, findings=fields.findings)
             if known is None and name in KNOWN_NAMES:
                 item.no_effect("args")
             found[name] = known or RawArgs(value, path)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from scheduler.api.meta import dns_label, subdomain
 from scheduler.config.document import format_duration
-from scheduler.config.fields import INT32_MAX, INT64_MAX, Fields, extended_resource
+from scheduler.config.fields import Fields, read
 from scheduler.config.types import ClientConnection, ExtenderConfig, ExtenderTls, LeaderElection, ManagedResource
 
 _JITTER: Final = 1.2
@@ -20,12 +20,7 @@ def read_client_connection(fields: Fields) -> ClientConnection:
         for name in ("acceptContentTypes", "contentType"):  # only JSON is used
             fields.text(name)
             fields.no_effect(name)
-        default = ClientConnection()
-        return ClientConnection(
-            kubeconfig=fields.text("kubeconfig"),
-            qps=fields.number("qps", default.qps) or default.qps,
-            burst=fields.within("burst", default.burst, (0, INT32_MAX), "must be non-negative") or default.burst,
-        )
+        return read(ClientConnection, fields)
 
 
 def read_leader_election(fields: Fields) -> LeaderElection:
@@ -34,16 +29,7 @@ def read_leader_election(fields: Fields) -> LeaderElection:
     It is on by default. Empty strings and zeros mean the default, as upstream. It is fully checked only when on.
     """
     with fields:
-        default = LeaderElection()
-        election = LeaderElection(
-            leader_elect=fields.boolean("leaderElect", True),
-            lease_duration_s=fields.seconds("leaseDuration", 0.0) or default.lease_duration_s,
-            renew_deadline_s=fields.seconds("renewDeadline", 0.0) or default.renew_deadline_s,
-            retry_period_s=fields.seconds("retryPeriod", 0.0) or default.retry_period_s,
-            resource_lock=fields.text("resourceLock") or default.resource_lock,
-            resource_name=fields.text("resourceName") or default.resource_name,
-            resource_namespace=fields.text("resourceNamespace") or default.resource_namespace,
-        )
+        election = read(LeaderElection, fields)
         if (election.resource_name, election.resource_namespace) == ("kube-scheduler", "kube-system"):
             fields.error("resourceName", "kube-scheduler in kube-system is the cluster's own scheduler's lease")
         if election.leader_elect:
@@ -105,28 +91,20 @@ def _extender(fields: Fields) -> ExtenderConfig:
     resources = []
     for item in fields.children("managedResources"):
         with item:
-            resources.append(
-                ManagedResource(item.required("name", extended_resource), item.boolean("ignoredByScheduler", False))
-            )
+            resources.append(read(ManagedResource, item))
     timeout_s = fields.seconds("httpTimeout", 0.0)
     if timeout_s < 0:
         fields.invalid("httpTimeout", format_duration(timeout_s), "must be non-negative")
     url_prefix = fields.text("urlPrefix")
     if not _is_http(url_prefix):
         fields.invalid("urlPrefix", url_prefix, "must be a URL with the scheme http or https and a host")
-    return ExtenderConfig(
-        url_prefix=url_prefix,
-        filter_verb=fields.text("filterVerb"),
-        preempt_verb=fields.text("preemptVerb"),
-        prioritize_verb=fields.text("prioritizeVerb"),
-        weight=fields.integer("weight", 0, high=INT64_MAX),
-        bind_verb=fields.text("bindVerb"),
-        enable_https=fields.boolean("enableHTTPS", False),
-        tls=_tls(fields),
-        http_timeout_s=timeout_s or ExtenderConfig().http_timeout_s,
-        node_cache_capable=fields.boolean("nodeCacheCapable", False),
-        managed_resources=tuple(resources),
-        ignorable=fields.boolean("ignorable", False),
+    return read(
+        ExtenderConfig,
+        fields,
+        url_prefix=lambda: url_prefix,
+        tls=lambda: _tls(fields),
+        http_timeout_s=lambda: timeout_s or ExtenderConfig().http_timeout_s,
+        managed_resources=lambda: tuple(resources),
     )
 
 
@@ -141,16 +119,7 @@ def _is_http(url: str) -> bool:
 def _tls(fields: Fields) -> ExtenderTls | None:
     given = fields.has("tlsConfig")
     with fields.child("tlsConfig") as tls:
-        found = ExtenderTls(
-            insecure=tls.boolean("insecure", False),
-            server_name=tls.text("serverName"),
-            cert_file=tls.text("certFile"),
-            key_file=tls.text("keyFile"),
-            ca_file=tls.text("caFile"),
-            cert_data=tls.data("certData"),
-            key_data=tls.data("keyData"),
-            ca_data=tls.data("caData"),
-        )
+        found = read(ExtenderTls, tls)
         if found.insecure and (found.ca_file or found.ca_data):
             tls.error("insecure", "specifying a root certificates file with the insecure flag is not allowed")
     return found if given else None

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from scheduler.config.args import KnownArgs, RawArgs, default_args
+from scheduler.config.schema import INT32_MAX, INT64_MAX, option, percentage
 from scheduler.core.feature_gates import DEFAULT_VERSION, defaults
 
 A = TypeVar("A", bound=KnownArgs)
@@ -28,21 +29,21 @@ class ClientConnection:
     """How to reach the API server. `qps` limits writes and reads of one client; negative: no limit."""
 
     kubeconfig: str = ""
-    qps: float = 50.0
-    burst: int = 100
+    qps: float = option(50.0, zero_is_default=True)
+    burst: int = option(100, bounds=(0, INT32_MAX), why="must be non-negative", zero_is_default=True)
 
 
 @dataclass(frozen=True, slots=True)
 class LeaderElection:
     """The lease. Documents default to on, as upstream (`load`); configurations made in code default to off."""
 
-    leader_elect: bool = False
-    lease_duration_s: float = 15.0
-    renew_deadline_s: float = 10.0
-    retry_period_s: float = 2.0
-    resource_lock: str = "leases"
-    resource_name: str = OUR_NAME
-    resource_namespace: str = "kube-system"
+    leader_elect: bool = option(False, absent=True)
+    lease_duration_s: float = option(15.0, zero_is_default=True)
+    renew_deadline_s: float = option(10.0, zero_is_default=True)
+    retry_period_s: float = option(2.0, zero_is_default=True)
+    resource_lock: str = option("leases", zero_is_default=True)
+    resource_name: str = option(OUR_NAME, zero_is_default=True)
+    resource_namespace: str = option("kube-system", zero_is_default=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class KubeSchedulerProfile:
     """
 
     scheduler_name: str
-    percentage_of_nodes_to_score: int | None = None
+    percentage_of_nodes_to_score: int | None = percentage()
     plugins: Mapping[str, PluginSet] = field(default_factory=dict)
     args: Mapping[str, KnownArgs | RawArgs] = field(default_factory=default_args)
     path: str = field(default="profiles[0]", compare=False)
@@ -88,7 +89,7 @@ class KubeSchedulerProfile:
 class ManagedResource:
     """An extended resource that an extender handles."""
 
-    name: str
+    name: str = option(absent="", required=True, valid="extended resource")
     ignored_by_scheduler: bool = False
 
 
@@ -117,7 +118,7 @@ class ExtenderConfig:
     filter_verb: str = ""
     preempt_verb: str = ""
     prioritize_verb: str = ""
-    weight: int = 0
+    weight: int = option(0, high=INT64_MAX)
     bind_verb: str = ""
     enable_https: bool = False
     tls: ExtenderTls | None = None
@@ -137,10 +138,10 @@ class Configuration:
     Upstream: pkg/scheduler/apis/config/types.go KubeSchedulerConfiguration
     """
 
-    parallelism: int = 16
+    parallelism: int = option(16, bounds=(1, INT32_MAX), why="should be an integer value greater than zero")
     client_connection: ClientConnection = field(default_factory=ClientConnection)
     leader_election: LeaderElection = field(default_factory=LeaderElection)
-    percentage_of_nodes_to_score: int | None = None
+    percentage_of_nodes_to_score: int | None = percentage()
     pod_initial_backoff_s: float = 1.0
     pod_max_backoff_s: float = 10.0
     profiles: tuple[KubeSchedulerProfile, ...] = field(default_factory=lambda: (KubeSchedulerProfile(OUR_NAME),))

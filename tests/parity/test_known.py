@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.config.args import UPSTREAM, spelled
+from scheduler.config.args import UPSTREAM
+from scheduler.config.schema import spelled
 from simulator.apiserver import ApiServer
 from tests.parity import ours, pins
 from tests.parity.api import InProcess, make_lasting

@@ -25,10 +25,10 @@ from scheduler.config.args import (
     ShapePoint,
     VolumeBindingArgs,
     default_args,
-    spelled,
 )
 from scheduler.config.dump import to_document
 from scheduler.config.load import default
+from scheduler.config.schema import spelled
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON, FILTER_TIMEOUT
 from tests.unit.config.documents import mistakes, read, table, with_args
 
