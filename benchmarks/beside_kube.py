@@ -42,7 +42,6 @@ IDLE_S: Final = 10.0
 """A run ends when no pod was bound for this long, because the rest fits on no node."""
 READY_S: Final = 120.0
 _REFUSED: Final = {"status": {"phase": "Failed", "reason": "OutOfcpu"}}
-READS: Final = "kubestow_node_reads_total"
 YIELDED: Final = "kubestow_binding_conflicts_total"
 
 
@@ -160,7 +159,7 @@ async def _metrics(http: ClientSession) -> Mapping[str, Mapping[str, int]]:
     counted: dict[str, dict[str, int]] = {}
     for line in lines:
         name, label, value = line.partition("{")[0], line.partition('="')[2].partition('"')[0], line.rpartition(" ")[2]
-        if name in {READS, YIELDED}:
+        if name == YIELDED:
             counted.setdefault(name, {})[label] = int(float(value))
     return counted
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
+from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
@@ -29,6 +30,21 @@ DRIVER: Final = "csi.example.com"
 CLASS: Final = "fast"
 OTHER: Final = "other"
 """The pod of another tenant."""
+_CREATED: Final = "2026-11-29T00:00:00Z"
+_POD_DEFAULTS: Final[Json] = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "serviceAccountName": "default",
+    "serviceAccount": "default",
+    "securityContext": {},
+    "enableServiceLinks": True,
+    "preemptionPolicy": "PreemptLowerPriority",
+    "tolerations": [
+        {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for state in ("not-ready", "unreachable")
+    ],
+}
 _FEW: Final = 20
 _NODES: Final = 4
 
@@ -68,9 +84,7 @@ class Group:
                 self._answers.append(asyncio.create_task(self.sched.parts.questions.answer_to(begin)))
                 continue
             self._version += 1
-            namespace = {"namespace": "default"} if KINDS[kind].namespaced else {}
-            identity = {"uid": f"uid-{obj['metadata']['name']}", "resourceVersion": str(self._version)}
-            raw = msgspec.json.encode({**obj, "metadata": {**namespace, **obj["metadata"], **identity}})
+            raw = msgspec.json.encode(_stored(kind, obj, self._version))
             self.bytes += len(raw)
             deltas: list[Any] = []
             self._stores[kind].set(self._decoders[kind].decode(raw), deltas)
@@ -90,6 +104,26 @@ class Group:
     def is_bound(self, name: str) -> bool:
         """Return whether the scheduler has bound the pod."""
         return f"default/{name}" in dict(self.sched.writer.binds)
+
+
+def _stored(kind: str, obj: Json, version: int) -> Json:
+    """Return the object with what an API server adds to each one when it stores it."""
+    namespace = {"namespace": "default"} if KINDS[kind].namespaced else {}
+    identity = {"uid": f"{uuid5(NAMESPACE_OID, kind + obj['metadata']['name'])}", "resourceVersion": f"{version}"}
+    entry = {"manager": "kubectl-create", "operation": "Update", "apiVersion": "v1", "time": _CREATED}
+    entries = [{**entry, "fieldsType": "FieldsV1", "fieldsV1": _fields(obj)}]
+    times = {"creationTimestamp": _CREATED, "generation": 1, "managedFields": entries}
+    more = {"spec": {**_POD_DEFAULTS, **obj["spec"]}} if kind == "Pod" else {}
+    return {**obj, **more, "metadata": {**namespace, **obj["metadata"], **identity, **times}}
+
+
+def _fields(value: Any) -> Json:
+    """Return the field paths of a value as `managedFields` writes them."""
+    if isinstance(value, dict):
+        return {f"f:{name}": _fields(each) for name, each in value.items()}
+    if isinstance(value, list) and all(isinstance(each, dict) and "name" in each for each in value):
+        return {f'k:{{"name":"{each["name"]}"}}': {".": {}, **_fields(each)} for each in value}
+    return {}
 
 
 def pod(name: str, *, on: str = "", cpu: str = "0", labels: Json | None = None, **spec: Any) -> tuple[str, Json]:

@@ -158,8 +158,8 @@ class KubestowArgs:
     attempt failed after more than two seconds, also while no other pod is ready. `none`: only priority counts.
     """
     busy_nodes: Literal["avoid", "none"] = "avoid"
-    """`avoid`: of equal nodes, those to which another scheduler bound a pod in the last second come last, and the pods of
-    a contested node are read before a Binding. `none`: neither.
+    """`avoid`: if another scheduler may fill the best node, the fullest of the nodes is taken that are as good apart from
+    resources. `none`: the best node is taken.
     """
     storage_capacity_reservation: Literal["ledger", "none"] = "ledger"
     """`ledger`: volumes that are being provisioned reduce a pool's capacity. `none`: only the published capacity
