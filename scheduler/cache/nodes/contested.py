@@ -54,7 +54,7 @@ class ForeignBindings:
 
 
 def is_contested(nodes: Nodes, slot: int, pod: PodInfo, largest: Requests) -> bool:
-    """Return whether two pods of the other scheduler do not fit beside this pod on the node. O(requests)."""
+    """Return whether two pods of the other scheduler do not fit on the node together with this pod. O(requests)."""
     node = nodes.view(slot)
     if node.allowed_pods - node.pod_count - 1 < _PODS_OF_THEIRS:
         return True
