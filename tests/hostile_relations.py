@@ -46,6 +46,7 @@ _POD_DEFAULTS: Final[Json] = {
     ],
 }
 _FEW: Final = 20
+_MANY: Final = 100
 _NODES: Final = 4
 
 
@@ -233,6 +234,12 @@ def _changed_claim(_: int) -> Objects:
     return _claims(1, request="2Gi")
 
 
+def _selected_claim(_: int) -> Objects:
+    objects = _claims(1, annotated=True)
+    objects[0][1]["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n0"
+    return objects
+
+
 RELATIONS: Final = (
     Relation(
         "a pod × its claims",
@@ -253,6 +260,11 @@ RELATIONS: Final = (
         "a claim × pods with different sets of claims",
         lambda n: _waiting_on_claims(n, lambda at: [(at + 7 * step) % n for step in range(_FEW)], annotated=True),
         _changed_claim,
+    ),
+    Relation(
+        "a selection of a claim × pods that share many claims",
+        lambda n: [*_claims(_MANY), *_waiting_on_claims(n, lambda _: range(_MANY))],
+        _selected_claim,
     ),
     Relation(
         "a pod × capacity objects", lambda n: [*_storage(n), *_claims(1)], lambda _: [pod("p", volumes=_using([0]))]

@@ -241,8 +241,8 @@ class _Run:
     def _work_s(self) -> float:
         """The time to work before all changes are taken back.
 
-        A fifth of a stretch is for the changes, while a stretch is short. So many changes that they alone take more
-        than `_STRETCH_S` get two thirds.
+        A fifth of a stretch is for the changes, while a stretch is short. If the changes alone take more than
+        `_STRETCH_S`, they get two thirds.
         """
         overhead_s = self._overhead_s
         return max(PACE_S, overhead_s / 2, min(_WORK_RATIO * overhead_s, _STRETCH_S - overhead_s))

@@ -173,7 +173,7 @@ class SchedulerHarness:
 
     async def settle(self) -> None:
         """Run steps until one has nothing to do and no task moves."""
-        for _ in range(200):
+        for _ in range(1000):
             worked = await self.parts.loop.step()
             for _ in range(30):
                 await asyncio.sleep(0)
