@@ -48,7 +48,7 @@ async def test_the_fullest_node_is_taken_where_another_scheduler_may_fill_the_be
 
 
 @pytest.mark.parametrize(("cpu", "wanted"), [
-    pytest.param("500m", "empty", id="two of theirs fit beside the pod"),
+    pytest.param("500m", "empty", id="two of theirs fit with the pod"),
     pytest.param("501m", "full", id="one fits"),
 ])  # fmt: skip
 async def test_a_node_with_capacity_for_two_of_their_pods_is_not_contested(cpu: str, wanted: str) -> None:

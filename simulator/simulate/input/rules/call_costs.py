@@ -85,7 +85,7 @@ def joined_entries(one: Entries | None, other: Entries | None) -> Entries | None
 
 
 class Declared(NamedTuple):
-    """The largest size of a part of the device, and the declarations of its own parts.
+    """The largest size of a part of the device, and the declarations of its parts.
 
     Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go sizeEstimator
     """
@@ -119,8 +119,8 @@ _DEVICE: Final = Declared(
 class Path(NamedTuple):
     """The names that lead to a part of a variable. It behaves as a slice of Go.
 
-    Upstream appends to one slice twice, and the second name replaces the first one if the array has room: a loop over
-    the keys and values of one map gets the sizes of values for both.
+    Upstream appends to one slice twice, and the second name replaces the first one if the array has a free element. So a
+    loop over the keys and values of one map gets the sizes of values for both.
     """
 
     names: list[str]

@@ -13,7 +13,7 @@ _COMPREHENSIONS: Final = ("all", "exists", "exists_one")
 
 
 class RandomSelectors:
-    """Draws expressions by type. Most are well typed; the compiler refuses the others."""
+    """Draws expressions by type. Most are well typed; the compiler refuses the rest."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
