@@ -15,8 +15,8 @@ import asyncio
 import gc
 import logging
 import multiprocessing
-import queue
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -82,7 +82,7 @@ async def measured(relation: Relation, size: int) -> Took:
     return Took(1000 * applied, 1000 * longest, 1000 * total, group.bytes, resident_bytes() - before)
 
 
-def _row(name: str, size: int, results: multiprocessing.Queue[Took]) -> None:
+def _row(name: str, size: int, result: Connection[Took, None]) -> None:
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.disable()
     gc.set_threshold(*GC_THRESHOLD)
@@ -93,7 +93,7 @@ def _row(name: str, size: int, results: multiprocessing.Queue[Took]) -> None:
         return await measured(relation, size)
 
     loop = asyncio.new_event_loop()
-    results.put(loop.run_until_complete(both()))
+    result.send(loop.run_until_complete(both()))
 
 
 def main() -> None:
@@ -108,13 +108,16 @@ def main() -> None:
         if given.words and not any(word in relation.name for word in given.words):
             continue
         for size in map(int, given.sizes.split(",")):
-            results: multiprocessing.Queue[Took] = context.Queue()
-            child = context.Process(target=_row, args=(relation.name, size, results))
+            receiver, sender = context.Pipe(duplex=False)
+            child = context.Process(target=_row, args=(relation.name, size, sender))
             child.start()
+            sender.close()  # so that a child that fails ends the wait
             try:
-                took = results.get(timeout=_LONGEST_S)
-            except queue.Empty:
-                print(f"{relation.name:44}{size:6}  no result after {_LONGEST_S} s", flush=True)
+                took = receiver.recv() if receiver.poll(_LONGEST_S) else None
+            except EOFError:
+                took = None
+            if took is None:
+                print(f"{relation.name:44}{size:6}  no result", flush=True)
             else:
                 print(
                     f"{relation.name:44}{size:6}{took.applied:8.0f}{took.longest:9.1f}{took.total:9.1f}"
