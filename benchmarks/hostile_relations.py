@@ -57,7 +57,7 @@ def resident_bytes() -> int:
 
 async def measured(relation: Relation, size: int) -> Took:
     """Show the group to a scheduler whose clock is the processor time, so that attempts let other tasks run."""
-    before, group = resident_bytes(), Group(ProcessClock())
+    before, group = resident_bytes(), Group(ProcessClock(), steps=1000)
     setattr(group.sched.clock, "now", lambda: 1000 + time.process_time())  # noqa: B010 (the clock of a test stands still)
     began = time.process_time()
     group.show(relation.there(size))

@@ -66,8 +66,10 @@ class Relation:
 class Group:
     """A scheduler that sees the objects of a relation."""
 
-    def __init__(self, clock: StepClock | None = None) -> None:
+    def __init__(self, clock: StepClock | None = None, steps: int = 200) -> None:
+        """`steps` is the number after which `settle` fails; attempts that yield by processor time need more."""
         self.sched = SchedulerHarness(clock=clock)
+        self._steps = steps
         self._answers: list[asyncio.Task[Any]] = []
         self.bytes = 0
         """Stored bytes of all objects."""
@@ -93,7 +95,7 @@ class Group:
 
     async def settle(self) -> None:
         """Let the scheduler do what there is to do, and answer all questions."""
-        await self.sched.settle()
+        await self.sched.settle(self._steps)
         while not all(answer.done() for answer in self._answers):
             await asyncio.sleep(0)
             if len(self.sched.parts.questions):
