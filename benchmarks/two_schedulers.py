@@ -1,4 +1,4 @@
-"""Nodes that two schedulers fill beyond what they have, with and without `busyNodes: avoid`: conflicts per 1000 bindings.
+"""Nodes that two schedulers fill beyond what they have, with and without the rule for contested nodes: conflicts per 1000 bindings.
 
     python -m benchmarks.two_schedulers
     python -m benchmarks.two_schedulers --real --kube 1.37
@@ -34,7 +34,7 @@ from rich.table import Table
 
 from benchmarks.in_process import Echo, Silent
 from scheduler.api.core_v1 import Node, Pod
-from scheduler.api.decode import Broken, Delta, ObjectDecoder
+from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.api.podinfo import pod_info
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Configuration, RunOptions
@@ -46,7 +46,6 @@ NODE_MILLI_CPU = 8000
 MIXED = (250, 500, 500, 1000, 2000)
 EQUAL = (500,)
 BIND_S = (0.005, 0.03)
-READ_S = (0.002, 0.01)
 WATCH_S = (0.01, 0.15)
 _versions = itertools.count(1)
 
@@ -78,15 +77,12 @@ class Counts:
     theirs: int = 0
     our_conflicts: int = 0
     their_conflicts: int = 0
-    reads: int = 0
-    """Requests before our bindings to contested nodes."""
 
     def add(self, other: Counts) -> None:
         self.ours += other.ours
         self.theirs += other.theirs
         self.our_conflicts += other.our_conflicts
         self.their_conflicts += other.their_conflicts
-        self.reads += other.reads
 
 
 class _Later:
@@ -219,19 +215,6 @@ class _Writer(Echo):
         await world.clock.sleep(world.chance.uniform(*BIND_S))
         world.commit(pod, int(node_name.partition("-")[2]), is_ours=True)
 
-    async def pod_uids_on(self, node_name: str, *, within_s: float) -> frozenset[str]:
-        """As the `Writer` port."""
-        return frozenset(pod.metadata.uid for pod in await self.pods_on(node_name, within_s=within_s))
-
-    async def pods_on(self, node_name: str, *, within_s: float) -> list[Pod | Broken]:
-        """As the `Writer` port. The server reads in the middle of the time that the request takes."""
-        world, half_s = self._world, self._world.chance.uniform(*READ_S) / 2
-        world.counts.reads += 1
-        await world.clock.sleep(half_s)
-        found = [pod for pod, _, _ in world.bound.values() if pod.spec.node_name == node_name]
-        await world.clock.sleep(half_s)
-        return [*found]
-
 
 async def history(run: Run) -> Counts:
     """Fill the cluster, then replace pods until there were this many bindings."""
@@ -313,7 +296,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     sizes = EQUAL if arguments.equal else MIXED
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     table = Table(title=f"conflicts per 1000 bindings, {nodes} nodes, {arguments.seeds} seeds")
-    for column in ("full", "busyNodes", "ours", "theirs", "together", "bindings", "reads"):
+    for column in ("full", "busy nodes", "ours", "theirs", "together", "bindings"):
         table.add_column(column, justify="right")
     for full, busy_nodes in itertools.product((0.7, 0.97), _BUSY_NODES):
         total = Counts()
@@ -326,7 +309,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             1000 * total.their_conflicts / max(1, total.theirs),
             1000 * conflicts / max(1, both),
         )
-        table.add_row(f"{full:.0%}", busy_nodes, *(f"{rate:.1f}" for rate in rates), f"{both}", f"{total.reads}")
+        table.add_row(f"{full:.0%}", busy_nodes, *(f"{rate:.1f}" for rate in rates), f"{both}")
     Console().print(table)
     return 0
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass
 from functools import partial
 from typing import Final
@@ -20,7 +20,6 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.binding_state import Binding, BindingRejected, Dropped, PodWatch, UnknownOutcomes
 from scheduler.cache.cluster import AssumptionError
 from scheduler.context import Shared
-from scheduler.controllers.contested_nodes import ContestedNodes
 from scheduler.controllers.kubelet_rejections import KubeletRejections
 from scheduler.core.cluster_events import ASSIGNED_POD_DELETE
 from scheduler.core.cooperative import finish
@@ -60,7 +59,6 @@ class Binder:
     shared: InitVar[Shared]
     failures: FailureHandler
     refusals: KubeletRejections
-    contested: ContestedNodes
     pod_watch: PodWatch
     permits: WaitingPodsMap
     """Pods that Permit holds. Plugins allow or reject them; event handlers remove deleted ones."""
@@ -292,32 +290,24 @@ class Binder:
         """Wait for a token and for the watch of pods, then check the node and record that the Binding is sent."""
         await self._writer.turn()
         await self._pods_followed()
-        unseen: Sequence[PodInfo] = ()
-        if binding.profile.ours.busy_nodes == "avoid" and self.contested.may_be:
-            unseen = await self.contested.unseen(binding.assumed)
         self._inbox.catch_up()  # what the watch has already delivered
-        no = self._second_look(binding, unseen)
+        no = self._second_look(binding)
         if no is not None:
             self._metrics.binding_conflict("node")
-            await self.contested.shown(unseen, binding.assumed)
             raise BindingRejected(no)
         binding.record.seen_resource_version = self.pod_watch.version()
         self.refusals.sent(binding.assumed)
 
-    def _second_look(self, binding: Binding, unseen: Sequence[PodInfo]) -> Rejection | None:
-        """Check the node in the newest cache without the pod itself: another scheduler may have been faster (D7).
-
-        `unseen` are more pods of the node, which the watch has not shown.
-        """
+    def _second_look(self, binding: Binding) -> Rejection | None:
+        """Check the node in the newest cache without the pod itself: another scheduler may have been faster (D7)."""
         node_name = binding.assumed.node_name
-        if not unseen and self._cluster.outlook(binding.assumed) == binding.outlook:
+        if self._cluster.outlook(binding.assumed) == binding.outlook:
             return None
         slot = self._cluster.nodes.present_slot(node_name)
         if slot is None:
             return Rejection("", Code.UNRESOLVABLE, ("node(s) had gone before the pod was bound",))
-        more = [(info, node_name) for info in unseen]
-        less = [self._cluster.get(binding.assumed.uid) or binding.assumed, *self.contested.refused_on(node_name)]
-        with self._cluster.trial(add=more, remove=less):
+        itself = self._cluster.get(binding.assumed.uid) or binding.assumed
+        with self._cluster.trial(remove=[itself]):
             return finish(binding.runner.check_node(binding.assumed, slot, binding.state))
 
     async def _commit(self, binding: Binding) -> None:
@@ -381,12 +371,9 @@ class Binder:
         failing = Retry(self._clock, first_s=0.01, factor=5.0, tries=4 if self.retries else 1)
         while True:
             await self._last_look(binding)
-            began = self._clock.now()
             try:
                 binding.is_sending = True
-                answer = await plugin.bind(binding.state, binding.assumed, binding.assumed.node_name)
-                self.contested.bound(self._clock.now() - began)
-                return answer
+                return await plugin.bind(binding.state, binding.assumed, binding.assumed.node_name)
             except (Ambiguous, Conflict, NotFound) as error:  # something other than the pod may be missing
                 if await self._is_ours(binding):
                     return None

@@ -23,6 +23,7 @@ import structlog
 
 from scheduler.api.podinfo import PodInfo, placed
 from scheduler.cache.cluster import AssumptionError, Cluster
+from scheduler.cache.nodes import contested
 from scheduler.core import nodeset
 from scheduler.core.caching import LogOnce
 from scheduler.core.clock import Clock
@@ -53,6 +54,7 @@ SAMPLED: Final = 0.1
 """Share of attempts whose plugins are timed one by one, as upstream."""
 _RECORDED_EXAMPLES: Final = 5
 _FAILURES_TOLD: Final = 1000
+_RESOURCES: Final = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
 _REFUSALS_TOLD: Final = 4
 """Refusals by Verify before Filter runs again."""
 
@@ -266,16 +268,24 @@ class Cycle:
         return feasible if profile.ours.parity else feasible & ~self.held_back(pod) or feasible
 
     def _choose(self, runner: Runner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
-        """Choose uniformly among the best nodes (§3.6 step 8), unless a plugin has a preference."""
+        """Choose uniformly among the best nodes (§3.6 step 8), unless a plugin has a preference.
+
+        If another scheduler may fill the best node, take the fullest of the nodes that are as good apart from resources.
+        """
         slots = scored.slots
         is_prefix = len(slots) == slots[-1] + 1  # all slots from 0 on: a view instead of a copy
         totals = scored.total[: len(slots)] if is_prefix else scored.total[slots]
         ties = slots[totals == totals.max()]
+        if runner.profile.ours.busy_nodes == "avoid" and self._is_contested(pod, int(ties[0])):
+            others = totals - sum(scored.parts[name][slots] for name in _RESOURCES if name in scored.parts)
+            ties = contested.fullest(self.cluster.nodes, slots[others == others.max()], pod)
         if len(ties) > 1 and runner.profile.prefer and not runner.profile.ours.parity:
             ties = self._preferred_of(runner, state, pod, ties)
-        if len(ties) > 1 and runner.profile.ours.busy_nodes == "avoid":
-            ties = self.cluster.foreign_bindings.spared(ties, self.clock.now())
         return int(ties[0] if len(ties) == 1 else ties[int(self.chance.random() * len(ties))])
+
+    def _is_contested(self, pod: PodInfo, slot: int) -> bool:
+        largest = self.cluster.foreign_bindings.largest(self.clock.now())
+        return largest is not None and contested.is_contested(self.cluster.nodes, slot, pod, largest)
 
     def _preferred_of(
         self, runner: Runner, state: CycleState, pod: PodInfo, ties: npt.NDArray[np.intp]

@@ -26,7 +26,6 @@ from scheduler.cache.cluster import Cluster
 from scheduler.config.types import RunOptions
 from scheduler.consultations import Consultations
 from scheduler.context import Inbox, Shared, UnboundPods
-from scheduler.controllers.contested_nodes import ContestedNodes
 from scheduler.controllers.derived_nominations import DerivedNominations
 from scheduler.controllers.kubelet_rejections import KubeletRejections
 from scheduler.controllers.node_name_pods import NodeNamePods
@@ -132,7 +131,6 @@ class Decisions:
             self.shared,
             self.failures,
             refusals=self.refusals,
-            contested=ContestedNodes(self.shared, derive),
             pod_watch=pod_watch or PodWatch(),
             permits=permits,
             binder_for=self.consultations.binder_for,

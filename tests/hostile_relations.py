@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
+from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
@@ -29,7 +30,25 @@ DRIVER: Final = "csi.example.com"
 CLASS: Final = "fast"
 OTHER: Final = "other"
 """The pod of another tenant."""
+CHANGED: Final = 1_000_000
+"""The resource version of the first change."""
+_CREATED: Final = "2026-11-29T00:00:00Z"
+_POD_DEFAULTS: Final[Json] = {
+    "restartPolicy": "Always",
+    "terminationGracePeriodSeconds": 30,
+    "dnsPolicy": "ClusterFirst",
+    "serviceAccountName": "default",
+    "serviceAccount": "default",
+    "securityContext": {},
+    "enableServiceLinks": True,
+    "preemptionPolicy": "PreemptLowerPriority",
+    "tolerations": [
+        {"key": f"node.kubernetes.io/{state}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}
+        for state in ("not-ready", "unreachable")
+    ],
+}
 _FEW: Final = 20
+_MANY: Final = 100
 _NODES: Final = 4
 
 
@@ -49,36 +68,31 @@ class Relation:
 class Group:
     """A scheduler that sees the objects of a relation."""
 
-    def __init__(self, clock: StepClock | None = None) -> None:
+    def __init__(self, clock: StepClock | None = None, steps: int = 200) -> None:
+        """`steps` is the number after which `settle` fails; attempts that yield by processor time need more."""
         self.sched = SchedulerHarness(clock=clock)
+        self._steps = steps
         self._answers: list[asyncio.Task[Any]] = []
         self.bytes = 0
         """Stored bytes of all objects."""
         self._stores: dict[str, Store[Any]] = defaultdict(Store)
         self._decoders = {kind: spec.decoder() for kind, spec in KINDS.items() if spec.typ is not None}
-        self._version = 0
 
-    def show(self, objects: Iterable[tuple[str, Json]]) -> None:
-        """Let the scheduler see objects, new ones or changed ones."""
-        for kind, obj in objects:
+    def show(self, objects: Iterable[tuple[str, bytes]]) -> None:
+        """Let the scheduler see `stored` objects, new ones or changed ones."""
+        for kind, raw in objects:
+            self.bytes += len(raw)
             if kind == "WhatIf":
-                raw = msgspec.json.encode(obj)
-                self.bytes += len(raw)
                 begin = partial(self.sched.parts.what_if.answer, decoded(raw))
                 self._answers.append(asyncio.create_task(self.sched.parts.questions.answer_to(begin)))
                 continue
-            self._version += 1
-            namespace = {"namespace": "default"} if KINDS[kind].namespaced else {}
-            identity = {"uid": f"uid-{obj['metadata']['name']}", "resourceVersion": str(self._version)}
-            raw = msgspec.json.encode({**obj, "metadata": {**namespace, **obj["metadata"], **identity}})
-            self.bytes += len(raw)
             deltas: list[Any] = []
             self._stores[kind].set(self._decoders[kind].decode(raw), deltas)
             self.sched.parts.intake.apply(kind, deltas)
 
     async def settle(self) -> None:
         """Let the scheduler do what there is to do, and answer all questions."""
-        await self.sched.settle()
+        await self.sched.settle(self._steps)
         while not all(answer.done() for answer in self._answers):
             await asyncio.sleep(0)
             if len(self.sched.parts.questions):
@@ -90,6 +104,34 @@ class Group:
     def is_bound(self, name: str) -> bool:
         """Return whether the scheduler has bound the pod."""
         return f"default/{name}" in dict(self.sched.writer.binds)
+
+
+def stored(objects: Iterable[tuple[str, Json]], *, version: int = 1) -> list[tuple[str, bytes]]:
+    """Return kind and JSON of each object, as an API server stores it from this resource version on."""
+    return [
+        (kind, msgspec.json.encode(obj if kind == "WhatIf" else _stored(kind, obj, version + at)))
+        for at, (kind, obj) in enumerate(objects)
+    ]
+
+
+def _stored(kind: str, obj: Json, version: int) -> Json:
+    """Return the object with what an API server adds to each one when it stores it."""
+    namespace = {"namespace": "default"} if KINDS[kind].namespaced else {}
+    identity = {"uid": f"{uuid5(NAMESPACE_OID, kind + obj['metadata']['name'])}", "resourceVersion": f"{version}"}
+    entry = {"manager": "kubectl-create", "operation": "Update", "apiVersion": "v1", "time": _CREATED}
+    entries = [{**entry, "fieldsType": "FieldsV1", "fieldsV1": _fields(obj)}]
+    times = {"creationTimestamp": _CREATED, "generation": 1, "managedFields": entries}
+    more = {"spec": {**_POD_DEFAULTS, **obj["spec"]}} if kind == "Pod" else {}
+    return {**obj, **more, "metadata": {**namespace, **obj["metadata"], **identity, **times}}
+
+
+def _fields(value: Any) -> Json:
+    """Return the field paths of a value as `managedFields` writes them."""
+    if isinstance(value, dict):
+        return {f"f:{name}": _fields(each) for name, each in value.items()}
+    if isinstance(value, list) and all(isinstance(each, dict) and "name" in each for each in value):
+        return {f'k:{{"name":"{each["name"]}"}}': {".": {}, **_fields(each)} for each in value}
+    return {}
 
 
 def pod(name: str, *, on: str = "", cpu: str = "0", labels: Json | None = None, **spec: Any) -> tuple[str, Json]:
@@ -199,6 +241,12 @@ def _changed_claim(_: int) -> Objects:
     return _claims(1, request="2Gi")
 
 
+def _selected_claim(_: int) -> Objects:
+    objects = _claims(1, annotated=True)
+    objects[0][1]["metadata"]["annotations"]["volume.kubernetes.io/selected-node"] = "n0"
+    return objects
+
+
 RELATIONS: Final = (
     Relation(
         "a pod × its claims",
@@ -219,6 +267,11 @@ RELATIONS: Final = (
         "a claim × pods with different sets of claims",
         lambda n: _waiting_on_claims(n, lambda at: [(at + 7 * step) % n for step in range(_FEW)], annotated=True),
         _changed_claim,
+    ),
+    Relation(
+        "a selection of a claim × pods that share many claims",
+        lambda n: [*_claims(_MANY), *_waiting_on_claims(n, lambda _: range(_MANY))],
+        _selected_claim,
     ),
     Relation(
         "a pod × capacity objects", lambda n: [*_storage(n), *_claims(1)], lambda _: [pod("p", volumes=_using([0]))]

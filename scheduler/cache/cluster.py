@@ -1,37 +1,30 @@
-"""Pods on nodes: bound pods, assumed pods, recent bindings by other schedulers, and trials that undo themselves.
+"""Pods on nodes: bound pods, assumed pods, and trials that undo themselves.
 
 The invariants are those of docs/spec/core.md §2.1 and §2.2. An assumption never expires by time: the pod's own
 events, a failed binding, or the pod's deletion end it. Where upstream exits ("cache is corrupted"), this cache
 corrects itself: the newest object wins, and the correction is counted.
-
-Nodes with a recent binding by another scheduler are recorded (docs/spec/core.md §2.6). That scheduler may have
-decided on more pods for such a node than the watch shows yet.
 """
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
-import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 
 from scheduler.api.core_v1 import Node
 from scheduler.api.decode import Broken
-from scheduler.api.podinfo import PodInfo, Requests
+from scheduler.api.podinfo import PodInfo
 from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.disruptions import Disruptions
+from scheduler.cache.nodes.contested import ForeignBindings
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.pods import TermKind, has_pod_affinity
 from scheduler.cache.storage.volumes import Volumes
 from scheduler.cache.workloads import Namespaces, Workloads
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.feature_gates import DEVICE_GATES_ON
-from scheduler.core.nodeset import Slots
 
 
 class Trial:
@@ -82,66 +75,6 @@ class Trial:
                 self._nodes.remove_pod(node_name, info.uid)
             else:
                 self._nodes.add_pod(node_name, info)
-
-
-RECENT_S: Final = 1.0
-
-
-LARGEST_S: Final = 60.0
-
-
-class ForeignBindings:
-    """The time of the last foreign binding per slot, and the largest requests of pods that other schedulers bind.
-
-    A slot that is reused for another node keeps its time until it expires.
-    """
-
-    def __init__(self) -> None:
-        self._at: npt.NDArray[np.float64] = np.full(64, -math.inf)
-        self._last = -math.inf
-        self._bound_at = self._since = -math.inf
-        self._largest: Requests = {}
-        """Of the bindings since `_since`."""
-        self._before: Requests = {}
-        """Of those in the minute before."""
-
-    def add(self, slot: int, now: float) -> None:
-        """Record a pod on the node that this scheduler did not bind. O(1)."""
-        if slot >= len(self._at):
-            more = np.full(max(slot + 1, 2 * len(self._at)) - len(self._at), -math.inf)
-            self._at = np.concatenate((self._at, more))
-        self._at[slot] = self._last = now
-
-    def spared(self, slots: Slots, now: float) -> Slots:
-        """Return the slots without a recent foreign binding, or all slots if each has one.
-
-        The cost is O(slots), or O(1) without recent foreign bindings.
-        """
-        since = now - RECENT_S
-        if self._last <= since:
-            return slots
-        inside = slots[slots < len(self._at)]
-        spared = np.concatenate((inside[self._at[inside] <= since], slots[slots >= len(self._at)]))
-        return spared if len(spared) else slots
-
-    def bound(self, info: PodInfo, now: float) -> None:
-        """Record a binding by another scheduler. O(requests)."""
-        if now - self._since >= LARGEST_S:
-            self._before = self._largest if now - self._since < 2 * LARGEST_S else {}
-            self._largest, self._since = {}, now
-        self._bound_at = now
-        for resource, amount in info.requests.items():
-            self._largest[resource] = max(amount, self._largest.get(resource, 0))
-
-    def largest(self, now: float) -> Requests | None:
-        """Return the largest request for each resource; None if no other scheduler bound a pod in the last minute.
-
-        A size counts for one to two minutes.
-        """
-        if now - self._bound_at > LARGEST_S:
-            return None
-        before, since = self._before, self._largest
-        return {name: max(before.get(name, 0), since.get(name, 0)) for name in before | since}
 
 
 class AssumptionError(Exception):

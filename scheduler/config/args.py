@@ -183,8 +183,8 @@ class KubestowArgs:
     attempt failed after more than two seconds, also while no other pod is ready.
     """
     busy_nodes: Literal["avoid", "none"] = option("avoid", upstream="none", in_files=False)
-    """Of equal nodes, those to which another scheduler bound a pod in the last second come last, and the pods of a
-    contested node are read before a Binding.
+    """If another scheduler may fill the best node, the fullest of the nodes is taken that are as good apart from
+    resources.
     """
     bind_poll: Literal["events", "upstream"] = option("events", upstream="upstream", in_files=False)
     """A binding is checked as soon as its volumes and devices change, not only once a second."""

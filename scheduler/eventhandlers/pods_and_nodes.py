@@ -220,10 +220,9 @@ class PodAndNodeHandlers:
             return
         elsewhere = before is not None and before.node_name != info.node_name
         self._cluster.add_pod(info)
-        if before is None and (slot := self._cluster.nodes.slot(info.node_name)) is not None:
-            self._cluster.foreign_bindings.add(slot, self._clock.now())
-            if old is not None and not self._queue.owns(new):  # not in the first list, and not by an earlier leader
-                self._cluster.foreign_bindings.bound(info, self._clock.now())
+        if before is None and old is not None and not self._queue.owns(new):
+            # Neither in the first list nor bound by an earlier leader.
+            self._cluster.foreign_bindings.bound(info, self._clock.now())
         nominated_to = self._queue.nominator.delete(info)
         if was_ours is not None or self._queue.owns(new):
             self._queue.observed_bound(info)

@@ -46,6 +46,7 @@ NODES_MAX: Final = 100
 _OVERHEAD_MAX_S: Final = 0.25
 _SLOW_RESTS_MAX: Final = 3
 """A question ends when it takes this long, several times in turn, to take back all its changes and to repeat them."""
+_STRETCH_S: Final = 0.03
 _WORK_RATIO: Final = 4
 _BUDGET_S: Final = 10.0
 """The time that one question may keep other pods waiting, with all that is taken back and repeated."""
@@ -238,8 +239,13 @@ class _Run:
 
     @property
     def _work_s(self) -> float:
-        """The time to work before all changes are taken back: then a fifth of a stretch is for them."""
-        return max(PACE_S, _WORK_RATIO * self._overhead_s)
+        """The time to work before all changes are taken back.
+
+        A fifth of a stretch is for the changes, while a stretch is short. If the changes alone take more than
+        `_STRETCH_S`, they get two thirds.
+        """
+        overhead_s = self._overhead_s
+        return max(PACE_S, overhead_s / 2, min(_WORK_RATIO * overhead_s, _STRETCH_S - overhead_s))
 
     def _rest(self) -> Steps[None]:
         """End the stretch: let other pods be tried on the cache as it is, and begin the next stretch. Raises _Changed."""
@@ -465,7 +471,7 @@ class _Run:
     # -- turns -------------------------------------------------------------------------------------------------------
 
     def _paced(self) -> Steps[None]:
-        """Let the event loop run if it has waited for 3 ms, or four times as long as it takes to take all changes back."""
+        """Let the event loop run if it has waited for 3 ms, or `_work_s` if many changes have to be taken back."""
         now = self._clock.now()
         if now - self._turn > self._work_s:
             with self.changes.suspended():

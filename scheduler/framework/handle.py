@@ -100,15 +100,6 @@ class Writer(Protocol):
     async def read_pod(self, namespace: str, name: str) -> Pod | Broken | None:
         """Return the newest state; None if the pod is gone."""
 
-    async def pod_uids_on(self, node_name: str, *, within_s: float) -> frozenset[str]:
-        """Return the uids of the node's unfinished pods at this moment, not as an informer saw them. Takes no token.
-
-        This and the next call raise `Unavailable` after `within_s`, and may be cancelled.
-        """
-
-    async def pods_on(self, node_name: str, *, within_s: float) -> list[Pod | Broken]:
-        """Return these pods whole."""
-
     async def prebind_volume(
         self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool
     ) -> PersistentVolume | Broken:

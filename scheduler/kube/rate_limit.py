@@ -2,9 +2,8 @@
 
 `Throttle` is a token bucket for `clientConnection.qps` and `burst` that serves bindings first. There is one per
 daemon, and every write and Event takes a token, and so does each page of the self-audit. Watches and lists of informers are
-not counted: there are few, and a delayed relist costs more than it saves. Nor are lists of a node's pods before a
-Binding, which has a token (`controllers.contested_nodes` limits them). `RequestsInFlight` lets Events give way to bindings and evictions: during a burst
-only one Event is in flight, so Events still proceed.
+not counted: there are few, and a delayed relist costs more than it saves. `RequestsInFlight` lets Events give way to
+bindings and evictions: during a burst only one Event is in flight, so Events still proceed.
 """
 
 from __future__ import annotations

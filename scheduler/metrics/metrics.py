@@ -171,11 +171,6 @@ class Metrics:
             "Bindings that failed because another scheduler was faster, by the kind of conflict.",
             "kind",
         )
-        self._node_reads = make.counter(
-            "kubestow_node_reads",
-            "Reads of a node's pods before a Binding where another scheduler binds, by result.",
-            "result",
-        )
         self._rejections = make.counter(
             "kubestow_admission_rejections",
             "Pods that a kubelet rejected after they had been bound.",
@@ -280,10 +275,6 @@ class Metrics:
         """Record a lost race: `node`, the node no longer fits; `pod`, the pod is bound elsewhere."""
         self._conflicts[kind,].inc()
 
-    def node_read(self, result: str) -> None:
-        """Record a read of a node's pods: `current`, `unseen` (the watch had not shown each pod) or `failed`."""
-        self._node_reads[result,].inc()
-
     def admission_rejection(self, reason: str, profile: str) -> None:
         """Record that a kubelet rejected a pod that this scheduler bound."""
         self._rejections[reason, profile].inc()
@@ -340,8 +331,6 @@ class Metrics:
                 self._rejections.show(reason, profile)
         for kind in ("node", "pod"):
             self._conflicts.show(kind)
-        for result in ("current", "unseen", "failed"):
-            self._node_reads.show(result)
         for result in ("success", "error"):
             self._preemptions.show(result)
 

@@ -82,9 +82,14 @@ class Events:
         return self.seen[-1]
 
     async def take(self, count: int) -> list[tuple[str, str]]:
-        """Return (type, name) of the next `count` events."""
-        events = [await self.next() for _ in range(count)]
-        return [(event["type"], event["object"]["metadata"].get("name", "")) for event in events]
+        """Return (type, name) of the next `count` events. A server may send bookmarks at any time: only that of a list's end counts."""
+        taken: list[tuple[str, str]] = []
+        while len(taken) < count:
+            event = await self.next()
+            metadata = event["object"]["metadata"]
+            if event["type"] != "BOOKMARK" or "k8s.io/initial-events-end" in metadata.get("annotations", {}):
+                taken.append((event["type"], metadata.get("name", "")))
+        return taken
 
     async def end(self) -> bytes:
         return await asyncio.wait_for(self.response.content.read(), PATIENCE_S)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import structlog
+from aiohttp import web_app
 
 from scheduler.cli import main as cli
 from scheduler.metrics import logs
@@ -20,6 +21,13 @@ from tests.integration.clocks import HastyClock
 from tests.support.jsonschema import mistakes
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "simulate.schema.json").read_text())
+
+
+@pytest.fixture(autouse=True)
+def _stopped_daemons_are_freed() -> Iterator[None]:
+    """aiohttp keeps each server that answered a request, and so a whole daemon, in a cache of its middlewares."""
+    yield
+    web_app._cached_build_middleware.cache_clear()
 
 
 @pytest.fixture

@@ -98,7 +98,6 @@ _EVENT: Final = "scheduler_event_handling_duration_seconds"
 _HINT: Final = "scheduler_queueing_hint_execution_duration_seconds"
 _INCOMING: Final = "scheduler_queue_incoming_pods_total"
 _IN_FLIGHT: Final = "scheduler_inflight_events"
-_NODE_READS: Final = "kubestow_node_reads_total"
 _OLDEST: Final = "kubestow_assumed_oldest_seconds"
 _PENDING: Final = "scheduler_pending_pods"
 _PERMIT: Final = "scheduler_permit_wait_duration_seconds"
@@ -433,15 +432,6 @@ async def _conflicts(stage: Stage) -> None:
         )
         await _stolen(stage, "stolen-unread")
     stage.server.faults.rules.remove(unread)
-    with stage.steps("a pod is bound to a node that another scheduler may fill"):
-        stage.pod("first", cpu="800", schedulerName="default-scheduler")
-        await stage.seconds(1)
-        stage.server.bind("first", "n1")
-        await stage.seconds(1)
-        stage.pod("after", cpu="100m")
-        await stage.bound("after")
-        await stage.seconds(1)
-    stage.server.delete("pods", "first", grace_s=0)
     await stage.seconds(60)
 
 
@@ -459,7 +449,6 @@ CONFLICTS: Final = [
     *when("another scheduler fills the node of a pod that is held", rises(_CONFLICTS, kind="node")),
     *when("another scheduler binds our pod to another node", rises(_CONFLICTS, kind="pod")),
     *when("another scheduler binds our pod while it cannot be read", rises(_CONFLICTS, kind="pod")),
-    *when("a pod is bound to a node that another scheduler may fill", rises(_NODE_READS, result="current")),
 ]
 
 

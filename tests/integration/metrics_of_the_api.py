@@ -71,7 +71,6 @@ BEGINNING: Final = [
         rises(_RELISTS, kind="Pod", cause="start"),
         starts("kubestow_admission_rejections_total", reason="OutOfcpu", profile=OUR_NAME),
         starts("kubestow_binding_conflicts_total", kind="node"),
-        starts("kubestow_node_reads_total", result="unseen"),
         starts("kubestow_unforeseen_errors_total", part="informer-pods"),
         starts("kubestow_volume_write_conflicts_total", resource="PersistentVolume"),
         starts("scheduler_preemption_goroutines_execution_total", result="error"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import Any
@@ -117,12 +117,6 @@ class ScriptedWriter:
     nominations: list[tuple[str, str]] = field(default_factory=list)
     server: dict[str, Pod | Broken] = field(default_factory=dict)
     """What `read_pod` answers, by namespace/name."""
-    pods_of: dict[str, list[Pod | Broken]] = field(default_factory=dict)
-    """The pods of each node that the API server has bound there, as `pod_uids_on` and `pods_on` return them."""
-    node_reads: list[tuple[str, str]] = field(default_factory=list)
-    """`uids` or `pods`, and the node, for each read of a node's pods."""
-    on_node_read: Callable[[], Awaitable[None]] | None = None
-    """Awaited before such a read answers. May raise."""
     on_bind: Callable[[Pod, str], None] | None = None
     on_read: Callable[[], None] | None = None
     deletions: list[str] = field(default_factory=list)
@@ -189,18 +183,6 @@ class ScriptedWriter:
         if self.on_read is not None:
             self.on_read()
         return self.server.get(f"{namespace}/{name}")
-
-    async def pod_uids_on(self, node_name: str, *, within_s: float) -> frozenset[str]:
-        return frozenset(pod.metadata.uid for pod in await self._pods_on("uids", node_name))
-
-    async def pods_on(self, node_name: str, *, within_s: float) -> list[Pod | Broken]:
-        return await self._pods_on("pods", node_name)
-
-    async def _pods_on(self, what: str, node_name: str) -> list[Pod | Broken]:
-        self.node_reads.append((what, node_name))
-        if self.on_node_read is not None:
-            await self.on_node_read()
-        return list(self.pods_of.get(node_name, ()))
 
     async def read_resource_claim(self, namespace: str, name: str) -> ResourceClaim | Broken | None:
         if self.on_read is not None:

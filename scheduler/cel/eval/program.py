@@ -12,12 +12,12 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from scheduler.cel.check.checker import check
+from scheduler.cel.check.checker import Checked, check
 from scheduler.cel.check.types import Env, ObjectType, Overload, Type
 from scheduler.cel.check.validators import validate
 from scheduler.cel.errors import CompileError, CostExceeded
@@ -27,6 +27,8 @@ from scheduler.cel.eval.running import COST_LIMIT, DEADLINE_NANOS, Code, Run, cu
 from scheduler.cel.syntax.ast import depth
 from scheduler.cel.syntax.parser import parse
 from scheduler.cel.values import Value
+
+Result = TypeVar("Result")
 
 _COLLECTED: Final = 16
 """Bytes that the garbage collector adds to a container."""
@@ -149,16 +151,25 @@ class Program:
 
 def compile_expression(source: str, env: Env, *, cost_limit: int = COST_LIMIT) -> Program:
     """Compile an expression; raise CompileError with the text after `compilation failed: `, or NotInstantiable."""
+
+    def program(checked: Checked, levels: int) -> Program:
+        code, slots = plan(checked, env)
+        return Program(code, checked.result, slots, levels, cost_limit)
+
+    return analyzed(source, env, program)
+
+
+def analyzed(source: str, env: Env, analysis: Callable[[Checked, int], Result]) -> Result:
+    """Return what a recursive analysis makes of the checked tree and its number of levels; raise CompileError."""
     root = parse(source)
     levels = depth(root)
     try:
         with _stack_for(levels):
             checked = check(root, source, env)
             validate(checked)
-            code, slots = plan(checked, env)
+            return analysis(checked, levels)
     except RecursionError:
         raise CompileError(TOO_DEEP) from None
-    return Program(code, checked.result, slots, levels, cost_limit)
 
 
 class _Stack:

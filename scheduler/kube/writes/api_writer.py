@@ -22,15 +22,14 @@ import msgspec
 from scheduler.api.apps_and_policy import DISRUPTION_TARGET
 from scheduler.api.core_v1 import Pod, PodCondition
 from scheduler.api.decode import Broken, ObjectDecoder
-from scheduler.api.meta import AnnotatedMetadata, Frozen, Identity, micros, seconds
+from scheduler.api.meta import AnnotatedMetadata, Frozen, micros, seconds
 from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER, SELECTED_NODE, PersistentVolume, PersistentVolumeClaim
 from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, NotFound, TooManyRequests, Unavailable
 from scheduler.core.retry import BusyRetry, Retry
 from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.resources import POD
-from scheduler.kube.wire import JSON, MERGE, METADATA_LIST, STRATEGIC_MERGE, Method, Page, Transport, as_it_is, page_of
+from scheduler.kube.wire import JSON, MERGE, STRATEGIC_MERGE, Method, Transport, as_it_is
 from scheduler.kube.writes.base import FIELD_MANAGER, OURS, Sender, always, as_seen
 from scheduler.kube.writes.resource_claims import NEWEST, ResourceClaimWrites
 
@@ -203,13 +202,6 @@ class _Binding(msgspec.Struct, rename="camel"):
 _encode: Final = msgspec.json.Encoder().encode
 
 
-class _Listed(Frozen, frozen=True):
-    metadata: Identity = Identity()
-
-
-_LISTED: Final = msgspec.json.Decoder(_Listed)
-
-
 class ApiWriter(Sender):
     """Implement the `Writer` port and serve the recorder, with parameters of `Sender` and `ResourceClaimWrites`."""
 
@@ -285,28 +277,6 @@ class ApiWriter(Sender):
         """Return the newest state, from the server's storage instead of its cache; None if the pod is gone."""
         raw = await self.read(_pod_path(namespace, name))
         return self._pods.decode(raw) if raw is not None else None
-
-    async def pod_uids_on(self, node_name: str, *, within_s: float) -> frozenset[str]:
-        """Return the uids of the node's unfinished pods, as the server's storage has them.
-
-        A consistent list of metadata. It takes no token, because a Binding that has one waits for it. Raises
-        `Unavailable` after `within_s`.
-        """
-        page = await self._pods_on(node_name, METADATA_LIST, within_s)
-        try:
-            return frozenset(apijson.decode(_LISTED, raw).metadata.uid for raw in page.items or ())
-        except (msgspec.DecodeError, ValueError) as error:
-            raise Unavailable(f"unreadable list: {error}") from error
-
-    async def pods_on(self, node_name: str, *, within_s: float) -> list[Pod | Broken]:
-        """Return the node's unfinished pods like `pod_uids_on`, whole: some hundred kilobytes."""
-        page = await self._pods_on(node_name, JSON, within_s)
-        return [self._pods.decode(raw) for raw in page.items or ()]
-
-    async def _pods_on(self, node_name: str, accept: str, within_s: float) -> Page:
-        query = {"fieldSelector": f"spec.nodeName={node_name},{POD.field_selector}"}
-        path = "/api/v1/pods"
-        return page_of(await self._transport.get(path, query=query, timeout_s=within_s, accept=accept))
 
     async def prebind_volume(
         self, volume: PersistentVolume, claim: PersistentVolumeClaim, *, marks: bool

@@ -255,31 +255,6 @@ async def test_read_pod():
     assert "/api/v1/namespaces/ns/pods/p" == bench.recorded[0].path
 
 
-def listed(*names: str) -> bytes:
-    items = [scripted.pod(name, uid=f"uid-{name}", nodeName="n1") for name in names]
-    return scripted.raw({"metadata": {"resourceVersion": "7"}, "items": items})
-
-
-async def test_pods_on_a_node():
-    """One consistent list of metadata, and one of whole pods. No version is requested."""
-    bench = Bench(listed("p", "q"), listed("p"))
-
-    uids = await bench.writer.pod_uids_on("n1", within_s=2.0)
-    pods = await bench.writer.pods_on("n1", within_s=2.0)
-
-    assert uids == {"uid-p", "uid-q"}
-    assert [pod.key for pod in pods] == ["ns/p"]
-    query = {"fieldSelector": "spec.nodeName=n1,status.phase!=Succeeded,status.phase!=Failed"}
-    assert [(sent.method, sent.path, sent.query) for sent in bench.recorded] == [("GET", "/api/v1/pods", query)] * 2
-    assert ["PartialObjectMetadataList" in sent.content_type for sent in bench.recorded] == [True, False]
-
-
-@pytest.mark.parametrize("answer", [b"{}", b"<html>", b'{"metadata":{"resourceVersion":"1"},"items":[7]}'])
-async def test_an_unreadable_list_of_a_nodes_pods_is_an_error(answer):
-    with pytest.raises(ApiError):
-        await Bench(answer).writer.pod_uids_on("n1", within_s=2.0)
-
-
 async def test_every_write_has_its_permission():
     bench = Bench()
     await bench.writer.bind(pod(), "n1")

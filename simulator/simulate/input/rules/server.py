@@ -1,6 +1,6 @@
 """Rules of the in-process API server for volumes, devices and budgets, applied to a manifest without storing it.
 
-CEL expressions of devices are compiled, as a server does it for new objects. Their estimated cost is not computed.
+CEL expressions of devices are compiled, and their cost is estimated, as a server does it for new objects.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import msgspec
 
-from scheduler.cache.devices.selectors import DeviceSelectors
+from scheduler.cache.devices.selectors import DeviceSelectors, environment
 from scheduler.core.cooperative import finish
 from simulator.apiserver import LIKE_1_37, Refused
 from simulator.apiserver.kinds import devices, opaque, volumes
@@ -19,6 +19,7 @@ from simulator.apiserver.kinds.defaults import Rule, with_budget_defaults
 from simulator.apiserver.kinds.device_versions import from_v1beta1
 from simulator.apiserver.resources import DEVICES, ApiResource, Served
 from simulator.simulate.input import schema
+from simulator.simulate.input.rules.selector_cost import COST_LIMIT, estimated_cost
 from simulator.simulate.input.schema import Mistake, Object, invalid, nested, objects
 
 _SELECTING: Final = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
@@ -30,6 +31,9 @@ class ServerRules:
     def __init__(self) -> None:
         self._served = Served(LIKE_1_37)
         self._selectors = DeviceSelectors(list_attributes=False)
+        self._environment = environment(list_attributes=False)
+        self._refusals: dict[str, str] = {}
+        """Expression → text after its path; "" if the server accepts it."""
 
     def mistakes(self, value: Object) -> Iterator[Mistake]:
         """Yield the mistakes that a server would name, with its texts. The fields have the right types."""
@@ -48,8 +52,21 @@ class ServerRules:
             yield from (Mistake(each["field"], each["message"]) for each in causes)
         if kind in _SELECTING:
             for path, expression in _expressions(kind, obj):
-                if isinstance(why := finish(self._selectors.compiling(expression)), str):
-                    yield invalid(path, expression, why)
+                if why := self._refusal(expression):
+                    yield Mistake(path, why)
+
+    def _refusal(self, expression: str) -> str:
+        known = self._refusals.get(expression)
+        if known is None:
+            compiled = finish(self._selectors.compiling(expression))
+            if isinstance(compiled, str):
+                known = invalid("", expression, compiled).text
+            elif estimated_cost(expression, self._environment) > COST_LIMIT:
+                known = "Forbidden: too complex, exceeds cost limit"
+            else:
+                known = ""
+            self._refusals[expression] = known
+        return known
 
 
 def _expressions(kind: str, obj: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
