@@ -1,4 +1,4 @@
-"""Nodes that two schedulers fill beyond what they have, with and without the rule for contested nodes: conflicts per 1000 bindings.
+"""Nodes that two schedulers fill beyond what they have, with and without `busyNodes: avoid`: conflicts per 1000 bindings.
 
     python -m benchmarks.two_schedulers
     python -m benchmarks.two_schedulers --real --kube 1.37
@@ -67,6 +67,8 @@ class Run:
     """For each of the two schedulers."""
     sizes: tuple[int, ...] = MIXED
     """Of the pods, in milli-CPU."""
+    packs: bool = False
+    """Whether the second scheduler prefers the fullest node, and not the emptiest one."""
 
 
 @dataclass(slots=True)
@@ -188,12 +190,13 @@ class _World:
     # -- the second scheduler --------------------------------------------------------------------------------------------
 
     def decide(self, pod: Pod) -> None:
-        """The node with most left among those that fit."""
+        """The node with most left among those that fit; if it packs, that with least left."""
         milli_cpu, free = _size(pod), self.view.free
-        most = max(free)
-        if most < milli_cpu:
+        fitting = [left for left in free if left >= milli_cpu]
+        if not fitting:
             return
-        node = self.chance.choice([index for index, left in enumerate(free) if left == most])
+        wanted = min(fitting) if self.run.packs else max(fitting)
+        node = self.chance.choice([index for index, left in enumerate(free) if left == wanted])
         free[node] -= milli_cpu
         self.view.placed[pod.metadata.name] = node
         self.later.put(self.chance.uniform(*BIND_S), partial(self.commit, pod, node, is_ours=False))
@@ -287,6 +290,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--bindings", type=int, default=2000, help="of both together, for each seed")
     parser.add_argument("--pods-per-s", type=float, default=30.0, help="for each scheduler")
     parser.add_argument("--equal", action="store_true", help="pods of one size, so that many nodes are equally good")
+    parser.add_argument("--packs", action="store_true", help="the other scheduler prefers the fullest node")
     parser.add_argument("--real", action="store_true", help="with kube-scheduler, on a real control plane")
     parser.add_argument("--kube", help="version of both with --real, such as 1.37")
     arguments = parser.parse_args(argv)
@@ -296,12 +300,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     sizes = EQUAL if arguments.equal else MIXED
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     table = Table(title=f"conflicts per 1000 bindings, {nodes} nodes, {arguments.seeds} seeds")
-    for column in ("full", "busy nodes", "ours", "theirs", "together", "bindings"):
+    for column in ("full", "busyNodes", "ours", "theirs", "together", "bindings"):
         table.add_column(column, justify="right")
     for full, busy_nodes in itertools.product((0.7, 0.97), _BUSY_NODES):
         total = Counts()
         for seed in range(arguments.seeds):
-            run = Run(full, busy_nodes, seed, nodes, arguments.bindings, arguments.pods_per_s, sizes)
+            run = Run(full, busy_nodes, seed, nodes, arguments.bindings, arguments.pods_per_s, sizes, arguments.packs)
             total.add(asyncio.run(history(run)))
         both, conflicts = total.ours + total.theirs, total.our_conflicts + total.their_conflicts
         rates = (

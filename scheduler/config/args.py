@@ -162,6 +162,10 @@ class KubestowArgs:
     """Pods that preemption may evict: `all` as upstream, `own` (pods of Kubestow's scheduler names only), or
     `ownFirst`.
     """
+    busy_nodes: Literal["avoid", "none"] = option("avoid", upstream="none")
+    """`avoid`: if another scheduler may fill the best node, the fullest of the nodes is taken that are as good apart from
+    resources. `none`: the best node is taken.
+    """
     storage_capacity_reservation: Literal["ledger", "none"] = option("ledger", upstream="none")
     """`ledger`: volumes that are being provisioned reduce a pool's capacity. `none`: only the published capacity
     counts.
@@ -181,10 +185,6 @@ class KubestowArgs:
     preemption_fair_share: Literal["on", "none"] = option("on", upstream="none", in_files=False)
     """While other pods are ready, pods that searched for victims in vain get a tenth of the time. So do pods whose
     attempt failed after more than two seconds, also while no other pod is ready.
-    """
-    busy_nodes: Literal["avoid", "none"] = option("avoid", upstream="none", in_files=False)
-    """If another scheduler may fill the best node, the fullest of the nodes is taken that are as good apart from
-    resources.
     """
     bind_poll: Literal["events", "upstream"] = option("events", upstream="upstream", in_files=False)
     """A binding is checked as soon as its volumes and devices change, not only once a second."""

@@ -335,12 +335,11 @@ def daemon(
     config: Mapping[str, object] | None = None,
     flags: Sequence[str] = (),
     name: str = "kubestow",
-    program: Sequence[str] = ("-m", "scheduler"),
 ) -> Iterator[Server]:
     """Kubestow on this plane with one default profile per name. Starts and does not wait: a bound pod proves that it runs.
 
-    `config` overrides the default configuration; `flags` come last and override both. `name` distinguishes replicas, and
-    `program` are Python's arguments before the command. Nothing is served unless a flag says so."""
+    `config` overrides the default configuration; `flags` come last and override both. `name` distinguishes replicas. Nothing
+    is served unless a flag says so."""
     path = plane.directory / f"{name}.yaml"
     full = scheduler_config(*(scheduler_names or (SCHEDULER_NAME,))) | dict(config or {})
     path.write_text(yaml.safe_dump(full))
@@ -349,7 +348,7 @@ def daemon(
         yield group.start(
             name,
             [
-                *("/usr/bin/env", f"PYTHONPATH={_REPOSITORY}", sys.executable, *program, "run"),
+                *("/usr/bin/env", f"PYTHONPATH={_REPOSITORY}", sys.executable, "-m", "scheduler", "run"),
                 *("--config", str(path), "--kubeconfig", str(plane.kubeconfig), "--secure-port", "0"),
                 *flags,
             ],

@@ -188,8 +188,8 @@ MISTAKES = table(
 - .devicePreemption: must be "none" where parity is true
 - .derivedNominations: must be "none" where parity is true
 # fields of earlier versions, one of them without a value
-{"Kubestow": {"busyNodes": "none", "volumeWriteRetries": 3, "zoneEphemeral": null, "boundClaimCapacity": "score"}}
-- .busyNodes: unknown field: it follows "parity" now; remove it
+{"Kubestow": {"bindPoll": "upstream", "volumeWriteRetries": 3, "zoneEphemeral": null, "boundClaimCapacity": "score"}}
+- .bindPoll: unknown field: it follows "parity" now; remove it
 - .volumeWriteRetries: unknown field: it follows "parity" now; remove it
 - .zoneEphemeral: unknown field: it follows "parity" now; remove it
 - .boundClaimCapacity: unknown field: pods whose claims are all bound always score 0 now, as with kube-scheduler; remove it
