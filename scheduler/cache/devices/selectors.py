@@ -10,6 +10,7 @@ run in the worker thread.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
@@ -36,7 +37,7 @@ from scheduler.cel.check.types import (
 )
 from scheduler.cel.errors import CelError, CompileError, NoSuchKey
 from scheduler.cel.eval.plan import NotInstantiable
-from scheduler.cel.eval.program import Program, TooCostly, compile_expression, footprint
+from scheduler.cel.eval.program import Program, TooCostly, compile_expression
 from scheduler.cel.libraries.quantities import Amount
 from scheduler.cel.libraries.semvers import Semver, parse
 from scheduler.cel.values import Optional, TypeValue, Value, type_name
@@ -210,8 +211,8 @@ class DeviceExpressions(Generic[_Result]):
             wrong = self._refusal(program.result) or ""
         if wrong:
             wrong = shortened(wrong)
-            return wrong, footprint(expression, wrong)
-        return program, footprint(expression) + program.footprint
+            return wrong, sys.getsizeof(expression) + sys.getsizeof(wrong)
+        return program, program.size_bytes
 
     def _bound(self, kind: DeviceKind) -> Mapping[str, Value] | str:
         """Return the variable for a device, or an error text.
