@@ -15,15 +15,15 @@ import asyncio
 import gc
 import logging
 import multiprocessing
-import queue
 import time
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
 from scheduler.daemon.app import GC_THRESHOLD
-from tests.hostile_relations import RELATIONS, Group, Relation
+from tests.hostile_relations import CHANGED, RELATIONS, Group, Relation, stored
 from tests.unit.harness import StepClock
 
 
@@ -34,6 +34,7 @@ class ProcessClock(StepClock):
         return time.process_time()
 
 
+Stored: TypeAlias = list[tuple[str, bytes]]
 SIZES: Final = (50, 100, 200, 400)
 _PAGE: Final = 4096
 _LONGEST_S: Final = 300
@@ -55,12 +56,12 @@ def resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * _PAGE
 
 
-async def measured(relation: Relation, size: int) -> Took:
+async def measured(there: Stored, change: Stored) -> Took:
     """Show the group to a scheduler whose clock is the processor time, so that attempts let other tasks run."""
-    before, group = resident_bytes(), Group(ProcessClock())
+    before, group = resident_bytes(), Group(ProcessClock(), steps=1000)
     setattr(group.sched.clock, "now", lambda: 1000 + time.process_time())  # noqa: B010 (the clock of a test stands still)
     began = time.process_time()
-    group.show(relation.there(size))
+    group.show(there)
     await group.settle()
     applied = time.process_time() - began
     longest, last = 0.0, time.process_time()
@@ -75,25 +76,29 @@ async def measured(relation: Relation, size: int) -> Took:
     ticker = asyncio.create_task(ticking())
     await asyncio.sleep(0)
     began = time.process_time()
-    group.show(relation.change(size))
+    group.show(change)
     await group.settle()
     total = time.process_time() - began
     ticker.cancel()
     return Took(1000 * applied, 1000 * longest, 1000 * total, group.bytes, resident_bytes() - before)
 
 
-def _row(name: str, size: int, results: multiprocessing.Queue[Took]) -> None:
+def _row(few: tuple[Stored, Stored], all_: tuple[Stored, Stored], result: Connection[Took, None]) -> None:
+    """Measure objects that another process has made, so that no memory of this process was used to make them."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     logging.disable()
     gc.set_threshold(*GC_THRESHOLD)
-    relation = next(each for each in RELATIONS if each.name == name)
 
     async def both() -> Took:
-        await measured(relation, 2)  # what is loaded and computed once per process
-        return await measured(relation, size)
+        await measured(*few)  # what is loaded and computed once per process
+        return await measured(*all_)
 
     loop = asyncio.new_event_loop()
-    results.put(loop.run_until_complete(both()))
+    result.send(loop.run_until_complete(both()))
+
+
+def _objects(relation: Relation, size: int) -> tuple[Stored, Stored]:
+    return stored(relation.there(size)), stored(relation.change(size), version=CHANGED)
 
 
 def main() -> None:
@@ -108,13 +113,16 @@ def main() -> None:
         if given.words and not any(word in relation.name for word in given.words):
             continue
         for size in map(int, given.sizes.split(",")):
-            results: multiprocessing.Queue[Took] = context.Queue()
-            child = context.Process(target=_row, args=(relation.name, size, results))
+            receiver, sender = context.Pipe(duplex=False)
+            child = context.Process(target=_row, args=(_objects(relation, 2), _objects(relation, size), sender))
             child.start()
+            sender.close()  # so that a child that fails ends the wait
             try:
-                took = results.get(timeout=_LONGEST_S)
-            except queue.Empty:
-                print(f"{relation.name:44}{size:6}  no result after {_LONGEST_S} s", flush=True)
+                took = receiver.recv() if receiver.poll(_LONGEST_S) else None
+            except EOFError:
+                took = None
+            if took is None:
+                print(f"{relation.name:44}{size:6}  no result", flush=True)
             else:
                 print(
                     f"{relation.name:44}{size:6}{took.applied:8.0f}{took.longest:9.1f}{took.total:9.1f}"

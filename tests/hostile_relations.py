@@ -30,6 +30,8 @@ DRIVER: Final = "csi.example.com"
 CLASS: Final = "fast"
 OTHER: Final = "other"
 """The pod of another tenant."""
+CHANGED: Final = 1_000_000
+"""The resource version of the first change."""
 _CREATED: Final = "2026-11-29T00:00:00Z"
 _POD_DEFAULTS: Final[Json] = {
     "restartPolicy": "Always",
@@ -66,34 +68,31 @@ class Relation:
 class Group:
     """A scheduler that sees the objects of a relation."""
 
-    def __init__(self, clock: StepClock | None = None) -> None:
+    def __init__(self, clock: StepClock | None = None, steps: int = 200) -> None:
+        """`steps` is the number after which `settle` fails; attempts that yield by processor time need more."""
         self.sched = SchedulerHarness(clock=clock)
+        self._steps = steps
         self._answers: list[asyncio.Task[Any]] = []
         self.bytes = 0
         """Stored bytes of all objects."""
         self._stores: dict[str, Store[Any]] = defaultdict(Store)
         self._decoders = {kind: spec.decoder() for kind, spec in KINDS.items() if spec.typ is not None}
-        self._version = 0
 
-    def show(self, objects: Iterable[tuple[str, Json]]) -> None:
-        """Let the scheduler see objects, new ones or changed ones."""
-        for kind, obj in objects:
+    def show(self, objects: Iterable[tuple[str, bytes]]) -> None:
+        """Let the scheduler see `stored` objects, new ones or changed ones."""
+        for kind, raw in objects:
+            self.bytes += len(raw)
             if kind == "WhatIf":
-                raw = msgspec.json.encode(obj)
-                self.bytes += len(raw)
                 begin = partial(self.sched.parts.what_if.answer, decoded(raw))
                 self._answers.append(asyncio.create_task(self.sched.parts.questions.answer_to(begin)))
                 continue
-            self._version += 1
-            raw = msgspec.json.encode(_stored(kind, obj, self._version))
-            self.bytes += len(raw)
             deltas: list[Any] = []
             self._stores[kind].set(self._decoders[kind].decode(raw), deltas)
             self.sched.parts.intake.apply(kind, deltas)
 
     async def settle(self) -> None:
         """Let the scheduler do what there is to do, and answer all questions."""
-        await self.sched.settle()
+        await self.sched.settle(self._steps)
         while not all(answer.done() for answer in self._answers):
             await asyncio.sleep(0)
             if len(self.sched.parts.questions):
@@ -105,6 +104,14 @@ class Group:
     def is_bound(self, name: str) -> bool:
         """Return whether the scheduler has bound the pod."""
         return f"default/{name}" in dict(self.sched.writer.binds)
+
+
+def stored(objects: Iterable[tuple[str, Json]], *, version: int = 1) -> list[tuple[str, bytes]]:
+    """Return kind and JSON of each object, as an API server stores it from this resource version on."""
+    return [
+        (kind, msgspec.json.encode(obj if kind == "WhatIf" else _stored(kind, obj, version + at)))
+        for at, (kind, obj) in enumerate(objects)
+    ]
 
 
 def _stored(kind: str, obj: Json, version: int) -> Json:

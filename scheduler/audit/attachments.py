@@ -147,7 +147,7 @@ class AttachmentChecks:
     def _disks(self) -> Comparison:
         """Compare the inline volumes that count with those of the pods. O(inline volumes)."""
         found, attached, stored = Comparison("inline volumes"), self._attached, self._nodes.disk_users.everywhere()
-        if found.differs("node slots and volumes", sorted(attached._disks), sorted(stored)):
+        if found.differs("node slots and volumes", attached._disks, stored):
             attached._disks = stored
         return found
 

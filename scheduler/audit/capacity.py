@@ -42,7 +42,10 @@ class CapacityChecks:
     # -- reservations ------------------------------------------------------------------------------------------------
 
     def _all_reservations(self) -> Steps:
-        """Compare each claim with its reservation, and each reservation with its claim."""
+        """Compare each claim with its reservation, and each reservation with its claim.
+
+        Claims that lost their node since the last decision are brought up to date first, as before a decision.
+        """
         for some in in_parts(self._volumes.claims._store, _MANY):
             found = Comparison("")
             for key in some:
@@ -51,6 +54,7 @@ class CapacityChecks:
                     self._claim(found, claim)
             yield found
         for uid in tuple(self._reservations._entries):
+            self._reservations.catch_up()
             entry = self._reservations._entries.get(uid)
             if entry is not None:
                 yield self._entry(uid, entry)

@@ -22,7 +22,7 @@ from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, is
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.devices.manager import may_be_devices
 from scheduler.cache.nodes.node_groups import NodeGroup, Where, matching_selector
-from scheduler.cache.storage.volumes import CLAIM, VOLUME, VOLUME_FOR
+from scheduler.cache.storage.volumes import CLAIM, VOLUME
 from scheduler.context import Shared
 from scheduler.core.cooperative import TURN_S
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -121,7 +121,6 @@ class TieFinder:
             else:
                 self._add_volumes(reach, claim, [volume])
             return
-        reach.topics[VOLUME_FOR, key] = None
         meant = [
             volume
             for each in self._volumes.volumes.meant_for(key)

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from scheduler.api.decode import Delta
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.storage.volumes import CLAIM, VOLUME, VOLUME_FOR
+from scheduler.cache.storage.volumes import CLAIM, VOLUME
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.eventhandlers.workloads import Move, ObjectChange, action_of, seen
 
@@ -72,13 +72,11 @@ class StorageHandlers:
             self._volumes.volumes.remove(key)
         else:
             self._volumes.set_volume(new)
-        for volume in (change.old, new):
-            if volume is not None and volume.spec.claim_ref is not None:
-                self._volumes.notify(VOLUME_FOR, volume.spec.claim_ref.key)
+        refs = (volume.spec.claim_ref for volume in (change.old, new) if volume is not None)
+        for claim_key in dict.fromkeys(ref.key for ref in refs if ref is not None):
+            # The claim may tie a pod to the volume's nodes, and a binding may have seen the claim bound before this volume.
+            self._volumes.notify(CLAIM, claim_key)
         self._publish(Resource.PERSISTENT_VOLUME, VOLUME, change)
-        ref = new.spec.claim_ref if new is not None else None
-        if ref is not None:  # a binding may have seen its claim bound before this volume
-            self._volumes.notify(CLAIM, ref.key)
 
     def _publish_given_back(self, kind: str, key: str) -> None:
         is_volume = kind == VOLUME

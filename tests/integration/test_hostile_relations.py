@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.hostile_relations import OTHER, RELATIONS, Group, Relation, pod
+from tests.hostile_relations import CHANGED, OTHER, RELATIONS, Group, Relation, pod, stored
 
 
 async def calls_of(work: Callable[[], Awaitable[None]]) -> int:
@@ -31,15 +31,15 @@ async def calls_of(work: Callable[[], Awaitable[None]]) -> int:
 async def work_of(relation: Relation, size: int) -> int:
     """Return the calls of the change with a group of this size. Another tenant's pod is bound afterwards."""
     group = Group()
-    group.show(relation.there(size))
+    group.show(stored(relation.there(size)))
     await group.settle()
 
     async def change() -> None:
-        group.show(relation.change(size))
+        group.show(stored(relation.change(size), version=CHANGED))
         await group.settle()
 
     count = await calls_of(change)
-    group.show([pod(OTHER)])
+    group.show(stored([pod(OTHER)], version=2 * CHANGED))
     await group.settle()
     assert group.is_bound(OTHER)
     assert not any(group.sched.parts.errors.counts.values()), group.sched.parts.errors.recent()

@@ -171,9 +171,9 @@ class SchedulerHarness:
 
     # -- work ----------------------------------------------------------------------------------------------------------
 
-    async def settle(self) -> None:
-        """Run steps until one has nothing to do and no task moves."""
-        for _ in range(1000):
+    async def settle(self, steps: int = 200) -> None:
+        """Run steps until one has nothing to do and no task moves; fail after this number."""
+        for _ in range(steps):
             worked = await self.parts.loop.step()
             for _ in range(30):
                 await asyncio.sleep(0)

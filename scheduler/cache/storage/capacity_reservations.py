@@ -275,7 +275,7 @@ class CapacityReservations:
         else:
             if entry is not None and entry.is_written:
                 self._began.setdefault(uid, entry.until - HOLD_S)
-            if not self._may_be_tied(claim, entry):
+            if not self._may_be_tied(claim):
                 self._drop(uid)
                 return
             self._lost[claim.key] = True
@@ -284,11 +284,15 @@ class CapacityReservations:
             elif entry is not None and entry.state is STRANDED:
                 self._charge(claim, entry.nodes, "", STRANDED, self._clock.now())
 
-    def _may_be_tied(self, claim: PersistentVolumeClaim, entry: Reservation | None) -> bool:
-        """Return whether the claim had a node before, and a pod waits for it together with other claims."""
+    def _may_be_tied(self, claim: PersistentVolumeClaim) -> bool:
+        """Return whether the claim had a node before, and a pod waits for it together with other claims.
+
+        A node that was only planned, by a question or by an attempt that failed before its write, does not count.
+        """
         if not self.together.has(claim.key) or claim.metadata.deletion_timestamp is not None:
             return False
-        return entry is not None or any(name in claim.metadata.annotations for name in STORAGE_PROVISIONERS)
+        had_node = claim.metadata.uid in self._began
+        return had_node or any(name in claim.metadata.annotations for name in STORAGE_PROVISIONERS)
 
     def _set_changed(self, keys: tuple[str, ...]) -> None:
         """Process a set of claims that began or ended to be used together."""
@@ -315,8 +319,7 @@ class CapacityReservations:
         ties = ClaimTies(self._nodes, self._claims, self._volumes)
         for key, at in lost.items():
             claim = self._claims.get(key)
-            entry = self._entries.get(claim.metadata.uid) if claim is not None else None
-            if claim is None or not self._may_be_tied(claim, entry):
+            if claim is None or not self._may_be_tied(claim):
                 del self._lost[key]
                 continue
             tied = ties.of(self.together.sets(key))

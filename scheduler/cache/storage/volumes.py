@@ -37,8 +37,6 @@ from scheduler.core.nodeset import EMPTY, NodeSet
 CLAIM = "PersistentVolumeClaim"
 VOLUME = "PersistentVolume"
 CLASS = "StorageClass"
-VOLUME_FOR = "PersistentVolume for"
-"""The kind of event for a changed volume whose claimRef names a claim; the key is the claim's."""
 
 
 _NAMES_IN_TEXTS: Final = {

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, example, given, settings, strategies as st
 
 from scheduler.audit.capacity import CapacityChecks
 from scheduler.audit.checks import cache_checks
@@ -26,7 +26,7 @@ from tests.unit.cache.pods.test_recount import apply, steps as pod_steps
 from tests.unit.cache.storage.test_ledger_law import World, _history, _start
 from tests.unit.objects import info
 from tests.unit.queueing.test_queue_laws import History as QueueHistory, steps as queue_steps
-from tests.unit.wakeups.attaching import Step, begun, steps as volume_steps
+from tests.unit.wakeups.attaching import INLINE, Step, begun, put, steps as volume_steps
 
 FEW = 25
 
@@ -58,6 +58,7 @@ def test_no_difference_after_nodes_and_pods(history: list[tuple[str, str, str, i
 
 @settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(volume_steps, max_size=FEW))
+@example([put(info("a", on="n1", volumes=[{"name": f"v{at}", **each} for at, each in enumerate(INLINE)]))])
 def test_no_difference_after_claims_volumes_and_attachments(history: list[Step]) -> None:
     world = begun()
     for step in history:
@@ -73,7 +74,6 @@ def test_no_difference_after_capacity_and_reservations(history: list[tuple[str, 
     of_storage = {name: check for name, check in storage.checks().items() if name != "assumed-volumes"}
     for what, more in _start + history:
         world.take(what, more)
-        world.reservations.catch_up()
         planned = (info(f"p{at}", volumes=[_volume(key) for key in plan]) for at, plan in enumerate(world.plans))
         capacity = CapacityChecks(world.nodes, world.volumes, pending(planned))
         assert [] == found({**of_storage, **capacity.checks()})

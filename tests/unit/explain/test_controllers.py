@@ -80,7 +80,7 @@ FIXES = [
         id="a deleted pod of a ReplicaSet would take its capacity again",
     ),
     pytest.param(
-        {"n1": {"cpu": "2", "labels": {ARCH: "arm64"}}, "n2": {"cpu": "2"}},
+        {"n1": {"cpu": "2", "labels": {ARCH: "arm64"}}, "n2": {"cpu": "4"}},
         {"a": {"cpu": "1500m", "on": "n1", "owner": OTHER}, "p": {"cpu": "1", "nodeSelector": {ARCH: "arm64"}}},
         [f"remove {ARCH}=arm64 from the nodeSelector", LOWER, "delete pod default/a on node n1"],
         id="a deleted pod of a ReplicaSet goes to another node",

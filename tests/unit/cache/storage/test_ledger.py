@@ -172,6 +172,20 @@ def test_our_own_selection_needs_no_other_proof() -> None:
     assert {"a": 3} == world.taken()
 
 
+def test_a_node_that_was_only_planned_is_not_lost() -> None:
+    """A question tries the pod on a node, or its Reserve fails: the claim is then as before, whatever its sibling is tied to."""
+    world = World()
+    world.volumes.set_volume(v("v", "a", "d").typed())
+    world.claim(c("d").bound_to("v"))
+    claim = a_claim("c", "3Gi", "D").uid("c")
+    world.claim(claim)
+    world.reservations.plan(["default/c", "default/d"])
+    world.reservations.promise(claim.typed(), "pod", "n1")
+    world.reservations.end_promise(claim.typed(), "pod")
+
+    assert ({}, []) == (world.taken(), list(world.reservations))
+
+
 # -- deleted claims ------------------------------------------------------------------------------------------------------
 
 
