@@ -62,8 +62,9 @@ _EVERYTHING: Final = {
     "allocated", "unfit", "unfit with an error", "errors", "all devices", "second alternative", "admin access", "share",
     "tolerated taint", "binding conditions", "equal attributes", "distinct attributes", "counters", "several claims",
     "currently being updated", "currently invalid", "feature is disabled", "CEL runtime error", "not found",
-    "gates off", "too many slices", "old shares",
+    "gates off", "lists", "too many slices", "old shares",
 }  # fmt: skip
+_LISTS: Final = frozenset({"bools", "ints", "strings", "versions"})
 _TEXTS: Final = (
     *("currently being updated", "currently invalid", "feature is disabled", "CEL runtime error", "not found"),
 )
@@ -74,6 +75,8 @@ def _rules(case: DeviceCase, answer: Answer) -> set[str]:
     found = {text for text in _TEXTS if text in answer.error}
     if not case.gates >= DEVICE_GATES_ON:
         found.add("gates off")
+    if any(value.keys() & _LISTS for _, one in case.devices() for value in (one.get("attributes") or {}).values()):
+        found.add("lists")
     if any(_has_too_many(case, each["spec"]) for each in case.slices):
         found.add("too many slices")
     known = {

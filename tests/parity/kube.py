@@ -28,7 +28,7 @@ _ASIDE: Final = "kube-system"
 """A namespace in which no scenario has anything."""
 _LOUD: Final = "schedule_one=10,preemption=5,executor=5,default_preemption=5,binder=4,scheduling_queue=4"
 _SERVED: Final = (
-    "--feature-gates=DRADeviceTaintRules=true,VolumeLimitScaling=true",
+    "--feature-gates=DRADeviceTaintRules=true,DRAListTypeAttributes=true,VolumeLimitScaling=true",
     "--runtime-config=resource.k8s.io/v1beta2=true",
     "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition,RuntimeClass",
 )

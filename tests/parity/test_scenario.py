@@ -5,7 +5,6 @@ import itertools
 import pytest
 
 from tests.parity.admission import admitted, labelled, priority_classes
-from tests.parity.random_devices import device_seed
 from tests.parity.scenario import Scenario, scenario
 from tests.parity.suite import crowds, device_ones, mixed_ones, random_device_ones, random_ones, recordable, scenarios
 from tests.parity.words import Json
@@ -227,7 +226,7 @@ _OFTEN_WITH_DEVICES = {
 
 def test_random_scenarios_with_devices_are_rich() -> None:
     """Everything that the plugin looks at occurs, most of it often."""
-    drawn = [scenario("devices", device_seed(seed)) for seed in range(120)]
+    drawn = random_device_ones()
     text = str([(one.devices, one.nodes, one.asked, one.feature_gates) for one in drawn])
 
     assert sum(len(one.nodes) > 1 for one in drawn) > 50

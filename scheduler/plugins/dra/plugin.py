@@ -53,7 +53,10 @@ from scheduler.plugins.dra.structured.requests import (
 
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
 _NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
-"""The feature of nodes that can use devices whose operations their kubelet must skip."""
+"""The feature of nodes that can use devices whose operations their kubelet must skip.
+
+Upstream reads it with the gate off, too: another scheduler may have allocated the claim.
+"""
 
 
 class DynamicResources:
