@@ -103,7 +103,7 @@ def _figures(source: str, env: Env) -> tuple[str, str, str, str]:
     tracemalloc.stop()
     del again
     evaluate_ms, _ = _timed(lambda: _evaluated(program))
-    return f"{compile_ms:.1f}", f"{program.footprint / 1000:.0f}", f"{traced / 1000:.0f}", f"{evaluate_ms:.2f}"
+    return f"{compile_ms:.1f}", f"{program.size_bytes / 1000:.0f}", f"{traced / 1000:.0f}", f"{evaluate_ms:.2f}"
 
 
 def _compiled(source: str, env: Env) -> Program | None:

@@ -227,6 +227,11 @@ def _slices(count: int) -> Objects:
     ]
 
 
+def _features(count: int, value: str) -> Json:
+    """Return labels as node feature discovery and drivers write them. A tenant writes no label of a node."""
+    return {f"example.com/feature-{at}": value for at in range(count)}
+
+
 def _question(replicas: int, volumes: int) -> Objects:
     spec = {
         "schedulerName": "kubestow",
@@ -308,8 +313,8 @@ RELATIONS: Final = (
     ),
     Relation(
         "a node × topics of a waiting pod",
-        lambda n: [*nodes(), pod("p", nodeSelector={f"k{at}": "v" for at in range(n)})],
-        lambda n: [("Node", {"metadata": {"name": "new", "labels": {f"k{at}": "w" for at in range(n)}}})],
+        lambda n: [*nodes(), pod("p", nodeSelector=_features(n, "v"))],
+        lambda n: [("Node", {"metadata": {"name": "new", "labels": _features(n, "w")}})],
         size=500,
     ),
     Relation(

@@ -130,10 +130,6 @@ GATES: Final[Mapping[str, str]] = {
     "DRAResourceClaimDeviceStatus": "Device status in claims, which has these conditions.",
     "DRAExtendedResource": "Extended resources that device classes serve.",
     "DRASchedulerFilterTimeout": "`filterTimeout` of DynamicResources.",
-    "DRAListTypeAttributes": "Attributes that are lists.",
-    "DRADerivedAttributes": "A request can compute the attributes that constraints compare, by `derivedAttributes`.",
-    "DRAOptionalNodeOperations": "Devices of slices with `skipNodeOperations` can be allocated on nodes that declare this feature.",
-    "DRADeviceCompatibilityGroups": "Devices that draw from one counter set must have a group of `compatibilityGroups` in common.",
     "DRAFractionalCapacityRange": "Ranges of shared capacities with fractions: `min`, `max` and `step` in thousandths. On in 1.37 with `--min-compatibility-version=1.37`.",
 }
 _EVERYTHING: Final[Mapping[str, Any]] = {

@@ -129,7 +129,6 @@ class ResourceSliceSpec(Frozen, frozen=True):
     per_device_node_selection: bool | None = None
     devices: tuple[Device, ...] = ()
     shared_counters: tuple[CounterSet, ...] = ()
-    skip_node_operations: tuple[str, ...] = ()
 
 
 class ResourceSlice(ClusterObject, frozen=True):

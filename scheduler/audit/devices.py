@@ -16,7 +16,7 @@ from scheduler.cache.devices.pools import PoolKey, PoolView, content_of, draws_o
 from scheduler.cache.devices.shared_pools import PoolSlices, _Place
 from scheduler.cache.nodes.node_groups import matching_selector
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.core.feature_gates import COMPATIBILITY_GROUPS, NODE_OPERATIONS, PARTITIONABLE
+from scheduler.core.feature_gates import PARTITIONABLE
 
 _MANY: Final = 50
 
@@ -328,11 +328,10 @@ class DeviceChecks:
         """Return the pools of the node, computed from their slices."""
         on_nodes = self._on_nodes
         pools = on_nodes._local.get(self._nodes.name(slot), {}).values()
-        mark = (NODE_OPERATIONS,) if NODE_OPERATIONS in on_nodes._gates and on_nodes.skips_operations(slot) else ()
         seen = (pool.view(tuple(name for name, _ in pool.known_slices())) for pool in pools)
         views = sorted((view for view in seen if view is not None), key=lambda view: view.order)
         devices = [each.id for view in views for each in view.devices]
-        content = content_of((*mark, *(view.content for view in views)))
+        content = content_of(tuple(view.content for view in views))
         return _OwnPools(tuple(views), content, {device: number for number, device in enumerate(devices)})
 
     def _replace(self, slot: int) -> None:
@@ -377,7 +376,6 @@ def _fresh_view(pool: PoolSlices, names: tuple[str, ...]) -> PoolView | None:
         [pool.slices[name] for name in names if name in pool.slices],
         pool.slices.values(),
         partitionable=PARTITIONABLE in pool.gates,
-        groups=COMPATIBILITY_GROUPS in pool.gates,
         wheres=pool.wheres,
     )
 

@@ -24,13 +24,11 @@ from scheduler.core.feature_gates import (
     BINDING_CONDITIONS,
     CHANGES,
     CLAIM_DEVICE_STATUS,
-    COMPATIBILITY_GROUPS,
     CONSUMABLE,
     DEFAULT_VERSION,
     FRACTIONAL_RANGE,
     GATES,
     LOCKED_WITHOUT_EFFECT,
-    PARTITIONABLE,
     TAINT_RULES,
     TAINTS,
     VERSIONS,
@@ -41,7 +39,6 @@ _NEEDS: Final[Mapping[str, tuple[str, ...]]] = {
     BINDING_CONDITIONS: (CLAIM_DEVICE_STATUS,),
     TAINT_RULES: (TAINTS,),
     FRACTIONAL_RANGE: (CONSUMABLE,),
-    COMPATIBILITY_GROUPS: (PARTITIONABLE,),
 }
 """The gates that a gate requires. Locked gates are always on."""
 _OLDEST_COMPATIBLE: Final = 3

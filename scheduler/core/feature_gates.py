@@ -29,12 +29,7 @@ BINDING_CONDITIONS: Final = "DRADeviceBindingConditions"
 CLAIM_DEVICE_STATUS: Final = "DRAResourceClaimDeviceStatus"
 EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 FILTER_TIMEOUT: Final = "DRASchedulerFilterTimeout"
-LIST_TYPES: Final = "DRAListTypeAttributes"
 FRACTIONAL_RANGE: Final = "DRAFractionalCapacityRange"
-COMPATIBILITY_GROUPS: Final = "DRADeviceCompatibilityGroups"
-DERIVED_ATTRIBUTES: Final = "DRADerivedAttributes"
-NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
-"""Also the name of the feature that a node declares."""
 
 
 class Stage(NamedTuple):
@@ -66,14 +61,10 @@ GATES: Final[Mapping[str, Mapping[str, Stage]]] = {
     CLAIM_DEVICE_STATUS: {"1.36": _ON, "1.37": _LOCKED},
     FILTER_TIMEOUT: {"1.36": _ON, "1.37": _ON},
     DYNAMIC_RESOURCE_ALLOCATION: {"1.36": _LOCKED, "1.37": _LOCKED},
-    LIST_TYPES: {"1.36": _OFF, "1.37": _OFF},
     TAINT_RULES: {"1.36": _OFF, "1.37": _ON},
     FRACTIONAL_RANGE: {"1.36": _OFF, "1.37": Stage(is_on=False, on_from="1.37")},
-    COMPATIBILITY_GROUPS: {"1.36": _OFF, "1.37": _OFF},
-    DERIVED_ATTRIBUTES: {"1.36": _OFF, "1.37": _OFF},
-    NODE_OPERATIONS: {"1.36": _OFF, "1.37": _OFF},
 }
-"""Gate → version → stage. A gate that a version lacks is off there."""
+"""Gate → version → stage. A gate that a version lacks is off there. Gates that are off in every version are not built."""
 
 _LOCKED_IN_BOTH: Final = frozenset(
     {
@@ -120,7 +111,7 @@ LIMIT_NAMES_REQUEST: Final = "DeviceLimitNamesTheRequest"
 ERROR_NAMES_DEVICE: Final = "SelectorErrorNamesTheDevice"
 """The text for a selector that fails names the device, and how to guard a missing key."""
 LISTS_IN_SELECTORS: Final = "ListAttributesInAllSelectors"
-"""Selectors may read list attributes without DRAListTypeAttributes; they failed on devices with any."""
+"""Selectors may read list attributes; they failed on devices with any."""
 CONFIG_FOR_ALL: Final = "ConfigurationForAllRequestsNamesNone"
 """An allocated configuration that is for each request of its claim names no requests."""
 DEVICE_CHANGES: Final = frozenset({LIMIT_NAMES_REQUEST, ERROR_NAMES_DEVICE, LISTS_IN_SELECTORS, CONFIG_FOR_ALL})

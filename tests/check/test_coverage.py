@@ -30,7 +30,7 @@ ONE_LOOP = (
 PICKED = "every claim that is searched for gets its devices: results are made of what the search picked, claim by claim"
 ONE_ALLOCATOR = "there is one allocator for all gates (§0.3)"
 BATCHING = "batching is not built, and idle in kube-scheduler with its default plugins (§3.13)"
-
+LIST_TYPES = "with DRAListTypeAttributes, an alpha gate that is off in every version and is not built"
 WITHOUT: dict[str, dict[int, str]] = {
     CORE: {
         79: NO_SNAPSHOT,
@@ -43,7 +43,13 @@ WITHOUT: dict[str, dict[int, str]] = {
         224: BATCHING,
         225: BATCHING,
     },
-    DEVICES: {258: ONE_LOOP, 300: ONE_LOOP, 312: PICKED, 314: ONE_ALLOCATOR},
+    DEVICES: {
+        **dict.fromkeys((*range(92, 100), *range(101, 107)), LIST_TYPES),
+        258: ONE_LOOP,
+        300: ONE_LOOP,
+        312: PICKED,
+        314: ONE_ALLOCATOR,
+    },
 }
 of_each = pytest.mark.parametrize("spec", [CORE, DEVICES])
 

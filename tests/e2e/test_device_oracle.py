@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import pytest
 
-from scheduler.core.feature_gates import DEVICE_GATES_ON, LIST_TYPES
+from scheduler.core.feature_gates import DEVICE_GATES_ON
 from tests.e2e.controlplane.build import MINOR
 from tests.e2e.controlplane.gate import built_or_skip
 from tests.parity import devicefuzz, devices
@@ -64,6 +64,7 @@ _EVERYTHING: Final = {
     "currently being updated", "currently invalid", "feature is disabled", "CEL runtime error", "not found",
     "gates off", "lists", "too many slices", "old shares",
 }  # fmt: skip
+_LISTS: Final = frozenset({"bools", "ints", "strings", "versions"})
 _TEXTS: Final = (
     *("currently being updated", "currently invalid", "feature is disabled", "CEL runtime error", "not found"),
 )
@@ -74,7 +75,7 @@ def _rules(case: DeviceCase, answer: Answer) -> set[str]:
     found = {text for text in _TEXTS if text in answer.error}
     if not case.gates >= DEVICE_GATES_ON:
         found.add("gates off")
-    if LIST_TYPES in case.gates:
+    if any(value.keys() & _LISTS for _, one in case.devices() for value in (one.get("attributes") or {}).values()):
         found.add("lists")
     if any(_has_too_many(case, each["spec"]) for each in case.slices):
         found.add("too many slices")
@@ -225,12 +226,6 @@ BREAKS: Final = (
 APART: Final[Json] = {"apart": ["a/t"]}
 OLD: Final = DEVICE_GATES_ON - {"DRAConsumableCapacity", "DRADeviceBindingConditions"}
 STORE: Final[Json] = {"at": "n1", "of": 2}
-LISTS: Final[dict[str, Json]] = {
-    "d1": {"i": "first", "l": {"ints": [1, 2]}},
-    "d2": {"i": "second", "l": {"ints": [2, 3]}},
-    "d3": {"i": "second", "l": {"ints": [1]}},
-    "d4": {"i": "third", "l": {"ints": [1]}},
-}
 MANY: Final[dict[str, Json]] = {f"d{at:02}": {"m": at} for at in range(18)}
 SHARED: Final[Json] = {"shared": True, "capacity": {"cap": "4"}}
 SHARE: Final[Json] = {"of": "r0 a/p/d1", "shareID": "share-1", "consumedCapacity": {"cap": "2"}}
@@ -297,12 +292,6 @@ KNOWN: Final = [
     pytest.param(
         short({"d1": {}}, {"r0": "a"}, place=STORE, more={"a-first": {"pool": "a/p", "everywhere": True}}),
         "r0 a/p/d1", both("unfit"), id="of slices with different numbers of slices ours uses the first by name",
-    ),
-    pytest.param(
-        short(LISTS, {"r0": of("first"), "r1": of("second"), "r2": of("third"), "same": ["a/l"]},
-              gates=DEVICE_GATES_ON | {LIST_TYPES}),
-        since_1_37("r0 a/p/d1, r1 a/p/d3, r2 a/p/d4", "unfit"), both("r0 a/p/d1, r1 a/p/d3, r2 a/p/d4"),
-        id="upstream does not restore what lists had in common when it goes back",
     ),
     pytest.param(
         short(

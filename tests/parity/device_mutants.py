@@ -189,28 +189,28 @@ def _no_first_alternative(search: Allocator, position: Any, _next: Any = Allocat
 
 
 def _adds(*, match: bool) -> Callable[..., Any]:
-    def add(constraint: AllocationConstraint, known: Any, kind: Any, full_name: str) -> Any:
-        return known if constraint.is_match is match else _add(constraint, known, kind, full_name)
+    def add(constraint: AllocationConstraint, known: Any, kind: Any) -> Any:
+        return known if constraint.is_match is match else _add(constraint, known, kind)
 
     return add
 
 
-def _last_alone(constraint: AllocationConstraint, known: Any, kind: Any, full_name: str) -> Any:
-    now = _add(constraint, known, kind, full_name)
+def _last_alone(constraint: AllocationConstraint, known: Any, kind: Any) -> Any:
+    now = _add(constraint, known, kind)
     return None if now is None else now[-1:]
 
 
-def _without_types(constraint: AllocationConstraint, kind: Any, full_name: str) -> Any:
-    values = _values(constraint, kind, full_name)
+def _without_types(constraint: AllocationConstraint, kind: Any) -> Any:
+    values = _values(constraint, kind)
     return None if values is None else frozenset(("", str(value)) for _, value in values)
 
 
-def _nothing_is_a_value(constraint: AllocationConstraint, kind: Any, full_name: str) -> Any:
-    return _values(constraint, kind, full_name) or frozenset({("", None)})
+def _nothing_is_a_value(constraint: AllocationConstraint, kind: Any) -> Any:
+    return _values(constraint, kind) or frozenset({("", None)})
 
 
-def _of_any_domain(driver: str, device: Any, name: str, *, lists: bool) -> Any:
-    return _attribute_values(name.partition("/")[0], device, name, lists=lists)
+def _of_any_domain(driver: str, device: Any, name: str) -> Any:
+    return _attribute_values(name.partition("/")[0], device, name)
 
 
 # -- results -----------------------------------------------------------------------------------------------------------

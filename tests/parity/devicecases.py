@@ -19,17 +19,13 @@ from scheduler.core.feature_gates import (
     DEVICE_CHANGES,
     DEVICE_GATES_ON,
     FRACTIONAL_RANGE,
-    LIST_TYPES,
     defaults,
 )
 from tests.e2e.controlplane.build import MINOR
 from tests.parity.devicechanges import (
     alternatives,
     change,
-    derive_attributes,
-    join_groups,
     requests_of,
-    skip_operations,
 )
 from tests.parity.generate import Dice
 from tests.parity.random_devices import device_seed
@@ -85,12 +81,6 @@ def drawn(seed: int) -> DeviceCase:
         for gate in defaults(MINOR) - defaults("1.36")
         if gate in DEVICE_CHANGES or (gate == FRACTIONAL_RANGE and CONSUMABLE in gates and dice.chance(0.9))
     }
-    if MINOR != "1.36" and dice.chance(0.15):
-        gates |= join_groups(dice, gates, case.slices, case.claims)
-    if MINOR != "1.36" and dice.chance(0.1):
-        gates |= derive_attributes(dice, case.slices, case.claims)
-    if MINOR != "1.36" and dice.chance(0.1):
-        gates |= skip_operations(dice, case.nodes, case.slices)
     return _speakable(dataclasses.replace(case, gates=frozenset(gates)))
 
 
@@ -230,14 +220,9 @@ def _speakable(case: DeviceCase) -> DeviceCase:
 def _without_hidden_errors(case: DeviceCase) -> None:
     """Leave out errors that v1.36.3 meets, or does not meet, because of a defect.
 
-    With list attributes it goes other ways, so no attribute is without a value. Of all devices it leaves out those that are used
-    up, so where devices are shared such requests are no administrator's and their claims have no constraint.
+    Of all devices it leaves out those that are used up, so where devices are shared such requests are no administrator's and
+    their claims have no constraint.
     """
-    if LIST_TYPES in case.gates:
-        for _, device in case.devices():
-            for name, value in (device.get("attributes") or {}).items():
-                if not any(bool(one) or one is False or one == 0 for one in value.values()):
-                    device["attributes"][name] = {"int": 0}
     if any(device.get("allowMultipleAllocations") for _, device in case.devices()):
         for claim in case.claims:
             every = [request for request in requests_of(claim) if request.get("allocationMode") == "All"]

@@ -7,11 +7,7 @@ from scheduler.core.feature_gates import (
     ADMIN_ACCESS,
     BINDING_CONDITIONS,
     CLAIM_DEVICE_STATUS,
-    COMPATIBILITY_GROUPS,
     CONSUMABLE,
-    DERIVED_ATTRIBUTES,
-    LIST_TYPES,
-    NODE_OPERATIONS,
     PARTITIONABLE,
     PRIORITIZED_LIST,
     TAINTS,
@@ -55,11 +51,9 @@ def change(dice: Dice, gates: set[str], slices: _Slices, held: _Claims, claims: 
         gates -= _WITHOUT_SHARES_AND_CONDITIONS
     if dice.chance(0.03):
         gates.discard(CLAIM_DEVICE_STATUS)
-    if dice.chance(0.1):
-        gates.add(LIST_TYPES)
     if dice.chance(0.5):
         held.clear()
-    if LIST_TYPES not in gates and dice.chance(0.9):
+    if dice.chance(0.9):
         _make_single(slices)
     for share, one in _CHANGES:
         if slices and dice.chance(share):
@@ -184,98 +178,6 @@ def _store_apart(dice: Dice, slices: _Slices, _: _Claims, __: _Claims) -> None:
         for word in ("allNodes", "nodeSelector", "perDeviceNodeSelection"):
             store.pop(word, None)
         store["nodeName"] = dice.one(("n0", "n1", "n2", "nowhere"))
-
-
-def join_groups(dice: Dice, gates: set[str], slices: _Slices, claims: _Claims) -> set[str]:
-    """Give devices that draw from counters groups; mostly the gate for them is on. Returns the further gates.
-
-    Counters are large, and requests are for several devices, so that groups decide.
-    """
-    for store in (store for one in slices for store in one["spec"].get("sharedCounters") or ()):
-        store["counters"] = {name: {"value": "100"} for name in store["counters"]}
-    for request in _all_requests(claims):
-        if request.get("allocationMode") == "ExactCount" and dice.chance(0.6):
-            request["count"] = dice.number(2, 3)
-        if dice.chance(0.5):
-            request.pop("selectors", None)
-    for device in (device for one in slices for device in one["spec"].get("devices") or ()):
-        for consumed in device.get("consumesCounters") or ():
-            if dice.chance(0.6):
-                consumed["compatibilityGroups"] = dice.some(("x", "y", "z"), 2)
-    return {COMPATIBILITY_GROUPS} if PARTITIONABLE in gates and dice.chance(0.7) else set()
-
-
-_OWN: Final = "device.attributes[device.driver]"
-_DERIVATIONS: Final = (
-    "device.driver",
-    "device.allowMultipleAllocations",
-    f"size({_OWN})",
-    f"{_OWN}.{{name}}",
-    f"[{_OWN}.{{name}}]",
-    f'"{{name}}" in {_OWN} ? "known" : "unknown"',
-    f"{_OWN}.?{{name}}.orValue(dyn(7))",
-    'semver("1.2.3-rc.1")',
-    f'[semver("1.0.0"), semver(size({_OWN}) > 2 ? "1.1.0" : "1.0.0")]',
-    "[[1]][0]",
-    "dyn([])",
-    'dyn([dyn(1), dyn("a")])',
-    "dyn([1.5])",
-    "dyn(1u)",
-    "dyn(1.5)",
-    "dyn(b'a')",
-    "dyn(null)",
-    "dyn({1: 2})",
-    "dyn(type(1))",
-    "dyn(optional.of(3))",
-    "dyn(duration('1s'))",
-    "dyn(timestamp('2026-01-01T00:00:00Z'))",
-    "dyn(quantity('1'))",
-    "1.5",
-    "{1: 2}",
-    "device.",
-    "missing",
-    "1 / 0",
-)
-"""Expressions of derived attributes; the rarer ones are errors. `{name}` is replaced by an attribute of some device."""
-_SOUND_DERIVATIONS: Final = _DERIVATIONS[:9]
-
-
-def derive_attributes(dice: Dice, slices: _Slices, claims: _Claims) -> set[str]:
-    """Let requests compute the attributes of constraints; mostly the gate is on. Returns the further gates."""
-    names = sorted(
-        name
-        for one in slices
-        for device in one["spec"].get("devices") or ()
-        for name in device.get("attributes") or ()
-        if "/" not in name
-    ) or ["none"]
-    for claim in claims:
-        devices = claim["spec"]["devices"]
-        attributes = ["made.example/x", "made.example/y"][: dice.number(1, 2)]
-        word = dice.one(("matchAttribute", "matchAttribute", "distinctAttribute"))
-        devices["constraints"] = [*(devices.get("constraints") or ())[:1], *({word: name} for name in attributes)]
-        for request in _all_requests([claim]):
-            if dice.chance(0.9):
-                known = _SOUND_DERIVATIONS if dice.chance(0.85) else _DERIVATIONS
-                request["derivedAttributes"] = [
-                    {"name": name, "expression": dice.one(known).replace("{name}", dice.one(names))}
-                    for name in attributes
-                ]
-            if dice.chance(0.5):
-                request.pop("selectors", None)
-    gates = {DERIVED_ATTRIBUTES} if dice.chance(0.9) else set()
-    return gates | ({LIST_TYPES} if dice.chance(0.3) else set())
-
-
-def skip_operations(dice: Dice, nodes: list[Json], slices: _Slices) -> set[str]:
-    """Let slices skip operations of nodes; mostly the gate is on, and some nodes can. Returns the further gates."""
-    for node in nodes:
-        if dice.chance(0.5):
-            node.setdefault("status", {})["declaredFeatures"] = [NODE_OPERATIONS]
-    for one in slices:
-        if dice.chance(0.6):
-            one["spec"]["skipNodeOperations"] = ["*"]
-    return {NODE_OPERATIONS} if dice.chance(0.7) else {LIST_TYPES} if dice.chance(0.5) else set()
 
 
 def _shuffle(dice: Dice, slices: _Slices, _: _Claims, __: _Claims) -> None:

@@ -15,7 +15,7 @@ from scheduler.api.decode import from_manifest
 from scheduler.api.node_affinity import selector_matches
 from scheduler.api.quantity import parse
 from scheduler.api.resource_v1 import Device, ExactDeviceRequest
-from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE, LIST_TYPES
+from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE
 from tests.e2e.controlplane.build import MINOR
 from tests.parity.devicecases import DeviceCase, concerns
 from tests.parity.devicechanges import alternatives
@@ -119,7 +119,7 @@ def _together(text: str) -> str:
 
 def _variant_is_stable(case: DeviceCase, _: str) -> bool:
     has_conditions = case.gates >= {BINDING_CONDITIONS, CLAIM_DEVICE_STATUS}
-    return not has_conditions and not {CONSUMABLE, LIST_TYPES} & case.gates
+    return not has_conditions and CONSUMABLE not in case.gates
 
 
 def _counts_agree(case: DeviceCase, node: str) -> bool:
@@ -375,7 +375,7 @@ def only(case: DeviceCase, node: str, allocations: Sequence[Json]) -> DeviceCase
         kept = {
             key: value
             for key, value in (device.get("attributes") or {}).items()
-            if key in named or _is_understood(made, value)
+            if key in named or _is_understood(value)
         }
         device["attributes"] = kept | {"parity.test/id": {"string": name}}
     for claim, allocation in zip(made.claims, allocations, strict=True):
@@ -407,5 +407,5 @@ def _in_constraints(case: DeviceCase, driver: str) -> set[str]:
     return names | {name.removeprefix(f"{driver}/") for name in names}
 
 
-def _is_understood(case: DeviceCase, attribute: Json) -> bool:
-    return bool(attribute.keys() & _SINGLES) or (bool(attribute) and LIST_TYPES in case.gates)
+def _is_understood(attribute: Json) -> bool:
+    return bool(attribute.keys() & _SINGLES)

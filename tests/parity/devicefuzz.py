@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Final
 
 from scheduler.api.quantity import parse
-from scheduler.core.feature_gates import LIST_TYPES
 from scheduler.plugins.dra.structured.allocator import CAREFUL_STEPS
 from tests.parity.devicecases import DeviceCase, drawn
 from tests.parity.devicedefects import CORRECTIONS, corrected, only, read, without_spare
@@ -27,7 +26,6 @@ from tests.support import deviceinvariants
 
 MODES: Final = {"parity": True, "default": False}
 _DEEP: Final = "an error that is met after more than 500 devices is not looked for (docs/spec/dra.md §4.5)"
-_LISTS: Final = "upstream does not restore what lists had in common when it goes back; it accepts what ours gives"
 _NOT_UNDERSTOOD: Final = "unsupported attribute value"
 _LAWS: Final = (
     deviceinvariants.devices_taken_twice,
@@ -98,9 +96,7 @@ class Differences:
             for some in itertools.combinations(names, count):
                 if not self._differs_without(case, node, ours, some, parity=parity):
                     return " and ".join(CORRECTIONS[name].why for name in some)
-        if LIST_TYPES not in case.gates or theirs.error or ours.allocations is None:
-            return ""
-        return "" if self._wrong(case, node, ours.allocations) else _LISTS
+        return ""
 
     def _differs_without(
         self, case: DeviceCase, node: str, ours: Answer, names: Sequence[str], *, parity: bool

@@ -14,7 +14,7 @@ from tests.parity.words import Json
 
 DEVICE_SEEDS: Final = range(120)
 
-_GATES: Final = ("DRADeviceTaintRules", "DRAListTypeAttributes")
+_GATES: Final = ("DRADeviceTaintRules",)
 _RESOURCES: Final = ("example.com/one", "example.com/two", "deviceclass.resource.kubernetes.io/any")
 _RULES: Final = ("rule=x:NoSchedule", "rule=y:NoExecute", "rule=z:None")
 
@@ -38,9 +38,8 @@ class _Stored:
     def scenario(self, name: str) -> Json:
         dice = self._dice
         classes = self._classes()
-        slices = Slices(
-            dice, self._nodes, is_wild=self._is_wild, with_conditions=self._is_hasty, with_lists=self._with_gates
-        )
+        with_lists = self._is_wild and self._with_gates
+        slices = Slices(dice, self._nodes, is_wild=self._is_wild, with_conditions=self._is_hasty, with_lists=with_lists)
         claims = Claims(dice, slices, tuple(classes), is_wild=self._is_wild, namespace=self._namespace)
         scenario: Json = {"id": name, "nodes": {node: self._node() for node in self._nodes}}
         for node, found in scenario["nodes"].items():

@@ -25,7 +25,6 @@ from scheduler.api.decode import Broken
 from scheduler.api.quantity import is_extended
 from scheduler.api.resource_v1 import (
     IMPLICIT_EXTENDED_RESOURCE,
-    DeviceAttribute,
     DeviceClass,
     DeviceTaintRule,
     ResourceSlice,
@@ -43,13 +42,12 @@ from scheduler.core.feature_gates import (
     DEVICE_GATES_ON,
     DYNAMIC_RESOURCE_ALLOCATION,
     EXTENDED_RESOURCE,
-    LIST_TYPES,
     LISTS_IN_SELECTORS,
     TAINT_RULES,
 )
 
 if TYPE_CHECKING:
-    from scheduler.cache.devices.selectors import DerivedAttributes, DeviceSelectors
+    from scheduler.cache.devices.selectors import DeviceSelectors
 
 
 class DeviceClasses:
@@ -97,7 +95,6 @@ class DeviceClasses:
 
 NONE_SERVED: Final[frozenset[str]] = frozenset()
 _GATES: Final = frozenset({DYNAMIC_RESOURCE_ALLOCATION, EXTENDED_RESOURCE})
-_LISTS: Final = frozenset({LIST_TYPES, LISTS_IN_SELECTORS})
 
 
 def may_be_devices(name: str) -> bool:
@@ -156,22 +153,11 @@ class SharedDRAManager:
         """The CEL selectors on devices. The language is loaded with the first class, because most clusters have none."""
         from scheduler.cache.devices.selectors import DeviceSelectors
 
-        return DeviceSelectors(list_attributes=not self._gates.isdisjoint(_LISTS))
+        return DeviceSelectors(list_attributes=LISTS_IN_SELECTORS in self._gates)
 
     def holds(self, expression: str, kind: DeviceKind) -> bool | str:
         """Return whether the expression selects devices of this kind, or an error, as `DeviceSelectors.holds` does."""
         return self.selectors.holds(expression, kind)
-
-    @cached_property
-    def derived_attributes(self) -> DerivedAttributes:
-        """The expressions of derived attributes."""
-        from scheduler.cache.devices.selectors import DerivedAttributes
-
-        return DerivedAttributes()
-
-    def deriving(self, expression: str, kind: DeviceKind) -> Work[DeviceAttribute | str]:
-        """Return the attribute of such a device, or an error text, by work that yields to the event loop."""
-        return self.derived_attributes.evaluating(expression, kind)
 
     def holding(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
         """Return the result of `holds` by work that yields to the event loop, as `DeviceSelectors.holding` does."""
@@ -180,8 +166,7 @@ class SharedDRAManager:
     @property
     def compiled_bytes(self) -> int:
         """The memory of the compiled expressions, in bytes."""
-        loaded = [self.__dict__[name] for name in ("selectors", "derived_attributes") if name in self.__dict__]
-        return sum(each.compiled.size_bytes for each in loaded)
+        return self.selectors.compiled.size_bytes if "selectors" in self.__dict__ else 0
 
     def slices(self) -> Iterable[ResourceSlice]:
         """Return the effective slices: with the taints of rules."""

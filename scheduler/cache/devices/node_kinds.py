@@ -26,7 +26,6 @@ from scheduler.cache.devices.pools import (
 from scheduler.cache.devices.shared_pools import NO_SHARED_POOLS, PoolSlices, PoolVisibility, SharedPoolVisibility
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.changes import ChangeLog
-from scheduler.core.feature_gates import NODE_OPERATIONS
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 _EMPTY_KINDS_MAX: Final = 4096
@@ -116,10 +115,6 @@ class DeviceNodes(ChangeLog[int]):
         here = self._own.get(slot, _NO_POOLS).views
         shared = self.shared.of(slot).views
         return tuple(sorted((*here, *shared), key=lambda view: view.order)) if shared else here
-
-    def skips_operations(self, slot: int) -> bool:
-        """Return whether the node declares that it can skip operations of devices."""
-        return bool(self._nodes.features.having(NODE_OPERATIONS) >> slot & 1)
 
     def own_pools(self, slot: int) -> tuple[PoolView, ...]:
         """Return the pools that belong to the node."""
@@ -297,15 +292,13 @@ class DeviceNodes(ChangeLog[int]):
 
     def _own_pools_of(self, slot: int) -> _OwnPools:
         pools = self._local.get(self._nodes.name(slot), {})
-        # nodes that can skip operations of devices have separate kinds
-        mark = (NODE_OPERATIONS,) if NODE_OPERATIONS in self._gates and self.skips_operations(slot) else ()
-        if not pools and not mark:
+        if not pools:
             return _NO_POOLS
         seen = (pool.view(tuple(name for name, _ in pool.known_slices())) for pool in pools.values())
         views = sorted((view for view in seen if view is not None), key=lambda view: view.order)
         devices = [each.id for view in views for each in view.devices]
         numbers = {device: number for number, device in enumerate(devices)}
-        return _OwnPools(tuple(views), content_of((*mark, *(view.content for view in views))), numbers)
+        return _OwnPools(tuple(views), content_of(tuple(view.content for view in views)), numbers)
 
 
 def _use_of(here: _OwnPools, use: DeviceUse) -> tuple[int, Hashable]:

@@ -141,7 +141,7 @@ _encode = msgspec.json.Encoder(enc_hook=_amount, order="deterministic").encode
 _known: Final[WeakValueDictionary[bytes, DeviceKind]] = WeakValueDictionary()
 
 
-def kind_of(driver: str, device: Device, *, skips_operations: bool = False) -> DeviceKind:
+def kind_of(driver: str, device: Device) -> DeviceKind:
     """Return the kind of this device. It takes about 5 µs and lives as long as a device of the kind is known."""
     bare = msgspec.structs.replace(
         device,
@@ -151,7 +151,7 @@ def kind_of(driver: str, device: Device, *, skips_operations: bool = False) -> D
         all_nodes=None,
         taints=tuple(DeviceTaint(t.key, t.value, t.effect) for t in device.taints),
     )
-    key = driver.encode() + (b"\1" if skips_operations else b"\0") + _encode(bare)
+    key = driver.encode() + b"\0" + _encode(bare)
     kind = _known.get(key)
     if kind is None:
         kind = _known[key] = DeviceKind(driver, bare)
@@ -268,17 +268,16 @@ def gather_pool(
     all_slices: Iterable[ResourceSlice],
     *,
     partitionable: bool,
-    groups: bool = False,
     wheres: Mapping[tuple[str, int], NodeMatch] | None = None,
 ) -> PoolView | None:
     """Return the pool for a node that sees `visible` of `all_slices` (§4.3).
 
     Return None if the pool does not exist for that node. `wheres` has the nodes of devices with their own node
-    selection, by slice name and position. Without `groups`, slices with compatibility groups are missing.
+    selection, by slice name and position. Slices with compatibility groups are missing, as upstream without their gate.
     """
     group: list[ResourceSlice] = []
     for each in visible:
-        if not groups and has_groups(each):
+        if has_groups(each):
             continue
         newest = group[0].spec.pool.generation if group else each.spec.pool.generation
         if each.spec.pool.generation > newest:
@@ -294,9 +293,7 @@ def gather_pool(
         if any(each.spec.pool.generation > generation for each in everything):
             return None
         here = {each.key for each in group}
-        equal = [
-            each for each in everything if each.spec.pool.generation == generation and (groups or not has_groups(each))
-        ]
+        equal = [each for each in everything if each.spec.pool.generation == generation and not has_groups(each)]
         if len(equal) != count:
             return PoolView(key, PoolState.INCOMPLETE)
         elsewhere = [each for each in equal if each.key not in here]
@@ -347,7 +344,7 @@ def _published(
                 DeviceId(key.driver, key.name, device.name),
                 device,
                 each,
-                kind_of(key.driver, device, skips_operations=bool(each.spec.skip_node_operations)),
+                kind_of(key.driver, device),
                 wheres.get((each.key, at)) if each.spec.per_device_node_selection else None,
             )
 

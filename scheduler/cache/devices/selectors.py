@@ -1,8 +1,5 @@
 """CEL expressions on devices: compilation, evaluation and upstream's error texts (docs/spec/dra.md §5).
 
-Selectors return a boolean. The expressions of derived attributes, which a claim's request computes, return an attribute
-(docs/spec/changes-1.37-devices.md §4.2).
-
 Compiled expressions are cached up to 64 MiB, the least recently used are dropped first, and the CEL values of devices
 are cached, too. The caller caches whether an expression selects a kind of device. Long compilations and evaluations
 run in the worker thread.
@@ -10,6 +7,7 @@ run in the worker thread.
 
 from __future__ import annotations
 
+import sys
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future
@@ -23,23 +21,20 @@ from scheduler.cel.check.types import (
     ANY,
     BOOL,
     DYN,
-    INT,
     QUANTITY,
-    SEMVER,
     STRING,
     Env,
     ObjectType,
     Type,
     declared,
-    list_of,
     map_of,
 )
 from scheduler.cel.errors import CelError, CompileError, NoSuchKey
 from scheduler.cel.eval.plan import NotInstantiable
-from scheduler.cel.eval.program import Program, TooCostly, compile_expression, footprint
+from scheduler.cel.eval.program import Program, TooCostly, compile_expression
 from scheduler.cel.libraries.quantities import Amount
-from scheduler.cel.libraries.semvers import Semver, parse
-from scheduler.cel.values import Optional, TypeValue, Value, type_name
+from scheduler.cel.libraries.semvers import parse
+from scheduler.cel.values import Optional, Value, type_name
 from scheduler.core.cooperative import Work, awaited, finish, submitted
 from scheduler.core.errors import shortened
 
@@ -86,7 +81,6 @@ _SHORT: Final = 512
 """The longest expression, in characters, that is compiled at once: this takes a few milliseconds at most."""
 _DEVICES: Final = 16384
 _Held = TypeVar("_Held")
-_Result = TypeVar("_Result")
 _Found = TypeVar("_Found")
 
 
@@ -118,30 +112,40 @@ class _Variable(dict[str, Value]):
     cel_type: Final = _OBJECT
 
 
-class DeviceExpressions(Generic[_Result]):
-    """Compiles and evaluates expressions. `list_attributes`: attributes may be lists.
+class DeviceSelectors:
+    """Compiles and evaluates selectors. `list_attributes`: attributes may be lists.
 
-    `refusal` says why a type is no type of a result, and `converted` returns the result of a value, or an error text.
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go CompileCELExpression, DeviceMatches
     """
 
-    def __init__(
-        self,
-        *,
-        list_attributes: bool,
-        refusal: Callable[[Type], str | None],
-        converted: Callable[[Value], _Result | str],
-    ) -> None:
+    def __init__(self, *, list_attributes: bool) -> None:
         self._list_attributes = list_attributes
-        self._refusal = refusal
-        self._converted = converted
+        self._accepted = {BOOL, ANY, DYN} if list_attributes else {BOOL, ANY}
         self._env = environment(list_attributes=list_attributes)
         self.compiled = CompiledSelectors[Program | str]()
         self._underway: dict[Hashable, tuple[Future[Any], Callable[[], Any]]] = {}
         """Jobs of the worker thread: compilations, by expression, and evaluations, by expression and device."""
         self._bindings: dict[int, tuple[Device, str, Mapping[str, Value] | str]] = {}
 
-    def evaluating(self, expression: str, kind: DeviceKind) -> Work[_Result | str]:
-        """Return the result, or upstream's error text; a `CompileProblem` does not depend on the device."""
+    def holds(self, expression: str, kind: DeviceKind) -> bool | str:
+        """Return whether the device is selected, or `CEL compile error: …` or `CEL runtime error: …`.
+
+        The call blocks the event loop.
+        """
+        return finish(self.holding(expression, kind))
+
+    def holding(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
+        """Return the result of `holds` by work that yields. Long computations run in the worker thread."""
+        held = yield from self.evaluating(expression, kind)
+        if isinstance(held, bool):
+            return held
+        if isinstance(held, CompileProblem):
+            return CompileProblem(shortened(f"CEL compile error: {held}"))
+        text = shortened(f"CEL runtime error: {held}")
+        return MissingKey(text) if isinstance(held, MissingKey) else text
+
+    def evaluating(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
+        """Return the result, or upstream's error text without a prefix; a `CompileProblem` does not depend on the device."""
         compiled = yield from self.compiling(expression)
         if isinstance(compiled, str):
             return CompileProblem(compiled)
@@ -149,9 +153,9 @@ class DeviceExpressions(Generic[_Result]):
         if isinstance(bindings, str):
             return bindings
         try:
-            return _tried(self._converted, compiled.evaluate_cheaply, bindings)
+            return _tried(compiled.evaluate_cheaply, bindings)
         except TooCostly:  # the job keeps the bindings, and so their id
-            job = partial(_tried, self._converted, compiled.evaluate, bindings)
+            job = partial(_tried, compiled.evaluate, bindings)
             return (yield from self._in_worker((expression, id(bindings)), job))
 
     def prepare(self, expression: str) -> None:
@@ -207,11 +211,15 @@ class DeviceExpressions(Generic[_Result]):
         except CompileError as error:
             wrong = f"compilation failed: {error}"
         else:
-            wrong = self._refusal(program.result) or ""
+            wrong = self._refusal(program.result)
         if wrong:
             wrong = shortened(wrong)
-            return wrong, footprint(expression, wrong)
-        return program, footprint(expression) + program.footprint
+            return wrong, sys.getsizeof(expression) + sys.getsizeof(wrong)
+        return program, program.size_bytes
+
+    def _refusal(self, result: Type) -> str:
+        """Return why a type is no type of a selector; "" if it is one."""
+        return "" if result in self._accepted else f"must evaluate to bool or the unknown type, not {declared(result)}"
 
     def _bound(self, kind: DeviceKind) -> Mapping[str, Value] | str:
         """Return the variable for a device, or an error text.
@@ -228,47 +236,9 @@ class DeviceExpressions(Generic[_Result]):
         return bindings
 
 
-class DeviceSelectors(DeviceExpressions[bool]):
-    """Compiles and evaluates selectors. `list_attributes`: attributes may be lists.
-
-    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go CompileCELExpression, DeviceMatches
-    """
-
-    def __init__(self, *, list_attributes: bool) -> None:
-        accepted = {BOOL, ANY, DYN} if list_attributes else {BOOL, ANY}
-
-        def refusal(result: Type) -> str | None:
-            if result in accepted:
-                return None
-            return f"must evaluate to bool or the unknown type, not {declared(result)}"
-
-        super().__init__(list_attributes=list_attributes, refusal=refusal, converted=_truth)
-
-    def holds(self, expression: str, kind: DeviceKind) -> bool | str:
-        """Return whether the device is selected, or `CEL compile error: …` or `CEL runtime error: …`.
-
-        The call blocks the event loop.
-        """
-        return finish(self.holding(expression, kind))
-
-    def holding(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
-        """Return the result of `holds` by work that yields. Long computations run in the worker thread."""
-        held = yield from self.evaluating(expression, kind)
-        if isinstance(held, bool):
-            return held
-        if isinstance(held, CompileProblem):
-            return CompileProblem(shortened(f"CEL compile error: {held}"))
-        text = shortened(f"CEL runtime error: {held}")
-        return MissingKey(text) if isinstance(held, MissingKey) else text
-
-
-def _tried(
-    converted: Callable[[Value], _Result | str],
-    evaluate: Callable[[Mapping[str, Value]], Value],
-    bindings: Mapping[str, Value],
-) -> _Result | str:
+def _tried(evaluate: Callable[[Mapping[str, Value]], Value], bindings: Mapping[str, Value]) -> bool | str:
     try:
-        return converted(evaluate(bindings))
+        return _truth(evaluate(bindings))
     except NoSuchKey as error:
         return MissingKey(_error_text(error))
     except (CelError, RecursionError) as error:
@@ -383,114 +353,3 @@ _REASONS: Final = {
 def _reason(value: Value) -> str:
     name = "map" if isinstance(value, Mapping) else type_name(value)
     return _REASONS.get(name) or f"type conversion error from '{name.rpartition('.')[2]}' to 'bool'"
-
-
-# --- derived attributes ----------------------------------------------------------------------------------------------
-
-_ELEMENTS: Final = (BOOL, INT, STRING, ANY, DYN, SEMVER)
-_ACCEPTED: Final = frozenset({*_ELEMENTS, *map(list_of, _ELEMENTS)})
-_VALUES_MAX: Final = 1000
-"""The longest list of values: each step of a search compares lists."""
-
-
-class DerivedAttributes(DeviceExpressions[DeviceAttribute]):
-    """Compiles and evaluates the expressions of derived attributes.
-
-    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go EvaluateDerivedAttribute
-    """
-
-    def __init__(self) -> None:
-        super().__init__(list_attributes=True, refusal=_no_attribute, converted=attribute_of)
-
-
-def _no_attribute(result: Type) -> str | None:
-    if result in _ACCEPTED:
-        return None
-    scalars = "must evaluate to a primitive scalar (string, integer, boolean, semver)"
-    return f"{scalars} or a list of these scalars, not {declared(result)}"
-
-
-_ONE: Final = {"bool": "bool_", "int": "int_", "string": "string", "semver": "version"}
-_SEVERAL: Final = {"bool": "bools", "int": "ints", "string": "strings", "semver": "versions"}
-
-
-def attribute_of(value: Value) -> DeviceAttribute | str:
-    """Return the attribute with this value, or upstream's error text.
-
-    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go valToDeviceAttribute
-    """
-    found = value.value if isinstance(value, Optional) and value.present else value
-    kind = _scalar(found)
-    if kind is not None:
-        return DeviceAttribute(**{_ONE[kind]: _plain(found)})
-    if type_name(value) == "list":
-        return _list_of(tuple(value))
-    return f"unsupported CEL return type: {_go_type(found)}"
-
-
-def _list_of(values: tuple[Value, ...]) -> DeviceAttribute | str:
-    """Return a list attribute of the first element's type. An empty list is one of strings."""
-    if not values:
-        return DeviceAttribute(strings=())
-    if len(values) > _VALUES_MAX:
-        return f"a list of {len(values)} values; at most {_VALUES_MAX} can be compared"
-    kind = _scalar(values[0])
-    if kind is None:
-        return f"unsupported list element type: {_go_type(values[0])}"
-    for at, each in enumerate(values):
-        if _scalar(each) != kind:
-            return f"expected list element at index {at} to be {kind}, got {_go_type(each)}"
-    several: dict[str, Any] = {_SEVERAL[kind]: tuple(map(_plain, values))}
-    return DeviceAttribute(**several)
-
-
-def _scalar(value: Value) -> str | None:
-    """Return which of upstream's four types the value has."""
-    if isinstance(value, Semver):
-        return "semver"
-    if isinstance(value, TypeValue):  # Go's value of a type is its name
-        return "string"
-    name = type_name(value)
-    return name if name in _ONE else None
-
-
-def _plain(value: Value) -> Value:
-    if isinstance(value, TypeValue):
-        return value.name
-    return _text(value) if isinstance(value, Semver) else value
-
-
-def _text(version: Semver) -> str:
-    """Return the version's text. Build metadata is not kept."""
-    identifiers = [str(each[1]) for each in version.prerelease if isinstance(each, tuple)]
-    core = f"{version.major}.{version.minor}.{version.patch}"
-    return f"{core}-{'.'.join(identifiers)}" if identifiers else core
-
-
-_GO_TYPES: Final = {
-    "bool": "bool",
-    "int": "int64",
-    "string": "string",
-    "kubernetes.Semver": "semver.Version",
-    "uint": "uint64",
-    "double": "float64",
-    "bytes": "[]uint8",
-    "null_type": "structpb.NullValue",
-    "list": "[]ref.Val",
-    "map": "map[ref.Val]ref.Val",
-    "google.protobuf.Duration": "time.Duration",
-    "google.protobuf.Timestamp": "time.Time",
-    "optional_type": "<nil>",
-    "kubernetes.Quantity": "*resource.Quantity",
-    "kubernetes.URL": "*url.URL",
-    "net.IP": "netip.Addr",
-    "net.CIDR": "netip.Prefix",
-}
-
-
-def _go_type(value: Value) -> str:
-    """Return the name of the Go type that upstream's text has."""
-    name = "map" if isinstance(value, Mapping) else type_name(value)
-    if isinstance(value, tuple) and value:  # an attribute of the device; expressions make lists
-        return "[]cel.Semver" if isinstance(value[0], Semver) else f"[]{_go_type(value[0])}"
-    return _GO_TYPES.get(name, name)

@@ -18,7 +18,7 @@ from scheduler.cache.devices.pools import CounterUse, NodeMatch, PoolKey, PoolVi
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, matching_selector, where_affinity
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core import nodeset
-from scheduler.core.feature_gates import COMPATIBILITY_GROUPS, PARTITIONABLE
+from scheduler.core.feature_gates import PARTITIONABLE
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 _Parts: TypeAlias = tuple[tuple[PoolKey, str, tuple[int, ...]], ...]
@@ -65,7 +65,6 @@ class PoolSlices:
                 [self.slices[name] for name in names],
                 self.slices.values(),
                 partitionable=PARTITIONABLE in self.gates,
-                groups=COMPATIBILITY_GROUPS in self.gates,
                 wheres=self.wheres,
             )
         return self.views[names]

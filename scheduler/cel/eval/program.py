@@ -1,83 +1,30 @@
-"""Compilation of a source to a program that can be evaluated many times, and the memory of a program.
+"""Compilation of a source to a program that can be evaluated many times.
 
 A program may be shared between threads. Nothing here waits or writes. The parser rejects expressions that are nested
 too deeply, as cel-go does. Other expressions are never too deep for Python's stack.
-
-The memory of a program is measured by following its references. Objects that all expressions share do not count:
-overloads, invocations, the environment, modules, classes and the code of this package.
 """
 
 from __future__ import annotations
 
-import contextlib
 import sys
-import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from scheduler.cel.check.checker import Checked, check
-from scheduler.cel.check.types import Env, ObjectType, Overload, Type
+from scheduler.cel.check.types import Env, Type
 from scheduler.cel.check.validators import validate
 from scheduler.cel.errors import CompileError, CostExceeded
-from scheduler.cel.eval.calls import Invocation
 from scheduler.cel.eval.plan import plan
 from scheduler.cel.eval.running import COST_LIMIT, DEADLINE_NANOS, Code, Run, current
-from scheduler.cel.syntax.ast import depth
+from scheduler.cel.syntax.ast import depth, stack_for
 from scheduler.cel.syntax.parser import parse
 from scheduler.cel.values import Value
 
 Result = TypeVar("Result")
 
-_COLLECTED: Final = 16
-"""Bytes that the garbage collector adds to a container."""
-_PLAIN: Final = frozenset({int, float, str, bytes, bool, type(None)})
-_SHARED: Final = (Env, Invocation, ModuleType, ObjectType, Overload, Type, type, BuiltinFunctionType)
-
-
-def footprint(*roots: Any) -> int:
-    """Return the bytes of all objects that are reachable from these. It takes some hundred nanoseconds per object."""
-    seen: set[int] = set()
-    pending = list(roots)
-    total = 0
-    while pending:
-        each = pending.pop()
-        if id(each) in seen or isinstance(each, _SHARED):
-            continue
-        seen.add(id(each))
-        total += sys.getsizeof(each)
-        if type(each) not in _PLAIN:
-            total += _COLLECTED
-            pending.extend(_held(each))
-    return total
-
-
-def _held(each: Any) -> Iterator[Any]:
-    match each:
-        case FunctionType():
-            yield from each.__closure__ or ()
-            yield from each.__defaults__ or ()
-        case CellType():
-            try:
-                yield each.cell_contents
-            except ValueError:  # empty
-                return
-        case MethodType():
-            yield each.__self__
-        case list() | tuple() | set() | frozenset():
-            yield from each
-        case Mapping():
-            yield from each.keys()
-            yield from each.values()
-        case _:
-            yield from vars(each).values() if hasattr(each, "__dict__") else ()
-            for class_ in type(each).__mro__:
-                slots = getattr(class_, "__slots__", ())
-                yield from (getattr(each, name) for name in slots if hasattr(each, name))
-
-
-_FRAMES_PER_LEVEL: Final = 6
+_BYTES_PER_NODE: Final = 600
+"""At most this much memory belongs to a node of the tree: its closure, its cells and its constants, but for texts."""
 _SHALLOW: Final = 40
 """Levels that fit for any current depth of the stack."""
 _CHEAP: Final = 2000
@@ -109,13 +56,10 @@ class Program:
     _slots: int
     _levels: int
     _limit: int
+    size_bytes: int
+    """An upper bound of the memory that the program keeps alive, in bytes."""
     is_costly: bool = False
     """Whether an evaluation was too costly for the event loop, so that later ones are not started there."""
-
-    @property
-    def footprint(self) -> int:
-        """The bytes that the program keeps alive."""
-        return footprint(self._code)
 
     def evaluate(self, bindings: Mapping[str, Value]) -> Value:
         """Return the value; raise EvalError, or CostExceeded above the cost limit or 50 ms of processor time."""
@@ -141,7 +85,7 @@ class Program:
             if self._levels <= _SHALLOW:
                 value = self._code(run)
             else:
-                with _stack_for(self._levels):
+                with stack_for(self._levels):
                     value = self._code(run)
         finally:
             current.run = None
@@ -154,7 +98,8 @@ def compile_expression(source: str, env: Env, *, cost_limit: int = COST_LIMIT) -
 
     def program(checked: Checked, levels: int) -> Program:
         code, slots = plan(checked, env)
-        return Program(code, checked.result, slots, levels, cost_limit)
+        size_bytes = _BYTES_PER_NODE * len(checked.types) + sys.getsizeof(source)
+        return Program(code, checked.result, slots, levels, cost_limit, size_bytes)
 
     return analyzed(source, env, program)
 
@@ -164,38 +109,9 @@ def analyzed(source: str, env: Env, analysis: Callable[[Checked, int], Result]) 
     root = parse(source)
     levels = depth(root)
     try:
-        with _stack_for(levels):
+        with stack_for(levels):
             checked = check(root, source, env)
             validate(checked)
             return analysis(checked, levels)
     except RecursionError:
         raise CompileError(TOO_DEEP) from None
-
-
-class _Stack:
-    """Python's recursion limit, raised in all threads while expressions that need more are compiled or evaluated."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._users = 0
-        self._before = 0
-
-    @contextlib.contextmanager
-    def of(self, levels: int) -> Iterator[None]:
-        """Allow enough nested calls for this number of levels of the tree."""
-        with self._lock:
-            limit = sys.getrecursionlimit()
-            if not self._users:
-                self._before = limit
-            self._users += 1
-            sys.setrecursionlimit(max(limit, self._before + levels * _FRAMES_PER_LEVEL))
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._users -= 1
-                if not self._users:
-                    sys.setrecursionlimit(self._before)
-
-
-_stack_for = _Stack().of

@@ -6,8 +6,12 @@ because the checker stores types by node. `at` is the offset in the source, in c
 
 from __future__ import annotations
 
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from scheduler.cel.values import Value
 
@@ -41,7 +45,7 @@ class Select:
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """`function(args)` or `target.function(args)`. Operators have cel-go's names, see `parse_stack.OPERATORS`.
+    """`function(args)` or `target.function(args)`. Operators have cel-go's names, see `parser.OPERATORS`.
 
     `_&&_`, `_||_`, `_?_:_`, `_==_`, `!_`, `-_`, `_[_]`, `_[?_]`, `@in` …
     """
@@ -101,6 +105,8 @@ class Comprehension:
     """The name of the macro (`all`, `exists`, `map`, `bind` …), for optimizations of the compiler."""
 
 
+_FRAMES_PER_LEVEL: Final = 6
+
 Node: TypeAlias = Literal | Ident | Select | Call | ListExpr | MapExpr | StructExpr | Comprehension
 
 
@@ -133,3 +139,32 @@ def depth(root: Node) -> int:
         deepest = max(deepest, level)
         pending += ((each, level + 1) for each in children(node))
     return deepest
+
+
+class _Stack:
+    """Python's recursion limit, raised in all threads while expressions that need more are compiled or evaluated."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._users = 0
+        self._before = 0
+
+    @contextlib.contextmanager
+    def of(self, levels: int) -> Iterator[None]:
+        """Allow enough nested calls for this number of levels of the tree."""
+        with self._lock:
+            limit = sys.getrecursionlimit()
+            if not self._users:
+                self._before = limit
+            self._users += 1
+            sys.setrecursionlimit(max(limit, self._before + levels * _FRAMES_PER_LEVEL))
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+                if not self._users:
+                    sys.setrecursionlimit(self._before)
+
+
+stack_for: Final = _Stack().of

@@ -236,11 +236,11 @@ class DeviceExplanations:
         if not node_devices.is_tolerated(request_data, number):
             return _TAINT
         if not self._is_drawable(node_devices, number):
-            return "counters" if node_devices.can_skip_operations(number) else "node operations"
+            return "counters"
         if node_devices.rules.consumable and not node_devices.fits(request_data, number, {}):
             return "capacity"
         constraints = [constraint for constraint in claim.constraints if request_data.is_under(constraint)]
-        lacking = [con.attribute for con in constraints if con.values(each.kind, request_data.full_name) is None]
+        lacking = [con.attribute for con in constraints if con.values(each.kind) is None]
         return f"constraint on {lacking[0]}" if lacking else _FREE
 
     def _selector(self, request_data: RequestData, node_devices: NodeDevices, number: int) -> str:

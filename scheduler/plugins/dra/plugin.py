@@ -21,7 +21,6 @@ from scheduler.core.errors import ApiError
 from scheduler.core.feature_gates import (
     DYNAMIC_RESOURCE_ALLOCATION as ENABLED,
     FILTER_TIMEOUT,
-    NODE_OPERATIONS,
     SHORT_POST_FILTER,
 )
 from scheduler.core.nodeset import NodeSet
@@ -53,6 +52,11 @@ from scheduler.plugins.dra.structured.requests import (
 )
 
 NOT_AVAILABLE: Final = "resourceclaim not available on the node"
+_NODE_OPERATIONS: Final = "DRAOptionalNodeOperations"
+"""The feature of nodes that can use devices whose operations their kubelet must skip.
+
+Upstream reads it with the gate off, too: another scheduler may have allocated the claim.
+"""
 
 
 class DynamicResources:
@@ -77,7 +81,7 @@ class DynamicResources:
         self._chance = handle.chance
         self._binding_timeout_s = args.binding_timeout_s
         sets = SelectorSets(self._devices.holding, evaluated=handle.device_metrics.evaluated)
-        self._parser = ClaimParser(self._devices.classes, sets, gates, self._devices.deriving)
+        self._parser = ClaimParser(self._devices.classes, sets, gates)
         ours = handle.ours
         self.is_brief = not ours.parity
         self._clock = handle.clock
@@ -170,7 +174,7 @@ class DynamicResources:
                         return _error(problem)
                     known.usable_on[at] = matching_selector(self._nodes, selector)
                 if any(result.skip_node_operations for result in claim.status.allocation.devices.results):
-                    able = self._nodes.features.having(NODE_OPERATIONS)
+                    able = self._nodes.features.having(_NODE_OPERATIONS)
                     known.usable_on[at] = known.usable_on.get(at, able) & able
                 continue
             if self._devices.claims.pending(claim.uid) is not None:

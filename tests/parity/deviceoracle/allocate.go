@@ -94,8 +94,8 @@ func (q *question) has(gates ...string) bool {
 	return true
 }
 
-// Fields of structured.Features, and the gates that they need, as AllocatorFeatures of the plugin has them. That of v1.36.3
-// forgets ListTypeAttributes: with it the allocator can be asked about lists.
+// Fields of structured.Features, and the gates that they need, as AllocatorFeatures of the plugin has them. Each field needs an
+// entry. No case turns on a gate that is off in every version.
 var fields = map[string][]string{
 	"AdminAccess":             {"DRAAdminAccess"},
 	"CompatibilityGroups":     {"DRADeviceCompatibilityGroups"},

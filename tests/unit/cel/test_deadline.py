@@ -222,7 +222,7 @@ def test_the_event_loop_has_a_deadline_of_a_few_milliseconds(busy_clock: Reads) 
 
 ENV = environment(list_attributes=False)
 CALLS_PER_CHARACTER = 150
-BYTES_PER_CHARACTER = 400
+BYTES_PER_CHARACTER = 700
 
 
 def calls(work: Callable[[], object]) -> int:
@@ -264,11 +264,11 @@ def test_compiling_takes_steps_in_proportion_to_the_source(name: str) -> None:
 def test_what_a_program_keeps_is_a_multiple_of_its_source(name: str) -> None:
     program = compiled(HOSTILE[name](LONGEST_TEXT))
 
-    assert isinstance(program, str) or program.footprint <= BYTES_PER_CHARACTER * LONGEST_TEXT
+    assert isinstance(program, str) or program.size_bytes <= BYTES_PER_CHARACTER * LONGEST_TEXT
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_what_is_counted_is_what_the_memory_tracer_sees(name: str) -> None:
+def test_what_is_counted_is_at_least_what_the_memory_tracer_sees(name: str) -> None:
     source = HOSTILE[name](2500)
     compiled(source)
     gc.collect()
@@ -281,7 +281,8 @@ def test_what_is_counted_is_what_the_memory_tracer_sees(name: str) -> None:
         tracemalloc.stop()
 
     assert isinstance(program, Program)
-    assert 0.7 * traced - 10_000 <= program.footprint <= 1.5 * traced + 20_000
+    assert traced <= program.size_bytes + 500
+    assert program.size_bytes <= 8 * traced + sys.getsizeof(source)
 
 
 # --- evaluation -----------------------------------------------------------------------------------------------------

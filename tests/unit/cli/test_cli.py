@@ -440,7 +440,14 @@ def test_check_config(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 SCORING_ON = f"--feature-gates={SCORING}=true"
 LOCKED = "--feature-gates: cannot set feature gate DynamicResourceAllocation to false, feature is locked to true\n"
-NOT_BUILT = "kubestow: feature gate DRANodeAllocatableResources has no effect: unknown\n"
+NOT_BUILT = (
+    "DRANodeAllocatableResources",
+    "DRAListTypeAttributes",
+    "DRADeviceCompatibilityGroups",
+    "DRADerivedAttributes",
+    "DRAOptionalNodeOperations",
+)
+"""Gates that are off by default in every version of kube-scheduler, and that Kubestow does not have."""
 TOO_NEW = "--min-compatibility-version: minCompatibilityVersion version 1.37 is not between [1.33, 1.36]\n"
 UNKNOWN_GATE = 'kubestow: feature gate DRADeviceTaint has no effect: unknown, did you mean "DRADeviceTaints"?\n'
 
@@ -454,12 +461,15 @@ UNKNOWN_GATE = 'kubestow: feature gate DRADeviceTaint has no effect: unknown, di
         pytest.param(["--emulated-version=1.37"], 0, True, "", id="on by default in 1.37"),
         pytest.param(["--min-compatibility-version=1.37"], 1, False, TOO_NEW, id="newer than the version"),
         pytest.param(["--feature-gates=DRADeviceTaint=true"], 0, False, UNKNOWN_GATE, id="a gate that does not exist"),
-        pytest.param(
-            ["--feature-gates=DRANodeAllocatableResources=true"],
-            0,
-            False,
-            NOT_BUILT,
-            id="an alpha gate that is not built",
+        *(
+            pytest.param(
+                [f"--feature-gates={gate}=true"],
+                0,
+                False,
+                f"kubestow: feature gate {gate} has no effect: unknown\n",
+                id=f"an alpha gate that is not built, {gate}",
+            )
+            for gate in NOT_BUILT
         ),
         pytest.param(["--feature-gates=DynamicResourceAllocation=false"], 1, False, LOCKED, id="a gate that is locked"),
     ],

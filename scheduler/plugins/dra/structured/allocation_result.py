@@ -73,7 +73,6 @@ def _result(picked: Picked, node_devices: NodeDevices, chance: random.Random) ->
         binding_failure_conditions=device.binding_failure_conditions if binding else (),
         share_id=share,
         consumed_capacity={name: Quantity(amount) for name, amount in amounts.items()} if amounts else None,
-        skip_node_operations=published.slice.spec.skip_node_operations if node_devices.rules.operations else (),
     )
 
 

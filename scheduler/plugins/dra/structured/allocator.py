@@ -23,7 +23,7 @@ from scheduler.api.resource_v1 import RESULTS_MAX
 from scheduler.core.caching import Computed
 from scheduler.core.cooperative import Work, finish
 from scheduler.plugins.dra.structured.bounds import Bounds
-from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN, Known, MembersOf, admits, with_device
+from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN, Known
 from scheduler.plugins.dra.structured.error_nodes import (
     NO_RISK,
     AllocationError,
@@ -75,7 +75,6 @@ class _Undo(NamedTuple):
     picked: Picked
     known: tuple[Known, ...]
     drawn_in: int
-    members: MembersOf | None
 
 
 @dataclass(slots=True)
@@ -129,7 +128,6 @@ class Allocator:
         self._left = Computed(self._left_in)
         self._overdrawn = set[int]()
         """Pools of which devices in use draw more than a counter has; the search itself never does this."""
-        self._members = Computed(node_devices.members_in)
         self._known: list[tuple[Known, ...]] = [(NOTHING_SEEN,) * len(claim.constraints) for claim in demand.claims]
         self._picked: list[Picked] = []
         self._counts = [0] * len(demand.claims)
@@ -157,8 +155,6 @@ class Allocator:
         for selectors in dict.fromkeys(request_data.selectors for _, _, request_data in self._demand.request_data):
             if selectors is not None:
                 yield from selectors.evaluating(kinds)
-        for derived in self._demand.derived_attributes:
-            yield from derived.evaluating(kinds)
         self._lists.update(check(self._demand, self._node_devices, self._names))
         self._risk = risk_of(self._demand, self._node_devices, self._lists)
         self._may_reorder = self._risk == NO_RISK and not self._bounds.has_odd_values
@@ -476,7 +472,7 @@ class Allocator:
         if not node_devices.may_draw(number):
             return None
         draws = not (shared and (number in self._taking or node_devices.has_shares(number)))
-        if draws and not (self._is_compatible(number) and self._check_available_counters(number)):
+        if draws and not self._check_available_counters(number):
             return None
         if not node_devices.is_tolerated(request_data, number):
             return None
@@ -491,13 +487,6 @@ class Allocator:
         if request_data.is_admin:
             return not self._allocating[c] >> number & 1
         return not (self._placed | self._node_devices.used) >> number & 1
-
-    def _is_compatible(self, number: int) -> bool:
-        """Return whether the device goes with all devices that draw from its counter sets."""
-        device = self._node_devices.devices[number].device
-        if not self._node_devices.rules.groups or not device.consumes_counters:
-            return True
-        return admits(self._members[self._node_devices.pool_of[number]], device)
 
     def _check_available_counters(self, number: int) -> bool:
         """Return whether no counter of the pool would be negative with this device (§4.8)."""
@@ -524,12 +513,8 @@ class Allocator:
         for at, constraint in enumerate(claim.constraints):
             if not request_data.is_under(constraint):
                 continue
-            kind = self._node_devices.kind(number)
-            now = constraint.add(known[at], kind, request_data.full_name)
+            now = constraint.add(known[at], self._node_devices.kind(number))
             if now is None:
-                fault = constraint.fault(kind, request_data.full_name)
-                if fault is not None:
-                    raise AllocationError(fault.text(self._node_devices.name(number)))
                 if choice.must:
                     raise AllocationError(
                         f"claim {self._names[c]}, request {request_data.own_name}: cannot add device "
@@ -555,12 +540,8 @@ class Allocator:
         drawn_in = self._node_devices.pool_of[number] if draws else -1
         if drawn_in >= 0:
             self._draw(number, drawn_in, -1)
-        members = None
-        if drawn_in >= 0 and self._node_devices.rules.groups:
-            members = self._members[drawn_in]
-            self._members[drawn_in] = with_device(members, self._node_devices.devices[number].device)
         picked = Picked(c, r, request_data, number, amounts)
-        undo = _Undo(picked, self._known[c], drawn_in, members)
+        undo = _Undo(picked, self._known[c], drawn_in)
         self._known[c] = known
         self._picked.append(picked)
         self._counts[c] += 1
@@ -572,8 +553,6 @@ class Allocator:
         self._known[c] = undo.known
         if undo.drawn_in >= 0:
             self._draw(number, undo.drawn_in, 1)
-        if undo.members is not None:
-            self._members[undo.drawn_in] = undo.members
         if amounts is None:
             self._allocating[c] &= ~(1 << number)
             self._placed = 0

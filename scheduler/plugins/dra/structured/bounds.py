@@ -77,8 +77,7 @@ def _options(
         options = []
         for request_data in request.alternatives:
             numbers = free[request_data.full_name]
-            name = request_data.full_name
-            values = {n: constraint.values(node_devices.kind(n), name) or frozenset() for n in numbers}
+            values = {n: constraint.values(node_devices.kind(n)) or frozenset() for n in numbers}
             options.append(_Option(max(1, len(numbers)) if request_data.is_all else request_data.spec.count, values))
         yield options
 
@@ -128,7 +127,6 @@ class Bounds:
         self._values: Computed[tuple[AllocationConstraint, DeviceKind], Values | None] = Computed(_values_of)
         self._wants = Computed(self._wants_of)
         self._needed: list[Need] = []
-        self._has_derived = bool(demand.derived_attributes)
         self._feasibility = Feasibility(demand, node_devices, self.buckets, self.twin)
         first: dict[Hashable, RequestData] = {}
         self._alike = {each: first.setdefault(_likeness_of(each), each) for _, _, each in demand.request_data}
@@ -172,15 +170,11 @@ class Bounds:
         values: tuple[Hashable, ...] = tuple(
             self._values[each, kind] for claim in demand.claims for each in claim.constraints
         )
-        if self._has_derived or frozenset() in values:
+        if frozenset() in values:
             values = (*values, number)  # it counts only if it comes first: not interchangeable
         draws: Hashable = None
         if node_devices.devices[number].device.consumes_counters:
-            groups = tuple(
-                (each.counter_set, each.compatibility_groups)
-                for each in node_devices.devices[number].device.consumes_counters
-            )
-            draws = (node_devices.pool_of[number], tuple(sorted(kind.draws.items())), groups)
+            draws = (node_devices.pool_of[number], tuple(sorted(kind.draws.items())))
         shared: Hashable = None
         if node_devices.shared >> number & 1:
             shared = (kind, node_devices.has_shares(number), tuple(sorted(node_devices.consumed(number).items())))
@@ -199,10 +193,10 @@ class Bounds:
     def has_odd_values(self) -> bool:
         """Whether devices have values that are not known before the search.
 
-        Values of an unknown form count if the device comes first (§4.10); derived attributes differ between requests.
+        Values of an unknown type count if the device comes first (§4.10).
         """
         constraints = [each for claim in self._demand.claims for each in claim.constraints]
-        return self._has_derived or any(frozenset() in self.buckets[each] for each in constraints)
+        return any(frozenset() in self.buckets[each] for each in constraints)
 
     # -- whether it can be done ----------------------------------------------------------------------------------------
 
@@ -319,8 +313,6 @@ class Bounds:
         """Return the needs with the devices that the constraints allow; None if these are too few."""
         for number in {need.claim for need in needs}:
             for at, constraint in enumerate(self._demand.claims[number].constraints):
-                if constraint.derived:
-                    continue
                 seen = known[at] if number == c else ()
                 scope = [i for i, need in enumerate(needs) if need.claim == number and need.concerns(constraint)]
                 if not scope:
@@ -374,4 +366,4 @@ def _likeness_of(request_data: RequestData) -> Hashable:
 
 def _values_of(key: tuple[AllocationConstraint, DeviceKind]) -> Values | None:
     constraint, kind = key
-    return constraint.values(kind, "")
+    return constraint.values(kind)

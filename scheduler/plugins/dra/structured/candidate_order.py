@@ -58,7 +58,7 @@ def _group_sizes(
             if any(each.is_under(constraint) for each in request.alternatives)
         )
         sizes: dict[Values | None, int] = {}
-        values = {n: constraint.values(node_devices.kind(n), request_data.full_name) for n in numbers}
+        values = {n: constraint.values(node_devices.kind(n)) for n in numbers}
         for n in numbers:
             if not node_devices.used >> n & 1:
                 sizes[values[n]] = sizes.get(values[n], 0) + 1

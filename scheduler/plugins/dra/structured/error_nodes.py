@@ -18,12 +18,10 @@ from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import EMPTY, NodeSet
-from scheduler.plugins.dra.structured.constraints import DerivedAttributeOf, DerivedFault
 from scheduler.plugins.dra.structured.feasibility import bits
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, CapacityFault, NodeDevices, amounts_of
 from scheduler.plugins.dra.structured.requests import (
     ClaimsToAllocate,
-    ClaimToAllocate,
     RequestAlternatives,
     RequestData,
     SelectorFault,
@@ -137,21 +135,8 @@ def risk_of(demand: ClaimsToAllocate, node_devices: NodeDevices, lists: Mapping[
 def _may_raise(demand: ClaimsToAllocate, c: int, request_data: RequestData, node_devices: NodeDevices) -> bool:
     if request_data.is_all:
         return any(map(request_data.is_under, demand.claims[c].constraints))
-    risky = set(node_devices.faults(request_data)) | _underivable(demand.claims[c], request_data, node_devices)
-    return any(request_data.is_admin or not node_devices.used >> number & 1 for number in risky)
-
-
-def _underivable(claim: ClaimToAllocate, request_data: RequestData, node_devices: NodeDevices) -> set[int]:
-    """Return the devices for which an attribute of a constraint cannot be computed."""
-    derived = [
-        each.derived[request_data.full_name]
-        for each in claim.constraints
-        if request_data.is_under(each) and request_data.full_name in each.derived
-    ]
-    if not derived:
-        return set()
-    numbers = bits(node_devices.selectable(request_data).mask)
-    return {n for n in numbers if any(isinstance(each.of(node_devices.kind(n)), DerivedFault) for each in derived)}
+    faults = node_devices.faults(request_data)
+    return any(request_data.is_admin or not node_devices.used >> number & 1 for number in faults)
 
 
 _TRACKED_MAX: Final = 4096
@@ -235,8 +220,6 @@ class ErrorNodes:
                 amounts = tuple(sorted((name, amount.nano) for name, amount in requests.items()))
                 count = partial(_with_a_capacity_fault, request_data, self._rules)
                 yield self._where(("capacities", amounts), count, above=0)
-        for derived in demand.derived_attributes:
-            yield self._where(("derived", derived), partial(_with_a_fault, derived), above=0)
         for claim in demand.claims:
             least, lists = _least(claim.requests)
             if lists or least > RESULTS_MAX:
@@ -263,10 +246,10 @@ def _least(requests: Iterable[RequestAlternatives]) -> tuple[int, int]:
     return least, lists
 
 
-def _with_a_fault(evaluated: Selectors | DerivedAttributeOf, views: Iterable[PoolView]) -> Work[int]:
+def _with_a_fault(selectors: Selectors, views: Iterable[PoolView]) -> Work[int]:
     for at, kind in enumerate(dict.fromkeys(each.kind for view in views for each in view.devices)):
-        yield from evaluated.evaluating((kind,))
-        if isinstance(evaluated.of(kind), SelectorFault | DerivedFault):
+        yield from selectors.evaluating((kind,))
+        if isinstance(selectors.of(kind), SelectorFault):
             return 1
         if at % _KNOWN_AT_ONCE == 0:
             yield

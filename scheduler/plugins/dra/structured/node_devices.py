@@ -28,7 +28,6 @@ from scheduler.cache.devices.node_kinds import DeviceNodes, usable
 from scheduler.cache.devices.pools import DeviceKind, PoolState, PoolView, PublishedDevice
 from scheduler.core import feature_gates
 from scheduler.core.caching import Computed
-from scheduler.plugins.dra.structured.constraints import NO_MEMBERS, MembersOf, with_device
 from scheduler.plugins.dra.structured.requests import RequestData, SelectorFault, Selectors
 
 _NANO: Final = 10**9
@@ -148,15 +147,6 @@ def _outside(amount: int, valid: CapacityRange, *, is_fractional: bool) -> bool:
 Mask: TypeAlias = int
 _NO_AMOUNTS: Final[Mapping[str, int]] = {}
 _PLACEHOLDER: Final = re.compile("\1([0-9]+) ([0-9]+)\1(\1?)")
-_EXPERIMENTAL: Final = frozenset(
-    {
-        feature_gates.LIST_TYPES,
-        feature_gates.DERIVED_ATTRIBUTES,
-        feature_gates.COMPATIBILITY_GROUPS,
-        feature_gates.NODE_OPERATIONS,
-    }
-)
-"""The gates with which kube-scheduler takes the experimental variant of its allocator."""
 _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 
@@ -168,14 +158,8 @@ class AllocatorFeatures:
     taints: bool = True
     binding: bool = True
     consumable: bool = True
-    groups: bool = False
-    """Whether devices that draw from one counter set must be compatible."""
     fractional: bool = False
     """Whether ranges of capacities are computed in thousandths."""
-    operations: bool = False
-    """Whether devices that skip operations of the node may be allocated where the node declares this."""
-    ignores_operations: bool = True
-    """Whether they may be allocated everywhere, as in kube-scheduler's variants that do not know the field."""
     names_request: bool = False
     """Whether the text for a claim with too many devices names the request."""
     names_device: bool = False
@@ -200,10 +184,7 @@ class AllocatorFeatures:
             taints=feature_gates.TAINTS in gates,
             binding=gates >= {feature_gates.BINDING_CONDITIONS, feature_gates.CLAIM_DEVICE_STATUS},
             consumable=feature_gates.CONSUMABLE in gates,
-            groups=feature_gates.COMPATIBILITY_GROUPS in gates,
             fractional=feature_gates.FRACTIONAL_RANGE in gates,
-            operations=feature_gates.NODE_OPERATIONS in gates,
-            ignores_operations=gates.isdisjoint(_EXPERIMENTAL),
             names_request=feature_gates.LIMIT_NAMES_REQUEST in gates,
             names_device=feature_gates.ERROR_NAMES_DEVICE in gates,
             config_for_all=feature_gates.CONFIG_FOR_ALL in gates,
@@ -254,8 +235,6 @@ class NodeDevices:
         self, on_nodes: DeviceNodes, slot: int, use: DeviceUse, *, rules: AllocatorFeatures, is_for_kind: bool = False
     ) -> None:
         """Take the pools that the node sees. `is_for_kind`: texts have placeholders for devices, see `placed`."""
-        can_skip = rules.operations and on_nodes.skips_operations(slot)
-        self._skips_operations = rules.ignores_operations or can_skip
         self.slot = slot
         self._is_for_kind = is_for_kind
         self.pools = pools = on_nodes.pools(slot)
@@ -306,8 +285,7 @@ class NodeDevices:
         ]
         counted = [number for number, view in enumerate(self.pools) if view.counters]
         left = [tuple(self.left_in(number).items()) for number in counted]
-        members = [tuple(self.members_in(number).items()) for number in counted if self.rules.groups]
-        return self.used, tuple(shares), tuple(left), tuple(members)
+        return self.used, tuple(shares), tuple(left)
 
     def kind(self, number: int) -> DeviceKind:
         return self.devices[number].kind
@@ -400,14 +378,8 @@ class NodeDevices:
         )
 
     def may_draw(self, number: int) -> bool:
-        """Return whether the device may be allocated: its feature gates are on, and the node can skip operations."""
-        if not self.rules.partitionable and self.devices[number].device.consumes_counters:
-            return False
-        return self.can_skip_operations(number)
-
-    def can_skip_operations(self, number: int) -> bool:
-        """Return whether the node can skip the operations that the device's slice names."""
-        return self._skips_operations or not self.devices[number].slice.spec.skip_node_operations
+        """Return whether the device may be allocated: one that consumes counters needs partitionable devices."""
+        return self.rules.partitionable or not self.devices[number].device.consumes_counters
 
     def amounts(self, request_data: RequestData, number: int) -> Mapping[str, int] | None:
         """Return the amounts that the request takes of the device's capacities; None if not offered (§4.9)."""
@@ -445,14 +417,6 @@ class NodeDevices:
                     if counter in left:
                         left[counter] -= amount
         return left
-
-    def members_in(self, pool: int) -> MembersOf:
-        """Return the devices in use that draw from the pool's counter sets."""
-        members, view = NO_MEMBERS, self.pools[pool]
-        for each in (*view.devices, *view.elsewhere):
-            if each.device.consumes_counters and self._use.is_used(each.id):
-                members = with_device(members, each.device)
-        return members
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:

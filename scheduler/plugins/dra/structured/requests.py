@@ -28,9 +28,9 @@ from scheduler.cache.devices.pools import DeviceKind
 from scheduler.cache.devices.selectors import CompileProblem, MissingKey
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import Work, finish
-from scheduler.core.feature_gates import ADMIN_ACCESS, CONSUMABLE, DERIVED_ATTRIBUTES, LIST_TYPES, PRIORITIZED_LIST
+from scheduler.core.feature_gates import ADMIN_ACCESS, CONSUMABLE, PRIORITIZED_LIST
 from scheduler.framework.status import Code
-from scheduler.plugins.dra.structured.constraints import AllocationConstraint, DerivedAttributeOf, Deriving
+from scheduler.plugins.dra.structured.constraints import AllocationConstraint
 
 Holding: TypeAlias = Callable[[str, DeviceKind], Work["bool | str"]]
 """(expression, kind) → whether it holds, or `CEL compile error: …` or `CEL runtime error: …`."""
@@ -196,12 +196,6 @@ class ClaimsToAllocate:
     """Equal for claims that differ only in selectors and classes; b"" if a claim is invalid."""
 
     @property
-    def derived_attributes(self) -> Sequence[DerivedAttributeOf]:
-        """The attributes of constraints that requests compute."""
-        constraints = [each for claim in self.claims for each in claim.constraints]
-        return [derived for each in constraints for derived in each.derived.values()]
-
-    @property
     def request_data(self) -> Sequence[tuple[int, int, RequestData]]:
         """(claim, request, alternative) in order."""
         return [
@@ -223,11 +217,7 @@ _encode = msgspec.json.Encoder(enc_hook=_amount, order="deterministic").encode
 class ClaimParser:
     """Parses claims, and caches each result while the specs of its device classes do not change."""
 
-    def __init__(
-        self, classes: DeviceClasses, selector_sets: SelectorSets, gates: frozenset[str], deriving: Deriving
-    ) -> None:
-        """Take the device classes, and what evaluates selectors and the expressions of derived attributes."""
-        self._deriving = deriving
+    def __init__(self, classes: DeviceClasses, selector_sets: SelectorSets, gates: frozenset[str]) -> None:
         self._classes = classes
         self._sets = selector_sets
         self._gates = gates
@@ -264,25 +254,13 @@ class ClaimParser:
             alternatives = tuple(self._request_data(request.name, each, is_list=is_list) for each in specs)
             problem = self._gated(request.name, alternatives, is_list)
             requests.append(RequestAlternatives(request.name, alternatives, is_list, problem))
-        lists = LIST_TYPES in self._gates
         constraints, problem = [], ""
         for at, constraint in enumerate(spec.constraints):
             if constraint.match_attribute is None and constraint.distinct_attribute is None:
                 problem = f"constraint #{at}: empty constraint (unsupported constraint type?)"
                 break
-            derived = self._derived(constraint.match_attribute or constraint.distinct_attribute, requests)
-            constraints.append(AllocationConstraint(constraint, lists=lists, derived=derived))
+            constraints.append(AllocationConstraint(constraint))
         return ClaimToAllocate(tuple(requests), tuple(constraints), spec, problem)
-
-    def _derived(self, attribute: str | None, requests: Sequence[RequestAlternatives]) -> dict[str, DerivedAttributeOf]:
-        """Return the requests that compute this attribute, by full name."""
-        return {
-            request_data.full_name: DerivedAttributeOf(each.name, each.expression, self._deriving)
-            for request in requests
-            for request_data in request.alternatives
-            for each in request_data.spec.derived_attributes
-            if each.name == attribute
-        }
 
     def _gated(self, name: str, alternatives: Sequence[RequestData], is_list: bool) -> str:
         if is_list and PRIORITIZED_LIST not in self._gates:
@@ -314,7 +292,7 @@ class ClaimParser:
     def _problem(self, spec: ExactDeviceRequest, device_class: DeviceClass | None) -> str:
         empty = next((at for at, each in enumerate(spec.selectors) if each.cel is None), None)
         name = spec.device_class_name
-        if spec.derived_attributes and DERIVED_ATTRIBUTES not in self._gates:
+        if spec.derived_attributes:
             return ": cannot handle request with derived attributes, the feature is disabled"
         if empty is not None:
             return f", selector #{empty}: CEL expression empty (unsupported selector type?)"

@@ -43,7 +43,6 @@ from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAlloc
 from tests.examples import examples
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.random_devices import Maker, holds
-from tests.unit.plugins.dra.trying import no_derived
 
 NODES = ("n1", "n2", "n3", "n4")
 SLICES = tuple(f"s{at}" for at in range(7))
@@ -65,7 +64,7 @@ class Caches:
         classes = DeviceClasses()
         for name, device_class in Maker(random.Random(0)).classes().items():
             classes.put(name, device_class)
-        made = ClaimParser(classes, SelectorSets(_holding), gates, no_derived)
+        made = ClaimParser(classes, SelectorSets(_holding), gates)
         self.demands = [made.of(claims) for claims in demands]
 
     # -- what can be seen, in words that do not depend on where a node's number comes from ------------------------------

@@ -24,7 +24,6 @@ from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, Nod
 from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, SelectorSets
 from tests.unit.plugins.dra.literal_devices import World
 from tests.unit.plugins.dra.random_devices import NODES, Case, Maker, newer_case
-from tests.unit.plugins.dra.trying import no_derived
 
 cases = st.builds(
     lambda seed, is_rich: Maker(random.Random(seed), is_rich=is_rich).case(), st.integers(0, 2**64), st.booleans()
@@ -51,9 +50,7 @@ class AllocatorSetup:
         classes = DeviceClasses()
         for name, device_class in case.world.classes.items():
             classes.put(name, device_class)
-        self.demand: ClaimsToAllocate = ClaimParser(classes, SelectorSets(self._holding), gates, no_derived).of(
-            case.claims
-        )
+        self.demand: ClaimsToAllocate = ClaimParser(classes, SelectorSets(self._holding), gates).of(case.claims)
 
     def _holding(self, expression: str, kind: DeviceKind) -> Work[bool | str]:
         yield from ()

@@ -16,7 +16,6 @@ from scheduler.core.feature_gates import (
     CONSUMABLE,
     ERROR_NAMES_DEVICE,
     LIMIT_NAMES_REQUEST,
-    LIST_TYPES,
     PARTITIONABLE,
     PRIORITIZED_LIST,
     TAINTS,
@@ -340,7 +339,7 @@ class Literal:
                 if pick.claim == c
                 and concerns(constraint, self.claims[c].spec.devices.requests[pick.request].name, pick.name)
             ]
-            if not agree(constraint, [*devices, (each.id.driver, each.device)], lists=LIST_TYPES in world.gates):
+            if not agree(constraint, [*devices, (each.id.driver, each.device)]):
                 if must:
                     raise Refused(
                         f"claim {self.claims[c].key}, request {need.own}: cannot add device {each.id} "
@@ -394,7 +393,7 @@ def broken_rules(literal: Literal, picks: Sequence[Pick]) -> list[str]:
                 for pick in mine
                 if concerns(constraint, claim.spec.devices.requests[pick.request].name, pick.name)
             ]
-            if not agree(constraint, devices, lists=LIST_TYPES in world.gates):
+            if not agree(constraint, devices):
                 out.append(f"{claim.key}: constraint")
     return out + _broken_sharing(world, picks)
 

@@ -271,19 +271,15 @@ def attribute(driver: str, device: Device, name: str) -> DeviceAttribute | None:
     return device.attributes.get(bare) if domain == driver else None
 
 
-def values(each: DeviceAttribute, *, lists: bool) -> set[tuple[str, object]]:
+def values(each: DeviceAttribute) -> set[tuple[str, object]]:
     """Typed values; none if it has a form that is not understood."""
     for kind, one in (("b", each.bool_), ("i", each.int_), ("s", each.string), ("v", each.version)):
         if one is not None:
             return {(kind, one)}
-    if lists:
-        for kind, many in (("b", each.bools), ("i", each.ints), ("s", each.strings), ("v", each.versions)):
-            if many is not None:
-                return {(kind, one) for one in many}
     return set()
 
 
-def agree(constraint: DeviceConstraint, devices: Sequence[tuple[str, Device]], *, lists: bool) -> bool:
+def agree(constraint: DeviceConstraint, devices: Sequence[tuple[str, Device]]) -> bool:
     """Whether these devices, in this order, satisfy it."""
     name = constraint.match_attribute or constraint.distinct_attribute or ""
     seen: list[set[tuple[str, object]]] = []
@@ -291,9 +287,9 @@ def agree(constraint: DeviceConstraint, devices: Sequence[tuple[str, Device]], *
         found = attribute(driver, device, name)
         if found is None:
             return False
-        own = values(found, lists=lists)
+        own = values(found)
         is_match = constraint.match_attribute is not None
-        if not own and (seen or lists):
+        if not own and seen:
             return False
         if is_match and seen and not set.intersection(own, *seen):
             return False

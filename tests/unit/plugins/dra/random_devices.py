@@ -54,7 +54,6 @@ from scheduler.core.feature_gates import (
     DEVICE_CHANGES,
     DEVICE_GATES_ON,
     FRACTIONAL_RANGE,
-    LIST_TYPES,
     PARTITIONABLE,
     PRIORITIZED_LIST,
     TAINTS,
@@ -106,8 +105,6 @@ class Maker:
         gates = set(DEVICE_GATES_ON)
         if self._in(6):
             gates.discard(self._one(_GATES))
-        if self._in(4):
-            gates.add(LIST_TYPES)
         self._is_plain = self._in(4)
         world = World(NODES, self._slices(), self._classes(), frozenset(gates), holds)
         self._use(world)

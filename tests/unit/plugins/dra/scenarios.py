@@ -32,9 +32,8 @@ from tests.unit.plugins.dra.world import FIRST_FIT, World
 
 GATES = {
     "AA": {gate.ADMIN_ACCESS}, "PL": {gate.PRIORITIZED_LIST}, "PD": {gate.PARTITIONABLE}, "DT": {gate.TAINTS},
-    "BC": {gate.BINDING_CONDITIONS, gate.CLAIM_DEVICE_STATUS}, "CC": {gate.CONSUMABLE}, "LT": {gate.LIST_TYPES},
+    "BC": {gate.BINDING_CONDITIONS, gate.CLAIM_DEVICE_STATUS}, "CC": {gate.CONSUMABLE},
     "TO": {gate.FILTER_TIMEOUT}, "TR": {gate.TAINT_RULES}, "37": set(gate.DEVICE_CHANGES), "FR": {gate.FRACTIONAL_RANGE},
-    "CG": {gate.COMPATIBILITY_GROUPS}, "DA": {gate.DERIVED_ATTRIBUTES}, "NO": {gate.NODE_OPERATIONS},
 }  # fmt: skip
 PACKED = KubestowArgs(device_scoring="pack")
 HERE = ("metadata.name", "In")

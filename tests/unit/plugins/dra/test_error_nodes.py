@@ -13,7 +13,6 @@ from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.config.args import KubestowArgs
 from scheduler.core.cooperative import Work, finish
-from scheduler.core.feature_gates import DERIVED_ATTRIBUTES, DEVICE_GATES_ON
 from scheduler.core.nodeset import NodeSet, each
 from scheduler.cycle import Scheduled, SchedulingFailed
 from scheduler.framework.handle import Handle
@@ -78,21 +77,6 @@ def test_what_ends_an_attempt(
                 break
             assert isinstance(outcome, SchedulingFailed), outcome
             assert outcome.message.startswith(expected)
-
-
-@pytest.mark.parametrize("ours", [PACK, FIRST_FIT, PARITY], ids=["defaults", "first fit", "parity"])
-def test_an_attribute_that_cannot_be_computed_on_one_node_ends_the_attempt(ours: KubestowArgs) -> None:
-    """docs/spec/changes-1.37-devices.md §4.2."""
-    derived = [{"name": "x/y", "expression": EXISTS}]
-    exactly = {"deviceClassName": "A", "allocationMode": "ExactCount", "count": 1, "derivedAttributes": derived}
-    devices = {"requests": [{"name": "r", "exactly": exactly}], "constraints": [{"matchAttribute": "x/y"}]}
-    claim = a_claim("c").set({"spec": {"devices": devices}})
-    world = Trying(N1, N2, claim, nodes=("n1", "n2"), ours=ours, gates=DEVICE_GATES_ON | {DERIVED_ATTRIBUTES})
-
-    for _ in range(3):
-        assert _refusal(world) == error(
-            "evaluate derived attribute x/y on device a/n2/broken failed: no such key: exists"
-        )
 
 
 def _refusal(world: Trying) -> str:

@@ -32,7 +32,6 @@ from simulator.builders.core import Builder, node
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.served import ASKING, SLICES, Served, Slow, using
-from tests.unit.plugins.dra.trying import no_derived
 from tests.unit.plugins.dra.world import World
 
 NODES = tuple(f"n{at}" for at in range(1, 41))
@@ -53,9 +52,7 @@ class Looking:
             self.world.show(a_slice(name, "a", a_device("d").attr("uuid", f"uuid-{at}")))
         devices = self.world.devices
         self.boards = NodeVerdicts(devices.on_nodes, devices.use, clock, AllocatorFeatures())
-        self.demand = ClaimParser(devices.classes, SelectorSets(self._holding), DEVICE_GATES_ON, no_derived).of(
-            claims_for()
-        )
+        self.demand = ClaimParser(devices.classes, SelectorSets(self._holding), DEVICE_GATES_ON).of(claims_for())
 
     def look(self, nodes: NodeSet, *, everything: bool = False) -> NodeSet:
         if everything:
@@ -116,7 +113,7 @@ def test_the_memo_of_a_node_kind_is_limited(monkeypatch):
     world.show(a_slice("n1", "a", a_device("d")))
     devices = world.devices
     boards = NodeVerdicts(devices.on_nodes, devices.use, VirtualClock(), AllocatorFeatures(), searched=searches.append)
-    demands = ClaimParser(devices.classes, SelectorSets(devices.selectors.holding), DEVICE_GATES_ON, no_derived)
+    demands = ClaimParser(devices.classes, SelectorSets(devices.selectors.holding), DEVICE_GATES_ON)
 
     for at in range(40):
         assert finish(boards.look(demands.of(claims_for(cel=f"{at} == {at}")), 1)).fit
@@ -139,7 +136,7 @@ class Puzzle:
         on_nodes = world.devices.on_nodes
         self.boards = NodeVerdicts(on_nodes, world.devices.use, clock, AllocatorFeatures(), searched=self.steps.append)
         sets = SelectorSets(world.devices.selectors.holding)
-        self.demand = ClaimParser(world.devices.classes, sets, DEVICE_GATES_ON, no_derived).of(claims_for(count=6))
+        self.demand = ClaimParser(world.devices.classes, sets, DEVICE_GATES_ON).of(claims_for(count=6))
         on_nodes.catch_up()
         for _, _, ask in self.demand.request_data:
             assert ask.selectors is not None
@@ -208,9 +205,7 @@ def test_the_error_of_a_node_that_is_gone_is_forgotten() -> None:
     world = World(nodes=())
     devices = world.devices
     boards = NodeVerdicts(devices.on_nodes, devices.use, VirtualClock(), AllocatorFeatures())
-    demand = ClaimParser(devices.classes, SelectorSets(devices.holding), DEVICE_GATES_ON, no_derived).of(
-        claims_for(every=True)
-    )
+    demand = ClaimParser(devices.classes, SelectorSets(devices.holding), DEVICE_GATES_ON).of(claims_for(every=True))
     texts = []
     for name in ("n1", "n2"):
         world.cluster.set_node(node(name).typed())
@@ -259,7 +254,7 @@ def test_which_changes_of_classes_discard_a_demand(changes: list[Change], is_kep
     classes = DeviceClasses()
     for each in (GPU, a_device_class("nic")):
         put(each)(classes)
-    demands = ClaimParser(classes, SelectorSets(_never), DEVICE_GATES_ON, no_derived)
+    demands = ClaimParser(classes, SelectorSets(_never), DEVICE_GATES_ON)
     before = demands.of([CLAIM])
     for change in changes:
         change(classes)

@@ -16,7 +16,7 @@ import pytest
 from scheduler.api import resource_v1 as api
 from scheduler.api.meta import Metadata
 from scheduler.api.quantity import parse
-from scheduler.core.feature_gates import DEVICE_GATES_ON, LIST_TYPES
+from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.plugins.dra.structured.allocator import Allocator, Picked
 from tests.unit.plugins.dra.allocator_setup import AllocatorSetup
 from tests.unit.plugins.dra.literal_allocator import Literal, Pick, TooSlow, broken_rules
@@ -311,18 +311,6 @@ def full_devices(seed: int, count: int, *, more: int = 0) -> Case:
     return _case(_parts(count, "100"), _claim(*[_request(mem=str(each)) for each in parts]))
 
 
-def disjoint_lists(seed: int, count: int) -> Case:
-    """Return a claim for six devices without a common value; each device has three of eighteen values."""
-    chance = random.Random(seed)
-    devices = [
-        api.Device(name=f"d{at:02}", attributes={"net": api.DeviceAttribute(ints=tuple(chance.sample(range(18), 3)))})
-        for at in range(count)
-    ]
-    case = _case(devices, _claim(_request(count=6), distinct=["net"]))
-    case.world.gates |= {LIST_TYPES}
-    return case
-
-
 def _cut(chance: random.Random, count: int) -> list[int]:
     """Split 100 into `count` parts of similar size."""
     parts = [chance.randint(60 // count, 135 // count) for _ in range(count - 1)]
@@ -394,8 +382,6 @@ ROWS = [
         id=f"shared devices that draw, {seed}") for seed, fits in ((0, False), (1, False), (4, True), (5, True))],
     *[pytest.param(lambda seed=seed, amount=amount: admin_between(seed, amount), True, 2000,
         id=f"an administrator between, {amount}") for seed, amount in ((2, 200), (2, 220), (3, 240))],
-    *[pytest.param(lambda seed=seed: disjoint_lists(seed, 30), False, 150,
-        id=f"lists with nothing in common, {seed}") for seed in (0, 1, 2)],
 ]  # fmt: skip
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from scheduler.api.podinfo import PodInfo, pod_info
-from scheduler.api.resource_v1 import AllocationResult, DeviceAttribute, ResourceClaim
-from scheduler.cache.devices.pools import DeviceKind
+from scheduler.api.resource_v1 import AllocationResult, ResourceClaim
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import KubeSchedulerProfile as ProfileConfig, PluginRef, PluginSet
 from scheduler.core.cooperative import Work
@@ -119,8 +118,3 @@ async def undone(world: Served, under: Under) -> tuple[list[ResourceClaim], list
     """Undo the binding; return the claims that remain, the devices in use and the claims in flight."""
     await world.undo(under)
     return made(world), world.used, world.in_flight
-
-
-def no_derived(expression: str, _: DeviceKind) -> Work[DeviceAttribute | str]:
-    """Take the place of `SharedDRAManager.deriving` for claims without derived attributes."""
-    raise AssertionError(expression)
