@@ -90,10 +90,10 @@ def test_what_does_not_compile(answer):
         assert part in ours
         assert answer["compileError"] != ours
         return
-    assert _told(answer["compileError"]) == _told(ours)
+    assert _meaning(answer["compileError"]) == _meaning(ours)
 
 
-def _told(error: Any) -> Any:
+def _meaning(error: Any) -> Any:
     """Return the error, without the words and places of a syntax error, after which upstream's parser guesses on."""
     is_syntax = isinstance(error, str) and "Syntax error: " in error
     return "a syntax error" if is_syntax else error
@@ -205,11 +205,11 @@ def _outcome(selectors: DeviceSelectors, answer: dict[str, Any]) -> object:
 def test_what_1_37_says(answer):
     """As in 1.36, except for the rules that changed."""
     expression = answer["expression"]
-    told = _told(answer.get("compileError")) or {
+    told = _meaning(answer.get("compileError")) or {
         e["device"]: e.get("value", e.get("error")) for e in answer["outcomes"]
     }
 
-    ours = _told(_outcome(SELECTORS[True], answer))
+    ours = _meaning(_outcome(SELECTORS[True], answer))
 
     is_meant = expression in MEANT and told != {**told, **MEANT[expression]}
     assert (ours != told) is (is_meant or expression in NOT_FOLLOWED or expression in NOT_WORD_FOR_WORD)

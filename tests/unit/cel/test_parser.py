@@ -72,12 +72,12 @@ def test_goldens(rows):
         except CompileError as error:
             found[source] = str(error)
 
-    assert {source: _told(text) for source, text in rows.items()} == {
-        source: _told(text) for source, text in found.items()
+    assert {source: _meaning(text) for source, text in rows.items()} == {
+        source: _meaning(text) for source, text in found.items()
     }
 
 
-def _told(text):
+def _meaning(text):
     return "a syntax error" if "Syntax error: " in text else text
 
 
@@ -114,7 +114,7 @@ def test_syntax_errors(source, column, text):
     assert first == f"ERROR: <input>:1:{column}: Syntax error: {text}"
 
 
-def test_errors_before_a_syntax_error_are_told():
+def test_errors_before_a_syntax_error_are_meaning():
     assert [
         line for line in _refusal("for + 1u8 + 99999999999999999999 )").splitlines() if line.startswith("ERROR")
     ] == [
