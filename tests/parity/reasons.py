@@ -103,9 +103,9 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         *_of_the_allocator(
             "class …: selector #…: CEL runtime error: no such key: …",
             "claim …: selector #…: CEL runtime error: no such key: …",
-            "claim …: selector #…: CEL runtime error: got 'types.Int', expected iterable type",
             "claim …: selector #…: CEL runtime error: no such overload",
             "class …: selector #…: CEL runtime error: attribute l: unsupported attribute value",
+            "claim …: selector #…: CEL runtime error: attribute l: unsupported attribute value",
             (
                 "claim …: selector #…: CEL runtime error: CEL result of type int could not be converted to bool: "
                 "unsupported type conversion from 'int' to bool"
