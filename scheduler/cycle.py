@@ -284,7 +284,8 @@ class Cycle:
         return int(ties[0] if len(ties) == 1 else ties[int(self.chance.random() * len(ties))])
 
     def _is_contested(self, pod: PodInfo, slot: int) -> bool:
-        largest = self.cluster.foreign_bindings.largest(self.clock.now())
+        others = self.cluster.foreign_bindings
+        largest = None if others.pack else others.largest(self.clock.now())
         return largest is not None and contested.is_contested(self.cluster.nodes, slot, pod, largest)
 
     def _preferred_of(

@@ -219,10 +219,10 @@ class PodAndNodeHandlers:
             self._changed(before, info)
             return
         elsewhere = before is not None and before.node_name != info.node_name
-        self._cluster.add_pod(info)
         if before is None and old is not None and not self._queue.owns(new):
             # Neither in the first list nor bound by an earlier leader.
-            self._cluster.foreign_bindings.bound(info, self._clock.now())
+            self._cluster.foreign_bindings.bound(info, self._clock.now(), self._cluster.nodes)
+        self._cluster.add_pod(info)
         nominated_to = self._queue.nominator.delete(info)
         if was_ours is not None or self._queue.owns(new):
             self._queue.observed_bound(info)

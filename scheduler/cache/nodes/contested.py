@@ -4,6 +4,9 @@ Example: another scheduler binds pods of 1 CPU. Nodes a, b and c have 2.5, 2 and
 The best node by score is a, the emptiest one. It is the best node of the other scheduler as well: after p, only one pod of
 theirs fits on a. So a is contested, and p goes to c, the fullest node that fits, which the other scheduler takes last.
 With 3 CPU left, a has capacity for p and for two pods of theirs, and p goes to a.
+
+If the other scheduler packs, it takes c first. Then the emptiest node is the one that it takes last, and no node is left
+to it. Which of both it does is seen from its bindings: whether its nodes were fuller than others on which the pod fits.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import numpy.typing as npt
 
 from scheduler.api.podinfo import PodInfo, Requests
 from scheduler.cache.nodes.nodes import Nodes
+from scheduler.core import nodeset
 from scheduler.core.nodeset import Slots
 
 LARGEST_S: Final = 60.0
@@ -23,18 +27,38 @@ _PODS_OF_THEIRS: Final = 2
 """A node with capacity for this number of pods of the largest size is not contested."""
 
 
+_PACK: Final = 0.85
+"""The share of bindings to fuller nodes from which on the others pack: on a nearly full cluster, one half is common."""
+_COMPARE_S: Final = 0.01
+"""The least time between two comparisons with other nodes, which take 0.1 ms with 5000 nodes."""
+_WEIGHT: Final = 0.1
+"""The weight of one binding in the share. 19 bindings to fuller nodes in turn show that the others pack."""
+
+
 class ForeignBindings:
-    """The largest requests of pods that other schedulers bound in the last minute."""
+    """The bindings of other schedulers: the largest requests of the last minute, and whether their nodes were full ones."""
 
     def __init__(self) -> None:
-        self._bound_at = self._since = -math.inf
+        self._on_fuller = 0.0
+        """The share of bindings to the fuller ones of the nodes that fit; later bindings have more weight."""
+        self._bound_at = self._since = self._compared_at = -math.inf
         self._largest: Requests = {}
         """Of the bindings since `_since`."""
         self._before: Requests = {}
         """Of those in the minute before."""
 
-    def bound(self, info: PodInfo, now: float) -> None:
-        """Record a binding by another scheduler. O(requests)."""
+    @property
+    def pack(self) -> bool:
+        """Whether the other schedulers choose the fullest nodes. It takes some bindings to find out."""
+        return self._on_fuller > _PACK
+
+    def bound(self, info: PodInfo, now: float, nodes: Nodes) -> None:
+        """Record a binding by another scheduler; `nodes` do not have the pod yet. O(nodes × requests)."""
+        if now - self._compared_at >= _COMPARE_S:
+            self._compared_at = now
+            is_fuller = _is_fuller(nodes, info)
+            if is_fuller is not None:
+                self._on_fuller += _WEIGHT * (is_fuller - self._on_fuller)
         if now - self._since >= LARGEST_S:
             self._before = self._largest if now - self._since < 2 * LARGEST_S else {}
             self._largest, self._since = {}, now
@@ -66,10 +90,36 @@ def is_contested(nodes: Nodes, slot: int, pod: PodInfo, largest: Requests) -> bo
 
 def fullest(nodes: Nodes, slots: Slots, pod: PodInfo) -> Slots:
     """Return the nodes of which the pods request the largest part, over the resources of this pod. O(slots × requests)."""
-    used: npt.NDArray[np.float64] = nodes.pod_count[slots] / np.maximum(nodes.allowed_pods[slots], 1)
-    for resource in pod.requests:
-        row = nodes.resources().get(resource)
-        if row is not None:
-            used = used + nodes.requested[row, slots] / np.maximum(nodes.allocatable[row, slots], 1)
+    used = _used(nodes, slots, pod)
     best: Slots = slots[used == used.max()]
     return best
+
+
+def _used(nodes: Nodes, slots: Slots, pod: PodInfo) -> npt.NDArray[np.float64]:
+    """Return the requested parts of pods and of the pod's resources, summed."""
+    used: npt.NDArray[np.float64] = nodes.pod_count[slots] / np.maximum(nodes.allowed_pods[slots], 1)
+    for row, _ in _rows(nodes, pod):
+        used = used + nodes.requested[row, slots] / np.maximum(nodes.allocatable[row, slots], 1)
+    return used
+
+
+def _rows(nodes: Nodes, pod: PodInfo) -> list[tuple[int, int]]:
+    """Return row and requested amount of each resource of the pod that some node offers."""
+    rows = nodes.resources()
+    return [(rows[resource], amount) for resource, amount in pod.requests.items() if resource in rows]
+
+
+def _is_fuller(nodes: Nodes, pod: PodInfo) -> bool | None:
+    """Return whether the pod's node is fuller than the mean of the nodes with capacity for the pod; None if all are equal."""
+    chosen = nodes.present_slot(pod.node_name)
+    if chosen is None:
+        return None
+    slots = nodeset.slots(nodes.present, nodes.capacity)
+    fits = nodes.pod_count[slots] < nodes.allowed_pods[slots]
+    for row, amount in _rows(nodes, pod):
+        fits &= nodes.requested[row, slots] + amount <= nodes.allocatable[row, slots]
+    slots = slots[fits]
+    used = _used(nodes, slots, pod)
+    if not len(slots) or used.min() == used.max():
+        return None
+    return bool(_used(nodes, np.array([chosen]), pod)[0] > used.mean())

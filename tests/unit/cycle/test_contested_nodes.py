@@ -109,6 +109,42 @@ async def test_the_largest_pod_of_the_last_minute_counts() -> None:
     assert await chosen(sched) == "empty"
 
 
+@pytest.mark.parametrize(("nodes", "wanted"), [
+    pytest.param(["full"] * 19, "empty", id="it packs"),
+    pytest.param(["full"] * 18, "full", id="too few bindings to tell"),
+    pytest.param(["full"] * 19 + ["empty"], "full", id="it no longer packs"),
+    pytest.param(["elsewhere"] * 20, "full", id="its node is unknown"),
+])  # fmt: skip
+async def test_a_scheduler_that_packs_takes_the_emptiest_node_last(nodes: list[str], wanted: str) -> None:
+    sched = nearly_full()
+    for at, name in enumerate(nodes):
+        another_binds(sched, f"theirs-{at}", on=name, cpu="1m")
+        sched.clock.move(0.02)
+    another_binds(sched, "large")
+
+    assert await chosen(sched, cpu="900m") == wanted
+
+
+async def test_of_many_bindings_at_once_one_is_compared() -> None:
+    sched = nearly_full()
+    for at in range(40):
+        another_binds(sched, f"theirs-{at}", on="full", cpu="1m")
+
+    assert not sched.cluster.foreign_bindings.pack
+
+
+async def test_a_binding_to_a_node_without_capacity_for_it_says_nothing() -> None:
+    sched = nearly_full()
+    for at in range(19):
+        another_binds(sched, f"theirs-{at}", on="full", cpu="1m")
+        sched.clock.move(0.02)
+    for at in range(7):
+        another_binds(sched, f"large-{at}", on="empty", cpu="3")
+        sched.clock.move(0.02)
+
+    assert sched.cluster.foreign_bindings.pack
+
+
 def _nothing(sched: SchedulerHarness) -> None:
     """No pod of another scheduler."""
 
