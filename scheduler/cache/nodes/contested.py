@@ -6,7 +6,7 @@ theirs fits on a. So a is contested, and p goes to c, the fullest node that fits
 With 3 CPU left, a has capacity for p and for two pods of theirs, and p goes to a.
 
 If the other scheduler packs, it takes c first. Then the emptiest node is the one that it takes last, and no node is left
-to it. Which of both it does is seen from its bindings: whether its nodes were fuller than others on which the pod fits.
+to it. Which of both it does is seen from its bindings: whether its nodes were fuller than the mean of the nodes on which the pod fits.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _PODS_OF_THEIRS: Final = 2
 
 
 _PACK: Final = 0.85
-"""The share of bindings to fuller nodes from which on the others pack: on a nearly full cluster, one half is common."""
+"""The share of bindings to fuller nodes from which on the other schedulers pack: on a nearly full cluster, one half is common."""
 _COMPARE_S: Final = 0.01
 """The least time between two comparisons with other nodes, which take 0.1 ms with 5000 nodes."""
 _WEIGHT: Final = 0.1
-"""The weight of one binding in the share. 19 bindings to fuller nodes in turn show that the others pack."""
+"""The weight of one binding in the share. 19 bindings to fuller nodes in turn show that they pack."""
 
 
 class ForeignBindings:

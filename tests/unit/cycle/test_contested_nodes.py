@@ -111,7 +111,7 @@ async def test_the_largest_pod_of_the_last_minute_counts() -> None:
 
 @pytest.mark.parametrize(("nodes", "wanted"), [
     pytest.param(["full"] * 19, "empty", id="it packs"),
-    pytest.param(["full"] * 18, "full", id="too few bindings to tell"),
+    pytest.param(["full"] * 18, "full", id="too few bindings"),
     pytest.param(["full"] * 19 + ["empty"], "full", id="it no longer packs"),
     pytest.param(["elsewhere"] * 20, "full", id="its node is unknown"),
 ])  # fmt: skip
