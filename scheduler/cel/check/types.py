@@ -77,8 +77,7 @@ class Overload:
     """One signature of a function. Compared by identity.
 
     `call` gets evaluated arguments (the target first, for a member) whose run-time types fit `params`; it raises
-    `EvalError`. `cost` is upstream's run-time cost of one call, as a number or as a function of the arguments and
-    then the result; None means 1.
+    `EvalError`.
     """
 
     id: str
@@ -87,7 +86,6 @@ class Overload:
     result: Type
     call: Callable[..., Value]
     member: bool = False
-    cost: Callable[..., int] | int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,6 @@
 """Variables and selections from them: `a.b`, `a["b"]`, `a.?b`, `has(a.b)`.
 
-A chain of selections is one step, as in cel-go. An optional selection makes all following ones optional, and costs
-are counted per chain.
+A chain of selections is one step, as in cel-go. An optional selection makes all following ones optional.
 """
 
 from __future__ import annotations
@@ -32,35 +31,22 @@ class Qualifier:
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
-    """The base and the selections of a chain. `charge` is the cost of the chain in addition to one per selection."""
+    """The base and the selections of a chain."""
 
     base: Code
     qualifiers: tuple[Qualifier, ...] = ()
-    charge: int = 1
 
     def qualified(self, qualifier: Qualifier) -> Attribute:
         """Return the chain with one more selection."""
-        return Attribute(self.base, (*self.qualifiers, qualifier), self.charge - qualifier.is_test)
+        return Attribute(self.base, (*self.qualifiers, qualifier))
 
     def resolved(self) -> Code:
-        """Return the code of the chain without its own charge, for a chain inside a larger expression."""
+        """Return the code of the chain."""
         if not self.qualifiers:
             return self.base
         if all(_is_plain(each) for each in self.qualifiers):
             return _plain(self.base, tuple(each.constant for each in self.qualifiers))
         return _general(self.base, self.qualifiers)
-
-    def charged(self) -> Code:
-        """Return the code of the chain with its own charge."""
-        resolved, charge = self.resolved(), self.charge
-        if charge == 0:
-            return resolved
-
-        def evaluate(run: Run) -> Value:
-            run.cost += charge
-            return resolved(run)
-
-        return evaluate
 
 
 def global_variable(name: str) -> Code:
@@ -176,7 +162,6 @@ def _plain(base: Code, names: tuple[Value, ...]) -> Code:
     """Return the code of a chain with only constant keys, as in nearly every device selector."""
     as_general = tuple(Qualifier(each) for each in names)
     keys = tuple(map(key, names))
-    count = len(names)
 
     def resolve(run: Run) -> Value:
         start = holder = base(run)
@@ -187,7 +172,7 @@ def _plain(base: Code, names: tuple[Value, ...]) -> Code:
                 holder = holder[each]
         except KeyError:
             return _walk(run, start, as_general)
-        run.cost += count
+        run.cost += 1
         return holder
 
     return resolve
@@ -198,6 +183,7 @@ def _general(base: Code, qualifiers: tuple[Qualifier, ...]) -> Code:
 
 
 def _walk(run: Run, holder: Value, qualifiers: tuple[Qualifier, ...]) -> Value:
+    run.cost += 1
     is_optional = isinstance(holder, Optional)
     if is_optional:
         if not holder.present:
@@ -205,23 +191,13 @@ def _walk(run: Run, holder: Value, qualifiers: tuple[Qualifier, ...]) -> Value:
         holder = holder.value
     for each in qualifiers:
         is_optional = is_optional or each.is_optional
-        if not is_optional:
-            run.cost += 1
         name = each.constant if each.code is None else each.code(run)
         if each.is_test:
-            return _tested(run, holder, name, is_optional=is_optional)
+            return find(holder, name) is not MISSING
         if not is_optional:
             holder = pick(holder, name)
             continue
         holder = find(holder, name)
         if holder is MISSING:
             return False if qualifiers[-1].is_test else NONE
-        run.cost += 1
     return Optional(holder) if is_optional else holder
-
-
-def _tested(run: Run, holder: Value, name: Value, *, is_optional: bool) -> bool:
-    is_present = find(holder, name) is not MISSING
-    if is_optional and is_present:
-        run.cost += 1
-    return is_present

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from scheduler.cel.check.types import Overload, Type, is_dyn, is_variable
 from scheduler.cel.errors import EvalError
 from scheduler.cel.eval.attributes import Growing
-from scheduler.cel.eval.logic import NO_SUCH_OVERLOAD, Cost, both, call_cost
+from scheduler.cel.eval.logic import NO_SUCH_OVERLOAD
 from scheduler.cel.eval.running import Code, Run
 from scheduler.cel.go_format import scalar
 from scheduler.cel.values import UInt, Value, type_name, unkey
@@ -42,11 +42,10 @@ _BY_TRAIT: Final[Mapping[str, frozenset[str]]] = {
 
 For these functions, the overload that the checker found does not matter.
 """
+_CHARACTERS_PER_STEP: Final = 10
+"""Characters or elements of the first argument that cost as much as one step."""
 _LONG: Final = 256
-"""Elements or characters. The cost limit is checked before a longer call, because some functions are quadratic.
-
-The deadline is checked before it, too, because some functions take a microsecond per character.
-"""
+"""Elements or characters. The deadline is checked before a longer call: some functions take a microsecond per character."""
 _INVOCATIONS: Final = 4096
 """More than the number of overloads and of the checker's choices among them."""
 _SIZED: Final = frozenset({list, str, bytes})
@@ -64,8 +63,7 @@ _CLASSES: Final[Mapping[str, type]] = {
     "null_type": type(None),
 }
 
-_Chosen: TypeAlias = tuple[Callable[..., Value], Cost]
-"""The function of an overload, and its cost."""
+_Function: TypeAlias = Callable[..., Value]
 _DECISIVE: Final = frozenset(_CLASSES.values())
 _Fits = Callable[[Value], bool]
 
@@ -93,68 +91,56 @@ def _invocation(
     overloads: tuple[Overload, ...], known: tuple[Overload, ...], count: int, *, is_nameless: bool = False
 ) -> Invocation:
     """Return the stateless callable of a call with `count` arguments. Equal calls share one."""
-    is_resolved = len(known) == 1
     name = known[0].name
-    # The checker's overload comes first: of two overloads with the same parameters, it has the right cost.
-    candidates = known if is_resolved and name not in _BY_TRAIT else dict.fromkeys((*known, *overloads))
+    candidates = known if len(known) == 1 and name not in _BY_TRAIT else dict.fromkeys((*known, *overloads))
     of_this_size = [each for each in candidates if len(each.params) == count]
-    return Invocation(of_this_size, is_resolved=is_resolved, is_nameless=is_nameless or name in _NAMELESS)
+    return Invocation(of_this_size, is_nameless=is_nameless or name in _NAMELESS)
 
 
 class Invocation:
     """A function with its possible overloads."""
 
-    __slots__ = ("_candidates", "_chosen", "_is_nameless", "_is_resolved", "_name", "_refused")
+    __slots__ = ("_candidates", "_chosen", "_is_nameless", "_name", "_refused")
 
-    def __init__(self, candidates: Sequence[Overload], *, is_resolved: bool, is_nameless: bool) -> None:
+    def __init__(self, candidates: Sequence[Overload], *, is_nameless: bool) -> None:
         self._name = candidates[0].name
-        self._is_resolved = is_resolved
         self._is_nameless = is_nameless
         self._candidates = [(each, [_fitting(param) for param in each.params]) for each in candidates]
-        self._chosen: dict[tuple[type, ...], _Chosen] = {}
-        """By the classes of the arguments, if the classes determine the overload."""
+        self._chosen: dict[tuple[type, ...], _Function] = {}
+        """The function of the overload by the classes of the arguments, if they determine it."""
         self._refused: dict[tuple[type, ...], str] = {}
 
     def __call__(self, run: Run, *args: Value) -> Value:
-        chosen = self._chosen.get(tuple(map(type, args))) or self._choose(run, args)
-        call, cost = chosen
-        if args and type(args[0]) in _SIZED and len(args[0]) > _LONG:
-            run.work(len(args[0]))
-            if not isinstance(cost, int):
-                run.afford(cost(*args, None))
-        try:
-            result = call(*args)
-        except EvalError:
-            run.cost += cost if isinstance(cost, int) else cost(*args, None)
-            raise
-        run.cost += cost if isinstance(cost, int) else cost(*args, result)
-        if run.cost > run.next_check:
-            run.check()
+        call = self._chosen.get(tuple(map(type, args))) or self._choose(args)
+        run.cost += 1
+        if args and type(args[0]) in _SIZED:
+            run.cost += len(args[0]) // _CHARACTERS_PER_STEP
+            if len(args[0]) > _LONG:
+                run.work(len(args[0]))
+        result = call(*args)
         if type(result) in _SIZED:
             run.made(result)
+            if type(result) is list:
+                run.cost += len(result)
+        if run.cost > run.next_check:
+            run.check()
         return result
 
-    def _choose(self, run: Run, args: Sequence[Value]) -> _Chosen:
+    def _choose(self, args: Sequence[Value]) -> _Function:
         classes = tuple(map(type, args))
         if classes in self._refused:
-            run.cost += 1
             raise EvalError(self._refused[classes])
         for overload, fits in self._candidates:
             if all(fit(each) for fit, each in zip(fits, args)):
-                chosen = self._prepared(overload)
                 if all(map(_is_decisive, classes)):
-                    self._chosen[classes] = chosen
-                return chosen
+                    self._chosen[classes] = overload.call
+                return overload.call
         if self._name in _UNGUARDED and isinstance(args[0], list | tuple):
-            return self._prepared(self._candidates[0][0])
-        run.cost += 1
+            return self._candidates[0][0].call
         text = self._unfit(args)
         if all(map(_is_decisive, classes)):
             self._refused[classes] = text
         raise EvalError(text)
-
-    def _prepared(self, overload: Overload) -> _Chosen:
-        return overload.call, call_cost(overload, is_resolved=self._is_resolved)
 
     def _unfit(self, args: Sequence[Value]) -> str:
         if self._is_nameless:
@@ -172,20 +158,12 @@ class Invocation:
 
 
 def _unary(invoke: Invocation, argument: Code) -> Code:
-    def evaluate(run: Run) -> Value:
-        try:
-            value = argument(run)
-        except EvalError:
-            run.cost += 1
-            raise
-        return invoke(run, value)
-
-    return evaluate
+    return lambda run: invoke(run, argument(run))
 
 
 def _binary(invoke: Invocation, left: Code, right: Code) -> Code:
     def evaluate(run: Run) -> Value:
-        one, other = both(run, left, right)
+        one, other = left(run), right(run)
         if type(one) is Growing:
             run.cost += 1
             one.extend(other)
@@ -196,7 +174,7 @@ def _binary(invoke: Invocation, left: Code, right: Code) -> Code:
 
 
 def _of_many(invoke: Invocation, args: tuple[Code, ...]) -> Code:
-    """Return the code of a call. The first argument that fails ends it, and as upstream, the call then costs nothing."""
+    """Return the code of a call. The first argument that fails ends it."""
     return lambda run: invoke(run, *[each(run) for each in args])
 
 

@@ -1,27 +1,23 @@
-"""Operators, loops and literals as closures, and the run-time cost of calls.
+"""Operators, loops and literals as closures.
 
 The operators `&&`, `||`, `?:`, `==` and `orValue` decide which of their operands count. `false && error` is false in
 both orders, and `true || error` is true. All other operators pass an error on.
 
-The cost of calls is cel-go's run-time cost with Kubernetes' additions, beyond the cost that an overload declares.
+Each step costs one.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
-from scheduler.cel.check.types import Overload
 from scheduler.cel.errors import EvalError
 from scheduler.cel.eval.attributes import UNSET, grown
 from scheduler.cel.eval.running import Code, Failed, Run, go_type
 from scheduler.cel.go_format import scalar
 from scheduler.cel.values import (
-    Duration,
     Optional,
-    Timestamp,
-    TypeValue,
     UInt,
     Value,
     equal,
@@ -30,48 +26,6 @@ from scheduler.cel.values import (
     type_name,
     unkey,
 )
-
-LIST_COST: Final = 10
-MAP_COST: Final = 30
-OBJECT_COST: Final = 40
-
-OF_ONE: Final = frozenset({int, float, bool, type(None), UInt, Timestamp, Duration, TypeValue})
-"""Classes whose values have no length."""
-_OF_LENGTH: Final = frozenset({str, bytes, list, tuple, dict})
-
-Cost: TypeAlias = int | Callable[..., int]
-"""A number, or a function of the arguments and the result."""
-
-_COSTED_BY_OVERLOAD: Final = frozenset(
-    {"startsWith", "endsWith", "contains", "matches", "string", "bytes", "strings.quote", "format", "_+_", "@in"}
-    | {"_<_", "_<=_", "_>_", "_>=_", "sort", "@sortByAssociatedKeys"}
-)
-"""Functions whose costs upstream knows by overload. With an unknown overload they cost 1."""
-
-
-def size(value: Value) -> int:
-    """Return the size of a value for upstream's costs: its length, or 1 without a length."""
-    class_ = type(value)
-    if class_ in OF_ONE:
-        return 1
-    if class_ in _OF_LENGTH:
-        return len(value)
-    if isinstance(value, list | tuple):
-        return len(value)
-    if isinstance(value, Mapping) and not hasattr(value, "cel_type"):
-        return len(value)
-    if isinstance(value, Optional) and value.present:
-        return size(value.value)
-    own = getattr(value, "cost_size", None)
-    return 1 if own is None else int(own)
-
-
-def call_cost(overload: Overload, *, is_resolved: bool) -> Cost:
-    """Return the cost of a call; `is_resolved` is whether the checker knew the overload."""
-    if overload.cost is None or (not is_resolved and overload.name in _COSTED_BY_OVERLOAD):
-        return 1
-    return overload.cost
-
 
 NO_SUCH_OVERLOAD: Final = "no such overload"
 
@@ -99,7 +53,7 @@ def junction(terms: tuple[Code, ...], *, decisive: bool) -> Code:
 
 
 def conditional(condition: Code, truthy: Code, falsy: Code) -> Code:
-    """Return the code of `condition ? truthy : falsy`, which costs nothing itself."""
+    """Return the code of `condition ? truthy : falsy`."""
 
     def evaluate(run: Run) -> Value:
         chosen = condition(run)
@@ -116,12 +70,8 @@ def equality(left: Code, right: Code) -> Code:
     """Return the code of `left == right`."""
 
     def evaluate(run: Run) -> Value:
-        one, other = both(run, left, right, is_equality=True)
-        if type(one) is str and type(other) is str:
-            run.cost += -(-min(len(one), len(other)) // 10)
-            return one == other
-        run.cost += cost_of_equality(one, other, is_plain=True)
-        return equal(one, other)
+        run.cost += 1
+        return equal(left(run), right(run))
 
     return evaluate
 
@@ -130,50 +80,10 @@ def inequality(left: Code, right: Code) -> Code:
     """Return the code of `left != right`, which is also true for values that cannot be compared."""
 
     def evaluate(run: Run) -> Value:
-        one, other = both(run, left, right, is_equality=True)
-        run.cost += cost_of_equality(one, other, is_plain=False)
-        return not same(one, other)
+        run.cost += 1
+        return not same(left(run), right(run))
 
     return evaluate
-
-
-def both(run: Run, left: Code, right: Code, *, is_equality: bool = False) -> tuple[Value, Value]:
-    """Return both operands. Both are evaluated, and charged, even if the first one fails."""
-    try:
-        one = left(run)
-    except EvalError:
-        other = _tried(run, right)  # it charges the run, so it must not be in one statement with the next line
-        run.cost += _is_paid(other, is_equality=is_equality)
-        raise
-    try:
-        other = right(run)
-    except EvalError:
-        run.cost += _is_paid(one, is_equality=is_equality)
-        raise
-    return one, other
-
-
-def _tried(run: Run, code: Code) -> Value:
-    try:
-        return code(run)
-    except EvalError:
-        return None
-
-
-def _is_paid(value: Value, *, is_equality: bool) -> bool:
-    """Return whether a call with this other operand costs 1. Comparing an empty value is free."""
-    return not is_equality or size(value) > 0
-
-
-def cost_of_equality(one: Value, other: Value, *, is_plain: bool) -> int:
-    """Return the cost of `==` if `is_plain`, else of `!=`."""
-    if type(one) is type(other) is list:
-        return -(-min(len(one), len(other)) // 10)
-    if type(one) in OF_ONE and type(other) in OF_ONE:
-        return 1
-    if is_plain and getattr(one, "cel_type", "").startswith(("kubernetes.", "net.")):
-        return 1
-    return -(-min(size(one), size(other)) // 10)
 
 
 def not_strictly_false(argument: Code) -> Code:
@@ -258,22 +168,24 @@ def fold(loop: Loop, parts: LoopParts) -> Code:
     return evaluate
 
 
+_STEPS_PER_TURN: Final = 3
+"""The condition of the loop, its test, and the new value of its accumulator."""
+
+
 def quantifier(loop: Loop, test: Code, *, decisive: bool) -> Code:
     """Return the code of `all` (False is decisive) or `exists` (True is decisive).
 
-    It is `fold` without the detours, with equal costs.
+    It is `fold` without the detours.
     """
     over, turns = loop.over, _turns(loop)
-    condition_cost = 3 if decisive else 2
 
     def evaluate(run: Run) -> Value:
         error: str | None = None
         is_decided = False
         for _turn in turns(run, over(run)):
-            run.cost += condition_cost
             if is_decided:
                 break
-            run.cost += 1
+            run.cost += _STEPS_PER_TURN
             try:
                 value = test(run)
             except EvalError as raised:
@@ -283,7 +195,6 @@ def quantifier(loop: Loop, test: Code, *, decisive: bool) -> Code:
                 if not is_decided and value is not (not decisive):
                     error = error or NO_SUCH_OVERLOAD
             run.looped()
-        run.cost += 1
         if error is not None and not is_decided:
             raise EvalError(error)
         return decisive if is_decided else not decisive
@@ -353,18 +264,16 @@ def built_list(elements: Sequence[Code], optional: frozenset[int]) -> Code:
 
     def evaluate(run: Run) -> Value:
         made: list[Value] = []
-        try:
-            for index, element in enumerate(elements):
-                value = element(run)
-                if index not in optional:
-                    made.append(value)
-                elif not isinstance(value, Optional):
-                    text = f"cannot initialize optional list element from non-optional value {scalar(value)}"
-                    raise EvalError(text)
-                elif value.present:
-                    made.append(value.value)
-        finally:
-            run.cost += LIST_COST
+        run.cost += 1
+        for index, element in enumerate(elements):
+            value = element(run)
+            if index not in optional:
+                made.append(value)
+            elif not isinstance(value, Optional):
+                text = f"cannot initialize optional list element from non-optional value {scalar(value)}"
+                raise EvalError(text)
+            elif value.present:
+                made.append(value.value)
         return made
 
     return evaluate
@@ -375,21 +284,19 @@ def built_map(entries: Sequence[tuple[Code, Code]], optional: frozenset[int]) ->
 
     def evaluate(run: Run) -> Value:
         made: dict[Value, Value] = {}
-        try:
-            for index, (name_code, value_code) in enumerate(entries):
-                name = name_code(run)
-                value = value_code(run)
-                if index in optional:
-                    if not isinstance(value, Optional):
-                        start = f"cannot initialize optional entry '{scalar(name)}'"
-                        raise EvalError(f"{start} from non-optional value {scalar(value)}")
-                    if not value.present:
-                        made.pop(key_of(name), None)
-                        continue
-                    value = value.value
-                made[key_of(name)] = value
-        finally:
-            run.cost += MAP_COST
+        run.cost += 1
+        for index, (name_code, value_code) in enumerate(entries):
+            name = name_code(run)
+            value = value_code(run)
+            if index in optional:
+                if not isinstance(value, Optional):
+                    start = f"cannot initialize optional entry '{scalar(name)}'"
+                    raise EvalError(f"{start} from non-optional value {scalar(value)}")
+                if not value.present:
+                    made.pop(key_of(name), None)
+                    continue
+                value = value.value
+            made[key_of(name)] = value
         return made
 
     return evaluate
@@ -407,11 +314,9 @@ def unbuildable(type_name: str, values: Sequence[Code]) -> Code:
     """Return the code of `a.B{f: v}`: object types cannot be constructed, which upstream detects at run time."""
 
     def evaluate(run: Run) -> Value:
-        try:
-            for value in values:
-                value(run)
-        finally:
-            run.cost += OBJECT_COST
+        run.cost += 1
+        for value in values:
+            value(run)
         raise EvalError(f"unknown type '{type_name.removeprefix('.')}'")
 
     return evaluate

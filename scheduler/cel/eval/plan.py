@@ -1,6 +1,6 @@
-"""Code generation: a checked tree becomes one closure per step, with cel-go's errors and costs.
+"""Code generation: a checked tree becomes one closure per step, with cel-go's errors.
 
-Constants are computed here where upstream does so, because they then cost nothing at run time.
+Constants are computed here where upstream does so, because errors are then found at once.
 """
 
 from __future__ import annotations
@@ -44,11 +44,6 @@ class CompiledNode:
     is_constant: bool = False
     value: Value = None
 
-    @property
-    def as_part(self) -> Code:
-        """The code for a place where a chain of selections is not charged."""
-        return self.code if self.attribute is None else self.attribute.resolved()
-
 
 def plan(checked: Checked, env: Env) -> tuple[Code, int]:
     """Return the code of the whole expression and its number of variable slots; raise NotInstantiable."""
@@ -65,7 +60,7 @@ def _constant(value: Value) -> CompiledNode:
 
 
 def _chain(attribute: Attribute) -> CompiledNode:
-    return CompiledNode(attribute.charged(), attribute)
+    return CompiledNode(attribute.resolved(), attribute)
 
 
 @dataclass(slots=True)
@@ -118,7 +113,7 @@ class _Planner:
             if not is_key(index.value):
                 raise NotInstantiable(f"invalid qualifier type: {go_type(type_name(index.value))}")
             return self._qualified(node.args[0], Qualifier(index.value, is_optional=is_optional))
-        return self._qualified(node.args[0], Qualifier(code=index.as_part, is_optional=is_optional))
+        return self._qualified(node.args[0], Qualifier(code=index.code, is_optional=is_optional))
 
     def _qualified(self, operand: Node, qualifier: Qualifier) -> CompiledNode:
         holder = self.plan(operand)
@@ -163,8 +158,7 @@ class _Planner:
                 return CompiledNode(logic.junction(terms, decisive=node.function == "_||_"))
             case "_?_:_":
                 condition, truthy, falsy = map(self.plan, node.args)
-                code = logic.conditional(condition.code, truthy.as_part, falsy.as_part)
-                return _chain(Attribute(code, charge=0))
+                return CompiledNode(logic.conditional(condition.code, truthy.code, falsy.code))
             case "_==_":
                 return CompiledNode(logic.equality(*(self.plan(each).code for each in node.args)))
             case "_!=_":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from scheduler.cel.check.checker import Checked, check
 from scheduler.cel.check.types import Env, Type
@@ -39,13 +39,6 @@ class TooCostly(Exception):
     """The evaluation takes too long for the event loop: call `Program.evaluate` in another thread."""
 
 
-class EvaluationResult(NamedTuple):
-    """A value and the cost of its evaluation."""
-
-    value: Value
-    cost: int
-
-
 @dataclass(slots=True, eq=False)
 class Program:
     """A compiled expression."""
@@ -63,23 +56,19 @@ class Program:
 
     def evaluate(self, bindings: Mapping[str, Value]) -> Value:
         """Return the value; raise EvalError, or CostExceeded above the cost limit or 50 ms of processor time."""
-        return self._run(bindings, self._limit, DEADLINE_NANOS).value
+        return self._run(bindings, self._limit, DEADLINE_NANOS)
 
     def evaluate_cheaply(self, bindings: Mapping[str, Value]) -> Value:
         """Return the value, on the event loop; raise TooCostly instead of taking more than a few milliseconds."""
         if self.is_costly:
             raise TooCostly
         try:
-            return self._run(bindings, min(_CHEAP, self._limit), _CHEAP_NANOS).value
+            return self._run(bindings, min(_CHEAP, self._limit), _CHEAP_NANOS)
         except CostExceeded:
             self.is_costly = True
             raise TooCostly from None
 
-    def measure(self, bindings: Mapping[str, Value]) -> EvaluationResult:
-        """Return the value of `evaluate` and its cost."""
-        return self._run(bindings, self._limit, DEADLINE_NANOS)
-
-    def _run(self, bindings: Mapping[str, Value], limit: int, nanos: int) -> EvaluationResult:
+    def _run(self, bindings: Mapping[str, Value], limit: int, nanos: int) -> Value:
         run = current.run = Run(bindings, self._slots, limit=limit, nanos=nanos)
         try:
             if self._levels <= _SHALLOW:
@@ -89,8 +78,8 @@ class Program:
                     value = self._code(run)
         finally:
             current.run = None
-        run.afford(0)  # the costs outside of loops are not checked before
-        return EvaluationResult(value, run.cost)
+        run.afford(0)  # steps outside of loops are not checked before
+        return value
 
 
 def compile_expression(source: str, env: Env, *, cost_limit: int = COST_LIMIT) -> Program:

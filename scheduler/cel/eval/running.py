@@ -1,8 +1,8 @@
 """One evaluation of an expression: its variables, its cost and its limits.
 
-Three limits end an evaluation, all with upstream's error of the cost limit: upstream's cost, processor time, and the
-size of results. Upstream has only the first one, and charges next to nothing for some calls that take minutes or all
-memory.
+Three limits end an evaluation, all with upstream's error of the cost limit: the number of steps, processor time, and the
+size of results. Upstream has only a limit of costs, and charges next to nothing for some calls that take minutes or
+all memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from scheduler.cel.errors import CostExceeded
 
 COST_LIMIT: Final = 1_000_000
-"""Upstream's limit for a device selector."""
+"""Upstream's limit for a device selector. Here a step costs one; upstream has a cost for each function."""
 DEADLINE_NANOS: Final = 50_000_000
 """The processor time of the thread that an evaluation may take."""
 LONGEST: Final = 2**15

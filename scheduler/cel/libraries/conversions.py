@@ -10,7 +10,7 @@ from typing import Final
 from scheduler.cel.check.types import BOOL, BYTES, DOUBLE, DYN, INT, STRING, UINT, A, Overload, type_of
 from scheduler.cel.errors import EvalError
 from scheduler.cel.go_format import double as double_text, scalar
-from scheduler.cel.libraries.declaring import function, traversal
+from scheduler.cel.libraries.declaring import function
 from scheduler.cel.libraries.operators import int64, uint64
 from scheduler.cel.values import TypeValue, UInt, Value, type_name
 
@@ -115,12 +115,12 @@ CONVERSIONS: Final[tuple[Overload, ...]] = (
     function("double", "uint64_to_double", ((UINT,), DOUBLE), float),
     function("string", "string_to_string", ((STRING,), STRING), itself),
     function("string", "bool_to_string", ((BOOL,), STRING), scalar),
-    function("string", "bytes_to_string", ((BYTES,), STRING), _decoded, traversal),
+    function("string", "bytes_to_string", ((BYTES,), STRING), _decoded),
     function("string", "double_to_string", ((DOUBLE,), STRING), double_text),
     function("string", "int64_to_string", ((INT,), STRING), str),
     function("string", "uint64_to_string", ((UINT,), STRING), str),
     function("bytes", "bytes_to_bytes", ((BYTES,), BYTES), itself),
-    function("bytes", "string_to_bytes", ((STRING,), BYTES), str.encode, traversal),
+    function("bytes", "string_to_bytes", ((STRING,), BYTES), str.encode),
     function("bool", "bool_to_bool", ((BOOL,), BOOL), itself),
     function("bool", "string_to_bool", ((STRING,), BOOL), _text_to_bool),
     function("dyn", "to_dyn", ((A,), DYN), itself),

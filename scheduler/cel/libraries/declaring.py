@@ -1,96 +1,27 @@
-"""Helpers for declarations, cost functions, and a cache of parsed texts.
-
-A cost function is called with the arguments and then the result, which is None if the call failed.
-"""
+"""Helpers for declarations, and a cache of parsed texts."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, Final, Generic, NoReturn, TypeAlias, TypeVar
+from typing import Final, Generic, NoReturn, TypeAlias, TypeVar
 
 from scheduler.cel.check.types import Overload, Type
 from scheduler.cel.errors import EvalError
-from scheduler.cel.eval.logic import size
-from scheduler.cel.eval.running import work
-from scheduler.cel.values import Value, unkey
+from scheduler.cel.values import Value
 
-Cost: TypeAlias = Callable[..., int] | int | None
 Call: TypeAlias = Callable[..., Value]
 Signature: TypeAlias = tuple[tuple[Type, ...], Type]
 
-_PER_CHARACTER: Final = 0.1
-_PER_PATTERN_CHARACTER: Final = 0.25
 
-
-def member(name: str, id: str, signature: Signature, call: Call, cost: Cost = None) -> Overload:  # noqa: A002
+def member(name: str, id: str, signature: Signature, call: Call) -> Overload:  # noqa: A002
     """Declare `target.name(...)`; the target is the first parameter."""
-    return Overload(id, name, *signature, call, member=True, cost=cost)
+    return Overload(id, name, *signature, call, member=True)
 
 
-def function(name: str, id: str, signature: Signature, call: Call, cost: Cost = None) -> Overload:  # noqa: A002
+def function(name: str, id: str, signature: Signature, call: Call) -> Overload:  # noqa: A002
     """Declare `name(...)`."""
-    return Overload(id, name, *signature, call, cost=cost)
-
-
-def characters(count: int, times: float = 1) -> int:
-    """Return the cost of traversing this number of characters."""
-    return math.ceil(count * times * _PER_CHARACTER)
-
-
-def traversal(text: Value, *_: Any) -> int:
-    """Return the cost of traversing the first argument once."""
-    return characters(size(text))
-
-
-def double_traversal(text: Value, *_: Any) -> int:
-    """Return the cost of traversing the first argument and creating a result of the same length."""
-    return characters(size(text), 2)
-
-
-def shorter(one: Value, other: Value, *_: Any) -> int:
-    """Return the cost of traversing both until the shorter one ends."""
-    return characters(min(size(one), size(other)))
-
-
-def both(one: Value, other: Value, *_: Any) -> int:
-    """Return the cost of traversing both completely."""
-    return characters(size(one) + size(other))
-
-
-def matching(text: Value, pattern: Value, *_: Any) -> int:
-    """Return the cost of a regular expression: text times pattern."""
-    return pattern_cost(size(text), size(pattern))
-
-
-def pattern_cost(text_size: int, pattern_size: int) -> int:
-    """Return the cost of a regular expression from the sizes of text and pattern."""
-    return math.ceil((1.0 + text_size) * _PER_CHARACTER) * math.ceil(pattern_size * _PER_PATTERN_CHARACTER)
-
-
-def deep_traversal(value: Value, *_: Any) -> int:
-    """Return Kubernetes' cost of traversing a value with all its parts; texts count by bytes, rounded down."""
-    return _deep(value, {})
-
-
-def _deep(value: Value, known: dict[int, int]) -> int:
-    """Return the cost of a value. A shared part counts each time, but is traversed only once."""
-    if isinstance(value, str):
-        return int((len(value) if value.isascii() else len(value.encode())) * _PER_CHARACTER)
-    if isinstance(value, bytes):
-        return int(len(value) * _PER_CHARACTER)
-    if not isinstance(value, list | tuple | Mapping):
-        return 1
-    cost = known.get(id(value))
-    if cost is None:
-        work(1 + len(value))
-        if isinstance(value, Mapping):
-            cost = sum(_deep(unkey(name), known) + _deep(each, known) for name, each in value.items())
-        else:
-            cost = sum(_deep(each, known) for each in value)
-        known[id(value)] = cost
-    return cost
+    return Overload(id, name, *signature, call)
 
 
 def of_the_plan(*values: Value) -> NoReturn:

@@ -13,12 +13,9 @@ from typing import ClassVar, Final
 from scheduler.api.meta import dns_1035_label, dns_label, label_key, label_value, subdomain
 from scheduler.cel.calendar import nanos_of
 from scheduler.cel.check.types import FORMAT, STRING, Overload, list_of, optional_of
-from scheduler.cel.libraries.declaring import function, member, pattern_cost
+from scheduler.cel.libraries.declaring import function, member
 from scheduler.cel.libraries.urls import BadURL, parse_request
-from scheduler.cel.values import NONE, Optional, Value
-
-_BASE64_SIZE: Final = 84
-_URL_SIZE: Final = 1103
+from scheduler.cel.values import NONE, Optional
 
 _UUID: Final = "(?i)^[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}$"
 _TIME: Final = "^([0-9]{2}):([0-9]{2}):([0-9]{2})(.[0-9]+)?(z|([+-][0-9]{2}:[0-9]{2}))$"
@@ -28,13 +25,12 @@ _DATE: Final = re.compile("([0-9]{4})-([0-9]{2})-([0-9]{2})")
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A named format. `problems` returns the errors in a text; `pattern_size` determines its cost."""
+    """A named format. `problems` returns the errors in a text."""
 
     cel_type: ClassVar[str] = "kubernetes.NamedFormat"
 
     name: str
     problems: Callable[[str], list[str]] = field(compare=False)
-    pattern_size: int
 
 
 def _as_prefix(problems: Callable[[str], list[str]]) -> Callable[[str], list[str]]:
@@ -72,19 +68,19 @@ def _is_uuid(value: str) -> object:
 
 
 _NAMED: Final[dict[str, Format]] = {
-    "dns1123Label": Format("DNS1123Label", dns_label, 30),
-    "dns1123Subdomain": Format("DNS1123Subdomain", subdomain, 60),
-    "dns1035Label": Format("DNS1035Label", dns_1035_label, 30),
-    "qualifiedName": Format("QualifiedName", label_key, 60),
-    "dns1123LabelPrefix": Format("DNS1123LabelPrefix", _as_prefix(dns_label), 30),
-    "dns1123SubdomainPrefix": Format("DNS1123SubdomainPrefix", _as_prefix(subdomain), 60),
-    "dns1035LabelPrefix": Format("DNS1035LabelPrefix", _as_prefix(dns_1035_label), 30),
-    "labelValue": Format("LabelValue", label_value, 40),
-    "uri": Format("URI", _uri_problems, _URL_SIZE),
-    "uuid": Format("uuid", _if_not(_is_uuid, "does not match the UUID format"), len(_UUID)),
-    "byte": Format("byte", _if_not(_BASE64.fullmatch, "invalid base64"), _BASE64_SIZE),
-    "date": Format("date", _if_not(_is_date, "invalid date"), len(_TIME)),
-    "datetime": Format("datetime", _if_not(_is_datetime, "invalid datetime"), len(_TIME)),
+    "dns1123Label": Format("DNS1123Label", dns_label),
+    "dns1123Subdomain": Format("DNS1123Subdomain", subdomain),
+    "dns1035Label": Format("DNS1035Label", dns_1035_label),
+    "qualifiedName": Format("QualifiedName", label_key),
+    "dns1123LabelPrefix": Format("DNS1123LabelPrefix", _as_prefix(dns_label)),
+    "dns1123SubdomainPrefix": Format("DNS1123SubdomainPrefix", _as_prefix(subdomain)),
+    "dns1035LabelPrefix": Format("DNS1035LabelPrefix", _as_prefix(dns_1035_label)),
+    "labelValue": Format("LabelValue", label_value),
+    "uri": Format("URI", _uri_problems),
+    "uuid": Format("uuid", _if_not(_is_uuid, "does not match the UUID format")),
+    "byte": Format("byte", _if_not(_BASE64.fullmatch, "invalid base64")),
+    "date": Format("date", _if_not(_is_date, "invalid date")),
+    "datetime": Format("datetime", _if_not(_is_datetime, "invalid datetime")),
 }
 
 
@@ -99,10 +95,6 @@ def _validate(format_: Format, value: str) -> Optional:
     return Optional(problems) if problems else NONE
 
 
-def _validating(format_: Format, value: str, *_: Value) -> int:
-    return pattern_cost(len(value), format_.pattern_size)
-
-
 def _giving(format_: Format) -> Callable[[], Format]:
     return lambda: format_
 
@@ -110,5 +102,5 @@ def _giving(format_: Format) -> Callable[[], Format]:
 FORMATS: Final[tuple[Overload, ...]] = (
     *(function(f"format.{name}", f"format.{name}", ((), FORMAT), _giving(each)) for name, each in _NAMED.items()),
     function("format.named", "format-named", ((STRING,), optional_of(FORMAT)), _named),
-    member("validate", "format-validate", ((FORMAT, STRING), optional_of(list_of(STRING))), _validate, _validating),
+    member("validate", "format-validate", ((FORMAT, STRING), optional_of(list_of(STRING))), _validate),
 )

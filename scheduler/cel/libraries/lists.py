@@ -27,14 +27,11 @@ from scheduler.cel.check.types import (
     list_of,
 )
 from scheduler.cel.errors import EvalError
-from scheduler.cel.eval.logic import LIST_COST, size
 from scheduler.cel.eval.running import afford, fits, work
-from scheduler.cel.libraries.declaring import deep_traversal, function, member
+from scheduler.cel.libraries.declaring import function, member
 from scheduler.cel.libraries.operators import int64, uint64
 from scheduler.cel.values import Duration, Timestamp, UInt, Value, compare, contains, same
 
-_CALL_COST: Final = 1
-_PER_CHARACTER: Final = 0.1
 _LIST_CLASSES: Final = (list, tuple)
 _COMPARABLES: Final = frozenset({int, UInt, float, bool, str, bytes, Timestamp, Duration})
 _MOST_INCLUDED: Final = 48
@@ -189,51 +186,25 @@ def _includes(holder: Value, value: Value) -> bool:
     return False
 
 
-def _pairs(one: Value, other: Value, *_: Value) -> int:
-    return _CALL_COST + size(one) * size(other)
-
-
-def _pairs_twice(one: Value, other: Value, *_: Value) -> int:
-    return _CALL_COST + 2 * size(one) * size(other)
-
-
-def _new_list(*args_and_result: Value) -> int:
-    return _CALL_COST + LIST_COST + size(args_and_result[-1])
-
-
-def _flattening(values: Value, *rest: Value) -> int:
-    depth = rest[0] if len(rest) == 2 else 1
-    return _CALL_COST + LIST_COST + max(0, depth) * size(values)
-
-
-def _self_comparing(values: Sequence[Value], *_: Value) -> int:
-    each = 2 + (_PER_CHARACTER if values and isinstance(values[0], str | bytes) else 0)
-    return _CALL_COST + LIST_COST + int(len(values) ** 2 * each)
-
-
-def _key_comparing(_: Value, keys: Sequence[Value], *__: Value) -> int:
-    return _self_comparing(keys)
-
-
 _OF_T: Final = list_of(T)
 _OF_A: Final = list_of(A)
 _SET_PREDICATE: Final = ((_OF_T, _OF_T), BOOL)
 
 SETS: Final[tuple[Overload, ...]] = (
-    function("sets.contains", "list_sets_contains_list", _SET_PREDICATE, _includes_all, _pairs),
-    function("sets.equivalent", "list_sets_equivalent_list", _SET_PREDICATE, _equivalent, _pairs_twice),
-    function("sets.intersects", "list_sets_intersects_list", _SET_PREDICATE, _intersects, _pairs),
+    function("sets.contains", "list_sets_contains_list", _SET_PREDICATE, _includes_all),
+    function("sets.equivalent", "list_sets_equivalent_list", _SET_PREDICATE, _equivalent),
+    function("sets.intersects", "list_sets_intersects_list", _SET_PREDICATE, _intersects),
 )
 
 LISTS: Final[tuple[Overload, ...]] = (
-    member("slice", "list_slice", ((_OF_T, INT, INT), _OF_T), _slice, _new_list),
-    member("flatten", "list_flatten", ((list_of(_OF_T),), _OF_T), _flat, _flattening),
-    member("flatten", "list_flatten_int", ((list_of(DYN), INT), list_of(DYN)), _flat, _flattening),
-    function("lists.range", "lists_range", ((INT,), list_of(INT)), _range, _new_list),
-    member("distinct", "list_distinct", ((_OF_T,), _OF_T), _distinct, _self_comparing),
-    member("reverse", "list_reverse", ((_OF_T,), _OF_T), lambda values: list(values[::-1]), _new_list),
+    member("slice", "list_slice", ((_OF_T, INT, INT), _OF_T), _slice),
+    member("flatten", "list_flatten", ((list_of(_OF_T),), _OF_T), _flat),
+    member("flatten", "list_flatten_int", ((list_of(DYN), INT), list_of(DYN)), _flat),
+    function("lists.range", "lists_range", ((INT,), list_of(INT)), _range),
+    member("distinct", "list_distinct", ((_OF_T,), _OF_T), _distinct),
+    member("reverse", "list_reverse", ((_OF_T,), _OF_T), lambda values: list(values[::-1])),
     *(
-        member("sort", f"list_{declared(type_)}_sort", ((list_of(type_),), list_of(type_)), _sorted, _self_comparing)
+        member("sort", f"list_{declared(type_)}_sort", ((list_of(type_),), list_of(type_)), _sorted)
         for type_ in _COMPARABLE
     ),
     *(
@@ -242,7 +213,6 @@ LISTS: Final[tuple[Overload, ...]] = (
             f"list_{declared(type_)}_sortByAssociatedKeys",
             ((_OF_T, list_of(type_)), _OF_T),
             _sorted_by,
-            _key_comparing,
         )
         for type_ in _COMPARABLE
     ),
@@ -252,26 +222,22 @@ _ZEROS: Final = ((INT, 0), (UINT, UInt(0)), (DOUBLE, 0.0), (DURATION, Duration(0
 
 KUBERNETES_LISTS: Final[tuple[Overload, ...]] = (
     *(
-        member("isSorted", f"list_{type_}_is_sorted_bool", ((list_of(type_),), BOOL), _is_sorted, deep_traversal)
+        member("isSorted", f"list_{type_}_is_sorted_bool", ((list_of(type_),), BOOL), _is_sorted)
         for type_ in _COMPARABLE
     ),
-    *(
-        member("sum", f"list_{type_}_sum_{type_}", ((list_of(type_),), type_), _summing(zero), deep_traversal)
-        for type_, zero in _ZEROS
-    ),
+    *(member("sum", f"list_{type_}_sum_{type_}", ((list_of(type_),), type_), _summing(zero)) for type_, zero in _ZEROS),
     *(
         member(
             word,
             f"list_{type_}_{word}_{type_}",
             ((list_of(type_),), type_),
             _extreme(word, replaced_if),
-            deep_traversal,
         )
         for word, replaced_if in (("max", -1), ("min", 1))
         for type_ in _COMPARABLE
     ),
-    member("indexOf", "list_a_index_of_int", ((_OF_A, A), INT), _index_of, deep_traversal),
-    member("lastIndexOf", "list_a_last_index_of_int", ((_OF_A, A), INT), _last_index_of, deep_traversal),
+    member("indexOf", "list_a_index_of_int", ((_OF_A, A), INT), _index_of),
+    member("lastIndexOf", "list_a_last_index_of_int", ((_OF_A, A), INT), _last_index_of),
 )
 
 INCLUDES: Final[tuple[Overload, ...]] = (member("includes", "dra_includes_dyn_dyn", ((DYN, DYN), BOOL), _includes),)

@@ -13,8 +13,7 @@ from typing import ClassVar, Final, TypeAlias
 from scheduler.cel.check.types import BOOL, CIDR, INT, IP, STRING, Overload
 from scheduler.cel.errors import EvalError
 from scheduler.cel.go_format import quoted
-from scheduler.cel.libraries.declaring import Remembered, characters, double_traversal, function, member, traversal
-from scheduler.cel.values import Value
+from scheduler.cel.libraries.declaring import Remembered, function, member
 
 Address: TypeAlias = IPv4Address | IPv6Address
 _DURING: Final = "parse error during conversion from string"
@@ -31,11 +30,6 @@ class IPValue:
     def __str__(self) -> str:
         return str(self.address)
 
-    @property
-    def cost_size(self) -> int:
-        """The size in bytes."""
-        return self.address.max_prefixlen // 8
-
 
 @dataclass(frozen=True, slots=True)
 class CIDRValue:
@@ -48,11 +42,6 @@ class CIDRValue:
 
     def __str__(self) -> str:
         return f"{self.address}/{self.bits}"
-
-    @property
-    def cost_size(self) -> int:
-        """The size of the prefix in bytes."""
-        return (self.bits + 7) // 8
 
     def prefix(self, bits: int) -> int:
         """Return the first bits of the address as a number."""
@@ -151,21 +140,12 @@ def _masked(network: CIDRValue) -> CIDRValue:
     return CIDRValue(type(network.address)(network.prefix(network.bits) << free), network.bits)
 
 
-def _comparing(network: CIDRValue, other: Value, *_: Value) -> int:
-    parsing = characters(len(other)) if isinstance(other, str) else 0
-    return characters(2 * network.cost_size) + parsing
-
-
-def _comparing_networks(network: CIDRValue, other: Value, *_: Value) -> int:
-    return _comparing(network, other) + characters(network.cost_size) + 1
-
-
 _PREDICATE: Final = ((IP,), BOOL)
 
 NETWORKS: Final[tuple[Overload, ...]] = (
-    function("ip", "string_to_ip", ((STRING,), IP), _ip, traversal),
-    function("isIP", "is_ip", ((STRING,), BOOL), _ip.accepts, traversal),
-    function("ip.isCanonical", "ip_is_canonical", ((STRING,), BOOL), _is_canonical, double_traversal),
+    function("ip", "string_to_ip", ((STRING,), IP), _ip),
+    function("isIP", "is_ip", ((STRING,), BOOL), _ip.accepts),
+    function("ip.isCanonical", "ip_is_canonical", ((STRING,), BOOL), _is_canonical),
     function("string", "ip_to_string", ((IP,), STRING), IPValue.__str__),
     member("family", "ip_family", ((IP,), INT), lambda value: value.address.version),
     member("isUnspecified", "ip_is_unspecified", _PREDICATE, lambda value: value.address.is_unspecified),
@@ -173,19 +153,18 @@ NETWORKS: Final[tuple[Overload, ...]] = (
     member("isLinkLocalMulticast", "ip_is_link_local_multicast", _PREDICATE, _is_link_local_multicast),
     member("isLinkLocalUnicast", "ip_is_link_local_unicast", _PREDICATE, lambda value: value.address.is_link_local),
     member("isGlobalUnicast", "ip_is_global_unicast", _PREDICATE, _is_global_unicast),
-    function("cidr", "string_to_cidr", ((STRING,), CIDR), _cidr, traversal),
-    function("isCIDR", "is_cidr", ((STRING,), BOOL), _cidr.accepts, traversal),
+    function("cidr", "string_to_cidr", ((STRING,), CIDR), _cidr),
+    function("isCIDR", "is_cidr", ((STRING,), BOOL), _cidr.accepts),
     function("string", "cidr_to_string", ((CIDR,), STRING), CIDRValue.__str__),
-    member("containsIP", "cidr_contains_ip_string", ((CIDR, STRING), BOOL), _contains_text, _comparing),
-    member("containsIP", "cidr_contains_ip_ip", ((CIDR, IP), BOOL), _contains, _comparing),
+    member("containsIP", "cidr_contains_ip_string", ((CIDR, STRING), BOOL), _contains_text),
+    member("containsIP", "cidr_contains_ip_ip", ((CIDR, IP), BOOL), _contains),
     member(
         "containsCIDR",
         "cidr_contains_cidr_string",
         ((CIDR, STRING), BOOL),
         lambda network, text: _contains_network(network, _cidr(text)),
-        _comparing_networks,
     ),
-    member("containsCIDR", "cidr_contains_cidr", ((CIDR, CIDR), BOOL), _contains_network, _comparing_networks),
+    member("containsCIDR", "cidr_contains_cidr", ((CIDR, CIDR), BOOL), _contains_network),
     member("ip", "cidr_ip", ((CIDR,), IP), lambda network: IPValue(network.address)),
     member("prefixLength", "cidr_prefix_length", ((CIDR,), INT), lambda network: network.bits),
     member("masked", "cidr_masked", ((CIDR,), CIDR), _masked),

@@ -23,14 +23,12 @@ from scheduler.cel.check.types import (
     A,
     B,
     Overload,
-    Type,
     list_of,
     map_of,
 )
 from scheduler.cel.errors import EvalError
-from scheduler.cel.eval.logic import size
 from scheduler.cel.eval.running import fits
-from scheduler.cel.libraries.declaring import Cost, both, function, member, of_the_plan, shorter
+from scheduler.cel.libraries.declaring import function, member, of_the_plan
 from scheduler.cel.values import UInt, Value, compare, contains, key
 
 _INT_MAX: Final = 2**63 - 1
@@ -115,16 +113,15 @@ _ORDERS: Final[tuple[tuple[str, str, _Holds, _Holds], ...]] = (
 )
 """Comparisons of values with the same order in Python, and of times."""
 _NUMBERS: Final = (("int64", INT), ("uint64", UINT), ("double", DOUBLE))
-_ORDERED: Final[Mapping[Type, Cost]] = {BOOL: None, STRING: shorter, BYTES: shorter, TIMESTAMP: None, DURATION: None}
-"""Type → cost of a comparison."""
+_ORDERED: Final = (BOOL, STRING, BYTES, TIMESTAMP, DURATION)
 
 
 def _orders() -> list[Overload]:
     overloads = []
     for name, word, holds, of_times in _ORDERS:
         overloads += [
-            function(name, f"{word}_{type_}", ((type_, type_), BOOL), of_times if type_ == TIMESTAMP else holds, cost)
-            for type_, cost in _ORDERED.items()
+            function(name, f"{word}_{type_}", ((type_, type_), BOOL), of_times if type_ == TIMESTAMP else holds)
+            for type_ in _ORDERED
         ]
         overloads += [
             function(
@@ -154,24 +151,20 @@ def _in_map(value: Value, entries: Mapping[Any, Value]) -> bool:
         return False
 
 
-def _list_size(_: Value, values: Value, *__: Value) -> int:
-    return size(values)
-
-
 _LIST: Final = list_of(A)
 _MAP: Final = map_of(A, B)
 
 OPERATORS: Final[tuple[Overload, ...]] = (
     *_arithmetic(),
-    function("_+_", "add_string", ((STRING, STRING), STRING), operator.add, both),
-    function("_+_", "add_bytes", ((BYTES, BYTES), BYTES), operator.add, both),
+    function("_+_", "add_string", ((STRING, STRING), STRING), operator.add),
+    function("_+_", "add_bytes", ((BYTES, BYTES), BYTES), operator.add),
     function("_+_", "add_list", ((_LIST, _LIST), _LIST), _list_sum),
     function("_%_", "modulo_int64", ((INT, INT), INT), _remainder),
     function("_%_", "modulo_uint64", ((UINT, UINT), UINT), _checked(_remainder, uint64)),
     function("-_", "negate_double", ((DOUBLE,), DOUBLE), operator.neg),
     function("-_", "negate_int64", ((INT,), INT), lambda value: int64(-value)),
     *_orders(),
-    function("@in", "in_list", ((A, _LIST), BOOL), lambda value, values: contains(values, value), _list_size),
+    function("@in", "in_list", ((A, _LIST), BOOL), lambda value, values: contains(values, value)),
     function("@in", "in_map", ((A, _MAP), BOOL), _in_map),
     function("_[_]", "index_list", ((_LIST, INT), A), of_the_plan),
     function("_[_]", "index_map", ((_MAP, A), B), of_the_plan),

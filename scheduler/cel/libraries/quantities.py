@@ -17,7 +17,7 @@ from msgspec import Struct
 from scheduler.api.quantity import parse
 from scheduler.cel.check.types import BOOL, DOUBLE, INT, QUANTITY, STRING, Overload
 from scheduler.cel.errors import EvalError
-from scheduler.cel.libraries.declaring import Remembered, function, member, traversal
+from scheduler.cel.libraries.declaring import Remembered, function, member
 
 _MAX: Final = 2**63 - 1
 _FINEST: Final = -9
@@ -127,8 +127,8 @@ _WITH_INT: Final = (QUANTITY, INT)
 _ZERO: Final = Amount(0)
 
 QUANTITIES: Final[tuple[Overload, ...]] = (
-    function("quantity", "string_to_quantity", ((STRING,), QUANTITY), _quantity, traversal),
-    function("isQuantity", "is_quantity_string", ((STRING,), BOOL), _quantity.accepts, traversal),
+    function("quantity", "string_to_quantity", ((STRING,), QUANTITY), _quantity),
+    function("isQuantity", "is_quantity_string", ((STRING,), BOOL), _quantity.accepts),
     function("sign", "quantity_sign", ((QUANTITY,), INT), lambda value: order(value, _ZERO)),
     member("isGreaterThan", "quantity_is_greater_than", (_PAIR, BOOL), lambda one, other: order(one, other) > 0),
     member("isLessThan", "quantity_is_less_than", (_PAIR, BOOL), lambda one, other: order(one, other) < 0),

@@ -12,7 +12,7 @@ import re2
 from scheduler.cel.check.types import BOOL, INT, STRING, Overload, list_of
 from scheduler.cel.errors import CostExceeded, EvalError
 from scheduler.cel.eval.running import EXCEEDED, work
-from scheduler.cel.libraries.declaring import function, matching, member
+from scheduler.cel.libraries.declaring import function, member
 
 _KEPT_PATTERNS: Final = 1024
 _LONG: Final = 256
@@ -183,11 +183,11 @@ _TEXTS: Final = list_of(STRING)
 
 MATCHES: Final[tuple[Overload, ...]] = (
     function("matches", "matches", (_TWO, BOOL), _matches),
-    member("matches", "matches_string", (_TWO, BOOL), _matches, matching),
+    member("matches", "matches_string", (_TWO, BOOL), _matches),
 )
 
 REGEX: Final[tuple[Overload, ...]] = (
-    member("find", "string_find_string", (_TWO, STRING), _find, matching),
-    member("findAll", "string_find_all_string", (_TWO, _TEXTS), _find_all, matching),
-    member("findAll", "string_find_all_string_int", ((*_TWO, INT), _TEXTS), _find_all, matching),
+    member("find", "string_find_string", (_TWO, STRING), _find),
+    member("findAll", "string_find_all_string", (_TWO, _TEXTS), _find_all),
+    member("findAll", "string_find_all_string_int", ((*_TWO, INT), _TEXTS), _find_all),
 )

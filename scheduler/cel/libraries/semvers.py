@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from scheduler.cel.check.types import BOOL, INT, SEMVER, STRING, Overload
 from scheduler.cel.go_format import quoted
-from scheduler.cel.libraries.declaring import Remembered, function, member, traversal
+from scheduler.cel.libraries.declaring import Remembered, function, member
 
 _DIGITS: Final = re.compile(r"[0-9]*")
 _WORD: Final = re.compile(r"[0-9A-Za-z-]+")
@@ -127,10 +127,10 @@ def _int64(number: int) -> int:
 _PAIR: Final = (SEMVER, SEMVER)
 
 SEMVERS: Final[tuple[Overload, ...]] = (
-    function("semver", "string_to_semver", ((STRING,), SEMVER), _strict, traversal),
-    function("semver", "string_bool_to_semver", ((STRING, BOOL), SEMVER), _semver, traversal),
-    function("isSemver", "is_semver_string", ((STRING,), BOOL), _strict.accepts, traversal),
-    function("isSemver", "is_semver_string_bool", ((STRING, BOOL), BOOL), _is_semver, traversal),
+    function("semver", "string_to_semver", ((STRING,), SEMVER), _strict),
+    function("semver", "string_bool_to_semver", ((STRING, BOOL), SEMVER), _semver),
+    function("isSemver", "is_semver_string", ((STRING,), BOOL), _strict.accepts),
+    function("isSemver", "is_semver_string_bool", ((STRING, BOOL), BOOL), _is_semver),
     member("isGreaterThan", "semver_is_greater_than", (_PAIR, BOOL), operator.gt),
     member("isLessThan", "semver_is_less_than", (_PAIR, BOOL), operator.lt),
     member("compareTo", "semver_compare_to", (_PAIR, INT), _order),

@@ -13,18 +13,9 @@ from typing import Final, NamedTuple
 
 from scheduler.cel.check.types import BOOL, DYN, INT, STRING, Overload, list_of
 from scheduler.cel.errors import EvalError
-from scheduler.cel.eval.logic import size
 from scheduler.cel.eval.running import fits
 from scheduler.cel.go_format import ESCAPES, double, quoted, scalar
-from scheduler.cel.libraries.declaring import (
-    Remembered,
-    characters,
-    deep_traversal,
-    double_traversal,
-    function,
-    member,
-    traversal,
-)
+from scheduler.cel.libraries.declaring import Remembered, function, member
 from scheduler.cel.libraries.times import duration_text, timestamp_text
 from scheduler.cel.values import Duration, Timestamp, TypeValue, UInt, Value, type_name, unkey
 
@@ -375,14 +366,6 @@ def _trimmed(text: str) -> str:
     return text.strip(_ASCII_SPACES if text.isascii() else _SPACES)
 
 
-def _join_cost(*args_and_result: Value) -> int:
-    return characters(size(args_and_result[-1]), 2)
-
-
-def _contains_cost(text: str, part: str, *_: Value) -> int:
-    return characters(len(text)) * characters(len(part))
-
-
 _TEXT: Final = ((STRING,), STRING)
 _PREDICATE: Final = ((STRING, STRING), BOOL)
 _TEXTS: Final = list_of(STRING)
@@ -390,25 +373,25 @@ _TWO: Final = (STRING, STRING)
 _THREE: Final = (STRING, STRING, STRING)
 
 STRINGS: Final[tuple[Overload, ...]] = (
-    member("contains", "contains_string", _PREDICATE, str.__contains__, _contains_cost),
-    member("startsWith", "starts_with_string", _PREDICATE, str.startswith, traversal),
-    member("endsWith", "ends_with_string", _PREDICATE, str.endswith, traversal),
+    member("contains", "contains_string", _PREDICATE, str.__contains__),
+    member("startsWith", "starts_with_string", _PREDICATE, str.startswith),
+    member("endsWith", "ends_with_string", _PREDICATE, str.endswith),
     member("charAt", "string_char_at_int", ((STRING, INT), STRING), _char_at),
-    member("indexOf", "string_index_of_string", (_TWO, INT), _index_of, deep_traversal),
-    member("indexOf", "string_index_of_string_int", ((*_TWO, INT), INT), _index_of, deep_traversal),
-    member("lastIndexOf", "string_last_index_of_string", (_TWO, INT), str.rfind, deep_traversal),
-    member("lastIndexOf", "string_last_index_of_string_int", ((*_TWO, INT), INT), _last_index_from, deep_traversal),
-    member("lowerAscii", "string_lower_ascii", _TEXT, _lower, traversal),
-    member("upperAscii", "string_upper_ascii", _TEXT, _upper, traversal),
-    member("trim", "string_trim", _TEXT, _trimmed, traversal),
-    member("replace", "string_replace_string_string", (_THREE, STRING), _replaced, double_traversal),
-    member("replace", "string_replace_string_string_int", ((*_THREE, INT), STRING), _replaced, double_traversal),
-    member("split", "string_split_string", (_TWO, _TEXTS), _split, double_traversal),
-    member("split", "string_split_string_int", ((*_TWO, INT), _TEXTS), _split, double_traversal),
-    member("substring", "string_substring_int", ((STRING, INT), STRING), _substring, traversal),
-    member("substring", "string_substring_int_int", ((STRING, INT, INT), STRING), _range, traversal),
-    member("join", "list_join", ((_TEXTS,), STRING), _join, _join_cost),
-    member("join", "list_join_string", ((_TEXTS, STRING), STRING), _join, _join_cost),
-    member("format", "string_format", ((STRING, list_of(DYN)), STRING), formatted, traversal),
-    function("strings.quote", "strings_quote", _TEXT, lambda text: f'"{text.translate(_ESCAPES)}"', traversal),
+    member("indexOf", "string_index_of_string", (_TWO, INT), _index_of),
+    member("indexOf", "string_index_of_string_int", ((*_TWO, INT), INT), _index_of),
+    member("lastIndexOf", "string_last_index_of_string", (_TWO, INT), str.rfind),
+    member("lastIndexOf", "string_last_index_of_string_int", ((*_TWO, INT), INT), _last_index_from),
+    member("lowerAscii", "string_lower_ascii", _TEXT, _lower),
+    member("upperAscii", "string_upper_ascii", _TEXT, _upper),
+    member("trim", "string_trim", _TEXT, _trimmed),
+    member("replace", "string_replace_string_string", (_THREE, STRING), _replaced),
+    member("replace", "string_replace_string_string_int", ((*_THREE, INT), STRING), _replaced),
+    member("split", "string_split_string", (_TWO, _TEXTS), _split),
+    member("split", "string_split_string_int", ((*_TWO, INT), _TEXTS), _split),
+    member("substring", "string_substring_int", ((STRING, INT), STRING), _substring),
+    member("substring", "string_substring_int_int", ((STRING, INT, INT), STRING), _range),
+    member("join", "list_join", ((_TEXTS,), STRING), _join),
+    member("join", "list_join_string", ((_TEXTS, STRING), STRING), _join),
+    member("format", "string_format", ((STRING, list_of(DYN)), STRING), formatted),
+    function("strings.quote", "strings_quote", _TEXT, lambda text: f'"{text.translate(_ESCAPES)}"'),
 )

@@ -16,7 +16,7 @@ from scheduler.cel.check.types import BOOL, STRING, URL, Overload, list_of, map_
 from scheduler.cel.errors import EvalError
 from scheduler.cel.eval.running import work
 from scheduler.cel.go_format import quoted
-from scheduler.cel.libraries.declaring import Remembered, function, member, traversal
+from scheduler.cel.libraries.declaring import Remembered, function, member
 from scheduler.cel.libraries.networks import BadAddress, parse_address
 
 _UNRESERVED: Final = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.~")
@@ -247,7 +247,7 @@ def _values(query: str) -> dict[str, list[str]]:
 _TEXT_OF: Final = ((URL,), STRING)
 
 URLS: Final[tuple[Overload, ...]] = (
-    function("url", "string_to_url", ((STRING,), URL), _url, traversal),
+    function("url", "string_to_url", ((STRING,), URL), _url),
     function("isURL", "is_url_string", ((STRING,), BOOL), _request.accepts),
     member("getScheme", "url_get_scheme", _TEXT_OF, attrgetter("scheme")),
     member("getHost", "url_get_host", _TEXT_OF, attrgetter("host")),

@@ -63,16 +63,12 @@ def answers(asked: list[dict[str, Any]], module: str) -> list[dict[str, Any]]:
 
 
 def _agreed(answers: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The answer, without the costs that depend on the order of Go's maps."""
-    first = answers[0]
-    for index, outcome in enumerate(first.get("outcomes", ())):
-        costs = {each["outcomes"][index].pop("cost", None) for each in answers}
-        if len(costs) == 1 and (cost := costs.pop()) is not None:
-            outcome["cost"] = cost
-    for other in answers[1:]:
-        for outcome, again in zip(first.get("outcomes", ()), other.get("outcomes", ())):
-            assert {**outcome, "cost": None} == {**again, "cost": None}, "an answer that depends on the order of maps"
-    return first
+    """The answer, without costs, which depend on the order of Go's maps."""
+    for answer in answers:
+        for outcome in answer.get("outcomes", ()):
+            outcome.pop("cost", None)
+    assert all(each == answers[0] for each in answers), "an answer that depends on the order of maps"
+    return answers[0]
 
 
 def _questions(theme: str, devices: tuple[str, ...] | list[str]) -> list[dict[str, Any]]:
