@@ -238,7 +238,7 @@ class AttachedVolumes:
 
     def changed(self, kind: str, key: str) -> None:
         """Process an object of this kind and name that was added, changed or removed. Other kinds are ignored."""
-        self._fit()
+        self.catch_up()  # else a node that comes and goes unread would keep what was counted for it in between
         self.version += 1
         match kind:
             case "PersistentVolumeClaim":

@@ -66,6 +66,16 @@ def test_no_difference_after_claims_volumes_and_attachments(history: list[Step])
         assert [] == differences(world.cluster)
 
 
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(volume_steps, max_size=FEW))
+def test_no_difference_after_changes_that_nothing_has_read(history: list[Step]) -> None:
+    """A check reads, and so processes the changes of nodes and pods: here only the last step is followed by one."""
+    world = begun()
+    for step in history:
+        step(world)
+    assert [] == differences(world.cluster)
+
+
 @settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_history)
 def test_no_difference_after_capacity_and_reservations(history: list[tuple[str, Any]]) -> None:
