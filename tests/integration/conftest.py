@@ -97,6 +97,14 @@ def nodes_of(shown: dict[str, Any]) -> dict[str, str]:
     return {each["pod"].partition("/")[2]: each["node"] or "" for each in shown["pods"]}
 
 
+def placements(shown: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return pod → node and, if it has none, the first sentence of the reason."""
+    return {
+        each["pod"].partition("/")[2]: (each["node"] or "", each.get("message", "").partition(". ")[0])
+        for each in shown["pods"]
+    }
+
+
 @pytest.fixture
 async def clock() -> HastyClock:
     """Return the clock that the server and the daemons of a test share."""

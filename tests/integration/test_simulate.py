@@ -14,20 +14,21 @@ import aiohttp
 import msgspec
 import pytest
 
-from scheduler.api.resource_v1 import FINALIZER
 from scheduler.cli import main as cli
 from simulator.apiserver import ApiServer
-from simulator.builders.claims import a_claim as a_device_claim, a_result
+from simulator.builders.claims import a_claim as a_device_claim
 from simulator.builders.core import node as a_node, pod as a_pod
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from simulator.simulate.answer import Answer
-from tests.integration.conftest import Simulation, nodes_of, workload
+from tests.integration.conftest import Simulation, nodes_of, placements, workload
 from tests.integration.test_transport import kubeconfig
 from tests.support.extender import extender, filtering
-from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver
+from tests.support.volumebuilders import a_claim, a_class
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
+GPU_DRIVER = "gpu.example.com"
+STORAGE_DRIVER = "d.example"
 
 NODE = '{apiVersion: v1, kind: Node, metadata: {name: "n"}, status: {allocatable: {cpu: "2", memory: 4Gi}}}'
 
@@ -151,7 +152,7 @@ def test_labels_of_namespaces_count_and_a_terminating_one_gets_no_pods(simulate:
         {
             "apiVersion": "v1",
             "kind": "Namespace",
-            "metadata": {"name": "ends", "deletionTimestamp": GONE["deletionTimestamp"]},
+            "metadata": {"name": "ends", "deletionTimestamp": "2026-01-01T00:00:00Z"},
         },
     ]
     term = {"namespaceSelector": {"matchLabels": {"team": "x"}}, "topologyKey": "kubernetes.io/hostname"}
@@ -513,12 +514,7 @@ def test_the_dump_command_needs_no_input(guest: None, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.splitlines()[-1].startswith("kubectl get pods,nodes,")
 
 
-# -- preemption, volumes and devices; test_quoted.py runs the files of examples/ whose output docs/ quotes -------------
-
-
-GPU_DRIVER = "gpu.example.com"
-RACK = "example.com/rack"
-STORAGE_DRIVER = "d.example"
+# -- real projects; test_quoted.py runs the files of examples/ whose output docs/ quotes -----------------------------------
 
 
 @pytest.mark.parametrize("name", ["kueue", "rollout", "strimzi"])
@@ -582,98 +578,3 @@ def test_one_that_was_placed_and_had_to_go_again(simulate: Simulation, flags: li
     low = shown["pods"][-1]
     assert (low["reason"], low["message"]) == ("Preempted", "was placed on n and preempted there")
     assert shown["problems"] == (["default/low was not placed: was placed on n and preempted there"] if code else [])
-
-
-# -- volumes -----------------------------------------------------------------------------------------------------------
-
-
-def placements(shown: dict[str, Any]) -> dict[str, tuple[str, str]]:
-    """Return pod → node and, if it has none, the first sentence of the reason."""
-    return {
-        each["pod"].partition("/")[2]: (each["node"] or "", each.get("message", "").partition(". ")[0])
-        for each in shown["pods"]
-    }
-
-
-def test_the_example_of_volumes(simulate: Simulation) -> None:
-    code, shown, _ = simulate(str(EXAMPLES / "volumes.yaml"))
-    assert (code, shown["problems"], shown["settled"]) == (0, [], True)
-    placed = placements(shown)
-
-    databases = {placed[f"database-{i}"][0] for i in range(3)}
-    assert databases == {"store-1", "store-2", "store-3"}
-    assert placed["archive"] == ("store-1", "")
-    racks = sorted(placed[f"queue-{i}"][0] for i in range(3))
-    assert (racks[-1], set(racks[:2]) <= {"store-1", "store-2"}) == ("store-3", True)
-    assert {placed[f"scratch-{i}"][0] for i in range(2)} == {"small-1"}
-
-    assert "did not have enough free storage" in placed["warehouse"][1]
-    assert "1 node(s) exceed max volume count" in placed["scratch-too-many"][1]
-    assert 'persistentvolumeclaim "forgotten" not found' in placed["forgotten"][1]
-
-
-def test_a_burst_does_not_use_more_than_there_is(simulate: Simulation) -> None:
-    _, shown, _ = simulate.of(
-        *(a_node(f"n{i}").cpu("8").label(RACK, f"r{i}") for i in range(2)),
-        a_class("w", STORAGE_DRIVER),
-        a_csi_driver(STORAGE_DRIVER).tracks_capacity(),
-        a_capacity("r0", "w", "35Gi").where(RACK, "r0"),
-        a_capacity("r1", "w", "20Gi").where(RACK, "r1"),
-        *(a_pod(f"p{i}").ephemeral("v", "10Gi", "w") for i in range(12)),
-    )
-    assert shown["settled"]
-    placed = placements(shown)
-    nodes = [where for where, _ in placed.values()]
-    assert (nodes.count("n0"), nodes.count("n1"), nodes.count("")) == (3, 2, 7)
-    reasons = {why for where, why in placed.values() if not where}
-    assert reasons == {"0/2 nodes are available: 2 node(s) did not have enough free storage"}
-
-
-# -- devices -----------------------------------------------------------------------------------------------------------
-
-
-GONE = {"deletionTimestamp": "2026-01-01T00:00:00Z"}
-
-
-def test_what_a_dump_has_allocated_stays_allocated(simulate: Simulation) -> None:
-    """The claim of a bound pod keeps its device and its user, though both get new uids."""
-    used = (
-        a_device_claim("used").request("r", "gpu").allocated(a_result("r", f"{GPU_DRIVER}/n1/d0")).reserved_for("old")
-    )
-    _, shown, _ = simulate.of(
-        *(a_node("n1"), a_device_class("gpu"), a_slice("n1", GPU_DRIVER, a_device("d0"))),
-        *(used, a_pod("old").claim("e", claim="used").bound_to("n1")),
-        *(a_device_claim("new").request("r", "gpu"), a_pod("late").claim("e", claim="new")),
-    )
-
-    assert (shown["settled"], nodes_of(shown)) == (True, {"late": ""})
-
-
-def test_a_pod_that_is_being_deleted_gives_its_devices_back(simulate: Simulation) -> None:
-    """It is left out, with its CPU and volumes; its claim is freed as by the claim controller."""
-    used = a_device_claim("used").request("r", "gpu").allocated(a_result("r", f"{GPU_DRIVER}/n1/d0"))
-    _, shown, _ = simulate.of(
-        *(a_node("n1"), a_device_class("gpu"), a_slice("n1", GPU_DRIVER, a_device("d0"))),
-        used.finalizer(FINALIZER).reserved_for("old"),
-        a_pod("old").claim("e", claim="used").bound_to("n1").set({"metadata": GONE}),
-        *(a_device_claim("new").request("r", "gpu"), a_pod("late").claim("e", claim="new")),
-    )
-
-    assert (shown["settled"], nodes_of(shown)) == (True, {"late": "n1"})
-
-
-def test_claims_that_are_being_deleted_are_not_used(simulate: Simulation) -> None:
-    volume = a_claim("data", "1Gi", "w").deleting()
-    device = a_device_claim("gpu").request("r", "gpu").finalizer("example.com/keep").deleting()
-    _, shown, _ = simulate.of(
-        *(a_node("n1"), a_class("w", STORAGE_DRIVER), volume, a_pod("with-volume").pvc("data")),
-        *(
-            a_device_class("gpu"),
-            a_slice("n1", GPU_DRIVER, a_device("d0")),
-            device,
-            a_pod("with-device").claim("e", claim="gpu"),
-        ),
-    )
-
-    assert nodes_of(shown) == {"with-volume": "", "with-device": ""}
-    assert 'persistentvolumeclaim "data" is being deleted' in placements(shown)["with-volume"][1]

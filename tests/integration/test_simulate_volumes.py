@@ -13,9 +13,12 @@ import pytest
 
 from scheduler.cli import main as cli
 from simulator.builders.core import Builder, PodBuilder, node as a_node, pod as a_pod
-from tests.integration.conftest import Simulation, nodes_of
+from tests.integration.conftest import Simulation, nodes_of, placements
 from tests.support.volumebuilders import CapacityBuilder, a_capacity, a_claim, a_class, a_csi_driver, a_csi_node
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
+STORAGE_DRIVER = "d.example"
+RACK = "example.com/rack"
 LVM = "lvm.example.com"
 DISKS = "disks.example.com"
 NODE = "topology.example.com/node"
@@ -150,3 +153,37 @@ def test_a_clone_of_a_volume_that_is_created_here(simulate: Simulation) -> None:
         *(a_pod("reader").cpu("100m").priority(1).pvc("copy"), a_pod("db").cpu("100m").pvc("data")),
     )
     assert (shown["settled"], nodes_of(shown)) == (True, {"reader": "n1", "db": "n1"})
+
+
+def test_the_example_of_volumes(simulate: Simulation) -> None:
+    code, shown, _ = simulate(str(EXAMPLES / "volumes.yaml"))
+    assert (code, shown["problems"], shown["settled"]) == (0, [], True)
+    placed = placements(shown)
+
+    databases = {placed[f"database-{i}"][0] for i in range(3)}
+    assert databases == {"store-1", "store-2", "store-3"}
+    assert placed["archive"] == ("store-1", "")
+    racks = sorted(placed[f"queue-{i}"][0] for i in range(3))
+    assert (racks[-1], set(racks[:2]) <= {"store-1", "store-2"}) == ("store-3", True)
+    assert {placed[f"scratch-{i}"][0] for i in range(2)} == {"small-1"}
+
+    assert "did not have enough free storage" in placed["warehouse"][1]
+    assert "1 node(s) exceed max volume count" in placed["scratch-too-many"][1]
+    assert 'persistentvolumeclaim "forgotten" not found' in placed["forgotten"][1]
+
+
+def test_a_burst_does_not_use_more_than_there_is(simulate: Simulation) -> None:
+    _, shown, _ = simulate.of(
+        *(a_node(f"n{i}").cpu("8").label(RACK, f"r{i}") for i in range(2)),
+        a_class("w", STORAGE_DRIVER),
+        a_csi_driver(STORAGE_DRIVER).tracks_capacity(),
+        a_capacity("r0", "w", "35Gi").where(RACK, "r0"),
+        a_capacity("r1", "w", "20Gi").where(RACK, "r1"),
+        *(a_pod(f"p{i}").ephemeral("v", "10Gi", "w") for i in range(12)),
+    )
+    assert shown["settled"]
+    placed = placements(shown)
+    nodes = [where for where, _ in placed.values()]
+    assert (nodes.count("n0"), nodes.count("n1"), nodes.count("")) == (3, 2, 7)
+    reasons = {why for where, why in placed.values() if not where}
+    assert reasons == {"0/2 nodes are available: 2 node(s) did not have enough free storage"}

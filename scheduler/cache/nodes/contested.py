@@ -25,8 +25,6 @@ from scheduler.core.nodeset import Slots
 LARGEST_S: Final = 60.0
 _PODS_OF_THEIRS: Final = 2
 """A node with capacity for this number of pods of the largest size is not contested."""
-
-
 _PACK: Final = 0.85
 """The share of bindings to fuller nodes from which on the other schedulers pack: on a nearly full cluster, one half is common."""
 _COMPARE_S: Final = 0.01
@@ -118,8 +116,8 @@ def _is_fuller(nodes: Nodes, pod: PodInfo) -> bool | None:
     fits = nodes.pod_count[slots] < nodes.allowed_pods[slots]
     for row, amount in _rows(nodes, pod):
         fits &= nodes.requested[row, slots] + amount <= nodes.allocatable[row, slots]
-    slots = slots[fits]
     used = _used(nodes, slots, pod)
-    if not len(slots) or used.min() == used.max():
+    fitting = used[fits]
+    if not len(fitting) or fitting.min() == fitting.max():
         return None
-    return bool(_used(nodes, np.array([chosen]), pod)[0] > used.mean())
+    return bool(used[slots == chosen][0] > fitting.mean())

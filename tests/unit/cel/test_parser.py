@@ -16,6 +16,7 @@ from scheduler.cel.errors import CompileError
 from scheduler.cel.syntax.ast import Call, Comprehension, Ident, ListExpr, Literal, MapExpr, Node, Select, StructExpr
 from scheduler.cel.syntax.parser import parse
 from scheduler.cel.values import UInt
+from tests.unit.cel.conftest import meaning
 
 
 def shown(node: Node) -> str:
@@ -72,13 +73,9 @@ def test_goldens(rows):
         except CompileError as error:
             found[source] = str(error)
 
-    assert {source: _meaning(text) for source, text in rows.items()} == {
-        source: _meaning(text) for source, text in found.items()
+    assert {source: meaning(text) for source, text in rows.items()} == {
+        source: meaning(text) for source, text in found.items()
     }
-
-
-def _meaning(text):
-    return "a syntax error" if "Syntax error: " in text else text
 
 
 @pytest.mark.parametrize(
@@ -114,7 +111,7 @@ def test_syntax_errors(source, column, text):
     assert first == f"ERROR: <input>:1:{column}: Syntax error: {text}"
 
 
-def test_errors_before_a_syntax_error_are_meaning():
+def test_errors_before_a_syntax_error_aremeaning():
     assert [
         line for line in _refusal("for + 1u8 + 99999999999999999999 )").splitlines() if line.startswith("ERROR")
     ] == [
