@@ -12,12 +12,12 @@ A flying claim that is larger than its pool reserves nothing, because no volume 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
-from scheduler.cache.storage.capacity import CapacityPool
+from scheduler.cache.storage.capacity import Capacities, CapacityPool
 from scheduler.core.nodeset import NodeSet
 
 SETTLE_S: Final = 120.0
@@ -86,6 +86,16 @@ def oldest_s(entries: Iterable[Reservation], now: float) -> dict[str, float]:
 def reserved_bytes(entries: Iterable[Reservation]) -> int:
     """Return the sum of the reserved bytes."""
     return sum(entry.size for entry in entries if is_reserving(entry))
+
+
+def drift_bytes(by_pool: Mapping[str, Mapping[str, Reservation]], capacities: Capacities) -> int:
+    """Return the difference between the bytes in flight of the pools and of these entries. O(pools + in flight)."""
+    booked = {key: sum(entry.size for entry in entries.values()) for key, entries in by_pool.items()}
+    drift = sum(size for key, size in booked.items() if capacities.pool(key) is None)
+    for pool in capacities:
+        sharing = (booked.get(other.key, 0) for other in capacities.sharing_with(pool))
+        drift += abs(pool.in_flight - booked.get(pool.key, 0) - sum(sharing))
+    return drift
 
 
 def drop_from(index: dict[str, dict[str, Reservation]], key: str, uid: str) -> None:
