@@ -152,6 +152,7 @@ async def test_a_group_of_which_one_pod_is_deleted_is_not_bound() -> None:
 
         cluster.server.delete("pods", "a")
         await cluster.bound("other")
+        await cluster.until(lambda: "message" in cluster.condition("b"), "b was never refused")
         assert "another pod of group default/ring was not bound" in cluster.condition("b")["message"]
 
 
