@@ -157,9 +157,7 @@ class Daemon:
         )
         self.mirrors = Mirrors(kinds, self._discovery, self._clock)
         writes = writes_of(profiles.values(), self._options)
-        self.self_check = check = SelfCheck(
-            transport, self._clock, self._discovery, kinds=kinds, writes=writes, lease=lease
-        )
+        self.self_check = check = SelfCheck(transport, self._clock, self._discovery, kinds=kinds, writes=writes)
         changes = ProfileChanges(
             self._options,
             self.decisions,

@@ -19,7 +19,8 @@ from scheduler.kube.informers import Mirrors
 from scheduler.kube.resources import KindSpec, ServedKind, watched, with_capacity, with_taint_rules
 from scheduler.kube.self_check import SelfCheck
 from scheduler.kube.transport import HttpTransport
-from scheduler.kube.writes.api_writer import (
+from scheduler.kube.writes.own_objects import ProfileWriter
+from scheduler.kube.writes.permissions import (
     CLAIM_EVENT_RULES,
     DEVICE_RULES,
     EVICTION_RULES,
@@ -28,8 +29,8 @@ from scheduler.kube.writes.api_writer import (
     VOLUME_RULES,
     WRITES,
     RbacRule,
+    lease_rules,
 )
-from scheduler.kube.writes.own_objects import ProfileWriter
 from scheduler.preemption import PLUGIN as PREEMPTION
 from scheduler.profiles.objects import ProfileObjects
 from scheduler.scheduler import Decisions
@@ -46,7 +47,8 @@ def kinds_read(profiles: Iterable[Profile], options: RunOptions) -> tuple[KindSp
 
 
 def writes_of(profiles: Collection[Profile], options: RunOptions) -> tuple[RbacRule, ...]:
-    """Return the writes of the enabled plugins and the reviews of the endpoints."""
+    """Return the writes of the enabled plugins and of leader election, and the reviews of the endpoints."""
+    election = options.config.leader_election
     evicts = any(plugin.name == PREEMPTION for profile in profiles for plugin in profile.post_filter)
     binding = {plugin.name for profile in profiles for plugin in profile.pre_bind}
     allocates = DynamicResourcesArgs.plugin in binding
@@ -58,6 +60,7 @@ def writes_of(profiles: Collection[Profile], options: RunOptions) -> tuple[RbacR
         *((*VOLUME_RULES, *CLAIM_EVENT_RULES) if VolumeBindingArgs.plugin in binding else ()),
         *(DEVICE_RULES if allocates else ()),
         *(EXTENDED_RESOURCE_RULES if allocates and EXTENDED_RESOURCE in options.config.feature_gates else ()),
+        *(lease_rules(election.resource_namespace, election.resource_name) if election.leader_elect else ()),
     )
 
 

@@ -17,10 +17,8 @@ from scheduler.kube.reflector import Reflector
 from scheduler.kube.resources import (
     CAPACITY,
     DEVICES,
-    LACKING,
-    NEEDED,
+    KINDS,
     NO_VERSION,
-    SPARED,
     TAINT_RULE,
     Discovery,
     DiscoveryFailed,
@@ -55,7 +53,7 @@ class Mirrors:
     def add(self, reflector: Reflector[Any]) -> None:
         """Add the reflector of a kind that the server has."""
         self.reflectors[reflector.spec.name] = reflector
-        if self.reflectors.keys() >= NEEDED:
+        if self.reflectors.keys() >= {spec.name for spec in KINDS.values() if spec.is_needed}:
             self._found.set()
 
     def late(self, kinds: Sequence[KindSpec]) -> tuple[KindSpec, ...]:
@@ -116,7 +114,7 @@ class Mirrors:
             reflector = self.reflectors.get(spec.name)
             if reflector is not None and not reflector.stats.absent:
                 told[spec.name] = int(reflector.synced.is_set() and not reflector.stats.denied)
-            elif spec.name in NEEDED or not answered:
+            elif spec.is_needed or not answered:
                 told[spec.name] = 0
         return told
 
@@ -130,27 +128,28 @@ class Mirrors:
         """Return the problem of one kind."""
         reflector = self.reflectors.get(kind)
         if reflector is None:
-            if self._discovery.answered.is_set() and kind not in NEEDED:
-                return MirrorLag(LACKING[kind], False) if kind in LACKING else None  # nothing to watch
+            spec = KINDS[kind]
+            if self._discovery.answered.is_set() and not spec.is_needed:
+                return MirrorLag(spec.effect, False) if spec.effect else None  # nothing to watch
             unknown = f"discovery has not found {kind}"
             return MirrorLag(self._discovery.last_error or unknown, True)
-        stats, is_synced = reflector.stats, reflector.synced.is_set()
-        if stats.absent and kind not in NEEDED:
-            return MirrorLag(f"{LACKING.get(kind, 'not served')}: {stats.last_error}", False)
+        spec, stats, is_synced = reflector.spec, reflector.stats, reflector.synced.is_set()
+        if stats.absent and not spec.is_needed:
+            return MirrorLag(f"{spec.effect or 'not served'}: {stats.last_error}", False)
         if is_synced and not stats.denied:
-            return MirrorLag(stats.why_down, kind not in SPARED) if stats.is_down else None
+            return MirrorLag(stats.why_down, not spec.is_optional) if stats.is_down else None
         wrong = stats.denied or stats.last_error or "not synced"
-        if kind in SPARED and (is_synced or stats.denied):
-            return MirrorLag(wrong if is_synced else f"{SPARED[kind]}: {wrong}", False)
+        if spec.is_optional and (is_synced or stats.denied):
+            return MirrorLag(wrong if is_synced else f"{spec.effect}: {wrong}", False)
         return MirrorLag(wrong, True)
 
     async def _pictured(self, reflector: Reflector[Any]) -> None:
         """Wait until the kind is first synced, or cannot be, if decisions can do without it."""
-        name, stats = reflector.spec.name, reflector.stats
-        if name in NEEDED:
+        spec, stats = reflector.spec, reflector.stats
+        if spec.is_needed:
             await reflector.synced.wait()
             return
-        while not (reflector.synced.is_set() or stats.absent or (stats.denied and name in SPARED)):
+        while not (reflector.synced.is_set() or stats.absent or (stats.denied and spec.is_optional)):
             await self._clock.sleep(_GLANCE_S)
         if not reflector.synced.is_set():
-            _log.warning(LACKING.get(name, "not mirrored"), kind=name, error=stats.last_error)
+            _log.warning(spec.effect or "not mirrored", kind=spec.name, error=stats.last_error)

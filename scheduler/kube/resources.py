@@ -61,6 +61,7 @@ from scheduler.core.errors import ApiError, Forbidden, Invalid, NotFound, Unauth
 from scheduler.core.feature_gates import TAINT_RULES
 from scheduler.core.retry import Backoff
 from scheduler.kube.wire import Transport
+from scheduler.kube.writes.permissions import RbacRule
 
 _ASKS_NOTHING: Final = ExactDeviceRequest()
 
@@ -194,6 +195,12 @@ class KindSpec:
     field_selector: str = ""
     older: Mapping[str, Older] = field(default_factory=dict, hash=False)
     by_age: bool = False
+    effect: str = ""
+    """What suffers where the server does not have the kind."""
+    is_needed: bool = False
+    """Whether no pod can be placed without the kind. Without another one, only pods that need it suffer."""
+    is_optional: bool = False
+    """Whether the first decision does not wait for a kind that is served and may not be read."""
 
     def decoder(self) -> ObjectDecoder[Any]:
         """Return the decoder for objects of every served version."""
@@ -204,6 +211,11 @@ class KindSpec:
     def group(self) -> str:
         """Return the API group; "" for the core group."""
         return self.group_versions[0].rpartition("/")[0]
+
+    def permission(self, verb: str) -> RbacRule:
+        """Return the permission to `list` or `watch` the kind."""
+        effect = self.effect if self.is_optional else ""
+        return RbacRule(self.group, self.plural, verb, effect=effect, is_needed=not self.is_optional)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +231,8 @@ _STORAGE_BETA: Final = ("storage.k8s.io/v1", "storage.k8s.io/v1beta1")
 _DEVICES: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1beta1")
 _RULES: Final = ("resource.k8s.io/v1", "resource.k8s.io/v1beta2", "resource.k8s.io/v1alpha3")
 
-POD: Final = KindSpec("Pod", "pods", ("v1",), True, Pod, "status.phase!=Succeeded,status.phase!=Failed")
-NODE: Final = KindSpec("Node", "nodes", ("v1",), False, Node)
+POD: Final = KindSpec("Pod", "pods", ("v1",), True, Pod, "status.phase!=Succeeded,status.phase!=Failed", is_needed=True)
+NODE: Final = KindSpec("Node", "nodes", ("v1",), False, Node, is_needed=True)
 NAMESPACE: Final = KindSpec("Namespace", "namespaces", ("v1",), False, Namespace)
 WORKLOADS: Final[tuple[KindSpec, ...]] = (
     KindSpec("Service", "services", ("v1",), True, Service),
@@ -240,21 +252,54 @@ STORAGE: Final[tuple[KindSpec, ...]] = (
     KindSpec("CSIDriver", "csidrivers", _STORAGE, False, CSIDriver),
     KindSpec("VolumeAttachment", "volumeattachments", _STORAGE, False, VolumeAttachment),
 )
-CAPACITY: Final = KindSpec("CSIStorageCapacity", "csistoragecapacities", _STORAGE_BETA, True, CSIStorageCapacity)
+CAPACITY: Final = KindSpec(
+    "CSIStorageCapacity",
+    "csistoragecapacities",
+    _STORAGE_BETA,
+    True,
+    CSIStorageCapacity,
+    effect="volumes are placed without a check of the capacity",
+)
 """Capacity for new volumes (docs/spec/volumes.md §8)."""
 
+_WITHOUT_DEVICES: Final = "pods that need devices stay pending"
 RESOURCE_CLAIM: Final = KindSpec(
-    "ResourceClaim", "resourceclaims", _DEVICES, True, ResourceClaim, older=OLDER_CLAIMS, by_age=True
+    "ResourceClaim",
+    "resourceclaims",
+    _DEVICES,
+    True,
+    ResourceClaim,
+    older=OLDER_CLAIMS,
+    by_age=True,
+    effect=_WITHOUT_DEVICES,
 )
 """Of two claims that got one device the later one gives way (docs/spec/dra.md §10.5)."""
-RESOURCE_SLICE: Final = KindSpec("ResourceSlice", "resourceslices", _DEVICES, False, ResourceSlice, older=OLDER_SLICES)
-DEVICE_CLASS: Final = KindSpec("DeviceClass", "deviceclasses", _DEVICES, False, DeviceClass)
-TAINT_RULE: Final = KindSpec("DeviceTaintRule", "devicetaintrules", _RULES, False, DeviceTaintRule, older=OLDER_RULES)
+RESOURCE_SLICE: Final = KindSpec(
+    "ResourceSlice", "resourceslices", _DEVICES, False, ResourceSlice, older=OLDER_SLICES, effect=_WITHOUT_DEVICES
+)
+DEVICE_CLASS: Final = KindSpec("DeviceClass", "deviceclasses", _DEVICES, False, DeviceClass, effect=_WITHOUT_DEVICES)
+TAINT_RULE: Final = KindSpec(
+    "DeviceTaintRule",
+    "devicetaintrules",
+    _RULES,
+    False,
+    DeviceTaintRule,
+    older=OLDER_RULES,
+    effect="devices are allocated as if no rule tainted them",
+)
 """Watched only if its gate is on: few servers have it (docs/spec/dra.md §4.11)."""
 DEVICES: Final = (RESOURCE_CLAIM, RESOURCE_SLICE, DEVICE_CLASS)
 """The kinds that device allocation needs (docs/spec/dra.md §0.4)."""
 
-BUDGET: Final = KindSpec("PodDisruptionBudget", "poddisruptionbudgets", ("policy/v1",), True, PodDisruptionBudget)
+BUDGET: Final = KindSpec(
+    "PodDisruptionBudget",
+    "poddisruptionbudgets",
+    ("policy/v1",),
+    True,
+    PodDisruptionBudget,
+    effect="preemption goes on without budgets",
+    is_optional=True,
+)
 """Preemption spares budgets where it can (docs/spec/core.md §3.10)."""
 
 WATCHED_NOW: Final[tuple[KindSpec, ...]] = (
@@ -274,20 +319,6 @@ KINDS: Final[Mapping[str, KindSpec]] = {spec.name: spec for spec in (*WATCHED_NO
 SCHEDULER_PROFILE: Final = KindSpec("SchedulerProfile", "schedulerprofiles", ("kubestow.dev/v1alpha1",), False)
 WHAT_IF: Final = KindSpec("WhatIf", "whatifs", ("kubestow.dev/v1alpha1",), True)
 """Our own kinds. kopf watches them; no informer does, and no decision reads them."""
-
-NEEDED: Final = frozenset({POD.name, NODE.name})
-"""Without these no pod can be placed; without another kind only pods that need it suffer."""
-
-SPARED: Final[Mapping[str, str]] = {BUDGET.name: "preemption goes on without budgets"}
-"""Kinds that are not waited for without permission, and the effect."""
-
-LACKING: Final[Mapping[str, str]] = {
-    **SPARED,
-    CAPACITY.name: "volumes are placed without a check of the capacity",
-    **dict.fromkeys((spec.name for spec in DEVICES), "pods that need devices stay pending"),
-    TAINT_RULE.name: "devices are allocated as if no rule tainted them",
-}
-"""The effect of a kind that the server lacks. A served kind without permission is waited for, unless spared."""
 
 ANY_VERSION: Final = "auto"
 NO_VERSION: Final = "none"
@@ -320,8 +351,8 @@ def failed_pods(scheduler_name: str) -> KindSpec:
 
 def watched(names: Iterable[str]) -> tuple[KindSpec, ...]:
     """Return pods, nodes, and the kinds that plugins read, in the order of the table."""
-    wanted = {*NEEDED, *names}
-    return tuple(spec for spec in KINDS.values() if spec.name in wanted)
+    wanted = frozenset(names)
+    return tuple(spec for spec in KINDS.values() if spec.is_needed or spec.name in wanted)
 
 
 _AGAIN_S: Final = 60.0

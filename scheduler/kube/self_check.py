@@ -9,7 +9,7 @@ user may send, so they need no RBAC rule. Rules: docs/spec/core.md §8.2, row 22
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,19 +18,9 @@ import structlog
 
 from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import ApiError, Unavailable
-from scheduler.kube.authz import ACCESS_REVIEW, CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
-from scheduler.kube.resources import LACKING, NEEDED, RESOURCE_CLAIM, SPARED, Discovery, KindSpec
+from scheduler.kube.resources import RESOURCE_CLAIM, Discovery, KindSpec
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes.api_writer import (
-    CLAIM_EVENT_RULES,
-    DEVICE_RULES,
-    EVICTION_RULES,
-    EXTENDED_RESOURCE_RULES,
-    LEASE_RULES,
-    OTHER_LEASE_RULES,
-    VOLUME_RULES,
-    RbacRule,
-)
+from scheduler.kube.writes.permissions import DEVICE_RULES, EXTENDED_RESOURCE_RULES, READ_POD_RULE, RbacRule
 
 _log = structlog.get_logger(__name__)
 
@@ -39,25 +29,17 @@ PERMISSIONS: Final = "permissions"
 KINDS_SERVED: Final = "kinds-served"
 AGAIN_S: Final = 60.0
 _AT_ONCE: Final = 8
-_NEEDED_WRITES: Final = frozenset({"pods/binding"})
-"""Without these no pod is bound. Any other missing permission costs an event, a condition, or one type of pod."""
-_READ_POD: Final = RbacRule("", "pods", "get")
-"""Settles a binding whose answer was lost (`ApiWriter.read_pod`); a list permission does not include it."""
-_SUFFERS: Final[Mapping[RbacRule, str]] = {
-    _READ_POD: "a Binding whose response is lost reserves its resources until the watch shows the pod",
-    **dict.fromkeys(EVICTION_RULES, "preemption evicts no pods"),
-    **dict.fromkeys(VOLUME_RULES, "pods whose volumes are yet to be bound stay pending"),
-    **dict.fromkeys(DEVICE_RULES, "pods whose devices are yet to be allocated stay pending"),
-    **dict.fromkeys(EXTENDED_RESOURCE_RULES, "pods with extended resources of device classes stay pending"),
-    **dict(zip(SERVING_RULES, ("the endpoints accept no bearer tokens", "the endpoints admit only system:masters"))),
-    **dict.fromkeys(CLIENT_CA_RULES, "the endpoints accept no client certificates"),
-    **dict.fromkeys(OTHER_LEASE_RULES, "another scheduler of the same name is not noticed"),
-    **dict.fromkeys(CLAIM_EVENT_RULES, "events of provisioners are not quoted when a volume takes long"),
-}
-_PLACES: Final[Mapping[RbacRule, tuple[str, str]]] = dict.fromkeys(
-    CLIENT_CA_RULES, (CLIENT_CA_NAMESPACE, CLIENT_CA_NAME)
-)
-"""Namespace and name of the object of a rule, if it concerns one object."""
+
+
+class _Verdict(msgspec.Struct):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct):
+    status: _Verdict = msgspec.field(default_factory=_Verdict)
+
+
+_REVIEW: Final = msgspec.json.Decoder(_Review)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,43 +53,31 @@ class Finding:
     """Whether the API server could not be reached, which discovery logs."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Question:
-    """A permission to check, in all namespaces and for any object unless given."""
+def _missing(rule: RbacRule) -> Finding:
+    where = f" in group {rule.group}" if rule.group else ""
+    where += f" in namespace {rule.namespace}" if rule.namespace else ""
+    return Finding(
+        PERMISSIONS, f"missing permission: {rule.verb} {rule.resource}{where}{_colon(rule.effect)}", rule.is_needed
+    )
 
-    rule: RbacRule
-    is_needed: bool
-    namespace: str = ""
-    name: str = ""
-    suffers: str = ""
-    """The effect of a missing permission, if it is not obvious."""
 
-    @property
-    def missing(self) -> Finding:
-        rule = self.rule
-        where = f" in group {rule.group}" if rule.group else ""
-        where += f" in namespace {self.namespace}" if self.namespace else ""
-        where += _colon(self.suffers)
-        return Finding(PERMISSIONS, f"missing permission: {rule.verb} {rule.resource}{where}", self.is_needed)
-
-    @property
-    def body(self) -> bytes:
-        resource, _, subresource = self.rule.resource.partition("/")
-        asked = {
-            "namespace": self.namespace,
-            "verb": self.rule.verb,
-            "group": self.rule.group,
-            "resource": resource,
-            "subresource": subresource,
-            "name": self.name,
+def _review(rule: RbacRule) -> bytes:
+    resource, _, subresource = rule.resource.partition("/")
+    asked = {
+        "namespace": rule.namespace,
+        "verb": rule.verb,
+        "group": rule.group,
+        "resource": resource,
+        "subresource": subresource,
+        "name": rule.name,
+    }
+    return msgspec.json.encode(
+        {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": {key: value for key, value in asked.items() if value}},
         }
-        return msgspec.json.encode(
-            {
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SelfSubjectAccessReview",
-                "spec": {"resourceAttributes": {key: value for key, value in asked.items() if value}},
-            }
-        )
+    )
 
 
 def _colon(text: str) -> str:
@@ -123,12 +93,10 @@ class SelfCheck:
     discovery: Discovery
     kinds: Collection[KindSpec]
     writes: Collection[RbacRule]
-    lease: tuple[str, str] | None
-    """Namespace and name of the Lease of leader election. Its permissions are granted in its namespace only."""
 
     def __post_init__(self) -> None:
-        self._granted: set[_Question] = set()
-        self._denied: set[_Question] = set()
+        self._granted: set[RbacRule] = set()
+        self._denied: set[RbacRule] = set()
         self._room = asyncio.Semaphore(_AT_ONCE)
         self._has_asked = False
         """Whether all was checked: until discovery has answered, the permissions for its kinds are unknown."""
@@ -180,68 +148,49 @@ class SelfCheck:
         return [
             Finding(
                 KINDS_SERVED,
-                f"not served: {spec.plural} ({spec.group_versions[0]}){_colon(LACKING.get(spec.name, ''))}",
-                spec.name in NEEDED,
+                f"not served: {spec.plural} ({spec.group_versions[0]}){_colon(spec.effect)}",
+                spec.is_needed,
             )
             for spec in absent
         ]
 
     async def _forbidden(self) -> list[Finding]:
         """Return one finding per missing permission, and one per cause of unanswered checks."""
-        questions = [question for question in self._questions() if question not in self._granted]
-        answers = await asyncio.gather(*(self._checked(question) for question in questions))
+        rules = [rule for rule in self._rules() if rule not in self._granted]
+        answers = await asyncio.gather(*(self._checked(rule) for rule in rules))
         return [finding for finding in answers if finding is not None]
 
-    def _questions(self) -> list[_Question]:
+    def _rules(self) -> list[RbacRule]:
         """Return the permissions to check. A server without device claims needs no permission to write them.
 
         Every served kind that is not spared must be listed before the first decision.
         """
         served = [spec for spec in self.kinds if spec.name in self.discovery.served]
+        claims = set() if RESOURCE_CLAIM.name in self.discovery.served else {*DEVICE_RULES, *EXTENDED_RESOURCE_RULES}
         return [
-            *(
-                _Question(
-                    RbacRule(spec.group, spec.plural, verb), spec.name not in SPARED, suffers=SPARED.get(spec.name, "")
-                )
-                for spec in served
-                for verb in ("list", "watch")
-            ),
-            *(
-                _Question(
-                    rule, rule.resource in _NEEDED_WRITES, *_PLACES.get(rule, ("", "")), suffers=_SUFFERS.get(rule, "")
-                )
-                for rule in (_READ_POD, *self.writes)
-                if rule not in (*DEVICE_RULES, *EXTENDED_RESOURCE_RULES) or RESOURCE_CLAIM.name in self.discovery.served
-            ),
-            *self._lease_questions(),
+            *(spec.permission(verb) for spec in served for verb in ("list", "watch")),
+            *(rule for rule in (READ_POD_RULE, *self.writes) if rule not in claims),
         ]
 
-    def _lease_questions(self) -> list[_Question]:
-        """Return the permissions for the lease. A permission to create cannot be limited to a name; the rest can."""
-        if self.lease is None:
-            return []
-        namespace, name = self.lease
-        return [_Question(rule, True, namespace, "" if rule.verb == "create" else name) for rule in LEASE_RULES]
-
-    async def _checked(self, question: _Question) -> Finding | None:
+    async def _checked(self, rule: RbacRule) -> Finding | None:
         async with self._room:
             try:
-                review = ACCESS_REVIEW.decode(await self.transport.write("POST", REVIEWS, question.body))
+                review = _REVIEW.decode(await self.transport.write("POST", REVIEWS, _review(rule)))
             except ApiError as error:
                 is_unreachable = isinstance(error, Unavailable) and not error.status
-                return self._unasked(question, error.message, is_unreachable=is_unreachable)
+                return self._unasked(rule, error.message, is_unreachable=is_unreachable)
             except (msgspec.DecodeError, ValueError) as error:
-                return self._unasked(question, str(error))
+                return self._unasked(rule, str(error))
         if not review.status.allowed:
-            self._denied.add(question)
-            return question.missing
-        self._granted.add(question)
+            self._denied.add(rule)
+            return _missing(rule)
+        self._granted.add(rule)
         return None
 
-    def _unasked(self, question: _Question, why: str, *, is_unreachable: bool = False) -> Finding:
+    def _unasked(self, rule: RbacRule, why: str, *, is_unreachable: bool = False) -> Finding:
         """Return the finding for an unanswered check. A denied permission stays denied until an answer."""
-        if question in self._denied:
-            return question.missing
+        if rule in self._denied:
+            return _missing(rule)
         return Finding(PERMISSIONS, f"permissions could not be checked: {why}", False, is_unreachable)
 
     def _conclude(self, found: tuple[Finding, ...]) -> None:

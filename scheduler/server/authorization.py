@@ -20,7 +20,7 @@ import structlog
 
 from scheduler.core.caching import LogOnce
 from scheduler.core.errors import ApiError
-from scheduler.kube.authz import Reviews, User
+from scheduler.server.reviews import Reviews, User
 
 _log = structlog.get_logger(__name__)
 

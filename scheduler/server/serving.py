@@ -19,14 +19,14 @@ from scheduler.config.types import EVERYWHERE, RunOptions, SecureServing
 from scheduler.core.caching import LogOnce
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, Unavailable
-from scheduler.kube.authz import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES, Lifetimes, Reviews
 from scheduler.kube.client_config import load_settings
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes.api_writer import RbacRule
+from scheduler.kube.writes.permissions import CLIENT_CA_RULE, SERVING_RULES, RbacRule
 from scheduler.server.authorization import RequestGate
 from scheduler.server.endpoints import Endpoints, EndpointSources
 from scheduler.server.listening import CannotListen, Listener, ListenerLimits, bound
+from scheduler.server.reviews import Lifetimes, Reviews
 from scheduler.server.tls import CertificateError, Pair, SelfSigned, Tls, pair_of_files, read_file
 
 _log = structlog.get_logger(__name__)
@@ -34,7 +34,7 @@ _log = structlog.get_logger(__name__)
 __all__ = ["CannotListen", "CertificateError", "LookupFailed", "Serving", "rules"]
 
 _LOOPBACK: Final = "127.0.0.1"
-_WHERE: Final = f"{CLIENT_CA_NAMESPACE}/{CLIENT_CA_NAME}"
+_WHERE: Final = f"{CLIENT_CA_RULE.namespace}/{CLIENT_CA_RULE.name}"
 FILES_EVERY_S: Final = 10.0
 """Interval in which files are checked for changes."""
 LOOKUP_EVERY_S: Final = 60.0
@@ -224,7 +224,7 @@ def rules(secure: SecureServing | None) -> tuple[RbacRule, ...]:
     return (
         *([tokens] if own else []),
         *([access] if not secure.authorization_kubeconfig else []),
-        *(CLIENT_CA_RULES if own and _looks_up(secure) else ()),
+        *([CLIENT_CA_RULE] if own and _looks_up(secure) else []),
     )
 
 

@@ -20,15 +20,16 @@ from scheduler.core.feature_gates import VERSIONS
 from scheduler.daemon.app import Daemon
 from scheduler.daemon.profile_changes import kinds_read, writes_of
 from scheduler.framework.profile import served_points
-from scheduler.kube.authz import CLIENT_CA_NAME, CLIENT_CA_NAMESPACE, CLIENT_CA_RULES, SERVING_RULES
 from scheduler.kube.resources import KINDS, SCHEDULER_PROFILE, WHAT_IF
-from scheduler.kube.writes.api_writer import (
+from scheduler.kube.writes.permissions import (
     CLAIM_EVENT_RULES,
+    CLIENT_CA_RULE,
     DEVICE_RULES,
     EVICTION_RULES,
     EXTENDED_RESOURCE_RULES,
     OTHER_LEASE_RULES,
     PROFILE_RULES,
+    SERVING_RULES,
     VOLUME_RULES,
     WHAT_IF_RULES,
     WRITES,
@@ -55,6 +56,10 @@ class Right(NamedTuple):
     verb: str
     namespace: str = ""
     name: str = ""
+
+
+def right(rule: RbacRule) -> Right:
+    return Right(rule.group, rule.resource, rule.verb, rule.namespace, rule.name)
 
 
 def granted(chart: Rendered) -> list[Right]:
@@ -109,7 +114,7 @@ async def needed_rights(chart: Rendered, directory: Path) -> set[Right]:
     async with ApiServer(served=SERVED) as server, started(chart, server, directory) as daemon:
         check = daemon.self_check
         await until(lambda: check._has_asked and not check.findings, lambda: f"self-check: {check.findings}")
-        return {Right(*question.rule, question.namespace, question.name) for question in check._granted}
+        return set(map(right, check._granted))
 
 
 def unasked(chart: Rendered) -> set[Right]:
@@ -121,7 +126,7 @@ def unasked(chart: Rendered) -> set[Right]:
     ):
         if flag in chart.container["args"]:
             watching = (RbacRule(spec.group, spec.plural, verb) for verb in ("list", "watch"))
-            found |= {Right(*rule) for rule in (*watching, *rules)}
+            found |= {right(rule) for rule in (*watching, *rules)}
     return found
 
 
@@ -182,14 +187,14 @@ def test_templates_resolve_plugins_as_the_code_does(sets: list[Json], tmp_path: 
     kinds = kinds_read(found, options)
 
     watched = {Right(kind.group, kind.plural, verb) for kind in kinds for verb in ("list", "watch")}
-    written = {Right(*rule) for rule in writes_of(found, options) if rule not in CLIENT_CA_RULES}
-    assert {right for right in granted(chart) if not right.name and not right.namespace} == (
+    written = {right(rule) for rule in writes_of(found, options) if not rule.namespace}
+    assert {each for each in granted(chart) if not each.name and not each.namespace} == (
         watched | written | {Right("", "pods", "get")}
     )
 
 
 def test_events_are_listed_only_where_that_is_wanted() -> None:
-    listing = {Right(*rule) for rule in CLAIM_EVENT_RULES}
+    listing = {right(rule) for rule in CLAIM_EVENT_RULES}
 
     assert set(granted(rendered())) - set(granted(rendered({"rbac": {"readClaimEvents": False}}))) == listing
 
@@ -228,9 +233,9 @@ def test_every_write_is_allowed_somewhere() -> None:
         *(WRITES, OTHER_LEASE_RULES, EVICTION_RULES, VOLUME_RULES, DEVICE_RULES, SERVING_RULES),
         *(PROFILE_RULES, WHAT_IF_RULES, EXTENDED_RESOURCE_RULES),
     )
-    assert {Right(*rule) for rules in everywhere for rule in rules} <= found
-    assert {Right(*rule, CLIENT_CA_NAMESPACE, CLIENT_CA_NAME) for rule in CLIENT_CA_RULES} <= found
-    assert not {right for right in found if right.resource == "secrets" or "*" in right}
+    assert {right(rule) for rules in everywhere for rule in rules} <= found
+    assert right(CLIENT_CA_RULE) in found
+    assert not {each for each in found if each.resource == "secrets" or "*" in each}
 
 
 def test_the_account_that_scrapes_may_only_read_metrics() -> None:

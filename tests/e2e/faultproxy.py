@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, NamedTuple, NoReturn, Self
+from typing import Final, NoReturn, Self
 
 import aiohttp
 import yaml
@@ -22,12 +22,13 @@ from aiohttp import web
 from yarl import URL
 
 from scheduler.kube.resources import KINDS
-from scheduler.kube.writes.api_writer import (
+from scheduler.kube.writes.permissions import (
     CLAIM_EVENT_RULES,
     DEVICE_RULES,
     EXTENDED_RESOURCE_RULES,
     OTHER_LEASE_RULES,
     VOLUME_RULES,
+    RbacRule,
 )
 from simulator.apiserver import LIKE_1_36, LIKE_1_37, Fault, Faults, Refused, Request
 from simulator.apiserver.requests import target
@@ -168,25 +169,18 @@ def _kept(headers: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
 ACCOUNT: Final = "kubestow-faults"
 
 
-class Permission(NamedTuple):
-    """One rule of a ClusterRole."""
-
-    group: str
-    resource: str
-    verb: str
-
-
-VOLUMES: Final = frozenset(Permission(*rule) for rule in VOLUME_RULES)
-DEVICES: Final = frozenset(Permission(*rule) for rule in (*DEVICE_RULES, *EXTENDED_RESOURCE_RULES))
+VOLUMES: Final = frozenset(VOLUME_RULES)
+DEVICES: Final = frozenset((*DEVICE_RULES, *EXTENDED_RESOURCE_RULES))
 ALL: Final = frozenset(
     {
-        Permission("", "pods/binding", "create"),
-        Permission("", "pods", "delete"),
-        Permission("", "pods/status", "patch"),
+        RbacRule("", "pods/binding", "create"),
+        RbacRule("", "pods", "delete"),
+        RbacRule("", "pods/status", "patch"),
         *(rule for rule in (*VOLUMES, *DEVICES) if rule.verb != "get"),
-        *(Permission(*rule) for rule in (*CLAIM_EVENT_RULES, *OTHER_LEASE_RULES)),
-        *(Permission(group, "events", verb) for group in ("", "events.k8s.io") for verb in ("create", "patch")),
-        *(Permission(kind.group, kind.plural, verb) for kind in KINDS.values() for verb in ("get", "list", "watch")),
+        *CLAIM_EVENT_RULES,
+        *OTHER_LEASE_RULES,
+        *(RbacRule(group, "events", verb) for group in ("", "events.k8s.io") for verb in ("create", "patch")),
+        *(RbacRule(kind.group, kind.plural, verb) for kind in KINDS.values() for verb in ("get", "list", "watch")),
     }
 )
 
@@ -214,12 +208,12 @@ class Stage:
         """The token of a service account with the daemon's permissions and no more, until `permit` changes them."""
         return await account(self.admin, ACCOUNT, _rules(ALL))
 
-    async def permit(self, permissions: Iterable[Permission]) -> None:
+    async def permit(self, permissions: Iterable[RbacRule]) -> None:
         role = {"metadata": {"name": ACCOUNT}, "rules": _rules(permissions)}
         await ensure(self.admin, f"{RBAC}/clusterroles", role)
 
 
-def _rules(permissions: Iterable[Permission]) -> list[Json]:
+def _rules(permissions: Iterable[RbacRule]) -> list[Json]:
     return [{"apiGroups": [p.group], "resources": [p.resource], "verbs": [p.verb]} for p in sorted(permissions)]
 
 

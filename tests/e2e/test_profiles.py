@@ -12,18 +12,18 @@ import yaml
 from aiohttp import ClientSession
 
 from scheduler.kube.resources import SCHEDULER_PROFILE
-from scheduler.kube.writes.api_writer import PROFILE_RULES
+from scheduler.kube.writes.permissions import PROFILE_RULES, RbacRule
 from tests.contract.test_contract_profiles import CRD, CRDS, PROFILES
 from tests.e2e.cluster import Cluster, Json, node, pod, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon
 from tests.e2e.controlplane.process import Server, free_port
-from tests.e2e.faultproxy import ALL, FaultProxy, Permission, Stage
+from tests.e2e.faultproxy import ALL, FaultProxy, Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 PROFILE = f"{PROFILES}/{SCHEDULER_NAME}"
-READING = {Permission(SCHEDULER_PROFILE.group, SCHEDULER_PROFILE.plural, verb) for verb in ("list", "watch")}
-TELLING = {Permission(*rule) for rule in PROFILE_RULES}
+READING = {RbacRule(SCHEDULER_PROFILE.group, SCHEDULER_PROFILE.plural, verb) for verb in ("list", "watch")}
+TELLING = set(PROFILE_RULES)
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 MINUTE_S = 150.0
 """What is looked for once a minute, on a machine that is three times slower."""

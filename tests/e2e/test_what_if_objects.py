@@ -14,13 +14,13 @@ import yaml
 from aiohttp import ClientSession
 
 from scheduler.kube.resources import WHAT_IF
-from scheduler.kube.writes.api_writer import WHAT_IF_RULES
+from scheduler.kube.writes.permissions import WHAT_IF_RULES, RbacRule
 from scheduler.profiles.what_if_question import STATUS_MAX
 from tests.contract.test_contract_profiles import CRDS
 from tests.e2e.cluster import Cluster, Json, node, pod, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon
 from tests.e2e.controlplane.process import Server
-from tests.e2e.faultproxy import ALL, FaultProxy, Permission, Stage
+from tests.e2e.faultproxy import ALL, FaultProxy, Stage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -30,8 +30,8 @@ SECTION = (REPOSITORY / "docs" / "explain.md").read_text(encoding="utf-8").parti
 WHAT_IFS = f"/apis/{WHAT_IF.group_versions[0]}/namespaces/default/{WHAT_IF.plural}"
 HEAD: Json = {"apiVersion": WHAT_IF.group_versions[0], "kind": "WhatIf"}
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
-READING = {Permission(WHAT_IF.group, WHAT_IF.plural, verb) for verb in ("list", "watch")}
-ANSWERING = {Permission(*rule) for rule in WHAT_IF_RULES}
+READING = {RbacRule(WHAT_IF.group, WHAT_IF.plural, verb) for verb in ("list", "watch")}
+ANSWERING = set(WHAT_IF_RULES)
 MINUTE_S = 150.0
 """What is looked for once a minute, on a machine that is three times slower."""
 

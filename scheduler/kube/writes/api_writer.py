@@ -1,6 +1,6 @@
 """Every write of pods, volumes, events and leases: one function per write, each with its precondition.
 
-`WRITES` lists the permissions; a test compares the chart's roles with it. A write names only the fields that it
+`permissions` lists what each needs; a test compares the chart's roles with it. A write names only the fields that it
 changes. Failures are the types of `core.errors`. Callers that may be cancelled shield a running write
 (`framework.settle`): a write that was sent is awaited.
 
@@ -12,10 +12,10 @@ the seen resourceVersion, and the server refuses it after any other write. Rules
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -118,67 +118,6 @@ _STATUS_TRIES: Final = 4
 
 _MANY_EVENTS: Final = "500"
 """More than a claim has within the hour that Events live; a tenant with more must not fill our memory."""
-
-
-class RbacRule(NamedTuple):
-    """A permission: API group ("" is core), resource with subresource, verb."""
-
-    group: str
-    resource: str
-    verb: str
-
-
-def _rules(group: str, verbs: Mapping[str, str]) -> tuple[RbacRule, ...]:
-    """Return a rule for each verb of each resource."""
-    return tuple(RbacRule(group, resource, verb) for resource in verbs for verb in verbs[resource].split())
-
-
-WRITES: Final = (
-    *_rules("", {"pods/binding": "create", "pods/status": "patch"}),
-    *_rules("events.k8s.io", {"events": "create patch"}),
-)
-
-EVICTION_RULES: Final = _rules("", {"pods": "delete"})
-"""Only with a preemption plugin."""
-
-VOLUME_RULES: Final = _rules("", {"persistentvolumes": "patch get", "persistentvolumeclaims": "patch get"})
-"""Only with VolumeBinding. The reads settle lost answers, and show what the watch does not show yet."""
-
-DEVICE_RULES: Final = _rules(
-    "resource.k8s.io",
-    {
-        "resourceclaims": "get patch update",
-        "resourceclaims/status": "patch update",
-        "resourceclaims/binding": "patch update",
-    },
-)
-"""Only with DynamicResources.
-
-`binding` is no path: servers from 1.36 on check it, cluster-wide, in addition to `status` when devices or users of a
-claim change (docs/spec/dra.md §8.1).
-"""
-
-EXTENDED_RESOURCE_RULES: Final = _rules("resource.k8s.io", {"resourceclaims": "create delete"})
-"""Only with DynamicResources and the feature gate DRAExtendedResource: claims for extended resources of pods."""
-
-CLAIM_EVENT_RULES: Final = _rules("", {"events": "list"})
-"""Optional, with VolumeBinding: quotes the provisioner when its volume takes long."""
-
-PROFILE_RULES: Final = _rules("kubestow.dev", {"schedulerprofiles/status": "patch"})
-"""Only with `--scheduler-profiles`, with `list` and `watch` of schedulerprofiles. All are optional."""
-
-WHAT_IF_RULES: Final = (
-    *_rules("kubestow.dev", {"whatifs": "get", "whatifs/status": "patch"}),
-    *_rules("apps", {"deployments": "get", "replicasets": "get", "statefulsets": "get"}),
-    *_rules("batch", {"jobs": "get"}),
-)
-"""Only with `--what-if-objects`, with `list` and `watch` of whatifs. All are optional; the rest reads references."""
-
-LEASE_RULES: Final = _rules("coordination.k8s.io", {"leases": "create get patch"})
-"""For leader election, in the namespace of the lease only; `get` and `patch` on its name (docs/spec/core.md §8.2)."""
-
-OTHER_LEASE_RULES: Final = _rules("coordination.k8s.io", {"leases": "list"})
-"""Optional, in all namespaces: finds other installations with the same scheduler names."""
 
 
 class _Ref(msgspec.Struct):

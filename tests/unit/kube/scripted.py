@@ -13,8 +13,9 @@ import msgspec
 from scheduler.core.errors import ApiError, NotFound
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import JSON, Method, Query, as_it_is
-from scheduler.kube.writes.api_writer import ApiWriter, LeaseWriter, RbacRule
+from scheduler.kube.writes.api_writer import ApiWriter, LeaseWriter
 from scheduler.kube.writes.own_objects import ProfileWriter
+from scheduler.kube.writes.permissions import RbacRule
 
 
 class LeapingClock:

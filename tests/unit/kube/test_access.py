@@ -13,24 +13,25 @@ import pytest
 from structlog.testing import capture_logs
 
 from scheduler.core.errors import ApiError, Forbidden, Unavailable
-from scheduler.kube.authz import CLIENT_CA_RULES, SERVING_RULES
 from scheduler.kube.resources import BUDGET, CAPACITY, KINDS, NODE, POD, RESOURCE_CLAIM, Discovery, KindSpec
 from scheduler.kube.self_check import KINDS_SERVED, PERMISSIONS, REVIEWS, SelfCheck
-from scheduler.kube.writes.api_writer import (
+from scheduler.kube.writes.permissions import (
     CLAIM_EVENT_RULES,
+    CLIENT_CA_RULE,
     DEVICE_RULES,
+    EVICTION_RULES,
     EXTENDED_RESOURCE_RULES,
+    SERVING_RULES,
     VOLUME_RULES,
     WRITES,
     RbacRule,
+    lease_rules,
 )
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import ABSENT, RecordedRequest, ScriptedTransport, serves, until
 
-BIND = RbacRule("", "pods/binding", "create")
-CONDITION = RbacRule("", "pods/status", "patch")
-EVENT = RbacRule("events.k8s.io", "events", "create")
-EVICT = RbacRule("", "pods", "delete")
+BIND, CONDITION, EVENT, _ = WRITES
+(EVICT,) = EVICTION_RULES
 LEASE = ("kube-system", "kubestow")
 SET = KINDS["ReplicaSet"]
 
@@ -92,7 +93,6 @@ async def bench(
     *,
     kinds: Sequence[KindSpec] = (POD, NODE),
     writes: Sequence[RbacRule] = (BIND,),
-    lease: tuple[str, str] | None = None,
     core: bytes | ApiError | None = None,
     apps: bytes | ApiError = ABSENT,
     policy: bytes | ApiError = ABSENT,
@@ -107,7 +107,7 @@ async def bench(
     by_path |= {f"/apis/resource.k8s.io/{version}": ABSENT for version in ("v1beta2", "v1beta1")}
     server, clock = Reviewer(by_path=by_path, **answers), VirtualClock()
     discovery = Discovery(server, clock, kinds=kinds)
-    check = SelfCheck(server, clock, discovery, kinds=kinds, writes=writes, lease=lease)
+    check = SelfCheck(server, clock, discovery, kinds=kinds, writes=writes)
     finding_kinds = asyncio.create_task(discovery.run(lambda spec, served: None))
     with capture_logs() as log:
         world = Bench(server, clock, check, log, asyncio.create_task(check.run()))
@@ -138,7 +138,7 @@ async def test_every_permission_is_reviewed_once() -> None:
 
 async def test_permissions_on_the_lease_are_reviewed_in_its_namespace() -> None:
     """In its namespace, and by name where RBAC supports names: a role as docs/spec/core.md §8.2 has it is enough."""
-    async with bench(writes=[], lease=LEASE) as world:
+    async with bench(writes=lease_rules(*LEASE)) as world:
         await asyncio.wait_for(world.running, 60)
 
         here = {"namespace": "kube-system", "group": "coordination.k8s.io", "resource": "leases"}
@@ -171,7 +171,7 @@ async def test_few_reviews_run_at_the_same_time() -> None:
     pytest.param(("create", "events"), "create events in group events.k8s.io", True, id="pods without events"),
 ])  # fmt: skip
 async def test_a_missing_permission_is_named_once(forbidden: tuple[str, str], problem: str, is_ready: bool) -> None:
-    async with bench(writes=[BIND, CONDITION, EVENT], lease=LEASE, forbidden={forbidden}) as world:
+    async with bench(writes=[BIND, CONDITION, EVENT, *lease_rules(*LEASE)], forbidden={forbidden}) as world:
         await world.completed()
         first = len(world.server.reviewed())
         await world.clock.advance(300)
@@ -226,7 +226,7 @@ async def test_writes_of_kinds_that_are_not_served_are_not_reviewed() -> None:
 
 async def test_permissions_of_the_endpoints_are_optional() -> None:
     """The ConfigMap of the client CA is reviewed by name, and the daemon is ready without these permissions."""
-    rules = [*SERVING_RULES, *CLIENT_CA_RULES]
+    rules = [*SERVING_RULES, CLIENT_CA_RULE]
     async with bench(writes=rules, forbidden={(rule.verb, rule.resource) for rule in rules}) as world:
         await world.completed()
 
@@ -348,7 +348,7 @@ async def test_until_discovery_has_answered_nothing_is_known() -> None:
 async def test_a_standby_without_informers_reports_the_lease() -> None:
     """Discovery waits for the lead, and the lead for a permission: that must not be a riddle. Given, it is noticed."""
     forbidden = {("create", "leases")}
-    async with bench(core=Unavailable("not called"), lease=LEASE, forbidden=forbidden) as world:
+    async with bench(core=Unavailable("not called"), writes=[BIND, *lease_rules(*LEASE)], forbidden=forbidden) as world:
         await until(lambda: world.check.findings)
 
         text = "missing permission: create leases in group coordination.k8s.io in namespace kube-system"

@@ -26,13 +26,8 @@ from scheduler.core.errors import (
 )
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.writes import claim_protobuf as protobuf
-from scheduler.kube.writes.api_writer import (
-    DEVICE_RULES,
-    EXTENDED_RESOURCE_RULES,
-    WRITES as ALWAYS,
-    ApiWriter,
-    RbacRule,
-)
+from scheduler.kube.writes.api_writer import ApiWriter
+from scheduler.kube.writes.permissions import DEVICE_RULES, EXTENDED_RESOURCE_RULES, WRITES as ALWAYS, RbacRule
 from simulator.builders.claims import a_claim, an_option
 from simulator.builders.core import pod
 from tests.support.clock import VirtualClock

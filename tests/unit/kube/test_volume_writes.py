@@ -20,14 +20,9 @@ from scheduler.core.errors import (
     Unavailable,
 )
 from scheduler.kube.rate_limit import Throttle
-from scheduler.kube.writes.api_writer import (
-    CLAIM_EVENT_RULES,
-    PROFILE_RULES,
-    VOLUME_RULES,
-    ApiWriter,
-    RbacRule,
-)
+from scheduler.kube.writes.api_writer import ApiWriter
 from scheduler.kube.writes.own_objects import PROFILES
+from scheduler.kube.writes.permissions import CLAIM_EVENT_RULES, PROFILE_RULES, VOLUME_RULES, RbacRule
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import RecordedRequest, ScriptedTransport, WriteBench as Bench, raw
 

@@ -17,8 +17,8 @@ from scheduler.explain.questions import TooManyQuestions
 from scheduler.explain.what_if import ClusterChanged, WhatIfRequest
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import METADATA_LIST
-from scheduler.kube.writes.api_writer import WHAT_IF_RULES, RbacRule
 from scheduler.kube.writes.own_objects import REFERENCES, WHAT_IFS, WhatIfWriter
+from scheduler.kube.writes.permissions import WHAT_IF_RULES, RbacRule
 from scheduler.profiles.what_if_objects import WhatIfObjects
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import ScriptedTransport, until

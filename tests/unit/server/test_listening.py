@@ -17,12 +17,12 @@ import uvloop
 from scheduler.explain.answer import WhatIfAnswer
 from scheduler.explain.questions import Refused
 from scheduler.explain.what_if import WhatIfRequest
-from scheduler.kube.authz import Permission, Reviews, User
 from scheduler.server import listening as listening_module
 from scheduler.server.authorization import RequestGate
 from scheduler.server.cache_dump import Page
 from scheduler.server.endpoints import Endpoints, EndpointSources
 from scheduler.server.listening import CannotListen, Connection, Listener, ListenerLimits, bound
+from scheduler.server.reviews import Permission, Reviews, User
 from scheduler.server.tls import SelfSigned, Tls
 
 DEADLINE_S = 60.0

@@ -16,8 +16,8 @@ from cryptography import x509
 
 from scheduler.config.types import ALWAYS_ALLOWED, CIPHER_SUITES
 from scheduler.core.errors import ApiError, Unavailable
-from scheduler.kube.authz import Permission, Reviews, User
 from scheduler.server.authorization import EXPIRED, Refusal, RequestAttributes, RequestGate, bearer_token, certified
+from scheduler.server.reviews import Permission, Reviews, User
 from scheduler.server.tls import CertificateError, Pair, SelfSigned, Tls, pair_of_files, self_signed
 from tests.unit.server.authorities import Authority, Issued
 

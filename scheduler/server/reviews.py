@@ -23,28 +23,14 @@ from scheduler.core.errors import Ambiguous, ApiError, NotFound, Unavailable
 from scheduler.core.retry import Retry
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import Transport
-from scheduler.kube.writes.api_writer import RbacRule
+from scheduler.kube.writes.permissions import CLIENT_CA_RULE
 
 _log = structlog.get_logger(__name__)
 
 TOKEN_REVIEWS: Final = "/apis/authentication.k8s.io/v1/tokenreviews"  # noqa: S105 (a path)
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-CLIENT_CA_NAMESPACE: Final = "kube-system"
-CLIENT_CA_NAME: Final = "extension-apiserver-authentication"
-CLIENT_CA: Final = f"/api/v1/namespaces/{CLIENT_CA_NAMESPACE}/configmaps/{CLIENT_CA_NAME}"
+CLIENT_CA: Final = f"/api/v1/namespaces/{CLIENT_CA_RULE.namespace}/configmaps/{CLIENT_CA_RULE.name}"
 _CLIENT_CA_KEY: Final = "client-ca-file"
-
-SERVING_RULES: Final[tuple[RbacRule, ...]] = (
-    RbacRule("authentication.k8s.io", "tokenreviews", "create"),
-    RbacRule("authorization.k8s.io", "subjectaccessreviews", "create"),
-)
-"""Only with HTTPS; `system:auth-delegator` has both."""
-
-CLIENT_CA_RULES: Final[tuple[RbacRule, ...]] = (RbacRule("", "configmaps", "get"),)
-"""On `CLIENT_CA_NAME` in `CLIENT_CA_NAMESPACE` only, with HTTPS and without a flag for the client CA.
-
-The role `extension-apiserver-authentication-reader` there has it.
-"""
 
 LIMIT_S: Final = 10.0
 """For one review, with all retries and the wait for its turn."""
@@ -119,7 +105,7 @@ class _ConfigMap(msgspec.Struct):
 
 
 _TOKEN_REVIEW: Final = msgspec.json.Decoder(_TokenReview)
-ACCESS_REVIEW: Final = msgspec.json.Decoder(_AccessReview)
+_ACCESS_REVIEW: Final = msgspec.json.Decoder(_AccessReview)
 _CONFIG_MAP: Final = msgspec.json.Decoder(_ConfigMap)
 
 
@@ -295,7 +281,7 @@ def _token(answer: bytes) -> _Token:
 
 
 def _permission(answer: bytes) -> Permission:
-    status = _decoded(ACCESS_REVIEW, answer).status
+    status = _decoded(_ACCESS_REVIEW, answer).status
     if status.allowed and status.denied:
         raise ApiError("webhook subject access review returned both allow and deny response")
     return Permission(status.allowed, status.reason)

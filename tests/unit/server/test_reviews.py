@@ -11,8 +11,8 @@ import msgspec
 import pytest
 
 from scheduler.core.errors import Ambiguous, ApiError, Forbidden, NotFound, TooManyRequests, Unavailable
-from scheduler.kube import authz as reviews
-from scheduler.kube.authz import ACCESS_REVIEWS, CLIENT_CA, TOKEN_REVIEWS, Lifetimes, Permission, Reviews, User
+from scheduler.server import reviews
+from scheduler.server.reviews import ACCESS_REVIEWS, CLIENT_CA, TOKEN_REVIEWS, Lifetimes, Permission, Reviews, User
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, RecordedRequest, ScriptedTransport, until
 
