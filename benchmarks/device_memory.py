@@ -39,7 +39,7 @@ def resident_mb() -> float:
 
 def show(sched: SchedulerHarness, nodes: int, round_: int) -> None:
     """Publish the slices of all nodes; every device has a new serial number in each round."""
-    intake = sched.parts.intake
+    event_handlers = sched.parts.event_handlers
     for at in range(nodes):
         name = f"n{at}"
         devices = (
@@ -47,21 +47,21 @@ def show(sched: SchedulerHarness, nodes: int, round_: int) -> None:
             for i in range(DEVICES)
         )
         new = a_slice(name, "drv", *devices).typed()
-        intake.apply("ResourceSlice", [Delta(sched.cluster.devices.slice(new.key), new)])
+        event_handlers.apply("ResourceSlice", [Delta(sched.cluster.devices.slice(new.key), new)])
 
 
 async def run(nodes: int, rounds: int) -> None:
     sched = SchedulerHarness()
     for at in range(nodes):
         sched.node(f"n{at}")
-    sched.parts.intake.apply("DeviceClass", [Delta(None, a_device_class("gpu").typed())])
+    sched.parts.event_handlers.apply("DeviceClass", [Delta(None, a_device_class("gpu").typed())])
     for round_ in range(rounds + 1):
         show(sched, nodes, round_)
         for pod in range(PODS):
             name = f"p{round_}-{pod}"
             selector = f"device.attributes['drv'].index == {pod} && device.attributes['drv'].serial != '{round_}'"
             claim = a_claim(name).uid(name).resource_version("1").request("r", "gpu", cel=(selector,), every=True)
-            sched.parts.intake.apply("ResourceClaim", [Delta(None, claim.typed())])
+            sched.parts.event_handlers.apply("ResourceClaim", [Delta(None, claim.typed())])
             sched.pod(name, resourceClaims=[{"name": "c", "resourceClaimName": name}])
         await sched.settle()
         sched.clock.move(ROUND_S)

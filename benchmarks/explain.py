@@ -122,36 +122,36 @@ def _verified(answer: Explanation) -> int:
 def table(nodes: int) -> Table:
     decider = InProcess(nodes, 1)
     out = Table("answer", "median ms", "p99 ms", "longest turn ms", "fixes or pods", title=f"answers, {nodes} nodes")
-    decisions = decider.decisions
+    scheduler = decider.scheduler
     for name, spec in CAUSES.items():
         pod = _pod(decider, spec)
-        decisions.intake.apply("Pod", [Delta(None, pod)])
-        decisions.inbox.apply()
+        scheduler.event_handlers.apply("Pod", [Delta(None, pod)])
+        scheduler.inbox.apply()
         key = f"{NAMESPACE}/{pod.metadata.name}"
-        out.add_row(*_row(name, lambda key=key: decisions.explainer.explain(key), _verified))  # type: ignore[misc]
-        decisions.intake.apply("Pod", [Delta(pod, None)])
-        decisions.inbox.apply()
+        out.add_row(*_row(name, lambda key=key: scheduler.explainer.explain(key), _verified))  # type: ignore[misc]
+        scheduler.event_handlers.apply("Pod", [Delta(pod, None)])
+        scheduler.inbox.apply()
     for name, question in QUESTIONS.items():
-        begin = partial(decisions.what_if.answer, question)
+        begin = partial(scheduler.what_if.answer, question)
         out.add_row(*_row(name, begin, lambda answer: answer.placed + len(answer.displaced)))
     return out
 
 
 async def _rate(decider: InProcess, pods: int, *, explains: bool) -> float:
     """Return pods per second of processor time of the whole scheduler; the writer binds at once."""
-    decisions = decider.decisions
+    scheduler = decider.scheduler
     stuck = _pod(decider, CAUSES["a spread constraint, a selector, and too much cpu"])
     new = [Delta(None, decider.pod("backlog", at)) for at in range(pods)]
-    decisions.inbox.put(partial(decisions.intake.apply, "Pod", [Delta(None, stuck), *new]))
-    await decisions.loop.step()
+    scheduler.inbox.put(partial(scheduler.event_handlers.apply, "Pod", [Delta(None, stuck), *new]))
+    await scheduler.loop.step()
     answers = 0
 
     async def explain() -> None:
         nonlocal answers
         while True:
             await asyncio.sleep(_EXPLAIN_EVERY_S)
-            await decisions.questions.answer_to(
-                partial(decisions.explainer.explain, f"{NAMESPACE}/{stuck.metadata.name}")
+            await scheduler.questions.answer_to(
+                partial(scheduler.explainer.explain, f"{NAMESPACE}/{stuck.metadata.name}")
             )
             answers += 1
 
@@ -160,12 +160,12 @@ async def _rate(decider: InProcess, pods: int, *, explains: bool) -> float:
     gc.freeze()
     began, left = time.process_time(), pods
     while left:
-        await decisions.loop.step()
+        await scheduler.loop.step()
         await asyncio.sleep(0)
         seen, decider.writer.seen = decider.writer.seen, []
         if seen:
             left -= len(seen)
-            decisions.inbox.put(partial(decisions.intake.apply, "Pod", seen))
+            scheduler.inbox.put(partial(scheduler.event_handlers.apply, "Pod", seen))
     took_s = time.process_time() - began
     gc.unfreeze()
     if explaining is not None:

@@ -180,7 +180,7 @@ async def run(arguments: argparse.Namespace) -> None:
             locate=locate,
         )
 
-    mirrors = (
+    informers = (
         mirror(kinds[0], Node, floor.on_nodes),
         mirror(kinds[1], PersistentVolume, volumes.on_volumes),
         mirror(kinds[2], PersistentVolumeClaim, volumes.on_claims),
@@ -189,10 +189,10 @@ async def run(arguments: argparse.Namespace) -> None:
         mirror(kinds[5], Pod, floor.on_pods),
     )
     async with asyncio.TaskGroup() as group:
-        for each in mirrors:
+        for each in informers:
             group.create_task(each.run())
         group.create_task(recorder.run())
-        for each in mirrors:
+        for each in informers:
             await each.synced.wait()
         gc.collect()
         gc.freeze()

@@ -263,7 +263,7 @@ def _attempt(decider: InProcess, specs: Sequence[dict[str, Any]]) -> Taken:
             for name, spec in zip(names, specs, strict=True)
         ],
     )
-    decider.decisions.cluster.devices.on_nodes.catch_up()  # what is there is known already, but to this pod
+    decider.scheduler.cluster.devices.on_nodes.catch_up()  # what is there is known already, but to this pod
     attempt = decider.cycle().attempt(_pod(decider, names), 1)
     gc.collect()
     gc.freeze()  # as the daemon does, and `microseconds`

@@ -26,7 +26,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Configuration, RunOptions
 from scheduler.core.clock import SystemClock
 from scheduler.metrics.metrics import Metrics
-from scheduler.scheduler import Decisions
+from scheduler.scheduler import Scheduler
 
 LOW_PER_NODE = 20
 ZONES = 3
@@ -63,27 +63,27 @@ class _World:
         args = {**own.args, "Kubestow": KubestowArgs(preemption_fair_share=fair_share)}
         options = RunOptions(config=replace(config, profiles=(replace(own, args=args),)))
         self.writer, self.scene = Echo(), scene
-        self.decisions = Decisions(
+        self.scheduler = Scheduler(
             options, writer=self.writer, recorder=Silent(), clock=SystemClock(), metrics=Metrics(process=False)
         )
         self._decode = ObjectDecoder("Pod", Pod).decode
         self._low: dict[str, Pod] = {}
         node = ObjectDecoder("Node", Node).decode
-        intake = self.decisions.intake
-        intake.apply("Node", [Delta(None, node(_node(index))) for index in range(scene.nodes)])
-        intake.apply("Node", [Delta(None, node(_node(scene.nodes, zone=ZONES, cpu="100m")))])
+        event_handlers = self.scheduler.event_handlers
+        event_handlers.apply("Node", [Delta(None, node(_node(index))) for index in range(scene.nodes)])
+        event_handlers.apply("Node", [Delta(None, node(_node(scene.nodes, zone=ZONES, cpu="100m")))])
         for zone in range(ZONES):
             standing = self.pod(f"hopeless-{zone}", 0, HIGH + 1, nodeName=f"node-{zone}", schedulerName="other")
-            intake.apply("Pod", [Delta(None, standing)])
+            event_handlers.apply("Pod", [Delta(None, standing)])
         for index in range(scene.nodes):
             on = f"node-{index}"
-            intake.apply(
+            event_handlers.apply(
                 "Pod", [Delta(None, self.pod(f"guard-{index}", 100, HIGH + 1, nodeName=on, schedulerName="other"))]
             )
             for number in range(LOW_PER_NODE):
                 name = f"low-{index}-{number}"
                 self._low[name] = self.pod(name, 450, LOW, nodeName=on, schedulerName="other")
-                intake.apply("Pod", [Delta(None, self._low[name])])
+                event_handlers.apply("Pod", [Delta(None, self._low[name])])
 
     def pod(self, name: str, milli_cpu: int, priority: int, **spec: Any) -> Pod:
         """As its watch would show it."""
@@ -99,7 +99,7 @@ class _World:
 
     def show(self, deltas: list[Delta[Pod]]) -> None:
         """As a watch would."""
-        self.decisions.inbox.put(partial(self.decisions.intake.apply, "Pod", deltas))
+        self.scheduler.inbox.put(partial(self.scheduler.event_handlers.apply, "Pod", deltas))
 
     def replica(self, index: int) -> Pod:
         """It wants all that evictions could free, and its like spread over the zones."""
@@ -135,7 +135,7 @@ async def measure(scene: Scene, *, fair_share: Literal["on", "none"] = "on") -> 
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
     world = _World(scene, fair_share=fair_share)
     attempts = 0
-    cycle = world.decisions.cycle
+    cycle = world.scheduler.cycle
     attempt = cycle.attempt
 
     def counted(pod: Any, number: int) -> Any:
@@ -146,7 +146,7 @@ async def measure(scene: Scene, *, fair_share: Literal["on", "none"] = "on") -> 
     cycle.attempt = counted  # type: ignore[method-assign,assignment]
     gc.collect()
     gc.freeze()
-    loop = asyncio.ensure_future(world.decisions.loop.run())
+    loop = asyncio.ensure_future(world.scheduler.loop.run())
     churn = asyncio.ensure_future(world.churn())
     world.show([Delta(None, world.replica(index)) for index in range(scene.replicas)])
     while attempts < scene.replicas:
@@ -159,7 +159,7 @@ async def measure(scene: Scene, *, fair_share: Literal["on", "none"] = "on") -> 
     await world.bound(scene.pods)
     rate = Rate(scene.pods / (time.process_time() - began), attempts)
     churn.cancel()
-    world.decisions.loop.stop()
+    world.scheduler.loop.stop()
     await loop
     gc.unfreeze()
     return rate

@@ -68,7 +68,7 @@ async def measured(spec: KindSpec, fixed: dict[str, str]) -> list[Took]:
         read = decoder.decode(raw)
         times.append(time.process_time())
         store.set(read, deltas)
-        sched.parts.intake.apply(spec.name, deltas)
+        sched.parts.event_handlers.apply(spec.name, deltas)
         times.append(time.process_time())
         await sched.settle()
         times.append(time.process_time())

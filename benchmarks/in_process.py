@@ -15,10 +15,10 @@ from scheduler.config.types import Configuration, RunOptions
 from scheduler.core.clock import SystemClock
 from scheduler.cycle import Cycle
 from scheduler.framework.handle import Unplugged
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.kube.resources import KINDS
 from scheduler.metrics.metrics import Metrics
-from scheduler.scheduler import Decisions
+from scheduler.scheduler import Scheduler
 
 SHAPES = 200
 PODS = 2000
@@ -78,15 +78,15 @@ class InProcess:
         self.writer, self.metrics, self.clock = Echo(), Metrics(process=False), SystemClock()
         options = RunOptions(config=config or Configuration())
         self.name = options.config.profiles[0].scheduler_name
-        self.decisions = Decisions(
+        self.scheduler = Scheduler(
             options, writer=self.writer, recorder=Silent(), clock=self.clock, metrics=self.metrics
         )
         decode = ObjectDecoder("Node", Node).decode
         deltas = [Delta(None, decode(self.workload.node_body(index))) for index in range(nodes)]
-        self.decisions.intake.apply("Node", deltas)
+        self.scheduler.event_handlers.apply("Node", deltas)
         for index in range(2 * nodes):
             info = pod_info(self.pod("load", index))
-            self.decisions.cluster.add_pod(placed(info, f"node-{index % nodes:05d}"))
+            self.scheduler.cluster.add_pod(placed(info, f"node-{index % nodes:05d}"))
 
     def pod(self, prefix: str, index: int) -> Pod:
         raw = self.raw_pod(prefix, index)
@@ -119,15 +119,17 @@ class InProcess:
             new = decoder.decode(msgspec.json.encode(stored))
             assert not isinstance(new, Broken), new
             deltas.append(Delta(None, new))
-        self.decisions.intake.apply(kind, deltas)
+        self.scheduler.event_handlers.apply(kind, deltas)
 
     def cycle(self) -> Cycle:
-        decisions = self.decisions
+        scheduler = self.scheduler
         runners = {
-            name: Runner(profile, decisions.cluster, decisions.queue.nominator, clock=self.clock, metrics=self.metrics)
-            for name, profile in decisions.profiles.items()
+            name: FrameworkRunner(
+                profile, scheduler.cluster, scheduler.queue.nominator, clock=self.clock, metrics=self.metrics
+            )
+            for name, profile in scheduler.profiles.items()
         }
-        return Cycle(runners, decisions.cluster, clock=self.clock, chance=decisions.chance, metrics=self.metrics)
+        return Cycle(runners, scheduler.cluster, clock=self.clock, chance=scheduler.chance, metrics=self.metrics)
 
 
 def microseconds(work: Callable[[], int]) -> float:

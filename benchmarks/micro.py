@@ -99,24 +99,24 @@ def decision_with_extender(nodes: int) -> float:
 def whole_pod(nodes: int, *, shapes: int) -> float:
     """Watch delta, queue, decision, binding by a writer that succeeds at once, and the watch delta that confirms it."""
     decider = InProcess(nodes, shapes)
-    decisions, writer = decider.decisions, decider.writer
+    scheduler, writer = decider.scheduler, decider.writer
     new = [Delta(None, decider.pod("p", index)) for index in range(PODS)]
 
     async def drive() -> None:
-        decisions.inbox.put(partial(decisions.intake.apply, "Pod", new))
+        scheduler.inbox.put(partial(scheduler.event_handlers.apply, "Pod", new))
         confirmed = 0
         while confirmed < PODS:
-            await decisions.loop.step()
+            await scheduler.loop.step()
             await asyncio.sleep(0)
             if writer.seen:
                 seen, writer.seen = writer.seen, []
                 confirmed += len(seen)
-                decisions.inbox.put(partial(decisions.intake.apply, "Pod", seen))
-        decisions.inbox.apply()
+                scheduler.inbox.put(partial(scheduler.event_handlers.apply, "Pod", seen))
+        scheduler.inbox.apply()
 
     def work() -> int:
         asyncio.run(drive())
-        assert not decisions.cluster.sizes()["assumed_pods"]
+        assert not scheduler.cluster.sizes()["assumed_pods"]
         return PODS
 
     return microseconds(work)
@@ -136,7 +136,7 @@ def cycle_figures(nodes: int) -> Iterator[Figure]:
 def pod_events(nodes: int, *, bound: bool) -> float:
     """A new pod of ours (or a bound one that changes): from its JSON to cache and queue."""
     decider = InProcess(nodes, SHAPES)
-    decode, intake = ObjectDecoder("Pod", Pod).decode, decider.decisions.intake
+    decode, event_handlers = ObjectDecoder("Pod", Pod).decode, decider.scheduler.event_handlers
     before: list[Pod | None] = [None] * PODS
     if bound:
         before = [decider.pod("load", index) for index in range(PODS)]
@@ -147,7 +147,7 @@ def pod_events(nodes: int, *, bound: bool) -> float:
 
     def work() -> int:
         for old, raw in zip(before, raws):
-            intake.apply("Pod", [Delta(old, decode(raw))])
+            event_handlers.apply("Pod", [Delta(old, decode(raw))])
         return PODS
 
     return microseconds(work)
@@ -162,13 +162,13 @@ def _on_node(raw: bytes, name: str) -> bytes:
 def heartbeats(nodes: int) -> float:
     """A node that changes nothing that matters: from its JSON to the cache."""
     decider = InProcess(nodes, SHAPES)
-    decode, intake = ObjectDecoder("Node", Node).decode, decider.decisions.intake
+    decode, event_handlers = ObjectDecoder("Node", Node).decode, decider.scheduler.event_handlers
     raws = [decider.workload.node_body(index) for index in range(nodes)]
     before = [decode(raw) for raw in raws]
 
     def work() -> int:
         for old, raw in zip(before, raws):
-            intake.apply("Node", [Delta(old, decode(raw))])
+            event_handlers.apply("Node", [Delta(old, decode(raw))])
         return nodes
 
     return microseconds(work)

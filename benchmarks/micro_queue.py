@@ -36,7 +36,7 @@ class Waiting:
         self, count: int, *rejecters: str, spec: Callable[[int], Mapping[str, Any]] = lambda _index: {}
     ) -> None:
         self.decider = InProcess(10, SHAPES)
-        self.queue = self.decider.decisions.queue
+        self.queue = self.decider.scheduler.queue
         self.rejecters = rejecters or (FIT,)
         self.pods = [self._pod(index, spec(index)) for index in range(count)]
 
@@ -160,14 +160,14 @@ def relabelled(count: int) -> float:
     waiting = Waiting(count, "NodeAffinity", spec=choosy)
     waiting.add()
     waiting.refuse()
-    decode, intake = ObjectDecoder("Node", Node).decode, waiting.decider.decisions.intake
+    decode, event_handlers = ObjectDecoder("Node", Node).decode, waiting.decider.scheduler.event_handlers
     raws = [waiting.node_body(rack=f"r{index}") for index in range(EVENTS)]
 
     def work() -> int:
         old: Node | Broken = waiting.node()
         for raw in raws:
             new = decode(raw)
-            intake.apply("Node", [Delta(old, new)])
+            event_handlers.apply("Node", [Delta(old, new)])
             old = new
         return EVENTS
 

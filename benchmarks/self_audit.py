@@ -31,7 +31,7 @@ from scheduler.daemon.app import GC_THRESHOLD
 from scheduler.kube.resources import KINDS
 from scheduler.kube.store import Store
 from scheduler.metrics.metrics import Metrics
-from scheduler.scheduler import Decisions
+from scheduler.scheduler import Scheduler
 
 Manifest = dict[str, Any]
 PODS_PER_NODE = 10
@@ -44,7 +44,7 @@ class Filled:
     def __init__(self, nodes: int) -> None:
         self.stores: dict[str, Store[Any]] = {}
         gates = Configuration().feature_gates | DEVICE_GATES_ON
-        self.decisions = Decisions(
+        self.scheduler = Scheduler(
             RunOptions(config=Configuration(feature_gates=gates)),
             writer=Echo(),
             recorder=Silent(),
@@ -69,18 +69,18 @@ class Filled:
             manifest["metadata"] |= {"uid": f"{kind}-{manifest['metadata']['name']}", "resourceVersion": str(at)}
             deltas: list[Delta[Any]] = []
             store.set(decode(msgspec.Raw(msgspec.json.encode(manifest))), deltas)
-            self.decisions.intake.apply(kind, deltas)
+            self.scheduler.event_handlers.apply(kind, deltas)
 
     def _count(self) -> None:
         """Read counts as decisions do, so that they are maintained."""
-        nodes = self.decisions.cluster.nodes
+        nodes = self.scheduler.cluster.nodes
         for at in range(20):
             terms = [(frozenset({"default"}), LabelSelector({"app": f"app-{at}"}))]
             counts = nodes.population.tally(selection(terms, counts_terminating=False))
             for key in ("zone", "kubernetes.io/hostname"):
                 topology.of(counts, nodes.topologies.of(key)).column()
-        self.decisions.cluster.volumes.attached.catch_up()
-        self.decisions.cluster.devices.on_nodes.catch_up()
+        self.scheduler.cluster.volumes.attached.catch_up()
+        self.scheduler.cluster.devices.on_nodes.catch_up()
 
 
 def _nodes(count: int) -> Iterator[Manifest]:
@@ -151,7 +151,7 @@ def main() -> int:
     gc.freeze()
     table = Table("index", "ms", "steps", "longest step, ms", "differences")
     total_s = 0.0
-    for index, check in filled.decisions.audit.checks.items():
+    for index, check in filled.scheduler.audit.checks.items():
         steps, longest_s, differences = 0, 0.0, 0
         began = last = time.thread_time()
         for found in check():

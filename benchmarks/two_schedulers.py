@@ -39,7 +39,7 @@ from scheduler.api.podinfo import pod_info
 from scheduler.config.args import KubestowArgs
 from scheduler.config.types import Configuration, RunOptions
 from scheduler.metrics.metrics import Metrics
-from scheduler.scheduler import Decisions
+from scheduler.scheduler import Scheduler
 from tests.support.clock import VirtualClock
 
 NODE_MILLI_CPU = 8000
@@ -127,12 +127,12 @@ class _World:
         own = config.profiles[0]
         args = {**own.args, "Kubestow": KubestowArgs(busy_nodes=run.busy_nodes)}
         options = RunOptions(config=replace(config, profiles=(replace(own, args=args),)))
-        self.decisions = Decisions(
+        self.scheduler = Scheduler(
             options, writer=_Writer.of(self), recorder=Silent(), clock=self.clock, metrics=Metrics(process=False)
         )
-        self.decisions.chance.seed(run.seed)
+        self.scheduler.chance.seed(run.seed)
         node = ObjectDecoder("Node", Node).decode
-        self.decisions.intake.apply("Node", [Delta(None, node(_node(index))) for index in range(run.nodes)])
+        self.scheduler.event_handlers.apply("Node", [Delta(None, node(_node(index))) for index in range(run.nodes)])
 
     def pod(self, name: str, milli_cpu: int, scheduler: str) -> Pod:
         containers = [{"name": "main", "resources": {"requests": {"cpu": f"{milli_cpu}m", "memory": "64Mi"}}}]
@@ -174,7 +174,7 @@ class _World:
     def show(self, delta: Delta[Pod], node: int, milli_cpu: int) -> None:
         """One watch is as late as the other, each by chance; a watch never shows things out of order."""
         calls = (
-            partial(self.decisions.inbox.put, partial(self.decisions.intake.apply, "Pod", [delta])),
+            partial(self.scheduler.inbox.put, partial(self.scheduler.event_handlers.apply, "Pod", [delta])),
             partial(self._seen, delta, node, milli_cpu),
         )
         for at, call in enumerate(calls):
@@ -225,7 +225,7 @@ async def history(run: Run) -> Counts:
     _fill(world)
     await world.clock.advance(2)
     world.later.due()
-    loop = asyncio.ensure_future(world.decisions.loop.run())
+    loop = asyncio.ensure_future(world.scheduler.loop.run())
     await world.clock.advance(2)
     world.counts = Counts()
     for index in itertools.count():
@@ -237,13 +237,13 @@ async def history(run: Run) -> Counts:
             if scheduler == "other":
                 world.decide(pod)
             else:
-                world.decisions.inbox.put(partial(world.decisions.intake.apply, "Pod", [Delta(None, pod)]))
+                world.scheduler.inbox.put(partial(world.scheduler.event_handlers.apply, "Pod", [Delta(None, pod)]))
         while sum(world.free) < run.nodes * NODE_MILLI_CPU * (1 - run.full):
             world.end(world.chance.choice(list(world.bound)))
         for _ in range(5):
             await world.clock.advance(1 / run.pods_per_s / 5)
             world.later.due()
-    world.decisions.loop.stop()
+    world.scheduler.loop.stop()
     await loop
     return world.counts
 

@@ -60,7 +60,7 @@ class Binder:
     failures: FailureHandler
     refusals: KubeletRejections
     pod_watch: PodWatch
-    permits: WaitingPodsMap
+    waiting_pods: WaitingPodsMap
     """Pods that Permit holds. Plugins allow or reject them; event handlers remove deleted ones."""
     binder_for: Callable[[PodInfo], Extender | None]
     """Returns the extender that binds a pod."""
@@ -91,7 +91,7 @@ class Binder:
     @property
     def in_flight(self) -> int:
         """Return the number of bindings but those in Permit and PreBind, which may take minutes."""
-        return len(self._tasks) - len(self.permits) - self._preparing
+        return len(self._tasks) - len(self.waiting_pods) - self._preparing
 
     def oldest_s(self) -> float:
         """Return how long ago the oldest running binding left the queue; 0 if there is none. Constant cost."""
@@ -108,7 +108,7 @@ class Binder:
         """Take over an assumed pod with its reservations; from here on this module undoes them."""
         uid = binding.assumed.uid
         if binding.waits:
-            self.permits.hold(binding.assumed, binding.waits)
+            self.waiting_pods.hold(binding.assumed, binding.waits)
         self._uids[uid] = self._uids.get(uid, 0) + 1
         task = asyncio.create_task(self._run(binding))
         self._tasks[task] = binding
@@ -133,8 +133,8 @@ class Binder:
 
     def preempt(self, uid: str, plugin: str) -> bool:
         """Cancel the binding of a pod for a preemptor. Returns False if its Binding was sent, or if there is none."""
-        if self.permits.is_held(uid):
-            return self.permits.preempt(uid, plugin)
+        if self.waiting_pods.is_held(uid):
+            return self.waiting_pods.preempt(uid, plugin)
         for task, binding in self._tasks.items():
             if binding.assumed.uid == uid and binding.is_preparing:
                 if not binding.preempted_by:  # only once: then it waits for an answer
@@ -156,7 +156,7 @@ class Binder:
         self._uids[uid] -= 1
         if not self._uids[uid]:
             del self._uids[uid]
-            self.permits.discard(uid)  # it was cancelled before it ran
+            self.waiting_pods.discard(uid)  # it was cancelled before it ran
         self._inbox.wake()
         if not task.cancelled() and (error := task.exception()) is not None:
             self._errors.record("binding", error, "a binding's end was not handled", pod=binding.assumed.key)
@@ -223,7 +223,7 @@ class Binder:
 
     async def _wait_on_permit(self, binding: Binding) -> None:
         began = self._clock.now()
-        no = await self.permits.release(binding.assumed.uid)
+        no = await self.waiting_pods.release(binding.assumed.uid)
         self._metrics.permit_wait((Code.SUCCESS if no is None else no.code).value, self._clock.now() - began)
         if no is not None and no.code.is_rejection:
             raise BindingRejected(no)

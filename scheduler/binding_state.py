@@ -13,7 +13,7 @@ from scheduler.core.clock import Clock
 from scheduler.core.decision_record import DecisionRecord
 from scheduler.framework.interface import CycleState
 from scheduler.framework.profile import Profile
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import Rejection, Wait
 from scheduler.queue import QueuedPodInfo
 
@@ -40,7 +40,7 @@ class Binding:
     queued: QueuedPodInfo
     assumed: PodInfo
     state: CycleState
-    runner: Runner
+    runner: FrameworkRunner
     """The runner whose plugins hold the reservations.
 
     The binding ends with it, even if another one is in force later.

@@ -33,7 +33,7 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.framework.extender import CONSULTATION, EXTENDER_NAME, Consultation, Unanswered, consultation_of
 from scheduler.framework.interface import CycleState, Scored
 from scheduler.framework.profile import Profile
-from scheduler.framework.runtime import PreFiltered, Runner, narrowed_away
+from scheduler.framework.runtime import FrameworkRunner, PreFiltered, narrowed_away
 from scheduler.framework.status import (
     NO_NODES,
     AttemptError,
@@ -64,7 +64,7 @@ class Scheduled:
     """A node was chosen; the pod is assumed there and everything is reserved. `waits` hold it until allowed."""
 
     state: CycleState
-    runner: Runner
+    runner: FrameworkRunner
     assumed: PodInfo
     waits: dict[str, Wait]
     record: DecisionRecord
@@ -104,7 +104,7 @@ class Cycle:
     Upstream: pkg/scheduler/schedule_one.go schedulingCycle, schedulePod, findNodesThatFitPod, assumeAndReserve
     """
 
-    runners: Mapping[str, Runner]
+    runners: Mapping[str, FrameworkRunner]
     cluster: Cluster
     clock: Clock
     chance: random.Random
@@ -157,7 +157,7 @@ class Cycle:
     # -- finding a node ----------------------------------------------------------------------------------------------
 
     def _find(
-        self, runner: Runner, state: CycleState, pod: PodInfo, record: DecisionRecord
+        self, runner: FrameworkRunner, state: CycleState, pod: PodInfo, record: DecisionRecord
     ) -> Work[int | Unschedulable]:
         nodes = self.cluster.nodes
         record.node_count = len(nodes)
@@ -216,7 +216,7 @@ class Cycle:
             return sample(feasible)
         return self._preferred(profile, pod, consultation.accepted(self.cluster.nodes, feasible, sample))
 
-    def _nominated(self, runner: Runner, state: CycleState, pod: PodInfo) -> Work[tuple[int | None, Groups]]:
+    def _nominated(self, runner: FrameworkRunner, state: CycleState, pod: PodInfo) -> Work[tuple[int | None, Groups]]:
         """Try the nominated node alone, without scoring (§3.3 step 3). Otherwise return the plugins that refused it."""
         name = runner.ahead.nominated_to(pod)
         slot = self.cluster.nodes.present_slot(name) if name else None
@@ -229,7 +229,7 @@ class Cycle:
         return (slot, {}) if consultation is None or consultation.accepts_nominated(name) else (None, {})
 
     def _best(
-        self, runner: Runner, state: CycleState, pod: PodInfo, feasible: NodeSet, record: DecisionRecord
+        self, runner: FrameworkRunner, state: CycleState, pod: PodInfo, feasible: NodeSet, record: DecisionRecord
     ) -> Work[int | None]:
         """Verify in descending order of scores until a node passes."""
         record.feasible_count = feasible.bit_count()
@@ -267,7 +267,7 @@ class Cycle:
         """Return the preferred nodes: a node whose kubelet just rejected such a pod only if no other one fits (§2.6)."""
         return feasible if profile.ours.parity else feasible & ~self.held_back(pod) or feasible
 
-    def _choose(self, runner: Runner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
+    def _choose(self, runner: FrameworkRunner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
         """Choose uniformly among the best nodes (§3.6 step 8), unless a plugin has a preference.
 
         If another scheduler may fill the best node, take the fullest of the nodes that are as good apart from resources.
@@ -289,7 +289,7 @@ class Cycle:
         return largest is not None and contested.is_contested(self.cluster.nodes, slot, pod, largest)
 
     def _preferred_of(
-        self, runner: Runner, state: CycleState, pod: PodInfo, ties: npt.NDArray[np.intp]
+        self, runner: FrameworkRunner, state: CycleState, pod: PodInfo, ties: npt.NDArray[np.intp]
     ) -> npt.NDArray[np.intp]:
         asked = [plugin for plugin in runner.profile.prefer if plugin.name not in state.skip_filter]
         if not asked:
@@ -351,7 +351,7 @@ class Cycle:
         return diagnosis
 
     def _no_node(
-        self, runner: Runner, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, record: DecisionRecord
+        self, runner: FrameworkRunner, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, record: DecisionRecord
     ) -> Work[Unschedulable]:
         """Run PostFilter plugins in order until one finds a node, or says that there is none (§3.2, §3.9)."""
         unfit = Unschedulable(diagnosis, "", None if runner.profile.post_filter else "", record)
@@ -408,7 +408,7 @@ class Cycle:
 
     # -- holding what was found --------------------------------------------------------------------------------------
 
-    def _hold(self, runner: Runner, state: CycleState, assumed: PodInfo, record: DecisionRecord) -> Outcome:
+    def _hold(self, runner: FrameworkRunner, state: CycleState, assumed: PodInfo, record: DecisionRecord) -> Outcome:
         """Assume, reserve and permit. After any failure nothing stays reserved."""
         node_name = assumed.node_name
         self.cluster.assume(assumed)
@@ -427,7 +427,7 @@ class Cycle:
         record.groups = (GroupRecord(no.plugin, no.code.value, no.reasons, 1, (node_name,)),)
         return _unfit(diagnosis, diagnosis.message(), record, nominate="")
 
-    def _reserve(self, runner: Runner, state: CycleState, assumed: PodInfo) -> Rejection | None:
+    def _reserve(self, runner: FrameworkRunner, state: CycleState, assumed: PodInfo) -> Rejection | None:
         began = self.clock.now()
         for plugin in runner.profile.reserve:
             no = plugin.reserve(state, assumed, assumed.node_name)
@@ -438,7 +438,9 @@ class Cycle:
             self._point("Reserve", None, runner, began)
         return None
 
-    def _permit(self, runner: Runner, state: CycleState, assumed: PodInfo, waits: dict[str, Wait]) -> Rejection | None:
+    def _permit(
+        self, runner: FrameworkRunner, state: CycleState, assumed: PodInfo, waits: dict[str, Wait]
+    ) -> Rejection | None:
         began = self.clock.now()
         for plugin in runner.profile.permit:
             answer = plugin.permit(state, assumed, assumed.node_name)
@@ -457,7 +459,7 @@ class Cycle:
         record.result, record.message = "error", message
         return SchedulingFailed(message, record)
 
-    def _point(self, point: str, no: Rejection | None, runner: Runner, began: float) -> None:
+    def _point(self, point: str, no: Rejection | None, runner: FrameworkRunner, began: float) -> None:
         status = Code.SUCCESS if no is None else no.code
         self.metrics.point(point, status.value, runner.profile.name, self.clock.now() - began)
 

@@ -88,7 +88,7 @@ class Group:
                 continue
             deltas: list[Any] = []
             self._stores[kind].set(self._decoders[kind].decode(raw), deltas)
-            self.sched.parts.intake.apply(kind, deltas)
+            self.sched.parts.event_handlers.apply(kind, deltas)
 
     async def settle(self) -> None:
         """Let the scheduler do what there is to do, and answer all questions."""

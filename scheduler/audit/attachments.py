@@ -9,8 +9,8 @@ from scheduler.api.storage_v1 import CSINode, CSISource
 from scheduler.audit.findings import BEHIND, Check, Comparison, Steps, in_parts
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.nodes.volume_users import disks_of
 from scheduler.cache.storage.attach_limits import NO_LIMIT, _index
-from scheduler.cache.storage.volume_users import disks_of
 from scheduler.cache.storage.volumes import Volumes
 
 _MANY: Final = 50

@@ -16,7 +16,7 @@ from scheduler.audit.stored import ObjectStore, StoredObjectChecks
 from scheduler.audit.workloads import WorkloadChecks
 from scheduler.cache.cluster import Cluster
 from scheduler.context import Shared
-from scheduler.eventhandlers.pods_and_nodes import PodAndNodeHandlers
+from scheduler.eventhandlers.event_handlers import EventHandlers
 
 
 def cache_checks(cluster: Cluster, is_binding: Callable[[str], bool]) -> dict[str, Check]:
@@ -35,13 +35,13 @@ def cache_checks(cluster: Cluster, is_binding: Callable[[str], bool]) -> dict[st
 
 def all_checks(
     shared: Shared,
-    intake: PodAndNodeHandlers,
+    event_handlers: EventHandlers,
     is_binding: Callable[[str], bool],
     stores: Callable[[], Mapping[str, ObjectStore]],
 ) -> dict[str, Check]:
     """Return all checks by index. `stores` returns the synced stores of the informers by kind."""
     return {
-        **StoredObjectChecks(shared, intake, stores).checks(),
+        **StoredObjectChecks(shared, event_handlers, stores).checks(),
         **cache_checks(shared.cluster, is_binding),
         **CapacityChecks(shared.cluster.nodes, shared.cluster.volumes, shared.pending).checks(),
         **QueueChecks(shared.cluster, shared.queue, shared.pending, is_binding).checks(),

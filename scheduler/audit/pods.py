@@ -18,8 +18,8 @@ from scheduler.audit.findings import Check, Comparison, Steps, in_parts
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.topology import DomainCounts, SlotCounts
+from scheduler.cache.nodes.volume_users import disks_of, uses_of
 from scheduler.cache.pods import SelectorIndex, TermGroup, TermKind, _Class, _class_key, _Tally, pod_terms
-from scheduler.cache.storage.volume_users import disks_of, uses_of
 from scheduler.core import nodeset
 from scheduler.core.nodeset import NodeSet
 

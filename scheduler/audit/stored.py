@@ -20,7 +20,7 @@ from scheduler.api.storage_v1 import claim_uses
 from scheduler.audit.findings import Check, Comparison, Steps, in_parts
 from scheduler.cache.cluster import Cluster
 from scheduler.context import Shared, UnboundPods
-from scheduler.eventhandlers.pods_and_nodes import PodAndNodeHandlers
+from scheduler.eventhandlers.event_handlers import EventHandlers
 
 _MANY: Final = 50
 
@@ -45,12 +45,12 @@ class StoredObjectChecks:
     """The checks of the cached objects of one scheduler. `stores` returns the synced stores by kind."""
 
     def __init__(
-        self, shared: Shared, intake: PodAndNodeHandlers, stores: Callable[[], Mapping[str, ObjectStore]]
+        self, shared: Shared, event_handlers: EventHandlers, stores: Callable[[], Mapping[str, ObjectStore]]
     ) -> None:
         self._cluster: Cluster = shared.cluster
         self._pending: UnboundPods = shared.pending
         self._queue = shared.queue
-        self._intake = intake
+        self._event_handlers = event_handlers
         self._stores = stores
         self._kinds = _kinds(shared.cluster)
 
@@ -81,7 +81,7 @@ class StoredObjectChecks:
 
     def _object(self, found: Comparison, kind: str, key: str, store: Any) -> None:
         held, stored = self._kinds[kind], store.get(key)
-        if (kind, key) in self._intake._missed:
+        if (kind, key) in self._event_handlers._missed:
             return
         cached, expected = held.get(key), None
         if stored is not None and not isinstance(stored, Broken):
@@ -90,7 +90,7 @@ class StoredObjectChecks:
             return
         found.about = f"{kind} {key}"
         found.differs("version", _version(cached, expected), _version(expected, cached))
-        self._intake.apply(kind, [Delta(cached if hasattr(cached, "metadata") else _gone(kind, key), stored)])
+        self._event_handlers.apply(kind, [Delta(cached if hasattr(cached, "metadata") else _gone(kind, key), stored)])
 
     def _is_newer(self, cached: object, stored: object) -> bool:
         """Return whether a claim's own write is newer than the watch, which the claim tracker then ignores."""
@@ -120,7 +120,7 @@ class StoredObjectChecks:
 
     def _pod(self, found: Comparison, stored: Any) -> None:
         """Compare a stored pod with the cache of bound pods, or with the unbound pods of this scheduler."""
-        if not isinstance(stored, Pod) or stored.is_terminal or ("Pod", stored.key) in self._intake._missed:
+        if not isinstance(stored, Pod) or stored.is_terminal or ("Pod", stored.key) in self._event_handlers._missed:
             return
         if stored.spec.node_name:
             info = self._cluster.get(stored.metadata.uid)
@@ -132,13 +132,13 @@ class StoredObjectChecks:
             found.about = f"pod {stored.key}"
             cached = info.pod if info is not None else None
             found.differs("version", _version(cached, stored), _version(stored, cached))
-            self._intake.apply("Pod", [Delta(cached, stored)])
+            self._event_handlers.apply("Pod", [Delta(cached, stored)])
 
     def _known(self, found: Comparison, uid: str, key: str) -> None:
         """Compare a pod of the cache with the store."""
         info, waiting = self._cluster.get(uid), self._pending.get(key)
         stored, found.about = self._stores()["Pod"].get(key), f"pod {key}"
-        if ("Pod", key) in self._intake._missed:
+        if ("Pod", key) in self._event_handlers._missed:
             return
         is_there = isinstance(stored, Pod) and stored.metadata.uid == uid and not stored.is_terminal
         is_bound = is_there and bool(stored.spec.node_name)
@@ -147,11 +147,11 @@ class StoredObjectChecks:
             and not self._cluster.is_assumed(uid)
             and found.differs("bound", info.node_name, info.node_name if is_bound else "")
         ):
-            self._intake.apply("Pod", [Delta(info.pod, None)])
+            self._event_handlers.apply("Pod", [Delta(info.pod, None)])
         if waiting is None or waiting.uid != uid:
             return
         if found.differs("waits for a node", True, is_there and not is_bound):
-            self._intake.apply("Pod", [Delta(waiting.pod, None)])
+            self._event_handlers.apply("Pod", [Delta(waiting.pod, None)])
 
     def _claims_of_unbound_pods(self) -> Steps:
         """Compare the pods without a node that use each claim, of all schedulers, with the store."""
@@ -184,7 +184,7 @@ class StoredObjectChecks:
         pod = self._stores()["Pod"].get(pod_key)
         if not isinstance(pod, Pod) or pod.is_terminal or pod.spec.node_name or not pod.spec.volumes:
             return set()
-        return {use.key for use in claim_uses(pod)} if ("Pod", pod_key) not in self._intake._missed else set()
+        return {use.key for use in claim_uses(pod)} if ("Pod", pod_key) not in self._event_handlers._missed else set()
 
 
 def _kinds(cluster: Cluster) -> dict[str, _Kind]:

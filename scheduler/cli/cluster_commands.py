@@ -14,8 +14,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from scheduler.client.debug_request import Access, Client, DebugAnswer, DebugRequest, WrongAddress, opened
-from scheduler.client.leader import LeaseName, NoAnswer
+from scheduler.cli.debug_request import Access, Client, DebugAnswer, DebugRequest, WrongAddress, opened
+from scheduler.cli.leader import LeaseName, NoAnswer
 from scheduler.metrics import logs
 
 MALFORMED: Final = 3

@@ -22,17 +22,17 @@ from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, is
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.devices.manager import may_be_devices
 from scheduler.cache.nodes.node_groups import NodeGroup, Where, matching_selector
+from scheduler.cache.storage.reachability import VolumeReachability
 from scheduler.cache.storage.volumes import CLAIM, VOLUME
 from scheduler.context import Shared
 from scheduler.core.cooperative import TURN_S
+from scheduler.core.errors import VolumeError
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.interface import CycleState
 from scheduler.framework.profile import Profile
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import AttemptError
 from scheduler.plugins.dra.claims import Unresolved, claim_name
-from scheduler.plugins.volumebinding.check_bindings import VolumeReachability
-from scheduler.plugins.volumebinding.pod_volumes import VolumeError
 from scheduler.queueing.types import Place
 
 Topic: TypeAlias = tuple[str, str]
@@ -204,7 +204,9 @@ class _Entry:
 class DerivedNominations:
     """Nominations that follow changes of pods, claims, volumes, nodes and the queue. Owned by the scheduling loop."""
 
-    def __init__(self, shared: Shared, *, profiles: Mapping[str, Profile], runners: Mapping[str, Runner]) -> None:
+    def __init__(
+        self, shared: Shared, *, profiles: Mapping[str, Profile], runners: Mapping[str, FrameworkRunner]
+    ) -> None:
         """Create the nominations. `profiles` and `runners` are those in force."""
         self._cluster = shared.cluster
         self._nodes = shared.cluster.nodes

@@ -210,3 +210,7 @@ class UnforeseenErrors:
         now = self._clock.now()
         shown = {part: (last, now - last.at) for part, last in self._last.items() if now - last.at <= SHOWN_S}
         return "; ".join(f"{part}: {last.type} {age_s:.0f} s ago" for part, (last, age_s) in shown.items())
+
+
+class VolumeError(Exception):
+    """An error that ends the attempt, as opposed to a rejection. The message is upstream's."""

@@ -29,8 +29,11 @@ from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock, SystemClock, done_within
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.core.feature_gates import closest_version
+from scheduler.customresources.kopf_watch import Operator, is_left_by_kopf
+from scheduler.customresources.own_objects import OwnObjects
+from scheduler.customresources.what_ifs import WhatIfObjects
 from scheduler.daemon.introspection import Introspection
-from scheduler.daemon.leader_election import Leadership
+from scheduler.daemon.leadership import Leadership
 from scheduler.daemon.list_audit import ListAudit, index_of
 from scheduler.daemon.profile_changes import ProfileChanges, kinds_read, writes_of
 from scheduler.daemon.supervision import Supervisor
@@ -40,7 +43,7 @@ from scheduler.extenders.http_extender import HTTPExtender, build_extenders
 from scheduler.extenders.messages import WholeObjects
 from scheduler.kube.client_config import Settings, load_settings
 from scheduler.kube.events import EventRecorder
-from scheduler.kube.informers import Mirrors
+from scheduler.kube.informers import Informers
 from scheduler.kube.leader_election import AnotherScheduler, LeaseLost, OtherLeases
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.reflector import Reflector
@@ -63,10 +66,7 @@ from scheduler.kube.writes.api_writer import ApiWriter
 from scheduler.kube.writes.own_objects import ProfileWriter, WhatIfWriter
 from scheduler.kube.writes.resource_claims import NEWEST
 from scheduler.metrics.metrics import Metrics
-from scheduler.profiles.kopf_watch import Shell, is_left_by_kopf
-from scheduler.profiles.own_objects import OwnObjects
-from scheduler.profiles.what_if_objects import WhatIfObjects
-from scheduler.scheduler import Decisions
+from scheduler.scheduler import Scheduler
 from scheduler.server.serving import Serving
 from scheduler.server.ui import UiPages
 
@@ -138,7 +138,7 @@ class Daemon:
         )
         self._recorder = EventRecorder(writer, self._clock, instance=socket.gethostname(), errors=self._errors)
         self._extenders, self._whole = await build_extenders(self._options.config, may_write=self.leadership.may_write)
-        self.decisions = Decisions(
+        self.scheduler = Scheduler(
             self._options,
             writer=writer,
             recorder=self._recorder,
@@ -150,18 +150,18 @@ class Daemon:
             stores=self._stores,
         )
         self._is_composed = True
-        profiles = self.decisions.profiles
+        profiles = self.scheduler.profiles
         kinds = kinds_read(profiles.values(), self._options)
         self._discovery = Discovery(
             transport, self._clock, kinds=[*kinds, *map(failed_pods, profiles)], server=settings.server
         )
-        self.mirrors = Mirrors(kinds, self._discovery, self._clock)
+        self.informers = Informers(kinds, self._discovery, self._clock)
         writes = writes_of(profiles.values(), self._options)
         self.self_check = check = SelfCheck(transport, self._clock, self._discovery, kinds=kinds, writes=writes)
         changes = ProfileChanges(
             self._options,
-            self.decisions,
-            self.mirrors,
+            self.scheduler,
+            self.informers,
             check,
             spawn=self._spawn,
             reflect=partial(self._reflect, transport),
@@ -169,8 +169,8 @@ class Daemon:
         self._shell = self._shell_on(transport, settings, throttle, changes)
         self._showing = showing = Introspection(
             self._options,
-            self.decisions,
-            self.mirrors,
+            self.scheduler,
+            self.informers,
             self.leadership,
             check,
             self._recorder,
@@ -205,12 +205,12 @@ class Daemon:
 
     def _spawn_watchdogs(self, transport: Transport, throttle: Throttle) -> None:
         lists = ListAudit(
-            self.mirrors,
-            self.decisions.audit,
+            self.informers,
+            self.scheduler.audit,
             transport=transport,
             throttle=throttle,
             clock=self._clock,
-            chance=self.decisions.chance,
+            chance=self.scheduler.chance,
         )
         self._spawn("list-audit", lists.run)
         self._spawn("event-loop-lag", self._measure_lag)
@@ -247,11 +247,11 @@ class Daemon:
 
     def idle(self) -> bool:
         """Return whether all informers are synced and there is no work."""
-        return self.is_synced and self.decisions.is_idle()
+        return self.is_synced and self.scheduler.is_idle()
 
     def at_rest(self, since: float, waiting: int = 0) -> bool:
         """Return whether it is idle, but for errors in attempts after `since` and for `waiting` bindings."""
-        return self.is_synced and self.decisions.is_at_rest(since, waiting)
+        return self.is_synced and self.scheduler.is_at_rest(since, waiting)
 
     async def explain(self, pod: str) -> Explanation | None:
         """Explain the pod `namespace/name`; None if it does not exist. Raises NotReady and TooManyQuestions."""
@@ -269,25 +269,25 @@ class Daemon:
 
     def _shell_on(
         self, transport: HttpTransport, settings: Settings, throttle: Throttle, changes: ProfileChanges
-    ) -> Shell:
+    ) -> Operator:
         """Create the shell with the kinds that are switched on."""
-        decisions, may_write = self.decisions, self.leadership.may_write
+        scheduler, may_write = self.scheduler, self.leadership.may_write
         writer = ProfileWriter(transport, throttle, self._clock, may_write=may_write)
         self._profile_objects = changes.objects(transport, writer, self._clock)
         what_ifs = WhatIfObjects(
             transport,
             WhatIfWriter(transport, throttle, self._clock, may_write=may_write),
             self._clock,
-            names=frozenset(decisions.profiles),
+            names=frozenset(scheduler.profiles),
             holder=f"{socket.gethostname()}_{uuid.uuid4()}",
-            answer=lambda request: decisions.questions.answer_to(partial(decisions.what_if.answer, request)),
+            answer=lambda request: scheduler.questions.answer_to(partial(scheduler.what_if.answer, request)),
             is_ready=lambda: self.is_synced and not self._is_stopping,
         )
         own: tuple[tuple[bool, OwnObjects], ...] = (
             (self._options.scheduler_profiles, self._profile_objects),
             (self._options.what_if_objects, what_ifs),
         )
-        return Shell(
+        return Operator(
             transport,
             partial(SharedSession, settings, transport, metadata_of=(f"/{WHAT_IF.plural}",)),
             [objects for is_on, objects in own if is_on],
@@ -304,44 +304,44 @@ class Daemon:
         return Leadership(election, transport, self._clock, self._errors, others=others, reconnect=transport.reconnect)
 
     async def _drain(self, limit_s: float) -> None:
-        decisions = self.decisions
-        decisions.loop.stop()
+        scheduler = self.scheduler
+        scheduler.loop.stop()
         if self._scheduling is not None and self.is_synced:
             await asyncio.wait([self._scheduling])
-        await decisions.consultations.stop()
+        await scheduler.consultations.stop()
         listening = asyncio.ensure_future(self._listen())
         try:
             bindings, preemptions, _, _ = await asyncio.gather(
-                decisions.binder.drain(limit_s),
-                decisions.evictions.drain(limit_s),
-                decisions.stale.drain(limit_s),
-                decisions.node_name_pods.drain(limit_s),
+                scheduler.binder.drain(limit_s),
+                scheduler.evictions.drain(limit_s),
+                scheduler.stale.drain(limit_s),
+                scheduler.node_name_pods.drain(limit_s),
             )
         finally:
             listening.cancel()
         if self.leadership.may_write():  # otherwise nothing may be written about cancelled work
-            decisions.inbox.apply()
-        decisions.queue.close()
+            scheduler.inbox.apply()
+        scheduler.queue.close()
         _log.info("drained", bindings_cancelled=bindings, preemptions_cut_short=preemptions)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(_FLUSH_S):
                 await asyncio.gather(self._write_the_rest(), self._give_back_the_rest())
-        decisions.patches.give_up()
+        scheduler.patches.give_up()
 
     async def _write_the_rest(self) -> None:
-        await self.decisions.patches.drain()
+        await self.scheduler.patches.drain()
         await self._recorder.flush(_FLUSH_S)
 
     async def _give_back_the_rest(self) -> None:
         if self.leadership.may_write():
-            await self.decisions.drain_plugins()
+            await self.scheduler.drain_plugins()
 
     async def _listen(self) -> None:
         """Apply changes until the drain ends.
 
         Bindings wait for watches, and the scheduling loop, which applied the changes, has ended.
         """
-        inbox = self.decisions.inbox
+        inbox = self.scheduler.inbox
         while True:
             await inbox.wait()
             if not self.leadership.may_write():
@@ -356,20 +356,20 @@ class Daemon:
 
     def _lead(self) -> None:
         self._shell.wake()
-        self.decisions.inbox.put(self._report_broken_pods)
+        self.scheduler.inbox.put(self._report_broken_pods)
 
     def _report_broken_pods(self) -> None:
         """Report broken pods: a standby could not write about them."""
         for pod in self._pods.store if self._pods is not None else ():
             if isinstance(pod, Broken):
-                self.decisions.intake.report_broken(pod)
+                self.scheduler.event_handlers.pods.report_broken(pod)
 
     async def _step_down(self) -> None:
         """Release the lease after all writes, so that the next leader starts at once."""
         if self._election is not None:
             self._election.cancel()
             await asyncio.gather(self._election, return_exceptions=True)
-        is_quiet = not self.decisions.binder and not self.decisions.evictions
+        is_quiet = not self.scheduler.binder and not self.scheduler.evictions
         await self.leadership.resign(gives_back=is_quiet)
 
     def _unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -399,28 +399,28 @@ class Daemon:
             transport=transport,
             on_batch=self._on_failed if spec.typ is FailedPod else partial(self._on_batch, spec.name),
             clock=self._clock,
-            chance=self.decisions.chance,
+            chance=self.scheduler.chance,
             locate=partial(self._discovery.locate, spec),
             on_served=self._on_capacity if spec.name == CAPACITY.name else bool,  # other kinds keep their last objects
         )
-        self.mirrors.add(reflector)
-        self.decisions.audit.expect(index_of(reflector))
+        self.informers.add(reflector)
+        self.scheduler.audit.expect(index_of(reflector))
         self._spawn("informer-failed-pods" if spec.typ is FailedPod else f"informer-{spec.plural}", reflector.run)
 
     def _on_batch(self, kind: str, deltas: list[Delta[Any]]) -> None:
         if self._whole is not None:
             self._whole.forget_deleted(deltas)
-        self.decisions.inbox.put(partial(self.decisions.intake.apply, kind, deltas))
+        self.scheduler.inbox.put(partial(self.scheduler.event_handlers.apply, kind, deltas))
 
     def _on_capacity(self, is_served: bool) -> None:
-        self.decisions.inbox.put(partial(self.decisions.intake.storage.capacity_served, is_served))
+        self.scheduler.inbox.put(partial(self.scheduler.event_handlers.storage.capacity_served, is_served))
 
     def _on_failed(self, deltas: list[Delta[FailedPod]]) -> None:
-        self.decisions.inbox.put(partial(self.decisions.refusals.failed, deltas))
+        self.scheduler.inbox.put(partial(self.scheduler.refusals.failed, deltas))
 
     def _stores(self) -> dict[str, Store[Any]]:
         """Return the stores that have a complete list, by kind."""
-        return {kind: each.store for kind, each in self.mirrors.reflectors.items() if each.stats.synced}
+        return {kind: each.store for kind, each in self.informers.reflectors.items() if each.stats.synced}
 
     def _pods_version(self) -> str:
         return self._pods.version if self._pods is not None else ""
@@ -430,7 +430,7 @@ class Daemon:
 
     @property
     def _pods(self) -> Reflector[Any] | None:
-        return self.mirrors.reflectors.get(POD.name)
+        return self.informers.reflectors.get(POD.name)
 
     def _claims_version(self) -> str:
         """Return the API version of device claims that the server reported last."""
@@ -438,21 +438,21 @@ class Daemon:
         return served.version if served is not None else NEWEST
 
     async def _schedule(self) -> None:
-        await self.mirrors.complete()
+        await self.informers.complete()
         if self._options.scheduler_profiles:  # the first decision should use the requested profiles
             await done_within(self._clock, self._profile_objects.looked.wait(), _LOOK_WITHIN_S)
-        if CAPACITY.name not in self.mirrors.reflectors:
+        if CAPACITY.name not in self.informers.reflectors:
             self._on_capacity(False)
-        self.decisions.inbox.apply()
+        self.scheduler.inbox.apply()
         gc.collect()
         gc.freeze()
         self.is_synced = True
-        named = Counter(info.pod.spec.scheduler_name for info in self.decisions.shared.pending)
-        waiting = {name: named[name] for name in self.decisions.profiles}
-        _log.info("synced", **self.decisions.cluster.sizes(), pending=sum(waiting.values()), by_profile=waiting)
+        named = Counter(info.pod.spec.scheduler_name for info in self.scheduler.shared.pending)
+        waiting = {name: named[name] for name in self.scheduler.profiles}
+        _log.info("synced", **self.scheduler.cluster.sizes(), pending=sum(waiting.values()), by_profile=waiting)
         if self._election is None and not self._is_stopping:
             self._stand()
-        await self.decisions.loop.run(self.leadership.may_write)
+        await self.scheduler.loop.run(self.leadership.may_write)
 
     async def _measure_lag(self) -> None:
         while True:
@@ -503,7 +503,7 @@ async def run_daemon(options: RunOptions, *, for_version: Callable[[str], RunOpt
             _log.warning("configuration field has no effect", field=path)
         _log.info(
             "started",
-            profiles=list(daemon.decisions.profiles),
+            profiles=list(daemon.scheduler.profiles),
             plain_port=daemon.port,
             secure_port=daemon.secure_port,
             emulated_version=options.emulated_version,

@@ -16,19 +16,19 @@ from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.core.feature_gates import GATES
-from scheduler.daemon.leader_election import Leadership
+from scheduler.customresources.kopf_watch import Operator
+from scheduler.daemon.leadership import Leadership
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.explainer import outside
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.kube.events import EventRecorder
-from scheduler.kube.informers import Mirrors
+from scheduler.kube.informers import Informers
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.resources import POD
 from scheduler.kube.self_check import KINDS_SERVED, PERMISSIONS, SelfCheck
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.scraped import pod_resource_pages
-from scheduler.profiles.kopf_watch import Shell
-from scheduler.scheduler import Decisions
+from scheduler.scheduler import Scheduler
 from scheduler.server.cache_dump import cache_page
 from scheduler.server.endpoints import Check, Checks, EndpointSources, NotReady, Remark, checked
 from scheduler.server.ui import UiPages, answer, pages
@@ -48,8 +48,8 @@ class Introspection:
     """The parts of one daemon whose state is shown."""
 
     options: RunOptions
-    decisions: Decisions
-    mirrors: Mirrors
+    scheduler: Scheduler
+    informers: Informers
     leadership: Leadership
     self_check: SelfCheck
     recorder: EventRecorder
@@ -59,16 +59,16 @@ class Introspection:
     is_synced: Callable[[], bool]
     """Whether the informers are synced and the cache has their objects."""
     is_stopping: Callable[[], bool]
-    shell: Shell
+    shell: Operator
     errors: UnforeseenErrors
 
     def bind_metrics(self) -> None:
         """Connect the gauges to the parts. Call once."""
-        decisions, shown = self.decisions, self.metrics.sources
-        cluster, queue, binder = decisions.cluster, decisions.queue, decisions.binder
+        scheduler, shown = self.scheduler, self.metrics.sources
+        cluster, queue, binder = scheduler.cluster, scheduler.queue, scheduler.binder
         reservations, stats = cluster.volumes.reservations, self.recorder.stats
-        self.metrics.expect(decisions.profiles)
-        shown.pending, shown.inflight_events = decisions.pending, queue.in_flight_events
+        self.metrics.expect(scheduler.profiles)
+        shown.pending, shown.inflight_events = scheduler.pending, queue.in_flight_events
         shown.cache, shown.healed = cluster.sizes, lambda: cluster.healed
         shown.bindings_in_flight = binder.__len__
         shown.assumed_oldest_s = lambda: {"binding": binder.oldest_s(), "bound": cluster.unconfirmed_s()}
@@ -78,31 +78,31 @@ class Introspection:
         shown.bytes_in_flight = cluster.volumes.bytes_in_flight
         shown.in_flight_oldest_s, shown.in_flight_expired = reservations.oldest_s, lambda: reservations.expired
         shown.ledger_drift = reservations.drift_bytes
-        shown.capacity_version, shown.device_kinds = self.mirrors.capacity_version, self.mirrors.device_kinds
+        shown.capacity_version, shown.device_kinds = self.informers.capacity_version, self.informers.device_kinds
         shown.devices_in_use = cluster.devices.use.counts
         shown.compiled_selector_bytes = lambda: cluster.devices.compiled_bytes
-        shown.reflectors = lambda: {kind: r.stats for kind, r in self.mirrors.reflectors.items()}
+        shown.reflectors = lambda: {kind: r.stats for kind, r in self.informers.reflectors.items()}
         shown.synced = self._synced
-        shown.audit_differences = decisions.audit.counts
+        shown.audit_differences = scheduler.audit.counts
         shown.recorder = lambda: {"sent": stats.sent, "failed": stats.failed, "dropped": stats.dropped}
         shown.unforeseen_errors = lambda: self.errors.counts
         shown.recorder_queued, shown.writes_waiting = lambda: stats.queued, lambda: self.throttle.waiting
 
     def sources(self) -> EndpointSources:
         """Return the sources of the endpoints."""
-        decisions = self.decisions
+        scheduler = self.scheduler
         return EndpointSources(
             livez=lambda: {"scheduling-loop": self._heartbeat, **self.leadership.livez()},
             readyz=self._readyz,
             metrics=self.metrics.render,
             sample=self.metrics.sample,
             configz=self._configz,
-            debug_queue=lambda: {"counts": decisions.pending, "entries": decisions.queue.entries},
-            debug_cache=partial(cache_page, decisions.cluster),
-            debug_pod=decisions.shown,
+            debug_queue=lambda: {"counts": scheduler.pending, "entries": scheduler.queue.entries},
+            debug_cache=partial(cache_page, scheduler.cluster),
+            debug_pod=scheduler.shown,
             explain=self.explain,
             what_if=self.what_if,
-            audit=decisions.audit.page,
+            audit=scheduler.audit.page,
             pod_resources=self._pod_resources,
             ui_data=self._ui_answers() if self.options.serves_ui else None,
             on_error=partial(self.errors.record, "endpoint"),
@@ -112,17 +112,17 @@ class Introspection:
         """Return the pieces of /metrics/resources; nothing on a replica that does not lead, as upstream."""
         if not self.leadership.may_write():
             return iter(())
-        infos = {info.uid: info for info in (*self.decisions.queue.pods(), *self.decisions.cluster.pods())}
+        infos = {info.uid: info for info in (*self.scheduler.queue.pods(), *self.scheduler.cluster.pods())}
         return pod_resource_pages([info.pod for info in infos.values()])
 
     async def explain(self, key: str) -> Explanation | None:
         """Answer why a pod is pending; None if it does not exist. Raises NotReady and TooManyQuestions."""
         self._need_cache()
-        decisions = self.decisions
-        found = await decisions.questions.answer_to(partial(decisions.explainer.explain, key))
+        scheduler = self.scheduler
+        found = await scheduler.questions.answer_to(partial(scheduler.explainer.explain, key))
         if found is not None:
             return found
-        pods = self.mirrors.reflectors.get(POD.name)
+        pods = self.informers.reflectors.get(POD.name)
         pod = pods.store.get(key) if pods is not None else None
         return None if pod is None else outside(pod)
 
@@ -141,14 +141,14 @@ class Introspection:
         return answered
 
     def _ui_data(self) -> UiData:
-        decisions = self.decisions
+        scheduler = self.scheduler
         return UiData(
-            decisions.cluster,
-            decisions.queue,
-            decisions.questions,
+            scheduler.cluster,
+            scheduler.queue,
+            scheduler.questions,
             self.clock,
-            newest=decisions.shared.pending.get,
-            counts=decisions.pending,
+            newest=scheduler.shared.pending.get,
+            counts=scheduler.pending,
             facts=self._facts,
         )
 
@@ -162,20 +162,20 @@ class Introspection:
         )
         return Facts(
             version=f"kubestow {__version__}",
-            schedulers=tuple(self.decisions.profiles),
+            schedulers=tuple(self.scheduler.profiles),
             leads=self.leadership.may_write(),
             lease=self.leadership.lease,
-            bindings=len(self.decisions.binder),
+            bindings=len(self.scheduler.binder),
             problems=tuple(problems),
-            audit_passes=self.decisions.audit.passes,
-            audit_differences=self.decisions.audit.differences,
+            audit_passes=self.scheduler.audit.passes,
+            audit_differences=self.scheduler.audit.differences,
         )
 
     async def what_if(self, request: WhatIfRequest) -> WhatIfAnswer:
         """Answer whether pods would fit. Raises NotReady, TooManyQuestions and Refused."""
         self._need_cache()
-        decisions = self.decisions
-        return await decisions.questions.answer_to(partial(decisions.what_if.answer, request))
+        scheduler = self.scheduler
+        return await scheduler.questions.answer_to(partial(scheduler.what_if.answer, request))
 
     def _need_cache(self) -> None:
         if not self.is_synced():
@@ -183,7 +183,7 @@ class Introspection:
 
     def _readyz(self) -> Checks:
         """Return the checks. They are built for each request, because a change of profiles can add kinds."""
-        mirrored = {f"informer-sync-{spec.plural}": partial(self._kind_lag, spec.name) for spec in self.mirrors.kinds}
+        mirrored = {f"informer-sync-{spec.plural}": partial(self._kind_lag, spec.name) for spec in self.informers.kinds}
         return {
             **mirrored,
             **self.leadership.readyz(),
@@ -191,15 +191,15 @@ class Introspection:
             KINDS_SERVED: self._with_minor(self.self_check.kinds_served, KINDS_SERVED),
             PROFILES: self._profiles,
             UNFORESEEN: lambda: self.errors.down() or Remark(self.errors.recent()) or None,
-            BINDINGS: lambda: Remark(self.decisions.binder.remark()) or None,
+            BINDINGS: lambda: Remark(self.scheduler.binder.remark()) or None,
             "sched-handler-sync": self._handlers_synced,
             "shutdown": lambda: "shutting down" if self.is_stopping() else None,
         }
 
     def _configz(self) -> object:
         """Return the configuration in force, and under `kubestow` the emulated version with its feature gates."""
-        resolved = {name: profile.resolved for name, profile in self.decisions.profiles.items()}
-        configuration = self.decisions.reloading.configuration
+        resolved = {name: profile.resolved for name, profile in self.scheduler.profiles.items()}
+        configuration = self.scheduler.reloading.configuration
         return {
             "componentconfig": to_document(without_keys(configuration), resolved=resolved),
             "kubestow": {
@@ -210,13 +210,13 @@ class Introspection:
 
     def _profiles(self) -> Remark | None:
         """Return why SchedulerProfiles are not in force. This does not affect readiness."""
-        wrong = filter(None, (self.shell.remark(), *self.decisions.reloading.remarks()))
+        wrong = filter(None, (self.shell.remark(), *self.scheduler.reloading.remarks()))
         return Remark("; ".join(wrong)) or None
 
     def _synced(self) -> Mapping[str, int]:
         """Return the sync state by kind; empty on a standby that fills its cache only once it leads."""
         waits = self.options.config.delay_cache_until_active and not self.leadership.begun.is_set()
-        return {} if waits else self.mirrors.synced()
+        return {} if waits else self.informers.synced()
 
     def _handlers_synced(self) -> str | None:
         """Return what the cache still lacks, by kind."""
@@ -226,7 +226,7 @@ class Introspection:
         return f"informers are not synced: {', '.join(missing)}" if missing else "the cache is not filled yet"
 
     def _heartbeat(self) -> str | None:
-        silent_s = self.clock.now() - self.decisions.loop.beat
+        silent_s = self.clock.now() - self.scheduler.loop.beat
         if self.is_synced() and silent_s > HEARTBEAT_S:
             return f"the scheduling loop has made no progress for {silent_s:.0f} s"
         return None
@@ -236,5 +236,5 @@ class Introspection:
         return lambda: check() or Remark(self.self_check.minor(name)) or None
 
     def _kind_lag(self, kind: str) -> str | None:
-        lag = self.mirrors.lag(kind)
+        lag = self.informers.lag(kind)
         return lag and (lag.why if lag.matters else Remark(lag.why))

@@ -22,7 +22,7 @@ from scheduler.audit.self_audit import SelfAudit
 from scheduler.core import api_json as apijson
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError
-from scheduler.kube.informers import Mirrors
+from scheduler.kube.informers import Informers
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.store import age
@@ -70,7 +70,7 @@ class ListAudit:
 
     def __init__(
         self,
-        mirrors: Mirrors,
+        informers: Informers,
         audit: SelfAudit,
         *,
         transport: Transport,
@@ -78,7 +78,7 @@ class ListAudit:
         clock: Clock,
         chance: random.Random,
     ) -> None:
-        self._mirrors = mirrors
+        self._informers = informers
         self._audit = audit
         self._transport = transport
         self._throttle = throttle
@@ -89,7 +89,7 @@ class ListAudit:
         """Run until cancelled."""
         while True:
             await self._clock.sleep(EVERY_S * self._chance.uniform(1 - _SPREAD, 1 + _SPREAD))
-            for reflector in list(self._mirrors.reflectors.values()):
+            for reflector in list(self._informers.reflectors.values()):
                 await self.compare(reflector)
 
     async def compare(self, reflector: Reflector[Any]) -> None:

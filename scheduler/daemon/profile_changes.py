@@ -13,9 +13,10 @@ from scheduler.config.args import DynamicResourcesArgs, VolumeBindingArgs
 from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock
 from scheduler.core.feature_gates import EXTENDED_RESOURCE
+from scheduler.customresources.scheduler_profiles import ProfileObjects
 from scheduler.daemon.supervision import Run
 from scheduler.framework.profile import Profile
-from scheduler.kube.informers import Mirrors
+from scheduler.kube.informers import Informers
 from scheduler.kube.resources import KindSpec, ServedKind, watched, with_capacity, with_taint_rules
 from scheduler.kube.self_check import SelfCheck
 from scheduler.kube.transport import HttpTransport
@@ -32,8 +33,7 @@ from scheduler.kube.writes.permissions import (
     lease_rules,
 )
 from scheduler.preemption import PLUGIN as PREEMPTION
-from scheduler.profiles.objects import ProfileObjects
-from scheduler.scheduler import Decisions
+from scheduler.scheduler import Scheduler
 from scheduler.server.serving import rules
 
 _SELF_CHECK = "self-check"
@@ -70,8 +70,8 @@ class ProfileChanges:
     def __init__(
         self,
         options: RunOptions,
-        decisions: Decisions,
-        mirrors: Mirrors,
+        scheduler: Scheduler,
+        informers: Informers,
         check: SelfCheck,
         *,
         spawn: Callable[[str, Run], asyncio.Task[None]],
@@ -79,24 +79,24 @@ class ProfileChanges:
     ) -> None:
         """Create the connections. `spawn` runs a part of the daemon, `reflect` starts an informer."""
         self._options = options
-        self._decisions = decisions
-        self._mirrors = mirrors
+        self._scheduler = scheduler
+        self._informers = informers
         self._check = check
         self._spawn = spawn
         self._reflect = reflect
         self._late: dict[str, asyncio.Task[None]] = {}
         self._checking = spawn(_SELF_CHECK, check.run)
-        decisions.reloading.missing = self._missing
-        decisions.reloading.on_change = self._check_permissions
+        scheduler.reloading.missing = self._missing
+        scheduler.reloading.on_change = self._check_permissions
 
     def objects(self, transport: HttpTransport, writer: ProfileWriter, clock: Clock) -> ProfileObjects:
         """Return the SchedulerProfile objects."""
-        reloading, inbox = self._decisions.reloading, self._decisions.inbox
+        reloading, inbox = self._scheduler.reloading, self._scheduler.inbox
         objects = ProfileObjects(
             transport,
             writer,
             clock,
-            names=frozenset(self._decisions.profiles),
+            names=frozenset(self._scheduler.profiles),
             wish=lambda wishes: inbox.put(partial(reloading.reconcile, wishes)),
             verdicts=lambda: reloading.verdicts,
         )
@@ -108,19 +108,19 @@ class ProfileChanges:
 
         Their informers start now, and the requested profiles are checked again when they are synced.
         """
-        late = self._mirrors.late(kinds_read([profile], self._options))
+        late = self._informers.late(kinds_read([profile], self._options))
         for spec in late:
             if spec.name not in self._late:
                 self._late[spec.name] = self._spawn("discovery", partial(self._mirror, spec))
-        return tuple(self._mirrors.why_late(spec) for spec in late)
+        return tuple(self._informers.why_late(spec) for spec in late)
 
     async def _mirror(self, spec: KindSpec) -> None:
-        async for _ in self._mirrors.more(spec, self._reflect):  # synced, or not yet: the callback reports it
-            self._decisions.inbox.put(self._decisions.reloading.again)
+        async for _ in self._informers.more(spec, self._reflect):  # synced, or not yet: the callback reports it
+            self._scheduler.inbox.put(self._scheduler.reloading.again)
 
     def _check_permissions(self) -> None:
         """Check permissions again: other plugins may need other permissions."""
-        profiles = self._decisions.profiles.values()
+        profiles = self._scheduler.profiles.values()
         self._check.change(kinds=kinds_read(profiles, self._options), writes=writes_of(profiles, self._options))
         if self._checking.done():
             self._checking = self._spawn(_SELF_CHECK, self._check.run)

@@ -1,6 +1,6 @@
 """Apply deltas of claims, slices, classes and taint rules to the cache, then notify subscribers, then wake pods.
 
-`pods_and_nodes` calls the handlers. The caches show a change before any subscriber is notified of it. Changes of claims are
+The caches show a change before any subscriber is notified of it. Changes of claims are
 published as the claim tracker records them, so our own writes are published too, once (docs/spec/dra.md §1.2, §4.11, §7).
 An object that could not be read counts as absent; messages of plugins can name it.
 """
@@ -16,7 +16,7 @@ from scheduler.api.resource_v1 import ClaimMetadata, ResourceClaim, ResourceClai
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.devices.claim_tracker import ClaimChange, gives_back
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
-from scheduler.eventhandlers.workloads import Move, action_of, seen
+from scheduler.eventhandlers.deltas import Move, action_of, seen
 from scheduler.framework.preemption_state import Preempting
 
 DEVICES_GIVEN_BACK: Final = ClusterEvent(Resource.RESOURCE_CLAIM, Action.UPDATE_OTHER, "DevicesGivenBack")

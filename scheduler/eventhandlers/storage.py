@@ -1,6 +1,6 @@
 """Apply deltas of claims, volumes, classes, drivers and capacity to the cache, then notify subscribers, then wake pods.
 
-`pods_and_nodes` calls the handlers. The caches show a change before any subscriber is notified (docs/spec/volumes.md §1.2, §7).
+The caches show a change before any subscriber is notified (docs/spec/volumes.md §1.2, §7).
 An object that could not be read is logged once and counts as absent; messages of plugins can name it.
 """
 
@@ -14,7 +14,7 @@ from scheduler.api.decode import Delta
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.storage.volumes import CLAIM, VOLUME
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
-from scheduler.eventhandlers.workloads import Move, ObjectChange, action_of, seen
+from scheduler.eventhandlers.deltas import Move, ObjectChange, action_of, seen
 
 CAPACITY_FREED: Final = ClusterEvent(Resource.CSI_STORAGE_CAPACITY, Action.UPDATE_OTHER, "StorageCapacityFreed")
 """Our own event: reserved capacity of a class was released; `new` is the name of the class."""

@@ -1,16 +1,14 @@
 """Apply deltas of namespaces, Services, owners of pods and disruption budgets to the cache.
 
-`pods_and_nodes` calls the handlers. An object that could not be read is logged once and counts as absent. A budget that could
-not be read protects all pods of its namespace. `seen` and `action_of` serve the handlers of storage and devices as well.
+An object that could not be read is logged once and counts as absent. A budget that could not be read protects all pods of
+its namespace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeAlias
-
-import structlog
+from typing import Any
 
 from scheduler.api.apps_and_policy import PodDisruptionBudget, ReplicaSet, ReplicationController, StatefulSet
 from scheduler.api.core_v1 import Namespace
@@ -19,10 +17,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.cache.disruptions import Disruptions
 from scheduler.cache.workloads import Namespaces, Workloads
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
-
-_log = structlog.get_logger(__name__)
-
-Move: TypeAlias = Callable[[ClusterEvent, object, object], None]
+from scheduler.eventhandlers.deltas import Move, action_of, seen
 
 
 def workload_handlers(cluster: Cluster, move: Move) -> Mapping[str, Callable[[Delta[Any]], None]]:
@@ -72,41 +67,3 @@ def _budget(disruptions: Disruptions, delta: Delta[PodDisruptionBudget]) -> None
         disruptions.put_unreadable(key, delta.new.metadata.namespace)
     else:
         disruptions.remove(key)
-
-
-def is_new_error(old: object, new: Broken) -> bool:
-    """Return False if the object was unreadable for the same reason before."""
-    return not (isinstance(old, Broken) and old.why == new.why)
-
-
-class ObjectChange(NamedTuple):
-    """One change. `old` and `new` are None where there is no object, or none that can be read."""
-
-    key: str
-    old: Any
-    new: Any
-
-
-def action_of(old: object, new: object) -> Action | None:
-    """Return the action, with unreadable objects as None; None if there was no object before or after."""
-    if old is None:
-        return None if new is None else Action.ADD
-    return Action.DELETE if new is None else Action.UPDATE_OTHER
-
-
-def seen(delta: Delta[Any], broken: dict[tuple[str, str], Broken]) -> ObjectChange:
-    """Return the change with unreadable sides as None; update `broken`, which is by kind and key."""
-    shown = delta.new if delta.new is not None else delta.old
-    assert shown is not None
-    for side in (delta.old, delta.new):
-        if isinstance(side, Broken):
-            broken.pop((side.kind, side.key), None)
-    if isinstance(delta.new, Broken):
-        broken[delta.new.kind, delta.new.key] = delta.new
-        if is_new_error(delta.old, delta.new):
-            unread = delta.new
-            _log.error(
-                "object could not be read and is left out", kind=unread.kind, object=unread.key, error=unread.why
-            )
-    old, new = (None if isinstance(side, Broken) else side for side in (delta.old, delta.new))
-    return ObjectChange(shown.key, old, new)

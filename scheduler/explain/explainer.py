@@ -55,7 +55,7 @@ from scheduler.explain.verdicts import UNFINISHED, Verdicts, reasons, verdicts
 from scheduler.framework.interface import CycleState, ExplainPlugin, ReasonCodePlugin
 from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import Profile
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import AttemptError, Code, Rejection
 from scheduler.metrics.metrics import Metrics
 
@@ -267,7 +267,7 @@ class Explainer:
         yield True
         return found
 
-    def _scores(self, runner: Runner, info: PodInfo, node: str) -> Work[Bound]:
+    def _scores(self, runner: FrameworkRunner, info: PodInfo, node: str) -> Work[Bound]:
         state, here = CycleState(), self.cluster.nodes.present_slot(node)
         try:
             pre = runner.pre_filter(state, info)
@@ -296,12 +296,12 @@ class Explainer:
         runner, place = self._runner(profile), self._place(profile)
         return Search(self.cluster, runner, info.pod, overlay, place, self.clock, self.budget_s, self.trial_s)
 
-    def _runner(self, profile: Profile) -> Runner:
+    def _runner(self, profile: Profile) -> FrameworkRunner:
         """Return a runner without PostFilter: trials neither preempt nor count as attempts to preempt."""
         return self._runner_of(dataclasses.replace(profile, post_filter=()))
 
-    def _runner_of(self, profile: Profile) -> Runner:
-        return Runner(profile, self.cluster, self.nominator, clock=self.clock, metrics=self._metrics)
+    def _runner_of(self, profile: Profile) -> FrameworkRunner:
+        return FrameworkRunner(profile, self.cluster, self.nominator, clock=self.clock, metrics=self._metrics)
 
     def _place(self, profile: Profile) -> Place:
         """Return the ordinary attempt of a profile; what it assumes and reserves stays until the placement is undone."""
@@ -317,7 +317,7 @@ class Explainer:
         """Return the attempts of a profile, with preemption. They count nothing in the scheduler's metrics."""
         return self._cycle(self._runner_of(profile))
 
-    def _cycle(self, runner: Runner) -> Cycle:
+    def _cycle(self, runner: FrameworkRunner) -> Cycle:
         return Cycle(
             {runner.profile.name: runner}, self.cluster, self.clock, random.Random(0), self._metrics, self.held_back
         )

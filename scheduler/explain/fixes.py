@@ -36,7 +36,7 @@ from scheduler.explain.changes import Actor, Change, Option, Site
 from scheduler.explain.controllers import comes_back, successor
 from scheduler.explain.edits import Edit, NotApplicable, Overlay, Undo
 from scheduler.explain.verdicts import NOMINATED, Verdicts, verdicts
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[bool, None, T]
@@ -188,7 +188,7 @@ class Search:
     """The search for one pod. `spent_s` is the time that it took without pauses."""
 
     cluster: Cluster
-    runner: Runner
+    runner: FrameworkRunner
     pod: Pod
     overlay: Overlay
     place: Place

@@ -14,7 +14,7 @@ from scheduler.core import nodeset
 from scheduler.core.cooperative import Work, answered
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.interface import CycleState
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import AttemptError, Code, Groups, Narrow, Rejection, Skip
 
 NOMINATED = "NominatedPods"
@@ -76,7 +76,7 @@ class Verdicts:
         return parts
 
 
-def verdicts(runner: Runner, pod: PodInfo, nodes: NodeSet, *, exact: bool = True) -> Work[Verdicts]:
+def verdicts(runner: FrameworkRunner, pod: PodInfo, nodes: NodeSet, *, exact: bool = True) -> Work[Verdicts]:
     """Return the rejections of all PreFilter and Filter plugins on these nodes, each plugin on its own.
 
     Filter is not called where PreFilter rejects. With `exact`, Verify is called for nodes that no Filter rejects. Nodes on which the pod fits only without nominated pods are rejected by NOMINATED.
@@ -117,7 +117,7 @@ def verdicts(runner: Runner, pod: PodInfo, nodes: NodeSet, *, exact: bool = True
 _ELSEWHERE = "node(s) didn't satisfy plugin(s)"
 
 
-def _nominated(runner: Runner, state: CycleState, pod: PodInfo, nodes: NodeSet, out: Verdicts) -> Work[None]:
+def _nominated(runner: FrameworkRunner, state: CycleState, pod: PodInfo, nodes: NodeSet, out: Verdicts) -> Work[None]:
     groups: Groups = {}
 
     def one_pass(trial: CycleState, some: NodeSet) -> Work[NodeSet]:
@@ -132,7 +132,7 @@ _VERIFIED_MAX = 64
 """Verify is called for at most this many nodes; an attempt that succeeds calls it for one."""
 
 
-def _verified(runner: Runner, state: CycleState, pod: PodInfo, nodes: NodeSet, out: Verdicts) -> Work[None]:
+def _verified(runner: FrameworkRunner, state: CycleState, pod: PodInfo, nodes: NodeSet, out: Verdicts) -> Work[None]:
     for count, slot in enumerate(nodeset.each(nodes)):
         if count == _VERIFIED_MAX:
             return

@@ -43,7 +43,7 @@ class PreFiltered:
     """Plugins that narrowed the nodes: they count as having rejected the pod."""
 
 
-class Runner:
+class FrameworkRunner:
     """The plugins of one profile on one cluster.
 
     Upstream: pkg/scheduler/framework/runtime/framework.go RunPreFilterPlugins, RunFilterPlugins, RunScorePlugins

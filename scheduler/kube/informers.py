@@ -32,14 +32,14 @@ _GLANCE_S: Final = 0.05
 _LATE_S: Final = 60.0
 
 
-class MirrorLag(NamedTuple):
+class InformerLag(NamedTuple):
     """Why a kind is not synced. `matters`: no pod is scheduled until it is."""
 
     why: str
     matters: bool
 
 
-class Mirrors:
+class Informers:
     """All informers; one per daemon."""
 
     def __init__(self, kinds: Sequence[KindSpec], discovery: Discovery, clock: Clock) -> None:
@@ -124,24 +124,24 @@ class Mirrors:
             return NO_VERSION if reflector.stats.absent else reflector.served.version
         return NO_VERSION if self._discovery.answered.is_set() else None
 
-    def lag(self, kind: str) -> MirrorLag | None:
+    def lag(self, kind: str) -> InformerLag | None:
         """Return the problem of one kind."""
         reflector = self.reflectors.get(kind)
         if reflector is None:
             spec = KINDS[kind]
             if self._discovery.answered.is_set() and not spec.is_needed:
-                return MirrorLag(spec.effect, False) if spec.effect else None  # nothing to watch
+                return InformerLag(spec.effect, False) if spec.effect else None  # nothing to watch
             unknown = f"discovery has not found {kind}"
-            return MirrorLag(self._discovery.last_error or unknown, True)
+            return InformerLag(self._discovery.last_error or unknown, True)
         spec, stats, is_synced = reflector.spec, reflector.stats, reflector.synced.is_set()
         if stats.absent and not spec.is_needed:
-            return MirrorLag(f"{spec.effect or 'not served'}: {stats.last_error}", False)
+            return InformerLag(f"{spec.effect or 'not served'}: {stats.last_error}", False)
         if is_synced and not stats.denied:
-            return MirrorLag(stats.why_down, not spec.is_optional) if stats.is_down else None
+            return InformerLag(stats.why_down, not spec.is_optional) if stats.is_down else None
         wrong = stats.denied or stats.last_error or "not synced"
         if spec.is_optional and (is_synced or stats.denied):
-            return MirrorLag(wrong if is_synced else f"{spec.effect}: {wrong}", False)
-        return MirrorLag(wrong, True)
+            return InformerLag(wrong if is_synced else f"{spec.effect}: {wrong}", False)
+        return InformerLag(wrong, True)
 
     async def _pictured(self, reflector: Reflector[Any]) -> None:
         """Wait until the kind is first synced, or cannot be, if decisions can do without it."""

@@ -107,16 +107,6 @@ class ReflectorStats:
         self.failures_total += 1
 
 
-@dataclass(slots=True)
-class RecorderStats:
-    """Counters of Events. `dropped`: removed from a full queue; `failed`: refused, or abandoned after retries."""
-
-    sent: int = 0
-    failed: int = 0
-    dropped: int = 0
-    queued: int = 0
-
-
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=Stored)

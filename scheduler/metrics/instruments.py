@@ -161,7 +161,7 @@ class TrafficInstruments:
 RESULTS: Final = ("applied", "refused", "removed")
 
 
-class ShellInstruments:
+class OperatorInstruments:
     """Instruments of the SchedulerProfile watch, and counters of reloads."""
 
     def __init__(self, make: Maker) -> None:

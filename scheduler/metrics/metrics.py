@@ -33,7 +33,7 @@ from scheduler.metrics.instruments import (
     DeviceInstruments,
     Family,
     Maker,
-    ShellInstruments,
+    OperatorInstruments,
     TrafficInstruments,
     VolumeInstruments,
     counter_family,
@@ -115,7 +115,7 @@ class Metrics:
         """Instruments of VolumeBinding."""
         self.devices = DeviceInstruments(make)
         """Instruments of DynamicResources."""
-        self.shell = ShellInstruments(make)
+        self.shell = OperatorInstruments(make)
         """Instruments of the SchedulerProfile watch, and of profile changes."""
         self.traffic = TrafficInstruments(make)
         """Instruments of the transport."""

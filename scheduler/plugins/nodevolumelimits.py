@@ -26,7 +26,7 @@ from scheduler.api.storage_v1 import (
     not_owned,
 )
 from scheduler.cache.cluster import Cluster
-from scheduler.cache.storage.volume_users import disk_of, disks_of, uses_of
+from scheduler.cache.nodes.volume_users import disk_of, disks_of, uses_of
 from scheduler.cache.storage.volumes import CLAIM, Volumes
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
 from scheduler.core.feature_gates import VOLUME_LIMIT_SCALING

@@ -1,1 +1,1 @@
-"""SchedulerProfile objects, and profiles that change while the scheduler runs."""
+"""Profiles: built from the configuration, and changed while the scheduler runs."""

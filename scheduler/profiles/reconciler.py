@@ -21,8 +21,8 @@ from scheduler.config.plugins import check_common_queue_sort
 from scheduler.config.read_profiles import read_changes
 from scheduler.config.types import Configuration, KubeSchedulerProfile as ProfileConfig
 from scheduler.framework.profile import Profile
-from scheduler.framework.runtime import Runner
-from scheduler.metrics.instruments import ShellInstruments
+from scheduler.framework.runtime import FrameworkRunner
+from scheduler.metrics.instruments import OperatorInstruments
 from scheduler.queue import QueueProfile
 
 _log = structlog.get_logger(__name__)
@@ -76,8 +76,8 @@ class ProfileUsers:
     """The users of the profiles in force. Every part reads `profiles` and `runners`; only this module changes them."""
 
     profiles: dict[str, Profile]
-    runners: dict[str, Runner]
-    runner: Callable[[Profile], Runner]
+    runners: dict[str, FrameworkRunner]
+    runner: Callable[[Profile], FrameworkRunner]
     adopt: Callable[[Mapping[str, QueueProfile]], None]
     """Sets the profiles of the queue."""
     clears: Callable[[tuple[str, ...]], None]
@@ -89,7 +89,9 @@ class ProfileUsers:
 class ProfileReconciler:
     """The profiles in force. Only the scheduling loop changes them, through the inbox."""
 
-    def __init__(self, config: Configuration, build: Build, parts: ProfileUsers, *, metrics: ShellInstruments) -> None:
+    def __init__(
+        self, config: Configuration, build: Build, parts: ProfileUsers, *, metrics: OperatorInstruments
+    ) -> None:
         self._config = config
         self._build = build
         self._parts = parts

@@ -17,11 +17,7 @@ from scheduler.config.errors import ConfigErrors
 from scheduler.config.plugins import MULTI_POINT, POINTS
 from scheduler.config.read_profiles import read_changes
 from scheduler.config.types import KubeSchedulerProfile
-from scheduler.explain.answer import WhatIfAnswer
-from scheduler.kube.resources import SCHEDULER_PROFILE, WHAT_IF
-from scheduler.kube.writes.own_objects import REFERENCES
-from scheduler.profiles.reconciler import IN_FORCE, ProfileVerdict, RequestedProfile
-from scheduler.profiles.what_if_question import (
+from scheduler.customresources.what_if_question import (
     FAILED,
     REASONS_MAX,
     SHOWN_MAX,
@@ -31,8 +27,12 @@ from scheduler.profiles.what_if_question import (
     read_object,
     unanswered,
 )
+from scheduler.explain.answer import WhatIfAnswer
+from scheduler.kube.resources import SCHEDULER_PROFILE, WHAT_IF
+from scheduler.kube.writes.own_objects import REFERENCES
+from scheduler.profiles.reconciler import IN_FORCE, ProfileVerdict, RequestedProfile
 from tests.deploy.chart import CHART, Json
-from tests.unit.profiles.test_profileobjects import Bench
+from tests.unit.customresources.test_scheduler_profiles import Bench
 from tools.chart_readme import page, values
 
 CRD: Final[Json] = yaml.safe_load((CHART / "files" / "schedulerprofiles-crd.yaml").read_text(encoding="utf-8"))

@@ -125,10 +125,10 @@ def member(name: str) -> dict[str, Any]:
 
 async def hold_two(cluster: Rig) -> None:
     """Create two pods of the group and wait until both are held."""
-    permits = cluster.daemon.decisions.binder.permits
+    waiting_pods = cluster.daemon.scheduler.binder.waiting_pods
     for name in ("a", "b"):
         cluster.server.create("pods", member(name))
-    await cluster.until(lambda: len(permits) == 2, "never held")
+    await cluster.until(lambda: len(waiting_pods) == 2, "never held")
 
 
 @pytest.mark.usefixtures("importable")

@@ -13,9 +13,9 @@ import pytest
 import yaml
 from aiohttp import ClientSession
 
+from scheduler.customresources.what_if_question import STATUS_MAX
 from scheduler.kube.resources import WHAT_IF
 from scheduler.kube.writes.permissions import WHAT_IF_RULES, RbacRule
-from scheduler.profiles.what_if_question import STATUS_MAX
 from tests.contract.test_contract_profiles import CRDS
 from tests.e2e.cluster import Cluster, Json, node, pod, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon

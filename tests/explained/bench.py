@@ -66,7 +66,7 @@ class Bench:
     """Kinds of which objects may exist: only these are listed."""
 
     def __post_init__(self) -> None:
-        explainer = self.daemon.decisions.explainer
+        explainer = self.daemon.scheduler.explainer
         explainer.budget_s = explainer.trial_s = _PATIENCE_S  # the machine may be busy
 
     # -- the cluster -------------------------------------------------------------------------------------------------
@@ -161,16 +161,16 @@ class Bench:
         wanted: dict[str, dict[str, str]] = {kind: {} for kind in self._present}
         for item in await self._items(self._present):
             wanted[item["kind"]][item["metadata"]["uid"]] = item["metadata"]["resourceVersion"]
-        mirrors = self.daemon.mirrors.reflectors
+        informers = self.daemon.informers.reflectors
         return all(
-            {seen.metadata.uid: seen.metadata.resource_version for seen in mirrors[kind].store} == wanted[kind]
+            {seen.metadata.uid: seen.metadata.resource_version for seen in informers[kind].store} == wanted[kind]
             for kind in wanted
-            if kind in mirrors
+            if kind in informers
         )
 
     async def _outcome(self, created: Json) -> str:
         uid, claims = created["metadata"]["uid"], _claims(created)
-        binder, deadline = self.daemon.decisions.binder, time.monotonic() + _PATIENCE_S
+        binder, deadline = self.daemon.scheduler.binder, time.monotonic() + _PATIENCE_S
         while True:
             await asyncio.sleep(0.002)
             pod = next((each for each in await self.api.items("Pod") if each["metadata"]["uid"] == uid), None)
@@ -190,20 +190,20 @@ class Bench:
 
     def _waits_in_queue(self, pod: Json) -> bool:
         """Return whether the daemon has seen the pod, has tried it unless it is gated, and does not bind it."""
-        decisions = self.daemon.decisions
-        is_known = decisions.explainer.pending.get(_path(pod)) is not None
-        return is_known and self.daemon.idle() and not decisions.binder.has(pod["metadata"]["uid"])
+        scheduler = self.daemon.scheduler
+        is_known = scheduler.explainer.pending.get(_path(pod)) is not None
+        return is_known and self.daemon.idle() and not scheduler.binder.has(pod["metadata"]["uid"])
 
     def explain(self, pod: Json) -> Explanation:
         """Return the explanation of the pod. The cache is then as before, in each of its indexes."""
-        found = finish(self.daemon.decisions.explainer.explain(_path(pod)))
+        found = finish(self.daemon.scheduler.explainer.explain(_path(pod)))
         assert found is not None
         assert audited(self.daemon) == []
         return found
 
     def search(self, pod: Json) -> Search:
         """Return trials with the pod as the daemon knows it."""
-        explainer = self.daemon.decisions.explainer
+        explainer = self.daemon.scheduler.explainer
         info = explainer.pending.get(_path(pod))
         assert isinstance(info, PodInfo)
         return explainer._search(info, explainer.profiles[self.scheduler_name])

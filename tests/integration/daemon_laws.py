@@ -15,7 +15,7 @@ _NO_STATE: Final = {"event": "PostFilter failed", "plugin": "DynamicResources", 
 
 def leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
     """Return what an idle daemon must not hold, and differences between its queue and the pods that wait."""
-    decisions = daemon.decisions
+    scheduler = daemon.scheduler
     waiting = {
         f"default/{obj['metadata']['name']}": bool(obj["spec"].get("schedulingGates"))
         for obj in server.objects("pods")
@@ -32,13 +32,13 @@ def leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
         "evictions": (0, []),
     }
     found = {
-        "queued": sorted(entry.key for entry in decisions.queue.entries()),
-        "counts": decisions.queue.counts(),
-        "kept events": sum(decisions.queue.in_flight_events().values()),
-        "known pending": len(tuple(decisions.shared.pending)),
-        "assumed": decisions.cluster.sizes()["assumed_pods"],
-        "busy": (len(decisions.inbox), len(decisions.binder), len(decisions.patches)),
-        "evictions": (len(decisions.evictions), sorted(decisions.evictions._preempting._last_victim)),
+        "queued": sorted(entry.key for entry in scheduler.queue.entries()),
+        "counts": scheduler.queue.counts(),
+        "kept events": sum(scheduler.queue.in_flight_events().values()),
+        "known pending": len(tuple(scheduler.shared.pending)),
+        "assumed": scheduler.cluster.sizes()["assumed_pods"],
+        "busy": (len(scheduler.inbox), len(scheduler.binder), len(scheduler.patches)),
+        "evictions": (len(scheduler.evictions), sorted(scheduler.evictions._preempting._last_victim)),
     }
     return [f"{what}: {found[what]}, not {expected[what]}" for what in expected if found[what] != expected[what]]
 
@@ -52,7 +52,7 @@ def nominations(server: ApiServer, daemon: Daemon) -> list[str]:
         and not obj["spec"].get("nodeName")
         and obj["status"].get("nominatedNodeName")
     }
-    nominator = daemon.decisions.queue.nominator
+    nominator = daemon.scheduler.queue.nominator
     known = {
         info.key: name
         for name in nominator.nodes()
@@ -78,14 +78,14 @@ def unforeseen(log: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 def miscounted(daemon: Daemon) -> list[str]:
     """Compare gauges that are kept by adding and subtracting with what they count. Costs some 10 ms."""
     shown = sum(_values(daemon, "scheduler_unschedulable_pods"))
-    counted = sum(len(entry.plugins) for entry in daemon.decisions.queue.entries())
+    counted = sum(len(entry.plugins) for entry in daemon.scheduler.queue.entries())
     return [] if shown == counted else [f"scheduler_unschedulable_pods shows {shown}, the queue holds {counted}"]
 
 
 def audited(daemon: Daemon) -> list[str]:
     """Return the differences that the self-audit has found, in the past or in a whole pass now."""
-    audit = daemon.decisions.audit
-    daemon.decisions.inbox.apply()
+    audit = daemon.scheduler.audit
+    daemon.scheduler.inbox.apply()
     for _ in range(2):  # the first pass may have begun before the last change
         while audit.step():
             pass

@@ -205,7 +205,7 @@ class Bookings:
 
 def device_differences(server: ApiServer, daemon: Daemon) -> list[str]:
     """Return differences of caches and server: claims, slices, and devices in use."""
-    devices = daemon.decisions.cluster.devices
+    devices = daemon.scheduler.cluster.devices
     stored = [from_manifest(ResourceClaim, obj) for obj in server.objects(_CLAIMS)]
     fresh = AllocationState()
     for claim in stored:
@@ -228,8 +228,8 @@ def device_differences(server: ApiServer, daemon: Daemon) -> list[str]:
 
 def device_leftovers(daemon: Daemon) -> list[str]:
     """Return what an idle daemon must not hold: claims in flight, background writes, waits, and changes that were not delivered."""
-    devices = daemon.decisions.cluster.devices
-    plugins = {plugin.name: plugin for profile in daemon.decisions.profiles.values() for plugin in profile.pre_bind}
+    devices = daemon.scheduler.cluster.devices
+    plugins = {plugin.name: plugin for profile in daemon.scheduler.profiles.values() for plugin in profile.pre_bind}
     plugin: Any = plugins["DynamicResources"]
     found = {
         "in flight": [claim.key for claim in devices.claims.in_flight()],

@@ -18,7 +18,7 @@ from scheduler.core.cooperative import finish
 from scheduler.daemon.app import Daemon
 from scheduler.framework.interface import CycleState
 from scheduler.framework.nominator import DERIVED
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import AttemptError, Groups
 from simulator.builders.core import PodBuilder, pod
 
@@ -30,9 +30,9 @@ _FLYING: Final = "flying"
 
 def differences(daemon: Daemon, fresh: Daemon, probes: Iterable[PodBuilder] = ()) -> list[str]:
     """Return what the daemon holds and one that has just started does not, or differently. Both are idle."""
-    given_up = {entry.claim.metadata.uid for entry in daemon.decisions.cluster.volumes.reservations if entry.is_over}
+    given_up = {entry.claim.metadata.uid for entry in daemon.scheduler.cluster.volumes.reservations if entry.is_over}
     for each in (daemon, fresh):
-        _let_time_pass(each.decisions.cluster, given_up)
+        _let_time_pass(each.scheduler.cluster, given_up)
     probed = [pod_info(probe.uid(f"probe-{at}").typed()) for at, probe in enumerate(probes)]
     have, want = snapshot(daemon, probed), snapshot(fresh, probed)
     return [
@@ -57,20 +57,20 @@ def _let_time_pass(cluster: Cluster, given_up: AbstractSet[str]) -> None:
 
 
 def snapshot(daemon: Daemon, probes: Iterable[PodInfo] = ()) -> dict[str, Section]:
-    decisions = daemon.decisions
-    waiting = sorted(decisions.shared.pending, key=lambda info: info.key)
+    scheduler = daemon.scheduler
+    waiting = sorted(scheduler.shared.pending, key=lambda info: info.key)
     return {
-        "sizes": dict(decisions.cluster.sizes()),
-        "nodes": _nodes(decisions.cluster),
-        "volumes": _volumes(decisions.cluster),
-        "devices": _devices(decisions.cluster),
+        "sizes": dict(scheduler.cluster.sizes()),
+        "nodes": _nodes(scheduler.cluster),
+        "volumes": _volumes(scheduler.cluster),
+        "devices": _devices(scheduler.cluster),
         "queue": _queue(daemon),
         "gauges": _gauges(daemon),
         "answers": {
             f"{info.key} {profile}": answer
-            for profile, runner in decisions.cycle.runners.items()
+            for profile, runner in scheduler.cycle.runners.items()
             for info in (*waiting, *probes)
-            for answer in [_answer(runner, decisions.cluster, info)]
+            for answer in [_answer(runner, scheduler.cluster, info)]
             if info.pod.spec.scheduler_name == profile
         },
     }
@@ -138,7 +138,7 @@ def _queue(daemon: Daemon) -> Section:
 
     Nominations that are derived from claims depend on it, too: a pod that was not tried yet keeps its nomination.
     """
-    queue, pending = daemon.decisions.queue, daemon.decisions.shared.pending
+    queue, pending = daemon.scheduler.queue, daemon.scheduler.shared.pending
     gated = {info.key for info in pending if info.pod.spec.scheduling_gates}
     return {
         "entries": sorted(entry.key for entry in queue.entries()),
@@ -167,7 +167,7 @@ def _gauges(daemon: Daemon) -> Section:
 # -- answers --------------------------------------------------------------------------------------------------------------
 
 
-def _answer(runner: Runner, cluster: Cluster, info: PodInfo) -> Any:
+def _answer(runner: FrameworkRunner, cluster: Cluster, info: PodInfo) -> Any:
     """Return refusals by node, or scores by node and plugin, without regard to nominated pods."""
     state, names = CycleState(), cluster.nodes
     try:

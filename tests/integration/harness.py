@@ -138,7 +138,7 @@ class Harness(DeviceSteps):
         """Return the n-th pod that the leader has assumed and that is not bound, with its node; empty if there is none."""
         if self.daemon is None:
             return []
-        where = {info.uid: info.node_name for info in self.daemon.decisions.cluster.assumed()}
+        where = {info.uid: info.node_name for info in self.daemon.scheduler.cluster.assumed()}
         names = self._picked("pods", n, lambda o: o["metadata"]["uid"] in where and is_waiting(o))
         return [(name, where[self.server.get("pods", name)["metadata"]["uid"]]) for name in names]
 
@@ -346,7 +346,7 @@ class Harness(DeviceSteps):
 
     def _differences(self, daemon: Daemon) -> list[str]:
         return [
-            *cache_differences(self.server, daemon.decisions.cluster),
+            *cache_differences(self.server, daemon.scheduler.cluster),
             *volume_differences(self.server, daemon),
             *device_differences(self.server, daemon),
         ]
@@ -366,7 +366,7 @@ class Harness(DeviceSteps):
         left = leftovers(self.server, daemon)
         if not self._has_devices:
             return left
-        counts, waiting = daemon.decisions.queue.counts(), len(self._waiting())
+        counts, waiting = daemon.scheduler.queue.counts(), len(self._waiting())
         is_at_rest = counts["unschedulable"] + counts["gated"] == waiting and not counts["active"] + counts["backoff"]
         trying = [] if is_at_rest else [f"{waiting} pods wait, the queue has {counts}"]
         return [*trying, *(each for each in left if not each.startswith("counts: "))]
@@ -404,7 +404,7 @@ class Harness(DeviceSteps):
             for condition in obj["status"].get("conditions", [])
             if condition["type"] == "PodScheduled" and condition["status"] != "True"
         ]
-        left = [law for each in self.replicas.daemons() for law in self.reservations.left(each.decisions.cluster)]
+        left = [law for each in self.replicas.daemons() for law in self.reservations.left(each.scheduler.cluster)]
         return [
             *(law for replica in self.replicas.all for law in (*replica.deaths, *replica.not_undone)),
             *(*self.broken, *self.witness.bound_twice(), *self.witness.lost(), *self.witness.wronged()),
@@ -430,7 +430,7 @@ class Harness(DeviceSteps):
         if not (self._has_volumes and self._has_devices):  # there pods have no rules that `Plans` does not know
             self.plans.judge(daemon, preemptor, node_name, victims)
             return
-        view = cached(daemon.decisions.cluster).without(victim.uid for victim in victims)
+        view = cached(daemon.scheduler.cluster).without(victim.uid for victim in victims)
         says = f"for {preemptor.key} on {node_name} were to be evicted {[victim.key for victim in victims]}"
         self.broken += [f"{says}: {why} without them, too" for why in obstacles(view, preemptor.pod, node_name)]
         if any(victim.priority >= preemptor.priority for victim in victims):
@@ -487,7 +487,7 @@ def _refusal(obj: Object) -> str:
 
 
 def _has_read(daemon: Daemon) -> bool:
-    return daemon.is_synced and not len(daemon.decisions.inbox)
+    return daemon.is_synced and not len(daemon.scheduler.inbox)
 
 
 @contextlib.asynccontextmanager

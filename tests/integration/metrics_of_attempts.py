@@ -84,7 +84,7 @@ async def scenario() -> Steps:
     """Run the steps in order. The nodes n1 and n2 have capacity for all pods that are to be bound."""
     with patch.dict(plugins.BUILT_IN, {Directed.name: lambda _args, _handle: Directed()}):
         async with staged(profiles=DIRECTED, max_in_unschedulable_s=20) as stage:
-            for part in (_bindings, _slow_bindings, _refusals, _flushes, _permits, _conflicts, _errors):
+            for part in (_bindings, _slow_bindings, _refusals, _flushes, _waiting_pods, _conflicts, _errors):
                 await part(stage)
             return stage.steps
 
@@ -130,9 +130,9 @@ async def _bindings(stage: Stage) -> None:
         stage.node("n2", cpu="1000", pods="1000")
         await stage.seconds(2)
     with stage.steps("cache and queue take a quarter of a second each for a node with two changes"):
-        decisions = stage.daemon.decisions
-        slow_cache = patch.object(decisions.cluster, "set_node", _slowly(stage, decisions.cluster.set_node))
-        slow_queue = patch.object(decisions.queue, "move_all", _slowly(stage, decisions.queue.move_all))
+        scheduler = stage.daemon.scheduler
+        slow_cache = patch.object(scheduler.cluster, "set_node", _slowly(stage, scheduler.cluster.set_node))
+        slow_queue = patch.object(scheduler.queue, "move_all", _slowly(stage, scheduler.queue.move_all))
         with slow_cache, slow_queue:
             two = {"metadata": {"labels": {"rack": "1"}}, "spec": {"taints": [_PREFERRED_NOT]}}
             stage.server.patch("nodes", "n2", two)
@@ -155,7 +155,7 @@ async def _bindings(stage: Stage) -> None:
         stage.moved("bound", other)
         await stage.seconds(1)
     with stage.steps("the requested cpu of a node is wrong for two minutes"):
-        stage.daemon.decisions.cluster.nodes.requested[0, 0] += 1
+        stage.daemon.scheduler.cluster.nodes.requested[0, 0] += 1
         await stage.seconds(130)
 
 
@@ -350,7 +350,7 @@ REFUSALS: Final = [
 
 
 async def _flushes(stage: Stage) -> None:
-    directed: Any = next(p for p in stage.daemon.decisions.profiles[OUR_NAME].reserve if p.name == Directed.name)
+    directed: Any = next(p for p in stage.daemon.scheduler.profiles[OUR_NAME].reserve if p.name == Directed.name)
     with stage.steps("no event wakes a pod"):
         labelled(stage, "closed", refused="PreFilter")
         await stage.refused("closed")
@@ -379,15 +379,15 @@ FLUSHES: Final = [
 # -- a pod is held at Permit ---------------------------------------------------------------------------------------------
 
 
-async def _permits(stage: Stage) -> None:
-    permits = stage.daemon.decisions.binder.permits
+async def _waiting_pods(stage: Stage) -> None:
+    waiting_pods = stage.daemon.scheduler.binder.waiting_pods
     with stage.steps("a pod is held at Permit while a node is added"):
         labelled(stage, "held", hold="60")
-        await stage.until(lambda: len(permits) == 1, "not held")
+        await stage.until(lambda: len(waiting_pods) == 1, "not held")
         stage.node("n3", unschedulable=True)
         await stage.seconds(5)
     with stage.steps("a pod is allowed after five seconds at Permit"):
-        next(iter(permits)).allow(Directed.name)
+        next(iter(waiting_pods)).allow(Directed.name)
         await stage.bound("held")
         await stage.seconds(1)
     with stage.steps("a pod is not allowed within three seconds at Permit"):
@@ -412,11 +412,11 @@ PERMITS: Final = [
 
 
 async def _conflicts(stage: Stage) -> None:
-    permits = stage.daemon.decisions.binder.permits
+    waiting_pods = stage.daemon.scheduler.binder.waiting_pods
     with stage.steps("another scheduler fills the node of a pod that is held"):
         labelled(stage, "late", cpu="800", hold="60")
-        await stage.until(lambda: len(permits) == 1, "not held")
-        held = next(iter(permits))
+        await stage.until(lambda: len(waiting_pods) == 1, "not held")
+        held = next(iter(waiting_pods))
         stage.pod("theirs", cpu="800", schedulerName="default-scheduler", nodeName=held.pod.node_name)
         await stage.seconds(1)
         held.allow(Directed.name)
@@ -440,7 +440,7 @@ async def _stolen(stage: Stage, name: str) -> None:
     stage.server.faults.add(Fault(**BIND, delay_s=3))
     stage.pod(name, cpu="100m")
     await stage.seconds(1)
-    ours = next(info for info in stage.daemon.decisions.cluster.pods() if info.pod.metadata.name == name)
+    ours = next(info for info in stage.daemon.scheduler.cluster.pods() if info.pod.metadata.name == name)
     stage.server.bind(name, {"n1": "n2", "n2": "n1"}[ours.node_name])
     await stage.seconds(10)
 

@@ -39,7 +39,7 @@ def _prepared(server: ApiServer) -> None:
 async def scenario() -> Steps:
     """The daemon stands by at first, and leads from the second step on."""
     async with staged(before=[_prepared], leader_election=LeaderElection(leader_elect=True)) as stage:
-        for part in (_beginning, _requests, _events_about_pods, _mirrors, _outages):
+        for part in (_beginning, _requests, _events_about_pods, _informers, _outages):
             await part(stage)
         return stage.steps
 
@@ -169,7 +169,7 @@ def _stored(stage: Stage, resource: str, name: str, obj: dict[str, Any]) -> None
     stage.server.store(resource, json.dumps(obj, separators=(",", ":")).encode(), name=name)
 
 
-async def _mirrors(stage: Stage) -> None:
+async def _informers(stage: Stage) -> None:
     with stage.steps("a node is changed and deleted"):
         stage.node("n2")
         stage.server.patch("nodes", "n2", {"metadata": {"labels": {"rack": "1"}}})
@@ -321,7 +321,7 @@ async def profiles_change() -> Steps:
             await _observed(stage, 3)
         with stage.steps("the profile is deleted"):
             stage.server.delete(_KIND, OUR_NAME)
-            await stage.until(lambda: not stage.daemon.decisions.reloading._wishes, "still in force")
+            await stage.until(lambda: not stage.daemon.scheduler.reloading._wishes, "still in force")
             await stage.seconds(1)
         with stage.steps("a part of the shell ends"):
             next(task for task in asyncio.all_tasks() if task.get_name().startswith("resource observer")).cancel()

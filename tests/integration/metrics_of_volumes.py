@@ -39,7 +39,7 @@ async def scenario() -> Steps:
         stage = _Stage(cluster)
         cluster.add_node("n1", 4000, "a")
         await stage.until(
-            lambda: len(stage.cluster.running().decisions.cluster.volumes.capacities) == 2, "nothing published"
+            lambda: len(stage.cluster.running().scheduler.cluster.volumes.capacities) == 2, "nothing published"
         )
         for part in (_static, _conflicts, _settling, _stranded, _waiting, _untranslated, _drift):
             await part(stage)
@@ -128,7 +128,7 @@ async def _untranslated(stage: _Stage) -> None:
 
 async def _drift(stage: _Stage) -> None:
     with stage.steps("a pool is charged more than is in flight"):
-        next(iter(stage.cluster.running().decisions.cluster.volumes.capacities)).in_flight += 17
+        next(iter(stage.cluster.running().scheduler.cluster.volumes.capacities)).in_flight += 17
 
 
 ROWS: Final = [

@@ -123,10 +123,10 @@ def _still_holds(before: Plan, now: Plan) -> bool:
 
 
 def nodes(daemon: Daemon, preemptor: PodInfo) -> dict[str, NodeState]:
-    decisions = daemon.decisions
-    nodes, nominator = decisions.cluster.nodes, decisions.queue.nominator
+    scheduler = daemon.scheduler
+    nodes, nominator = scheduler.cluster.nodes, scheduler.queue.nominator
     cpu = nodes.resources()["cpu"]
-    left_out = decisions.evictions._preempting.left_out(preemptor.uid, daemon._clock.now())
+    left_out = scheduler.evictions._preempting.left_out(preemptor.uid, daemon._clock.now())
     found = {}
     for name in nodes.known_names():
         slot = nodes.present_slot(name)
@@ -139,7 +139,7 @@ def nodes(daemon: Daemon, preemptor: PodInfo) -> dict[str, NodeState]:
             for other in nominator.for_node(name)
             if other.uid != preemptor.uid
             and other.priority >= preemptor.priority
-            and decisions.cluster.get(other.uid) is None
+            and scheduler.cluster.get(other.uid) is None
         }
         found[name] = NodeState(
             int(nodes.allocatable[cpu, slot]),
@@ -154,7 +154,7 @@ def nodes(daemon: Daemon, preemptor: PodInfo) -> dict[str, NodeState]:
 
 
 def budgets(daemon: Daemon) -> tuple[Any, ...]:
-    known = daemon.decisions.cluster.disruptions._budgets
+    known = daemon.scheduler.cluster.disruptions._budgets
     return tuple((key, budget.spec, budget.status.disruptions_allowed) for key, budget in sorted(known.items()))
 
 

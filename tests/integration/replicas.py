@@ -86,15 +86,15 @@ class Replica:
             was_leading, daemon, self.daemon = self.leads(), self.daemon, None
             await daemon.stop()
             if was_leading and daemon.failure is None:
-                self.not_undone += self._reservations.left(daemon.decisions.cluster)
-            self._reservations.forget(daemon.decisions.cluster)
+                self.not_undone += self._reservations.left(daemon.scheduler.cluster)
+            self._reservations.forget(daemon.scheduler.cluster)
 
     async def stop_fallen(self) -> None:
         """Do what `run_daemon` does when the lease is lost."""
         if self.daemon is not None:
             daemon, self.daemon = self.daemon, None
             await daemon.stop(0)
-            self._reservations.forget(daemon.decisions.cluster)
+            self._reservations.forget(daemon.scheduler.cluster)
 
     async def kill(self) -> None:
         """SIGKILL: every task ends where it is, nothing more is sent, the connections are gone."""
@@ -114,15 +114,15 @@ class Replica:
             for task in self._begun:
                 task.cancel()
             await asyncio.gather(*self._begun, return_exceptions=True)
-        self._reservations.forget(daemon.decisions.cluster)
+        self._reservations.forget(daemon.scheduler.cluster)
 
     def change_profile(self) -> None:
         """Replace the plugins by new ones without any state; nothing where no daemon runs."""
         if self.daemon is not None:
-            reloading, self._changes = self.daemon.decisions.reloading, self._changes + 1
+            reloading, self._changes = self.daemon.scheduler.reloading, self._changes + 1
             wish = RequestedProfile("a-profile", self._changes, {"percentageOfNodesToScore": 1 + self._changes % 100})
-            wishes = dict.fromkeys(self.daemon.decisions.profiles, wish)
-            self.daemon.decisions.inbox.put(partial(reloading.reconcile, wishes))
+            wishes = dict.fromkeys(self.daemon.scheduler.profiles, wish)
+            self.daemon.scheduler.inbox.put(partial(reloading.reconcile, wishes))
 
     def check(self) -> None:
         """Note a daemon that ended for another reason than the lease."""
@@ -130,7 +130,7 @@ class Replica:
             self.deaths.append(f"the daemon ended by itself: {self.daemon.failure!r}")
 
     def _report_plans(self, daemon: Daemon) -> None:
-        evictions = daemon.decisions.evictions
+        evictions = daemon.scheduler.evictions
         begin = evictions.start
 
         def start(preemptor: PodInfo, node_name: str, victims: Sequence[PodInfo]) -> None:

@@ -51,7 +51,7 @@ async def test_after_the_end_nothing_is_written_and_nothing_left_behind(monkeypa
         fault = cluster.server.faults.add(Fault(verb="patch", subresource="status", delay_s=3600, times=None))
         for i in range(40):
             cluster.pod(f"p{i}", cpu="2")
-        patches = cluster.daemon.decisions.patches
+        patches = cluster.daemon.scheduler.patches
         await cluster.until(lambda: (fault.hits, len(patches)) == (16, 40), "not tried")
         await cluster.daemon.stop()
         await cluster.until(lambda: not patches, "something is left")
@@ -67,8 +67,8 @@ async def test_221_not_ready_until_the_informers_are_synced(clock: HastyClock) -
     server.forbidden.add(("list", "pods"))
     async with rig(server, clock=clock) as cluster:
         await until(
-            lambda: [kind for kind, is_synced in cluster.daemon.mirrors.synced().items() if not is_synced] == ["Pod"],
-            lambda: str(cluster.daemon.mirrors.synced()),
+            lambda: [kind for kind, is_synced in cluster.daemon.informers.synced().items() if not is_synced] == ["Pod"],
+            lambda: str(cluster.daemon.informers.synced()),
         )
         status, body = await cluster.get("/readyz")
 

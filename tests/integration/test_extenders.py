@@ -65,8 +65,8 @@ async def test_what_changed_during_a_call_counts() -> None:
         await on.until(lambda: bool(server.calls), "the extender was not called")
         on.server.delete("nodes", "n1")
         on.node("n2")
-        await on.until(lambda: on.daemon.decisions.cluster.nodes.present_slot("n2") is not None, "n2 was not seen")
-        await on.until(lambda: on.daemon.decisions.cluster.nodes.present_slot("n1") is None, "n1 was seen")
+        await on.until(lambda: on.daemon.scheduler.cluster.nodes.present_slot("n2") is not None, "n2 was not seen")
+        await on.until(lambda: on.daemon.scheduler.cluster.nodes.present_slot("n1") is None, "n1 was seen")
         gate.set()
         await on.bound("p")
 

@@ -80,8 +80,8 @@ async def test_an_answer_that_is_no_list_empties_nothing(body: bytes) -> None:
             cluster.cut_watches("nodes", abruptly=True)
             await cluster.clock.sleep(150)  # two lines: the pause between two lists is up to half a minute
             assert lists.hits > 3
-            assert len(list(cluster.daemon.mirrors.reflectors["Node"].store)) == 2
-            lag = cluster.daemon.mirrors.lag("Node")
+            assert len(list(cluster.daemon.informers.reflectors["Node"].store)) == 2
+            lag = cluster.daemon.informers.lag("Node")
             assert lag is not None
             assert lag.matters
             assert "it has no metadata.resourceVersion" in lag.why
@@ -91,7 +91,7 @@ async def test_an_answer_that_is_no_list_empties_nothing(body: bytes) -> None:
             await cluster.settle()
 
             assert cluster.broken_laws() == []
-            assert cluster.daemon.mirrors.lag("Node") is None
+            assert cluster.daemon.informers.lag("Node") is None
     said = [line for line in log if line["event"] == "no complete list and no watch" and line["kind"] == "Node"]
     assert len(said) >= 2
     assert min(later["seconds"] - sooner["seconds"] for sooner, later in itertools.pairwise(said)) >= 59  # rounded
@@ -125,12 +125,12 @@ async def test_an_etcd_that_was_restored(away_s: float, writes_since: int, notic
         await cluster.server.start(int(cluster.server.url.rpartition(":")[2]))
         daemon = cluster.daemon
         assert daemon is not None
-        await until(cluster, lambda: not cache_differences(cluster.server, daemon.decisions.cluster), noticed_s)
+        await until(cluster, lambda: not cache_differences(cluster.server, daemon.scheduler.cluster), noticed_s)
         cluster.add_pod("p1", 500)
         cluster.add_pod("p2", 500)
         await until(cluster, lambda: not unbound(cluster), noticed_s)
 
-        assert not cache_differences(cluster.server, daemon.decisions.cluster)
+        assert not cache_differences(cluster.server, daemon.scheduler.cluster)
 
 
 # -- watches that last for seconds: they are cut, late and refused while pods arrive -----------------------------------

@@ -63,12 +63,12 @@ async def test_one_leads_and_the_other_is_warm_and_silent(server: ApiServer) -> 
             first.pod("big", cpu="2")
             await first.bound("fits")
             await first.until(lambda: "message" in first.condition("big"), "no condition")
-            await second.until(lambda: second.daemon.decisions.cluster.sizes()["pods"] == 1, "the standby is not warm")
+            await second.until(lambda: second.daemon.scheduler.cluster.sizes()["pods"] == 1, "the standby is not warm")
             await second.until(lambda: second.daemon.self_check.permissions() is None, "not checked")
 
             assert (first.leads(), second.leads()) == (True, False)
             assert lease(server)["holderIdentity"].partition("_")[2]
-            assert second.daemon.decisions.queue.counts()["active"] == 1  # big, as it came
+            assert second.daemon.scheduler.queue.counts()["active"] == 1  # big, as it came
             assert (await second.get("/readyz"))[0] == 200
             assert "[+]leaderElection ok" in (await second.get("/livez?verbose"))[1]
             shown = [(await cluster.get("/metrics"))[1] for cluster in (first, second)]
@@ -115,7 +115,7 @@ async def test_a_stolen_lease_stops_every_write(server: ApiServer) -> None:
         sent = writes(server)
         cluster.pod("late")
         cluster.pod("never", cpu="100")
-        await cluster.until(lambda: not cluster.daemon.decisions.binder, "bindings have not ended")
+        await cluster.until(lambda: not cluster.daemon.scheduler.binder, "bindings have not ended")
         await cluster.daemon.stop(0)
         on_the_wire = writes(server) - sent
 

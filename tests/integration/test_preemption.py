@@ -63,7 +63,7 @@ def nominated(cluster: Rig) -> str:
 
 
 def is_quiet(cluster: Rig) -> bool:
-    return cluster.daemon.decisions.is_idle()
+    return cluster.daemon.scheduler.is_idle()
 
 
 # -- without trouble ---------------------------------------------------------------------------------------------------
@@ -104,7 +104,7 @@ async def test_184_a_disruption_budget_decides_the_node(spared: str, evicted: st
             cluster.server.patch("pods", f"{name}-0", {"metadata": {"labels": {"on": name}}})
         selector = {"matchLabels": {"on": spared}}
         cluster.server.create("poddisruptionbudgets", {"metadata": {"name": "b"}, "spec": {"selector": selector}})
-        known = cluster.daemon.decisions.cluster.disruptions
+        known = cluster.daemon.scheduler.cluster.disruptions
         await cluster.until(lambda: bool(known._budgets), "the budget was not seen")
         high(cluster, "1")
         await cluster.until(lambda: bool(leaving(cluster)), "not evicted")
@@ -183,9 +183,9 @@ async def full(cluster: Harness) -> None:
 
 
 def known(cluster: Harness, name: str) -> PodInfo:
-    decisions = cluster.running().decisions
+    scheduler = cluster.running().scheduler
     uid = cluster.server.get("pods", name)["metadata"]["uid"]
-    found = decisions.cluster.get(uid) or decisions.shared.pending.get(f"default/{name}")
+    found = scheduler.cluster.get(uid) or scheduler.shared.pending.get(f"default/{name}")
     assert found is not None
     return found
 

@@ -17,9 +17,9 @@ import pytest
 from aiohttp import ServerDisconnectedError
 
 from scheduler.config.types import KubeSchedulerProfile, LeaderElection, PluginSet
+from scheduler.customresources import kopf_watch as shell
 from scheduler.daemon import app
 from scheduler.daemon.app import Daemon
-from scheduler.profiles import kopf_watch as shell
 from simulator.apiserver import LIKE_1_36, LIKE_1_36_WITH_OURS, ApiServer, Fault
 from tests.integration.clocks import HastyClock
 from tests.integration.daemon import Rig, options, rig_on, until
@@ -151,13 +151,13 @@ async def test_a_plugin_that_reads_other_kinds_waits_for_them(server: ApiServer,
     deciding = server.faults.add(Fault(verb="watch", resource="resourceclaims", status=500, times=3))
     async with rig_on(server, clock=clock, profiles=(without,)) as cluster:
         await cluster.until(lambda: cluster.daemon.self_check.permissions() is None, "not checked")
-        assert {"ResourceClaim", "PodDisruptionBudget"}.isdisjoint(cluster.daemon.mirrors.reflectors)
+        assert {"ResourceClaim", "PodDisruptionBudget"}.isdisjoint(cluster.daemon.informers.reflectors)
 
         wish(server, {"plugins": {"multiPoint": {}}})
 
         await observed(server, "True", 1)
-        assert {"ResourceClaim", "PodDisruptionBudget"} <= cluster.daemon.mirrors.reflectors.keys()
-        assert cluster.daemon.mirrors.reflectors["ResourceClaim"].synced.is_set()
+        assert {"ResourceClaim", "PodDisruptionBudget"} <= cluster.daemon.informers.reflectors.keys()
+        assert cluster.daemon.informers.reflectors["ResourceClaim"].synced.is_set()
         assert "[+]informer-sync-resourceclaims ok\n" in (await cluster.get("/readyz?verbose"))[1]
         assert deciding.hits == 3
         missing = "missing permission: delete pods: preemption evicts no pods"
@@ -228,7 +228,7 @@ async def test_without_the_kind_kopf_is_not_even_loaded(monkeypatch: pytest.Monk
         assert await placed(cluster, "b") == "full"
 
         server.serve(LIKE_1_36)
-        await until(lambda: not cluster.daemon.decisions.reloading._wishes, lambda: "still in force")
+        await until(lambda: not cluster.daemon.scheduler.reloading._wishes, lambda: "still in force")
         assert await placed(cluster, "c") == "empty"
         await cluster.until(lambda: not is_up(cluster), "still up")
 

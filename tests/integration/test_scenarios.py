@@ -22,7 +22,7 @@ POST = "create pods/binding"
 
 def is_quiet(cluster: Rig) -> bool:
     """Return whether the daemon has no changes to apply, pods to try, Bindings or writes."""
-    return cluster.daemon.decisions.is_idle() and not cluster.daemon.decisions.cluster.sizes()["assumed_pods"]
+    return cluster.daemon.scheduler.is_idle() and not cluster.daemon.scheduler.cluster.sizes()["assumed_pods"]
 
 
 # -- conflicts ---------------------------------------------------------------------------------------------------------
@@ -67,13 +67,13 @@ async def test_a_binding_that_comes_too_late(change: Callable[[ApiServer], None]
         cluster.server.patch("nodes", "n1", {"status": {"allocatable": {"cpu": "4"}}}, subresource="status")
         await cluster.until(lambda: cluster.server.requests()[f"{POST} 409"] == 1, "no Binding was sent")
         await cluster.until(lambda: is_quiet(cluster), "still at it")
-        assert cluster.daemon.decisions.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
+        assert cluster.daemon.scheduler.queue.counts() == {"active": 0, "backoff": 0, "unschedulable": 0, "gated": 0}
         assert cluster.server.requests()["get pods 200"] == 1
 
         cluster.server.release_watches()
         if where:
             await cluster.bound("p")
-            await cluster.until(lambda: cluster.daemon.decisions.cluster.sizes()["pods"] == 1, "not seen")
+            await cluster.until(lambda: cluster.daemon.scheduler.cluster.sizes()["pods"] == 1, "not seen")
         else:
             await cluster.until(lambda: len(cluster.events("FailedScheduling")) > said, "not seen")
             assert cluster.events("FailedScheduling")[-1]["note"] == "skip schedule deleting pod: default/p"
@@ -171,7 +171,7 @@ async def test_222_the_server_restarts(forgets: bool) -> None:
 
         await cluster.bound("waits", "new")
         await cluster.until(
-            lambda: not cache_differences(server, cluster.daemon.decisions.cluster), "the cache differs"
+            lambda: not cache_differences(server, cluster.daemon.scheduler.cluster), "the cache differs"
         )
         await cluster.until(lambda: not leftovers(server, cluster.daemon), "the queue differs")
         assert sorted(name for name, node in cluster.pods().items() if not node) == ["gated", "large"]

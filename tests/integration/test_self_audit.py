@@ -17,7 +17,7 @@ EVERY_S = 60.0
 
 
 def shown(stage: Stage) -> dict[str, Any]:
-    return stage.daemon.decisions.audit.page()
+    return stage.daemon.scheduler.audit.page()
 
 
 async def passes(stage: Stage, index: str, count: int) -> None:
@@ -37,7 +37,7 @@ async def test_an_object_that_the_store_lost_is_found_by_the_next_list_and_the_s
         stage.pod("a", cpu="1")
         await stage.until(lambda: bool(stage.pods().get("a")), "never bound")
         await passes(stage, "list-pods", 1)
-        reflector = stage.daemon.mirrors.reflectors["Pod"]
+        reflector = stage.daemon.informers.reflectors["Pod"]
         assert shown(stage)["differences"] == 0
         lost = reflector.store._objects.pop("default/a")
 
@@ -68,8 +68,8 @@ async def test_an_object_that_the_store_lost_is_found_by_the_next_list_and_the_s
 async def test_a_wrong_sum_is_corrected_within_minutes() -> None:
     async with staged() as stage:
         stage.node("n1")
-        await stage.until(lambda: stage.daemon.idle() and len(stage.daemon.decisions.cluster.nodes) == 1, "no node")
-        nodes = stage.daemon.decisions.cluster.nodes
+        await stage.until(lambda: stage.daemon.idle() and len(stage.daemon.scheduler.cluster.nodes) == 1, "no node")
+        nodes = stage.daemon.scheduler.cluster.nodes
         nodes.requested[0, 0] = 4000
         stage.pod("a", cpu="1")
         await stage.until(lambda: "Insufficient cpu" in stage.condition("a").get("message", ""), "not refused")
@@ -81,9 +81,9 @@ async def test_a_wrong_sum_is_corrected_within_minutes() -> None:
 async def test_a_standby_audits_its_cache() -> None:
     async with staged() as stage:
         stage.node("n1")
-        await stage.until(lambda: stage.daemon.idle() and len(stage.daemon.decisions.cluster.nodes) == 1, "no node")
-        stage.daemon.decisions.loop._may_pop = lambda: False
+        await stage.until(lambda: stage.daemon.idle() and len(stage.daemon.scheduler.cluster.nodes) == 1, "no node")
+        stage.daemon.scheduler.loop._may_pop = lambda: False
         stage.pod("a", cpu="1")
         await passes(stage, "requests", 2)
-        assert stage.daemon.decisions.queue.counts()["active"] == 1
+        assert stage.daemon.scheduler.queue.counts()["active"] == 1
         assert shown(stage)["differences"] == 0

@@ -124,11 +124,12 @@ async def test_without_pods_and_nodes_no_replica_takes_part_in_the_election(cloc
     election = LeaderElection(True, lease_duration_s=3600, renew_deadline_s=3000, retry_period_s=20)
     async with bare, rig_on(bare, clock=clock, leader_election=election) as cluster:
         daemon = cluster.daemon
-        mirrors = daemon.mirrors.reflectors
-        outside = {spec.name for spec in daemon.mirrors.kinds if spec.group}
+        informers = daemon.informers.reflectors
+        outside = {spec.name for spec in daemon.informers.kinds if spec.group}
         assert {"ReplicaSet", "StatefulSet", "PodDisruptionBudget"} <= outside
         await until(
-            lambda: mirrors.keys() == outside and all(m.synced.is_set() for m in mirrors.values()), mirrors.__repr__
+            lambda: informers.keys() == outside and all(m.synced.is_set() for m in informers.values()),
+            informers.__repr__,
         )
         missing = "not served: pods (v1); not served: nodes (v1)"
         await until(lambda: daemon.self_check.kinds_served() == missing, lambda: str(daemon.self_check.findings))

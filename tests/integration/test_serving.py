@@ -250,10 +250,10 @@ async def test_a_connection_does_not_outlive_the_authority_that_it_was_made_unde
 
 async def test_reviews_by_other_servers(tmp_path: Path) -> None:
     files = []
-    async with ApiServer() as knows, ApiServer() as permits:
+    async with ApiServer() as knows, ApiServer() as waiting_pods:
         knows.people.tokens["zoe's"] = {"username": "zoe"}
-        permits.people.sees.add(("zoe", "get", "/metrics"))
-        for name, server in (("knows", knows), ("permits", permits)):
+        waiting_pods.people.sees.add(("zoe", "get", "/metrics"))
+        for name, server in (("knows", knows), ("permits", waiting_pods)):
             files.append(tmp_path / name)
             files[-1].write_text(yaml.safe_dump(kubeconfig({}, server.url)))
         secure = SecureServing(authentication_kubeconfig=str(files[0]), authorization_kubeconfig=str(files[1]))
@@ -268,7 +268,7 @@ async def test_reviews_by_other_servers(tmp_path: Path) -> None:
                 == 0
             )
             assert {entry.request.resource for entry in knows.log} == {"tokenreviews", "configmaps"}
-            assert {entry.request.resource for entry in permits.log} == {"subjectaccessreviews"}
+            assert {entry.request.resource for entry in waiting_pods.log} == {"subjectaccessreviews"}
 
 
 async def test_the_permissions_of_the_endpoints() -> None:

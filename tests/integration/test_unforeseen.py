@@ -12,7 +12,7 @@ import pytest
 from scheduler import binding
 from scheduler.api.decode import Delta
 from scheduler.config.types import LeaderElection
-from scheduler.eventhandlers import pods_and_nodes as intake
+from scheduler.eventhandlers import pods
 from scheduler.kube import events as recorder, leader_election as lease, reflector
 from scheduler.kube.resources import POD, WATCHED_NOW, KindSpec
 from scheduler.server import cache_dump as cachedump
@@ -69,7 +69,11 @@ def errors(cluster: Rig) -> dict[str, float]:
             id="the reflector of pods in its stream",
         ),
         pytest.param(
-            intake.PodAndNodeHandlers, "_pod_delta", Mistake(1, is_about("q")), "event-handler", id="an event handler"
+            pods.PodHandlers,
+            "apply",
+            Mistake(1, is_about("q")),
+            "event-handler",
+            id="an event handler",
         ),
         pytest.param(binding.Binder, "_bind", Mistake(2, is_about("p")), "binding", id="a binding"),
         pytest.param(recorder.EventRecorder, "_send", Mistake(2), "event-recorder", id="the event recorder"),
@@ -115,7 +119,7 @@ async def test_a_page_that_fails_costs_its_request(monkeypatch) -> None:
 async def test_a_check_that_fails_is_a_failed_check(monkeypatch) -> None:
     async with ApiServer() as server, rig_on(server) as cluster:
         await cluster.until(cluster.daemon.idle, "never synced")
-        monkeypatch.setattr(cluster.daemon.mirrors, "lag", lambda _: 1 / 0)
+        monkeypatch.setattr(cluster.daemon.informers, "lag", lambda _: 1 / 0)
         status, text = await cluster.get("/readyz")
 
         assert 500 == status
@@ -176,10 +180,10 @@ async def test_hostile_objects_cost_no_other_object_anything(is_watched: bool, h
             fill(server)
         cluster.pod("p", cpu="1")
         await until(lambda: is_bound(server, "p"), lambda: "p was never bound")
-        mirrors = cluster.daemon.mirrors.reflectors
+        informers = cluster.daemon.informers.reflectors
         await until(
             lambda: all(
-                any(seen.key.endswith("h-skipped") for seen in mirrors[spec.name].store) for spec in WATCHED_NOW
+                any(seen.key.endswith("h-skipped") for seen in informers[spec.name].store) for spec in WATCHED_NOW
             ),
             lambda: "not all objects were seen",
         )
@@ -189,5 +193,5 @@ async def test_hostile_objects_cost_no_other_object_anything(is_watched: bool, h
 
         assert {} == errors(cluster)
         assert cluster.daemon.failure is None
-        assert all(mirrors[spec.name].stats.decode_errors for spec in WATCHED_NOW)
+        assert all(informers[spec.name].stats.decode_errors for spec in WATCHED_NOW)
         assert '"unreadable"' in shown

@@ -52,7 +52,7 @@ async def running(served: Sequence[str], gates: frozenset[str] = GATES_ON, **mor
 
 
 def sizes(cluster: Rig) -> tuple[int, int, int, int]:
-    devices = cluster.daemon.decisions.cluster.devices
+    devices = cluster.daemon.scheduler.cluster.devices
     published = [device for each in devices.slices() for device in each.spec.devices]
     claims, classes = tuple(devices.claims), tuple(devices.classes)
     return len(claims), len(published), len(classes), sum(len(device.taints) for device in published)
@@ -61,7 +61,7 @@ def sizes(cluster: Rig) -> tuple[int, int, int, int]:
 def versions(cluster: Rig) -> Mapping[str, str]:
     return {
         name: "gone" if mirror.stats.absent else mirror.served.version
-        for name, mirror in cluster.daemon.mirrors.reflectors.items()
+        for name, mirror in cluster.daemon.informers.reflectors.items()
         if name in {"ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"}
     }
 
@@ -112,7 +112,7 @@ async def test_servers_of_every_age(
             cluster.daemon.metrics.sample()
             assert cluster.metric("kubestow_device_kind_served") == {(kind,): kind in wanted for kind in kinds}
             for kind in kinds:
-                lag = cluster.daemon.mirrors.lag(kind)
+                lag = cluster.daemon.informers.lag(kind)
                 assert (lag is None) == (kind in wanted)
                 assert lag is None or not lag.matters
             missing = {KINDS[kind].plural for kind in kinds - wanted.keys()}
@@ -152,7 +152,7 @@ async def test_rules_go_and_come_back() -> None:
         await shows(cluster, all_in("v1") | {"DeviceTaintRule": "v1beta2"}, 1, 1, 1, 1)
         cluster.server.serve(LIKE_1_36)
         await shows(cluster, all_in("v1") | {"DeviceTaintRule": "gone"}, 1, 1, 1, 1)
-        assert cluster.daemon.mirrors.device_kinds()["DeviceTaintRule"] == 0
+        assert cluster.daemon.informers.device_kinds()["DeviceTaintRule"] == 0
         cluster.server.delete("DeviceTaintRule", "rule")
         cluster.server.serve(OLD_RULES)
         await shows(cluster, all_in("v1") | {"DeviceTaintRule": "v1alpha3"}, 1, 1, 1, 0)
@@ -167,10 +167,10 @@ async def test_what_may_not_be_read_is_waited_for() -> None:
             daemon = cluster.daemon
 
             def is_reported() -> bool:
-                lag = daemon.mirrors.lag("ResourceClaim")
+                lag = daemon.informers.lag("ResourceClaim")
                 return lag is not None and lag.matters and "forbidden" in lag.why
 
-            await until(is_reported, lambda: str(daemon.mirrors.lag("ResourceClaim")))
+            await until(is_reported, lambda: str(daemon.informers.lag("ResourceClaim")))
             await until(
                 lambda: "list resourceclaims in group resource.k8s.io" in (daemon.self_check.permissions() or ""),
                 lambda: str(daemon.self_check.permissions()),
@@ -195,12 +195,12 @@ def offer(server: ApiServer, name: str, room: str = "1Gi") -> None:
 
 
 def capacities(cluster: Rig) -> Capacities:
-    return cluster.daemon.decisions.cluster.volumes.capacities
+    return cluster.daemon.scheduler.cluster.volumes.capacities
 
 
 def state(cluster: Rig) -> tuple[str | None, bool, int]:
     known = capacities(cluster)
-    return cluster.daemon.mirrors.capacity_version(), known.is_served, len(known)
+    return cluster.daemon.informers.capacity_version(), known.is_served, len(known)
 
 
 async def shows_capacity(cluster: Rig, *wanted: object) -> None:
@@ -230,7 +230,7 @@ async def test_capacity_on_servers_of_every_age(
         cluster.node("n1")
         cluster.pod("p")
         await cluster.bound("p")
-        assert len(cluster.daemon.mirrors.reflectors) > 3
+        assert len(cluster.daemon.informers.reflectors) > 3
         cluster.daemon.metrics.sample()
         assert cluster.metric("scheduler_volume_capacity_api_info")[wanted[0],] == 1
 
@@ -269,9 +269,9 @@ async def test_capacity_goes_and_comes_back() -> None:
         await shows_capacity(cluster, "v1", True, 1)
         cluster.server.serve(NOWHERE)
         await shows_capacity(cluster, "none", False, 1)
-        lag = cluster.daemon.mirrors.lag("CSIStorageCapacity")
+        lag = cluster.daemon.informers.lag("CSIStorageCapacity")
         assert lag is not None
         assert not lag.matters
         cluster.server.serve(LIKE_1_23)
         await shows_capacity(cluster, "v1beta1", True, 1)
-        assert cluster.daemon.mirrors.lag("CSIStorageCapacity") is None
+        assert cluster.daemon.informers.lag("CSIStorageCapacity") is None

@@ -69,7 +69,7 @@ async def is_selected(cluster: Harness, name: str, node_name: str = "") -> None:
 
 async def published(cluster: Harness) -> None:
     """Wait until the daemon has the published capacity."""
-    capacities = cluster.running().decisions.cluster.volumes.capacities
+    capacities = cluster.running().scheduler.cluster.volumes.capacities
     await until(lambda: len(capacities) == 2, lambda: "nothing published")
 
 
@@ -324,7 +324,7 @@ async def test_a_standby_clears_no_selected_node() -> None:
         before = answers(cluster, "get persistentvolumeclaims")
         await cluster.start_daemon()
         assert cluster.daemon is not None
-        await until(lambda: len(cluster.daemon.decisions.cluster.volumes.reservations) == 1, lambda: "not synced")  # type: ignore[union-attr]
+        await until(lambda: len(cluster.daemon.scheduler.cluster.volumes.reservations) == 1, lambda: "not synced")  # type: ignore[union-attr]
         await cluster.seconds(20)
         assert (selected(cluster, "p-0"), answers(cluster, "get persistentvolumeclaims")) == ("n1", before)
 

@@ -21,7 +21,7 @@ SCHEDULER: Final = ROOT / "scheduler"
 NAME: Final = "the-traced-object"
 NOT_LISTED: Final = ("api/", "core/", "metrics/", "plugins/")
 FIELDS: Final = ("key", "name", "pod", "info", "old", "new", "entity", "queued", "attempt")
-POD_MAX: Final = 25
+POD_MAX: Final = 26
 VOLUME_MAX: Final = 20
 
 

@@ -80,7 +80,7 @@ async def test_questions_are_answered_in_the_status_and_nothing_else_is_written(
 
         assert status(server, "theirs") == {}
         assert writes(server) == {"patch whatifs/status 200": 8}  # begun and answered
-        assert cluster.daemon.decisions.cluster.sizes()["pods"] == 0
+        assert cluster.daemon.scheduler.cluster.sizes()["pods"] == 0
 
 
 async def test_a_tenant_learns_no_names_of_other_namespaces(server: ApiServer, clock: HastyClock) -> None:
@@ -92,7 +92,7 @@ async def test_a_tenant_learns_no_names_of_other_namespaces(server: ApiServer, c
             owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "o", "uid": "o", "controller": True}
             metadata = {"name": name, "namespace": namespace, "ownerReferences": [owner]}
             server.create("pods", {"metadata": metadata, "spec": body})
-        await until(lambda: cluster.daemon.decisions.cluster.sizes()["pods"] == 2, lambda: "not cached")
+        await until(lambda: cluster.daemon.scheduler.cluster.sizes()["pods"] == 2, lambda: "not cached")
 
         question(server, "drain", {"drain": ["n1"]})
         question(server, "without", {"without": ["secret/hidden"]})

@@ -222,7 +222,7 @@ def _named(server: ApiServer, resource: str) -> dict[str, Object]:
 
 def volume_differences(server: ApiServer, daemon: Daemon) -> list[str]:
     """Return the kinds of which the cache has other objects or versions than the server."""
-    volumes = daemon.decisions.cluster.volumes
+    volumes = daemon.scheduler.cluster.volumes
     cached: dict[str, Iterable[Any]] = {
         "persistentvolumeclaims": volumes.claims,
         "persistentvolumes": volumes.volumes,
@@ -243,9 +243,9 @@ def volume_differences(server: ApiServer, daemon: Daemon) -> list[str]:
 
 def volume_leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
     """Return what an idle daemon must not hold: assumptions, waits, and reservations of volumes in flight."""
-    decisions = daemon.decisions
-    volumes = decisions.cluster.volumes
-    plugins = {plugin.name: plugin for profile in decisions.profiles.values() for plugin in profile.pre_bind}
+    scheduler = daemon.scheduler
+    volumes = scheduler.cluster.volumes
+    plugins = {plugin.name: plugin for profile in scheduler.profiles.values() for plugin in profile.pre_bind}
     binder: Any = plugins["VolumeBinding"]
     assumptions: AssumedVolumes = binder._binder._assumptions
     found = {
@@ -257,14 +257,14 @@ def volume_leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
         "in flight": tuple(
             f"{e.claim.key} {e.state} {e.node_name}" for e in volumes.reservations if e.state in _UNDER_WAY
         ),
-        "being cleared": tuple(decisions.stale._tasks),
+        "being cleared": tuple(scheduler.stale._tasks),
     }
     left = [f"{what}: {there}" for what, there in found.items() if there]
     return [*left, *_wrong_totals(daemon), *_wrong_plans(server, daemon)]
 
 
 def _wrong_totals(daemon: Daemon) -> Iterator[str]:
-    volumes = daemon.decisions.cluster.volumes
+    volumes = daemon.scheduler.cluster.volumes
     for pool in volumes.capacities._objects.values():
         drawn = sum(entry.size for entry in volumes.reservations if entry.pool is pool)
         if drawn != pool.in_flight:
@@ -282,5 +282,5 @@ def _wrong_plans(server: ApiServer, daemon: Daemon) -> list[str]:
         for key in keys:
             plans = expected.setdefault(key, {})
             plans[keys] = plans.get(keys, 0) + 1
-    planned = daemon.decisions.cluster.volumes.reservations.together.snapshot()
+    planned = daemon.scheduler.cluster.volumes.reservations.together.snapshot()
     return [] if planned == expected else [f"claims of waiting pods: {planned}, not {expected}"]

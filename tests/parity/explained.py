@@ -104,7 +104,7 @@ async def _pod(side: Ours, pod: Json) -> Json | None:
 
 
 def _drive(side: Ours, key: str) -> Explanation | None:
-    return finish(side.daemon.decisions.explainer.explain(key))
+    return finish(side.daemon.scheduler.explainer.explain(key))
 
 
 async def _apply(side: Ours, server: ApiServer, pod: Json, fix: FixAnswer) -> None:
@@ -164,8 +164,8 @@ async def _runs(side: Ours, pod: Json) -> bool:
         if now is None:
             continue
         uid = now["metadata"]["uid"]
-        if now["spec"].get("nodeName") or side.daemon.decisions.binder.has(uid):
-            side.daemon.decisions.binder.preempt(uid, "test")
+        if now["spec"].get("nodeName") or side.daemon.scheduler.binder.has(uid):
+            side.daemon.scheduler.binder.preempt(uid, "test")
             return True
         said = now["status"].get("conditions") or [{}]
         if "binding volumes" in said[-1].get("message", ""):  # it has waited, and no controller came

@@ -133,7 +133,7 @@ _MUTATIONS: Final[Mapping[str, _Patches]] = {
     "claims for one pod are shared": {
         "scheduler.plugins.volumerestrictions.VolumeRestrictions._is_taken": lambda *_: False
     },
-    "disks are shared": {"scheduler.cache.storage.volume_users.DiskConflicts.of": lambda *_: EMPTY},
+    "disks are shared": {"scheduler.cache.nodes.volume_users.DiskConflicts.of": lambda *_: EMPTY},
 }
 VOLUME_MUTANTS: Final = tuple(_MUTATIONS)
 

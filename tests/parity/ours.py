@@ -23,7 +23,7 @@ from scheduler.daemon.app import Daemon
 from scheduler.failure import SCHEDULER_ERROR, UNSCHEDULABLE
 from scheduler.framework.interface import CycleState, Scored
 from scheduler.framework.profile import Profile
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import AttemptError
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.dra.plugin import DynamicResources
@@ -62,15 +62,15 @@ class Hooks:
         """The scores of the newest pod whose nodes were scored."""
         self.tries_early = True
         """Whether an idle queue tries pods again before their back-off is over."""
-        self._nodes = daemon.decisions.cluster.nodes
-        self.cycle: Cycle = daemon.decisions.cycle
+        self._nodes = daemon.scheduler.cluster.nodes
+        self.cycle: Cycle = daemon.scheduler.cycle
         self._choose = self.cycle._choose
         self.cycle._choose = self._read_scores  # type: ignore[method-assign]
-        backoff = daemon.decisions.queue._places.backoff
+        backoff = daemon.scheduler.queue._places.backoff
         self._first_rejected = backoff.first_rejected
         backoff.first_rejected = self._first_to_try_early  # type: ignore[method-assign]
 
-    def _read_scores(self, runner: Runner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
+    def _read_scores(self, runner: FrameworkRunner, state: CycleState, pod: PodInfo, scored: Scored) -> int:
         names = {int(slot): self._nodes.name(int(slot)) for slot in scored.slots}
         self.scores = {
             plugin: {name: int(column[slot]) for slot, name in names.items()} for plugin, column in scored.parts.items()
@@ -112,7 +112,7 @@ class Ours(Side):
         self._hooks.tries_early = not scenario.devices
 
         async def has_seen() -> bool:
-            are_alike = [await self._is_like_the_server(mirror) for mirror in self._mirrors()]
+            are_alike = [await self._is_like_the_server(mirror) for mirror in self._informers()]
             return all(are_alike) and self.daemon.idle()
 
         await self.until(has_seen, f"the cluster of {scenario.key}")
@@ -123,19 +123,19 @@ class Ours(Side):
 
         Let a pod use each claim with a selected node. The clusters were recorded without these pods.
         """
-        volumes = self.daemon.decisions.cluster.volumes
+        volumes = self.daemon.scheduler.cluster.volumes
         for entry in tuple(volumes.reservations):
             if entry.is_gone:
                 volumes.reservations._drop(entry.claim.metadata.uid)
-        for mirror in self._mirrors():
+        for mirror in self._informers():
             for claim in mirror.store if mirror.spec.name == "PersistentVolumeClaim" else ():
                 if isinstance(claim, PersistentVolumeClaim) and claim.selected_node:
                     volumes.reservations.users.add(f"{claim.metadata.namespace}/in-flight", [claim.key])
                     volumes.reservations.look_at(claim.key)
 
-    def _mirrors(self) -> list[Any]:
+    def _informers(self) -> list[Any]:
         """Of the kinds that a scenario has; which of them there are follows from the profiles' plugins."""
-        return [mirror for name, mirror in self.daemon.mirrors.reflectors.items() if name in KINDS]
+        return [mirror for name, mirror in self.daemon.informers.reflectors.items() if name in KINDS]
 
     async def _is_like_the_server(self, mirror: Any) -> bool:
         there = {
@@ -147,11 +147,11 @@ class Ours(Side):
 
     def _headed(self, pod: Json) -> str:
         metadata = pod["metadata"]
-        record = self.daemon.decisions.records.of(f"{metadata['namespace']}/{metadata['name']}")[-1]
+        record = self.daemon.scheduler.records.of(f"{metadata['namespace']}/{metadata['name']}")[-1]
         return record.node
 
     async def _settle(self, pod: Json, nominated: str) -> None:
-        decisions = self.daemon.decisions
+        decisions = self.daemon.scheduler
 
         async def is_settled() -> bool:
             return not (len(decisions.evictions) + len(decisions.patches) + len(decisions.inbox))
@@ -160,7 +160,7 @@ class Ours(Side):
 
     async def _finish(self) -> None:
         """What DynamicResources gives back, it gives back in the background."""
-        profiles = self.daemon.decisions.profiles.values()
+        profiles = self.daemon.scheduler.profiles.values()
         plugins = {plugin for one in profiles for plugin in one.post_filter if isinstance(plugin, DynamicResources)}
 
         async def is_done() -> bool:
@@ -172,7 +172,7 @@ class Ours(Side):
         """The queue holds it once it is there and nothing is left to do."""
         if not self.daemon.idle():
             return ""
-        profile = self.daemon.decisions.profiles[pod["spec"]["schedulerName"]]
+        profile = self.daemon.scheduler.profiles[pod["spec"]["schedulerName"]]
         return _refusal(profile, pod_info(from_manifest(Pod, pod)))
 
     # -- scores ------------------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class Ours(Side):
 
         Nominations that an eviction would take are not reported: writes show them.
         """
-        decisions = self.daemon.decisions
+        decisions = self.daemon.scheduler
         used = _without(self._profile(profile), without)
         manifest = named(admitted(pod, self.version), used.name)
         manifest |= {"spec": with_pod_defaults(manifest["spec"])}
@@ -207,7 +207,7 @@ class Ours(Side):
             return Verdict(reason=HELD, message=said)
         self._listen()
         nominator, clock, metrics = decisions.queue.nominator, self._clock, self._metrics
-        runner = Runner(used, decisions.cluster, nominator, clock=clock, metrics=metrics)
+        runner = FrameworkRunner(used, decisions.cluster, nominator, clock=clock, metrics=metrics)
         record = DecisionRecord(pod=info.key, uid=info.uid, profile=used.name, attempt=1, started_wall=clock.wall())
         state = CycleState()
         try:
@@ -222,7 +222,7 @@ class Ours(Side):
         return Verdict(node=node, scores=self._hooks.scores, writes=planned(used, state, info, node=node))
 
     def _profile(self, name: str) -> Profile:
-        return self.daemon.decisions.profiles[f"{self.prefix}-{name}"]
+        return self.daemon.scheduler.profiles[f"{self.prefix}-{name}"]
 
 
 def _refusal(profile: Profile, pod: PodInfo) -> str:
@@ -238,7 +238,7 @@ def _without(profile: Profile, name: str) -> Profile:
     return dataclasses.replace(profile, **kept)
 
 
-def _way(runner: Runner, pod: PodInfo, unfit: Unschedulable) -> Way:
+def _way(runner: FrameworkRunner, pod: PodInfo, unfit: Unschedulable) -> Way:
     nominated = runner.ahead.nominated_to(pod) if unfit.nominate is None else unfit.nominate
     victims = (victim.pod.metadata for victim in unfit.victims)
     return Way(nominated, tuple(sorted(metadata.name for metadata in victims if metadata.deletion_timestamp is None)))

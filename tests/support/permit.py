@@ -5,6 +5,6 @@ from __future__ import annotations
 from scheduler.framework.wait import WaitingPodsMap
 
 
-def allow(permits: WaitingPodsMap, uid: str, plugin: str) -> None:
-    if (held := permits.get(uid)) is not None:
+def allow(waiting_pods: WaitingPodsMap, uid: str, plugin: str) -> None:
+    if (held := waiting_pods.get(uid)) is not None:
         held.allow(plugin)

@@ -23,7 +23,7 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, PostFiltered, Scores
 from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import Factory, build
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import Code, Groups, Narrow, Rejection, Skip, Wait
 from scheduler.metrics.metrics import Metrics
 from tests.support.ports import ListRecorder, ScriptedWriter
@@ -95,7 +95,9 @@ class CycleHarness:
         self.clock = clock = StepClock()
         metrics = Metrics(process=False)
         handle = Handle(self.cluster, ScriptedWriter(), ListRecorder(), clock, "kubestow", chance=random.Random(1))
-        runner = Runner(build(config, registry, handle), self.cluster, self.nominated, clock=clock, metrics=metrics)
+        runner = FrameworkRunner(
+            build(config, registry, handle), self.cluster, self.nominated, clock=clock, metrics=metrics
+        )
         self.cycle = Cycle({"kubestow": runner}, self.cluster, clock=clock, chance=random.Random(7), metrics=metrics)
 
     def attempt(self, pod: PodInfo | None = None) -> Outcome:

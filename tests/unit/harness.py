@@ -17,7 +17,7 @@ from scheduler.config.types import Configuration, RunOptions
 from scheduler.core.errors import ApiError
 from scheduler.framework.extender import Extender
 from scheduler.metrics.metrics import Metrics
-from scheduler.scheduler import Decisions
+from scheduler.scheduler import Scheduler
 from tests.support.ports import ListRecorder, ScriptedWriter
 
 POST_FILTER = " no new claims to deallocate, preemption: "
@@ -113,7 +113,7 @@ class SchedulerHarness:
         self.writer = WireWriter()
         self.recorder = ListRecorder()
         options = RunOptions(config=config or Configuration())
-        self.parts = Decisions(
+        self.parts = Scheduler(
             options,
             writer=self.writer,
             recorder=self.recorder,
@@ -153,21 +153,21 @@ class SchedulerHarness:
             "status": {"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "110", **amounts}},
         }
         new = read_node(manifest)
-        self.parts.intake.apply("Node", [Delta(self.nodes.get(name), new)])
+        self.parts.event_handlers.apply("Node", [Delta(self.nodes.get(name), new)])
         self.nodes[name] = new
 
     def node_gone(self, name: str) -> None:
-        self.parts.intake.apply("Node", [Delta(self.nodes.pop(name), None)])
+        self.parts.event_handlers.apply("Node", [Delta(self.nodes.pop(name), None)])
 
     def pod(self, name: str, **spec: Any) -> Pod | Broken:
         """Add or change a pod; `manifest` below names what `spec` may hold."""
         new = read_pod(manifest(name, **spec))
-        self.parts.intake.apply("Pod", [Delta(self.seen.get(name), new)])
+        self.parts.event_handlers.apply("Pod", [Delta(self.seen.get(name), new)])
         self.seen[name] = new
         return new
 
     def gone(self, name: str) -> None:
-        self.parts.intake.apply("Pod", [Delta(self.seen.pop(name), None)])
+        self.parts.event_handlers.apply("Pod", [Delta(self.seen.pop(name), None)])
 
     # -- work ----------------------------------------------------------------------------------------------------------
 

@@ -13,8 +13,8 @@ import msgspec
 
 from scheduler.api.core_v1 import Pod
 from scheduler.api.resource_v1 import EXTENDED_RESOURCE_CLAIM, AllocationResult, DeviceId, ResourceClaim
+from scheduler.cache.assume_cache import NotKnown, OutOfSync
 from scheduler.cache.devices.allocation_state import AllocationState
-from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 
 
 class ClaimChange(NamedTuple):

@@ -22,8 +22,8 @@ from scheduler.api.podinfo import ANY_IP, HostPort, PodInfo, Requests, allocatab
 from scheduler.cache.nodes.images import ImageIndex
 from scheduler.cache.nodes.indexes import LabelIndex, NodeMultiset
 from scheduler.cache.nodes.topology import Topologies
+from scheduler.cache.nodes.volume_users import ClaimUsers, DiskConflicts, DiskUsers
 from scheduler.cache.pods import PodTerms, SelectorCounts, has_pod_affinity
-from scheduler.cache.storage.volume_users import ClaimUsers, DiskConflicts, DiskUsers
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 

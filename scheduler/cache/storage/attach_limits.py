@@ -25,9 +25,9 @@ from scheduler.api.csi_translation import (
     translate_volume,
 )
 from scheduler.api.storage_v1 import CSINode, CSISource, PersistentVolume, PersistentVolumeClaim, VolumeAttachment
+from scheduler.cache.assume_cache import AssumeCache
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.assume_cache import AssumeCache
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
 

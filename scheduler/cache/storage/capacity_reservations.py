@@ -24,8 +24,8 @@ from scheduler.api.storage_v1 import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
+from scheduler.cache.assume_cache import AssumeCache
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.assume_cache import AssumeCache
 from scheduler.cache.storage.capacity import Capacities, CapacityPool
 from scheduler.cache.storage.claims_together import ClaimSet, ClaimsTogether, ClaimTies, PendingUsers, place_of
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes

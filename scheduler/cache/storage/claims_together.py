@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from scheduler.api.storage_v1 import PersistentVolumeClaim
+from scheduler.cache.assume_cache import AssumeCache
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.assume_cache import AssumeCache
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
 from scheduler.core.nodeset import NodeSet
 

@@ -21,9 +21,9 @@ import numpy.typing as npt
 
 from scheduler.api.selectors import LabelSelector
 from scheduler.api.storage_v1 import FILESYSTEM, PersistentVolume, PersistentVolumeClaim
+from scheduler.cache.assume_cache import AssumeCache
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_affinity
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.assume_cache import AssumeCache
 from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache, Interner, Numbers
 from scheduler.core.changes import ChangeLog

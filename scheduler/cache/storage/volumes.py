@@ -23,9 +23,9 @@ from scheduler.api.storage_v1 import (
     StorageClass,
     VolumeAttachment,
 )
+from scheduler.cache.assume_cache import AssumeCache
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_topologies
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.assume_cache import AssumeCache
 from scheduler.cache.storage.attach_limits import AttachedVolumes
 from scheduler.cache.storage.capacity import Capacities, SharedPools
 from scheduler.cache.storage.capacity_reservations import CapacityReservations

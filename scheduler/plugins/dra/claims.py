@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from scheduler.api.core_v1 import Pod, PodResourceClaim
 from scheduler.api.resource_v1 import ResourceClaim
-from scheduler.cache.storage.assume_cache import NotKnown
+from scheduler.cache.assume_cache import NotKnown
 
 NAMED_ANEW: Final = "the pod's status names other resource claims by now"
 Need: TypeAlias = Callable[[str], ResourceClaim]

@@ -13,8 +13,8 @@ import numpy.typing as npt
 from scheduler.api.node_affinity import selector_problem
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import FINALIZER, RESERVED_FOR_MAX, ResourceClaim
+from scheduler.cache.assume_cache import NotKnown
 from scheduler.cache.nodes.node_groups import matching_selector
-from scheduler.cache.storage.assume_cache import NotKnown
 from scheduler.config.args import DynamicResourcesArgs
 from scheduler.core.cooperative import T, Work, finish, metered, started
 from scheduler.core.errors import ApiError

@@ -16,13 +16,13 @@ from scheduler.api.apps_and_policy import started_at
 from scheduler.api.decode import Broken
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.cache.nodes.node_groups import where_affinity
-from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, Unavailable
+from scheduler.core.errors import Ambiguous, ApiError, Conflict, Fenced, Unavailable, VolumeError
 from scheduler.core.retry import Retry
 from scheduler.framework.handle import Handle
 from scheduler.framework.wait import settle
 from scheduler.plugins.volumebinding.assume import pre_bound
 from scheduler.plugins.volumebinding.find import first_miss
-from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, DynamicStep, StaticStep, VolumeError
+from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, DynamicStep, StaticStep
 
 
 def problem_of(decided: PersistentVolumeClaim, now: PersistentVolumeClaim | Broken | None) -> str:

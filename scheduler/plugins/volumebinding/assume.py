@@ -18,9 +18,10 @@ from scheduler.api.storage_v1 import (
     PersistentVolumeClaim,
     is_for,
 )
-from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
+from scheduler.cache.assume_cache import NotKnown, OutOfSync
 from scheduler.cache.storage.volumes import CLAIM, VOLUME, Volumes
-from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, DynamicStep, PodVolumes, StaticStep, VolumeError
+from scheduler.core.errors import VolumeError
+from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, DynamicStep, PodVolumes, StaticStep
 
 Assumed: TypeAlias = PersistentVolume | PersistentVolumeClaim
 

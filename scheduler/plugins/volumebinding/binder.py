@@ -17,13 +17,14 @@ from typing import Final, TypeVar
 import structlog
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.core.errors import ApiError
+from scheduler.core.errors import ApiError, VolumeError
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.plugins.volumebinding.api_updates import BindAPIUpdate, WriteDeadline
 from scheduler.plugins.volumebinding.assume import AssumedVolumes
 from scheduler.plugins.volumebinding.check_bindings import BindingChecker
-from scheduler.plugins.volumebinding.find import VolumeFinder, account_of
+from scheduler.plugins.volumebinding.explain import account_of
+from scheduler.plugins.volumebinding.find import VolumeFinder
 from scheduler.plugins.volumebinding.pod_volumes import (
     BindingPlan,
     Conflicts,
@@ -31,7 +32,6 @@ from scheduler.plugins.volumebinding.pod_volumes import (
     PodVolumeClaims,
     PodVolumes,
     Reasons,
-    VolumeError,
     sort_claims,
 )
 

@@ -18,7 +18,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import ShapePoint, VolumeBindingArgs
 from scheduler.core import nodeset
 from scheduler.core.cooperative import Work
-from scheduler.core.errors import ApiError
+from scheduler.core.errors import ApiError, VolumeError
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Scores, StateKey
@@ -26,7 +26,7 @@ from scheduler.framework.scoring import broken_line
 from scheduler.framework.status import SKIP, Code, Groups, Rejection, Skip
 from scheduler.plugins.volumebinding.api_updates import problem_of
 from scheduler.plugins.volumebinding.binder import VolumeBinder
-from scheduler.plugins.volumebinding.find import VolumeMismatches, account_of
+from scheduler.plugins.volumebinding.explain import VolumeMismatches, account_of
 from scheduler.plugins.volumebinding.hints import VolumeBindingHints
 from scheduler.plugins.volumebinding.pod_volumes import (
     CAUSES,
@@ -36,7 +36,6 @@ from scheduler.plugins.volumebinding.pod_volumes import (
     BindingPlan,
     PodVolumeClaims,
     PodVolumes,
-    VolumeError,
 )
 
 PLUGIN: Final = "VolumeBinding"

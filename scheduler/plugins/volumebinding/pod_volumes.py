@@ -17,6 +17,7 @@ from scheduler.api.storage_v1 import (
 from scheduler.cache.storage.capacity import CapacityPool
 from scheduler.cache.storage.persistent_volumes import wish_of
 from scheduler.cache.storage.volumes import CLAIM, VOLUME, Volumes
+from scheduler.core.errors import VolumeError
 from scheduler.core.nodeset import NodeSet
 
 NODE_CONFLICT: Final = "node(s) didn't match PersistentVolume's node affinity"
@@ -38,10 +39,6 @@ Reasons: TypeAlias = tuple[str, ...]
 
 Conflicts: TypeAlias = Mapping[Reasons, NodeSet]
 """Reasons → the nodes that fail for them. The sets are disjoint."""
-
-
-class VolumeError(Exception):
-    """An error that ends the attempt, as opposed to a rejection. The message is upstream's."""
 
 
 class NotWritten(Exception):

@@ -13,8 +13,8 @@ from scheduler.audit.findings import Comparison, Difference, in_parts
 from scheduler.audit.self_audit import PASS_EVERY_S, SHARE, TURN_S, SelfAudit
 from scheduler.binding import Binder
 from scheduler.core.errors import UnforeseenErrors
+from scheduler.loop import MAX_BINDINGS
 from scheduler.queueing.types import Place
-from scheduler.scheduler import MAX_BINDINGS
 from tests.unit.audit.world import World, world
 from tests.unit.harness import StepClock
 

@@ -17,7 +17,7 @@ from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
 from scheduler.kube.resources import KINDS
 from scheduler.kube.store import Store
 from scheduler.metrics.metrics import Metrics
-from scheduler.scheduler import Decisions
+from scheduler.scheduler import Scheduler
 from tests.support.ports import ListRecorder, ScriptedWriter
 from tests.unit.harness import StepClock
 
@@ -37,7 +37,7 @@ class World:
         self.clock = StepClock()
         self.stores: dict[str, Store[Any]] = {}
         gates = Configuration().feature_gates | DEVICE_GATES_ON | {TAINT_RULES}
-        self.parts = Decisions(
+        self.parts = Scheduler(
             RunOptions(config=Configuration(feature_gates=gates)),
             writer=ScriptedWriter(),
             recorder=ListRecorder(),
@@ -64,7 +64,7 @@ class World:
         obj: Any = from_manifest(typ, manifest)
         deltas: list[Delta[Any]] = []
         self.stores.setdefault(kind, Store()).set(obj, deltas)
-        self.parts.intake.apply(kind, deltas)
+        self.parts.event_handlers.apply(kind, deltas)
         return obj
 
     def pod(self, name: str, on: str = "", *, cpu: str = "1", status: Any = None, **spec: Any) -> PodInfo:

@@ -130,7 +130,7 @@ async def test_changes_that_wait_in_the_inbox_are_applied_before_the_binding_is_
     sched = SchedulerHarness()
     await decided(sched)
     theirs = read_pod(manifest("theirs", cpu="1", on="n1", scheduler="default-scheduler"))
-    sched.parts.inbox.put(partial(sched.parts.intake.apply, "Pod", [Delta(None, theirs)]))
+    sched.parts.inbox.put(partial(sched.parts.event_handlers.apply, "Pod", [Delta(None, theirs)]))
 
     assert sched.writer.turn_hold is not None
     sched.writer.turn_hold.set()

@@ -117,7 +117,7 @@ async def test_an_assumed_pod_that_is_nominated_counts_once() -> None:
 
 
 def reject(sched: SchedulerHarness, _works: Works) -> None:
-    sched.parts.binder.permits.reject("uid-p", "A", "no")
+    sched.parts.binder.waiting_pods.reject("uid-p", "A", "no")
 
 
 def time_out(sched: SchedulerHarness, _works: Works) -> None:

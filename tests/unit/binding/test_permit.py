@@ -31,15 +31,15 @@ Step: TypeAlias = Callable[[WaitingPodsMap, StepClock], None]
 
 
 def allow(plugin: str) -> Step:
-    return lambda permits, _clock: permit.allow(permits, UID, plugin)
+    return lambda waiting_pods, _clock: permit.allow(waiting_pods, UID, plugin)
 
 
 def reject(plugin: str, why: str = "no") -> Step:
-    return lambda permits, _clock: permits.reject(UID, plugin, why)
+    return lambda waiting_pods, _clock: waiting_pods.reject(UID, plugin, why)
 
 
 def after(seconds: float) -> Step:
-    return lambda _permits, clock: clock.move(seconds)
+    return lambda _waiting_pods, clock: clock.move(seconds)
 
 
 async def turns() -> None:
@@ -50,14 +50,14 @@ async def turns() -> None:
 async def released(steps: Iterable[Step]) -> asyncio.Task[Rejection | None]:
     """Return the task that waits for the verdict, after these steps."""
     clock = StepClock()
-    permits = WaitingPodsMap(clock)
-    permits.hold(POD, WAITS)
-    held = asyncio.ensure_future(permits.release(UID))
+    waiting_pods = WaitingPodsMap(clock)
+    waiting_pods.hold(POD, WAITS)
+    held = asyncio.ensure_future(waiting_pods.release(UID))
     for step in steps:
         await turns()
-        step(permits, clock)
+        step(waiting_pods, clock)
     await turns()
-    assert permits.is_held(UID) is not held.done()
+    assert waiting_pods.is_held(UID) is not held.done()
     return held
 
 
@@ -102,28 +102,28 @@ async def test_verdicts(steps: list[Step], verdict: tuple[str, str] | None) -> N
 )
 async def test_an_answer_before_release_counts(answer: Step, is_allowed: bool) -> None:
     clock = StepClock()
-    permits = WaitingPodsMap(clock)
-    permits.hold(POD, {"A": Wait(5)})
-    answer(permits, clock)
+    waiting_pods = WaitingPodsMap(clock)
+    waiting_pods.hold(POD, {"A": Wait(5)})
+    answer(waiting_pods, clock)
 
-    assert permits.is_held(UID)
-    assert is_allowed == (await permits.release(UID) is None)
-    assert not permits.is_held(UID)
+    assert waiting_pods.is_held(UID)
+    assert is_allowed == (await waiting_pods.release(UID) is None)
+    assert not waiting_pods.is_held(UID)
 
 
 async def test_a_cancelled_release_ends_the_hold() -> None:
     clock = StepClock()
-    permits = WaitingPodsMap(clock)
-    permits.hold(POD, WAITS)
-    held = asyncio.ensure_future(permits.release(UID))
+    waiting_pods = WaitingPodsMap(clock)
+    waiting_pods.hold(POD, WAITS)
+    held = asyncio.ensure_future(waiting_pods.release(UID))
     await turns()
     held.cancel()
     await turns()
-    permit.allow(permits, UID, "A")
-    permits.reject(UID, "A", "no")
-    permits.discard(UID)
+    permit.allow(waiting_pods, UID, "A")
+    waiting_pods.reject(UID, "A", "no")
+    waiting_pods.discard(UID)
 
-    assert (len(permits), permits.is_held(UID)) == (0, False)
+    assert (len(waiting_pods), waiting_pods.is_held(UID)) == (0, False)
 
 
 # -- with the scheduler -----------------------------------------------------------------------------------------------
@@ -135,10 +135,10 @@ async def test_a_rejected_pod_waits_for_the_events_of_its_plugin(monkeypatch: py
     sched.node("n1")
     sched.pod("p")
     await sched.settle()
-    permits = sched.parts.binder.permits
-    permit.allow(permits, "uid-p", "A")
-    permits.reject("uid-p", "B", "not now")
-    permits.reject("uid-p", "A", "never")
+    waiting_pods = sched.parts.binder.waiting_pods
+    permit.allow(waiting_pods, "uid-p", "A")
+    waiting_pods.reject("uid-p", "B", "not now")
+    waiting_pods.reject("uid-p", "A", "never")
     await sched.settle()
 
     assert sched.message("p") == "0/1 nodes are available: 1 not now."
@@ -159,7 +159,7 @@ async def test_events_are_kept_while_a_pod_is_held(monkeypatch: pytest.MonkeyPat
     node("n2")(sched)
     assert sched.parts.queue.in_flight_events() == {"PodPopped": 1, CAME.label: 1}
 
-    permit.allow(sched.parts.binder.permits, "uid-p", "A")
+    permit.allow(sched.parts.binder.waiting_pods, "uid-p", "A")
     await sched.settle()
 
     assert sched.parts.queue.in_flight_events() == {}
@@ -172,7 +172,7 @@ async def test_an_event_while_the_pod_is_held_wakes_it_after_a_rejection(monkeyp
     sched.pod("p")
     await sched.settle()
     sched.node("n2")
-    sched.parts.binder.permits.reject("uid-p", "A", "not there")
+    sched.parts.binder.waiting_pods.reject("uid-p", "A", "not there")
     await sched.settle()
 
     assert attempts(sched, "p") == 2

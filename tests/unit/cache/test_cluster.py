@@ -11,12 +11,12 @@ from scheduler.api.decode import Broken
 from scheduler.api.meta import Metadata
 from scheduler.api.selectors import LabelSelector
 from scheduler.api.storage_v1 import PersistentVolume
+from scheduler.cache.assume_cache import AssumeCache, NotKnown, OutOfSync
 from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.cache.nodes import topology as domains
 from scheduler.cache.nodes.node_groups import NodeGroups
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.pods import selection
-from scheduler.cache.storage.assume_cache import AssumeCache, NotKnown, OutOfSync
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
 from tests.examples import SLOW_SHARE, examples
 from tests.support.volumebuilders import a_pv

@@ -16,9 +16,9 @@ from aiohttp import web
 
 from scheduler.cli import client_flags, cluster_commands, kubectl_plugin, main as cli
 from scheduler.cli.cluster_commands import MalformedInput, Question, access, read_manifests
+from scheduler.cli.debug_request import Access
 from scheduler.cli.flags import parser
-from scheduler.client.debug_request import Access
-from scheduler.client.leader import LeaseName
+from scheduler.cli.leader import LeaseName
 from scheduler.config.types import LeaderElection
 from scheduler.explain import manifests, what_if
 from scheduler.metrics import logs

@@ -47,7 +47,7 @@ class Scene:
         raw = builder.obj()
         kind, name = raw["kind"], raw["metadata"]["name"]
         new = builder.uid(f"uid-{name}").resource_version(str(next(_versions))).typed()
-        self.sched.parts.intake.apply(kind, [Delta(self._shown.get((kind, name)), new)])
+        self.sched.parts.event_handlers.apply(kind, [Delta(self._shown.get((kind, name)), new)])
         self._shown[kind, name] = new
         where: Any = {
             "PersistentVolume": self.sched.writer.volumes,
@@ -58,7 +58,7 @@ class Scene:
 
     def hides(self, kind: str, name: str) -> None:
         """The object goes."""
-        self.sched.parts.intake.apply(kind, [Delta(self._shown.pop((kind, name)), None)])
+        self.sched.parts.event_handlers.apply(kind, [Delta(self._shown.pop((kind, name)), None)])
 
     def pod(self, name: str = "p", *claims: str, devices: tuple[str, ...] = (), **more: Any) -> None:
         volumes = [{"name": claim, "persistentVolumeClaim": {"claimName": claim}} for claim in claims]
@@ -241,7 +241,7 @@ def test_a_claim_from_a_template_ties_its_pod_once_the_status_names_it() -> None
         raw = manifest("p", **spec)
         raw["status"]["resourceClaimStatuses"] = [{"name": "e", "resourceClaimName": "made"}] if named else []
         new = read_pod(raw)
-        scene.sched.parts.intake.apply("Pod", [Delta(scene.sched.seen.get("p"), new)])
+        scene.sched.parts.event_handlers.apply("Pod", [Delta(scene.sched.seen.get("p"), new)])
         scene.sched.seen["p"] = new
         assert scene.nominated() == node_name
 

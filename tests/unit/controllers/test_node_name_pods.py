@@ -376,7 +376,7 @@ async def test_a_standby_writes_nothing_and_a_replica_that_begins_to_lead_does()
         "Pod": on("n1").pvc("c").typed(),
     }
     for kind, shown in applied.items():
-        sched.parts.inbox.put(partial(sched.parts.intake.apply, kind, [Delta(None, shown)]))
+        sched.parts.inbox.put(partial(sched.parts.event_handlers.apply, kind, [Delta(None, shown)]))
     sched.clock.move(5)
     await sched.turns()
     assert sched.writer.selections == []

@@ -133,7 +133,7 @@ async def test_a_tick_that_fails_does_not_stop_the_loop(monkeypatch: pytest.Monk
     def fail() -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(sched.parts.intake.storage, "tick", fail)
+    monkeypatch.setattr(sched.parts.event_handlers.storage, "tick", fail)
     sched.node("n1")
     sched.pod("p")
     await sched.settle()

@@ -16,7 +16,7 @@ from scheduler.api.decode import Delta, ObjectDecoder
 from scheduler.audit.self_audit import SelfAudit
 from scheduler.core.errors import Gone, UnforeseenErrors
 from scheduler.daemon.list_audit import ListAudit
-from scheduler.kube.informers import Mirrors
+from scheduler.kube.informers import Informers
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.resources import POD, Discovery, ServedKind
@@ -49,10 +49,10 @@ class Audited:
         for name, at in stored.items():
             self.put(name, at)
         self.audit = SelfAudit({}, self.clock, UnforeseenErrors(self.clock), lambda: True, lambda: None)
-        mirrors = Mirrors((POD,), Discovery(self.transport, self.clock, kinds=[POD], server=""), self.clock)
-        mirrors.add(self.reflector)
+        informers = Informers((POD,), Discovery(self.transport, self.clock, kinds=[POD], server=""), self.clock)
+        informers.add(self.reflector)
         self.lists = ListAudit(
-            mirrors,
+            informers,
             self.audit,
             transport=self.transport,
             throttle=Throttle(self.clock, qps=-1),

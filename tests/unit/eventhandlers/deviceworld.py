@@ -52,15 +52,15 @@ class World(Hearing):
         super().__init__()
         self.cluster = Cluster(VirtualClock(), gates)
         self.devices = self.cluster.devices
-        self.intake = DeviceHandlers(self.cluster, self.move, Preempting())
+        self.event_handlers = DeviceHandlers(self.cluster, self.move, Preempting())
 
     def handlers(self) -> Mapping[str, Callable[[Delta[Any]], None]]:
-        return self.intake.handlers()
+        return self.event_handlers.handlers()
 
     def tick(self) -> list[tuple[Any, ...]]:
         """Return the calls that a turn of the loop causes."""
         self.heard.clear()
-        self.intake.tick()
+        self.event_handlers.tick()
         return list(self.heard)
 
     def taints(self, name: str) -> dict[str, list[str]]:

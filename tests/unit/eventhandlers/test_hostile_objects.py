@@ -53,7 +53,7 @@ class Watched:
         await self._apply(deltas)
 
     async def _apply(self, deltas: list[Delta[Any]]) -> None:
-        self.sched.parts.inbox.put(lambda: self.sched.parts.intake.apply(self._spec.name, deltas))
+        self.sched.parts.inbox.put(lambda: self.sched.parts.event_handlers.apply(self._spec.name, deltas))
         await self.sched.settle()
 
 

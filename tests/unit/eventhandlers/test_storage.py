@@ -202,33 +202,33 @@ def test_an_object_that_selects_pods_comes_becomes_unreadable_and_goes(
     kind: str, manifest: dict[str, Any], comes: Pod
 ) -> None:
     sched = SchedulerHarness()
-    intake, workloads = sched.parts.intake, sched.cluster.workloads
+    event_handlers, workloads = sched.parts.event_handlers, sched.cluster.workloads
     whole = read(kind, manifest)
     broken = read(kind, {**manifest, "spec": {"selector": 7}})
 
-    intake.apply(kind, [Delta(None, whole)])
+    event_handlers.apply(kind, [Delta(None, whole)])
     assert workloads.default_selector(comes) == LabelSelector({"app": "web"})
     with capture_logs() as logs:
-        intake.apply(kind, [Delta(whole, broken), Delta(broken, broken)])
+        event_handlers.apply(kind, [Delta(whole, broken), Delta(broken, broken)])
     assert workloads.default_selector(comes) is None
     assert [(log["object"], "selector" in log["error"]) for log in logs] == [(whole.key, True)]
-    intake.apply(kind, [Delta(broken, whole)])
+    event_handlers.apply(kind, [Delta(broken, whole)])
     assert workloads.default_selector(comes) is not None
-    intake.apply(kind, [Delta(whole, None)])
+    event_handlers.apply(kind, [Delta(whole, None)])
     assert workloads.default_selector(comes) is None
 
 
 def test_namespaces_are_known_by_their_labels() -> None:
     sched = SchedulerHarness()
-    intake, namespaces = sched.parts.intake, sched.cluster.namespaces
+    event_handlers, namespaces = sched.parts.event_handlers, sched.cluster.namespaces
     plain = read("Namespace", {"metadata": {"name": "a"}})
     team = read("Namespace", {"metadata": {"name": "a", "labels": {"team": "t"}}})
     broken = read("Namespace", {"metadata": {"name": "a", "labels": 7}})
 
-    intake.apply("Namespace", [Delta(None, plain)])
+    event_handlers.apply("Namespace", [Delta(None, plain)])
     seen = [(namespaces.generation, dict(namespaces.labels("a")))]
     for old, new in ((plain, team), (team, team), (team, broken), (broken, team), (team, None)):
-        intake.apply("Namespace", [Delta(old, new)])
+        event_handlers.apply("Namespace", [Delta(old, new)])
         seen.append((namespaces.generation, dict(namespaces.labels("a"))))
 
     assert [labels for _, labels in seen] == [{}, {"team": "t"}, {"team": "t"}, {}, {"team": "t"}, {}]
@@ -258,13 +258,13 @@ def test_an_unreadable_budget_protects_all_pods_that_it_may_select(broken: dict[
     sched.pod("else", on="n1", labels={"app": "else"})
     sched.pod("bare", on="n1")
     pods = list(sched.cluster.nodes.pods(0).values())
-    intake, disruptions = sched.parts.intake, sched.cluster.disruptions
+    event_handlers, disruptions = sched.parts.event_handlers, sched.cluster.disruptions
     good, bad = read(BUDGET.name, a_budget()), read(BUDGET.name, broken)
 
     with capture_logs() as logs:
         protected, generations = [], [disruptions.generation]
         for old, new in ((None, bad), (bad, good), (good, bad), (bad, bad), (bad, good), (good, None)):
-            intake.apply(BUDGET.name, [Delta(old, new)])
+            event_handlers.apply(BUDGET.name, [Delta(old, new)])
             protected.append(sorted(finish(disruptions.violating(pods))))
             generations.append(disruptions.generation)
 
@@ -289,7 +289,7 @@ async def test_an_unreadable_budget_does_not_stop_preemption() -> None:
     sched.pod("web", cpu="1", on="n1", labels={"app": "web"}, priority=0)
     other = {**a_budget(), "metadata": {"name": "other", "namespace": "default", "uid": "o"}}
     broken = read(BUDGET.name, a_budget(selector=7))
-    sched.parts.intake.apply(BUDGET.name, [Delta(None, broken), Delta(None, read(BUDGET.name, other))])
+    sched.parts.event_handlers.apply(BUDGET.name, [Delta(None, broken), Delta(None, read(BUDGET.name, other))])
     sched.pod("high", cpu="1", priority=9)
 
     await sched.settle()

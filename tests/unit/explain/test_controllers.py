@@ -43,7 +43,7 @@ def cluster(nodes: dict[str, dict[str, Any]], pods: dict[str, dict[str, Any]]) -
         raw = manifest(name, **spec)
         raw["metadata"]["ownerReferences"] = [owner | {"controller": True}] if owner else []
         sched.seen[name] = made = read_pod(raw)
-        sched.parts.intake.apply("Pod", [Delta(None, made)])
+        sched.parts.event_handlers.apply("Pod", [Delta(None, made)])
     sched.parts.inbox.apply()
     return sched
 

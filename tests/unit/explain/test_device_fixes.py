@@ -40,7 +40,7 @@ def comes(sched: DeviceHarness, *templates: str) -> None:
     raw["status"]["resourceClaimStatuses"] = [
         {"name": f"r{at}", "resourceClaimName": f"c-{at}"} for at, _ in enumerate(templates)
     ]
-    sched.parts.intake.apply("Pod", [Delta(None, read_pod(raw))])
+    sched.parts.event_handlers.apply("Pod", [Delta(None, read_pod(raw))])
 
 
 @pytest.mark.parametrize("count", [1, 2])
@@ -108,7 +108,7 @@ def test_the_holder_of_a_device(owner: str | None, is_offered: bool) -> None:
     raw["spec"]["resourceClaims"] = [{"name": "r", "resourceClaimName": "c-h"}]
     if owner is not None:
         raw["metadata"]["ownerReferences"] = [{"kind": owner, "name": "o", "uid": "o", "controller": True}]
-    sched.parts.intake.apply("Pod", [Delta(None, read_pod(raw))])
+    sched.parts.event_handlers.apply("Pod", [Delta(None, read_pod(raw))])
     sched.comes("p")
 
     found = explained(sched)

@@ -503,7 +503,7 @@ def put(sched: SchedulerHarness, kind: str, name: str, more: dict[str, Any]) -> 
     """Deliver an object as a watch does."""
     metadata = {"name": name, "uid": name, "resourceVersion": "1", "namespace": "default", **more.get("metadata", {})}
     made = ObjectDecoder(kind, KINDS[kind]).decode(msgspec.json.encode({**more, "metadata": metadata}))
-    sched.parts.intake.apply(kind, [Delta(None, made)])
+    sched.parts.event_handlers.apply(kind, [Delta(None, made)])
 
 
 KINDS: dict[str, Any] = {

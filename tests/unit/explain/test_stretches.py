@@ -17,7 +17,7 @@ from scheduler.core.cooperative import TURN_S, Work, finish
 from scheduler.explain.fixes import Steps
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.framework.interface import CycleState
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import Rejection
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 from tests.unit.explain.test_what_if import cluster, pausing, pod, state
@@ -34,7 +34,7 @@ class HardSearch:
         self.sched = sched
         self.steps = self.calls = 0
         self._limit = steps
-        monkeypatch.setattr(Runner, "verify", self._verify)
+        monkeypatch.setattr(FrameworkRunner, "verify", self._verify)
 
     def _verify(self, state: CycleState, pod: PodInfo, slot: int) -> Work[Rejection | None]:
         self.calls += 1
@@ -210,7 +210,7 @@ def with_storage() -> SchedulerHarness:
         ("CSIStorageCapacity", a_capacity("o", "csi", "9Gi").everywhere()),
     )
     for kind, builder in objects:
-        sched.parts.intake.apply(kind, [Delta(None, builder.typed())])
+        sched.parts.event_handlers.apply(kind, [Delta(None, builder.typed())])
     sched.parts.inbox.apply()
     return sched
 
@@ -223,7 +223,7 @@ def with_devices() -> SchedulerHarness:
     sched = DeviceHarness(devices=2, nodes=("n1", "n2"))
     sched.show(sched.claim("free"))
     sched.parts.inbox.apply()
-    sched.parts.intake.devices.tick()
+    sched.parts.event_handlers.devices.tick()
     return sched
 
 

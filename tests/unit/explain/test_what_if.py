@@ -202,7 +202,7 @@ def test_pods_of_a_drained_node_go_elsewhere_or_nowhere() -> None:
         ("bare", "", "100m"),
     ):
         sched.seen[name] = made = with_owner(manifest(name, cpu=cpu, on="n1"), owner)
-        sched.parts.intake.apply("Pod", [Delta(None, made)])
+        sched.parts.event_handlers.apply("Pod", [Delta(None, made)])
     sched.parts.inbox.apply()
     before = state(sched)
 
@@ -358,7 +358,7 @@ def test_a_malformed_request_names_the_field(body: bytes, message: str) -> None:
 def test_a_question_that_cannot_be_answered_names_the_field(request_: dict[str, Any], message: str) -> None:
     sched = cluster({"n1": {}}, {"a": {"cpu": "1", "on": "n1"}})
     sched.seen["b"] = made = with_owner(manifest("b", cpu="1", on="n1"), "ReplicaSet")
-    sched.parts.intake.apply("Pod", [Delta(None, made)])
+    sched.parts.event_handlers.apply("Pod", [Delta(None, made)])
     sched.parts.inbox.apply()
     before = state(sched)
 

@@ -12,7 +12,7 @@ from scheduler.core import nodeset
 from scheduler.core.cooperative import Work, finish
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import CycleState
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import AttemptError, Code, Diagnosis, Groups, Rejection, one_node
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.fake_plugins import Refuses
@@ -27,7 +27,7 @@ def nominated(name: str = "other", priority: int = 10, *, cpu: str = "1", **more
     return pod(name, priority, cpu=cpu, **more)
 
 
-def fits(runner: Runner, one: PodInfo) -> bool:
+def fits(runner: FrameworkRunner, one: PodInfo) -> bool:
     """On n1; `runner` may remember an earlier answer."""
     state = CycleState()
     runner.pre_filter(state, one)
@@ -37,8 +37,8 @@ def fits(runner: Runner, one: PodInfo) -> bool:
     return bool(passed)
 
 
-def without_memos(harness: PreemptionHarness) -> Runner:
-    return Runner(
+def without_memos(harness: PreemptionHarness) -> FrameworkRunner:
+    return FrameworkRunner(
         harness.runner.profile, harness.cluster, harness.nominator, clock=harness.handle.clock, metrics=harness.metrics
     )
 
@@ -131,7 +131,7 @@ def apply(harness: PreemptionHarness, change: tuple[Any, ...]) -> None:
                 harness.cluster.remove_pod("default/a")
 
 
-def refused(runner: Runner, one: PodInfo, nodes: NodeSet, groups: Groups) -> NodeSet:
+def refused(runner: FrameworkRunner, one: PodInfo, nodes: NodeSet, groups: Groups) -> NodeSet:
     state = CycleState()
     runner.pre_filter(state, one)
 

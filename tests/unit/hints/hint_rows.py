@@ -132,7 +132,7 @@ def node(name: str, *, zone: str = "", labels: Any = None, features: Any = (), *
     new = msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, declared_features=features))
 
     def shown(sched: SchedulerHarness) -> None:
-        sched.parts.intake.apply("Node", [Delta(sched.nodes.get(name), new)])
+        sched.parts.event_handlers.apply("Node", [Delta(sched.nodes.get(name), new)])
         sched.nodes[name] = new
 
     return shown
@@ -151,7 +151,7 @@ def pod(name: str, *, namespace: str = "default", status: dict[str, Any] | None 
         raw["metadata"].update(namespace=namespace, ownerReferences=owners)
         raw["status"].update(status or {})
         new = read_pod(raw)
-        sched.parts.intake.apply("Pod", [Delta(sched.seen.get(name), new)])
+        sched.parts.event_handlers.apply("Pod", [Delta(sched.seen.get(name), new)])
         sched.seen[name] = new
 
     return shown
@@ -185,7 +185,7 @@ def shown_as(kind: str, name: str, raw: dict[str, Any] | None) -> Thing:
     def happens(sched: SchedulerHarness) -> None:
         known: dict[tuple[str, str], Any] = sched.__dict__.setdefault("stored", {})
         new = None if raw is None else ObjectDecoder(kind, typ).decode(msgspec.json.encode(raw))
-        sched.parts.intake.apply(kind, [Delta(known.pop((kind, name), None), new)])
+        sched.parts.event_handlers.apply(kind, [Delta(known.pop((kind, name), None), new)])
         if new is not None:
             known[kind, name] = new
 

@@ -59,7 +59,7 @@ def drops(claim: ClaimBuilder) -> Thing:
 
     def happens(sched: SchedulerHarness) -> None:
         sched.cluster.devices.claims.drop_pending(claim.typed().uid)
-        sched.parts.intake.devices.tick()
+        sched.parts.event_handlers.devices.tick()
 
     return happens
 
@@ -69,7 +69,7 @@ def overtaken(claim: ClaimBuilder) -> Thing:
 
     def happens(sched: SchedulerHarness) -> None:
         stored(claim)[0](sched)
-        sched.parts.intake.devices.tick()
+        sched.parts.event_handlers.devices.tick()
 
     return happens
 

@@ -46,7 +46,7 @@ async def test_what_happens_to_a_waiting_pod(row: Row, monkeypatch: pytest.Monke
 
     for thing in row.then:
         thing(sched)
-    sched.parts.intake.devices.tick()  # as the scheduling loop does in each turn: it ends holds of devices
+    sched.parts.event_handlers.devices.tick()  # as the scheduling loop does in each turn: it ends holds of devices
 
     assert row.event in seen
     place = sched.places()[WAITS]

@@ -13,7 +13,7 @@ from scheduler.api.decode import Broken, Delta, ObjectDecoder
 from scheduler.api.storage_v1 import CSIStorageCapacity
 from scheduler.core.errors import ApiError, Forbidden, Unavailable
 from scheduler.kube import resources
-from scheduler.kube.informers import MirrorLag, Mirrors
+from scheduler.kube.informers import InformerLag, Informers
 from scheduler.kube.reflector import Reflector
 from scheduler.kube.resources import (
     CAPACITY,
@@ -177,9 +177,9 @@ class Rows:
     def __init__(self, *found: str) -> None:
         clock = LeapingClock()
         self.discovery = Discovery(ScriptedTransport(), clock, kinds=[])
-        self.mirrors = Mirrors([KINDS["Pod"], NODE, CAPACITY], self.discovery, clock)
+        self.informers = Informers([KINDS["Pod"], NODE, CAPACITY], self.discovery, clock)
         for name in found:
-            self.mirrors.add(self.made(KINDS[name]))
+            self.informers.add(self.made(KINDS[name]))
 
     def made(self, spec: KindSpec) -> Reflector[Any]:
         decoder = ObjectDecoder(spec.name, CSIStorageCapacity)
@@ -189,27 +189,27 @@ class Rows:
 def test_which_version_is_mirrored() -> None:
     """D9: nothing is said before it is known."""
     rows = Rows("Pod", "Node")
-    assert rows.mirrors.capacity_version() is None
+    assert rows.informers.capacity_version() is None
     rows.discovery.answered.set()
-    assert rows.mirrors.capacity_version() == "none"
-    rows.mirrors.add(rows.made(CAPACITY))
-    assert rows.mirrors.capacity_version() == "v1beta1"
-    rows.mirrors.reflectors[CAPACITY.name].stats.absent = True
-    assert rows.mirrors.capacity_version() == "none"
+    assert rows.informers.capacity_version() == "none"
+    rows.informers.add(rows.made(CAPACITY))
+    assert rows.informers.capacity_version() == "v1beta1"
+    rows.informers.reflectors[CAPACITY.name].stats.absent = True
+    assert rows.informers.capacity_version() == "none"
 
 
 def test_which_kinds_of_devices_are_served() -> None:
     """Of those that decisions go by; nothing is said before it is known (docs/spec/dra.md §6)."""
     rows = Rows("Pod", "Node")
-    rows.mirrors.kinds = (*rows.mirrors.kinds, *DEVICES)
-    assert rows.mirrors.device_kinds() == {}
-    rows.mirrors.add(rows.made(KINDS["ResourceSlice"]))
-    assert rows.mirrors.device_kinds() == {"ResourceSlice": 1}
+    rows.informers.kinds = (*rows.informers.kinds, *DEVICES)
+    assert rows.informers.device_kinds() == {}
+    rows.informers.add(rows.made(KINDS["ResourceSlice"]))
+    assert rows.informers.device_kinds() == {"ResourceSlice": 1}
     rows.discovery.answered.set()
-    assert rows.mirrors.device_kinds() == {"ResourceClaim": 0, "ResourceSlice": 1, "DeviceClass": 0}
-    rows.mirrors.reflectors["ResourceSlice"].stats.absent = True
-    rows.mirrors.kinds = (*rows.mirrors.kinds, TAINT_RULE)
-    assert rows.mirrors.device_kinds() == dict.fromkeys(
+    assert rows.informers.device_kinds() == {"ResourceClaim": 0, "ResourceSlice": 1, "DeviceClass": 0}
+    rows.informers.reflectors["ResourceSlice"].stats.absent = True
+    rows.informers.kinds = (*rows.informers.kinds, TAINT_RULE)
+    assert rows.informers.device_kinds() == dict.fromkeys(
         ("ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"), 0
     )
 
@@ -218,8 +218,8 @@ def test_the_lag_where_devices_are_not_served() -> None:
     rows = Rows("Pod", "Node")
     rows.discovery.answered.set()
     for spec in DEVICES:
-        assert rows.mirrors.lag(spec.name) == MirrorLag("pods that need devices stay pending", False)
-    assert rows.mirrors.lag(TAINT_RULE.name) == MirrorLag("devices are allocated as if no rule tainted them", False)
+        assert rows.informers.lag(spec.name) == InformerLag("pods that need devices stay pending", False)
+    assert rows.informers.lag(TAINT_RULE.name) == InformerLag("devices are allocated as if no rule tainted them", False)
 
 
 LACKS = "volumes are placed without a check of the capacity"
@@ -228,19 +228,19 @@ LACKS = "volumes are placed without a check of the capacity"
 def test_what_is_waited_for() -> None:
     """D5, D8: decisions do not wait for capacity that is not served. They wait if it may not be read."""
     rows = Rows("Pod", "Node")
-    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag("discovery has not found CSIStorageCapacity", True)
+    assert rows.informers.lag(CAPACITY.name) == InformerLag("discovery has not found CSIStorageCapacity", True)
     rows.discovery.answered.set()
-    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag(LACKS, False)
-    rows.mirrors.add(rows.made(CAPACITY))
-    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag("not synced", True)
-    stats = rows.mirrors.reflectors[CAPACITY.name].stats
+    assert rows.informers.lag(CAPACITY.name) == InformerLag(LACKS, False)
+    rows.informers.add(rows.made(CAPACITY))
+    assert rows.informers.lag(CAPACITY.name) == InformerLag("not synced", True)
+    stats = rows.informers.reflectors[CAPACITY.name].stats
     stats.denied = "cannot list csistoragecapacities: no"
-    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag(stats.denied, True)
+    assert rows.informers.lag(CAPACITY.name) == InformerLag(stats.denied, True)
     stats.denied, stats.absent, stats.last_error = "", True, "not found"
-    assert rows.mirrors.lag(CAPACITY.name) == MirrorLag(f"{LACKS}: not found", False)
+    assert rows.informers.lag(CAPACITY.name) == InformerLag(f"{LACKS}: not found", False)
     stats.absent = False
-    rows.mirrors.reflectors[CAPACITY.name].synced.set()
-    assert rows.mirrors.lag(CAPACITY.name) is None
+    rows.informers.reflectors[CAPACITY.name].synced.set()
+    assert rows.informers.lag(CAPACITY.name) is None
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_what_is_waited_for() -> None:
 )
 def test_a_kind_without_a_list_and_a_watch_for_15_seconds_is_reported(kind: str, matters: bool) -> None:
     rows = Rows(kind)
-    reflector = rows.mirrors.reflectors[kind]
+    reflector = rows.informers.reflectors[kind]
     stats, clock = reflector.stats, reflector.stats.clock
     assert isinstance(clock, LeapingClock)
     reflector.synced.set()
@@ -260,25 +260,25 @@ def test_a_kind_without_a_list_and_a_watch_for_15_seconds_is_reported(kind: str,
     clock.time_s += 100
     stats.watch_ended()
     clock.time_s += 14
-    assert rows.mirrors.lag(kind) is None
+    assert rows.informers.lag(kind) is None
     clock.time_s += 1
     stats.failed()
     stats.last_error = "list: unreadable list"
     why = "no complete list and no watch for 15 s; failures: 1, last: list: unreadable list"
-    assert rows.mirrors.lag(kind) == MirrorLag(why, matters)
+    assert rows.informers.lag(kind) == InformerLag(why, matters)
     stats.completed(is_watching=True)
-    assert rows.mirrors.lag(kind) is None
+    assert rows.informers.lag(kind) is None
 
 
 @pytest.mark.parametrize("way_out", ["absent", "synced"])
 async def test_decisions_wait_for_every_kind_that_is_served(way_out: str) -> None:
     """§1.2: until the picture is there, or it turns out that there will be none."""
     rows = Rows("Pod", "Node", "CSIStorageCapacity")
-    waiting = asyncio.create_task(rows.mirrors.complete())
+    waiting = asyncio.create_task(rows.informers.complete())
     rows.discovery.answered.set()
     for name in ("Pod", "Node"):
-        rows.mirrors.reflectors[name].synced.set()
-    capacity = rows.mirrors.reflectors[CAPACITY.name]
+        rows.informers.reflectors[name].synced.set()
+    capacity = rows.informers.reflectors[CAPACITY.name]
     capacity.stats.denied = "cannot list"
     for _ in range(50):
         await asyncio.sleep(0)
@@ -292,19 +292,19 @@ async def test_decisions_wait_for_every_kind_that_is_served(way_out: str) -> Non
 
 def test_a_kind_is_synced_from_its_first_list_while_it_is_watched() -> None:
     rows = Rows("Pod")
-    assert rows.mirrors.synced() == {"Pod": 0, "Node": 0, "CSIStorageCapacity": 0}
+    assert rows.informers.synced() == {"Pod": 0, "Node": 0, "CSIStorageCapacity": 0}
     rows.discovery.answered.set()
-    assert rows.mirrors.synced() == {"Pod": 0, "Node": 0}
+    assert rows.informers.synced() == {"Pod": 0, "Node": 0}
 
-    rows.mirrors.add(rows.made(CAPACITY))
-    pods, capacities = rows.mirrors.reflectors["Pod"], rows.mirrors.reflectors[CAPACITY.name]
+    rows.informers.add(rows.made(CAPACITY))
+    pods, capacities = rows.informers.reflectors["Pod"], rows.informers.reflectors[CAPACITY.name]
     pods.synced.set()
-    assert rows.mirrors.synced() == {"Pod": 1, "Node": 0, "CSIStorageCapacity": 0}
+    assert rows.informers.synced() == {"Pod": 1, "Node": 0, "CSIStorageCapacity": 0}
     pods.stats.denied = "cannot list pods"
     capacities.synced.set()
-    assert rows.mirrors.synced() == {"Pod": 0, "Node": 0, "CSIStorageCapacity": 1}
+    assert rows.informers.synced() == {"Pod": 0, "Node": 0, "CSIStorageCapacity": 1}
     capacities.stats.absent = True
-    assert rows.mirrors.synced() == {"Pod": 0, "Node": 0}
+    assert rows.informers.synced() == {"Pod": 0, "Node": 0}
 
 
 DECODER = ObjectDecoder("Pod", Pod)

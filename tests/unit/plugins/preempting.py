@@ -25,7 +25,7 @@ from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, PostFiltered
 from scheduler.framework.nominator import Nominator
 from scheduler.framework.profile import Factory, build
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import Code, Groups, Nominate, Rejection
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins import BUILT_IN
@@ -211,7 +211,7 @@ class PreemptionHarness:
             },
         )
         profile = build(config, registry, self.handle)
-        self.runner = Runner(profile, self.cluster, self.nominator, clock=clock, metrics=self.metrics)
+        self.runner = FrameworkRunner(profile, self.cluster, self.nominator, clock=clock, metrics=self.metrics)
         self.plugin = next(p for p in profile.post_filter if isinstance(p, DefaultPreemption))
         for thing in things:
             self.put(thing)

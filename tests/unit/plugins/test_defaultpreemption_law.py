@@ -25,7 +25,7 @@ from scheduler.core.nodeset import each
 from scheduler.framework import dry_run
 from scheduler.framework.dry_run import NominatedPods, Simulation
 from scheduler.framework.interface import CycleState, DryRun
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import Code, Nominate, Rejection
 from scheduler.plugins import BUILT_IN
 from scheduler.plugins.defaultpreemption import Answer, Candidate, Evaluator, VictimRule
@@ -401,7 +401,7 @@ def test_what_is_remembered_is_true(world: World, incoming: list[PodInfo], histo
 
 def check(harness: PreemptionHarness, old: Evaluator, one: PodInfo) -> None:
     nodes = harness.cluster.nodes
-    fresh = Runner(
+    fresh = FrameworkRunner(
         harness.runner.profile, harness.cluster, harness.nominator, clock=harness.handle.clock, metrics=harness.metrics
     )
     answers = []

@@ -24,7 +24,7 @@ from scheduler.core.cluster_events import (
     Resource,
 )
 from scheduler.core.cooperative import answered, finish
-from scheduler.eventhandlers.pods_and_nodes import node_changes
+from scheduler.eventhandlers.nodes import node_changes
 from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.framework.status import Code
 from scheduler.plugins.interpodaffinity import InterPodAffinity

@@ -28,7 +28,7 @@ from scheduler.core.cluster_events import (
 )
 from scheduler.core.cooperative import finish
 from scheduler.framework.interface import CycleState, EventHint, Hint
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import SKIP
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.podtopologyspread import PodTopologySpread, plugin as soft_module
@@ -114,7 +114,7 @@ def test_the_check_before_bind_sees_pods_of_other_schedulers() -> None:
     """Just before Bind the pod itself is taken out, and another scheduler's pod may have filled the zone."""
     seen = cluster(*FOUR, *on(a1=1, b1=1))
     profile = build_profiles(Configuration(), handle(seen))["kubestow"]
-    running = Runner(profile, seen, Nominated({}), clock=SystemClock(), metrics=Metrics(process=False))
+    running = FrameworkRunner(profile, seen, Nominated({}), clock=SystemClock(), metrics=Metrics(process=False))
     state = CycleState()
     assumed = placed(pod("p", hard()), "b2")
     running.pre_filter(state, assumed)

@@ -90,7 +90,7 @@ def show(sched: SchedulerHarness, name: str, *, deleting: bool = False, conditio
     raw = manifest(name, **VICTIM, deleting=deleting, uid=uid or f"uid-{name}")
     raw["status"]["conditions"] = list(conditions)
     new = read_pod(raw)
-    sched.parts.intake.apply("Pod", [Delta(sched.seen.get(name), new)])
+    sched.parts.event_handlers.apply("Pod", [Delta(sched.seen.get(name), new)])
     sched.seen[name] = new
 
 
@@ -104,7 +104,7 @@ def show_refused(sched: SchedulerHarness, *, nominated: str) -> None:
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message}
     raw["status"]["conditions"] = [condition]
     new = read_pod(raw)
-    sched.parts.intake.apply("Pod", [Delta(sched.seen.get("p"), new)])
+    sched.parts.event_handlers.apply("Pod", [Delta(sched.seen.get("p"), new)])
     sched.seen["p"] = new
 
 

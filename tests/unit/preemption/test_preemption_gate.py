@@ -179,7 +179,7 @@ async def test_a_victim_that_has_moved_to_another_node_is_not_evicted() -> None:
     wire.hold("nominate p n1")
     await rest(sched)
     sched.node("n2", cpu="1")
-    sched.parts.binder.permits.reject("uid-low", "Gate", "no")
+    sched.parts.binder.waiting_pods.reject("uid-low", "Gate", "no")
     await rest(sched)
     sched.node("n2", cpu="1", labels={"wake": "up"})
     await sched.later(10)
@@ -198,7 +198,7 @@ async def test_a_victim_that_permit_has_just_allowed_is_deleted() -> None:
     wire.hold("nominate p n1")
     await rest(sched)
     sched.writer.hold = asyncio.Event()
-    permit.allow(sched.parts.binder.permits, "uid-low", "Gate")
+    permit.allow(sched.parts.binder.waiting_pods, "uid-low", "Gate")
     assert not sched.parts.binder.preempt("uid-low", "DefaultPreemption")
     wire.answer("nominate p n1")
     await rest(sched)
@@ -208,7 +208,7 @@ async def test_a_victim_that_permit_has_just_allowed_is_deleted() -> None:
 
 async def test_a_victim_that_permit_has_just_rejected_counts_as_preempted() -> None:
     sched, _wire = await low_on_its_way(permit=Holds("Gate", permits=Wait(900)))
-    sched.parts.binder.permits.reject("uid-low", "Gate", "no")
+    sched.parts.binder.waiting_pods.reject("uid-low", "Gate", "no")
 
     assert sched.parts.binder.preempt("uid-low", "DefaultPreemption")
 

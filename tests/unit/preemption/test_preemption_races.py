@@ -379,7 +379,7 @@ async def test_changes_in_the_inbox_are_applied_before_a_victim_is_marked() -> N
     wire.hold("nominate p n1")
     await rest(sched)
     gone = Delta(sched.seen["v0"], None)
-    sched.parts.inbox.put(partial(sched.parts.intake.apply, "Pod", [gone]))
+    sched.parts.inbox.put(partial(sched.parts.event_handlers.apply, "Pod", [gone]))
     wire.answer("nominate p n1")
     await sched.turns()
 

@@ -287,7 +287,7 @@ async def test_a_pod_in_flight_is_tried_again(sched: Reloaded) -> None:
 
     await sched.wished(witness())
     assert old.held == {"uid-p"}
-    sched.parts.binder.permits.reject("uid-p", "Witness", "no")
+    sched.parts.binder.waiting_pods.reject("uid-p", "Witness", "no")
     await sched.settle()
     assert old.held == set()
     await sched.later(5)
@@ -447,7 +447,7 @@ class History(Reloaded):
 
     async def _permit(self, answer: tuple[str, bool]) -> None:
         name, allows = answer
-        permits = self.parts.binder.permits
+        permits = self.parts.binder.waiting_pods
         if allows:
             permit.allow(permits, f"uid-{name}", "Witness")
         else:

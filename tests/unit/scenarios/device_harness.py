@@ -53,7 +53,7 @@ class DeviceHarness(SchedulerHarness):
         """The watch shows each write."""
         self.version = max(self.version, int(claim.metadata.resource_version))
         before = self.cluster.devices.claims.get(claim.key)
-        self.parts.inbox.put(lambda: self.parts.intake.apply("ResourceClaim", [Delta(before, claim)]))
+        self.parts.inbox.put(lambda: self.parts.event_handlers.apply("ResourceClaim", [Delta(before, claim)]))
 
     def claim(self, name: str, *cel: str, count: int = 1) -> ClaimBuilder:
         """Return a claim for this many devices, in its newest version."""

@@ -251,7 +251,7 @@ async def test_the_node_of_an_assumed_pod_is_written_before_long_work(waits: boo
     assert sched.writer.nominations == nominations
     assert sched.writer.wire == (["patch p"] if said else ["bind p"])
 
-    permit.allow(sched.parts.binder.permits, "uid-p", "A")
+    permit.allow(sched.parts.binder.waiting_pods, "uid-p", "A")
     plugin.go.set()
     await sched.settle()
 

@@ -162,9 +162,9 @@ async def test_all_measures_and_the_marks_of_nodes() -> None:
     sched.pod("p", cpu="3", on="a")
     driver = {"name": "d.csi", "nodeID": "a", "allocatable": {"count": 4}}
     csi_node = from_manifest(CSINode, {"metadata": {"name": "a"}, "spec": {"drivers": [driver]}})
-    sched.parts.intake.apply("CSINode", [Delta(None, csi_node)])
+    sched.parts.event_handlers.apply("CSINode", [Delta(None, csi_node)])
     devices = from_manifest(ResourceSlice, a_slice("b", "gpu.example.com", a_device("d0"), a_device("d1")).obj())
-    sched.parts.intake.apply("ResourceSlice", [Delta(None, devices)])
+    sched.parts.event_handlers.apply("ResourceSlice", [Delta(None, devices)])
     data = data_of(sched)
 
     found = await data.overview()

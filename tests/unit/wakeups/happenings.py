@@ -42,7 +42,7 @@ def deliver(sched: SchedulerHarness, kind: str, name: str, new: Any) -> None:
     if new is not None:
         known(sched)[kind, name] = new
     if old is not None or new is not None:
-        sched.parts.intake.apply(kind, [Delta(old, new)])
+        sched.parts.event_handlers.apply(kind, [Delta(old, new)])
 
 
 def refusing(error: Exception) -> Callable[..., None]:

@@ -227,8 +227,10 @@ async def test_a_nomination_that_only_we_know_and_that_is_given_up_wakes_the_pod
 def given_back(world: World) -> list[tuple[Any, Any]]:
     """Return the events of this turn: the planned claim and the current one."""
     moved: list[tuple[ClusterEvent, Any, Any]] = []
-    intake = DeviceHandlers(world.cluster, lambda event, old, new: moved.append((event, old, new)), Preempting())
-    intake.tick()
+    event_handlers = DeviceHandlers(
+        world.cluster, lambda event, old, new: moved.append((event, old, new)), Preempting()
+    )
+    event_handlers.tick()
     return [(old, new) for event, old, new in moved if event == DEVICES_GIVEN_BACK]
 
 

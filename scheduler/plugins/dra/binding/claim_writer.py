@@ -17,7 +17,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken
 from scheduler.api.meta import seconds
 from scheduler.api.resource_v1 import FINALIZER, AllocationResult, ConsumerReference, ResourceClaim
-from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
+from scheduler.cache.assume_cache import NotKnown, OutOfSync
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Unauthorized, Unavailable
 from scheduler.core.retry import Retry
 from scheduler.framework.handle import Handle

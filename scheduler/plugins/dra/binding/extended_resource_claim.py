@@ -18,8 +18,8 @@ import structlog
 from scheduler.api.core_v1 import ContainerExtendedResourceRequest, ExtendedResourceClaimStatus, Pod
 from scheduler.api.decode import Broken
 from scheduler.api.resource_v1 import ClaimMetadata, ResourceClaim
+from scheduler.cache.assume_cache import NotKnown, OutOfSync
 from scheduler.cache.devices.claim_tracker import is_made_for
-from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 from scheduler.core.clock import Clock
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Unavailable
 from scheduler.core.retry import Retry

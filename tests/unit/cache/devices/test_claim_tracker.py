@@ -10,9 +10,9 @@ from hypothesis import given, settings, strategies as st
 
 from scheduler.api.quantity import parse
 from scheduler.api.resource_v1 import DeviceId, ResourceClaim
+from scheduler.cache.assume_cache import NotKnown, OutOfSync
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.claim_tracker import ClaimTracker
-from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from simulator.builders.core import Manifest
 from tests.examples import examples

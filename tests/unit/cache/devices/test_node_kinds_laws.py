@@ -23,6 +23,7 @@ from scheduler.api.resource_v1 import (
     ResourceClaimStatus,
     ResourceSlice,
 )
+from scheduler.cache.assume_cache import NotKnown, OutOfSync
 from scheduler.cache.devices import node_kinds as devicenodes, pools as devicepools
 from scheduler.cache.devices.allocation_state import AllocationState
 from scheduler.cache.devices.claim_tracker import ClaimTracker
@@ -30,7 +31,6 @@ from scheduler.cache.devices.manager import DeviceClasses
 from scheduler.cache.devices.node_kinds import DeviceNodes, usable
 from scheduler.cache.devices.pools import DeviceKind, Limit, Memo
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.assume_cache import NotKnown, OutOfSync
 from scheduler.core import nodeset
 from scheduler.core.cooperative import Work, finish
 from scheduler.core.feature_gates import DEVICE_GATES_ON, PARTITIONABLE

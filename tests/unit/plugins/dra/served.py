@@ -106,12 +106,12 @@ class Served(World):
     ) -> None:
         """Create the world. With `bare` it has only the slices in `things`."""
         self.moves: list[tuple[ClusterEvent, Any, Any]] = []
-        self.intake: DeviceHandlers | None = None
+        self.event_handlers: DeviceHandlers | None = None
         self._seen: dict[str, ResourceClaim | Broken] = {}
         super().__init__(
             gates=gates, ours=ours, args=args or DynamicResourcesArgs(), writer=ScriptedWriter(), metrics=Counted()
         )
-        self.intake = DeviceHandlers(
+        self.event_handlers = DeviceHandlers(
             self.cluster, lambda event, old, new: self.moves.append((event, old, new)), self.handle.preempting
         )
         self.show(*(() if bare else SLICES), *things)
@@ -146,15 +146,15 @@ class Served(World):
 
     def relay(self, *keys: str) -> None:
         """Relay claims from the server to the cache, in the order of their writes. Without keys, relay all claims."""
-        assert self.intake is not None
+        assert self.event_handlers is not None
         there = {key: claim for key, claim in self.writer.resource_claims.items() if not keys or key in keys}
         for key in [key for key in self._seen if key not in self.writer.resource_claims and (not keys or key in keys)]:
-            self.intake.handlers()["ResourceClaim"](Delta(self._seen.pop(key), None))
+            self.event_handlers.handlers()["ResourceClaim"](Delta(self._seen.pop(key), None))
         for key, claim in sorted(there.items(), key=lambda item: int(item[1].metadata.resource_version or "0")):
             old = self._seen.get(key)
             if old is not claim:
                 self._seen[key] = claim
-                self.intake.handlers()["ResourceClaim"](Delta(old, claim))
+                self.event_handlers.handlers()["ResourceClaim"](Delta(old, claim))
 
     def withdraw(self, name: str) -> None:
         """Delete the claim on the server and relay the deletion."""
@@ -214,8 +214,8 @@ class Served(World):
         self.plugin.unreserve(under.state, under.info, under.info.node_name)
         if self.cluster.is_assumed(under.info.uid):
             self.cluster.forget(under.info)
-        assert self.intake is not None
-        self.intake.tick()
+        assert self.event_handlers is not None
+        self.event_handlers.tick()
 
     async def undo(self, under: Under) -> None:
         """Run Unreserve after a failed binding and finish its writes."""

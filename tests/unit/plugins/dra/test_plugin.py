@@ -12,7 +12,7 @@ from scheduler.api.core_v1 import Pod
 from scheduler.api.decode import Broken
 from scheduler.api.meta import Metadata
 from scheduler.api.resource_v1 import RESERVED_FOR_MAX, DeviceRequest, ResourceClaim
-from scheduler.cache.storage.assume_cache import NotKnown
+from scheduler.cache.assume_cache import NotKnown
 from scheduler.config.args import DynamicResourcesArgs, KubestowArgs
 from scheduler.core.cooperative import answered, finish
 from scheduler.core.feature_gates import DEVICE_GATES_ON, DYNAMIC_RESOURCE_ALLOCATION, FILTER_TIMEOUT

@@ -177,8 +177,8 @@ class Daemon(Served):
         old = self._seen.get(key)
         if old is not claim:
             self._seen[key] = claim
-            assert self.intake is not None
-            self.intake.handlers()["ResourceClaim"](Delta(old, claim))
+            assert self.event_handlers is not None
+            self.event_handlers.handlers()["ResourceClaim"](Delta(old, claim))
 
     def begin(self, name: str) -> None:
         """Run an attempt for the pod, and start its binding if a node fits."""

@@ -13,7 +13,7 @@ from scheduler.config.types import KubeSchedulerProfile as ProfileConfig, Plugin
 from scheduler.core.cooperative import Work
 from scheduler.cycle import Cycle, Outcome, Scheduled
 from scheduler.framework.profile import Factory, build
-from scheduler.framework.runtime import Runner
+from scheduler.framework.runtime import FrameworkRunner
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.defaultpreemption import DefaultPreemption
 from scheduler.plugins.dra.state import STATE
@@ -51,7 +51,7 @@ class Trying(World):
         plugins = {"multiPoint": PluginSet(enabled=enabled, disabled=("*",))}
         config = ProfileConfig("kubestow", plugins=plugins, args={KubestowArgs.plugin: self.ours})
         metrics = Metrics(process=False)
-        runner = Runner(
+        runner = FrameworkRunner(
             build(config, registry, self.handle), self.cluster, self.nominated, clock=self.clock, metrics=metrics
         )
         self.cycle = Cycle(

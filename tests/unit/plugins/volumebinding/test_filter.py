@@ -24,11 +24,12 @@ from scheduler.api.storage_v1 import (
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
 from scheduler.core import nodeset
+from scheduler.core.errors import VolumeError
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Code, Rejection
 from scheduler.plugins.volumebinding.find import VolumeFinder
 from scheduler.plugins.volumebinding.plugin import STATE
-from scheduler.plugins.volumebinding.pod_volumes import PodVolumeClaims, PodVolumes, VolumeError, _is_entangled
+from scheduler.plugins.volumebinding.pod_volumes import PodVolumeClaims, PodVolumes, _is_entangled
 from simulator.builders.core import pod
 from tests.examples import examples
 from tests.support.clock import VirtualClock

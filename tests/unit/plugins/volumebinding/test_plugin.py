@@ -12,13 +12,13 @@ from scheduler.api.decode import Broken
 from scheduler.api.meta import Metadata, seconds
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.api.storage_v1 import BOUND_BY_CONTROLLER, ObjectRef
-from scheduler.cache.storage.assume_cache import OutOfSync
+from scheduler.cache.assume_cache import OutOfSync
 from scheduler.config.args import KubestowArgs
-from scheduler.core.errors import Conflict
+from scheduler.core.errors import Conflict, VolumeError
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Code, Rejection
 from scheduler.plugins.volumebinding.plugin import STATE
-from scheduler.plugins.volumebinding.pod_volumes import PodVolumes, VolumeError
+from scheduler.plugins.volumebinding.pod_volumes import PodVolumes
 from tests.support.volumebuilders import a_capacity, a_claim, a_class
 from tests.unit.plugins.volumebinding.world import (
     BIND_CONFLICT,

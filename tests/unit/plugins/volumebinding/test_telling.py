@@ -13,7 +13,7 @@ from scheduler.api.meta import Metadata
 from scheduler.config.args import VolumeBindingArgs
 from scheduler.core.errors import ApiError, Forbidden, Unavailable
 from scheduler.framework.status import Code, Rejection
-from scheduler.plugins.volumebinding.check_bindings import ASKING_S, AT_ONCE
+from scheduler.plugins.volumebinding.slow_bindings import ASKING_S, AT_ONCE
 from tests.support.ports import Noted
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_pv
 from tests.unit.plugins.volumebinding.world import (

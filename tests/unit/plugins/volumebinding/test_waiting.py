@@ -10,8 +10,8 @@ import pytest
 from msgspec.structs import replace
 
 from scheduler.config.args import KubestowArgs, VolumeBindingArgs
-from scheduler.core.errors import Conflict
-from scheduler.plugins.volumebinding.pod_volumes import BindingPlan, VolumeError
+from scheduler.core.errors import Conflict, VolumeError
+from scheduler.plugins.volumebinding.pod_volumes import BindingPlan
 from simulator.builders.core import node
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv
 from tests.unit.plugins.volumebinding.world import D1, PARITY, U1, U2, A, B, World, using

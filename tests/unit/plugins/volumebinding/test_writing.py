@@ -21,8 +21,8 @@ from scheduler.core.errors import (
     NotFound,
     TooManyRequests,
     Unavailable,
+    VolumeError,
 )
-from scheduler.plugins.volumebinding.pod_volumes import VolumeError
 from tests.support.volumebuilders import a_pv
 from tests.unit.plugins.volumebinding.world import (
     CHANGED,

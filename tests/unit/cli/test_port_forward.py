@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from scheduler.client.leader import Leader, NoAnswer
-from scheduler.client.port_forward import Tunnel, port_forward
+from scheduler.cli.leader import Leader, NoAnswer
+from scheduler.cli.port_forward import Tunnel, port_forward
 from scheduler.kube.client_config import Settings
 from tests.support.port_forwarding import ApiFront, Forwarder, fronted
 

@@ -22,7 +22,7 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from yarl import URL
 
-from scheduler.client.leader import Leader, NoAnswer, one_line, rbac_rule
+from scheduler.cli.leader import Leader, NoAnswer, one_line, rbac_rule
 from scheduler.kube.client_config import Settings
 from scheduler.kube.transport import api_server_socket, through
 

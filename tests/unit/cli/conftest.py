@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests.support.kubeconfigs import kubeconfig
-from tests.unit.client.requests import Certified
+from tests.unit.cli.requests import Certified
 from tests.unit.server.authorities import Authority
 
 

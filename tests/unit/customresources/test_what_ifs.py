@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, Invalid, NotFound, Unavailable
+from scheduler.customresources.what_ifs import WhatIfObjects
 from scheduler.explain.answer import WhatIfAnswer
 from scheduler.explain.manifests import WrongRequest
 from scheduler.explain.questions import TooManyQuestions
@@ -19,10 +20,9 @@ from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.wire import METADATA_LIST
 from scheduler.kube.writes.own_objects import REFERENCES, WHAT_IFS, WhatIfWriter
 from scheduler.kube.writes.permissions import WHAT_IF_RULES, RbacRule
-from scheduler.profiles.what_if_objects import WhatIfObjects
 from tests.support.clock import VirtualClock
+from tests.unit.customresources.what_ifs import Object, pod, what_if
 from tests.unit.kube.scripted import ScriptedTransport, until
-from tests.unit.profiles.what_ifs import Object, pod, what_if
 
 LIST = f"{WHAT_IFS}/whatifs"
 

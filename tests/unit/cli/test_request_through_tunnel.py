@@ -16,16 +16,16 @@ import yaml
 from aiohttp import web
 
 from scheduler import __version__
-from scheduler.client import port_forward as forwarding
-from scheduler.client.debug_request import Access
-from scheduler.client.leader import Leader, NoAnswer
-from scheduler.client.port_forward import port_forward
+from scheduler.cli import port_forward as forwarding
+from scheduler.cli.debug_request import Access
+from scheduler.cli.leader import Leader, NoAnswer
+from scheduler.cli.port_forward import port_forward
 from scheduler.kube import transport as client_transport
 from scheduler.kube.client_config import load_settings
 from scheduler.kube.transport import api_server_socket
 from tests.support.kubeconfigs import kubeconfig
 from tests.support.port_forwarding import serving
-from tests.unit.client.requests import EXPLAIN, LEASE, WHAT_IF, Certified, caller, cluster, sent, text
+from tests.unit.cli.requests import EXPLAIN, LEASE, WHAT_IF, Certified, caller, cluster, sent, text
 from tests.unit.server.authorities import Authority
 
 

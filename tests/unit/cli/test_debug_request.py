@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 
 from scheduler import __version__
-from scheduler.client.debug_request import Access, Client, DebugAnswer, DebugRequest, WrongAddress, answer_of, opened
-from scheduler.client.leader import NoAnswer
+from scheduler.cli.debug_request import Access, Client, DebugAnswer, DebugRequest, WrongAddress, answer_of, opened
+from scheduler.cli.leader import NoAnswer
 from tests.support.port_forwarding import serving
-from tests.unit.client.requests import EXPLAIN, LEASE, WHAT_IF, sent, text
+from tests.unit.cli.requests import EXPLAIN, LEASE, WHAT_IF, sent, text
 from tests.unit.kube.scripted import LeapingClock
 
 
@@ -245,7 +245,7 @@ def test_an_answer_that_is_not_utf_8() -> None:
 
 
 async def test_an_answer_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("scheduler.client.debug_request._LONGEST_ANSWER", 1000)
+    monkeypatch.setattr("scheduler.cli.debug_request._LONGEST_ANSWER", 1000)
     with pytest.raises(NoAnswer, match=r"^the answer has more than 1000 bytes; use -o text$"):
         await plainly(text("x" * 2000, code=0))
 

@@ -14,8 +14,8 @@ from scheduler.api.decode import Delta
 from scheduler.api.podinfo import PodInfo, pod_info
 from scheduler.context import Inbox
 from scheduler.core.errors import UnforeseenErrors
-from scheduler.eventhandlers import pods_and_nodes as intake, workloads as seen
-from scheduler.eventhandlers.pods_and_nodes import node_changes
+from scheduler.eventhandlers import deltas, pods
+from scheduler.eventhandlers.nodes import node_changes
 from scheduler.server.cache_dump import cache_page
 from tests.support.volumebuilders import a_claim
 from tests.unit.harness import SchedulerHarness, manifest, read_node, read_pod
@@ -68,7 +68,7 @@ async def test_a_selected_node_counts_for_the_pods_that_use_the_claim(more: dict
     reservations = sched.parts.cluster.volumes.reservations
     claim = a_claim("c", "1Gi", "fast").selected("n1").uid("c").typed()
     steps: list[Callable[[], object]] = [
-        lambda: sched.parts.intake.apply("PersistentVolumeClaim", [Delta(None, claim)]),
+        lambda: sched.parts.event_handlers.apply("PersistentVolumeClaim", [Delta(None, claim)]),
         lambda: sched.pod("p", volumes=CLAIM_VOLUME, **more),
     ]
     for step in steps if comes_first == "claim" else reversed(steps):
@@ -216,7 +216,7 @@ async def test_a_node_is_full_of_the_resource_whose_amount_cannot_be_read() -> N
 
 async def test_unreadable_fields_of_a_bound_pod_are_logged_and_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     logger = CapturingLogger()
-    monkeypatch.setattr(intake, "_log", logger)
+    monkeypatch.setattr(pods, "_log", logger)
     sched = SchedulerHarness()
     sched.node("n1")
     for version in range(2):
@@ -301,7 +301,7 @@ async def test_a_change_that_cannot_be_applied_does_not_stop_the_batch(monkeypat
     sched = SchedulerHarness()
     sched.node("n1")
     batch = [Delta(None, read_pod(manifest(name))) for name in "cab"]
-    sched.parts.inbox.put(lambda: sched.parts.intake.apply("Pod", batch))
+    sched.parts.inbox.put(lambda: sched.parts.event_handlers.apply("Pod", batch))
 
     await sched.settle()
 
@@ -428,7 +428,7 @@ async def test_a_waiting_pod_that_is_bound_in_an_unreadable_state_leaves_the_que
 async def test_an_unreadable_object_is_reported_once_per_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """An update that keeps the same error is not logged again."""
     logger = CapturingLogger()
-    for module in (intake, seen):
+    for module in (pods, deltas):
         monkeypatch.setattr(module, "_log", logger)
     sched = SchedulerHarness()
     for cpu in ("bad!", "bad!", "bad!", "worse!"):

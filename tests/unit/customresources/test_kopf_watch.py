@@ -11,16 +11,16 @@ import msgspec
 import pytest
 
 from scheduler.core.errors import Forbidden, NotFound, Unavailable
+from scheduler.customresources import kopf_watch as shell
+from scheduler.customresources.kopf_watch import Operator
+from scheduler.customresources.own_objects import OwnObjects
+from scheduler.customresources.scheduler_profiles import ProfileObjects
 from scheduler.kube.client_config import Settings
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.resources import WHAT_IF
 from scheduler.kube.transport import SharedSession
 from scheduler.kube.writes.own_objects import PROFILES, ProfileWriter
 from scheduler.metrics.metrics import Metrics
-from scheduler.profiles import kopf_watch as shell
-from scheduler.profiles.kopf_watch import Shell
-from scheduler.profiles.objects import ProfileObjects
-from scheduler.profiles.own_objects import OwnObjects
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import ScriptedTransport
 
@@ -51,7 +51,7 @@ class Stand:
         self.objects = ProfileObjects(
             self.transport, writer, self.clock, names=frozenset(), wish=lambda _: None, verdicts=dict
         )
-        self.shell = Shell(
+        self.shell = Operator(
             self.transport,
             lambda: SharedSession(Settings("http://api"), self.transport),
             [self.objects],

@@ -7,10 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from scheduler.explain.answer import DisplacedPod, Explanation, PlacedPod, Reason, RejectedNodes, WhatIfAnswer
-from scheduler.explain.manifests import WrongRequest
-from scheduler.explain.what_if import WhatIfRequest
-from scheduler.profiles.what_if_question import (
+from scheduler.customresources.what_if_question import (
     FAILED,
     MALFORMED,
     SPEC_MAX,
@@ -23,7 +20,10 @@ from scheduler.profiles.what_if_question import (
     template_of,
     unanswered,
 )
-from tests.unit.profiles.what_ifs import Object, pod, what_if
+from scheduler.explain.answer import DisplacedPod, Explanation, PlacedPod, Reason, RejectedNodes, WhatIfAnswer
+from scheduler.explain.manifests import WrongRequest
+from scheduler.explain.what_if import WhatIfRequest
+from tests.unit.customresources.what_ifs import Object, pod, what_if
 
 NOW = "2026-01-02T03:04:05Z"
 THEN = "2026-01-01T00:00:00Z"

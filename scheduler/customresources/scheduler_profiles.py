@@ -15,11 +15,11 @@ import structlog
 from scheduler.api.meta import seconds
 from scheduler.core.clock import Clock
 from scheduler.core.errors import ApiError, Conflict, Fenced, NotFound
+from scheduler.customresources.own_objects import Object, OwnObjects
 from scheduler.framework.wait import settle
 from scheduler.kube.resources import SCHEDULER_PROFILE
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes.own_objects import ProfileWriter
-from scheduler.profiles.own_objects import Object, OwnObjects
 from scheduler.profiles.reconciler import IN_FORCE, ProfileVerdict, RequestedProfile, cut
 
 _log = structlog.get_logger(__name__)

@@ -21,11 +21,11 @@ import structlog
 
 from scheduler.core.clock import Clock
 from scheduler.core.retry import Backoff
+from scheduler.customresources.own_objects import OwnObjects
 from scheduler.kube.resources import DiscoveryFailed, discover
 from scheduler.kube.transport import SharedSession
 from scheduler.kube.wire import Transport
-from scheduler.metrics.instruments import ShellInstruments
-from scheduler.profiles.own_objects import OwnObjects
+from scheduler.metrics.instruments import OperatorInstruments
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -47,14 +47,14 @@ _UNTOLD: Final = "credentials retriever"
 
 
 @dataclass(eq=False, repr=False)
-class Shell:
+class Operator:
     """The watch; one per daemon. `run` never fails; cancelling it also ends its tasks."""
 
     transport: Transport
     shared_session: Callable[[], SharedSession]
     kinds: Sequence[OwnObjects]
     clock: Clock
-    metrics: ShellInstruments
+    metrics: OperatorInstruments
     reclaim_signals: Callable[[], None]
     """Restores the process's handlers, because kopf takes SIGTERM and SIGINT at each start."""
     _why: str = field(default="", init=False)

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from scheduler.core.errors import Ambiguous, Conflict, Forbidden, NotFound, Unavailable
+from scheduler.customresources.scheduler_profiles import ProfileObjects
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.writes.own_objects import PROFILES, ProfileWriter
-from scheduler.profiles.objects import ProfileObjects
 from scheduler.profiles.reconciler import IN_FORCE, INVALID, ProfileVerdict, RequestedProfile
 from tests.support.clock import VirtualClock
 from tests.unit.kube.scripted import Answer, ScriptedTransport, until

@@ -22,8 +22,8 @@ import msgspec
 from yarl import URL
 
 from scheduler import __version__
-from scheduler.client.leader import Leader, LeaseName, NoAnswer, find_leader, one_line
-from scheduler.client.port_forward import OpenSockets, Tunnel, TunnelConnector, port_forward, unverified
+from scheduler.cli.leader import Leader, LeaseName, NoAnswer, find_leader, one_line
+from scheduler.cli.port_forward import OpenSockets, Tunnel, TunnelConnector, port_forward, unverified
 from scheduler.config.types import OUR_NAME
 from scheduler.core.clock import Clock, SystemClock
 from scheduler.core.terminal import printable

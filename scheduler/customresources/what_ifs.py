@@ -19,16 +19,8 @@ import structlog
 from scheduler.api.meta import seconds
 from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import ApiError, Conflict, Fenced, Forbidden, Invalid, NotFound
-from scheduler.explain.answer import WhatIfAnswer
-from scheduler.explain.manifests import WrongRequest
-from scheduler.explain.questions import Refused, TooManyQuestions
-from scheduler.explain.what_if import WhatIfRequest
-from scheduler.framework.wait import settle
-from scheduler.kube.resources import WHAT_IF
-from scheduler.kube.wire import METADATA_LIST, Transport
-from scheduler.kube.writes.own_objects import WhatIfWriter
-from scheduler.profiles.own_objects import Object, OwnObjects
-from scheduler.profiles.what_if_question import (
+from scheduler.customresources.own_objects import Object, OwnObjects
+from scheduler.customresources.what_if_question import (
     FAILED,
     MALFORMED,
     WhatIfObject,
@@ -42,6 +34,14 @@ from scheduler.profiles.what_if_question import (
     template_of,
     unanswered,
 )
+from scheduler.explain.answer import WhatIfAnswer
+from scheduler.explain.manifests import WrongRequest
+from scheduler.explain.questions import Refused, TooManyQuestions
+from scheduler.explain.what_if import WhatIfRequest
+from scheduler.framework.wait import settle
+from scheduler.kube.resources import WHAT_IF
+from scheduler.kube.wire import METADATA_LIST, Transport
+from scheduler.kube.writes.own_objects import WhatIfWriter
 
 _log = structlog.get_logger(__name__)
 

@@ -1,157 +1,60 @@
-"""Apply batches of deltas to cache and queue, and raise the cluster events that wake waiting pods.
+"""Apply deltas of pods to cache and queue: bound pods, our pending pods, and nominations of other schedulers.
 
-Implements the tables of docs/spec/core.md §4.2–§4.4 and §1.12, §1.13. The inbox calls it between attempts. An object that
-could not be read is logged once and takes no part in decisions; the rest of its batch is applied.
+Rules: docs/spec/core.md §4.2–§4.4, §1.12, §1.13. A pod that could not be read keeps its node's resources as far as its
+node is known, and gets a condition that says why it is not tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
-from typing import Any, Final
+from collections.abc import Callable
 
 import structlog
 
-from scheduler.api.core_v1 import Node, Pod, PodSpec
+from scheduler.api.core_v1 import Pod, PodSpec
 from scheduler.api.decode import Broken, Delta, PartlyReadPod
-from scheduler.api.meta import Key
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import claim_uses
 from scheduler.context import Shared
-from scheduler.core.cluster_events import (
-    ASSIGNED_POD_ADD,
-    ASSIGNED_POD_DELETE,
-    NODE_ADD,
-    NODE_DELETE,
-    Action,
-    ClusterEvent,
-    Resource,
-)
-from scheduler.eventhandlers.devices import DeviceHandlers
-from scheduler.eventhandlers.storage import StorageHandlers
-from scheduler.eventhandlers.workloads import is_new_error, seen, workload_handlers
+from scheduler.core.cluster_events import ASSIGNED_POD_ADD, ASSIGNED_POD_DELETE, Action
+from scheduler.eventhandlers.deltas import Move, is_new_error
 from scheduler.failure import SCHEDULER_ERROR, FailureHandler
-from scheduler.framework.preemption_state import Preempting
 from scheduler.framework.wait import WaitingPodsMap
 from scheduler.queueing.types import pod_changes
 
 _log = structlog.get_logger(__name__)
 
-_FIRST_PAUSE_S: Final = 1.0
-_LONGEST_PAUSE_S: Final = 60.0
 
+class PodHandlers:
+    """Apply changes of pods.
 
-@dataclass(frozen=True, slots=True)
-class _Missed:
-    """A change that could not be applied: from the last applied state to the newest known state."""
-
-    delta: Delta[Any]
-    pause_s: float
-    due: float
-
-
-class PodAndNodeHandlers:
-    """Apply the changes that the reflectors report.
-
-    The store delivers each change once. A change that fails unexpectedly is retried after a pause that doubles from one
-    second to a minute. The next change of the same object is applied together with it.
-
-    Upstream: pkg/scheduler/eventhandlers.go addPod, updatePod, deletePod, addNodeToCache, updateNodeInCache
+    Upstream: pkg/scheduler/eventhandlers.go addPod, updatePod, deletePod
     """
 
     def __init__(
         self,
         shared: Shared,
         failures: FailureHandler,
+        move: Move,
         *,
         is_binding: Callable[[str], bool],
-        permits: WaitingPodsMap,
+        waiting_pods: WaitingPodsMap,
         derive: Callable[[Pod], PodInfo],
-        preempting: Preempting,
     ) -> None:
         """Create the handlers.
 
         `is_binding` says of a uid whether a binding runs; `derive` is `podinfo.pod_info` with this daemon's switches.
         """
         self._info = derive
-        self._permits = permits
+        self._move = move
+        self._waiting_pods = waiting_pods
         self._cluster = shared.cluster
         self._queue = shared.queue
         self._pending = shared.pending
         self._clock = shared.clock
-        self._metrics = shared.metrics
-        self._began: float | None = None
-        """Start of the running change; None between changes, and after the first event of a change."""
-        self._updating_s = 0.0
-        """Time that the cache took for the running change."""
         self._failures = failures
-        self._errors = shared.errors
         self._is_binding = is_binding
-        self._missed: dict[tuple[str, Key], _Missed] = {}
-        self.storage = StorageHandlers(shared.cluster, self._move)
-        self.devices = DeviceHandlers(shared.cluster, self._move, preempting)
-        self._handlers: dict[str, Callable[[Delta[Any]], None]] = {
-            "Pod": self._pod_delta,
-            "Node": self._node,
-            **workload_handlers(shared.cluster, self._move),
-            **self.storage.handlers(),
-            **self.devices.handlers(),
-        }
 
-    def apply(self, kind: str, deltas: Iterable[Delta[Any]]) -> None:
-        """Apply one batch of the reflector of this kind. Raises KeyError for a kind without a handler.
-
-        The deltas are applied one by one: the store delivers nothing twice, so one failure must not lose the rest.
-        """
-        apply = self._handlers[kind]
-        for delta in deltas:
-            change = self._with_missed(kind, delta) if self._missed else delta
-            self._began, self._updating_s = self._clock.now(), 0.0
-            try:
-                apply(change)
-            except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this one object)
-                self._miss(kind, change, error, _FIRST_PAUSE_S)
-        self._began, self._updating_s = None, 0.0
-
-    def tick(self) -> None:
-        """Retry the failed changes that are due."""
-        now = self._clock.now()
-        for (kind, _), missed in [item for item in self._missed.items() if item[1].due <= now]:
-            del self._missed[kind, _key(missed.delta)]
-            try:
-                self._handlers[kind](missed.delta)
-            except Exception as error:  # noqa: BLE001 (as above)
-                self._miss(kind, missed.delta, error, min(2 * missed.pause_s, _LONGEST_PAUSE_S))
-
-    def _with_missed(self, kind: str, delta: Delta[Any]) -> Delta[Any]:
-        """Return the change merged with the failed change before it, if there is one, and forget that one."""
-        missed = self._missed.pop((kind, _key(delta)), None)
-        return delta if missed is None else Delta(missed.delta.old, delta.new)
-
-    def _miss(self, kind: str, delta: Delta[Any], error: Exception, pause_s: float) -> None:
-        key = _key(delta)
-        self._errors.record("event-handler", error, "change could not be applied", kind=kind, key=key)
-        self._missed[kind, key] = _Missed(delta, pause_s, self._clock.now() + pause_s)
-
-    # -- nodes -------------------------------------------------------------------------------------------------------
-
-    def _node(self, delta: Delta[Node]) -> None:
-        """Treat a node that cannot be read as absent, so that it gets no pods. Pods that are on it stay."""
-        volumes = self._cluster.volumes
-        name, old, new = seen(delta, volumes.broken)
-        if new is not None:
-            self._cluster.set_node(new)
-            volumes.notify("Node", name)
-            for event in (NODE_ADD,) if old is None else node_changes(old, new):
-                self._move(event, old, new)
-        elif old is not None:
-            self._move(NODE_DELETE, old, None)
-            self._cluster.remove_node(name)
-            volumes.notify("Node", name)
-
-    # -- pods --------------------------------------------------------------------------------------------------------
-
-    def _pod_delta(self, delta: Delta[Pod]) -> None:
+    def apply(self, delta: Delta[Pod]) -> None:
         """Process bound pods, our pending pods, and foreign nominations."""
         if isinstance(delta.old, Broken):
             self._cluster.remove_broken(delta.old.metadata.uid or delta.old.key)
@@ -213,7 +116,7 @@ class PodAndNodeHandlers:
         if was_ours is not None:
             self._plans(was_ours, begin=False)
             # A pod that Permit holds gives back its reservations.
-            self._permits.reject(info.uid, "", "bound by another scheduler")
+            self._waiting_pods.reject(info.uid, "", "bound by another scheduler")
         if old is not None and old.spec.node_name and before is not None:
             self._cluster.update_pod(info)
             self._changed(before, info)
@@ -310,8 +213,8 @@ class PodAndNodeHandlers:
         assumed = self._cluster.get(uid)
         if assumed is None:
             return
-        if self._permits.is_held(uid):
-            self._permits.reject(uid, "", "removed")
+        if self._waiting_pods.is_held(uid):
+            self._waiting_pods.reject(uid, "", "removed")
             return
         self._cluster.forget(assumed)
         self._cluster.volumes.notify("Pod", uid)
@@ -319,7 +222,7 @@ class PodAndNodeHandlers:
 
     def _broken(self, old: Pod | Broken | None, new: Broken) -> None:
         uid = new.metadata.uid
-        is_leaving = new.metadata.deletion_timestamp is not None or self._permits.is_held(uid)
+        is_leaving = new.metadata.deletion_timestamp is not None or self._waiting_pods.is_held(uid)
         # The pod still reaches its node, although it cannot be read, unless its binding fails.
         is_sent = not new.node_name and not is_leaving and self._cluster.is_assumed(uid)
         if isinstance(old, Pod):
@@ -341,20 +244,6 @@ class PodAndNodeHandlers:
         if not pod.node_name and self._queue.owns(shown) and not self._is_binding(pod.metadata.uid):
             self._failures.report(shown, SCHEDULER_ERROR, f"pod cannot be read: {pod.why}", None)
 
-    def _move(self, event: ClusterEvent, old: object, new: object) -> None:
-        """Wake pods. The time that the cache took is part of the duration of each event of the change."""
-        began = self._clock.now()
-        if self._began is not None:
-            self._updating_s = began - self._began
-            self._began = None
-        self._queue.move_all(event, old, new)
-        self._metrics.event_handled(event.label, self._updating_s + self._clock.now() - began)
-
-
-def _key(delta: Delta[Any]) -> Key:
-    shown = delta.new if delta.new is not None else delta.old
-    return shown.key if shown is not None else ""
-
 
 def _is_relabelled_nomination(old: Pod, new: Pod) -> bool:
     """Return whether the labels changed and the node did not: selectors may no longer match the nominated pod."""
@@ -364,24 +253,3 @@ def _is_relabelled_nomination(old: Pod, new: Pod) -> bool:
 
 def _unread(pod: Pod) -> tuple[str, ...]:
     return pod.unread if isinstance(pod, PartlyReadPod) else ()
-
-
-def node_changes(old: Node, new: Node) -> list[ClusterEvent]:
-    """Return one event per changed property; a heartbeat changes none (§4.2).
-
-    Upstream: pkg/scheduler/framework/events.go NodeSchedulingPropertiesChange
-    """
-    actions = []
-    if old.spec.taints != new.spec.taints or (old.spec.unschedulable and not new.spec.unschedulable):
-        actions.append(Action.UPDATE_NODE_TAINT)
-    if old.status.allocatable != new.status.allocatable:
-        actions.append(Action.UPDATE_NODE_ALLOCATABLE)
-    if old.metadata.labels != new.metadata.labels:
-        actions.append(Action.UPDATE_NODE_LABEL)
-    if old.status.conditions != new.status.conditions:
-        actions.append(Action.UPDATE_NODE_CONDITION)
-    if old.metadata.annotations != new.metadata.annotations:
-        actions.append(Action.UPDATE_NODE_ANNOTATION)
-    if old.status.declared_features != new.status.declared_features:
-        actions.append(Action.UPDATE_NODE_DECLARED_FEATURE)
-    return [ClusterEvent(Resource.NODE, action) for action in actions]

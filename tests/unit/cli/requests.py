@@ -9,8 +9,8 @@ from typing import Any
 
 from aiohttp import web
 
-from scheduler.client.debug_request import Access, DebugAnswer, DebugRequest, opened
-from scheduler.client.leader import LeaseName
+from scheduler.cli.debug_request import Access, DebugAnswer, DebugRequest, opened
+from scheduler.cli.leader import LeaseName
 from tests.support.port_forwarding import ApiFront, Forwarder, fronted
 from tests.unit.kube.scripted import LeapingClock
 from tests.unit.server.authorities import Authority

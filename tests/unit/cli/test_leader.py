@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from scheduler.client.leader import Leader, LeaseName, NoAnswer, find_leader, one_line
+from scheduler.cli.leader import Leader, LeaseName, NoAnswer, find_leader, one_line
 from scheduler.core.errors import ApiError, Forbidden, NotFound, Unauthorized, Unavailable
 from tests.unit.kube.scripted import LeapingClock, ScriptedTransport
 

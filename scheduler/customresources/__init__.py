@@ -1,0 +1,1 @@
+"""Objects of our own kinds: SchedulerProfiles and WhatIfs, which kopf watches (ADR 0006)."""

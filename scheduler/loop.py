@@ -1,0 +1,288 @@
+"""The scheduling loop: apply changes, pop a pod, attempt it, hand the outcome over.
+
+It owns cache and queue: nothing else changes them while it runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+import structlog
+
+from scheduler.api.podinfo import PodInfo
+from scheduler.audit.self_audit import SelfAudit
+from scheduler.binding import Binder
+from scheduler.binding_state import Binding
+from scheduler.context import Shared
+from scheduler.controllers.derived_nominations import DerivedNominations
+from scheduler.controllers.node_name_pods import NodeNamePods
+from scheduler.controllers.stale_volumes import StaleVolumes
+from scheduler.core.cooperative import TURN_S
+from scheduler.core.decision_record import DecisionRecord, DecisionRecords
+from scheduler.core.errors import shortened
+from scheduler.cycle import Cycle, Outcome, Scheduled, SchedulingFailed, Unschedulable
+from scheduler.eventhandlers.event_handlers import EventHandlers
+from scheduler.explain.questions import Questions
+from scheduler.extenders.consultations import Consultations
+from scheduler.failure import FailureHandler
+from scheduler.framework.extender import Consultation, Unanswered
+from scheduler.framework.profile import Profile
+from scheduler.preemption import PreemptionExecutor
+from scheduler.queue import QueuedPodInfo
+from scheduler.queueing.active_queue import LONG_S
+
+_log = structlog.get_logger(__name__)
+
+MAX_BINDINGS: Final = 512
+"""Attempts pause while this many bindings are running, because a decision should be recent when it is written."""
+_PAST_S: Final = 0.001
+"""Keeps a timer that fires a little early from firing before its second."""
+
+
+class _Periodic(Protocol):
+    def tick(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingLoopParts:
+    """What the loop drives."""
+
+    shared: Shared
+    event_handlers: EventHandlers
+    cycle: Cycle
+    consultations: Consultations
+    binder: Binder
+    failures: FailureHandler
+    evictions: PreemptionExecutor
+    derived: DerivedNominations
+    stale: StaleVolumes
+    node_name_pods: NodeNamePods
+    questions: Questions
+    audit: SelfAudit
+    records: DecisionRecords
+    profiles: Mapping[str, Profile]
+    """By scheduler name."""
+
+
+class SchedulingLoop:
+    """The scheduling loop: `run` until `stop`. Tests call `step`.
+
+    Upstream: pkg/scheduler/schedule_one.go ScheduleOne, scheduleOnePod, skipPodSchedule
+    """
+
+    def __init__(self, parts: SchedulingLoopParts) -> None:
+        self._parts = parts
+        self._inbox = parts.shared.inbox
+        self._queue = parts.shared.queue
+        self._cluster = parts.shared.cluster
+        self._clock = parts.shared.clock
+        self._consultations = parts.consultations
+        self._is_stopping = False
+        self._may_pop: Callable[[], bool] = lambda: True
+        self.beat = self._clock.now()
+        """Time of the last round; /livez reads it."""
+
+    def stop(self) -> None:
+        """Pop no further pod. `run` returns after the running attempt, which ends at its next yield."""
+        self._is_stopping = True
+        self._inbox.wake()
+
+    async def run(self, may_pop: Callable[[], bool] = lambda: True) -> None:
+        """Attempt pods as they become ready; let the event loop run about every 5 ms.
+
+        While `may_pop` returns False, changes are applied and no pod is tried: a standby keeps its cache current.
+        Wake the inbox when it begins to return True.
+        """
+        self._may_pop = may_pop
+        ticking = asyncio.ensure_future(self._tick())
+        try:
+            while not self._is_stopping:
+                if not await self.step():
+                    await self._inbox.wait()
+                else:
+                    await asyncio.sleep(0)
+        finally:
+            ticking.cancel()
+            self._parts.questions.close()
+        self._inbox.apply()
+
+    async def _tick(self) -> None:
+        """Wait. Back-offs and flushes are due on whole seconds; only changes end a wait earlier."""
+        while True:
+            await self._clock.sleep(1.0 - self._clock.now() % 1.0 + _PAST_S)
+            self._inbox.wake()
+
+    async def step(self) -> bool:
+        """Apply changes, then attempt pods for one turn; return False if there is nothing to do."""
+        self._inbox.apply()
+        self.beat = began = self._clock.now()
+        self._queue.tick()
+        self._look_after()
+        worked = False
+        while not self._is_stopping and self._may_pop() and self._parts.binder.in_flight < MAX_BINDINGS:
+            self._run_periodic(self._parts.derived)  # applied changes may decide which pod is next, and nominations
+            queued = self._next()
+            if queued is None:
+                break
+            worked = True
+            await self._try(queued)
+            self._inbox.apply()
+            if self._clock.now() - began > TURN_S:
+                break
+        if self._parts.questions.may_run(is_busy=worked):
+            await self._parts.questions.turn()
+            worked = True
+        elif not worked and self._is_idle() and self._parts.audit.may_run():
+            self._parts.audit.turn()
+            worked = True
+        return worked or bool(len(self._inbox))
+
+    def _is_idle(self) -> bool:
+        """Return whether no pod can be tried now, also because this process does not lead."""
+        return not (self._may_pop() and self._queue.counts()["active"])
+
+    def _look_after(self) -> None:
+        parts = self._parts
+        for part in (
+            parts.failures,
+            parts.event_handlers,
+            parts.event_handlers.storage,
+            parts.event_handlers.devices,
+            parts.derived,
+        ):
+            self._run_periodic(part)
+        if self._may_pop():  # a standby writes nothing
+            self._run_periodic(parts.evictions)
+            self._run_periodic(parts.stale)
+            self._run_periodic(parts.node_name_pods)
+
+    def _run_periodic(self, part: _Periodic) -> None:
+        """Run one part. A part that fails misses one turn and never ends the loop."""
+        try:
+            part.tick()
+        except Exception as error:  # noqa: BLE001 (whatever it is, all pods depend on the loop)
+            self._parts.shared.errors.record("timers", error, "periodic work failed", component=type(part).__name__)
+
+    def _next(self) -> QueuedPodInfo | None:
+        """Return the next pod to try. While a pod waits for an extender, no back-off is shortened."""
+        if self._consultations.is_off:
+            return self._queue.pop()
+        queued = self._consultations.next()
+        return queued if queued is not None else self._queue.pop(early=not self._consultations.holds_pods())
+
+    async def _try(self, queued: QueuedPodInfo) -> None:
+        if self._consultations.is_off:
+            if not self._is_skipped(queued.info):
+                await self._attempt(queued, None)
+        elif self._is_skipped(queued.info):
+            self._consultations.end(queued.uid)
+        elif not self._consultations.holds(queued):
+            try:
+                await self._attempt(queued, self._consultations.begin(queued))
+            except Unanswered as needed:
+                self._consultations.call(queued, needed)
+            else:
+                self._consultations.end(queued.uid)
+
+    async def _attempt(self, queued: QueuedPodInfo, consultation: Consultation | None) -> None:
+        """Try the pod and handle the outcome. Raises Unanswered if an answer of an extender is missing."""
+        popped_at = self._clock.now() if consultation is None else consultation.began
+        pod = queued.info
+        try:
+            attempt = self._parts.cycle.attempt(pod, queued.attempts, consultation)
+            outcome: Outcome | None = None
+            while outcome is None:
+                try:
+                    next(attempt)
+                except StopIteration as done:
+                    outcome = done.value
+                else:
+                    with self._inbox.closed():
+                        await asyncio.sleep(0)
+                    self.beat = self._clock.now()
+                    if self._is_stopping:
+                        attempt.close()
+                        self._queue.done(pod.uid)
+                        return
+        except Unanswered:
+            raise
+        except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
+            self._parts.shared.errors.record("attempt", error, "attempt failed", pod=pod.key)
+            record = DecisionRecord(
+                pod.key, pod.uid, pod.pod.spec.scheduler_name, queued.attempts, self._clock.wall(), result="error"
+            )
+            outcome = SchedulingFailed(shortened(repr(error)), record)
+        self._parts.records.add(outcome.record)
+        self._settle(queued, outcome, popped_at)
+
+    def _settle(self, queued: QueuedPodInfo, outcome: Outcome, popped_at: float) -> None:
+        took_s = self._clock.now() - popped_at
+        match outcome:
+            case Scheduled():
+                self._queue.fair_share.clear(outcome.assumed)
+                nominated_to = self._queue.nominator.delete(outcome.assumed)
+                if nominated_to not in {None, outcome.assumed.node_name}:
+                    self._queue.nomination_ended(outcome.assumed)
+                self._parts.binder.start(
+                    Binding(
+                        queued=queued,
+                        assumed=outcome.assumed,
+                        state=outcome.state,
+                        runner=outcome.runner,
+                        waits=outcome.waits,
+                        record=outcome.record,
+                        popped_at=popped_at,
+                        outlook=self._cluster.outlook(outcome.assumed),
+                    )
+                )
+            case Unschedulable():
+                self._charge(queued.info, outcome, took_s)
+                if outcome.victims and outcome.nominate:
+                    self._parts.evictions.start(queued.info, outcome.nominate, outcome.victims)
+                self._parts.stale.unfit(queued.info, outcome.diagnosis)
+                nominate = outcome.nominate
+                if nominate and not outcome.victims and nominate == self._queue.nominator.derived_node(queued.uid):
+                    nominate = None  # a derived nomination is not written
+                self._parts.failures.handle_unschedulable(
+                    queued, outcome.diagnosis, message=outcome.message, nominate=nominate, took_s=took_s
+                )
+            case SchedulingFailed():
+                self._charge(queued.info, outcome, took_s)
+                self._parts.failures.handle_error(queued, message=outcome.message, took_s=took_s)
+
+    def _charge(self, pod: PodInfo, outcome: Unschedulable | SchedulingFailed, took_s: float) -> None:
+        """Charge an attempt in vain to the pod's share: a search for victims, or the whole attempt if it took seconds.
+
+        Attempts with extenders are measured without the search for a node, because they mostly wait.
+        """
+        if self._parts.profiles[pod.pod.spec.scheduler_name].ours.preemption_fair_share != "on":
+            return
+        if isinstance(outcome, Unschedulable) and outcome.nominate:
+            self._queue.fair_share.clear(pod)
+            return
+        spent_s = outcome.post_filter_s if isinstance(outcome, Unschedulable) else 0.0
+        if took_s >= LONG_S and self._consultations.is_off:
+            spent_s = took_s
+        self._queue.fair_share.charge(pod, spent_s)
+
+    def _is_skipped(self, pod: PodInfo) -> bool:
+        """Return whether to skip the pod without an attempt: deleted, assumed or unknown (§3.1 step 2)."""
+        name = pod.pod.spec.scheduler_name
+        if pod.pod.metadata.deletion_timestamp is not None:
+            self._parts.shared.recorder.event(
+                pod.pod,
+                controller=name,
+                type_="Warning",
+                reason="FailedScheduling",
+                action="Scheduling",
+                note=f"skip schedule deleting pod: {pod.key}",
+            )
+        elif self._cluster.get(pod.uid) is None and name in self._parts.profiles:
+            return False
+        elif name not in self._parts.profiles:
+            _log.error("no profile for a queued pod", pod=pod.key, scheduler=name)
+        self._queue.done(pod.uid)
+        return True
