@@ -125,7 +125,7 @@ _MUTATIONS: Final[Mapping[str, _Patches]] = {
     "gate 14: the largest PV is taken": {f"{_SHELVES}.smallest": _largest},
     "selected nodes are ignored": {f"{_CLAIM}.selected_node": property(lambda _: None)},
     "no driver reports its capacity": {"scheduler.api.storage_v1.CSIDriver.tracks_capacity": property(lambda _: False)},
-    "nothing was migrated": {"scheduler.plugins.volumebinding.check_bindings.MIGRATABLE": frozenset()},
+    "nothing was migrated": {"scheduler.cache.storage.reachability.MIGRATABLE": frozenset()},
     "attachments are not counted": {"scheduler.cache.storage.attach_limits.AttachedVolumes._place_of": lambda *_: None},
     "old labels of PVs are not found under new ones": {
         "scheduler.plugins.volumezone.VolumeZone._within": lambda zones, one: zones._any(one.key, one.values)
