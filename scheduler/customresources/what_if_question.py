@@ -14,8 +14,8 @@ import msgspec
 from scheduler.core import api_json as apijson
 from scheduler.core.errors import shortened
 from scheduler.explain.answer import DisplacedPod, Explanation, WhatIfAnswer
-from scheduler.explain.manifests import REPLICAS_MAX, WrongRequest, each_manifest
-from scheduler.explain.what_if import NODES_MAX, WhatIfRequest
+from scheduler.explain.manifests import WrongRequest, each_manifest
+from scheduler.explain.what_if import WhatIfRequest
 
 DEFAULT_SCHEDULER: Final = "kubestow"
 """The scheduler of objects that name none."""
@@ -63,19 +63,10 @@ class WorkloadReference(msgspec.Struct, rename="camel"):
     api_version: str = ""
 
 
-_Names = Annotated[list[str], msgspec.Meta(max_length=NODES_MAX)]
+class WhatIfSpec(WhatIfRequest, frozen=True, rename="camel", forbid_unknown_fields=False, kw_only=True):
+    """The question of an object: a request, or a reference to what to place. The server has removed unknown fields."""
 
-
-class WhatIfSpec(msgspec.Struct, rename="camel"):
-    """The question. The server has removed unknown fields."""
-
-    manifests: Annotated[list[Object], msgspec.Meta(max_length=MANIFESTS_MAX)] = []
     reference: WorkloadReference | None = None
-    replicas: Annotated[int, msgspec.Meta(ge=0, le=REPLICAS_MAX)] | None = None
-    drain: _Names = []
-    cordon: _Names = []
-    add_nodes_like: dict[str, Annotated[int, msgspec.Meta(ge=1, le=NODES_MAX)]] = {}
-    without: Annotated[list[str], msgspec.Meta(max_length=1000)] = []
     scheduler_name: str = DEFAULT_SCHEDULER
 
 

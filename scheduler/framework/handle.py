@@ -196,17 +196,13 @@ class DeviceMetrics(Protocol):
         """Count the evaluation of a CEL expression for a device; `is_known` means that the result was cached."""
 
 
-class Uncounted(Any):  # type: ignore[misc]  # the loop below adds every method of both interfaces
+class Uncounted(Any):  # type: ignore[misc]  # `__getattr__` has the methods of both interfaces
     """Metrics that are not recorded."""
 
-
-def _count_nothing(*_: object, **__: object) -> None:
-    """Do nothing; this is every method of `Uncounted`."""
-
-
-for _name in (*vars(VolumeMetrics), *vars(DeviceMetrics)):
-    if not _name.startswith("_"):
-        setattr(Uncounted, _name, _count_nothing)
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name.startswith("_") or (name not in vars(VolumeMetrics) and name not in vars(DeviceMetrics)):
+            raise AttributeError(name)
+        return lambda *_, **__: None
 
 
 @runtime_checkable
