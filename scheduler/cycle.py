@@ -53,10 +53,10 @@ _NO_STATE: Final = "not found"
 SAMPLED: Final = 0.1
 """Share of attempts whose plugins are timed one by one, as upstream."""
 _RECORDED_EXAMPLES: Final = 5
-_FAILURES_TOLD: Final = 1000
+_FAILURES_LOGGED: Final = 1000
 _RESOURCES: Final = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
-_REFUSALS_TOLD: Final = 4
-"""Refusals by Verify before Filter runs again."""
+_VERIFICATIONS: Final = 4
+"""Nodes that Verify refuses before Filter runs again."""
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class Cycle:
     metrics: Metrics
     held_back: Callable[[PodInfo], NodeSet] = lambda _: nodeset.EMPTY
     _next_start: int = field(default=0, init=False)
-    _failures: LogOnce = field(default_factory=lambda: LogOnce(_FAILURES_TOLD), init=False)
+    _logged_failures: LogOnce = field(default_factory=lambda: LogOnce(_FAILURES_LOGGED), init=False)
     """Failures of PostFilter that were logged: pods that PreFilter refuses meet the same one at each attempt."""
 
     def attempt(self, pod: PodInfo, attempts: int, consultation: Consultation | None = None) -> Work[Outcome]:
@@ -119,11 +119,12 @@ class Cycle:
 
         Raises Unanswered if an answer of the extenders in `consultation` is missing.
         """
-        return paced(self._trying(pod, attempts, consultation), self.clock)
+        return paced(self._scheduling_cycle(pod, attempts, consultation), self.clock)
 
-    def _trying(self, pod: PodInfo, attempts: int, consultation: Consultation | None) -> Work[Outcome]:
+    def _scheduling_cycle(self, pod: PodInfo, attempts: int, consultation: Consultation | None) -> Work[Outcome]:
         """Try to place the pod. Yields wherever the event loop may run. Until a node is reserved, nothing changes."""
         runner = self.runners[pod.pod.spec.scheduler_name]
+        # An attempt that waited for extenders starts again from the top with their answers. It began with the first one.
         started = self.clock.now() if consultation is None else consultation.began
         record = DecisionRecord(
             pod=pod.key, uid=pod.uid, profile=runner.profile.name, attempt=attempts, started_wall=self.clock.wall()
@@ -132,31 +133,32 @@ class Cycle:
         is_answered = True
         if consultation is not None:
             if consultation.error:
-                return self._broke(record, consultation.error)
+                return self._failed(record, consultation.error)
             state.set(CONSULTATION, consultation)
         try:
             try:
+                # A device that becomes free halfway would be free on some nodes and in use on the rest.
                 with self.cluster.devices.use.still():
-                    found = yield from self._find(runner, state, pod, record)
+                    found = yield from self._schedule_pod(runner, state, pod, record)
                     if not isinstance(found, Unschedulable):
                         yield from runner.prepare_reserve(state, pod, found)
             except Unanswered:
                 is_answered = False
                 raise
             finally:
-                if is_answered:
+                if is_answered:  # otherwise this attempt is counted when it starts again
                     self.metrics.algorithm(self.clock.now() - started)
             if isinstance(found, Unschedulable):
                 return found
-            return self._hold(runner, state, placed(pod, self.cluster.nodes.name(found)), record)
+            return self._assume_and_reserve(runner, state, placed(pod, self.cluster.nodes.name(found)), record)
         except (AttemptError, AssumptionError) as error:
-            return self._broke(record, str(error))
+            return self._failed(record, str(error))
         finally:
             record.cycle_s = self.clock.now() - started
 
     # -- finding a node ----------------------------------------------------------------------------------------------
 
-    def _find(
+    def _schedule_pod(
         self, runner: FrameworkRunner, state: CycleState, pod: PodInfo, record: DecisionRecord
     ) -> Work[int | Unschedulable]:
         nodes = self.cluster.nodes
@@ -165,10 +167,12 @@ class Cycle:
             return _unfit(Diagnosis(0), NO_NODES, record, nominate="")
         began = self.clock.now()
         pre = runner.pre_filter(state, pod)
-        self._point("PreFilter", pre.rejection, runner, began)
+        self._time_point("PreFilter", pre.rejection, runner, began)
         if pre.rejection is not None:
-            diagnosis = self._refused_before(pre, record.node_count)
-            return (yield from self._no_node(runner, state, pod, diagnosis, record))
+            # No node was looked at. Preemption may still help: it sees the rejection as that of every node.
+            diagnosis = self._pre_filter_diagnosis(pre, record.node_count)
+            return (yield from self._run_post_filter(runner, state, pod, diagnosis, record))
+        # A nominated node was emptied for this pod. It is tried alone and without scores.
         slot, on_nominated = yield from self._nominated(runner, state, pod)
         if slot is not None:
             return slot
@@ -176,28 +180,31 @@ class Cycle:
         status = Code.ERROR
         consultation = consultation_of(state)
         try:
+            # Some plugins may pass a node that only Verify can judge, one node at a time. Without `exact` Verify runs
+            # for the chosen node alone. An extender must not see nodes that Verify would refuse.
             is_exact = runner.exact or consultation is not None
             feasible, groups = yield from runner.filter(state, pod, pre.nodes, exact=is_exact)
             status = Code.SUCCESS  # as upstream, also if no node passes
         finally:
             self.metrics.point("Filter", status.value, runner.profile.name, self.clock.now() - began)
         sample = self._sampled(runner.profile, pod, pre.nodes, feasible, consultation)
-        slot = yield from self._best(runner, state, pod, sample, record)
+        slot = yield from self._select_node(runner, state, pod, sample, record)
         if slot is None and feasible and consultation is None:
             # Verify refused every node of the sample: compute the reasons in plugin order, as upstream would. A node
             # outside of the sample may still fit.
             feasible, groups = yield from runner.filter(state, pod, pre.nodes, exact=True)
-            slot = yield from self._best(runner, state, pod, feasible, record)
+            slot = yield from self._select_node(runner, state, pod, feasible, record)
         if slot is not None:
             return slot
         if consultation is not None and feasible:
+            # No node is left that all extenders accept. Nodes that they left out without a reason count as not checked.
             pre.nodes &= ~consultation.add_rejections(nodes, feasible, groups)
             for refused in groups.values():
                 pre.nodes |= refused
-        diagnosis = self._refused(pre, groups, record.node_count, on_nominated=on_nominated)
+        diagnosis = self._filter_diagnosis(pre, groups, record.node_count, on_nominated=on_nominated)
         if consultation is not None and feasible:
             diagnosis.unschedulable_plugins.add(EXTENDER_NAME)
-        return (yield from self._no_node(runner, state, pod, diagnosis, record))
+        return (yield from self._run_post_filter(runner, state, pod, diagnosis, record))
 
     def _sampled(
         self,
@@ -228,7 +235,7 @@ class Cycle:
         consultation = consultation_of(state)
         return (slot, {}) if consultation is None or consultation.accepts_nominated(name) else (None, {})
 
-    def _best(
+    def _select_node(
         self, runner: FrameworkRunner, state: CycleState, pod: PodInfo, feasible: NodeSet, record: DecisionRecord
     ) -> Work[int | None]:
         """Verify in descending order of scores until a node passes."""
@@ -239,15 +246,15 @@ class Cycle:
         refused = 0
         while feasible:
             if feasible & (feasible - 1) == 0 and scored is None:
-                slot = feasible.bit_length() - 1
+                slot = feasible.bit_length() - 1  # one node: nothing to compare (§3.6)
             else:
                 if scored is None:
                     began = self.clock.now()
                     runner.pre_score(state, pod, feasible)
-                    self._point("PreScore", None, runner, began)
+                    self._time_point("PreScore", None, runner, began)
                 began = self.clock.now()
                 scored = yield from runner.score(state, pod, feasible)
-                self._point("Score", None, runner, began)
+                self._time_point("Score", None, runner, began)
                 if (consultation := consultation_of(state)) is not None:
                     scored = consultation.scored(self.cluster.nodes, scored)
                 slot = self._choose(runner, state, pod, scored)
@@ -257,7 +264,7 @@ class Cycle:
                 return slot
             feasible &= ~(1 << slot)
             refused += 1
-            if refused % _REFUSALS_TOLD == 0:
+            if refused % _VERIFICATIONS == 0:
                 # What was learnt about these nodes holds for equal nodes.
                 feasible, _ = yield from runner.filter(state, pod, feasible, exact=False)
             yield
@@ -320,7 +327,7 @@ class Cycle:
 
     # -- no node -----------------------------------------------------------------------------------------------------
 
-    def _refused_before(self, pre: PreFiltered, node_count: int) -> Diagnosis:
+    def _pre_filter_diagnosis(self, pre: PreFiltered, node_count: int) -> Diagnosis:
         assert pre.rejection is not None
         diagnosis = Diagnosis(
             node_count, absent=pre.rejection, absent_count=node_count, pre_filter_message=pre.rejection.message
@@ -329,16 +336,18 @@ class Cycle:
         diagnosis.unschedulable_plugins.update(pre.restricting)
         return diagnosis
 
-    def _refused(self, pre: PreFiltered, groups: Groups, node_count: int, *, on_nominated: Groups) -> Diagnosis:
+    def _filter_diagnosis(
+        self, pre: PreFiltered, groups: Groups, node_count: int, *, on_nominated: Groups
+    ) -> Diagnosis:
         """Return the diagnosis.
 
         `on_nominated` has the reasons of the nominated node; it counts if PreFilter excluded that node.
 
-        Upstream keeps one list of the plugins that refused and of those that narrowed, and names all of them for the
-        other nodes.
+        Upstream keeps one list of both kinds of plugins, and names all of them for the other nodes.
         """
         judged, absent = pre.nodes, pre.absent
         if absent is not None and on_nominated:
+            # Upstream appends the plugins that refused the nominated node to those that narrowed the nodes.
             absent = narrowed_away({*pre.restricting, *(no.plugin for no in on_nominated if no.plugin)})
         for rejection, nodes in on_nominated.items():
             if nodes & ~pre.nodes:
@@ -350,10 +359,11 @@ class Cycle:
         diagnosis.unschedulable_plugins.update(pre.restricting)
         return diagnosis
 
-    def _no_node(
+    def _run_post_filter(
         self, runner: FrameworkRunner, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, record: DecisionRecord
     ) -> Work[Unschedulable]:
         """Run PostFilter plugins in order until one finds a node, or says that there is none (§3.2, §3.9)."""
+        # Without a PostFilter plugin a nomination is cleared: nothing will free resources for the pod any more.
         unfit = Unschedulable(diagnosis, "", None if runner.profile.post_filter else "", record)
         messages: list[str] = []
         began = self.clock.now()
@@ -380,7 +390,7 @@ class Cycle:
                 messages = [no.message] if no.reasons else []
                 if not isinstance(answer, Nominate):
                     unfit.nominate, unfit.victims = None, ()
-                if not code.is_rejection and self._failures.is_new((plugin.name, no.message)):
+                if not code.is_rejection and self._logged_failures.is_new((plugin.name, no.message)):
                     # A plugin finds no state if PreFilter ended before it, as for a pod without its claim: that is no defect.
                     log = _log.info if no.message == _NO_STATE else _log.error
                     log("PostFilter failed", plugin=plugin.name, pod=pod.key, error=no.message, told="once")
@@ -408,11 +418,15 @@ class Cycle:
 
     # -- holding what was found --------------------------------------------------------------------------------------
 
-    def _hold(self, runner: FrameworkRunner, state: CycleState, assumed: PodInfo, record: DecisionRecord) -> Outcome:
+    def _assume_and_reserve(
+        self, runner: FrameworkRunner, state: CycleState, assumed: PodInfo, record: DecisionRecord
+    ) -> Outcome:
         """Assume, reserve and permit. After any failure nothing stays reserved."""
         node_name = assumed.node_name
         self.cluster.assume(assumed)
         waits: dict[str, Wait] = {}
+        # Each step adds its undo, and success drops them all. Unreserve runs before Forget, as upstream: plugins may
+        # still look the pod up.
         with contextlib.ExitStack() as undo:
             undo.callback(self.cluster.forget, assumed)
             undo.callback(runner.unreserve, state, assumed)
@@ -432,10 +446,10 @@ class Cycle:
         for plugin in runner.profile.reserve:
             no = plugin.reserve(state, assumed, assumed.node_name)
             if no is not None:
-                self._point("Reserve", no, runner, began)
+                self._time_point("Reserve", no, runner, began)
                 return _about_the_pod("Reserve", plugin.name, no)
         if runner.profile.reserve:
-            self._point("Reserve", None, runner, began)
+            self._time_point("Reserve", None, runner, began)
         return None
 
     def _permit(
@@ -447,19 +461,19 @@ class Cycle:
             if isinstance(answer, Wait):
                 waits[plugin.name] = answer
             elif answer is not None:
-                self._point("Permit", answer, runner, began)
+                self._time_point("Permit", answer, runner, began)
                 return _about_the_pod("Permit", plugin.name, answer)
         if runner.profile.permit:
-            self._point("Permit", None, runner, began)
+            self._time_point("Permit", None, runner, began)
         return None
 
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def _broke(self, record: DecisionRecord, message: str) -> SchedulingFailed:
+    def _failed(self, record: DecisionRecord, message: str) -> SchedulingFailed:
         record.result, record.message = "error", message
         return SchedulingFailed(message, record)
 
-    def _point(self, point: str, no: Rejection | None, runner: FrameworkRunner, began: float) -> None:
+    def _time_point(self, point: str, no: Rejection | None, runner: FrameworkRunner, began: float) -> None:
         status = Code.SUCCESS if no is None else no.code
         self.metrics.point(point, status.value, runner.profile.name, self.clock.now() - began)
 

@@ -117,6 +117,7 @@ class SchedulingLoop:
 
     async def step(self) -> bool:
         """Apply changes, then attempt pods for one turn; return False if there is nothing to do."""
+        # What the watches brought comes first, and then what is due: a decision reads the newest state.
         self._inbox.apply()
         self.beat = began = self._clock.now()
         self._queue.tick()
@@ -129,9 +130,11 @@ class SchedulingLoop:
                 break
             worked = True
             await self._try(queued)
+            # Changes that arrived during the attempt may concern the next pod.
             self._inbox.apply()
             if self._clock.now() - began > TURN_S:
                 break
+        # Questions get a share of a busy loop's time. The self-audit runs only in idle time.
         if self._parts.questions.may_run(is_busy=worked):
             await self._parts.questions.turn()
             worked = True
@@ -200,6 +203,7 @@ class SchedulingLoop:
                 except StopIteration as done:
                     outcome = done.value
                 else:
+                    # The event loop runs now: watches and Bindings go on, and their changes wait until the attempt ends.
                     with self._inbox.closed():
                         await asyncio.sleep(0)
                     self.beat = self._clock.now()
@@ -208,7 +212,7 @@ class SchedulingLoop:
                         self._queue.done(pod.uid)
                         return
         except Unanswered:
-            raise
+            raise  # no failure: the extenders are called, and the attempt starts again with their answers
         except Exception as error:  # noqa: BLE001 (one of the two places: an unforeseen failure costs this pod one attempt)
             self._parts.shared.errors.record("attempt", error, "attempt failed", pod=pod.key)
             record = DecisionRecord(
@@ -223,6 +227,7 @@ class SchedulingLoop:
         match outcome:
             case Scheduled():
                 self._queue.fair_share.clear(outcome.assumed)
+                # The pod holds its node by assumption now. A nomination to another node ends, and that node is free for other pods.
                 nominated_to = self._queue.nominator.delete(outcome.assumed)
                 if nominated_to not in {None, outcome.assumed.node_name}:
                     self._queue.nomination_ended(outcome.assumed)
@@ -240,6 +245,7 @@ class SchedulingLoop:
                 )
             case Unschedulable():
                 self._charge(queued.info, outcome, took_s)
+                # Evictions are written in the background. The nomination reserves the freed resources for this pod until then.
                 if outcome.victims and outcome.nominate:
                     self._parts.evictions.start(queued.info, outcome.nominate, outcome.victims)
                 self._parts.stale.unfit(queued.info, outcome.diagnosis)

@@ -80,10 +80,12 @@ class Scheduler:
 
         `stores` returns the synced stores of the informers by kind, for the self-audit.
         """
+        # The state: the cache, and the inbox through which alone it changes.
         self.chance = random.Random()
         self.cluster = Cluster(clock, options.config.feature_gates)
         self.errors = errors = errors or UnforeseenErrors(clock)
         self.inbox = Inbox(errors)
+        # What plugins may use. The queue does not exist yet, so that `to_activate` looks it up when it is called.
         waiting_pods = WaitingPodsMap(clock)
         pending = UnboundPods()
         nominator = Nominator(pending.get)
@@ -104,6 +106,7 @@ class Scheduler:
         self.drain_plugins = handle.drain
         self.profiles = build_profiles(options.config, handle)
         """The profiles in force, by scheduler name; `reloading` replaces them between two attempts."""
+        # A pod waits in the queue, which the first attempt and each event about it change.
         self.queue = SchedulingQueue(
             {name: queue_profile(profile) for name, profile in self.profiles.items()},
             clock=clock,
@@ -121,6 +124,7 @@ class Scheduler:
             return FrameworkRunner(profile, self.cluster, nominator, clock=clock, metrics=metrics, errors=errors)
 
         runners = {name: runner(profile) for name, profile in self.profiles.items()}
+        # What an attempt may end in: a condition, a call of an extender, a Binding, evictions.
         self.patches = PodStatusUpdater(writer)
         self.failures = FailureHandler(self.shared, self.patches, preempting)
         self.consultations = Consultations(extenders, self.shared)
@@ -136,6 +140,7 @@ class Scheduler:
             retries=BINDING_RETRIES in options.config.feature_gates,
         )
         self.evictions = PreemptionExecutor(self.shared, self.failures, self.binder, preempting, profiles=self.profiles)
+        # What brings changes: events of the watches.
         self.event_handlers = EventHandlers(
             self.shared,
             self.failures,
@@ -144,6 +149,7 @@ class Scheduler:
             derive=derive,
             preempting=preempting,
         )
+        # What reads the same state between attempts: questions of users, and the self-audit.
         self.questions = Questions(self.inbox, clock, errors)
         self.explainer = Explainer(
             self.cluster,
@@ -163,10 +169,12 @@ class Scheduler:
             is_current=lambda: not len(self.inbox),
             on_healed=lambda: self.queue.move_all(CACHE_CORRECTED, None, None),
         )
+        # Controllers: small rules that run once per turn of the loop.
         self.stale = StaleVolumes(self.shared, names=clearing(options.config))
         self.node_name_pods = NodeNamePods(self.shared, profiles=self.profiles)
         self.cluster.volumes.reservations.pools_share(pool_sharing(options.config))
         self.derived = DerivedNominations(self.shared, profiles=self.profiles, runners=runners)
+        # The attempt itself, and the loop that drives everything above.
         self.records = DecisionRecords()
         self.cycle = Cycle(
             runners, self.cluster, clock=clock, chance=self.chance, metrics=metrics, held_back=self.refusals.held_back
@@ -189,6 +197,7 @@ class Scheduler:
                 self.profiles,
             )
         )
+        # Changed profiles replace those in force between two attempts.
         self.reloading = ProfileReconciler(
             options.config,
             profile_builder(options.config, handle),

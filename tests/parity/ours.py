@@ -212,7 +212,7 @@ class Ours(Side):
         state = CycleState()
         try:
             with held(used) as notes:
-                found = _drive(self._hooks.cycle._find(runner, state, info, record))
+                found = _drive(self._hooks.cycle._schedule_pod(runner, state, info, record))
         except AttemptError as error:
             return Verdict(reason=SCHEDULER_ERROR, message=error.message)
         if isinstance(found, Unschedulable):
