@@ -348,7 +348,9 @@ class Cycle:
         judged, absent = pre.nodes, pre.absent
         if absent is not None and on_nominated:
             # Upstream appends the plugins that refused the nominated node to those that narrowed the nodes.
-            absent = narrowed_away({*pre.restricting, *(no.plugin for no in on_nominated if no.plugin)})
+            absent = narrowed_away(
+                {*pre.restricting, *(rejection.plugin for rejection in on_nominated if rejection.plugin)}
+            )
         for rejection, nodes in on_nominated.items():
             if nodes & ~pre.nodes:
                 groups[rejection] = groups.get(rejection, nodeset.EMPTY) | nodes
@@ -375,28 +377,28 @@ class Cycle:
             answer = plugin.post_filter(state, pod, refused, what_if)
             if isinstance(answer, Generator):
                 answer = yield from answer
-            no = answer if isinstance(answer, Rejection) else answer.rejection
+            rejection = answer if isinstance(answer, Rejection) else answer.rejection
             if isinstance(answer, Nominate):
                 unfit.nominate, unfit.victims = answer.node_name, answer.victims
                 record.nominated, record.preemption = answer.node_name, self._group_rows(answer.tried)
-                if no is None:
+                if rejection is None:
                     code, messages = Code.SUCCESS, [answer.message] if answer.message else []
                     break
-            assert no is not None
-            code = no.code
+            assert rejection is not None
+            code = rejection.code
             if code is not Code.UNSCHEDULABLE:
                 # After an unresolvable answer or an error only that answer counts, and an error is not the pod's
                 # fault (§3.9).
-                messages = [no.message] if no.reasons else []
+                messages = [rejection.message] if rejection.reasons else []
                 if not isinstance(answer, Nominate):
                     unfit.nominate, unfit.victims = None, ()
-                if not code.is_rejection and self._logged_failures.is_new((plugin.name, no.message)):
+                if not code.is_rejection and self._logged_failures.is_new((plugin.name, rejection.message)):
                     # A plugin finds no state if PreFilter ended before it, as for a pod without its claim: that is no defect.
-                    log = _log.info if no.message == _NO_STATE else _log.error
-                    log("PostFilter failed", plugin=plugin.name, pod=pod.key, error=no.message, told="once")
+                    log = _log.info if rejection.message == _NO_STATE else _log.error
+                    log("PostFilter failed", plugin=plugin.name, pod=pod.key, error=rejection.message, told="once")
                 break
-            if no.reasons:
-                messages.append(no.message)
+            if rejection.reasons:
+                messages.append(rejection.message)
         if runner.profile.post_filter:
             unfit.post_filter_s = self.clock.now() - began
             self.metrics.point("PostFilter", code.value, runner.profile.name, unfit.post_filter_s)
@@ -430,24 +432,24 @@ class Cycle:
         with contextlib.ExitStack() as undo:
             undo.callback(self.cluster.forget, assumed)
             undo.callback(runner.unreserve, state, assumed)
-            no = self._reserve(runner, state, assumed)
-            if no is None:
-                no = self._permit(runner, state, assumed, waits)
-            if no is None:
+            rejection = self._reserve(runner, state, assumed)
+            if rejection is None:
+                rejection = self._permit(runner, state, assumed, waits)
+            if rejection is None:
                 undo.pop_all()
                 record.node, record.result = node_name, "binding"
                 return Scheduled(state, runner, assumed, waits, record)
-        diagnosis = one_node(no)
-        record.groups = (GroupRecord(no.plugin, no.code.value, no.reasons, 1, (node_name,)),)
+        diagnosis = one_node(rejection)
+        record.groups = (GroupRecord(rejection.plugin, rejection.code.value, rejection.reasons, 1, (node_name,)),)
         return _unfit(diagnosis, diagnosis.message(), record, nominate="")
 
     def _reserve(self, runner: FrameworkRunner, state: CycleState, assumed: PodInfo) -> Rejection | None:
         began = self.clock.now()
         for plugin in runner.profile.reserve:
-            no = plugin.reserve(state, assumed, assumed.node_name)
-            if no is not None:
-                self._time_point("Reserve", no, runner, began)
-                return _about_the_pod("Reserve", plugin.name, no)
+            rejection = plugin.reserve(state, assumed, assumed.node_name)
+            if rejection is not None:
+                self._time_point("Reserve", rejection, runner, began)
+                return _about_the_pod("Reserve", plugin.name, rejection)
         if runner.profile.reserve:
             self._time_point("Reserve", None, runner, began)
         return None
@@ -473,8 +475,8 @@ class Cycle:
         record.result, record.message = "error", message
         return SchedulingFailed(message, record)
 
-    def _time_point(self, point: str, no: Rejection | None, runner: FrameworkRunner, began: float) -> None:
-        status = Code.SUCCESS if no is None else no.code
+    def _time_point(self, point: str, rejection: Rejection | None, runner: FrameworkRunner, began: float) -> None:
+        status = Code.SUCCESS if rejection is None else rejection.code
         self.metrics.point(point, status.value, runner.profile.name, self.clock.now() - began)
 
     def _score_row(self, scored: Scored, chosen: int) -> NodeScore:
@@ -499,11 +501,11 @@ class Cycle:
         return tuple(rows)
 
 
-def _about_the_pod(point: str, plugin: str, no: Rejection) -> Rejection:
+def _about_the_pod(point: str, plugin: str, rejection: Rejection) -> Rejection:
     """Return the rejection; an error of the plugin ends the attempt instead."""
-    if not no.code.is_rejection:
-        raise AttemptError(f'running {point} plugin "{plugin}": {no.message}', plugin=plugin)
-    return no
+    if not rejection.code.is_rejection:
+        raise AttemptError(f'running {point} plugin "{plugin}": {rejection.message}', plugin=plugin)
+    return rejection
 
 
 def _unfit(diagnosis: Diagnosis, message: str, record: DecisionRecord, *, nominate: str | None) -> Unschedulable:

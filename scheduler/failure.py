@@ -104,12 +104,12 @@ class PodStatusUpdater:
         uid = pod.metadata.uid
         shown = _shown(pod, condition)
         asked = self._wanted.get(uid, _NOTHING).left(shown)
-        known = asked.over(shown)
-        if condition is not None and (verdict := verdict_of(condition)) != known.verdict:
+        requested = asked.over(shown)
+        if condition is not None and (verdict := verdict_of(condition)) != requested.verdict:
             wanted = asked._replace(verdict=verdict)
         else:
             wanted, condition = asked, None
-        if nominate == known.nominate:
+        if nominate == requested.nominate:
             nominate = None
         if nominate is not None:
             wanted = wanted._replace(nominate=nominate)
@@ -148,10 +148,10 @@ class PodStatusUpdater:
         uid = pod.metadata.uid
         if uid not in self._wanted or uid in self._pending:
             return
-        left = self._wanted[uid].left(_shown(pod, None))
+        unshown = self._wanted[uid].left(_shown(pod, None))
         if uid not in self._running:
-            self._want(uid, left)
-        elif left == _NOTHING:
+            self._want(uid, unshown)
+        elif unshown == _NOTHING:
             self._shown.add(uid)
 
     def forget(self, uid: str) -> None:
@@ -265,7 +265,7 @@ class FailureHandler:
         self._clock = shared.clock
         self._expected: dict[str, tuple[float, PodInfo]] = {}
         """By uid, with the time at which the nomination is due."""
-        self._look_at = 0.0
+        self._next_check = 0.0
         self._verdicts = LogOnce()
 
     def handle_unschedulable(
@@ -300,8 +300,8 @@ class FailureHandler:
         announcement waits, unless the pod names another node now. Mostly it is then not needed.
         """
         if is_brief and self._patches.nomination(assumed.pod) in {"", assumed.node_name}:
-            told = assumed.pod.condition(POD_SCHEDULED)
-            wait_s = BRIEF_S if told is not None and told.status == "False" else UNTOLD_S
+            condition = assumed.pod.condition(POD_SCHEDULED)
+            wait_s = BRIEF_S if condition is not None and condition.status == "False" else UNTOLD_S
             self._expected[assumed.uid] = (self._clock.now() + wait_s, assumed)
         else:
             self._patches.submit(assumed.pod, None, assumed.node_name)
@@ -309,9 +309,9 @@ class FailureHandler:
     def tick(self) -> None:
         """Write announcements that are due."""
         now = self._clock.now()
-        if not self._expected or now < self._look_at:
+        if not self._expected or now < self._next_check:
             return
-        self._look_at = now + 0.5
+        self._next_check = now + 0.5
         for _, assumed in [one for one in self._expected.values() if one[0] <= now]:
             del self._expected[assumed.uid]
             self._patches.submit(assumed.pod, None, assumed.node_name)
@@ -323,8 +323,8 @@ class FailureHandler:
 
     def clear_nomination(self, info: PodInfo) -> None:
         """Clear the nomination of a pod whose node a more important pod takes."""
-        left = self._queue.nominator.delete(info)
-        self._queue.nomination_ended(info, left or "")
+        node_name = self._queue.nominator.delete(info)
+        self._queue.nomination_ended(info, node_name or "")
         self._patches.submit(info.pod, None, "")
 
     def seen(self, pod: Pod) -> None:

@@ -124,12 +124,12 @@ class PreemptionExecutor:
         Call it right before the pod returns to the queue with its nomination: PreEnqueue must know of it, and nothing
         happens before the event loop runs again.
         """
-        left = [victim for victim in victims if not self._is_leaving(victim)]
-        if not left:
+        remaining = [victim for victim in victims if not self._is_leaving(victim)]
+        if not remaining:
             return  # all are terminating already, and their end wakes the preemptor
-        others = sum(victim.pod.spec.scheduler_name not in self._profiles for victim in left)
+        others = sum(victim.pod.spec.scheduler_name not in self._profiles for victim in remaining)
         self._metrics.preempted(len(victims), others=others)
-        plan = _Plan(preemptor, node_name, left)
+        plan = _Plan(preemptor, node_name, remaining)
         before = self._plans.get(preemptor.uid)
         if before is not None:
             self._preempting.end(preemptor.uid, before.victim_uids)
@@ -146,9 +146,9 @@ class PreemptionExecutor:
         """
         await ended_within(self._tasks, limit_s, self._clock)
         self._is_stopping = True
-        left = len(self._tasks)
+        cut_short = len(self._tasks)
         await ended_within(self._tasks, _ANSWER_S, self._clock)
-        return left
+        return cut_short
 
     def _is_leaving(self, pod: PodInfo) -> bool:
         is_deleted = pod.pod.metadata.deletion_timestamp is not None or self._preempting.is_doomed(pod.uid)

@@ -281,10 +281,10 @@ def shown(value: Any) -> str:
     return text if len(text) <= 80 else f"{text[:77]}..."
 
 
-def suggestion(name: str, known: Sequence[str]) -> str:
+def suggestion(name: str, names: Sequence[str]) -> str:
     """Return `, did you mean "…"?` if a similar name is known, otherwise ""."""
-    close = difflib.get_close_matches(name.lower(), [k.lower() for k in known], n=1, cutoff=0.75)
-    meant = next((k for k in known if close and k.lower() == close[0]), "")
+    close = difflib.get_close_matches(name.lower(), [k.lower() for k in names], n=1, cutoff=0.75)
+    meant = next((k for k in names if close and k.lower() == close[0]), "")
     return f', did you mean "{meant}"?' if meant and meant != name else ""
 
 

@@ -60,20 +60,20 @@ def gates_on(
     if not (major, minor - _OLDEST_COMPATIBLE) <= oldest <= (major, minor):
         span = f"[{major}.{minor - _OLDEST_COMPATIBLE}, {version}]"
         raise ValueError(f"minCompatibilityVersion version {min_compatibility_version} is not between {span}")
-    known = {gate: stages[version] for gate, stages in GATES.items()}
+    defaults = {gate: stages[version] for gate, stages in GATES.items()}
     for name, wanted in asked.items():
         if name in LOCKED_WITHOUT_EFFECT[version] and not wanted:
             raise ValueError(f"cannot set feature gate {name} to false, feature is locked to true")
-        if name in known and known[name].is_locked and wanted is not known[name].is_on:
-            told = f"cannot set feature gate {name} to {_go(wanted)}"
-            raise ValueError(f"{told}, feature is locked to {_go(known[name].is_on)}")
+        if name in defaults and defaults[name].is_locked and wanted is not defaults[name].is_on:
+            refused = f"cannot set feature gate {name} to {_go(wanted)}"
+            raise ValueError(f"{refused}, feature is locked to {_go(defaults[name].is_on)}")
     compatible = {
         name
-        for name, usually in known.items()
+        for name, usually in defaults.items()
         if usually.on_from and (minor_version(usually.on_from) or oldest) <= oldest
     }
-    usual = compatible | {name for name, usually in known.items() if usually.is_on}
-    on = CHANGES[version] | {name for name in known if asked.get(name, name in usual)}
+    usual = compatible | {name for name, usually in defaults.items() if usually.is_on}
+    on = CHANGES[version] | {name for name in defaults if asked.get(name, name in usual)}
     for name, needed in _NEEDS.items():
         missing = [other for other in needed if other not in on]
         if name in on and missing:
@@ -95,7 +95,7 @@ def default(
 
     The flags are those of `ReadOptions`.
     """
-    fields = Fields({"leaderElection": leader_election}, "", Findings(feature_gates=_known(feature_gates)))
+    fields = Fields({"leaderElection": leader_election}, "", Findings(feature_gates=_known_gates(feature_gates)))
     configuration = _configuration(fields, allow_default_scheduler=False)
     fields.findings.raise_any()
     return configuration
@@ -145,7 +145,7 @@ def examine(text: str, *, source: str, **options: Unpack[ReadOptions]) -> tuple[
         document = read_document(text)
     except ConfigErrors as broken:
         raise ConfigErrors([_named(error, source) for error in broken.errors]) from broken
-    findings = Findings(document.lines, feature_gates=_known(options.get("feature_gates", GATES_ON)))
+    findings = Findings(document.lines, feature_gates=_known_gates(options.get("feature_gates", GATES_ON)))
     try:
         _check_version(document.value, source=source)
     except ConfigErrors as other:
@@ -180,7 +180,7 @@ def check(path: str | Path, **options: Unpack[ReadOptions]) -> list[str]:
     return []
 
 
-def _known(feature_gates: AbstractSet[str]) -> frozenset[str]:
+def _known_gates(feature_gates: AbstractSet[str]) -> frozenset[str]:
     return frozenset(feature_gates).intersection(GATES.keys() | CHANGES[VERSIONS[-1]])
 
 

@@ -156,15 +156,15 @@ def merge(default: Sequence[PluginRef], given: PluginSet) -> tuple[PluginRef, ..
 
 
 def _expand(
-    point: str, multi: Sequence[PluginRef], here: PluginSet, *, implements: Implements
+    point: str, multi: Sequence[PluginRef], given: PluginSet, *, implements: Implements
 ) -> tuple[PluginRef, ...]:
     """Return step 2: plugins listed at the point and in multiPoint, then only in multiPoint, then only at the point.
 
     A plugin that the point both disables and enables counts as listed only at the point.
     """
-    offered = [] if "*" in here.disabled else [ref for ref in multi if ref.name not in here.disabled]
+    offered = [] if "*" in given.disabled else [ref for ref in multi if ref.name not in given.disabled]
     offered = [ref for ref in offered if point in implements[ref.name]]
-    enabled = [ref for ref in here.enabled if point in implements.get(ref.name, ())]
+    enabled = [ref for ref in given.enabled if point in implements.get(ref.name, ())]
     in_multi, at_point = {ref.name for ref in offered}, {ref.name for ref in enabled}
     ordered = (
         *(ref for ref in enabled if ref.name in in_multi),

@@ -131,10 +131,10 @@ def _plugin_config(fields: Fields) -> dict[str, KnownArgs | RawArgs]:
                 fields.findings.error(item.path, removed(name))
                 continue
             path = item.at("args")
-            known = read_args(name, value, path, findings=fields.findings)
-            if known is None and name in KNOWN_NAMES:
+            typed = read_args(name, value, path, findings=fields.findings)
+            if typed is None and name in KNOWN_NAMES:
                 item.no_effect("args")
-            found[name] = known or RawArgs(value, path)
+            found[name] = typed or RawArgs(value, path)
     return found
 
 

@@ -231,20 +231,20 @@ class ProfileReconciler:
         if held.wish is None:
             _log.info("profile is as in the file again", profile=name)
         else:
-            said = self._changes(held) or "nothing"
-            _log.info("profile changed", profile=name, generation=held.wish.generation, changes=said)
+            changed = self._changes(held) or "nothing"
+            _log.info("profile changed", profile=name, generation=held.wish.generation, changes=changed)
 
     def _verdict(self, name: str, wish: RequestedProfile) -> ProfileVerdict:
         held = self._held[name]
         deciding = held.wish.generation if held.wish is not None and held.wish.uid == wish.uid else 0
-        said = self._changes(held)
+        changed = self._changes(held)
         refused = self._refused.get(name)
         if refused is not None:
             still = f"generation {deciding} stays" if deciding else "what was in force stays"
             return dataclasses.replace(
-                refused, message=f"{refused.message} ({still} in force)", in_force=deciding, changes=said
+                refused, message=f"{refused.message} ({still} in force)", in_force=deciding, changes=changed
             )
-        return ProfileVerdict(wish, IN_FORCE, said or "the same as in the configuration file", deciding, said)
+        return ProfileVerdict(wish, IN_FORCE, changed or "the same as in the configuration file", deciding, changed)
 
     def _changes(self, held: _Held) -> str:
         file = self._file[held.config.scheduler_name]
@@ -278,9 +278,9 @@ def cut(text: str, most: int) -> str:
 
 def _mistakes(wrong: ConfigErrors) -> str:
     """Return the first mistakes, and the number of the rest."""
-    told = "; ".join(cut(str(error), _MISTAKE_MAX) for error in wrong.errors[:_MISTAKES_TOLD])
+    shown = "; ".join(cut(str(error), _MISTAKE_MAX) for error in wrong.errors[:_MISTAKES_TOLD])
     more = len(wrong.errors) - _MISTAKES_TOLD
-    return f"{told}; and {more} more mistakes" if more > 0 else told
+    return f"{shown}; and {more} more mistakes" if more > 0 else shown
 
 
 def _sorting(held: _Held) -> tuple[str, object]:
