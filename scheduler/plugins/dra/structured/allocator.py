@@ -11,12 +11,10 @@ Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/sta
 
 from __future__ import annotations
 
-import contextlib
 import enum
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.api.resource_v1 import RESULTS_MAX
@@ -34,11 +32,10 @@ from scheduler.plugins.dra.structured.error_nodes import (
     risk_of,
 )
 from scheduler.plugins.dra.structured.feasibility import (
-    DECIDED_MAX,
     Position,
     SearchState,
+    Solution,
     SolverAnswer,
-    Witness,
     bits,
 )
 from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
@@ -92,12 +89,8 @@ class _Choice:
     state: object = None
     viable: int = -1
     """The devices that the bounds leave."""
-    witness: Witness | None = None
+    solution: Solution | None = None
     """Devices that satisfy all open requests according to the integer program."""
-    decided: int = 0
-    """Index in `order`: up to it, the witness is the first solution in order."""
-    first: int = -1
-    """The first device of the witness, if it is decided."""
 
 
 Order: TypeAlias = Callable[[int, RequestData], Sequence[int]]
@@ -141,6 +134,7 @@ class Allocator:
         self._is_solvable = True
         self._solved = 0
         self._takes_any = order is not None
+        self._is_narrowed = False
 
     def run(self) -> list[Picked] | None:
         """Return the devices in order of claims and requests; None if the claims do not fit.
@@ -158,7 +152,12 @@ class Allocator:
         self._lists.update(check(self._demand, self._node_devices, self._names))
         self._risk = risk_of(self._demand, self._node_devices, self._lists)
         self._may_reorder = self._risk == NO_RISK and not self._bounds.has_odd_values
-        if (yield from self._search()):
+        found = yield from self._search()
+        if not found and self._is_narrowed:  # the exact rules refuse the solutions that were taken: search all of them
+            self._takes_any = False
+            self._failed_states.clear()
+            found = yield from self._search()
+        if found:
             return self._picked
         if self._node_devices.has_invalid:
             raise FailedOnNode("invalid resource pools were encountered")
@@ -168,25 +167,23 @@ class Allocator:
 
     def _search(self) -> Work[bool]:
         position: Position | None = Position()
-        is_deep, choices, yielded_at = False, 0, self.steps
+        choices, yielded_at = 0, self.steps
         while position is not None:
             choices += 1
             if self._is_hard or choices % _CHOICES == 0 or self.steps - yielded_at >= _STEPS:
                 yielded_at = self.steps
                 yield
-            if self.steps >= CAREFUL_STEPS and not is_deep:
-                is_deep, self._risk = True, NO_RISK
-                for c in range(len(self._demand.claims)):
-                    if not (yield from self._can_alone(c)):
-                        self._undo_from(0)
-                        return False
+            if self.steps >= CAREFUL_STEPS:
+                self._risk = NO_RISK
             may_solve = self._is_solvable and not self._is_hard and len(self._failed_states) >= _HARD
             if may_solve and self._bounds.is_solvable:
                 self._undo_from(0)
                 self._is_hard, position = True, Position()
             step = self._next(position)
             if self._is_hard and isinstance(step, _Choice) and step.viable > 0:
-                step = yield from self._solved_step(step)
+                if not (yield from self._is_solved(step)):
+                    self._failed_states[step.state] = _Outcome.FAIL
+                    step = _Outcome.FAIL
             if step is _Outcome.DONE:
                 return True
             if isinstance(step, _Choice):
@@ -198,136 +195,38 @@ class Allocator:
                 position = self._back(step)
         return False
 
-    def _solved_step(self, choice: _Choice) -> Work[_Choice | _Outcome]:
-        """Return the choice if its state has a solution, FAIL if it has none, DONE once a solution is taken whole.
+    def _is_solved(self, choice: _Choice) -> Work[bool]:
+        """Return whether the choice's state may have a solution; with `_takes_any` leave it the devices of one.
 
         Raises TimedOut.
         """
-        if not self._keeps_witness(choice) and not (yield from self._has_solution(choice)):
-            return self._without_solution(choice)
-        while choice.witness is not None:
-            if self._may_take_any(choice.position):
-                if (yield from self._can_follow(choice)):
-                    return _Outcome.DONE
-                self._takes_any = False  # the exact rules refuse it: continue in order
-                return self._next(choice.position)
-            if self._is_next_in_witness(choice):
-                break
-            if not (yield from self._has_solution(choice)):
-                return self._without_solution(choice)
-        return choice
-
-    def _without_solution(self, choice: _Choice) -> _Outcome:
-        self._failed_states[choice.state] = _Outcome.FAIL
-        return _Outcome.FAIL
-
-    def _keeps_witness(self, choice: _Choice) -> bool:
-        """Return whether the solution of the choice before this one still holds; the choice then has the rest of it."""
-        before = self._stack[-1] if self._stack else None
-        if before is None or before.witness is None or before.undo is None:
-            return False
-        claim, request, request_data, number, _ = before.undo.picked
-        choice.witness = self._bounds.without(before.witness, (claim, request), number)
-        if number == before.first and request_data is choice.request_data:
-            choice.decided = before.decided
-        return choice.witness is not None
-
-    def _has_solution(self, choice: _Choice) -> Work[bool]:
-        """Solve the state of a choice without the devices that were skipped. Raises TimedOut."""
-        now = self._now(choice.position.claim)
-        if choice.at > choice.position.start:
-            assert choice.request_data is not None
-            rest = self._suffixes[choice.position.claim, choice.request_data][choice.at]
-            choice.viable = self._bounds.viable(choice.position, rest, now)
-            if not choice.viable:
-                return False
-        self._solved += 1
-        needs_order = not self._may_take_any(choice.position) and not self._is_doubtful(choice)
-        order = self._next_in_order(choice) if needs_order else ()
-        found = yield from self._bounds.solving(now, order)
-        if found is SolverAnswer.TIMED_OUT:
-            raise TimedOut
-        choice.witness = None if isinstance(found, SolverAnswer) else found
-        choice.decided = choice.order.index(order[-1]) + 1 if order else 0
-        if found is SolverAnswer.UNKNOWN:
-            self._is_hard, self._is_solvable = False, False
-        return found is not SolverAnswer.INFEASIBLE
-
-    def _may_take_any(self, position: Position) -> bool:
-        """Return whether any solution of the program will do, so that the rest of the search follows it."""
-        is_safe = (position.claim, position.request) > self._risk
-        return self._takes_any and is_safe and self._bounds.is_definite()
-
-    def _is_doubtful(self, choice: _Choice) -> bool:
-        """Return whether the choice is the first one of an alternative that may have no solution, so that a later one counts.
-
-        A program without an order shows that sooner. With the order of `deviceScoring: pack` it is as fast.
-        """
-        claim, request, alternative, taken, _ = choice.position
-        last = len(self._demand.claims[claim].requests[request].alternatives) - 1
-        return self._order is None and choice.witness is None and not taken and 0 <= alternative < last
-
-    def _next_in_order(self, choice: _Choice) -> list[int]:
-        """Return the devices of the current request for which the program shall find the first solution in order."""
-        return list(islice((n for n in choice.order[choice.at :] if choice.viable >> n & 1), DECIDED_MAX))
-
-    def _is_next_in_witness(self, choice: _Choice) -> bool:
-        """Skip the devices that lead to no solution; return whether the next device is known to lead to one.
-
-        Of the decided devices those before the first one of the witness lead to none.
-        """
-        assert choice.witness is not None
-        request = choice.position.claim, choice.position.request
-        mask = choice.witness.get(request, 0)
-        for at in range(choice.at, len(choice.order)):
-            number = choice.order[at]
-            if choice.viable >> number & 1 and (mask >> number & 1 or at >= choice.decided):
-                choice.at = at
-                choice.first = number if at < choice.decided else -1
-                return self._bounds.without(choice.witness, request, number) is not None
-        choice.at = len(choice.order)
+        choice.solution = self._rest_of_solution()
+        if choice.solution is None:
+            self._solved += 1
+            found = yield from self._bounds.solving(self._now(choice.position.claim))
+            if found is SolverAnswer.TIMED_OUT:
+                raise TimedOut
+            if found is SolverAnswer.UNKNOWN:
+                self._is_hard, self._is_solvable = False, False
+            if isinstance(found, SolverAnswer):
+                return found is SolverAnswer.UNKNOWN
+            choice.solution = found
+        if self._takes_any:
+            choice.viable &= choice.solution.get((choice.position.claim, choice.position.request), 0)
+            self._is_narrowed = True
         return True
 
-    def _can_follow(self, choice: _Choice) -> Work[bool]:
-        """Take the devices of a choice's witness if the exact rules allow it; otherwise change nothing."""
-        depth, witness = len(self._stack), choice.witness
-        assert witness is not None
-        step: _Choice | _Outcome = choice
-        while isinstance(step, _Choice) and step.request_data is not None:
-            if not step.must:
-                step.viable &= witness.get((step.position.claim, step.position.request), 0)
-            self._stack.append(step)
-            position = self._try(step)
-            if position is None:
-                break
-            yield
-            step = self._next(position)
-        if step is _Outcome.DONE:
-            return True
-        self._undo_from(depth)
-        return False
+    def _rest_of_solution(self) -> Solution | None:
+        """Return the rest of the last solution, if it has the device that was taken last."""
+        before = self._stack[-1] if self._stack else None
+        if before is None or before.solution is None or before.undo is None:
+            return None
+        claim, request, _, number, _ = before.undo.picked
+        return self._bounds.without(before.solution, (claim, request), number)
 
     def _now(self, c: int) -> SearchState:
         used, own = self._placed | self._node_devices.used, self._allocating[c]
         return SearchState(used, own, self._known[c], self._taking, self._left)
-
-    def _can_alone(self, c: int) -> Work[bool]:
-        """Return whether one claim fits alone.
-
-        Other claims only take devices from it. Runs once, after a long search.
-        """
-        claims = self._demand.claims
-        if len(claims) == 1:
-            return True
-        demand = replace(self._demand, claims=(claims[c],))
-        alone = Allocator(demand, self._node_devices, (self._names[c],))
-        alone._lists.update(self._lists)
-        found = True
-        # an error alone proves nothing: with the other claims the search may not reach it
-        with contextlib.suppress(AllocationError):
-            found = yield from alone._search()
-        self.steps += alone.steps
-        return found
 
     def _undo_from(self, depth: int) -> None:
         """Drop the choices from this depth of the stack on."""

@@ -22,9 +22,9 @@ from scheduler.plugins.dra.structured.feasibility import (
     Need,
     Position,
     SearchState,
+    Solution,
     SolverAnswer,
     Taking,
-    Witness,
     bits,
     can_match,
     first_of_match,
@@ -220,23 +220,19 @@ class Bounds:
             return False
         return bool(draws or self._node_devices.shared or any(claim.constraints for claim in self._demand.claims))
 
-    def solving(self, now: SearchState, order: Sequence[int] = ()) -> Work[Witness | SolverAnswer]:
-        """Solve the state for which `viable` was called last, in the worker thread; `order` as `Feasibility.solve`."""
-        return (yield from awaited(submitted(partial(self._feasibility.solve, self._needed, now, order))))
+    def solving(self, now: SearchState) -> Work[Solution | SolverAnswer]:
+        """Solve the state for which `viable` was called last, in the worker thread."""
+        return (yield from awaited(submitted(partial(self._feasibility.solve, self._needed, now))))
 
-    def is_definite(self) -> bool:
-        """Whether no request of the state for which `viable` was called last has alternatives left."""
-        return all(len(need.alternatives) == 1 for need in self._needed)
-
-    def without(self, witness: Witness, request: tuple[int, int], number: int) -> Witness | None:
-        """Return the rest of a witness in which the request gets the device or one like it; None if it gets none."""
-        mask = witness.get(request, 0)
+    def without(self, solution: Solution, request: tuple[int, int], number: int) -> Solution | None:
+        """Return the rest of a solution in which the request gets the device or one like it; None if it gets none."""
+        mask = solution.get(request, 0)
         if self._node_devices.shared >> number & 1:
             like = number if mask >> number & 1 else -1
         else:
             twin = self.twin[number]
             like = next((n for n in bits(mask & ~self._node_devices.shared) if self.twin[n] == twin), -1)
-        return {**witness, request: mask ^ 1 << like} if like >= 0 else None
+        return {**solution, request: mask ^ 1 << like} if like >= 0 else None
 
     def _still_needed(self, position: Position, rest: Mask, now: SearchState) -> list[Need] | None:
         """Return the needs of all requests from here on, the current one first; None if they cannot be satisfied."""

@@ -27,7 +27,7 @@ Taking: TypeAlias = Mapping[int, Mapping[str, int]]
 """Number of a shared device → capacity → amount that the search has taken."""
 
 
-Witness: TypeAlias = dict[tuple[int, int], Mask]
+Solution: TypeAlias = dict[tuple[int, int], Mask]
 """(claim, request) → the devices that it gets in a solution of the integer program."""
 
 
@@ -172,8 +172,6 @@ def _move(held: list[Mask], came_from: dict[int, tuple[int, Mask]], each: int, g
     return gained
 
 
-DECIDED_MAX: Final = 16
-"""The number of devices whose order a program observes: their weights are powers of two, which must fit the tolerances."""
 SOLVER_LIMIT_S: Final = 5.0
 """The solver stops after this time. Programs that take longer are as hard as bin packing without free space."""
 _LARGEST: Final = 10**9
@@ -192,8 +190,6 @@ _TERMS_MAX: Final = 500_000
 _OPTIONS: Final[Mapping[str, object]] = {
     "output_flag": False,
     "threads": 1,
-    "mip_rel_gap": 0.0,
-    "mip_abs_gap": 0.5,  # costs are integers
     # in programs this small each of these takes longer than it saves
     "mip_heuristic_run_feasibility_jump": False,
     "mip_heuristic_run_rins": False,
@@ -231,8 +227,6 @@ class _Program:
     """An integer program in the row-wise form that HiGHS takes."""
 
     upper: list[int] = field(default_factory=list)
-    costs: dict[int, int] = field(default_factory=dict)
-    """Column → its coefficient in the sum that is minimized."""
     has_amounts: bool = False
     starts: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
@@ -289,9 +283,7 @@ class _Program:
 
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.upper), len(self.starts)
-        costs = np.zeros(lp.num_col_)
-        costs[list(self.costs)] = list(self.costs.values())
-        lp.col_cost_ = costs
+        lp.col_cost_ = np.zeros(lp.num_col_)
         lp.col_lower_ = np.zeros(lp.num_col_)
         lp.col_upper_ = np.array(self.upper, float)
         lp.integrality_ = [highspy.HighsVarType.kInteger] * lp.num_col_
@@ -304,7 +296,6 @@ class _Program:
         for name, value in _OPTIONS.items():
             highs.setOptionValue(name, value)
         highs.setOptionValue("time_limit", SOLVER_LIMIT_S)
-        highs.setOptionValue("mip_heuristic_run_rens", not self.costs)  # only where any solution will do
         highs.setOptionValue("presolve", "off" if self.has_amounts else "choose")  # the cuts do as much in less time
         highs.passModel(lp)
         highs.run()
@@ -331,35 +322,28 @@ class Feasibility:
     def __post_init__(self) -> None:
         self._smaller = Computed(self._smaller_in)
 
-    def solve(self, needs: Sequence[Need], now: SearchState, order: Sequence[int] = ()) -> Witness | SolverAnswer:
-        """Return devices for all needs at once. Only reads its arguments, so it may run in a thread.
-
-        `order`: devices of the first need. Of all solutions the one is found that has the earliest of them; with two such
-        solutions, the one that has the next, and so on.
-        """
+    def solve(self, needs: Sequence[Need], now: SearchState) -> Solution | SolverAnswer:
+        """Return devices for all needs at once. Only reads its arguments, so it may run in a thread."""
         if sum(need.free.bit_count() for need in needs) > _COLUMNS_MAX:
             return SolverAnswer.UNKNOWN
         try:
-            return self._solve(needs, now, order)
+            return self._solve(needs, now)
         except _TooLarge:
             return SolverAnswer.UNKNOWN
 
-    def _solve(self, needs: Sequence[Need], now: SearchState, order: Sequence[int]) -> Witness | SolverAnswer:
+    def _solve(self, needs: Sequence[Need], now: SearchState) -> Solution | SolverAnswer:
         program = _Program()
         shared = self._node_devices.shared
         groups = self._merged(needs)
         together = [_sum_of(group) for group in groups]
-        masks = self._without_symmetry(together, now, order)
-        of_order = masks[0] & sum(1 << d for d in order)
+        masks = self._without_symmetry(together, now)
         masks = [self._without_dominated(need, mask, now) for need, mask in zip(together, masks, strict=True)]
         if any(not mask & shared and mask.bit_count() < need.total for need, mask in zip(together, masks, strict=True)):
             return SolverAnswer.INFEASIBLE
-        masks[0] |= of_order
         columns = [
             {d: program.variable(need.times if shared >> d & 1 else 1) for d in bits(mask)}
             for need, mask in zip(together, masks, strict=True)
         ]
-        program.costs = {columns[0][d]: -(1 << at) for at, d in enumerate(reversed(order)) if d in columns[0]}
         for need, own in zip(together, columns, strict=True):
             program.exactly(dict.fromkeys(own.values(), 1), need.total)
         draws = self._share_exclusive_devices(program, together, columns)
@@ -369,13 +353,12 @@ class Feasibility:
         found = program.solve()
         if isinstance(found, SolverAnswer):
             return found
-        witness: Witness = {}
+        solution: Solution = {}
         for group, own in zip(groups, columns, strict=True):
-            first = [d for d in order if d in own] if group is groups[0] else []
-            left = {d: round(found[own[d]]) for d in dict.fromkeys((*first, *own))}
+            left = {d: round(found[x]) for d, x in own.items()}
             for need in group:
-                _deal(need, left, witness)
-        return witness
+                _deal(need, left, solution)
+        return solution
 
     def _merged(self, needs: Sequence[Need]) -> list[list[Need]]:
         """Group the needs that choose from the same devices under the same constraints; the first need comes first."""
@@ -388,7 +371,7 @@ class Feasibility:
             groups.setdefault(at if is_alone else (claim, need.free, scope), []).append(need)
         return list(groups.values())
 
-    def _without_symmetry(self, needs: Sequence[Need], now: SearchState, order: Sequence[int]) -> list[Mask]:
+    def _without_symmetry(self, needs: Sequence[Need], now: SearchState) -> list[Mask]:
         """Return the devices that each need may have, where of interchangeable shared devices the first ones come first.
 
         A solution is still one after two such devices are exchanged. So the first request may have only the first of them,
@@ -397,15 +380,15 @@ class Feasibility:
         masks = [need.free for need in needs]
         shared = reduce(or_, masks, 0) & self._node_devices.shared
         classes: dict[Hashable, list[int]] = {}
-        for d in dict.fromkeys((*order, *bits(shared))):
-            if shared >> d & 1 and d not in now.taking:
+        for d in bits(shared):
+            if d not in now.taking:
                 users = tuple(mask >> d & 1 for mask in masks)
                 classes.setdefault((self._twin[d], users), []).append(d)
         for alike in classes.values():
             if len(alike) == 1:
                 continue
             using = [at for at, need in enumerate(needs) if need.free >> alike[0] & 1]
-            using.sort(key=lambda at: (at > 0, -sum(self._least(needs[at], alike[0]).values())))
+            using.sort(key=lambda at: -sum(self._least(needs[at], alike[0]).values()))
             count = 0
             for at in using:
                 count += needs[at].total
@@ -588,10 +571,10 @@ def _sum_of(needs: Sequence[Need]) -> Need:
     return needs[0]._replace(needed=sum(need.total for need in needs), requests=needs[0].requests[:1])
 
 
-def _deal(need: Need, left: dict[int, int], witness: Witness) -> None:
+def _deal(need: Need, left: dict[int, int], solution: Solution) -> None:
     """Give each of the need's requests its own devices of `left`, which maps a device to how often it is left."""
     for r in need.requests:
         own = heapq.nlargest(need.needed, left, key=left.__getitem__)
-        witness[need.claim, r] = sum(1 << d for d in own)
+        solution[need.claim, r] = sum(1 << d for d in own)
         for d in own:
             left[d] -= 1
