@@ -41,8 +41,13 @@ from scheduler.plugins.dra.structured.allocator import AllocationError
 from scheduler.plugins.dra.structured.candidate_order import packing
 from scheduler.plugins.dra.structured.error_nodes import ErrorNodes, TimedOut
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
-from scheduler.plugins.dra.structured.node_searches import CANNOT_ALLOCATE, LONGEST_ATTEMPT_S, SearchVerdict, limits_of
-from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
+from scheduler.plugins.dra.structured.node_verdicts import (
+    CANNOT_ALLOCATE,
+    LONGEST_ATTEMPT_S,
+    NodeVerdicts,
+    SearchVerdict,
+    limits_of,
+)
 from scheduler.plugins.dra.structured.requests import (
     ClaimParser,
     ClaimsToAllocate,
@@ -78,7 +83,7 @@ class DynamicResources:
         self._gates = gates
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
-        self._chance = handle.chance
+        self._rng = handle.chance
         self._binding_timeout_s = args.binding_timeout_s
         sets = SelectorSets(self._devices.holding, evaluated=handle.device_metrics.evaluated)
         self._parser = ClaimParser(self._devices.classes, sets, gates)
@@ -397,7 +402,7 @@ class DynamicResources:
         try:
             use = finish(self._preemption.besides_kept(known, pod, slot))
             found = self._verdicts.allocate(
-                variant.demand, slot, node_name=node_name, names=variant.names, chance=self._chance, use=use
+                variant.demand, slot, node_name=node_name, names=variant.names, rng=self._rng, use=use
             )
         except TimedOut:
             return self._timed_out(slot)

@@ -32,8 +32,7 @@ from scheduler.plugins.dra.claims import claim_keys
 from scheduler.plugins.dra.state import PLUGIN, STATE, DeviceState, Variant, state_of
 from scheduler.plugins.dra.structured.allocator import AllocationError
 from scheduler.plugins.dra.structured.error_nodes import TimedOut
-from scheduler.plugins.dra.structured.node_searches import NO_DEVICES, SearchVerdict
-from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
+from scheduler.plugins.dra.structured.node_verdicts import NO_DEVICES, NodeVerdicts, SearchVerdict
 
 WAITING: Final = Rejection(
     PLUGIN,
@@ -181,7 +180,7 @@ class NominatedDevices:
                     slot,
                     node_name=self._nodes.name(slot),
                     names=variant.names,
-                    chance=random.Random(0),  # for share ids that are never written
+                    rng=random.Random(0),  # for share ids that are never written
                     use=use,
                 )
             except (TimedOut, AllocationError):

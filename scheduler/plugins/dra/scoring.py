@@ -67,12 +67,8 @@ class AlternativesScore:
 
 
 def _of_picked(demand: ClaimsToAllocate, picked: Sequence[Picked]) -> int:
-    chosen = {(each.claim, each.request): each.request_data for each in picked}
-    return sum(
-        _MOST - demand.claims[c].requests[r].alternatives.index(request_data)
-        for (c, r), request_data in chosen.items()
-        if demand.claims[c].requests[r].is_list
-    )
+    chosen = {(each.claim, each.request): each.alternative for each in picked}
+    return sum(_MOST - at for (c, r), at in chosen.items() if demand.claims[c].requests[r].is_list)
 
 
 def _of_allocated(claim: ResourceClaim) -> int:

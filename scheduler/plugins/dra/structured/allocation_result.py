@@ -36,14 +36,16 @@ def results(
     *,
     node_name: str,
     names: Sequence[str],
-    chance: random.Random,
+    rng: random.Random,
 ) -> tuple[AllocationResult, ...]:
     """Return one allocation per claim, in order. Raises AllocationError for a node selector that cannot be merged."""
     out = []
     for c, claim in enumerate(demand.claims):
         mine = [each for each in picked if each.claim == c]
-        devices = tuple(_result(each, node_devices, chance) for each in mine)
-        config = configuration(claim, mine, merges=node_devices.rules.config_for_all)
+        alternatives = {each.request: each.alternative for each in mine}
+        chosen = [request.alternatives[alternatives.get(r, 0)] for r, request in enumerate(claim.requests)]
+        devices = tuple(_result(each, chosen[each.request], node_devices, rng) for each in mine)
+        config = configuration(claim, chosen, merges=node_devices.rules.config_for_all)
         try:
             selector = node_selector(
                 [node_devices.devices[each.number] for each in mine],
@@ -57,13 +59,15 @@ def results(
     return tuple(out)
 
 
-def _result(picked: Picked, node_devices: NodeDevices, chance: random.Random) -> DeviceRequestAllocationResult:
-    published, spec = node_devices.devices[picked.number], picked.request_data.spec
+def _result(
+    picked: Picked, request_data: RequestData, node_devices: NodeDevices, rng: random.Random
+) -> DeviceRequestAllocationResult:
+    published, spec = node_devices.devices[picked.number], request_data.spec
     device, binding = published.device, node_devices.rules.binding
     amounts = picked.amounts
-    share = None if amounts is None else str(uuid.UUID(int=chance.getrandbits(128), version=4))
+    share = None if amounts is None else str(uuid.UUID(int=rng.getrandbits(128), version=4))
     return DeviceRequestAllocationResult(
-        request=picked.request_data.full_name,
+        request=request_data.full_name,
         driver=published.id.driver,
         pool=published.id.pool,
         device=published.id.device,
@@ -77,15 +81,13 @@ def _result(picked: Picked, node_devices: NodeDevices, chance: random.Random) ->
 
 
 def configuration(
-    claim: ClaimToAllocate, picked: Iterable[Picked], *, merges: bool
+    claim: ClaimToAllocate, chosen: Sequence[RequestData], *, merges: bool
 ) -> tuple[AllocatedConfiguration, ...]:
     """Return each class's configuration once, then the claim's own for the chosen requests (§4.12).
 
     A configuration that names several requests comes once for each of them. With `merges` it comes once, and names no
     request if it is for all of them.
     """
-    alternative = {each.request: each.request_data for each in picked}
-    chosen = [alternative.get(r, request.alternatives[0]) for r, request in enumerate(claim.requests)]
     of_class: dict[str, list[RequestData]] = {}
     for request_data in chosen:
         of_class.setdefault(request_data.spec.device_class_name, []).append(request_data)

@@ -56,7 +56,7 @@ class Picked(NamedTuple):
 
     claim: int
     request: int
-    request_data: RequestData
+    alternative: int
     number: int
     amounts: Mapping[str, int] | None
 
@@ -181,9 +181,7 @@ class Allocator:
                 self._is_hard, position = True, Position()
             step = self._next(position)
             if self._is_hard and isinstance(step, _Choice) and step.viable > 0:
-                if not (yield from self._is_solved(step)):
-                    self._failed_states[step.state] = _Outcome.FAIL
-                    step = _Outcome.FAIL
+                step = yield from self._solved_choice(step)
             if step is _Outcome.DONE:
                 return True
             if isinstance(step, _Choice):
@@ -195,8 +193,8 @@ class Allocator:
                 position = self._back(step)
         return False
 
-    def _is_solved(self, choice: _Choice) -> Work[bool]:
-        """Return whether the choice's state may have a solution; with `_takes_any` leave it the devices of one.
+    def _solved_choice(self, choice: _Choice) -> Work[_Choice | _Outcome]:
+        """Return FAIL if the choice's state has no solution; with `_takes_any` leave the choice the devices of one.
 
         Raises TimedOut.
         """
@@ -206,15 +204,17 @@ class Allocator:
             found = yield from self._bounds.solving(self._now(choice.position.claim))
             if found is SolverAnswer.TIMED_OUT:
                 raise TimedOut
+            if found is SolverAnswer.INFEASIBLE:
+                self._failed_states[choice.state] = _Outcome.FAIL
+                return _Outcome.FAIL
             if found is SolverAnswer.UNKNOWN:
                 self._is_hard, self._is_solvable = False, False
-            if isinstance(found, SolverAnswer):
-                return found is SolverAnswer.UNKNOWN
+                return choice
             choice.solution = found
         if self._takes_any:
             choice.viable &= choice.solution.get((choice.position.claim, choice.position.request), 0)
             self._is_narrowed = True
-        return True
+        return choice
 
     def _rest_of_solution(self) -> Solution | None:
         """Return the rest of the last solution, if it has the device that was taken last."""
@@ -439,7 +439,7 @@ class Allocator:
         drawn_in = self._node_devices.pool_of[number] if draws else -1
         if drawn_in >= 0:
             self._draw(number, drawn_in, -1)
-        picked = Picked(c, r, request_data, number, amounts)
+        picked = Picked(c, r, max(choice.position.alternative, 0), number, amounts)
         undo = _Undo(picked, self._known[c], drawn_in)
         self._known[c] = known
         self._picked.append(picked)

@@ -75,7 +75,8 @@ def _shown(pick: Pick) -> tuple[object, ...]:
 
 def _comparable(search: Allocator, picked: Picked) -> tuple[object, ...]:
     device = search._node_devices.devices[picked.number].id
-    return picked.claim, picked.request, picked.request_data.full_name, device, picked.amounts
+    asked = search._demand.claims[picked.claim].requests[picked.request].alternatives[picked.alternative]
+    return picked.claim, picked.request, asked.full_name, device, picked.amounts
 
 
 def _as_picks(literal: Literal, case: Case, told: Sequence[Any]) -> list[Pick]:
