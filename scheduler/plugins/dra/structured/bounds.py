@@ -27,7 +27,6 @@ from scheduler.plugins.dra.structured.feasibility import (
     Taking,
     bits,
     can_match,
-    first_of_match,
 )
 from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
 from scheduler.plugins.dra.structured.requests import (
@@ -206,19 +205,14 @@ class Bounds:
         if agreed is None:
             return 0
         self._needed = agreed
-        own, *others = agreed
-        whole = [(need.free, need.total) for need in others if self._is_whole(need)]
-        if self._is_whole(own):
-            return first_of_match((own.free, own.needed), whole)
-        return own.free if can_match(whole) else 0
+        whole = [(need.free, need.total) for need in agreed if self._is_whole(need)]
+        return agreed[0].free if can_match(whole) else 0
 
     @cached_property
     def is_solvable(self) -> bool:
-        """Whether an integer program can prove more than counting and matching."""
-        draws = [amount for each in self._node_devices.devices for amount in each.kind.draws.values()]
-        if self.has_odd_values or any(amount < 0 for amount in draws):
-            return False
-        return bool(draws or self._node_devices.shared or any(claim.constraints for claim in self._demand.claims))
+        """Whether an integer program describes the search: values and amounts are known, and no amount is negative."""
+        draws = (amount for each in self._node_devices.devices for amount in each.kind.draws.values())
+        return not self.has_odd_values and all(amount >= 0 for amount in draws)
 
     def solving(self, now: SearchState) -> Work[Solution | SolverAnswer]:
         """Solve the state for which `viable` was called last, in the worker thread."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from itertools import islice
@@ -93,83 +93,12 @@ def bits(mask: Mask) -> Iterator[int]:
         mask ^= low
 
 
-def can_match(needs: Iterable[tuple[Mask, int]]) -> bool:
-    """Return whether each set can have its count of devices, and no device is in two of them."""
-    return _match(_merged(needs)) is not None
-
-
-def first_of_match(own: tuple[Mask, int], others: Iterable[tuple[Mask, int]]) -> Mask:
-    """Return the devices that the first set may have if all sets get their count; none if they cannot."""
-    needs = [own, *_merged(others)]
-    held = _match(needs)
-    if held is None:
-        return 0
-    spare = held[0]
-    for each in held:
-        spare |= each
-    open_ = ~spare | held[0]
-    left = list(range(1, len(needs)))
-    while movable := [at for at in left if needs[at][0] & open_]:
-        for at in movable:
-            open_ |= held[at]
-        left = [at for at in left if at not in movable]
-    return own[0] & open_
-
-
-def _merged(needs: Iterable[tuple[Mask, int]]) -> list[tuple[Mask, int]]:
-    together: dict[Mask, int] = {}
-    for mask, count in needs:
-        together[mask] = together.get(mask, 0) + count
-    return list(together.items())
-
-
-def _match(needs: Sequence[tuple[Mask, int]]) -> list[Mask] | None:
-    """Return the devices that each set gets; None if no matching exists. The smallest sets choose first.
-
-    O(sets² × counts).
-    """
-    held, taken = [0] * len(needs), 0
-    for at in sorted(range(len(needs)), key=lambda at: needs[at][0].bit_count()):
-        mask, count = needs[at]
-        for _ in range(count):
-            free = mask & ~taken
-            if free:
-                held[at] |= free & -free
-                taken |= free & -free
-                continue
-            more = _augment(needs, held, taken, at)
-            if not more:
-                return None
-            taken |= more
-    return held
-
-
-def _augment(needs: Sequence[tuple[Mask, int]], held: list[Mask], taken: Mask, at: int) -> Mask:
-    """Find an augmenting path for the set `at`; return the device that becomes taken, or 0 if there is no path."""
-    came_from: dict[int, tuple[int, Mask]] = {at: (-1, 0)}
-    queue = [at]
-    for each in queue:
-        mask = needs[each][0]
-        free = mask & ~taken
-        if free:
-            return _move(held, came_from, each, free & -free)
-        for other, theirs in enumerate(held):
-            wanted = theirs & mask
-            if wanted and other not in came_from:
-                came_from[other] = (each, wanted & -wanted)
-                queue.append(other)
-    return 0
-
-
-def _move(held: list[Mask], came_from: dict[int, tuple[int, Mask]], each: int, gained: Mask) -> Mask:
-    """Apply an augmenting path: each set on it gets one device and passes one on."""
-    low = gained
-    while each >= 0:
-        held[each] |= low
-        before, passed = came_from[each]
-        held[each] &= ~passed
-        each, low = before, passed
-    return gained
+def can_match(needs: Sequence[tuple[Mask, int]]) -> bool:
+    """Return whether no set of devices is smaller than the counts of the needs that choose from it or a part of it."""
+    return all(
+        sum([count for part, count in needs if part & mask == part]) <= mask.bit_count()
+        for mask in {mask for mask, _ in needs}
+    )
 
 
 SOLVER_LIMIT_S: Final = 5.0

@@ -23,7 +23,7 @@ from tests.unit.plugins.dra.literal_allocator import Literal, Pick, TooSlow, bro
 from tests.unit.plugins.dra.literal_devices import World, candidates
 from tests.unit.plugins.dra.random_devices import NODES, Case
 
-STEPS = 300
+STEPS = 600
 """A step costs some microseconds, so this limit is a few milliseconds."""
 PARTS = {"1g": (1, range(7)), "2g": (2, range(0, 6, 2)), "3g": (4, (0, 4)), "4g": (4, (0,)), "7g": (8, (0,))}
 """Partitions of a GPU with seven slices and eight parts of memory: parts of memory that each takes, and where it may start."""
