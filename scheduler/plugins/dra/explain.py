@@ -12,9 +12,9 @@ import itertools
 import logging
 import operator
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -26,7 +26,7 @@ from scheduler.core.caching import LogOnce
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.plugins.dra.state import Variant
-from scheduler.plugins.dra.structured.bounds import ConstraintCount, counted
+from scheduler.plugins.dra.structured.constraints import AllocationConstraint, Values
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimToAllocate, RequestData, SelectorFault
 
@@ -306,3 +306,73 @@ def _particulars(request_data: RequestData, tally: _Tally) -> dict[str, Any]:
         known = sorted(tally.capacities)
         out["unknownCapacities"] = {name: next(iter(difflib.get_close_matches(name, known, 1)), "") for name in unknown}
     return out
+
+
+# -- constraints, each alone --------------------------------------------------------------------------------------------
+
+Free = Mapping[str, Collection[int]]
+"""Full name of a request or alternative → the numbers of the devices that are free for it."""
+
+
+class ConstraintCount(NamedTuple):
+    """One constraint on one node: how many devices are wanted together, and how many are possible."""
+
+    wanted: int
+    most: int
+
+
+class _Option(NamedTuple):
+    """One alternative of a request: the number of devices it wants, and the values of the free ones."""
+
+    wanted: int
+    values: Mapping[int, Values]
+
+
+def counted(
+    constraint: AllocationConstraint, claim: ClaimToAllocate, node_devices: NodeDevices, free: Free
+) -> ConstraintCount:
+    """Count the devices of all requests that the constraint concerns, for any choice of alternatives."""
+    requests = list(_options(constraint, claim, node_devices, free))
+    wanted = sum(min(option.wanted for option in options) for options in requests)
+    if not constraint.is_match:
+        return ConstraintCount(wanted, _distinct(requests))
+    values = {value for options in requests for option in options for seen in option.values.values() for value in seen}
+    return ConstraintCount(wanted, max((_alike(requests, value) for value in values), default=0))
+
+
+def _options(
+    constraint: AllocationConstraint, claim: ClaimToAllocate, node_devices: NodeDevices, free: Free
+) -> Iterator[Sequence[_Option]]:
+    """Yield the alternatives of each request that cannot avoid the constraint by its choice of alternative."""
+    for request in claim.requests:
+        if not all(request_data.is_under(constraint) for request_data in request.alternatives):
+            continue
+        options = []
+        for request_data in request.alternatives:
+            numbers = free[request_data.full_name]
+            values = {n: constraint.values(node_devices.kind(n)) or frozenset() for n in numbers}
+            options.append(_Option(max(1, len(numbers)) if request_data.is_all else request_data.spec.count, values))
+        yield options
+
+
+def _alike(requests: Sequence[Sequence[_Option]], value: tuple[str, object]) -> int:
+    """Return how many devices with this value the requests can take."""
+    taken, there = 0, set[int]()
+    for options in requests:
+        with_value = [{number for number, seen in option.values.items() if value in seen} for option in options]
+        taken += max(min(option.wanted, len(numbers)) for option, numbers in zip(options, with_value, strict=True))
+        there.update(*with_value)
+    return min(taken, len(there))
+
+
+def _distinct(requests: Sequence[Sequence[_Option]]) -> int:
+    """Return how many devices with different values the requests can take."""
+    taken, there = 0, set[tuple[str, object]]()
+    for options in requests:
+        values = [{value for seen in option.values.values() for value in seen} for option in options]
+        devices = [sum(map(bool, option.values.values())) for option in options]
+        taken += max(
+            min(option.wanted, count, len(own)) for option, count, own in zip(options, devices, values, strict=True)
+        )
+        there.update(*values)
+    return min(taken, len(there))

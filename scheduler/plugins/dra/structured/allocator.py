@@ -12,7 +12,6 @@ Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/sta
 from __future__ import annotations
 
 import enum
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
@@ -48,7 +47,7 @@ _CHOICES, _STEPS = 2, 32
 CAREFUL_STEPS: Final = 500
 """The number of steps during which no state that may contain an error is skipped."""
 _HARD: Final = 4
-"""The number of failed states after which the search uses the integer program."""
+"""The number of dead ends after which the search uses the integer program."""
 
 
 class Picked(NamedTuple):
@@ -86,7 +85,6 @@ class _Choice:
     undo: _Undo | None = None
     all_too_many: bool = True
     tried: set[object] = field(default_factory=set)
-    state: object = None
     viable: int = -1
     """The devices that the bounds leave."""
     solution: Solution | None = None
@@ -126,7 +124,7 @@ class Allocator:
         self._counts = [0] * len(demand.claims)
         self._stack: list[_Choice] = []
         self._failed_claim = 0
-        self._failed_states: dict[object, _Outcome] = {}
+        self._dead_ends = 0
         self._bounds = Bounds(demand, node_devices, self._lists)
         self._risk = NO_RISK
         self._may_reorder = True
@@ -155,7 +153,6 @@ class Allocator:
         found = yield from self._search()
         if not found and self._is_narrowed:  # the exact rules refuse the solutions that were taken: search all of them
             self._takes_any = False
-            self._failed_states.clear()
             found = yield from self._search()
         if found:
             return self._picked
@@ -175,9 +172,9 @@ class Allocator:
                 yield
             if self.steps >= CAREFUL_STEPS:
                 self._risk = NO_RISK
-            may_solve = self._is_solvable and not self._is_hard and len(self._failed_states) >= _HARD
+            may_solve = self._is_solvable and not self._is_hard and self._dead_ends >= _HARD
             if may_solve and self._bounds.is_solvable:
-                self._undo_from(0)
+                self._undo_all()
                 self._is_hard, position = True, Position()
             step = self._next(position)
             if self._is_hard and isinstance(step, _Choice) and step.viable > 0:
@@ -205,7 +202,6 @@ class Allocator:
             if found is SolverAnswer.TIMED_OUT:
                 raise TimedOut
             if found is SolverAnswer.INFEASIBLE:
-                self._failed_states[choice.state] = _Outcome.FAIL
                 return _Outcome.FAIL
             if found is SolverAnswer.UNKNOWN:
                 self._is_hard, self._is_solvable = False, False
@@ -228,12 +224,11 @@ class Allocator:
         used, own = self._placed | self._node_devices.used, self._allocating[c]
         return SearchState(used, own, self._known[c], self._taking, self._left)
 
-    def _undo_from(self, depth: int) -> None:
-        """Drop the choices from this depth of the stack on."""
-        for choice in reversed(self._stack[depth:]):
+    def _undo_all(self) -> None:
+        for choice in reversed(self._stack):
             if choice.undo is not None:
                 self._give_back(choice.undo)
-        del self._stack[depth:]
+        self._stack.clear()
 
     def _next(self, position: Position) -> _Choice | _Outcome:
         """Return the next choice from this position."""
@@ -272,11 +267,7 @@ class Allocator:
             viable = self._bounds.viable(position, self._suffixes[c, request_data][start], self._now(c))
             if not viable:
                 return _Outcome.FAIL
-        state = (position, self._known[c], self._counts[c], self._taken(alike=is_free and not position.taken))
-        known = self._failed_states.get(state)
-        if known is not None:
-            return known
-        return _Choice(position, order, request_data, needed, at=start, state=state, viable=viable)
+        return _Choice(position, order, request_data, needed, at=start, viable=viable)
 
     def _order_of(self, request: tuple[int, RequestData]) -> Sequence[int]:
         c, request_data = request
@@ -290,15 +281,6 @@ class Allocator:
         for number in reversed(self._orders[request]):
             suffixes.append(suffixes[-1] | 1 << number)
         return suffixes[::-1]
-
-    def _taken(self, *, alike: bool) -> object:
-        """Return a key of the devices taken; `alike`: interchangeable devices give equal keys."""
-        placed: object = tuple(self._allocating) if self._demand.has_admin else self._placed
-        parts = {number: tuple(sorted(amounts.items())) for number, amounts in self._taking.items()}
-        if not alike or self._demand.has_admin:
-            return placed, frozenset(parts.items())
-        twin = self._bounds.twin
-        return frozenset(Counter((twin[n], parts.get(n)) for n in (*bits(self._placed), *parts)).items())
 
     def _try(self, choice: _Choice) -> Position | None:
         """Take the choice's next device or alternative that fits; return the next position, or None if none is left."""
@@ -324,8 +306,7 @@ class Allocator:
         """Drop a choice of which no device fits, and go back."""
         self._stack.pop()
         self._failed_claim = choice.position.claim
-        if choice.state is not None:
-            self._failed_states[choice.state] = _Outcome.FAIL
+        self._dead_ends += 1
         return self._back(_Outcome.FAIL)
 
     def _back(self, failure: _Outcome) -> Position | None:
@@ -345,8 +326,7 @@ class Allocator:
                 failure = _Outcome.TOO_MANY if choice.all_too_many else _Outcome.FAIL
             elif failure is not _Outcome.TOO_MANY and not choice.must and (position := self._try(choice)) is not None:
                 return position
-            if choice.state is not None:
-                self._failed_states[choice.state] = failure
+            self._dead_ends += 1
             self._stack.pop()
         return None
 

@@ -1,15 +1,11 @@
 """Necessary conditions that end a search early: counts of devices, of values and of counters (docs/spec/dra.md §10.4).
 
 A state that a bound rejects has no solution. The module also finds interchangeable devices.
-
-`counted` counts each constraint alone, for `/debug/pod`. The counts are upper bounds: a claim may fail because no
-set of devices satisfies all constraints and requests at once. Fewer devices than wanted means that the constraint
-cannot be satisfied on the node.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property, partial
 from typing import NamedTuple
 
@@ -31,77 +27,9 @@ from scheduler.plugins.dra.structured.feasibility import (
 from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
 from scheduler.plugins.dra.structured.requests import (
     ClaimsToAllocate,
-    ClaimToAllocate,
     RequestAlternatives,
     RequestData,
 )
-
-Free = Mapping[str, Collection[int]]
-"""Full name of a request or alternative → the numbers of the devices that are free for it."""
-
-
-class ConstraintCount(NamedTuple):
-    """One constraint on one node: how many devices are wanted together, and how many are possible."""
-
-    wanted: int
-    most: int
-
-
-class _Option(NamedTuple):
-    """One alternative of a request: the number of devices it wants, and the values of the free ones."""
-
-    wanted: int
-    values: Mapping[int, Values]
-
-
-def counted(
-    constraint: AllocationConstraint, claim: ClaimToAllocate, node_devices: NodeDevices, free: Free
-) -> ConstraintCount:
-    """Count the devices of all requests that the constraint concerns, for any choice of alternatives."""
-    requests = list(_options(constraint, claim, node_devices, free))
-    wanted = sum(min(option.wanted for option in options) for options in requests)
-    if not constraint.is_match:
-        return ConstraintCount(wanted, _distinct(requests))
-    values = {value for options in requests for option in options for seen in option.values.values() for value in seen}
-    return ConstraintCount(wanted, max((_alike(requests, value) for value in values), default=0))
-
-
-def _options(
-    constraint: AllocationConstraint, claim: ClaimToAllocate, node_devices: NodeDevices, free: Free
-) -> Iterator[Sequence[_Option]]:
-    """Yield the alternatives of each request that cannot avoid the constraint by its choice of alternative."""
-    for request in claim.requests:
-        if not all(request_data.is_under(constraint) for request_data in request.alternatives):
-            continue
-        options = []
-        for request_data in request.alternatives:
-            numbers = free[request_data.full_name]
-            values = {n: constraint.values(node_devices.kind(n)) or frozenset() for n in numbers}
-            options.append(_Option(max(1, len(numbers)) if request_data.is_all else request_data.spec.count, values))
-        yield options
-
-
-def _alike(requests: Sequence[Sequence[_Option]], value: tuple[str, object]) -> int:
-    """Return how many devices with this value the requests can take."""
-    taken, there = 0, set[int]()
-    for options in requests:
-        with_value = [{number for number, seen in option.values.items() if value in seen} for option in options]
-        taken += max(min(option.wanted, len(numbers)) for option, numbers in zip(options, with_value, strict=True))
-        there.update(*with_value)
-    return min(taken, len(there))
-
-
-def _distinct(requests: Sequence[Sequence[_Option]]) -> int:
-    """Return how many devices with different values the requests can take."""
-    taken, there = 0, set[tuple[str, object]]()
-    for options in requests:
-        values = [{value for seen in option.values.values() for value in seen} for option in options]
-        devices = [sum(map(bool, option.values.values())) for option in options]
-        taken += max(
-            min(option.wanted, count, len(own)) for option, count, own in zip(options, devices, values, strict=True)
-        )
-        there.update(*values)
-    return min(taken, len(there))
 
 
 class _Want(NamedTuple):
