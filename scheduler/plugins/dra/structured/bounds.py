@@ -27,7 +27,6 @@ from scheduler.plugins.dra.structured.feasibility import (
 from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
 from scheduler.plugins.dra.structured.requests import (
     ClaimsToAllocate,
-    RequestAlternatives,
     RequestData,
 )
 
@@ -57,19 +56,6 @@ class Bounds:
         self._feasibility = Feasibility(demand, node_devices, self.buckets, self.twin)
         first: dict[Hashable, RequestData] = {}
         self._alike = {each: first.setdefault(_likeness_of(each), each) for _, _, each in demand.request_data}
-        self._group_of = {
-            (c, r): self._group(c, request)
-            for c, claim in enumerate(demand.claims)
-            for r, request in enumerate(claim.requests)
-        }
-
-    def _group(self, c: int, request: RequestAlternatives) -> Hashable:
-        """Return a key that is equal for identical requests of a claim under the same constraints."""
-        constraints = self._demand.claims[c].constraints
-        return c, tuple(
-            (self._alike[each], each.is_all, each.spec.count, each.is_admin, tuple(map(each.is_under, constraints)))
-            for each in request.alternatives
-        )
 
     def _mask_of(self, request_data: RequestData) -> Mask:
         """Return the devices that the request can have while no device is in use."""
@@ -133,7 +119,7 @@ class Bounds:
         if agreed is None:
             return 0
         self._needed = agreed
-        whole = [(need.free, need.total) for need in agreed if self._is_whole(need)]
+        whole = [(need.free, need.needed) for need in agreed if self._is_whole(need)]
         return agreed[0].free if can_match(whole) else 0
 
     @cached_property
@@ -160,14 +146,14 @@ class Bounds:
         """Return the needs of all requests from here on, the current one first; None if they cannot be satisfied."""
         needs: list[Need] = []
         allowed = ~now.used | self._node_devices.shared
-        for c, requests, is_current in self._open(position):
-            wants = self._wants[c, requests[0]]
-            if is_current:
+        for c, r in self._open(position):
+            wants = self._wants[c, r]
+            if (c, r) == (position.claim, position.request):
                 one = wants[max(position.alternative, 0)]
                 wants = (one._replace(mask=one.mask & rest, needed=one.needed - position.taken),)
             for_admin = ~now.own if c == position.claim else -1
-            need = self._need(c, requests, wants, (allowed, for_admin), now.taking)
-            if self._is_short(need):
+            need = self._need(c, r, wants, (allowed, for_admin), now.taking)
+            if need.free.bit_count() < need.needed:
                 return None
             if need.needed:
                 needs.append(need)
@@ -177,20 +163,12 @@ class Bounds:
         """Return whether no other request can have the need's devices."""
         return not need.is_admin and not need.free & self._node_devices.shared
 
-    def _is_short(self, need: Need) -> bool:
-        return need.free.bit_count() < (need.total if self._is_whole(need) else need.needed)
-
-    def _open(self, position: Position) -> Iterator[tuple[int, tuple[int, ...], bool]]:
-        """Yield (claim, identical requests, whether current) from here on, the current request first."""
-        claims = self._demand.claims
-        yield position.claim, (position.request,), True
-        groups: dict[Hashable, tuple[int, list[int]]] = {}
-        for c in range(position.claim, len(claims)):
-            first = position.request + 1 if c == position.claim else 0
-            for r in range(first, len(claims[c].requests)):
-                groups.setdefault(self._group_of[c, r], (c, []))[1].append(r)
-        for c, requests in groups.values():
-            yield c, tuple(requests), False
+    def _open(self, position: Position) -> Iterator[tuple[int, int]]:
+        """Yield (claim, request) from here on, the current request first."""
+        for c, claim in enumerate(self._demand.claims):
+            for r in range(len(claim.requests)):
+                if (c, r) >= (position.claim, position.request):
+                    yield c, r
 
     def _wants_of(self, request: tuple[int, int]) -> tuple[_Want, ...]:
         c, r = request
@@ -203,9 +181,7 @@ class Bounds:
             for request_data in self._demand.claims[c].requests[r].alternatives
         )
 
-    def _need(
-        self, c: int, requests: tuple[int, ...], wants: Sequence[_Want], allowed: tuple[Mask, Mask], taking: Taking
-    ) -> Need:
+    def _need(self, c: int, r: int, wants: Sequence[_Want], allowed: tuple[Mask, Mask], taking: Taking) -> Need:
         """Return what a request needs with any alternative.
 
         `allowed`: masks for requests without and with admin access.
@@ -223,7 +199,7 @@ class Bounds:
                 possible.append(request_data)
                 union |= free
                 least = min(least, needed)
-        return Need(c, tuple(possible), union, least, requests)
+        return Need(c, r, tuple(possible), union, least)
 
     # -- constraints ---------------------------------------------------------------------------------------------------
 
@@ -239,7 +215,7 @@ class Bounds:
                 left = judge(constraint, [needs[i] for i in scope], seen)
                 for i in scope:
                     needs[i] = needs[i]._replace(free=needs[i].free & left)
-                    if self._is_short(needs[i]):
+                    if needs[i].free.bit_count() < needs[i].needed:
                         return None
         return needs
 
@@ -252,7 +228,7 @@ class Bounds:
             return ~buckets.get(None, 0)
         least = max(need.needed for need in needs)
         whole = [need for need in needs if self._is_whole(need)]
-        least = max(least, sum(need.total for need in whole))
+        least = max(least, sum(need.needed for need in whole))
         return sum(
             mask
             for values, mask in buckets.items()
@@ -262,7 +238,7 @@ class Bounds:
     def _suffices(self, mask: Mask, needs: Sequence[Need], whole: Sequence[Need]) -> bool:
         if any((need.free & mask).bit_count() < need.needed for need in needs):
             return False
-        return can_match([(need.free & mask, need.total) for need in whole])
+        return can_match([(need.free & mask, need.needed) for need in whole])
 
     def _distinct(self, constraint: AllocationConstraint, needs: Sequence[Need], seen: Known) -> Mask:
         """Return the devices whose values are not used yet, if there are enough different values."""
@@ -271,7 +247,7 @@ class Bounds:
             if values is not None and not any(values & each for each in seen):
                 left |= mask
                 kinds.append(mask)
-        by_value = [(sum(1 << at for at, mask in enumerate(kinds) if mask & need.free), need.total) for need in needs]
+        by_value = [(sum(1 << at for at, mask in enumerate(kinds) if mask & need.free), need.needed) for need in needs]
         return left if can_match(by_value) else 0
 
 

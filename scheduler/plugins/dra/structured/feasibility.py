@@ -56,24 +56,14 @@ class SearchState(NamedTuple):
 
 
 class Need(NamedTuple):
-    """`needed` devices from `free` are missing, for each of the identical requests `requests` of a claim."""
+    """`needed` devices from `free` are missing for a request."""
 
     claim: int
+    request: int
     alternatives: tuple[RequestData, ...]
     """The request, or the alternatives of it that are still possible."""
     free: Mask
     needed: int
-    requests: tuple[int, ...]
-
-    @property
-    def times(self) -> int:
-        """Number of identical requests."""
-        return len(self.requests)
-
-    @property
-    def total(self) -> int:
-        """Number of devices for all identical requests; they are different devices, except shared ones."""
-        return self.needed * self.times
 
     @property
     def is_admin(self) -> bool:
@@ -264,17 +254,17 @@ class Feasibility:
         program = _Program()
         shared = self._node_devices.shared
         groups = self._merged(needs)
-        together = [_sum_of(group) for group in groups]
+        together = [group[0]._replace(needed=sum([need.needed for need in group])) for group in groups]
         masks = self._without_symmetry(together, now)
         masks = [self._without_dominated(need, mask, now) for need, mask in zip(together, masks, strict=True)]
-        if any(not mask & shared and mask.bit_count() < need.total for need, mask in zip(together, masks, strict=True)):
-            return SolverAnswer.INFEASIBLE
         columns = [
-            {d: program.variable(need.times if shared >> d & 1 else 1) for d in bits(mask)}
-            for need, mask in zip(together, masks, strict=True)
+            {d: program.variable(len(group) if shared >> d & 1 else 1) for d in bits(mask)}
+            for group, mask in zip(groups, masks, strict=True)
         ]
         for need, own in zip(together, columns, strict=True):
-            program.exactly(dict.fromkeys(own.values(), 1), need.total)
+            if not own:
+                return SolverAnswer.INFEASIBLE
+            program.exactly(dict.fromkeys(own.values(), 1), need.needed)
         draws = self._share_exclusive_devices(program, together, columns)
         draws |= self._share_capacities(program, together, columns, now)
         self._limit_counters(program, draws, now)
@@ -286,18 +276,23 @@ class Feasibility:
         for group, own in zip(groups, columns, strict=True):
             left = {d: round(found[x]) for d, x in own.items()}
             for need in group:
-                _deal(need, left, solution)
+                dealt = heapq.nlargest(need.needed, left, key=left.__getitem__)
+                solution[need.claim, need.request] = sum(1 << d for d in dealt)
+                for d in dealt:
+                    left[d] -= 1
         return solution
 
     def _merged(self, needs: Sequence[Need]) -> list[list[Need]]:
-        """Group the needs that choose from the same devices under the same constraints; the first need comes first."""
+        """Group the needs that choose from the same devices under the same constraints, so that they share variables."""
         groups: dict[Hashable, list[Need]] = {}
         with_admin = self._demand.has_admin and len({need.claim for need in needs}) > 1
         for at, need in enumerate(needs):
             scope = tuple(map(need.concerns, self._demand.claims[need.claim].constraints))
-            is_alone = need.free & self._node_devices.shared or (with_admin and need.is_admin)
             claim = need.claim if any(scope) or with_admin else -1
-            groups.setdefault(at if is_alone else (claim, need.free, scope), []).append(need)
+            key: Hashable = claim, need.free, scope
+            if need.free & self._node_devices.shared:
+                key = key, need.needed, tuple([(each.amounts_key, each.is_admin) for each in need.alternatives])
+            groups.setdefault(at if with_admin and need.is_admin else key, []).append(need)
         return list(groups.values())
 
     def _without_symmetry(self, needs: Sequence[Need], now: SearchState) -> list[Mask]:
@@ -320,7 +315,7 @@ class Feasibility:
             using.sort(key=lambda at: -sum(self._least(needs[at], alike[0]).values()))
             count = 0
             for at in using:
-                count += needs[at].total
+                count += needs[at].needed
                 masks[at] &= ~sum(1 << d for d in alike[count:])
         return masks
 
@@ -491,19 +486,3 @@ def _is_within(draws: CounterAmounts, limits: CounterAmounts) -> bool:
         if amount > limits.get(counter, 0):
             return False
     return True
-
-
-def _sum_of(needs: Sequence[Need]) -> Need:
-    """Return one need for the devices of all of them."""
-    if len(needs) == 1:
-        return needs[0]
-    return needs[0]._replace(needed=sum(need.total for need in needs), requests=needs[0].requests[:1])
-
-
-def _deal(need: Need, left: dict[int, int], solution: Solution) -> None:
-    """Give each of the need's requests its own devices of `left`, which maps a device to how often it is left."""
-    for r in need.requests:
-        own = heapq.nlargest(need.needed, left, key=left.__getitem__)
-        solution[need.claim, r] = sum(1 << d for d in own)
-        for d in own:
-            left[d] -= 1
