@@ -105,7 +105,6 @@ class _Suspended(NamedTuple):
     work: Work[SearchVerdict]
     slot: int
     in_use: Hashable
-    stamp: int
 
 
 @dataclass(slots=True)
@@ -285,11 +284,8 @@ class NodeVerdicts:
 
     # -- one node ------------------------------------------------------------------------------------------------------
 
-    def verdict(self, demand: ClaimsToAllocate, slot: int) -> Work[SearchVerdict]:
+    def verdict(self, demand: ClaimsToAllocate, slot: int, *, limit_s: float | None = None) -> Work[SearchVerdict]:
         """Return the exact verdict for one node. Raises TimedOut."""
-        return (yield from self._verdict(demand, slot, None))
-
-    def _verdict(self, demand: ClaimsToAllocate, slot: int, limit_s: float | None) -> Work[SearchVerdict]:
         kind = self._on_nodes.kind(slot)
         if kind is None:
             return NO_DEVICES
@@ -313,7 +309,7 @@ class NodeVerdicts:
             if kind is None:
                 return NO_DEVICES
         else:
-            verdict = yield from self._verdict(demand, slot, limit_s)
+            verdict = yield from self.verdict(demand, slot, limit_s=limit_s)
             kind = self._on_nodes.kind(slot)
             if kind is None or verdict.refusal:
                 return verdict
@@ -378,13 +374,13 @@ class NodeVerdicts:
             is_suspended = inspect.getgeneratorstate(search) == inspect.GEN_SUSPENDED
             if suspends and is_suspended and not kind.visible_pools.views:
                 in_use = self._node_devices(slot).in_use
-                self._suspended.put((demand, kind), _Suspended(search, slot, in_use, kind.visible_pools.stamp))
+                self._suspended.put((demand, kind), _Suspended(search, slot, in_use))
             raise
 
     def _resumed(self, demand: ClaimsToAllocate, kind: NodeKind) -> Work[SearchVerdict] | None:
         """Return the suspended search, unless what it reads has changed."""
         found = self._suspended.pop((demand, kind))
-        if found is None or found.stamp != kind.visible_pools.stamp or self._on_nodes.kind(found.slot) is not kind:
+        if found is None or self._on_nodes.kind(found.slot) is not kind:
             return None
         return found.work if found.in_use == self._node_devices(found.slot).in_use else None
 
