@@ -41,7 +41,7 @@ _POOLS_MAX: Final = 8
 class _Tally:
     """The counts of one request. `most` is the largest number of free devices on one node."""
 
-    out: Counter[str] = field(default_factory=Counter)
+    excluded: Counter[str] = field(default_factory=Counter)
     most: int = 0
     shared: set[DeviceId] = field(default_factory=set)
     """Devices that several nodes see and that are already counted."""
@@ -83,28 +83,28 @@ class DeviceExplanations:
             for claim, name in zip(variant.demand.claims, variant.names, strict=True)
         ]
         rows = [self._row(claim, name, each, nodes) for claim, name, nodes in claims for each in claim.request_data]
-        out: dict[str, Any] = {"requests": rows}
+        report: dict[str, Any] = {"requests": rows}
         constraints = [row for each in claims for row in self._constraint_rows(*each)]
         if constraints:
-            out["constraints"] = constraints
+            report["constraints"] = constraints
         broken = {key: found.why for (kind, key), found in self._devices.broken.items() if kind == "ResourceSlice"}
         if broken:
-            out["unreadableSlices"] = broken
+            report["unreadableSlices"] = broken
         nodes = functools.reduce(operator.or_, (variant.nodes for variant in variants), EMPTY)
         if pools := list(itertools.islice(self._unusable_pools(nodes), _POOLS_MAX)):
-            out["unusablePools"] = pools
+            report["unusablePools"] = pools
         if failure := next(filter(None, map(self._failure_of, variants)), ""):
-            out["brokenSelector"] = failure
+            report["brokenSelector"] = failure
         if self._devices.on_nodes.shared.problem:
-            out["problem"] = self._devices.on_nodes.shared.problem
-        return out
+            report["problem"] = self._devices.on_nodes.shared.problem
+        return report
 
     def _constraint_rows(self, claim: ClaimToAllocate, name: str, nodes: NodeSet) -> Iterator[dict[str, Any]]:
         """Yield for each constraint the most free devices that satisfy it on one node, and the nodes with enough."""
         counts = self._counted(claim, nodes) if claim.constraints else []
         for at, constraint in enumerate(claim.constraints):
-            here = [(alike, each[at]) for alike, each in counts]
-            all_counts = (each for _, each in here)
+            counts_here = [(alike, each[at]) for alike, each in counts]
+            all_counts = (each for _, each in counts_here)
             best = max(all_counts, key=lambda each: (each.most - each.wanted, each.most), default=None)
             yield {
                 "claim": name,
@@ -112,7 +112,7 @@ class DeviceExplanations:
                 "requests": [r.name for r in claim.requests if constraint.concerns(r.name, r.name)],
                 "wanted": best.wanted if best is not None else 0,
                 "mostOnOneNode": best.most if best is not None else 0,
-                "nodesWithEnough": sum(alike for alike, each in here if each.most >= each.wanted),
+                "nodesWithEnough": sum(alike for alike, each in counts_here if each.most >= each.wanted),
             }
 
     def _unusable_pools(self, nodes: NodeSet) -> Iterator[dict[str, Any]]:
@@ -154,7 +154,7 @@ class DeviceExplanations:
 
     def _counted(self, claim: ClaimToAllocate, nodes: NodeSet) -> list[tuple[int, list[ConstraintCount]]]:
         """Return per kind of nodes the number of nodes, and the count of each constraint on one of them."""
-        out = []
+        report = []
         for _, node_devices, alike in self._kinds(nodes):
             numbers = range(len(node_devices.devices))
             free = {
@@ -164,15 +164,15 @@ class DeviceExplanations:
                 for request_data in claim.request_data
             }
             counts = [counted(constraint, claim, node_devices, free) for constraint in claim.constraints]
-            out.append((alike, counts))
-        return out
+            report.append((alike, counts))
+        return report
 
     def _row(self, claim: ClaimToAllocate, name: str, request_data: RequestData, nodes: NodeSet) -> dict[str, Any]:
         tally = _Tally()
         for kind, node_devices, alike in self._kinds(nodes):
             self._count(tally, claim, request_data, node_devices=node_devices, kind=kind, nodes=alike)
-        seen = tally.out.total()
-        free = tally.out.pop(_FREE, 0)
+        seen = tally.excluded.total()
+        free = tally.excluded.pop(_FREE, 0)
         return {
             "claim": name,
             "request": request_data.full_name,
@@ -181,7 +181,7 @@ class DeviceExplanations:
             "wanted": "all" if request_data.is_all else request_data.spec.count,
             "nodes": nodes.bit_count(),
             "devices": seen,
-            "out": dict(sorted(tally.out.items())),
+            "out": dict(sorted(tally.excluded.items())),
             "free": free,
             "mostOnOneNode": tally.most,
             **_particulars(request_data, tally),
@@ -208,14 +208,14 @@ class DeviceExplanations:
             if "selector" not in why:
                 tally.capacities.update(each.device.capacity)
             if id(node_devices.pools[node_devices.pool_of[number]]) not in shared:
-                tally.out[why] += nodes
+                tally.excluded[why] += nodes
             elif each.id not in tally.shared:
                 tally.shared.add(each.id)
-                tally.out[why] += 1
+                tally.excluded[why] += 1
         for view in node_devices.pools:
             if view.state is not PoolState.GOOD:
                 what = "pools that are being updated" if view.state is PoolState.INCOMPLETE else "invalid pools"
-                tally.out[what] += nodes if id(view) not in shared else 1
+                tally.excluded[what] += nodes if id(view) not in shared else 1
         tally.most, tally.divisible = max(tally.most, free), max(tally.divisible, divisible)
 
     def _why_not(
@@ -258,8 +258,8 @@ class DeviceExplanations:
         draws = node_devices.kind(number).draws
         if not draws or node_devices.has_shares(number):
             return True
-        left = node_devices.left_in(node_devices.pool_of[number])
-        return all(left.get(counter, 0) >= amount for counter, amount in draws.items())
+        free_counters = node_devices.free_counters(node_devices.pool_of[number])
+        return all(free_counters.get(counter, 0) >= amount for counter, amount in draws.items())
 
     # -- broken selectors ----------------------------------------------------------------------------------------------
 
@@ -296,16 +296,18 @@ class DeviceExplanations:
 
 def _particulars(request_data: RequestData, tally: _Tally) -> dict[str, Any]:
     """Return what is special about a request: taints, shared devices, and names of capacities that no device has."""
-    spec, out = request_data.spec, dict[str, Any]()
+    spec, report = request_data.spec, dict[str, Any]()
     if tally.taints:
-        out["taints"] = sorted(tally.taints)
+        report["taints"] = sorted(tally.taints)
     if tally.divisible and not request_data.is_all and spec.count > tally.most:
-        out["sharedOnOneNode"] = tally.divisible
+        report["sharedOnOneNode"] = tally.divisible
     wanted = spec.capacity.requests if spec.capacity is not None else {}
     if unknown := [name for name in wanted if name not in tally.capacities] if tally.capacities else []:
-        known = sorted(tally.capacities)
-        out["unknownCapacities"] = {name: next(iter(difflib.get_close_matches(name, known, 1)), "") for name in unknown}
-    return out
+        published = sorted(tally.capacities)
+        report["unknownCapacities"] = {
+            name: next(iter(difflib.get_close_matches(name, published, 1)), "") for name in unknown
+        }
+    return report
 
 
 # -- constraints, each alone --------------------------------------------------------------------------------------------
@@ -357,22 +359,22 @@ def _options(
 
 def _alike(requests: Sequence[Sequence[_Option]], value: tuple[str, object]) -> int:
     """Return how many devices with this value the requests can take."""
-    taken, there = 0, set[int]()
+    taken, having_value = 0, set[int]()
     for options in requests:
         with_value = [{number for number, seen in option.values.items() if value in seen} for option in options]
         taken += max(min(option.wanted, len(numbers)) for option, numbers in zip(options, with_value, strict=True))
-        there.update(*with_value)
-    return min(taken, len(there))
+        having_value.update(*with_value)
+    return min(taken, len(having_value))
 
 
 def _distinct(requests: Sequence[Sequence[_Option]]) -> int:
     """Return how many devices with different values the requests can take."""
-    taken, there = 0, set[tuple[str, object]]()
+    taken, all_values = 0, set[tuple[str, object]]()
     for options in requests:
         values = [{value for seen in option.values.values() for value in seen} for option in options]
         devices = [sum(map(bool, option.values.values())) for option in options]
         taken += max(
             min(option.wanted, count, len(own)) for option, count, own in zip(options, devices, values, strict=True)
         )
-        there.update(*values)
-    return min(taken, len(there))
+        all_values.update(*values)
+    return min(taken, len(all_values))

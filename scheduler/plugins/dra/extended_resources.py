@@ -145,10 +145,10 @@ def is_in_memory(claim: ResourceClaim) -> bool:
     return claim.metadata.name == IN_MEMORY
 
 
-def own_claims(known: DeviceState) -> tuple[ResourceClaim, ...]:
+def own_claims(device_state: DeviceState) -> tuple[ResourceClaim, ...]:
     """Return the claims of an attempt that the pod's entries name: all but the one for extended resources."""
-    made = known.made.uid if known.made is not None else ""
-    return tuple(claim for claim in known.claims if not is_in_memory(claim) and claim.uid != made)
+    made = device_state.made.uid if device_state.made is not None else ""
+    return tuple(claim for claim in device_state.claims if not is_in_memory(claim) and claim.uid != made)
 
 
 class ExtendedResources:
@@ -170,7 +170,7 @@ class ExtendedResources:
 
     def lay_out(
         self,
-        known: DeviceState,
+        device_state: DeviceState,
         pod: PodInfo,
         served: frozenset[str],
         *,
@@ -180,20 +180,20 @@ class ExtendedResources:
         """Set the variant of each group of nodes. `claims` are the pod's own."""
         stale = self._devices.claims.made_for(pod.pod)
         if stale is not None:  # left by a failed attempt: it may be outdated, so it is deleted first
-            known.stale = stale
-            known.unfit = {STALE: nodes}
-            known.claims = (*claims, stale)
+            device_state.stale = stale
+            device_state.unfit = {STALE: nodes}
+            device_state.claims = (*claims, stale)
             return
         special = _in_memory(pod.pod)
         lacking = self._lacking(pod, served, nodes)
         if lacking:
-            known.unfit = {NO_SUCH_RESOURCE: lacking}
+            device_state.unfit = {NO_SUCH_RESOURCE: lacking}
         to_allocate = tuple(claim for claim in claims if not claim.is_allocated)
-        known.variants = tuple(
-            self._variant(pod.pod, special, by_devices, to_allocate=to_allocate, nodes=here)
-            for by_devices, here in self._groups(served, nodes & ~lacking)
+        device_state.variants = tuple(
+            self._variant(pod.pod, special, by_devices, to_allocate=to_allocate, nodes=group)
+            for by_devices, group in self._groups(served, nodes & ~lacking)
         )
-        known.claims = (*claims, special)
+        device_state.claims = (*claims, special)
 
     def _groups(self, served: frozenset[str], nodes: NodeSet) -> Iterator[tuple[frozenset[str], NodeSet]]:
         """Yield the resources that devices must serve, and the nodes where they must."""
@@ -202,8 +202,8 @@ class ExtendedResources:
             own = self._offering(resource)
             split = [
                 (key, some)
-                for so_far, here in groups.items()
-                for key, some in ((so_far, here & own), (so_far | {resource}, here & ~own))
+                for so_far, group in groups.items()
+                for key, some in ((so_far, group & own), (so_far | {resource}, group & ~own))
             ]
             groups = {key: some for key, some in split if some}
         return iter(groups.items())
@@ -225,18 +225,18 @@ class ExtendedResources:
         }
         wanted = mapped_requests(pod, classes)
         spec = ResourceClaimSpec(DeviceClaim(requests=wanted.requests))
-        here = msgspec.structs.replace(special, spec=spec)
-        claims = (*to_allocate, here)
-        return Variant(nodes, claims, self._parser.of(claims), here, wanted.mappings)
+        special = msgspec.structs.replace(special, spec=spec)
+        claims = (*to_allocate, special)
+        return Variant(nodes, claims, self._parser.of(claims), special, wanted.mappings)
 
     def _lacking(self, pod: PodInfo, served: frozenset[str], nodes: NodeSet) -> NodeSet:
         """Return the nodes that do not list a resource that no class serves."""
-        out = EMPTY
+        lacking = EMPTY
         for resource, amount in pod.requests.items():
             if amount > 0 and resource not in served and may_be_devices(resource):
                 named = self._named.get(resource, partial(_Named, self._nodes, resource))
-                out |= nodes & ~named.nodes
-        return out
+                lacking |= nodes & ~named.nodes
+        return lacking
 
     def _offering(self, resource: str) -> NodeSet:
         """Return the nodes that have some of the resource themselves."""
@@ -247,17 +247,17 @@ class ExtendedResources:
 class _Named:
     """Nodes that list a resource, also with amount 0; the cache's columns do not distinguish 0 from missing."""
 
-    __slots__ = ("_resource", "_seen", "nodes")
+    __slots__ = ("_nodes", "_resource", "nodes")
 
     def __init__(self, nodes: Nodes, resource: str) -> None:
-        self._seen = nodes
+        self._nodes = nodes
         self._resource = resource
         self.nodes: NodeSet = EMPTY
         self.refresh(set(nodeset.each(nodes.present)))
 
     def refresh(self, slots: set[int]) -> None:
         """Update the nodes that changed."""
-        nodes = ((slot, self._seen.node(slot)) for slot in slots)
+        nodes = ((slot, self._nodes.node(slot)) for slot in slots)
         there = [slot for slot, node in nodes if node is not None and self._resource in node.status.allocatable]
         self.nodes = self.nodes & ~nodeset.of(slots) | nodeset.of(there)
 

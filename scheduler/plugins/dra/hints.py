@@ -101,8 +101,8 @@ class DynamicResourcesHints:
         extended = self._extended(pod)
         if gives_back(old, new) and (extended or any(not claim.is_allocated for claim in claims)):
             return Hint.QUEUE
-        left = old if new is None else new if old is None else None
-        if extended and left is not None and is_made_for(left, pod.pod):
+        created_or_deleted = old if new is None else new if old is None else None
+        if extended and created_or_deleted is not None and is_made_for(created_or_deleted, pod.pod):
             return Hint.QUEUE
         if new is None or all(claim.uid != new.uid for claim in claims):
             return Hint.SKIP

@@ -67,7 +67,7 @@ def is_overdue(claim: ResourceClaim, now_s: float, timeout_s: float) -> bool:
     return bool(allocated_at) and started_at(allocated_at) + timeout_s < now_s
 
 
-def is_worn_out(claim: ResourceClaim, now_s: float, timeout_s: float) -> bool:
+def is_unavailable(claim: ResourceClaim, now_s: float, timeout_s: float) -> bool:
     """Return whether the next attempt should avoid these devices (§3.4 step 3)."""
     ready = readiness(claim)
     return ready.failure is not None or (not ready.is_ready and is_overdue(claim, now_s, timeout_s))

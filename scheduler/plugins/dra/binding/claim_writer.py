@@ -61,7 +61,7 @@ class ClaimWriter:
         self._claims = handle.cluster.devices.claims
         self._writer = handle.writer.device_claims
         self._clock = handle.clock
-        self._chance = handle.chance
+        self._rng = handle.chance
         self._metrics = handle.device_metrics
         self._stamps = stamps
         self._conflicts = conflicts
@@ -94,17 +94,17 @@ class ClaimWriter:
             if not is_busy:
                 self._metrics.claim_conflict()
             try:
-                await retry.pause(failed, pause_s=None if is_busy else _PAUSE_S * (1 + _JITTER * self._chance.random()))
+                await retry.pause(failed, pause_s=None if is_busy else _PAUSE_S * (1 + _JITTER * self._rng.random()))
             except ApiError:
                 raise ClaimError(f"{self._doing(claim, allocation)}: {failed}") from failed
             current = await self.reread(claim)
 
     def newest(self, claim: ResourceClaim) -> ResourceClaim:
         """Return the claim as the cache has it, with allocations in flight. Raises ClaimError if it is gone."""
-        known = self._claims.get(claim.key)
-        if known is None or known.uid != claim.uid:
+        cached = self._claims.get(claim.key)
+        if cached is None or cached.uid != claim.uid:
             raise _deleted(claim)
-        return known
+        return cached
 
     async def release(self, claim: ResourceClaim, pod_uid: str) -> None:
         """Remove the pod's reservation; the claim keeps its devices (§3.8). Raises ApiError."""
@@ -139,11 +139,11 @@ class ClaimWriter:
                 else:
                     written = await self._writer.reserve_claim(claim, user)
         except Ambiguous:
-            now = _readable(await self._outcome(claim), claim)
-            if now.uid != claim.uid or not self._is_done(now, pod, allocation):
+            current = _readable(await self._outcome(claim), claim)
+            if current.uid != claim.uid or not self._is_done(current, pod, allocation):
                 raise
             self._metrics.claim_conflict()
-            written, gives = now, False  # other clients may have written since
+            written, gives = current, False  # other clients may have written since
         except (Conflict, Unavailable):
             raise
         except ApiError as error:
@@ -195,10 +195,10 @@ class ClaimWriter:
             found = await self._writer.read_resource_claim(claim.metadata.namespace, claim.metadata.name)
         except ApiError as error:
             raise ClaimError(f"get updated claim {claim.key} after conflict: {error}") from error
-        now = _readable(found, claim)
-        if now.uid != claim.uid:
+        current = _readable(found, claim)
+        if current.uid != claim.uid:
             raise _deleted(claim)
-        return now
+        return current
 
     def _check(self, claim: ResourceClaim, allocation: AllocationResult | None) -> None:
         if claim.metadata.deletion_timestamp is not None:

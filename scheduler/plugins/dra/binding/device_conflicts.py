@@ -126,14 +126,14 @@ class DeviceConflicts:
 
     def _drawn(self, devices: Iterable[DeviceId]) -> dict[tuple[PoolKey, str], dict[str, None]]:
         """Return (pool, counter set) → its counters that any of these devices uses."""
-        out: dict[tuple[PoolKey, str], dict[str, None]] = {}
+        counters: dict[tuple[PoolKey, str], dict[str, None]] = {}
         for device in sorted(devices):
             pool = PoolKey(device.driver, device.pool)
             draws = self._devices.on_nodes.draws(pool)
             for of, amounts in draws.drawn.get(device, {}).items() if draws is not None else ():
-                names = out.setdefault((pool, of), {})
+                names = counters.setdefault((pool, of), {})
                 names.update((name, None) for name, amount in amounts.items() if amount > 0)
-        return out
+        return counters
 
     def _is_drawn_anyway(self, result: DeviceRequestAllocationResult, uid: str) -> bool:
         """Return whether a pod runs with another share of the device: then our share uses no more counters (§4.7)."""
@@ -150,10 +150,10 @@ class DeviceConflicts:
     def _is_shown(self, uid: str) -> bool:
         """Return whether the watch has shown the claim with devices; an unreadable claim keeps what it had."""
         claims = self._devices.claims
-        known = claims.by_uid(uid)
-        if known is None:
+        cached = claims.by_uid(uid)
+        if cached is None:
             return claims.pending(uid) is None
-        seen = claims.get_api(known.key)
+        seen = claims.get_api(cached.key)
         return seen is not None and seen.uid == uid and seen.is_allocated
 
 
@@ -177,23 +177,23 @@ class Precedence:
         """
         if not other.is_allocated:
             return False
-        theirs, mine = other.version, allocated_at or ours.version
-        if not theirs or not mine:
+        other_version, our_version = other.version, allocated_at or ours.version
+        if not other_version or not our_version:
             return True
         try:
             for _ in range(_READS_MAX):
-                if theirs > mine:
-                    then = await self._version_at(other, mine)
+                if other_version > our_version:
+                    then = await self._version_at(other, our_version)
                     if then is None:
                         return False
-                    theirs = then
+                    other_version = then
                 elif allocated_at:
                     return True
                 else:
-                    then = await self._version_at(ours, theirs)
+                    then = await self._version_at(ours, other_version)
                     if then is None:
                         return True
-                    mine = then
+                    our_version = then
         except ApiError:
             pass  # the server has compacted its history, or does not answer
         return True

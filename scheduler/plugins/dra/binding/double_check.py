@@ -129,17 +129,17 @@ class DeviceDoubleCheck:
 
     async def _free_devices(self, claim: ResourceClaim, pod_uid: str) -> None:
         """Deallocate the claim, unless another pod uses it: that pod checks as well, and the last one deallocates."""
-        now, retry = claim, Retry(self._clock, first_s=0.1, factor=5.0, tries=4)
+        current, retry = claim, Retry(self._clock, first_s=0.1, factor=5.0, tries=4)
         try:
-            while same_devices(now.status.allocation, claim.status.allocation):
-                if any(user.uid != pod_uid for user in now.status.reserved_for):
+            while same_devices(current.status.allocation, claim.status.allocation):
+                if any(user.uid != pod_uid for user in current.status.reserved_for):
                     return
                 try:
-                    await self._writer.deallocate(now)
+                    await self._writer.deallocate(current)
                     break
                 except (Conflict, Ambiguous, Unavailable) as error:
                     await retry.pause(error)
-                now = await self._writer.reread(claim)
+                current = await self._writer.reread(claim)
         except ApiError as error:
             _log.warning("devices of another claim are not freed", claim=claim.key, error=str(error))
             return

@@ -39,24 +39,24 @@ def results(
     rng: random.Random,
 ) -> tuple[AllocationResult, ...]:
     """Return one allocation per claim, in order. Raises AllocationError for a node selector that cannot be merged."""
-    out = []
+    allocations = []
     for c, claim in enumerate(demand.claims):
-        mine = [each for each in picked if each.claim == c]
-        alternatives = {each.request: each.alternative for each in mine}
+        picked_for_claim = [each for each in picked if each.claim == c]
+        alternatives = {each.request: each.alternative for each in picked_for_claim}
         chosen = [request.alternatives[alternatives.get(r, 0)] for r, request in enumerate(claim.requests)]
-        devices = tuple(_result(each, chosen[each.request], node_devices, rng) for each in mine)
+        devices = tuple(_result(each, chosen[each.request], node_devices, rng) for each in picked_for_claim)
         config = configuration(claim, chosen, merges=node_devices.rules.config_for_all)
         try:
             selector = node_selector(
-                [node_devices.devices[each.number] for each in mine],
+                [node_devices.devices[each.number] for each in picked_for_claim],
                 node_name,
                 merges_terms=node_devices.rules.merges_terms,
             )
         except ValueError as error:
             name = names[c].rpartition("/")[2]
             raise AllocationError(f"create NodeSelector for claim {name}: {error}") from error
-        out.append(AllocationResult(DeviceAllocationResult(devices, config), selector))
-    return tuple(out)
+        allocations.append(AllocationResult(DeviceAllocationResult(devices, config), selector))
+    return tuple(allocations)
 
 
 def _result(
@@ -136,8 +136,8 @@ def node_selector(
         own = spec.per_device_node_selection
         name = each.device.node_name if own else spec.node_name
         if name or each.device.binds_to_node:
-            here = NodeSelectorRequirement(NODE_NAME_FIELD, "In", (node_name,))
-            return NodeSelector((NodeSelectorTerm(match_fields=(here,)),))
+            on_node = NodeSelectorRequirement(NODE_NAME_FIELD, "In", (node_name,))
+            return NodeSelector((NodeSelectorTerm(match_fields=(on_node,)),))
         selector = each.device.node_selector if own else spec.node_selector
         if selector is None or not selector.node_selector_terms:
             continue

@@ -20,7 +20,7 @@ from scheduler.api.resource_v1 import RESULTS_MAX
 from scheduler.core.caching import Computed
 from scheduler.core.cooperative import Work, finish
 from scheduler.plugins.dra.structured.bounds import Bounds
-from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN, Known
+from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN, SeenValues
 from scheduler.plugins.dra.structured.error_nodes import (
     NO_RISK,
     AllocationError,
@@ -69,7 +69,7 @@ class _Outcome(enum.Enum):
 
 class _Undo(NamedTuple):
     picked: Picked
-    known: tuple[Known, ...]
+    seen_values: tuple[SeenValues, ...]
     drawn_in: int
 
 
@@ -116,10 +116,12 @@ class Allocator:
         self._allocating = [0] * len(demand.claims)
         self._placed = 0
         self._taking: dict[int, dict[str, int]] = {}
-        self._left = Computed(self._left_in)
+        self._free_counters = Computed(self._free_counters_in)
         self._overdrawn = set[int]()
         """Pools of which devices in use draw more than a counter has; the search itself never does this."""
-        self._known: list[tuple[Known, ...]] = [(NOTHING_SEEN,) * len(claim.constraints) for claim in demand.claims]
+        self._seen_values: list[tuple[SeenValues, ...]] = [
+            (NOTHING_SEEN,) * len(claim.constraints) for claim in demand.claims
+        ]
         self._picked: list[Picked] = []
         self._counts = [0] * len(demand.claims)
         self._stack: list[_Choice] = []
@@ -198,7 +200,7 @@ class Allocator:
         choice.solution = self._rest_of_solution()
         if choice.solution is None:
             self._solved += 1
-            found = yield from self._bounds.solving(self._now(choice.position.claim))
+            found = yield from self._bounds.solving(self._state(choice.position.claim))
             if found is SolverAnswer.TIMED_OUT:
                 raise TimedOut
             if found is SolverAnswer.INFEASIBLE:
@@ -220,9 +222,9 @@ class Allocator:
         claim, request, _, number, _ = before.undo.picked
         return self._bounds.without(before.solution, (claim, request), number)
 
-    def _now(self, c: int) -> SearchState:
+    def _state(self, c: int) -> SearchState:
         used, own = self._placed | self._node_devices.used, self._allocating[c]
-        return SearchState(used, own, self._known[c], self._taking, self._left)
+        return SearchState(used, own, self._seen_values[c], self._taking, self._free_counters)
 
     def _undo_all(self) -> None:
         for choice in reversed(self._stack):
@@ -264,7 +266,7 @@ class Allocator:
         order = self._orders[c, request_data]
         is_free, viable = (c, position.request) > self._risk, -1
         if is_free:
-            viable = self._bounds.viable(position, self._suffixes[c, request_data][start], self._now(c))
+            viable = self._bounds.viable(position, self._suffixes[c, request_data][start], self._state(c))
             if not viable:
                 return _Outcome.FAIL
         return _Choice(position, order, request_data, needed, at=start, viable=viable)
@@ -355,12 +357,12 @@ class Allocator:
             return None
         if not node_devices.is_tolerated(request_data, number):
             return None
-        known = self._constrained(choice, number)
-        if known is None or (
+        seen_values = self._constrained(choice, number)
+        if seen_values is None or (
             node_devices.rules.consumable and choice.must and not node_devices.fits(request_data, number, taking)
         ):
             return None
-        return self._book(choice, number, known, shared=shared, draws=draws)
+        return self._book(choice, number, seen_values, shared=shared, draws=draws)
 
     def _is_free(self, request_data: RequestData, c: int, number: int) -> bool:
         if request_data.is_admin:
@@ -373,37 +375,39 @@ class Allocator:
         if not device.consumes_counters:
             return True
         pool, wanted = self._node_devices.pool_of[number], self._node_devices.kind(number).draws
-        left = self._left[pool]
+        free_counters = self._free_counters[pool]
         if pool in self._overdrawn:
-            return all(amount >= wanted.get(counter, 0) for counter, amount in left.items())
-        return all(left[counter] >= amount for counter, amount in wanted.items() if counter in left)
+            return all(amount >= wanted.get(counter, 0) for counter, amount in free_counters.items())
+        return all(free_counters[counter] >= amount for counter, amount in wanted.items() if counter in free_counters)
 
-    def _left_in(self, pool: int) -> dict[tuple[str, str], int]:
-        left = self._node_devices.left_in(pool)
-        if min(left.values(), default=0) < 0:
+    def _free_counters_in(self, pool: int) -> dict[tuple[str, str], int]:
+        free_counters = self._node_devices.free_counters(pool)
+        if min(free_counters.values(), default=0) < 0:
             self._overdrawn.add(pool)
-        return left
+        return free_counters
 
-    def _constrained(self, choice: _Choice, number: int) -> tuple[Known, ...] | None:
+    def _constrained(self, choice: _Choice, number: int) -> tuple[SeenValues, ...] | None:
         c = choice.position.claim
         claim, request_data = self._demand.claims[c], choice.request_data
         assert request_data is not None
-        known = self._known[c]
+        seen_values = self._seen_values[c]
         for at, constraint in enumerate(claim.constraints):
             if not request_data.is_under(constraint):
                 continue
-            now = constraint.add(known[at], self._node_devices.kind(number))
-            if now is None:
+            values = constraint.add(seen_values[at], self._node_devices.kind(number))
+            if values is None:
                 if choice.must:
                     raise AllocationError(
                         f"claim {self._names[c]}, request {request_data.own_name}: cannot add device "
                         f"{self._node_devices.name(number)} because a claim constraint would not be satisfied"
                     )
                 return None
-            known = (*known[:at], now, *known[at + 1 :])
-        return known
+            seen_values = (*seen_values[:at], values, *seen_values[at + 1 :])
+        return seen_values
 
-    def _book(self, choice: _Choice, number: int, known: tuple[Known, ...], *, shared: bool, draws: bool) -> _Undo:
+    def _book(
+        self, choice: _Choice, number: int, seen_values: tuple[SeenValues, ...], *, shared: bool, draws: bool
+    ) -> _Undo:
         c, r = choice.position.claim, choice.position.request
         request_data = choice.request_data
         assert request_data is not None
@@ -420,8 +424,8 @@ class Allocator:
         if drawn_in >= 0:
             self._draw(number, drawn_in, -1)
         picked = Picked(c, r, max(choice.position.alternative, 0), number, amounts)
-        undo = _Undo(picked, self._known[c], drawn_in)
-        self._known[c] = known
+        undo = _Undo(picked, self._seen_values[c], drawn_in)
+        self._seen_values[c] = seen_values
         self._picked.append(picked)
         self._counts[c] += 1
         return undo
@@ -429,7 +433,7 @@ class Allocator:
     def _give_back(self, undo: _Undo) -> None:
         c, _, _, number, amounts = self._picked.pop()
         self._counts[c] -= 1
-        self._known[c] = undo.known
+        self._seen_values[c] = undo.seen_values
         if undo.drawn_in >= 0:
             self._draw(number, undo.drawn_in, 1)
         if amounts is None:
@@ -447,4 +451,4 @@ class Allocator:
 
     def _draw(self, number: int, pool: int, sign: int) -> None:
         for counter, amount in self._node_devices.kind(number).draws.items():
-            self._left[pool][counter] += sign * amount
+            self._free_counters[pool][counter] += sign * amount

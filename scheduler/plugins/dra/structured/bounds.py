@@ -12,7 +12,7 @@ from typing import NamedTuple
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.core.caching import Computed
 from scheduler.core.cooperative import Work, awaited, submitted
-from scheduler.plugins.dra.structured.constraints import AllocationConstraint, Known, Values
+from scheduler.plugins.dra.structured.constraints import AllocationConstraint, SeenValues, Values
 from scheduler.plugins.dra.structured.feasibility import (
     Feasibility,
     Need,
@@ -96,11 +96,11 @@ class Bounds:
     # -- values --------------------------------------------------------------------------------------------------------
 
     def _bucketed(self, constraint: AllocationConstraint) -> dict[Values | None, Mask]:
-        out: dict[Values | None, Mask] = {}
+        buckets: dict[Values | None, Mask] = {}
         for number, each in enumerate(self._node_devices.devices):
             values = self._values[constraint, each.kind]
-            out[values] = out.get(values, 0) | 1 << number
-        return out
+            buckets[values] = buckets.get(values, 0) | 1 << number
+        return buckets
 
     @property
     def has_odd_values(self) -> bool:
@@ -113,9 +113,9 @@ class Bounds:
 
     # -- whether it can be done ----------------------------------------------------------------------------------------
 
-    def viable(self, position: Position, rest: Mask, now: SearchState) -> Mask:
+    def viable(self, position: Position, rest: Mask, state: SearchState) -> Mask:
         """Return the devices of `rest` that the current request may take next; none if the state has no solution."""
-        agreed = self._still_needed(position, rest, now)
+        agreed = self._still_needed(position, rest, state)
         if agreed is None:
             return 0
         self._needed = agreed
@@ -128,9 +128,9 @@ class Bounds:
         draws = (amount for each in self._node_devices.devices for amount in each.kind.draws.values())
         return not self.has_odd_values and all(amount >= 0 for amount in draws)
 
-    def solving(self, now: SearchState) -> Work[Solution | SolverAnswer]:
+    def solving(self, state: SearchState) -> Work[Solution | SolverAnswer]:
         """Solve the state for which `viable` was called last, in the worker thread."""
-        return (yield from awaited(submitted(partial(self._feasibility.solve, self._needed, now))))
+        return (yield from awaited(submitted(partial(self._feasibility.solve, self._needed, state))))
 
     def without(self, solution: Solution, request: tuple[int, int], number: int) -> Solution | None:
         """Return the rest of a solution in which the request gets the device or one like it; None if it gets none."""
@@ -142,22 +142,22 @@ class Bounds:
             like = next((n for n in bits(mask & ~self._node_devices.shared) if self.twin[n] == twin), -1)
         return {**solution, request: mask ^ 1 << like} if like >= 0 else None
 
-    def _still_needed(self, position: Position, rest: Mask, now: SearchState) -> list[Need] | None:
+    def _still_needed(self, position: Position, rest: Mask, state: SearchState) -> list[Need] | None:
         """Return the needs of all requests from here on, the current one first; None if they cannot be satisfied."""
         needs: list[Need] = []
-        allowed = ~now.used | self._node_devices.shared
+        allowed = ~state.used | self._node_devices.shared
         for c, r in self._open(position):
             wants = self._wants[c, r]
             if (c, r) == (position.claim, position.request):
                 one = wants[max(position.alternative, 0)]
                 wants = (one._replace(mask=one.mask & rest, needed=one.needed - position.taken),)
-            for_admin = ~now.own if c == position.claim else -1
-            need = self._need(c, r, wants, (allowed, for_admin), now.taking)
+            for_admin = ~state.own if c == position.claim else -1
+            need = self._need(c, r, wants, (allowed, for_admin), state.taking)
             if need.free.bit_count() < need.needed:
                 return None
             if need.needed:
                 needs.append(need)
-        return self._agreed(needs, position.claim, now.known)
+        return self._agreed(needs, position.claim, state.seen_values)
 
     def _is_whole(self, need: Need) -> bool:
         """Return whether no other request can have the need's devices."""
@@ -203,23 +203,23 @@ class Bounds:
 
     # -- constraints ---------------------------------------------------------------------------------------------------
 
-    def _agreed(self, needs: list[Need], c: int, known: tuple[Known, ...]) -> list[Need] | None:
+    def _agreed(self, needs: list[Need], c: int, seen_values: tuple[SeenValues, ...]) -> list[Need] | None:
         """Return the needs with the devices that the constraints allow; None if these are too few."""
         for number in {need.claim for need in needs}:
             for at, constraint in enumerate(self._demand.claims[number].constraints):
-                seen = known[at] if number == c else ()
+                seen = seen_values[at] if number == c else ()
                 scope = [i for i, need in enumerate(needs) if need.claim == number and need.concerns(constraint)]
                 if not scope:
                     continue
                 judge = self._matching if constraint.is_match else self._distinct
-                left = judge(constraint, [needs[i] for i in scope], seen)
+                allowed_devices = judge(constraint, [needs[i] for i in scope], seen)
                 for i in scope:
-                    needs[i] = needs[i]._replace(free=needs[i].free & left)
+                    needs[i] = needs[i]._replace(free=needs[i].free & allowed_devices)
                     if needs[i].free.bit_count() < needs[i].needed:
                         return None
         return needs
 
-    def _matching(self, constraint: AllocationConstraint, needs: Sequence[Need], seen: Known) -> Mask:
+    def _matching(self, constraint: AllocationConstraint, needs: Sequence[Need], seen: SeenValues) -> Mask:
         """Return the devices with the value seen so far, or with a value that enough devices have."""
         buckets = self.buckets[constraint]
         if seen:
@@ -240,15 +240,15 @@ class Bounds:
             return False
         return can_match([(need.free & mask, need.needed) for need in whole])
 
-    def _distinct(self, constraint: AllocationConstraint, needs: Sequence[Need], seen: Known) -> Mask:
+    def _distinct(self, constraint: AllocationConstraint, needs: Sequence[Need], seen: SeenValues) -> Mask:
         """Return the devices whose values are not used yet, if there are enough different values."""
-        left, kinds = 0, []
+        allowed_devices, kinds = 0, []
         for values, mask in self.buckets[constraint].items():
             if values is not None and not any(values & each for each in seen):
-                left |= mask
+                allowed_devices |= mask
                 kinds.append(mask)
         by_value = [(sum(1 << at for at, mask in enumerate(kinds) if mask & need.free), need.needed) for need in needs]
-        return left if can_match(by_value) else 0
+        return allowed_devices if can_match(by_value) else 0
 
 
 def _likeness_of(request_data: RequestData) -> Hashable:

@@ -28,12 +28,12 @@ def packing(demand: ClaimsToAllocate, node_devices: NodeDevices) -> Order:
         if len(numbers) < 2:
             return numbers
         groups = _group_sizes(demand, node_devices, c, request_data, numbers)
-        left: dict[int, dict[tuple[str, str], int]] = {}
+        free_counters: dict[int, dict[tuple[str, str], int]] = {}
         return sorted(
             numbers,
             key=lambda n: (
                 *groups.get(n, ()),
-                *_draw(node_devices, n, left),
+                *_draw(node_devices, n, free_counters),
                 *_spare(node_devices, request_data, n),
                 _size(node_devices, n),
                 n,
@@ -48,7 +48,7 @@ def _group_sizes(
 ) -> dict[int, _Rank]:
     """Return per device and match constraint whether its group is too small, and the group's size."""
     claim = demand.claims[c]
-    out: dict[int, _Rank] = {}
+    ranks: dict[int, _Rank] = {}
     for constraint in claim.constraints:
         if not constraint.is_match or not request_data.is_under(constraint):
             continue
@@ -64,24 +64,24 @@ def _group_sizes(
                 sizes[values[n]] = sizes.get(values[n], 0) + 1
         for n in numbers:
             size = sizes.get(values[n], 0)
-            out[n] = (*out.get(n, ()), size < needed, size)
-    return out
+            ranks[n] = (*ranks.get(n, ()), size < needed, size)
+    return ranks
 
 
-def _draw(node_devices: NodeDevices, number: int, left: dict[int, dict[tuple[str, str], int]]) -> _Rank:
+def _draw(node_devices: NodeDevices, number: int, free_counters: dict[int, dict[tuple[str, str], int]]) -> _Rank:
     """Return the largest share of a counter that the device uses, and the smallest share left of these counters."""
     draws = node_devices.kind(number).draws
     if not draws:
         return 0.0, 0.0
     pool = node_devices.pool_of[number]
-    if pool not in left:
-        left[pool] = node_devices.left_in(pool)
+    if pool not in free_counters:
+        free_counters[pool] = node_devices.free_counters(pool)
     share, spare = 0.0, 1.0
     for (counter_set, counter), amount in draws.items():
         total = node_devices.pools[pool].counters.get(counter_set, {}).get(counter, 0)
         if total:
             share = max(share, amount / total)
-            spare = min(spare, left[pool].get((counter_set, counter), 0) / total)
+            spare = min(spare, free_counters[pool].get((counter_set, counter), 0) / total)
     return share, spare
 
 
@@ -89,10 +89,10 @@ def _spare(node_devices: NodeDevices, request_data: RequestData, number: int) ->
     """Return the smallest share that would be left of a shared device's capacities."""
     if not node_devices.shared >> number & 1:
         return (0.0,)
-    capacity, gone = node_devices.devices[number].device.capacity, node_devices.consumed(number)
+    capacity, consumed = node_devices.devices[number].device.capacity, node_devices.consumed(number)
     amounts = node_devices.amounts(request_data, number) or {}
     spare = (
-        (capacity[name].value.nano - gone.get(name, 0) - amount) / capacity[name].value.nano
+        (capacity[name].value.nano - consumed.get(name, 0) - amount) / capacity[name].value.nano
         for name, amount in amounts.items()
         if capacity[name].value.nano
     )

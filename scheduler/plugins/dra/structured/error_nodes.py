@@ -172,12 +172,12 @@ class ErrorNodes:
         if not demand.form:  # a claim is invalid, so each node has an error
             return self._on_nodes.placed
         tracked = self._of_demand.get_or_make(demand, lambda: tuple(dict.fromkeys(self._conditions(demand))))
-        out = EMPTY
+        erring_nodes = EMPTY
         for each in tracked:
             if each.position != self._on_nodes.visibility.position:
                 yield from self._following(each)
-            out |= each.nodes
-        return out
+            erring_nodes |= each.nodes
+        return erring_nodes
 
     def _following(self, tracked: _Tracked) -> Work[None]:
         """Update the tracked nodes. O(nodes whose visible pools changed); all kinds of nodes the first time."""

@@ -17,7 +17,7 @@ from operator import or_
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from scheduler.core.caching import Computed
-from scheduler.plugins.dra.structured.constraints import AllocationConstraint, Known, Values
+from scheduler.plugins.dra.structured.constraints import AllocationConstraint, SeenValues, Values
 from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, RequestData
 
@@ -48,10 +48,10 @@ class SearchState(NamedTuple):
     """Devices that no other request can have."""
     own: Mask
     """The devices of `used` that the current claim has; a request of this claim with admin access cannot have these."""
-    known: tuple[Known, ...]
+    seen_values: tuple[SeenValues, ...]
     """For each constraint of the current claim, the values that it has seen."""
     taking: Taking
-    left: Mapping[int, CounterAmounts]
+    free_counters: Mapping[int, CounterAmounts]
     """Pool → what is left of its counters."""
 
 
@@ -218,10 +218,10 @@ class _Program:
         highs.setOptionValue("presolve", "off" if self.has_amounts else "choose")  # the cuts do as much in less time
         highs.passModel(lp)
         highs.run()
-        status, known = highs.getModelStatus(), highspy.HighsModelStatus
-        if status == known.kOptimal:
+        status, outcomes = highs.getModelStatus(), highspy.HighsModelStatus
+        if status == outcomes.kOptimal:
             return list(highs.getSolution().col_value)
-        failures = {known.kInfeasible: SolverAnswer.INFEASIBLE, known.kTimeLimit: SolverAnswer.TIMED_OUT}
+        failures = {outcomes.kInfeasible: SolverAnswer.INFEASIBLE, outcomes.kTimeLimit: SolverAnswer.TIMED_OUT}
         return failures.get(status, SolverAnswer.UNKNOWN)
 
 
@@ -241,22 +241,22 @@ class Feasibility:
     def __post_init__(self) -> None:
         self._smaller = Computed(self._smaller_in)
 
-    def solve(self, needs: Sequence[Need], now: SearchState) -> Solution | SolverAnswer:
+    def solve(self, needs: Sequence[Need], state: SearchState) -> Solution | SolverAnswer:
         """Return devices for all needs at once. Only reads its arguments, so it may run in a thread."""
         if sum(need.free.bit_count() for need in needs) > _COLUMNS_MAX:
             return SolverAnswer.UNKNOWN
         try:
-            return self._solve(needs, now)
+            return self._solve(needs, state)
         except _TooLarge:
             return SolverAnswer.UNKNOWN
 
-    def _solve(self, needs: Sequence[Need], now: SearchState) -> Solution | SolverAnswer:
+    def _solve(self, needs: Sequence[Need], state: SearchState) -> Solution | SolverAnswer:
         program = _Program()
         shared = self._node_devices.shared
         groups = self._merged(needs)
         together = [group[0]._replace(needed=sum([need.needed for need in group])) for group in groups]
-        masks = self._without_symmetry(together, now)
-        masks = [self._without_dominated(need, mask, now) for need, mask in zip(together, masks, strict=True)]
+        masks = self._without_symmetry(together, state)
+        masks = [self._without_dominated(need, mask, state) for need, mask in zip(together, masks, strict=True)]
         columns = [
             {d: program.variable(len(group) if shared >> d & 1 else 1) for d in bits(mask)}
             for group, mask in zip(groups, masks, strict=True)
@@ -266,20 +266,20 @@ class Feasibility:
                 return SolverAnswer.INFEASIBLE
             program.exactly(dict.fromkeys(own.values(), 1), need.needed)
         draws = self._share_exclusive_devices(program, together, columns)
-        draws |= self._share_capacities(program, together, columns, now)
-        self._limit_counters(program, draws, now)
+        draws |= self._share_capacities(program, together, columns, state)
+        self._limit_counters(program, draws, state)
         self._constrain(program, together, columns)
         found = program.solve()
         if isinstance(found, SolverAnswer):
             return found
         solution: Solution = {}
         for group, own in zip(groups, columns, strict=True):
-            left = {d: round(found[x]) for d, x in own.items()}
+            remaining = {d: round(found[x]) for d, x in own.items()}
             for need in group:
-                dealt = heapq.nlargest(need.needed, left, key=left.__getitem__)
+                dealt = heapq.nlargest(need.needed, remaining, key=remaining.__getitem__)
                 solution[need.claim, need.request] = sum(1 << d for d in dealt)
                 for d in dealt:
-                    left[d] -= 1
+                    remaining[d] -= 1
         return solution
 
     def _merged(self, needs: Sequence[Need]) -> list[list[Need]]:
@@ -295,7 +295,7 @@ class Feasibility:
             groups.setdefault(at if with_admin and need.is_admin else key, []).append(need)
         return list(groups.values())
 
-    def _without_symmetry(self, needs: Sequence[Need], now: SearchState) -> list[Mask]:
+    def _without_symmetry(self, needs: Sequence[Need], state: SearchState) -> list[Mask]:
         """Return the devices that each need may have, where of interchangeable shared devices the first ones come first.
 
         A solution is still one after two such devices are exchanged. So the first request may have only the first of them,
@@ -305,7 +305,7 @@ class Feasibility:
         shared = reduce(or_, masks, 0) & self._node_devices.shared
         classes: dict[Hashable, list[int]] = {}
         for d in bits(shared):
-            if d not in now.taking:
+            if d not in state.taking:
                 users = tuple(mask >> d & 1 for mask in masks)
                 classes.setdefault((self._twin[d], users), []).append(d)
         for alike in classes.values():
@@ -319,7 +319,7 @@ class Feasibility:
                 masks[at] &= ~sum(1 << d for d in alike[count:])
         return masks
 
-    def _without_dominated(self, need: Need, mask: Mask, now: SearchState) -> Mask:
+    def _without_dominated(self, need: Need, mask: Mask, state: SearchState) -> Mask:
         """Return the devices without those that can be exchanged for a smaller one in every solution that has them.
 
         The smaller one is free there: the counters do not suffice for both, so they do not for two of the larger one.
@@ -329,15 +329,17 @@ class Feasibility:
         dropped = 0
         for d in bits(mask & ~self._node_devices.shared):
             smaller = self._smaller[self._node_devices.pool_of[d]].get(d, 0) & mask
-            if smaller and self._exceed(d, d, now) and any(self._exceed(d, each, now) for each in bits(smaller)):
+            if smaller and self._exceed(d, d, state) and any(self._exceed(d, each, state) for each in bits(smaller)):
                 dropped |= 1 << d
         return mask & ~dropped
 
-    def _exceed(self, d: int, smaller: int, now: SearchState) -> bool:
+    def _exceed(self, d: int, smaller: int, state: SearchState) -> bool:
         """Return whether both devices together draw more of a counter than is left."""
-        left, draws = now.left[self._node_devices.pool_of[d]], self._node_devices.kind(d).draws
-        theirs = self._node_devices.kind(smaller).draws
-        return any(amount + draws.get(key, 0) > left[key] for key, amount in theirs.items() if key in left)
+        remaining, draws = state.free_counters[self._node_devices.pool_of[d]], self._node_devices.kind(d).draws
+        other_draws = self._node_devices.kind(smaller).draws
+        return any(
+            amount + draws.get(key, 0) > remaining[key] for key, amount in other_draws.items() if key in remaining
+        )
 
     def _smaller_in(self, pool: int) -> Mapping[int, Mask]:
         node_devices, found = self._node_devices, dict[int, Mask]()
@@ -350,8 +352,8 @@ class Feasibility:
                 by_first_counter.setdefault(counter, []).append((d, draws))
         for d in own:
             for counter in (draws := node_devices.kind(d).draws):
-                for other, theirs in by_first_counter.get(counter, ()):
-                    if _is_within(theirs, draws) and (other < d or theirs != draws):
+                for other, other_draws in by_first_counter.get(counter, ()):
+                    if _is_within(other_draws, draws) and (other < d or other_draws != draws):
                         found[d] = found.get(d, 0) | 1 << other
         return found
 
@@ -386,7 +388,7 @@ class Feasibility:
         }
 
     def _share_capacities(
-        self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]], now: SearchState
+        self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]], state: SearchState
     ) -> dict[int, dict[int, int]]:
         """Limit the capacities of shared devices; return for them what `_share_exclusive_devices` returns."""
         node_devices, draws = self._node_devices, dict[int, dict[int, int]]()
@@ -403,18 +405,18 @@ class Feasibility:
         for d, xs in users.items():
             device = node_devices.devices[d].device
             in_use: int | None = None
-            if device.consumes_counters and d not in now.taking and not node_devices.has_shares(d):
+            if device.consumes_counters and d not in state.taking and not node_devices.has_shares(d):
                 in_use = program.variable(1)
                 draws[d] = {in_use: 1}
                 for x in xs:
                     program.at_most({x: 1, in_use: -program.upper[x]}, 0)
-            gone, taken = node_devices.consumed(d), now.taking.get(d, {})
+            consumed, taken = node_devices.consumed(d), state.taking.get(d, {})
             for name, terms in loads.get(d, {}).items():
-                left = max(device.capacity[name].value.nano - gone.get(name, 0) - taken.get(name, 0), 0)
+                remaining = max(device.capacity[name].value.nano - consumed.get(name, 0) - taken.get(name, 0), 0)
                 if in_use is None:
-                    program.at_most_rounded(terms, left)
+                    program.at_most_rounded(terms, remaining)
                 else:
-                    program.at_most({**terms, in_use: -left}, 0)
+                    program.at_most({**terms, in_use: -remaining}, 0)
         return draws
 
     def _least(self, need: Need, d: int) -> dict[str, int]:
@@ -423,25 +425,25 @@ class Feasibility:
         amounts = [each for each in found if each is not None]
         return {name: min(each.get(name, 0) for each in amounts) for name in amounts[0]} if amounts else {}
 
-    def _limit_counters(self, program: _Program, draws: Mapping[int, Mapping[int, int]], now: SearchState) -> None:
+    def _limit_counters(self, program: _Program, draws: Mapping[int, Mapping[int, int]], state: SearchState) -> None:
         by_pool: dict[int, list[int]] = {}
         for d in draws:
             by_pool.setdefault(self._node_devices.pool_of[d], []).append(d)
         for pool, devices in by_pool.items():
-            left = now.left[pool]
-            if min(left.values(), default=0) < 0:  # no device of such a pool can draw (§4.8)
+            remaining = state.free_counters[pool]
+            if min(remaining.values(), default=0) < 0:  # no device of such a pool can draw (§4.8)
                 for d in devices:
                     program.at_most(draws[d], 0)
                 continue
             rows: dict[tuple[str, str], dict[int, int]] = {}
             for d in devices:
                 for key, amount in self._node_devices.kind(d).draws.items():
-                    if amount and key in left:
+                    if amount and key in remaining:
                         row = rows.setdefault(key, {})
                         for x, times in draws[d].items():
                             row[x] = amount * times
             for key, row in rows.items():
-                program.at_most_rounded(row, left[key])
+                program.at_most_rounded(row, remaining[key])
 
     def _constrain(self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]) -> None:
         for number in {need.claim for need in needs}:
@@ -455,14 +457,14 @@ class Feasibility:
         chosen: dict[tuple[str, object], int] = {}
         for values, mask in self._buckets[constraint].items():
             for own in scope:
-                here = {own[d]: 1 for d in bits(mask) if d in own}
-                if not here:
+                with_value = {own[d]: 1 for d in bits(mask) if d in own}
+                if not with_value:
                     continue
                 for value in values or ():
                     if value not in chosen:
                         chosen[value] = program.variable(1)
-                most = sum(program.upper[x] for x in here)
-                program.at_most(here | {chosen[value]: -most for value in values or ()}, 0)
+                most = sum(program.upper[x] for x in with_value)
+                program.at_most(with_value | {chosen[value]: -most for value in values or ()}, 0)
         if chosen:
             program.exactly(dict.fromkeys(chosen.values(), 1), 1)
 

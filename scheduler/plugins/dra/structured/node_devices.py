@@ -49,16 +49,16 @@ def consumption(request: ExactDeviceRequest, device: Device, *, is_fractional: b
     requested = request.capacity.requests if request.capacity is not None else _NOTHING
     if any(name not in device.capacity for name in requested):
         return None
-    out = {
+    found = {
         name: _amount(name, requested.get(name), capacity, is_fractional=is_fractional)
         for name, capacity in device.capacity.items()
     }
     if any(
-        _violates(out[name], capacity.request_policy, is_fractional=is_fractional)
+        _violates(found[name], capacity.request_policy, is_fractional=is_fractional)
         for name, capacity in device.capacity.items()
     ):
         return None
-    return out
+    return found
 
 
 def _amount(name: str, wanted: Quantity | None, capacity: DeviceCapacity, *, is_fractional: bool) -> int:
@@ -261,12 +261,12 @@ class NodeDevices:
     @cached_property
     def used(self) -> Mask:
         """Devices that a claim has as a whole, and, with `old_shares`, unshared devices that still have shares."""
-        out = 0
+        found = 0
         for number, each in enumerate(self.devices):
             is_alone = self.rules.old_shares and not self.shared >> number & 1
             if self._use.is_used(each.id) if is_alone else self._use.is_exclusive(each.id):
-                out |= 1 << number
-        return out
+                found |= 1 << number
+        return found
 
     @cached_property
     def shared(self) -> Mask:
@@ -284,8 +284,8 @@ class NodeDevices:
             if self._use.shares(each.id)
         ]
         counted = [number for number, view in enumerate(self.pools) if view.counters]
-        left = [tuple(self.left_in(number).items()) for number in counted]
-        return self.used, tuple(shares), tuple(left)
+        free = [tuple(self.free_counters(number).items()) for number in counted]
+        return self.used, tuple(shares), tuple(free)
 
     def kind(self, number: int) -> DeviceKind:
         return self.devices[number].kind
@@ -331,7 +331,7 @@ class NodeDevices:
         return self._candidates[request_data.selectors]
 
     def _select(self, selectors: Selectors) -> CandidateDevices:
-        out = CandidateDevices()
+        found = CandidateDevices()
         verdicts: dict[DeviceKind, bool | SelectorFault] = {}
         for number, each in enumerate(self.devices):
             if not self.rules.binding and each.device.binding_conditions:
@@ -340,11 +340,11 @@ class NodeDevices:
             if verdict is None:
                 verdict = verdicts[each.kind] = selectors.of(each.kind)
             if isinstance(verdict, SelectorFault):
-                out.faults[number] = verdict
+                found.faults[number] = verdict
             elif not verdict or not usable(each, self.slot):
                 continue
-            out.mask |= 1 << number
-        return out
+            found.mask |= 1 << number
+        return found
 
     def faults(self, request_data: RequestData) -> Mapping[int, DeviceFault]:
         """Return the devices at which the search for this request ends in an error."""
@@ -399,24 +399,24 @@ class NodeDevices:
         amounts = self.amounts(request_data, number)
         if amounts is None:
             return False
-        capacity, gone = self.devices[number].device.capacity, self.consumed(number)
+        capacity, consumed = self.devices[number].device.capacity, self.consumed(number)
         return all(
-            gone.get(name, 0) + taking.get(name, 0) + amount <= capacity[name].value.nano
+            consumed.get(name, 0) + taking.get(name, 0) + amount <= capacity[name].value.nano
             for name, amount in amounts.items()
         )
 
     # -- counters ------------------------------------------------------------------------------------------------------
 
-    def left_in(self, pool: int) -> dict[tuple[str, str], int]:
+    def free_counters(self, pool: int) -> dict[tuple[str, str], int]:
         """Return (set, counter) → the amount that devices in use leave of it; it can be negative (§4.8)."""
         view = self.pools[pool]
-        left = {(name, each): amount for name, counters in view.counters.items() for each, amount in counters.items()}
+        free = {(name, each): amount for name, counters in view.counters.items() for each, amount in counters.items()}
         for each in (*view.devices, *view.elsewhere):
             if each.kind.draws and self._use.is_used(each.id):
                 for counter, amount in each.kind.draws.items():
-                    if counter in left:
-                        left[counter] -= amount
-        return left
+                    if counter in free:
+                        free[counter] -= amount
+        return free
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:

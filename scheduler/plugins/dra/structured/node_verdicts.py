@@ -177,7 +177,7 @@ class NodeVerdicts:
 
     # -- all nodes -----------------------------------------------------------------------------------------------------
 
-    def look(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[ClaimsVerdicts]:
+    def search_some(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[ClaimsVerdicts]:
         """Return the current verdicts after searching some of the nodes without one, for about `_BUDGET_S`.
 
         It never searches all kinds of nodes: these can be as many as nodes.
@@ -185,16 +185,16 @@ class NodeVerdicts:
         verdicts = self._current(demand)
         until = self._clock.now() + _BUDGET_S
         for kind, new in self._kinds_of(nodes, verdicts.searched | verdicts.postponed):
-            yield from self._look_at(demand, verdicts, kind, nodes=new, limit_s=self._ahead_s)
+            yield from self._search_kind(demand, verdicts, kind, nodes=new, limit_s=self._ahead_s)
             if self._clock.now() > until:
                 break
         return verdicts
 
-    def look_at_all(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[ClaimsVerdicts]:
+    def search_all(self, demand: ClaimsToAllocate, nodes: NodeSet) -> Work[ClaimsVerdicts]:
         """Return the verdicts after searching each kind of these nodes. Searches that take too long are postponed."""
         verdicts = self._current(demand)
         for kind, new in self._kinds_of(nodes, verdicts.searched):
-            yield from self._look_at(demand, verdicts, kind, nodes=new)
+            yield from self._search_kind(demand, verdicts, kind, nodes=new)
             yield
         return verdicts
 
@@ -213,7 +213,7 @@ class NodeVerdicts:
             kind = self._on_nodes.kind(first.bit_length() - 1)
             assert kind is not None
             new = kind.nodes & ~verdicts.searched
-            yield from self._look_at(demand, verdicts, kind, nodes=new)
+            yield from self._search_kind(demand, verdicts, kind, nodes=new)
             candidates &= ~(new & verdicts.postponed)
             yield
         return None
@@ -242,7 +242,7 @@ class NodeVerdicts:
             yield kind, new
             unsearched &= ~new
 
-    def _look_at(
+    def _search_kind(
         self,
         demand: ClaimsToAllocate,
         verdicts: ClaimsVerdicts,

@@ -61,10 +61,10 @@ class Selectors:
 
     def of(self, kind: DeviceKind) -> bool | SelectorFault:
         """Return whether all selectors hold; the first one that does not hold, or fails, decides."""
-        known: bool | SelectorFault | None = kind.memo.get(self)
-        if known is None:
-            known = kind.memo[self] = finish(self._evaluating(kind))
-        return known
+        cached: bool | SelectorFault | None = kind.memo.get(self)
+        if cached is None:
+            cached = kind.memo[self] = finish(self._evaluating(kind))
+        return cached
 
     def evaluating(self, kinds: Iterable[DeviceKind]) -> Work[None]:
         """Evaluate these kinds in steps, so that `of` is fast for them: compiling and evaluating can take long."""
@@ -114,12 +114,12 @@ class SelectorSets:
 
         Sets share expressions, mostly those of classes.
         """
-        known: bool | str | None = kind.memo.get((self._holding, expression))
+        cached: bool | str | None = kind.memo.get((self._holding, expression))
         if self._evaluated is not None:
-            self._evaluated(known is not None)
-        if known is None:
-            known = kind.memo[self._holding, expression] = yield from self._holding(expression, kind)
-        return known
+            self._evaluated(cached is not None)
+        if cached is None:
+            cached = kind.memo[self._holding, expression] = yield from self._holding(expression, kind)
+        return cached
 
 
 _DEMANDS_MAX: Final = 4096
@@ -221,22 +221,22 @@ class ClaimParser:
         self._classes = classes
         self._sets = selector_sets
         self._gates = gates
-        self._known: BoundedCache[Hashable, tuple[int, ClaimsToAllocate]] = BoundedCache(_DEMANDS_MAX)
+        self._cache: BoundedCache[Hashable, tuple[int, ClaimsToAllocate]] = BoundedCache(_DEMANDS_MAX)
         """Encoded specs → (generation of the device classes for which the result is known to be valid, result)."""
 
     def of(self, claims: Sequence[ResourceClaim]) -> ClaimsToAllocate:
         """Parse these claims together, in this order."""
         key = tuple(_encode(claim.spec.devices) for claim in claims)
         generation = self._classes.generation
-        seen, demand = self._known.get(key) or (-1, None)
+        seen, demand = self._cache.get(key) or (-1, None)
         if demand is not None and (seen == generation or self._holds(demand)):
-            self._known.put(key, (generation, demand))
+            self._cache.put(key, (generation, demand))
             return demand
         made = tuple(self._claim(claim.spec.devices) for claim in claims)
         has_lists = any(request.is_list for claim in made for request in claim.requests)
         has_admin = any(request_data.is_admin for claim in made for request_data in claim.request_data)
         demand = ClaimsToAllocate(made, has_lists, has_admin, _form(made))
-        self._known.put(key, (generation, demand))
+        self._cache.put(key, (generation, demand))
         return demand
 
     def _holds(self, demand: ClaimsToAllocate) -> bool:

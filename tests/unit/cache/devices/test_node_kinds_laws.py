@@ -91,7 +91,7 @@ class Caches:
 
     def verdicts(self, demand: ClaimsToAllocate) -> dict[str, str]:
         """Node → what the board says."""
-        board = finish(self.boards.look_at_all(demand, self.nodes.present))
+        board = finish(self.boards.search_all(demand, self.nodes.present))
         said = dict.fromkeys(self.names(board.fit), "fits")
         for groups in (board.refused, board.failed):
             for text, nodes in groups.items():

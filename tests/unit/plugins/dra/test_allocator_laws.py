@@ -148,7 +148,9 @@ def test_a_search_that_failed_has_given_everything_back(case: Case) -> None:
             continue
         if found is None:
             assert _state(search) == _state(new)
-            assert search._left == {pool: setup.node_devices(node).left_in(pool) for pool in search._left}
+            assert search._free_counters == {
+                pool: setup.node_devices(node).free_counters(pool) for pool in search._free_counters
+            }
         else:
             for undo in reversed([each.undo for each in search._stack if each.undo is not None]):
                 search._give_back(undo)
@@ -156,7 +158,7 @@ def test_a_search_that_failed_has_given_everything_back(case: Case) -> None:
 
 
 def _state(search: Allocator) -> tuple[object, ...]:
-    return (search._allocating, search._placed, search._taking, search._known, search._picked, search._counts)
+    return (search._allocating, search._placed, search._taking, search._seen_values, search._picked, search._counts)
 
 
 def test_the_literal_allocator_breaks_no_rule_and_meets_every_one() -> None:
@@ -392,7 +394,7 @@ def _root(case: Case) -> object:
     node_devices = setup.node_devices("n1")
     bounds = Bounds(setup.demand, node_devices, {})
     known = (NOTHING_SEEN,) * len(setup.demand.claims[0].constraints)
-    now = SearchState(node_devices.used, 0, known, {}, Computed(node_devices.left_in))
+    now = SearchState(node_devices.used, 0, known, {}, Computed(node_devices.free_counters))
     rest = (1 << len(node_devices.devices)) - 1
     return finish(bounds.solving(now)) if bounds.viable(Position(), rest, now) else None
 
@@ -463,7 +465,7 @@ def test_ten_of_sixty_partitions_that_hardly_fit(seed: int, amount: int, *, pack
 
     assert found is not None
     assert len({each.number for each in found}) == 10
-    assert all(left >= 0 for left in search._left[0].values())
+    assert all(left >= 0 for left in search._free_counters[0].values())
     assert search.steps <= STEPS
 
 

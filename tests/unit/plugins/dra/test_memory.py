@@ -54,8 +54,8 @@ class Looking:
 
     def look(self, nodes: NodeSet, *, everything: bool = False) -> NodeSet:
         if everything:
-            return finish(self.boards.look_at_all(self.demand, nodes)).fit
-        return finish(self.boards.look(self.demand, nodes)).fit
+            return finish(self.boards.search_all(self.demand, nodes)).fit
+        return finish(self.boards.search_some(self.demand, nodes)).fit
 
     def _holding(self, _expression: str, kind: DeviceKind) -> Work[bool | str]:
         yield from ()
@@ -113,7 +113,7 @@ def test_demands_that_select_the_same_devices_share_one_memo_entry():
     demands = ClaimParser(devices.classes, SelectorSets(devices.selectors.holding), DEVICE_GATES_ON)
 
     for at in range(40):
-        assert finish(boards.look(demands.of(claims_for(cel=f"{at} == {at}")), 1)).fit
+        assert finish(boards.search_some(demands.of(claims_for(cel=f"{at} == {at}")), 1)).fit
 
     assert len(searches) == 1
     assert len(devices.on_nodes.kind(0).memo) == 1
@@ -144,12 +144,12 @@ def test_a_long_search_is_postponed_until_the_node_is_chosen():
     """The search is suspended, the next attempt does not repeat it, Verify goes on with it, and the result is cached."""
     puzzle = Puzzle(Slow(VirtualClock()))
 
-    looks = [finish(puzzle.boards.look(puzzle.demand, 1)) for _ in range(2)]
+    looks = [finish(puzzle.boards.search_some(puzzle.demand, 1)) for _ in range(2)]
 
     assert [1, 1] == [each.postponed for each in looks]
     assert not puzzle.steps
     verdict = finish(puzzle.boards.verdict(puzzle.demand, 0))
-    now = finish(puzzle.boards.look(puzzle.demand, 1))
+    now = finish(puzzle.boards.search_some(puzzle.demand, 1))
     assert (verdict.refusal == "", 0, 1) == (bool(now.fit), now.postponed, len(puzzle.steps))
     at_once = Puzzle(VirtualClock())
     finish(at_once.boards.verdict(at_once.demand, 0))
@@ -159,7 +159,7 @@ def test_a_long_search_is_postponed_until_the_node_is_chosen():
 def test_a_search_that_was_postponed_starts_again_when_a_device_is_taken() -> None:
     """It would go on with the counters that it has read."""
     puzzle = Puzzle(Slow(VirtualClock()))
-    finish(puzzle.boards.look(puzzle.demand, 1))
+    finish(puzzle.boards.search_some(puzzle.demand, 1))
     everything = [a_result("r", f"a/n1/d{at:02}") for at in range(24)]
     puzzle.world.show(a_claim("other").request("r", "A", count=24).allocated(*everything))
 
@@ -171,9 +171,9 @@ def test_a_search_that_was_postponed_starts_again_when_a_device_is_taken() -> No
 
 def test_a_long_search_is_not_postponed_when_all_verdicts_are_needed():
     puzzle = Puzzle(Slow(VirtualClock()))
-    finish(puzzle.boards.look(puzzle.demand, 1))
+    finish(puzzle.boards.search_some(puzzle.demand, 1))
 
-    known = finish(puzzle.boards.look_at_all(puzzle.demand, 1))
+    known = finish(puzzle.boards.search_all(puzzle.demand, 1))
 
     assert not known.postponed
     assert known.fit or known.refused
@@ -207,10 +207,10 @@ def test_the_error_of_a_node_that_is_gone_is_forgotten() -> None:
     for name in ("n1", "n2"):
         world.cluster.set_node(node(name).typed())
         world.show(a_slice(name, "a", a_device("d")).of(2))  # one of two slices: the pool is being updated
-        texts.append(len(finish(boards.look(demand, world.cluster.nodes.present)).failed))
+        texts.append(len(finish(boards.search_some(demand, world.cluster.nodes.present)).failed))
         devices.remove_slice(f"{name}-a")
         world.cluster.remove_node(name)
-        texts.append(len(finish(boards.look(demand, world.cluster.nodes.present)).failed))
+        texts.append(len(finish(boards.search_some(demand, world.cluster.nodes.present)).failed))
 
     assert texts == [1, 0, 1, 0]
 
