@@ -75,6 +75,7 @@ class DeviceExplanations:
 
         O(devices of one node per kind of nodes). A device counts under its first reason.
         """
+        # This is a question from outside an attempt, so changes may not be applied yet.
         self._devices.on_nodes.catch_up()
         claims = [
             (claim, name, variant.nodes)
@@ -105,6 +106,7 @@ class DeviceExplanations:
         for at, constraint in enumerate(claim.constraints):
             counts_here = [(alike, each[at]) for alike, each in counts]
             all_counts = (each for _, each in counts_here)
+            # The node that misses the fewest devices is the most useful one to report.
             best = max(all_counts, key=lambda each: (each.most - each.wanted, each.most), default=None)
             yield {
                 "claim": name,
@@ -125,6 +127,7 @@ class DeviceExplanations:
             if view.state is not PoolState.GOOD
         }
         for key, view in sorted(found.items()):
+            # The API has no index by pool, and this runs only when one pod is debugged. A scan is good enough.
             slices = [each for each in self._devices.slices() if (each.spec.driver, each.spec.pool.name) == key]
             newest = max((each.spec.pool.generation for each in slices), default=0)
             current = [each.spec.pool for each in slices if each.spec.pool.generation == newest]
@@ -207,6 +210,8 @@ class DeviceExplanations:
                 tally.taints |= {f"{taint.key}:{taint.effect}" for taint in each.device.taints}
             if "selector" not in why:
                 tally.capacities.update(each.device.capacity)
+            # Devices of the network are seen by many nodes and exist once. Devices of a node count once per node of
+            # the kind.
             if id(node_devices.pools[node_devices.pool_of[number]]) not in shared:
                 tally.excluded[why] += nodes
             elif each.id not in tally.shared:
@@ -225,6 +230,8 @@ class DeviceExplanations:
         if not node_devices.rules.binding and each.device.binding_conditions:
             return "binding conditions"
         selected = request_data.selectors.of(each.kind) if request_data.selectors is not None else False
+        # A device counts under its first reason. The order follows the search, so that the counts add up to the
+        # number of devices.
         if isinstance(selected, SelectorFault):
             return "broken selector"
         if not selected:
@@ -246,6 +253,8 @@ class DeviceExplanations:
     def _selector(self, request_data: RequestData, node_devices: NodeDevices, number: int) -> str:
         kind, device_class = node_devices.kind(number), request_data.device_class
         of_class = device_class.spec.selectors if device_class is not None else ()
+        # A class that excludes a device is the administrator's matter, and a request the user's. The report names
+        # which of both it was.
         for what, selectors in (("class selector", of_class), ("selector", request_data.spec.selectors)):
             for at, each in enumerate(selectors):
                 if each.cel is not None and self._devices.holds(each.cel.expression, kind) is not True:
@@ -256,6 +265,7 @@ class DeviceExplanations:
         if not node_devices.may_draw(number):
             return False
         draws = node_devices.kind(number).draws
+        # A further share of a device in use draws nothing.
         if not draws or node_devices.has_shares(number):
             return True
         free_counters = node_devices.free_counters(node_devices.pool_of[number])
@@ -266,6 +276,7 @@ class DeviceExplanations:
     def warn(self, pod: PodInfo, variant: Variant, slot: int) -> None:
         """Record an event that names the device on which a selector fails, if that is the reason on this node."""
         note = self._selector_failure(variant, slot)
+        # Each attempt would write the same event. Once per pod and text is enough, also for the API server.
         if not note or not self._warned.is_new((pod.uid, note)):
             return
         self._recorder.event(

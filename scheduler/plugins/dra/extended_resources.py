@@ -82,6 +82,7 @@ def mapped_requests(pod: Pod, classes: Mapping[str, str]) -> MappedRequests:
 def _of_resource(pod: Pod, resource: str) -> tuple[list[_Request], list[Mapped]]:
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     first = len(pod.spec.init_containers)
+    # Sidecars are init containers that stay. They need their devices at the same time as the regular containers.
     is_long = [at >= first or each.restart_policy == "Always" for at, each in enumerate(containers)]
     long = {at: _share(at, each, resource) for at, each in enumerate(containers) if is_long[at]}
     lasting = [long[at].own if is_long[at] else None for at in range(len(containers))]
@@ -91,6 +92,7 @@ def _of_resource(pod: Pod, resource: str) -> tuple[list[_Request], list[Mapped]]
         if not is_long[at]
     ]
     own = (share.own for share in short if share.own is not None)
+    # Init containers run one after the other, so the largest lack covers all of them.
     extra = max(own, key=lambda request: request.amount, default=None)  # the first of the largest
     mappings = [each for share in long.values() for each in share.mappings]
     mappings += _renamed(short, extra)
@@ -109,6 +111,8 @@ def _share(at: int, container: Container, resource: str, *, reusable: Sequence[_
         wanted -= request.amount
         if wanted <= 0:
             return share
+    # The name of the request is upstream's: by container and by the index of the resource. The kubelet finds the
+    # devices of a container by it.
     number = sorted(container.resources.requests).index(resource)
     share.own = _Request(f"container-{at}-request-{number}", wanted)
     share.mappings.append(Mapped(container.name, resource, share.own.name))
@@ -178,6 +182,7 @@ class ExtendedResources:
         nodes: NodeSet,
     ) -> None:
         """Set the variant of each group of nodes. `claims` are the pod's own."""
+        # The claim was made for another node or other classes. Its spec is immutable, so it cannot be adapted.
         stale = self._devices.claims.made_for(pod.pod)
         if stale is not None:  # left by a failed attempt: it may be outdated, so it is deleted first
             device_state.stale = stale
@@ -197,6 +202,8 @@ class ExtendedResources:
 
     def _groups(self, served: frozenset[str], nodes: NodeSet) -> Iterator[tuple[frozenset[str], NodeSet]]:
         """Yield the resources that devices must serve, and the nodes where they must."""
+        # A node with a device plugin serves the resource itself, and needs no claim for it. During a migration both
+        # kinds of nodes exist.
         groups: dict[frozenset[str], NodeSet] = {frozenset(): nodes}
         for resource in sorted(served):
             own = self._offering(resource)
@@ -218,6 +225,7 @@ class ExtendedResources:
         nodes: NodeSet,
     ) -> Variant:
         """Return the variant of these nodes. Nodes that have all resources themselves need no claim for them."""
+        # These nodes have all resources themselves, so only the pod's own claims are allocated.
         if not by_devices:
             return Variant(nodes, to_allocate, self._parser.of(to_allocate) if to_allocate else None)
         classes = {
@@ -233,6 +241,8 @@ class ExtendedResources:
         """Return the nodes that do not list a resource that no class serves."""
         lacking = EMPTY
         for resource, amount in pod.requests.items():
+            # NodeResourcesFit ignores resources that classes may serve. A node that does not list such a resource and
+            # has no class for it would pass both.
             if amount > 0 and resource not in served and may_be_devices(resource):
                 named = self._named.get(resource, partial(_Named, self._nodes, resource))
                 lacking |= nodes & ~named.nodes

@@ -109,6 +109,8 @@ class DynamicResources:
         self._error_nodes = ErrorNodes(self._devices.on_nodes, rules)
         self._alternatives = AlternativesScore(self._nodes, self._devices.on_nodes, self._verdicts)
         self._preemption = DevicePreemption(handle, self._verdicts, self.pre_filter, self._timed)
+        # The event loop schedules one pod at a time. An attempt that searches 5000 unlike nodes would otherwise block
+        # all other pods for minutes.
         self._longest_s = 0.0 if ours.parity else LONGEST_ATTEMPT_S
         self._explanations = DeviceExplanations(handle, rules)
 
@@ -116,6 +118,8 @@ class DynamicResources:
 
     def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
         """Reject the pod unless all its claims exist (§3.2)."""
+        # A pod without its claims cannot be scheduled by anything that happens to nodes. Outside the queue it costs
+        # nothing until the claim controller has created them.
         if not self._is_on or not pod.pod.spec.resource_claims:
             return None
         try:
@@ -131,6 +135,7 @@ class DynamicResources:
         device_state = DeviceState()
         state.set(STATE, device_state)
         served = self._extended.served(pod)
+        # Nearly all pods end here, so it comes before any work.
         if not pod.pod.spec.resource_claims and not served:
             state.skip_score.add(self.name)
             return SKIP
@@ -150,6 +155,7 @@ class DynamicResources:
             demand = self._parser.of(to_allocate) if to_allocate else None
             device_state.variants = (Variant(nodes, to_allocate, demand),)
             device_state.claims = claims
+        # Score has nothing to compare without prioritized lists. Skipping it saves the search of all nodes.
         if not has_alternatives(claims):
             state.skip_score.add(self.name)
         return None
@@ -166,12 +172,18 @@ class DynamicResources:
         """Check each claim, and record where allocated devices can be used (§3.3 step 6)."""
         unavailable_claims = []
         for at, claim in enumerate(claims):
+            # An allocated claim decides nothing any more: it only says where it can be used, and whether one more pod
+            # may use it.
             if claim.status.allocation is not None:
                 users = claim.status.reserved_for
+                # The API server refuses the 257th user when the claim is written. kube-scheduler tries again and
+                # again; here the pod waits until a user leaves.
                 if self._limits_consumers and len(users) >= RESERVED_FOR_MAX and not claim.is_reserved_for(pod.uid):
                     return _unresolvable(
                         f"resource claim {claim.key} has {RESERVED_FOR_MAX} users, the most it can have"
                     )
+                # The devices did not become ready for the pod that had them before. No node is refused yet:
+                # PostFilter frees them if no other node fits.
                 if self._has_binding_conditions and is_unavailable(claim, self._clock.wall(), self._binding_timeout_s):
                     unavailable_claims.append(at)
                 selector = claim.status.allocation.node_selector
@@ -184,6 +196,8 @@ class DynamicResources:
                     able = self._nodes.features.having(_NODE_OPERATIONS)
                     device_state.usable_on[at] = device_state.usable_on.get(at, able) & able
                 continue
+            # Another pod that shares the claim is being bound. Its allocation may still fail, so nothing can be
+            # derived from it; the end of the binding retries this pod.
             if self._devices.claims.pending(claim.uid) is not None:
                 return _unresolvable(f"resource claim {claim.key} is in the process of being allocated")
             rejection = request_problem(claim, self._devices, self._gates)
@@ -199,6 +213,8 @@ class DynamicResources:
         device_state = state_of(state)
         if device_state is None:
             return {_NOT_FOUND: nodes}
+        # After Reserve this is a second call, before the pod is bound. The kubelet goes by the names in the pod's
+        # status, so a claim that was exchanged must not be bound.
         if device_state.node_name and self._binder.is_misled(device_state, pod):
             return {_unresolvable(NAMED_ANEW): nodes}
         return started(self._timed(device_state, self._filter(device_state, state, pod, nodes)), self._clock)
@@ -210,6 +226,7 @@ class DynamicResources:
             if excluded & nodes:
                 groups[rejection] = excluded & nodes
                 remaining &= ~excluded
+        # Groups of nodes are disjoint, and nearly always there is one of them. Only extended resources make several.
         for variant in (
             () if device_state.allocations else device_state.variants
         ):  # after Reserve this pod holds the devices itself
@@ -221,6 +238,8 @@ class DynamicResources:
             for rejection, excluded in without.items():
                 groups[rejection] = groups.get(rejection, 0) | excluded
                 remaining &= ~excluded
+        # Upstream reports a claim's node selector after the devices: a node that has neither is one of those with too
+        # few devices.
         useless = remaining if device_state.unavailable_claims else 0
         for usable in device_state.usable_on.values():
             useless |= remaining & ~usable
@@ -238,14 +257,19 @@ class DynamicResources:
         """
         demand = variant.demand
         assert demand is not None
+        # A dry run changes one node. The verdicts are about the real state, so this node is searched separately.
         tried = self._preemption.tried_on(state, nodes)
         risky = nodes & ~tried & (yield from self._error_nodes.of(demand))  # an error on one of them ends the attempt
+        # kube-scheduler filters nodes in parallel, and any error among them ends the attempt. Most demands have no
+        # risky node, and then this costs nothing.
         error = (yield from self._verdicts.first_error(demand, risky)) if risky else None
         if exact:
             verdicts = yield from self._verdicts.search_all(demand, nodes)
         else:
             verdicts = yield from self._verdicts.search_some(demand, nodes)
             yield
+        # A node selector of a slice that cannot be parsed stops all pods with devices upstream, because GatherPools
+        # fails for each node.
         problem = self._devices.on_nodes.shared.problem
         if problem:
             return {_error(f"gather pool information: {problem}"): nodes}
@@ -284,6 +308,8 @@ class DynamicResources:
         variant = device_state.variant(slot) if device_state is not None else None
         if device_state is None or variant is None or variant.demand is None or device_state.allocations:
             return None
+        # Filter has searched this very kind, and nothing was applied to the cache since. Most attempts need no second
+        # search.
         if self._is_settled(state, device_state, pod, variant.demand, slot=slot):
             return None
         return started(self._timed(device_state, self._verify(state, pod, variant, slot=slot)), self._clock)
@@ -312,6 +338,8 @@ class DynamicResources:
         device_state = state_of(state)
         if not self._packs or device_state is None or self.filter_is_exact(state, pod):
             return nodes
+        # Nodes of which nothing is known yet are left out, if some are known to fit: to verify them would cost a
+        # search.
         fit = sum(self._verdicts.fit(v.demand) & v.nodes for v in device_state.variants if v.demand is not None)
         return self._verdicts.fullest(fit & nodes or nodes)
 
@@ -357,6 +385,8 @@ class DynamicResources:
         device_state = state_of(state)
         if device_state is None:
             return _NOT_FOUND
+        # Victims of an earlier attempt have left, and their claims still hold the devices until the claim controller
+        # acts. More victims would not help.
         if (yield from self._preemption.waits(device_state, pod, refused, what_if)):
             return Nominate(what_if.nominated_to, rejection=WAITING)
         self._explanations.log(pod, device_state.variants)
@@ -385,6 +415,8 @@ class DynamicResources:
         if device_state is None or variant is None or variant.demand is None:
             return
         if not self._is_settled(state, device_state, pod, variant.demand, slot=slot):
+            # `reserve` runs into the same limit and reports it. Here the time-out only means that nothing could be
+            # prepared.
             with contextlib.suppress(TimedOut):
                 yield from self._timed(device_state, self._picked(device_state, pod, variant.demand, slot))
 
@@ -418,11 +450,15 @@ class DynamicResources:
         for claim, allocation in zip(variant.claims, found):
             status = msgspec.structs.replace(claim.status, allocation=allocation)
             metadata = claim.metadata
+            # The finalizer must be on the claim before its allocation: without it the API server could delete a claim
+            # whose devices are in use.
             if FINALIZER not in metadata.finalizers:
                 metadata = msgspec.structs.replace(metadata, finalizers=(*metadata.finalizers, FINALIZER))
             if is_in_memory(claim):
                 # An empty uid: the claim is in flight under a temporary uid until it is created.
                 metadata = msgspec.structs.replace(metadata, uid="")
+            # From here on the devices are in use, under the claim in flight. The write follows in PreBind, and the
+            # watch shows it later; there is no gap.
             device_state.allocations[claim.uid] = allocation
             try:
                 self._devices.claims.signal(claim.uid, msgspec.structs.replace(claim, metadata=metadata, status=status))
@@ -472,6 +508,8 @@ def _error(text: str) -> Rejection:
 
 def _too_few(text: str) -> Rejection:
     """Return a rejection for missing devices, whatever its text. Pods that leave may free devices."""
+    # Upstream's code is UnschedulableAndUnresolvable, so preemption does not look at these nodes. `is_shortage` opens
+    # them for the preemption of devices.
     return Rejection(PLUGIN, Code.UNRESOLVABLE, (text,), is_shortage=True)
 
 

@@ -84,9 +84,12 @@ def claims_at(devices: SharedDRAManager, slot: int, cache: dict[int, dict[str, R
     for view in devices.on_nodes.pools(slot):
         if id(view) not in cache:
             claims = cache[id(view)] = {}
+            # Devices that only other nodes see count as well: their claims may use up counters that this node needs.
             for each in (*view.devices, *view.elsewhere):
                 for uid in devices.use.users(each.id):
                     claim = devices.claims.by_uid(uid)
+                    # The allocation of a claim in flight may still fail, and its pod is not a victim that could be
+                    # evicted.
                     if claim is not None and claim.is_allocated:
                         claims[uid] = claim
         found |= cache[id(view)]
@@ -114,6 +117,8 @@ class NominatedDevices:
         on_nodes, nominated = self._devices.on_nodes, self.nominated_before(device_state, pod)
         if not nominated:
             return ()
+        # Without shared pools a nominated pod takes devices of its node only, so the other nominations do not
+        # matter here.
         for other_slot in nominated if len(on_nodes.shared) else nominated.keys() & {slot}:
             if other_slot not in device_state.held:
                 device_state.held[other_slot] = held = yield from self._on(other_slot, nominated[other_slot])
@@ -121,6 +126,8 @@ class NominatedDevices:
         held = device_state.held.get(slot, ())
         for other_slot, shared in device_state.held_shared.items():
             held += shared if other_slot != slot else ()
+        # The victims' devices are free only in this dry run. A nominated pod that waits for them has no hold on them
+        # yet, but it would take them first.
         for other in nominated.get(slot, ()) if freed else ():
             if self._holds.get(other.uid) is None and (hold := (yield from self._search(other, slot, freed))):
                 held += tuple(hold.allocations)
@@ -129,6 +136,7 @@ class NominatedDevices:
     def nominated_before(self, device_state: DeviceState, pod: PodInfo) -> dict[int, list[PodInfo]]:
         """Return slot → the nominated pods with precedence over the pod."""
         if device_state.nominated is None:
+            # Once per attempt: a nomination ends without any event when its pod is bound or deleted.
             self._holds.end_stale(self._preempting.nominated, self._frees)
             device_state.nominated = self._with_precedence(pod)
         return device_state.nominated
@@ -143,6 +151,8 @@ class NominatedDevices:
     def _with_precedence(self, pod: PodInfo) -> dict[int, list[PodInfo]]:
         """Return slot → the nominated pods of equal or higher priority, in order of priority and nomination."""
         found: dict[int, list[PodInfo]] = {}
+        # Pods of lower priority have no claim on devices that this pod needs. Equal priority counts, as in kube-
+        # scheduler's filter with nominated pods.
         others = ((name, other) for name, other in self._preempting.nominated() if other.priority >= pod.priority)
         for name, other in sorted(others, key=lambda each: -each[1].priority):
             other_slot = self._nodes.present_slot(name)
@@ -170,6 +180,8 @@ class NominatedDevices:
         for each in self._holds:
             if each.pod.uid != other.uid and each.pod.priority >= other.priority:
                 held += tuple(each.allocations) if each.slot == slot else _visible(each.allocations, is_shared)
+        # Two tries: with free devices alone, and with those of claims that are about to be deallocated. The first
+        # keeps the hold valid even if the deallocation fails.
         leaving = frozenset(claim.uid for claim in claims_at(self._devices, slot, {}) if self._frees(claim))
         for released in dict.fromkeys((freed, freed | leaving)):
             use = self.as_if(released, held)
@@ -258,8 +270,11 @@ class DevicePreemption:
         victims: upstream does neither and would not meet it.
         """
         assert variant.demand is not None
+        # The pod is refused if it fits only with the devices that nominated pods will have. Otherwise two preemptors
+        # would evict for one device.
         use = yield from self.use(state, pod, slot)
         if use is not None:
+            # An error that appears only in the hypothetical state is not upstream's. The real state decides then.
             verdict = yield from self._verdicts.picked(variant.demand, slot, use)
             if not verdict.failed:
                 return verdict
@@ -296,6 +311,7 @@ class DevicePreemption:
         variant = device_state.variant(slot) if device_state is not None and not device_state.allocations else None
         if variant is None or variant.demand is None:
             return None
+        # A dry run visits nodes one after the other; the state of the last one is of no use for the next.
         if not state.has(_AS_IF) or state.get(_AS_IF).slot != slot:
             self._devices.on_nodes.catch_up()
             state.set(_AS_IF, HypotheticalNode(slot, claims_at(self._devices, slot, {})))
@@ -316,6 +332,8 @@ class DevicePreemption:
         self._devices.on_nodes.catch_up()
         claims: dict[int, dict[str, ResourceClaim]] = {}
         helped = EMPTY
+        # Upstream never frees devices in a dry run, so it evicts nothing for them. Here a node helps if the devices
+        # suffice without all pods of lower priority; the ordinary dry run then picks the fewest victims.
         for slot in nodeset.each(nodes & self._nodes.priorities.below(pod.priority)):
             lower_priority = {other.uid for other in self._nodes.pods(slot).values() if other.priority < pod.priority}
             as_if = HypotheticalNode(slot, claims_at(self._devices, slot, claims), lower_priority)
@@ -343,6 +361,7 @@ class DevicePreemption:
 
     def waits(self, device_state: DeviceState, pod: PodInfo, refused: Groups, what_if: DryRun) -> Work[bool]:
         """Return whether devices on the pod's nominated node are being freed, so that it needs no more victims."""
+        # The nominated node is short of devices, and nothing else. Other rejections are for the other plugins.
         short = [nodes for rejection, nodes in refused.items() if rejection.plugin == PLUGIN and rejection.is_shortage]
         nominated = what_if.nominated_to if self._is_on and short else ""
         slot = self._nodes.present_slot(nominated) if nominated else None
@@ -354,6 +373,8 @@ class DevicePreemption:
         if not leaving or not (yield from self._suffices(device_state, pod, slot, leaving)):
             return False
         users = (user.uid for uid in leaving for user in claims[uid].status.reserved_for)
+        # A victim is still terminating. Its grace period has no fixed end, so the clock starts when the last user has
+        # gone.
         if any(self._cluster.get(uid) is not None for uid in users):
             self._waits.pop(pod.uid)
             return True

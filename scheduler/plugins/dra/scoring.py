@@ -48,8 +48,11 @@ class AlternativesScore:
             demand, candidates = variant.demand, nodes & variant.nodes
             if demand is None or not demand.has_lists or not candidates:
                 continue
+            # The score needs the alternative that each node would give, so here every kind of nodes is searched.
+            # PreFilter skips Score for pods without lists.
             yield from self._verdicts.search_all(demand, candidates)
             for kind in tuple(self._on_nodes.kinds()):
+                # A kind may have nodes that Filter has refused, or that belong to another group of nodes.
                 alike = kind.nodes & candidates
                 if alike:
                     score = yield from self._of_search(demand, alike)
@@ -61,6 +64,7 @@ class AlternativesScore:
     def _of_search(self, demand: ClaimsToAllocate, alike: NodeSet) -> Work[int]:
         try:
             verdict = yield from self._verdicts.verdict(demand, alike.bit_length() - 1)
+        # Nothing is known about such nodes, so they rank last.
         except TimedOut:
             return 0
         return _of_picked(demand, verdict.picked)

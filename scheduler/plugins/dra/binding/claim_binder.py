@@ -59,12 +59,15 @@ class ClaimBinder:
 
         Raises ClaimError, ApiError. May be cancelled between two writes.
         """
+        # An earlier attempt may still be taking back the same claims. Both writes at once would leave the order to
+        # chance.
         await self._background.done(claim.key for claim in device_state.claims)
         self._check_names(device_state, pod)
         written = []
         for claim in device_state.claims:
             if is_in_memory(claim):
                 continue
+            # Another pod may have finished the same claim in the meantime. Then nothing is written.
             current = self._writer.newest(claim)
             if current.is_allocated and current.is_reserved_for(pod.uid) and claim.uid not in device_state.allocations:
                 written.append(current)
@@ -74,8 +77,10 @@ class ClaimBinder:
             written.append(await self._maker.write(pod.pod, device_state))
         device_state.claims = tuple(written)
         self.land(device_state)
+        # All claims are written before the first is checked: the watch shows them together, and a pod waits once.
         if self._double_check is not None:
             await self._double_check.confirm_all(written, pod.uid)
+        # The waits above take seconds, in which the claim controller may have named another claim.
         self._check_names(device_state, pod)
         if device_state.special is not None:
             await self._maker.set_pod_status(pod.pod, written[-1].metadata.name, device_state.mappings)
@@ -105,6 +110,7 @@ class ClaimBinder:
         """
         if not device_state.claims:
             return NOTHING_TO_FREE
+        # A claim with other users keeps its devices: these pods may run with them.
         idle = [claim for claim in useless if all(user.uid == pod.uid for user in claim.status.reserved_for)]
         freed = idle if self._is_thorough and len(idle) == len(useless) else idle[:1]
         for claim in freed:
@@ -138,6 +144,7 @@ class ClaimBinder:
 
     def land(self, device_state: DeviceState) -> None:
         """Drop the attempt's allocations in flight: each is written, or will never be."""
+        # The list is emptied before the loop, so a second call, after a cancellation, does nothing.
         signalled, device_state.signalled = device_state.signalled, ()
         for uid in signalled:
             self._claims.drop_pending(uid)

@@ -63,6 +63,8 @@ class ExtendedResourceClaimWriter:
         if not device_state.mappings:  # only the pod's overhead requests the resource
             raise ClaimError(f"nil or empty request mappings, no update of pod {pod.key} ExtendedResourceClaimStatus")
         made = await self._make(pod, special, device_state)
+        # The allocation in flight moves from the temporary uid to the real one. The devices are in use under one of
+        # them at each moment.
         self._devices.claims.adopt(special.uid, made)
         device_state.signalled = tuple(made.uid if uid == special.uid else uid for uid in device_state.signalled)
         allocation = device_state.allocations[made.uid] = device_state.allocations.pop(special.uid)
@@ -99,12 +101,16 @@ class ExtendedResourceClaimWriter:
 
     async def _make(self, pod: Pod, claim: ResourceClaim, device_state: DeviceState) -> ResourceClaim:
         """Create the claim, and note it at once in `device_state`, to be deleted if the pod is not bound. Raises ClaimError."""
+        # `generateName` would let a repeated request create a second claim. A name of our own makes the creation
+        # idempotent.
         names = [self._name_for(pod)]
 
         async def create() -> ResourceClaim | Broken:
             try:
                 answer = await self._writer.create_claim(claim, pod, names[-1])
             except Conflict as taken:
+                # Conflict: the name exists. It is either ours, from a request with a lost answer, or another
+                # creator's, and then a new name is drawn.
                 found = await self._made_before(pod, names[-1])
                 if found is None:
                     names.append(self._name_for(pod))
@@ -138,6 +144,7 @@ class ExtendedResourceClaimWriter:
 
         They were created before `kept`, so the watch has shown them.
         """
+        # A server may answer with an error after it has written. Such a claim is found only now, in the cache.
         for other in self._devices.claims.all_made_for(pod):
             if other.uid == kept.uid:
                 continue

@@ -42,6 +42,8 @@ def results(
     allocations = []
     for c, claim in enumerate(demand.claims):
         picked_for_claim = [each for each in picked if each.claim == c]
+        # A request that got no device has chosen no alternative. Its configuration is then that of the first one, as
+        # upstream writes it.
         alternatives = {each.request: each.alternative for each in picked_for_claim}
         chosen = [request.alternatives[alternatives.get(r, 0)] for r, request in enumerate(claim.requests)]
         devices = tuple(_result(each, chosen[each.request], node_devices, rng) for each in picked_for_claim)
@@ -65,6 +67,7 @@ def _result(
     published, spec = node_devices.devices[picked.number], request_data.spec
     device, binding = published.device, node_devices.rules.binding
     amounts = picked.amounts
+    # A share needs an id that is unique for its device. Upstream draws a random UUID.
     share = None if amounts is None else str(uuid.UUID(int=rng.getrandbits(128), version=4))
     return DeviceRequestAllocationResult(
         request=request_data.full_name,
@@ -88,6 +91,8 @@ def configuration(
     A configuration that names several requests comes once for each of them. With `merges` it comes once, and names no
     request if it is for all of them.
     """
+    # The driver reads the class's configuration once per class, before the claim's own, so that the claim's one takes
+    # precedence.
     of_class: dict[str, list[RequestData]] = {}
     for request_data in chosen:
         of_class.setdefault(request_data.spec.device_class_name, []).append(request_data)
@@ -134,7 +139,10 @@ def node_selector(
     for each in devices:
         spec = each.slice.spec
         own = spec.per_device_node_selection
+        # A device that is bound to one node makes the claim usable there only. Other users of the claim are scheduled
+        # to this node.
         name = each.device.node_name if own else spec.node_name
+        # One such device decides: the other selectors match this node anyway, because the search has checked that.
         if name or each.device.binds_to_node:
             on_node = NodeSelectorRequirement(NODE_NAME_FIELD, "In", (node_name,))
             return NodeSelector((NodeSelectorTerm(match_fields=(on_node,)),))
@@ -150,6 +158,8 @@ def node_selector(
 def _merged(selectors: Sequence[NodeSelector]) -> NodeSelector | None:
     """Return a selector that matches where all of them match; each requirement comes once in a term."""
     wanted = [_nonempty_terms(selector) for selector in selectors]
+    # Merged terms are all combinations. Without a limit, six devices with ten terms each would make an object that
+    # the API server refuses.
     if math.prod(map(len, wanted)) > _TERMS_MAX:
         raise _unsupported(next(selector for selector in selectors if len(selector.node_selector_terms) > 1))
     terms: dict[NodeSelectorTerm, None] = {}

@@ -59,11 +59,14 @@ class Bounds:
 
     def _mask_of(self, request_data: RequestData) -> Mask:
         """Return the devices that the request can have while no device is in use."""
+        # The use of devices changes from state to state, and everything here does not. So a mask is computed once per
+        # search, and each state costs one AND.
         numbers = bits(self._node_devices.selectable(request_data).mask)
         return sum(1 << number for number in numbers if self._is_possible(request_data, number))
 
     def _is_possible(self, request_data: RequestData, number: int) -> bool:
         node_devices = self._node_devices
+        # Taints and the gate of partitionable devices do not depend on what is taken. They belong into the mask.
         if not node_devices.is_tolerated(request_data, number) or not node_devices.may_draw(number):
             return False
         return not node_devices.rules.consumable or node_devices.fits(request_data, number, {})
@@ -83,11 +86,15 @@ class Bounds:
         values: tuple[Hashable, ...] = tuple(
             self._values[each, kind] for claim in demand.claims for each in claim.constraints
         )
+        # A value of an unknown type is accepted on the first device and refuses every later one. So the position of
+        # such a device matters, and no other device can stand for it.
         if frozenset() in values:
             values = (*values, number)  # it counts only if it comes first: not interchangeable
+        # Two partitions are alike only within one pool: the counters of another pool have other amounts left.
         draws: Hashable = None
         if node_devices.devices[number].device.consumes_counters:
             draws = (node_devices.pool_of[number], tuple(sorted(kind.draws.items())))
+        # Shares differ by the device's kind and by the amounts that claims already have of it.
         shared: Hashable = None
         if node_devices.shared >> number & 1:
             shared = (kind, node_devices.has_shares(number), tuple(sorted(node_devices.consumed(number).items())))
@@ -115,16 +122,21 @@ class Bounds:
 
     def viable(self, position: Position, rest: Mask, state: SearchState) -> Mask:
         """Return the devices of `rest` that the current request may take next; none if the state has no solution."""
+        # The bounds look at all open requests, not only at the current one. A device that the last request needs is
+        # found missing at the first request.
         agreed = self._still_needed(position, rest, state)
         if agreed is None:
             return 0
         self._needed = agreed
+        # Devices with admin access or shares can serve several requests, so counting them would reject solutions.
         whole = [(need.free, need.needed) for need in agreed if self._is_whole(need)]
         return agreed[0].free if can_match(whole) else 0
 
     @cached_property
     def is_solvable(self) -> bool:
         """Whether an integer program describes the search: values and amounts are known, and no amount is negative."""
+        # A negative amount would add to a counter. The API admits it, upstream subtracts it, and a relaxation with
+        # such terms proves nothing.
         draws = (amount for each in self._node_devices.devices for amount in each.kind.draws.values())
         return not self.has_odd_values and all(amount >= 0 for amount in draws)
 
@@ -134,7 +146,10 @@ class Bounds:
 
     def without(self, solution: Solution, request: tuple[int, int], number: int) -> Solution | None:
         """Return the rest of a solution in which the request gets the device or one like it; None if it gets none."""
+        # The search goes by its order, and the solver picks any of several equal devices. If the search has taken a
+        # twin of a device of the solution, the solution holds with both exchanged.
         mask = solution.get(request, 0)
+        # Shares are not exchanged: after the first share, twins have different amounts left.
         if self._node_devices.shared >> number & 1:
             like = number if mask >> number & 1 else -1
         else:
@@ -145,12 +160,16 @@ class Bounds:
     def _still_needed(self, position: Position, rest: Mask, state: SearchState) -> list[Need] | None:
         """Return the needs of all requests from here on, the current one first; None if they cannot be satisfied."""
         needs: list[Need] = []
+        # `used` has whole devices only. A shared device stays in the mask, and `_need` checks its amounts.
         allowed = ~state.used | self._node_devices.shared
         for c, r in self._open(position):
             wants = self._wants[c, r]
+            # The current request has a fixed alternative and some devices already. Later ones in its order are its
+            # only candidates.
             if (c, r) == (position.claim, position.request):
                 one = wants[max(position.alternative, 0)]
                 wants = (one._replace(mask=one.mask & rest, needed=one.needed - position.taken),)
+            # Admin access ignores all use except by the claim itself.
             for_admin = ~state.own if c == position.claim else -1
             need = self._need(c, r, wants, (allowed, for_admin), state.taking)
             if need.free.bit_count() < need.needed:
@@ -195,6 +214,8 @@ class Bounds:
                     for n, taken in taking.items()
                     if free >> n & 1 and not self._node_devices.fits(request_data, n, taken)
                 )
+            # An alternative that has too few devices by itself is out. The remaining ones stay together: the union of their
+            # devices and the smallest count is a bound for all of them.
             if free.bit_count() >= needed and (needed or not request_data.is_all):
                 possible.append(request_data)
                 union |= free
@@ -205,6 +226,8 @@ class Bounds:
 
     def _agreed(self, needs: list[Need], c: int, seen_values: tuple[SeenValues, ...]) -> list[Need] | None:
         """Return the needs with the devices that the constraints allow; None if these are too few."""
+        # A constraint binds the devices of one claim. Only the current claim has values that were seen; claims before
+        # it are complete.
         for number in {need.claim for need in needs}:
             for at, constraint in enumerate(self._demand.claims[number].constraints):
                 seen = seen_values[at] if number == c else ()
@@ -222,10 +245,15 @@ class Bounds:
     def _matching(self, constraint: AllocationConstraint, needs: Sequence[Need], seen: SeenValues) -> Mask:
         """Return the devices with the value seen so far, or with a value that enough devices have."""
         buckets = self.buckets[constraint]
+        # The first device has fixed the value, so the bound is exact.
         if seen:
             return sum(mask for values, mask in buckets.items() if values is not None and values & seen[0])
+        # A list of values may overlap with several buckets. Counting per bucket would reject solutions, so only
+        # devices without the attribute go.
         if any(values is not None and len(values) != 1 for values in buckets):
             return ~buckets.get(None, 0)
+        # Before the first device, a value is possible only if enough devices have it: for the largest request, and
+        # for all of them together. This is what rejects a NUMA node or PCIe root that is too small.
         least = max(need.needed for need in needs)
         whole = [need for need in needs if self._is_whole(need)]
         least = max(least, sum(need.needed for need in whole))
@@ -247,6 +275,7 @@ class Bounds:
             if values is not None and not any(values & each for each in seen):
                 allowed_devices |= mask
                 kinds.append(mask)
+        # Each value can be used once, so values take the place of devices in Hall's condition.
         by_value = [(sum(1 << at for at, mask in enumerate(kinds) if mask & need.free), need.needed) for need in needs]
         return allowed_devices if can_match(by_value) else 0
 

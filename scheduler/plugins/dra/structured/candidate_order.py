@@ -25,8 +25,11 @@ def packing(demand: ClaimsToAllocate, node_devices: NodeDevices) -> Order:
 
     def order(c: int, request_data: RequestData) -> Sequence[int]:
         numbers = list(bits(node_devices.selectable(request_data).mask))
+        # Most selectors leave one device of a node, or the node has only one.
         if len(numbers) < 2:
             return numbers
+        # The smallest group that suffices comes first: two GPUs of a NUMA node with two free ones, before two of a
+        # node with eight.
         groups = _group_sizes(demand, node_devices, c, request_data, numbers)
         free_counters: dict[int, dict[tuple[str, str], int]] = {}
         return sorted(
@@ -52,6 +55,8 @@ def _group_sizes(
     for constraint in claim.constraints:
         if not constraint.is_match or not request_data.is_under(constraint):
             continue
+        # Lists count with their smallest alternative, so that a group which is large enough for one of them is not
+        # ranked behind.
         needed = sum(
             min(each.spec.count for each in request.alternatives)
             for request in claim.requests
@@ -60,6 +65,7 @@ def _group_sizes(
         sizes: dict[Values | None, int] = {}
         values = {n: constraint.values(node_devices.kind(n)) for n in numbers}
         for n in numbers:
+            # Devices in use keep their place in the order but do not make a group larger.
             if not node_devices.used >> n & 1:
                 sizes[values[n]] = sizes.get(values[n], 0) + 1
         for n in numbers:
@@ -76,6 +82,8 @@ def _draw(node_devices: NodeDevices, number: int, free_counters: dict[int, dict[
     pool = node_devices.pool_of[number]
     if pool not in free_counters:
         free_counters[pool] = node_devices.free_counters(pool)
+    # A partition of a GPU that is in use already comes before one of an untouched GPU, because an untouched GPU can
+    # still be given as a whole.
     share, spare = 0.0, 1.0
     for (counter_set, counter), amount in draws.items():
         total = node_devices.pools[pool].counters.get(counter_set, {}).get(counter, 0)
@@ -101,4 +109,6 @@ def _spare(node_devices: NodeDevices, request_data: RequestData, number: int) ->
 
 def _size(node_devices: NodeDevices, number: int) -> tuple[int, ...]:
     """Return all capacities, ordered by name."""
+    # Without counters and shares the published capacities say which device is the smaller one: 40 GB is kept for the
+    # pod that needs it.
     return tuple(amount.value.nano for _, amount in sorted(node_devices.devices[number].device.capacity.items()))

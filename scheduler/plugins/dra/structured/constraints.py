@@ -41,11 +41,15 @@ class AllocationConstraint:
 
         A device with an unknown value is accepted only as the first one.
         """
+        # Only bool, int, string and version are compared. A device with another type passes as the first one, because
+        # there is nothing to compare it with yet.
         values = self.values(kind)
         if values is None or (not values and seen_values):
             return None
         if not seen_values:
             return (values,)
+        # A match keeps the first device's value; equal devices add nothing. A distinct constraint must remember all
+        # values.
         if self.is_match:
             return seen_values if seen_values[0] & values else None
         return None if any(values & seen for seen in seen_values) else (*seen_values, values)
@@ -59,6 +63,7 @@ def attribute_values(driver: str, device: Device, name: str) -> Values | None:
     """Return the attribute's values; a name without a domain belongs to the device's own driver."""
     found = device.attributes.get(name)
     if found is None:
+        # Drivers may leave out their own domain in attribute names, and claims must always write it.
         domain, _, bare = name.partition("/")
         if domain == driver:
             found = device.attributes.get(bare)

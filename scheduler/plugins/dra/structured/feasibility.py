@@ -85,6 +85,8 @@ def bits(mask: Mask) -> Iterator[int]:
 
 def can_match(needs: Sequence[tuple[Mask, int]]) -> bool:
     """Return whether no set of devices is smaller than the counts of the needs that choose from it or a part of it."""
+    # This is Hall's condition for sets that contain each other, as the devices of "any GPU" contain those of "a large
+    # GPU". Sets that overlap otherwise are left to the solver.
     return all(
         sum([count for part, count in needs if part & mask == part]) <= mask.bit_count()
         for mask in {mask for mask, _ in needs}
@@ -160,10 +162,12 @@ class _Program:
 
     def at_most(self, terms: Mapping[int, int], limit: int) -> None:
         """Add `sum of terms <= limit`, scaled by the greatest common divisor of the coefficients."""
+        # Drivers publish amounts in bytes. Divided by their common divisor, most of them fit the solver's arithmetic.
         scale = math.gcd(*terms.values())
         if scale > 1:
             limit //= scale  # the left-hand side is a multiple of the divisor
             terms = {x: amount // scale for x, amount in terms.items()}
+        # A row that holds for all values of its variables only costs time.
         if sum([amount * self.upper[x] for x, amount in terms.items() if amount > 0]) > limit:
             self._row(terms, -math.inf, limit + _TOLERANCE)
 
@@ -175,6 +179,7 @@ class _Program:
         """
         self.has_amounts = True
         self.at_most(terms, limit)
+        # A counter of eight slices has few fractions that a cut could exclude, and each cut costs a row.
         if limit < _FINE or limit < _FINE * math.gcd(*terms.values()):
             return
         for parts in _PARTS:
@@ -186,6 +191,8 @@ class _Program:
         self._row(terms, total, total)
 
     def _row(self, terms: Mapping[int, int], lower: float, upper: float) -> None:
+        # HiGHS computes with floating-point numbers and tolerances. With larger coefficients its answer "infeasible"
+        # could be wrong.
         largest = max(map(abs, terms.values()), default=0)
         if max(largest, abs(upper)) > _LARGEST or len(self.columns) + len(terms) > _TERMS_MAX:
             raise _TooLarge
@@ -197,6 +204,7 @@ class _Program:
 
     def solve(self) -> Sequence[float] | SolverAnswer:
         """Return a value for each variable, or why there is none. Releases the interpreter lock while HiGHS works."""
+        # Imported here: most schedulers never meet a node that needs the solver.
         import highspy
         import numpy as np
 
@@ -214,6 +222,8 @@ class _Program:
         highs = _solver_class()()
         for name, value in _OPTIONS.items():
             highs.setOptionValue(name, value)
+        # The solver runs in the worker thread, which serves one job at a time. A program without a limit would keep
+        # other pods' selectors from being compiled.
         highs.setOptionValue("time_limit", SOLVER_LIMIT_S)
         highs.setOptionValue("presolve", "off" if self.has_amounts else "choose")  # the cuts do as much in less time
         highs.passModel(lp)
@@ -221,6 +231,7 @@ class _Program:
         status, outcomes = highs.getModelStatus(), highspy.HighsModelStatus
         if status == outcomes.kOptimal:
             return list(highs.getSolution().col_value)
+        # Everything else, such as an error of the solver, counts as unknown: it must never reject a pod.
         failures = {outcomes.kInfeasible: SolverAnswer.INFEASIBLE, outcomes.kTimeLimit: SolverAnswer.TIMED_OUT}
         return failures.get(status, SolverAnswer.UNKNOWN)
 
@@ -243,6 +254,7 @@ class Feasibility:
 
     def solve(self, needs: Sequence[Need], state: SearchState) -> Solution | SolverAnswer:
         """Return devices for all needs at once. Only reads its arguments, so it may run in a thread."""
+        # The size is known before a row is built, and a node may see thousands of devices of a network.
         if sum(need.free.bit_count() for need in needs) > _COLUMNS_MAX:
             return SolverAnswer.UNKNOWN
         try:
@@ -253,6 +265,8 @@ class Feasibility:
     def _solve(self, needs: Sequence[Need], state: SearchState) -> Solution | SolverAnswer:
         program = _Program()
         shared = self._node_devices.shared
+        # Equal requests would give the program as many equal solutions as there are permutations of them, and a
+        # solver visits these one by one before it answers "infeasible".
         groups = self._merged(needs)
         together = [group[0]._replace(needed=sum([need.needed for need in group])) for group in groups]
         masks = self._without_symmetry(together, state)
@@ -264,6 +278,8 @@ class Feasibility:
         for need, own in zip(together, columns, strict=True):
             if not own:
                 return SolverAnswer.INFEASIBLE
+            # Alternatives that need more devices are allowed to take only the smallest count. This makes the program
+            # a relaxation.
             program.exactly(dict.fromkeys(own.values(), 1), need.needed)
         draws = self._share_exclusive_devices(program, together, columns)
         draws |= self._share_capacities(program, together, columns, state)
@@ -274,6 +290,8 @@ class Feasibility:
             return found
         solution: Solution = {}
         for group, own in zip(groups, columns, strict=True):
+            # The group's devices are dealt to its requests. Each request takes the devices of which most shares are
+            # left, so no request gets one device twice.
             remaining = {d: round(found[x]) for d, x in own.items()}
             for need in group:
                 dealt = heapq.nlargest(need.needed, remaining, key=remaining.__getitem__)
@@ -285,6 +303,8 @@ class Feasibility:
     def _merged(self, needs: Sequence[Need]) -> list[list[Need]]:
         """Group the needs that choose from the same devices under the same constraints, so that they share variables."""
         groups: dict[Hashable, list[Need]] = {}
+        # A request with admin access may share devices with other claims, but not with its own. So claims must not be
+        # merged.
         with_admin = self._demand.has_admin and len({need.claim for need in needs}) > 1
         for at, need in enumerate(needs):
             scope = tuple(map(need.concerns, self._demand.claims[need.claim].constraints))
@@ -303,6 +323,8 @@ class Feasibility:
         """
         masks = [need.free for need in needs]
         shared = reduce(or_, masks, 0) & self._node_devices.shared
+        # Shared devices that nothing was taken of yet are bins of equal size. Without an order among them a bin
+        # packing of eight bins has 40 320 equal solutions.
         classes: dict[Hashable, list[int]] = {}
         for d in bits(shared):
             if d not in state.taking:
@@ -312,6 +334,8 @@ class Feasibility:
             if len(alike) == 1:
                 continue
             using = [at for at, need in enumerate(needs) if need.free >> alike[0] & 1]
+            # Large parts first, as in first-fit decreasing: the restriction is strongest for the parts that matter
+            # most.
             using.sort(key=lambda at: -sum(self._least(needs[at], alike[0]).values()))
             count = 0
             for at in using:
@@ -328,6 +352,8 @@ class Feasibility:
             return mask
         dropped = 0
         for d in bits(mask & ~self._node_devices.shared):
+            # A partition of 20 GB is never better than one of 10 GB on the same counters, if the request may have
+            # either. Drivers publish partitions at every offset, and most of these are larger than needed.
             smaller = self._smaller[self._node_devices.pool_of[d]].get(d, 0) & mask
             if smaller and self._exceed(d, d, state) and any(self._exceed(d, each, state) for each in bits(smaller)):
                 dropped |= 1 << d
@@ -344,10 +370,13 @@ class Feasibility:
     def _smaller_in(self, pool: int) -> Mapping[int, Mask]:
         node_devices, found = self._node_devices, dict[int, Mask]()
         own = [d for d, at in enumerate(node_devices.pool_of) if at == pool and not node_devices.shared >> d & 1]
+        # The comparison is quadratic. It costs more than it saves in a pool of this size.
         if len(own) > _COMPARED_MAX:
             return found
         by_first_counter: dict[tuple[str, str], list[tuple[int, CounterAmounts]]] = {}
         for d in own:
+            # A smaller device draws on a part of the counters. Its first counter is among them, so an index by first
+            # counters finds all such devices.
             for counter in islice(draws := node_devices.kind(d).draws, 1):
                 by_first_counter.setdefault(counter, []).append((d, draws))
         for d in own:
@@ -370,11 +399,14 @@ class Feasibility:
                 if not self._node_devices.shared >> d & 1:
                     by_device.setdefault(d, []).append((need, x))
         for users in by_device.values():
+            # The variable's own bound of 1 says the same.
             if len(users) == 1:
                 continue
             ordinary = [(need, x) for need, x in users if not need.is_admin]
             admins = [(need, x) for need, x in users if need.is_admin]
             program.at_most({x: 1 for _, x in ordinary}, 1)
+            # Claims are allocated in order. An administrator's claim sees the devices of earlier claims as in use and
+            # may take them, but its own and later claims cannot have its devices.
             for at, (admin, x) in enumerate(admins):
                 program.at_most({x: 1} | {other: 1 for need, other in ordinary if need.claim >= admin.claim}, 1)
                 for need, other in admins[:at]:
@@ -392,6 +424,7 @@ class Feasibility:
     ) -> dict[int, dict[int, int]]:
         """Limit the capacities of shared devices; return for them what `_share_exclusive_devices` returns."""
         node_devices, draws = self._node_devices, dict[int, dict[int, int]]()
+        # Capacities that no request takes any of need no row.
         loads: dict[int, dict[str, dict[int, int]]] = {}
         users: dict[int, list[int]] = {}
         for need, own in zip(needs, columns, strict=True):
@@ -404,6 +437,8 @@ class Feasibility:
                         loads.setdefault(d, {}).setdefault(name, {})[x] = amount
         for d, xs in users.items():
             device = node_devices.devices[d].device
+            # A partition that is shared draws on its counters once, when its first share is given. One more variable
+            # says whether it is in use.
             in_use: int | None = None
             if device.consumes_counters and d not in state.taking and not node_devices.has_shares(d):
                 in_use = program.variable(1)
@@ -412,6 +447,8 @@ class Feasibility:
                     program.at_most({x: 1, in_use: -program.upper[x]}, 0)
             consumed, taken = node_devices.consumed(d), state.taking.get(d, {})
             for name, terms in loads.get(d, {}).items():
+                # A driver may shrink a capacity below what is in use. A negative limit would make the whole program
+                # infeasible, although other devices are free.
                 remaining = max(device.capacity[name].value.nano - consumed.get(name, 0) - taken.get(name, 0), 0)
                 if in_use is None:
                     program.at_most_rounded(terms, remaining)
@@ -455,6 +492,7 @@ class Feasibility:
     def _match(self, program: _Program, constraint: AllocationConstraint, scope: Sequence[Mapping[int, int]]) -> None:
         """Require that all devices have one value in common."""
         chosen: dict[tuple[str, object], int] = {}
+        # One variable per value says that this value is the common one. The sum of these variables is 1.
         for values, mask in self._buckets[constraint].items():
             for own in scope:
                 with_value = {own[d]: 1 for d in bits(mask) if d in own}

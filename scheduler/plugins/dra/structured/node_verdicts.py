@@ -67,6 +67,8 @@ _NO_LIMITS: Final = SearchLimits()
 
 def limits_of(filter_timeout_s: float, *, parity: bool) -> SearchLimits:
     """Return the limits for a filterTimeout, 0 for none. With parity it also limits searches that cannot yield."""
+    # kube-scheduler searches in a goroutine per node, and a long search delays nothing else. In parity its limit
+    # therefore holds everywhere, whatever it costs.
     if parity:
         return SearchLimits(filter_timeout_s, filter_timeout_s)
     resting_s = min(filter_timeout_s or LONGEST_ATTEMPT_S, LONGEST_ATTEMPT_S)
@@ -182,6 +184,8 @@ class NodeVerdicts:
 
         It never searches all kinds of nodes: these can be as many as nodes.
         """
+        # A new demand meets thousands of nodes. Filter needs only some that fit, because the best ones are verified;
+        # the rest is found in later attempts, a fraction of a millisecond at a time.
         verdicts = self._current(demand)
         until = self._clock.now() + _BUDGET_S
         for kind, new in self._kinds_of(nodes, verdicts.searched | verdicts.postponed):
@@ -204,6 +208,8 @@ class NodeVerdicts:
         A search that takes too long is left to Verify.
         """
         verdicts = self._current(demand)
+        # Slots in ascending order are the order in which the cache holds the nodes, so the error that is raised does
+        # not depend on what was searched before.
         candidates = nodes & self._on_nodes.placed
         while candidates := candidates & ~(verdicts.searched & ~verdicts.erring):
             first = candidates & -candidates
@@ -224,6 +230,8 @@ class NodeVerdicts:
         on_nodes.catch_up()
         verdicts = self._verdicts.get(demand)
         changed = on_nodes.changed_since(verdicts.position) if verdicts is not None else None
+        # Shared pools concern any number of nodes, so their changes are not followed node by node. A result is cheap
+        # to find again in the memo of the kind.
         if verdicts is None or changed is None or verdicts.shared_stamp != on_nodes.shared.stamp:
             return self._verdicts.put(demand, ClaimsVerdicts(on_nodes.position, on_nodes.shared.stamp))
         verdicts.position = on_nodes.position
@@ -238,6 +246,7 @@ class NodeVerdicts:
         while unsearched:
             kind = self._on_nodes.kind((unsearched & -unsearched).bit_length() - 1)
             assert kind is not None
+            # One search answers for all nodes of the kind, also for those that this attempt does not look at.
             new = kind.nodes & ~searched
             yield kind, new
             unsearched &= ~new
@@ -255,6 +264,8 @@ class NodeVerdicts:
         slot = nodes.bit_length() - 1
         try:
             verdict = yield from self._of_kind(demand, kind, slot, limit_s=limit_s, suspends=limit_s is not None)
+        # The node is neither fit nor refused: Filter lets it pass, and only if it is the best node does Verify spend
+        # the time.
         except TimedOut:
             verdicts.postponed |= nodes
         else:
@@ -275,6 +286,8 @@ class NodeVerdicts:
 
         O(kinds of nodes); with more than `_KINDS_MAX` kinds it returns all nodes.
         """
+        # The loop runs in each attempt. With more kinds than this the cluster is so mixed that a tie between equal
+        # nodes is rare.
         kinds = list(islice(self._on_nodes.kinds(), _KINDS_MAX + 1))
         if len(kinds) > _KINDS_MAX:
             return nodes
@@ -290,6 +303,7 @@ class NodeVerdicts:
         if kind is None:
             return NO_DEVICES
         verdict = yield from self._of_kind(demand, kind, slot, limit_s=limit_s)
+        # Verify has found out what Filter has postponed. The next pod with this demand profits.
         verdicts = self._verdicts.get(demand)
         if verdicts is not None and verdicts.postponed & kind.nodes:
             verdicts.note(verdict, verdicts.postponed & kind.nodes)
@@ -313,6 +327,8 @@ class NodeVerdicts:
             kind = self._on_nodes.kind(slot)
             if kind is None or verdict.refusal:
                 return verdict
+        # The picked devices are numbers. They mean the same devices on all nodes of a kind, unless a pool of the
+        # network sorts between the node's own ones.
         if not kind.visible_pools.views:
             return (yield from self._of_kind(demand, kind, slot, use, limit_s=limit_s))
         search = self._search_node(demand, kind, slot, use)
@@ -336,6 +352,8 @@ class NodeVerdicts:
         Blocks the event loop while it searches, for at most `limits.holding_s`, unless `picked` has run before.
         `use`: as `picked`.
         """
+        # Reserve must not yield: between the search and the booking no other pod may take the devices. `picked` has
+        # run in `prepare_reserve`, so this call mostly reads the memo.
         verdict = finish(self.picked(demand, slot, use, limit_s=self.limits.holding_s))
         if verdict.refusal or self._on_nodes.kind(slot) is None:
             return verdict
@@ -371,6 +389,7 @@ class NodeVerdicts:
         try:
             return (yield from self._limited(search, kind, demand, limit_s, keeps_open=suspends))
         except TimedOut:
+            # A search that timed out within its step cannot go on: an exception has ended its generator.
             is_suspended = inspect.getgeneratorstate(search) == inspect.GEN_SUSPENDED
             if suspends and is_suspended and not kind.visible_pools.views:
                 in_use = self._node_devices(slot).in_use
@@ -379,6 +398,8 @@ class NodeVerdicts:
 
     def _resumed(self, demand: ClaimsToAllocate, kind: NodeKind) -> Work[SearchVerdict] | None:
         """Return the suspended search, unless what it reads has changed."""
+        # The search reads counters when it needs them. If the node has become another kind and returned, it may have
+        # read both states.
         found = self._suspended.pop((demand, kind))
         if found is None or self._on_nodes.kind(found.slot) is not kind:
             return None
@@ -399,6 +420,8 @@ class NodeVerdicts:
         backoff: _Backoff | None = kind.memo.get(key)
         if backoff is None or backoff.stamp != stamp:
             backoff = _Backoff(stamp)
+        # A smaller limit cannot succeed where a larger one has not. A larger limit may: a search ahead has 2 ms, and
+        # Verify ten seconds.
         if 0 < limit_s < _FIRST_STEP_S or (0 < limit_s <= backoff.limit_s and self._clock.now() < backoff.until):
             raise TimedOut
         left_s = limit_s or math.inf
@@ -412,6 +435,8 @@ class NodeVerdicts:
         try:
             return (yield from metered(search, self._clock, spend, keeps_open=keeps_open))
         except TimedOut:
+            # A search with a small limit must not shorten the back-off of one with a large limit. The same limit that
+            # is exceeded again doubles it.
             if limit_s >= backoff.limit_s:
                 pause_s = min(2 * backoff.pause_s, BACKOFF_MAX_S) if limit_s == backoff.limit_s else BACKOFF_S
                 kind.memo[key] = _Backoff(stamp, limit_s, pause_s, self._clock.now() + pause_s)
@@ -429,6 +454,8 @@ class NodeVerdicts:
 
         These are the claims themselves where a selector fails, because texts quote it, or is not evaluated yet.
         """
+        # Claims with different selectors often select the same devices. Their search is the same search, so the key
+        # has the selected devices in place of the selectors.
         if demand.form and not kind.visible_pools.views:
             memo = kind.key[0].memo
             selected = [memo.get(request_data.selectors) for _, _, request_data in demand.request_data]
@@ -443,6 +470,8 @@ class NodeVerdicts:
             verdict = yield from self._search_node(demand, kind, slot, use)
         else:
             node_devices = self._node_devices(slot, use)
+            # Before this step the key is not known, because it contains what the selectors select. Another demand may
+            # have led to the same key.
             yield from self._select(demand, kind, node_devices)
             cached = self._cached(demand, kind)
             if cached is not None:
@@ -465,6 +494,8 @@ class NodeVerdicts:
         """Search this node, unless everything that a search reads of it is in the same use as last time."""
         node_devices = self._node_devices(slot, use)
         cached_kind, in_use, verdict = self._by_node.get((demand, slot)) or (None, None, NO_DEVICES)
+        # Reserve makes this call again right after `prepare_reserve`. Shared pools make it different on each node, so
+        # few nodes are kept.
         if cached_kind is not kind or in_use != node_devices.in_use:
             verdict = yield from self._allocator(demand, node_devices)
         self._by_node.put((demand, slot), (kind, node_devices.in_use, verdict))
@@ -472,6 +503,8 @@ class NodeVerdicts:
 
     def _allocator(self, demand: ClaimsToAllocate, node_devices: NodeDevices) -> Work[SearchVerdict]:
         order = self._orders(demand, node_devices) if self._orders is not None else None
+        # The text of a refusal names claims and devices. Placeholders stand for both, so that one text serves all
+        # pods and all nodes of the kind.
         search = Allocator(demand, node_devices, placeholders(demand), order=order)
         try:
             picked = yield from search.running()

@@ -512,3 +512,43 @@ def test_a_search_goes_on_without_the_solver_where_it_cannot_help(monkeypatch: p
 
     assert (without.run() is None) == (found is None)
     assert (with_solver._solved > 0, without._solved) == (True, 1)
+
+
+def test_the_worked_example_of_the_allocator_is_true(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The module's docstring has the objects, each state that the search passes, and the result."""
+    example = re.search(r"    in: .*?    out: [^\n]*", searching.__doc__ or "", re.DOTALL)
+    assert example is not None
+    start, *_ = lines = [line.strip() for line in example[0].splitlines()]
+    room = re.search(r"counter (\w+) (\d+)", start)
+    assert room is not None
+    counter, amount = room.groups()
+    devices = [
+        api.Device(
+            name=name, consumes_counters=(api.DeviceCounterConsumption("c", {counter: api.Counter(parse(draws))}),)
+        )
+        for name, draws in re.findall(r"(\w+) draws (\d+)", start)
+    ]
+    counters = (api.CounterSet("c", {counter: api.Counter(parse(amount))}),)
+    case = _case(devices, _claim(_request(count=int(start.split()[-2]))), counters=counters)
+    search, passed = AllocatorSetup(case).search("n1"), [start]
+    names = [each.id.device for each in search._node_devices.devices]
+    take, give_back = search._take, search._give_back
+
+    def left() -> str:
+        return f"{counter} {search._free_counters[0]['c', counter] // 10**9}"
+
+    def recorded_take(choice: Any, request_data: Any, number: int) -> Any:
+        undo = take(choice, request_data, number)
+        passed.append(f"refuse {names[number]}" if undo is None else f"take {names[number]}: {left()}")
+        return undo
+
+    def recorded_give_back(undo: Any) -> None:
+        give_back(undo)
+        passed.append(f"give back {names[undo.picked.number]}: {left()}")
+
+    monkeypatch.setattr(search, "_take", recorded_take)
+    monkeypatch.setattr(search, "_give_back", recorded_give_back)
+    found = search.run()
+
+    assert found is not None
+    assert [*passed, f"out: {', '.join(names[each.number] for each in found)}"] == lines
