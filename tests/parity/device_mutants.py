@@ -269,7 +269,7 @@ _BY_GROUP: Final[Mapping[str, Mapping[str, tuple[str, Any]]]] = {
         "amounts are not reported": (f"{_STRUCTURED}.allocation_result._result", _without(consumed_capacity=None)),
     },
     "DeviceClaims": {
-        "devices never wear out": (f"{_PLUGIN}.is_worn_out", lambda *_: False),
+        "devices never wear out": (f"{_PLUGIN}.is_unavailable", lambda *_: False),
         "allocated devices can be used everywhere": (f"{_PLUGIN}.matching_selector", lambda nodes, _: nodes.present),
         "no devices are given back": (f"{_DRA}.binding.claim_binder.ClaimBinder.free", lambda *_: NOT_HELPED),
         "devices of other pods are given back": (f"{_DRA}.binding.claim_binder.ClaimBinder.free", _of_any_pod),

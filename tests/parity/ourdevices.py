@@ -17,7 +17,7 @@ from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code, Rejection
 from scheduler.plugins.dra import DynamicResources
 from scheduler.plugins.dra.state import STATE, DeviceState, Variant
-from scheduler.plugins.dra.structured.node_searches import CANNOT_ALLOCATE
+from scheduler.plugins.dra.structured.node_verdicts import CANNOT_ALLOCATE
 from simulator.builders.core import pod
 from tests.parity.devicecases import DeviceCase
 from tests.parity.deviceoracle.process import Answer

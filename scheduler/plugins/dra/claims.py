@@ -25,10 +25,14 @@ def claim_name(pod: Pod, entry: PodResourceClaim) -> tuple[str | None, bool]:
 
     Upstream: staging/src/k8s.io/dynamic-resource-allocation/resourceclaim/resourceclaim.go Name
     """
+    # A claim that the user created may be shared by pods, so no owner is required. A claim from a template must
+    # belong to the pod, because its name is predictable.
     if entry.resource_claim_name is not None:
         return entry.resource_claim_name, False
     if entry.resource_claim_template_name is None:
         raise Unresolved(f'pod "{pod.key}", spec.resourceClaim "{entry.name}": none of the supported fields are set')
+    # The name is generated, so the claim controller notes it in the status. An entry without a name says that no
+    # claim is needed.
     for status in pod.status.resource_claim_statuses:
         if status.name == entry.name:
             return status.resource_claim_name, True
@@ -67,6 +71,7 @@ def claims_of(pod: Pod, need: Need) -> tuple[ResourceClaim, ...]:
         problem = not_owned(pod, claim) if must_own else ""
         if problem:
             raise Unresolved(problem)
+        # Two entries may name one claim. It is allocated once, and its devices are counted once.
         found.setdefault(claim.uid, claim)
     return tuple(found.values())
 

@@ -12,9 +12,9 @@ import itertools
 import logging
 import operator
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import structlog
 
@@ -26,7 +26,7 @@ from scheduler.core.caching import LogOnce
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.plugins.dra.state import Variant
-from scheduler.plugins.dra.structured.bounds import ConstraintCount, counted
+from scheduler.plugins.dra.structured.constraints import AllocationConstraint, Values
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimToAllocate, RequestData, SelectorFault
 
@@ -41,7 +41,7 @@ _POOLS_MAX: Final = 8
 class _Tally:
     """The counts of one request. `most` is the largest number of free devices on one node."""
 
-    out: Counter[str] = field(default_factory=Counter)
+    excluded: Counter[str] = field(default_factory=Counter)
     most: int = 0
     shared: set[DeviceId] = field(default_factory=set)
     """Devices that several nodes see and that are already counted."""
@@ -75,6 +75,7 @@ class DeviceExplanations:
 
         O(devices of one node per kind of nodes). A device counts under its first reason.
         """
+        # This is a question from outside an attempt, so changes may not be applied yet.
         self._devices.on_nodes.catch_up()
         claims = [
             (claim, name, variant.nodes)
@@ -83,28 +84,29 @@ class DeviceExplanations:
             for claim, name in zip(variant.demand.claims, variant.names, strict=True)
         ]
         rows = [self._row(claim, name, each, nodes) for claim, name, nodes in claims for each in claim.request_data]
-        out: dict[str, Any] = {"requests": rows}
+        report: dict[str, Any] = {"requests": rows}
         constraints = [row for each in claims for row in self._constraint_rows(*each)]
         if constraints:
-            out["constraints"] = constraints
+            report["constraints"] = constraints
         broken = {key: found.why for (kind, key), found in self._devices.broken.items() if kind == "ResourceSlice"}
         if broken:
-            out["unreadableSlices"] = broken
+            report["unreadableSlices"] = broken
         nodes = functools.reduce(operator.or_, (variant.nodes for variant in variants), EMPTY)
         if pools := list(itertools.islice(self._unusable_pools(nodes), _POOLS_MAX)):
-            out["unusablePools"] = pools
+            report["unusablePools"] = pools
         if failure := next(filter(None, map(self._failure_of, variants)), ""):
-            out["brokenSelector"] = failure
+            report["brokenSelector"] = failure
         if self._devices.on_nodes.shared.problem:
-            out["problem"] = self._devices.on_nodes.shared.problem
-        return out
+            report["problem"] = self._devices.on_nodes.shared.problem
+        return report
 
     def _constraint_rows(self, claim: ClaimToAllocate, name: str, nodes: NodeSet) -> Iterator[dict[str, Any]]:
         """Yield for each constraint the most free devices that satisfy it on one node, and the nodes with enough."""
         counts = self._counted(claim, nodes) if claim.constraints else []
         for at, constraint in enumerate(claim.constraints):
-            here = [(alike, each[at]) for alike, each in counts]
-            all_counts = (each for _, each in here)
+            counts_here = [(alike, each[at]) for alike, each in counts]
+            all_counts = (each for _, each in counts_here)
+            # The node that misses the fewest devices is the most useful one to report.
             best = max(all_counts, key=lambda each: (each.most - each.wanted, each.most), default=None)
             yield {
                 "claim": name,
@@ -112,7 +114,7 @@ class DeviceExplanations:
                 "requests": [r.name for r in claim.requests if constraint.concerns(r.name, r.name)],
                 "wanted": best.wanted if best is not None else 0,
                 "mostOnOneNode": best.most if best is not None else 0,
-                "nodesWithEnough": sum(alike for alike, each in here if each.most >= each.wanted),
+                "nodesWithEnough": sum(alike for alike, each in counts_here if each.most >= each.wanted),
             }
 
     def _unusable_pools(self, nodes: NodeSet) -> Iterator[dict[str, Any]]:
@@ -125,6 +127,7 @@ class DeviceExplanations:
             if view.state is not PoolState.GOOD
         }
         for key, view in sorted(found.items()):
+            # The API has no index by pool, and this runs only when one pod is debugged. A scan is good enough.
             slices = [each for each in self._devices.slices() if (each.spec.driver, each.spec.pool.name) == key]
             newest = max((each.spec.pool.generation for each in slices), default=0)
             current = [each.spec.pool for each in slices if each.spec.pool.generation == newest]
@@ -154,7 +157,7 @@ class DeviceExplanations:
 
     def _counted(self, claim: ClaimToAllocate, nodes: NodeSet) -> list[tuple[int, list[ConstraintCount]]]:
         """Return per kind of nodes the number of nodes, and the count of each constraint on one of them."""
-        out = []
+        report = []
         for _, node_devices, alike in self._kinds(nodes):
             numbers = range(len(node_devices.devices))
             free = {
@@ -164,15 +167,15 @@ class DeviceExplanations:
                 for request_data in claim.request_data
             }
             counts = [counted(constraint, claim, node_devices, free) for constraint in claim.constraints]
-            out.append((alike, counts))
-        return out
+            report.append((alike, counts))
+        return report
 
     def _row(self, claim: ClaimToAllocate, name: str, request_data: RequestData, nodes: NodeSet) -> dict[str, Any]:
         tally = _Tally()
         for kind, node_devices, alike in self._kinds(nodes):
             self._count(tally, claim, request_data, node_devices=node_devices, kind=kind, nodes=alike)
-        seen = tally.out.total()
-        free = tally.out.pop(_FREE, 0)
+        seen = tally.excluded.total()
+        free = tally.excluded.pop(_FREE, 0)
         return {
             "claim": name,
             "request": request_data.full_name,
@@ -181,7 +184,7 @@ class DeviceExplanations:
             "wanted": "all" if request_data.is_all else request_data.spec.count,
             "nodes": nodes.bit_count(),
             "devices": seen,
-            "out": dict(sorted(tally.out.items())),
+            "out": dict(sorted(tally.excluded.items())),
             "free": free,
             "mostOnOneNode": tally.most,
             **_particulars(request_data, tally),
@@ -207,15 +210,17 @@ class DeviceExplanations:
                 tally.taints |= {f"{taint.key}:{taint.effect}" for taint in each.device.taints}
             if "selector" not in why:
                 tally.capacities.update(each.device.capacity)
+            # Devices of the network are seen by many nodes and exist once. Devices of a node count once per node of
+            # the kind.
             if id(node_devices.pools[node_devices.pool_of[number]]) not in shared:
-                tally.out[why] += nodes
+                tally.excluded[why] += nodes
             elif each.id not in tally.shared:
                 tally.shared.add(each.id)
-                tally.out[why] += 1
+                tally.excluded[why] += 1
         for view in node_devices.pools:
             if view.state is not PoolState.GOOD:
                 what = "pools that are being updated" if view.state is PoolState.INCOMPLETE else "invalid pools"
-                tally.out[what] += nodes if id(view) not in shared else 1
+                tally.excluded[what] += nodes if id(view) not in shared else 1
         tally.most, tally.divisible = max(tally.most, free), max(tally.divisible, divisible)
 
     def _why_not(
@@ -225,6 +230,8 @@ class DeviceExplanations:
         if not node_devices.rules.binding and each.device.binding_conditions:
             return "binding conditions"
         selected = request_data.selectors.of(each.kind) if request_data.selectors is not None else False
+        # A device counts under its first reason. The order follows the search, so that the counts add up to the
+        # number of devices.
         if isinstance(selected, SelectorFault):
             return "broken selector"
         if not selected:
@@ -246,6 +253,8 @@ class DeviceExplanations:
     def _selector(self, request_data: RequestData, node_devices: NodeDevices, number: int) -> str:
         kind, device_class = node_devices.kind(number), request_data.device_class
         of_class = device_class.spec.selectors if device_class is not None else ()
+        # A class that excludes a device is the administrator's matter, and a request the user's. The report names
+        # which of both it was.
         for what, selectors in (("class selector", of_class), ("selector", request_data.spec.selectors)):
             for at, each in enumerate(selectors):
                 if each.cel is not None and self._devices.holds(each.cel.expression, kind) is not True:
@@ -256,16 +265,18 @@ class DeviceExplanations:
         if not node_devices.may_draw(number):
             return False
         draws = node_devices.kind(number).draws
+        # A further share of a device in use draws nothing.
         if not draws or node_devices.has_shares(number):
             return True
-        left = node_devices.left_in(node_devices.pool_of[number])
-        return all(left.get(counter, 0) >= amount for counter, amount in draws.items())
+        free_counters = node_devices.free_counters(node_devices.pool_of[number])
+        return all(free_counters.get(counter, 0) >= amount for counter, amount in draws.items())
 
     # -- broken selectors ----------------------------------------------------------------------------------------------
 
     def warn(self, pod: PodInfo, variant: Variant, slot: int) -> None:
         """Record an event that names the device on which a selector fails, if that is the reason on this node."""
         note = self._selector_failure(variant, slot)
+        # Each attempt would write the same event. Once per pod and text is enough, also for the API server.
         if not note or not self._warned.is_new((pod.uid, note)):
             return
         self._recorder.event(
@@ -296,13 +307,85 @@ class DeviceExplanations:
 
 def _particulars(request_data: RequestData, tally: _Tally) -> dict[str, Any]:
     """Return what is special about a request: taints, shared devices, and names of capacities that no device has."""
-    spec, out = request_data.spec, dict[str, Any]()
+    spec, report = request_data.spec, dict[str, Any]()
     if tally.taints:
-        out["taints"] = sorted(tally.taints)
+        report["taints"] = sorted(tally.taints)
     if tally.divisible and not request_data.is_all and spec.count > tally.most:
-        out["sharedOnOneNode"] = tally.divisible
+        report["sharedOnOneNode"] = tally.divisible
     wanted = spec.capacity.requests if spec.capacity is not None else {}
     if unknown := [name for name in wanted if name not in tally.capacities] if tally.capacities else []:
-        known = sorted(tally.capacities)
-        out["unknownCapacities"] = {name: next(iter(difflib.get_close_matches(name, known, 1)), "") for name in unknown}
-    return out
+        published = sorted(tally.capacities)
+        report["unknownCapacities"] = {
+            name: next(iter(difflib.get_close_matches(name, published, 1)), "") for name in unknown
+        }
+    return report
+
+
+# -- constraints, each alone --------------------------------------------------------------------------------------------
+
+Free = Mapping[str, Collection[int]]
+"""Full name of a request or alternative → the numbers of the devices that are free for it."""
+
+
+class ConstraintCount(NamedTuple):
+    """One constraint on one node: how many devices are wanted together, and how many are possible."""
+
+    wanted: int
+    most: int
+
+
+class _Option(NamedTuple):
+    """One alternative of a request: the number of devices it wants, and the values of the free ones."""
+
+    wanted: int
+    values: Mapping[int, Values]
+
+
+def counted(
+    constraint: AllocationConstraint, claim: ClaimToAllocate, node_devices: NodeDevices, free: Free
+) -> ConstraintCount:
+    """Count the devices of all requests that the constraint concerns, for any choice of alternatives."""
+    requests = list(_options(constraint, claim, node_devices, free))
+    wanted = sum(min(option.wanted for option in options) for options in requests)
+    if not constraint.is_match:
+        return ConstraintCount(wanted, _distinct(requests))
+    values = {value for options in requests for option in options for seen in option.values.values() for value in seen}
+    return ConstraintCount(wanted, max((_alike(requests, value) for value in values), default=0))
+
+
+def _options(
+    constraint: AllocationConstraint, claim: ClaimToAllocate, node_devices: NodeDevices, free: Free
+) -> Iterator[Sequence[_Option]]:
+    """Yield the alternatives of each request that cannot avoid the constraint by its choice of alternative."""
+    for request in claim.requests:
+        if not all(request_data.is_under(constraint) for request_data in request.alternatives):
+            continue
+        options = []
+        for request_data in request.alternatives:
+            numbers = free[request_data.full_name]
+            values = {n: constraint.values(node_devices.kind(n)) or frozenset() for n in numbers}
+            options.append(_Option(max(1, len(numbers)) if request_data.is_all else request_data.spec.count, values))
+        yield options
+
+
+def _alike(requests: Sequence[Sequence[_Option]], value: tuple[str, object]) -> int:
+    """Return how many devices with this value the requests can take."""
+    taken, having_value = 0, set[int]()
+    for options in requests:
+        with_value = [{number for number, seen in option.values.items() if value in seen} for option in options]
+        taken += max(min(option.wanted, len(numbers)) for option, numbers in zip(options, with_value, strict=True))
+        having_value.update(*with_value)
+    return min(taken, len(having_value))
+
+
+def _distinct(requests: Sequence[Sequence[_Option]]) -> int:
+    """Return how many devices with different values the requests can take."""
+    taken, all_values = 0, set[tuple[str, object]]()
+    for options in requests:
+        values = [{value for seen in option.values.values() for value in seen} for option in options]
+        devices = [sum(map(bool, option.values.values())) for option in options]
+        taken += max(
+            min(option.wanted, count, len(own)) for option, count, own in zip(options, devices, values, strict=True)
+        )
+        all_values.update(*values)
+    return min(taken, len(all_values))

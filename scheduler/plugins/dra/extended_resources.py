@@ -82,6 +82,7 @@ def mapped_requests(pod: Pod, classes: Mapping[str, str]) -> MappedRequests:
 def _of_resource(pod: Pod, resource: str) -> tuple[list[_Request], list[Mapped]]:
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     first = len(pod.spec.init_containers)
+    # Sidecars are init containers that stay. They need their devices at the same time as the regular containers.
     is_long = [at >= first or each.restart_policy == "Always" for at, each in enumerate(containers)]
     long = {at: _share(at, each, resource) for at, each in enumerate(containers) if is_long[at]}
     lasting = [long[at].own if is_long[at] else None for at in range(len(containers))]
@@ -91,6 +92,7 @@ def _of_resource(pod: Pod, resource: str) -> tuple[list[_Request], list[Mapped]]
         if not is_long[at]
     ]
     own = (share.own for share in short if share.own is not None)
+    # Init containers run one after the other, so the largest lack covers all of them.
     extra = max(own, key=lambda request: request.amount, default=None)  # the first of the largest
     mappings = [each for share in long.values() for each in share.mappings]
     mappings += _renamed(short, extra)
@@ -109,6 +111,8 @@ def _share(at: int, container: Container, resource: str, *, reusable: Sequence[_
         wanted -= request.amount
         if wanted <= 0:
             return share
+    # The name of the request is upstream's: by container and by the index of the resource. The kubelet finds the
+    # devices of a container by it.
     number = sorted(container.resources.requests).index(resource)
     share.own = _Request(f"container-{at}-request-{number}", wanted)
     share.mappings.append(Mapped(container.name, resource, share.own.name))
@@ -145,10 +149,10 @@ def is_in_memory(claim: ResourceClaim) -> bool:
     return claim.metadata.name == IN_MEMORY
 
 
-def own_claims(known: DeviceState) -> tuple[ResourceClaim, ...]:
+def own_claims(device_state: DeviceState) -> tuple[ResourceClaim, ...]:
     """Return the claims of an attempt that the pod's entries name: all but the one for extended resources."""
-    made = known.made.uid if known.made is not None else ""
-    return tuple(claim for claim in known.claims if not is_in_memory(claim) and claim.uid != made)
+    made = device_state.made.uid if device_state.made is not None else ""
+    return tuple(claim for claim in device_state.claims if not is_in_memory(claim) and claim.uid != made)
 
 
 class ExtendedResources:
@@ -170,7 +174,7 @@ class ExtendedResources:
 
     def lay_out(
         self,
-        known: DeviceState,
+        device_state: DeviceState,
         pod: PodInfo,
         served: frozenset[str],
         *,
@@ -178,32 +182,35 @@ class ExtendedResources:
         nodes: NodeSet,
     ) -> None:
         """Set the variant of each group of nodes. `claims` are the pod's own."""
+        # The claim was made for another node or other classes. Its spec is immutable, so it cannot be adapted.
         stale = self._devices.claims.made_for(pod.pod)
         if stale is not None:  # left by a failed attempt: it may be outdated, so it is deleted first
-            known.stale = stale
-            known.unfit = {STALE: nodes}
-            known.claims = (*claims, stale)
+            device_state.stale = stale
+            device_state.unfit = {STALE: nodes}
+            device_state.claims = (*claims, stale)
             return
         special = _in_memory(pod.pod)
         lacking = self._lacking(pod, served, nodes)
         if lacking:
-            known.unfit = {NO_SUCH_RESOURCE: lacking}
+            device_state.unfit = {NO_SUCH_RESOURCE: lacking}
         to_allocate = tuple(claim for claim in claims if not claim.is_allocated)
-        known.variants = tuple(
-            self._variant(pod.pod, special, by_devices, to_allocate=to_allocate, nodes=here)
-            for by_devices, here in self._groups(served, nodes & ~lacking)
+        device_state.variants = tuple(
+            self._variant(pod.pod, special, by_devices, to_allocate=to_allocate, nodes=group)
+            for by_devices, group in self._groups(served, nodes & ~lacking)
         )
-        known.claims = (*claims, special)
+        device_state.claims = (*claims, special)
 
     def _groups(self, served: frozenset[str], nodes: NodeSet) -> Iterator[tuple[frozenset[str], NodeSet]]:
         """Yield the resources that devices must serve, and the nodes where they must."""
+        # A node with a device plugin serves the resource itself, and needs no claim for it. During a migration both
+        # kinds of nodes exist.
         groups: dict[frozenset[str], NodeSet] = {frozenset(): nodes}
         for resource in sorted(served):
             own = self._offering(resource)
             split = [
                 (key, some)
-                for so_far, here in groups.items()
-                for key, some in ((so_far, here & own), (so_far | {resource}, here & ~own))
+                for so_far, group in groups.items()
+                for key, some in ((so_far, group & own), (so_far | {resource}, group & ~own))
             ]
             groups = {key: some for key, some in split if some}
         return iter(groups.items())
@@ -218,6 +225,7 @@ class ExtendedResources:
         nodes: NodeSet,
     ) -> Variant:
         """Return the variant of these nodes. Nodes that have all resources themselves need no claim for them."""
+        # These nodes have all resources themselves, so only the pod's own claims are allocated.
         if not by_devices:
             return Variant(nodes, to_allocate, self._parser.of(to_allocate) if to_allocate else None)
         classes = {
@@ -225,18 +233,20 @@ class ExtendedResources:
         }
         wanted = mapped_requests(pod, classes)
         spec = ResourceClaimSpec(DeviceClaim(requests=wanted.requests))
-        here = msgspec.structs.replace(special, spec=spec)
-        claims = (*to_allocate, here)
-        return Variant(nodes, claims, self._parser.of(claims), here, wanted.mappings)
+        special = msgspec.structs.replace(special, spec=spec)
+        claims = (*to_allocate, special)
+        return Variant(nodes, claims, self._parser.of(claims), special, wanted.mappings)
 
     def _lacking(self, pod: PodInfo, served: frozenset[str], nodes: NodeSet) -> NodeSet:
         """Return the nodes that do not list a resource that no class serves."""
-        out = EMPTY
+        lacking = EMPTY
         for resource, amount in pod.requests.items():
+            # NodeResourcesFit ignores resources that classes may serve. A node that does not list such a resource and
+            # has no class for it would pass both.
             if amount > 0 and resource not in served and may_be_devices(resource):
                 named = self._named.get(resource, partial(_Named, self._nodes, resource))
-                out |= nodes & ~named.nodes
-        return out
+                lacking |= nodes & ~named.nodes
+        return lacking
 
     def _offering(self, resource: str) -> NodeSet:
         """Return the nodes that have some of the resource themselves."""
@@ -247,17 +257,17 @@ class ExtendedResources:
 class _Named:
     """Nodes that list a resource, also with amount 0; the cache's columns do not distinguish 0 from missing."""
 
-    __slots__ = ("_resource", "_seen", "nodes")
+    __slots__ = ("_nodes", "_resource", "nodes")
 
     def __init__(self, nodes: Nodes, resource: str) -> None:
-        self._seen = nodes
+        self._nodes = nodes
         self._resource = resource
         self.nodes: NodeSet = EMPTY
         self.refresh(set(nodeset.each(nodes.present)))
 
     def refresh(self, slots: set[int]) -> None:
         """Update the nodes that changed."""
-        nodes = ((slot, self._seen.node(slot)) for slot in slots)
+        nodes = ((slot, self._nodes.node(slot)) for slot in slots)
         there = [slot for slot, node in nodes if node is not None and self._resource in node.status.allocatable]
         self.nodes = self.nodes & ~nodeset.of(slots) | nodeset.of(there)
 

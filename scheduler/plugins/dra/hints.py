@@ -66,6 +66,8 @@ class DynamicResourcesHints:
         claims = ClusterEvent(Resource.RESOURCE_CLAIM, _ANY)
         return (
             self._registered(ClusterEvent(Resource.NODE, _NODE), _node_changed),
+            # The hint for claims is exact, because claims change more often than anything else here: with each
+            # binding and each pod that ends.
             EventHint(claims, self._claim, self._shape, Topics(self._topics, _claim_changed)),
             EventHint(_GENERATED, self._pod),
             self._registered(ClusterEvent(Resource.DEVICE_CLASS, _ANY), _class_changed),
@@ -73,6 +75,8 @@ class DynamicResourcesHints:
         )
 
     def _registered(self, event: ClusterEvent, of_event: Callable[[Any, Any], Iterator[Hashable]]) -> EventHint:
+        # The queue calls `meets` for each waiting pod with the same two objects. The last answer is kept for these
+        # calls.
         seen: tuple[Any, Any, frozenset[Hashable]] = (None, None, frozenset())
 
         def about(old: Any, new: Any) -> frozenset[Hashable]:
@@ -96,13 +100,16 @@ class DynamicResourcesHints:
         """
         try:
             claims = claims_of(pod.pod, self._claims.need)
+        # A pod whose claims do not exist waits for these claims alone. PreEnqueue decides again when one appears.
         except Unresolved:
             return Hint.SKIP
         extended = self._extended(pod)
+        # Devices are free again. Every pod that still has claims to allocate may profit, whichever devices it needs:
+        # whether they match is for Filter.
         if gives_back(old, new) and (extended or any(not claim.is_allocated for claim in claims)):
             return Hint.QUEUE
-        left = old if new is None else new if old is None else None
-        if extended and left is not None and is_made_for(left, pod.pod):
+        created_or_deleted = old if new is None else new if old is None else None
+        if extended and created_or_deleted is not None and is_made_for(created_or_deleted, pod.pod):
             return Hint.QUEUE
         if new is None or all(claim.uid != new.uid for claim in claims):
             return Hint.SKIP
@@ -127,6 +134,7 @@ class DynamicResourcesHints:
             claims = claims_of(pod.pod, self._claims.need)
         except Unresolved:
             return
+        # Allocated claims are usable on nodes with certain labels, so labels of nodes matter to each pod with claims.
         yield _WHERE
         extended = self._extended(pod)
         if extended:
@@ -137,6 +145,8 @@ class DynamicResourcesHints:
         requests = [request for claim in claims if not claim.is_allocated for request in _exact_requests(claim)]
         if extended or any(not claim.is_allocated for claim in claims):
             yield FREED
+            # A request for all devices can be satisfied by fewer devices: a device that is in use may go away. Other
+            # requests only by more.
             yield _SLICES if any(request.allocation_mode == ALL for request in requests) else _OFFERED
         for request in requests:
             yield "class", request.device_class_name
@@ -182,8 +192,12 @@ class DynamicResourcesHints:
         if old is not None:
             if _differs_in_place(old, new):
                 return True
+            # More taints exclude devices. Drivers taint devices often, and a retry of all pods for each taint would
+            # be in vain.
             if _is_only_tainted(old, new):
                 return False
+        # The devices of a pool count only when all its slices are there. Until the last one arrives, a retry would
+        # find nothing new.
         newest = new.spec.pool.generation
         equal = [each.spec.pool.resource_slice_count for each in self._pool(new) if each.spec.pool.generation == newest]
         return len(equal) >= min(equal, default=0)

@@ -27,7 +27,7 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, DryRun, EventHint, PostFiltered, Scores
 from scheduler.framework.status import SKIP, AttemptError, Code, Groups, Nominate, Rejection, Skip
-from scheduler.plugins.dra.binding.binding_conditions import is_worn_out
+from scheduler.plugins.dra.binding.binding_conditions import is_unavailable
 from scheduler.plugins.dra.binding.claim_binder import DELETED, FREED, ClaimBinder
 from scheduler.plugins.dra.binding.claim_writer import ClaimError
 from scheduler.plugins.dra.claims import NAMED_ANEW, Unresolved, claims_of
@@ -41,8 +41,13 @@ from scheduler.plugins.dra.structured.allocator import AllocationError
 from scheduler.plugins.dra.structured.candidate_order import packing
 from scheduler.plugins.dra.structured.error_nodes import ErrorNodes, TimedOut
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
-from scheduler.plugins.dra.structured.node_searches import CANNOT_ALLOCATE, LONGEST_ATTEMPT_S, SearchVerdict, limits_of
-from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
+from scheduler.plugins.dra.structured.node_verdicts import (
+    CANNOT_ALLOCATE,
+    LONGEST_ATTEMPT_S,
+    NodeVerdicts,
+    SearchVerdict,
+    limits_of,
+)
 from scheduler.plugins.dra.structured.requests import (
     ClaimParser,
     ClaimsToAllocate,
@@ -78,7 +83,7 @@ class DynamicResources:
         self._gates = gates
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
-        self._chance = handle.chance
+        self._rng = handle.chance
         self._binding_timeout_s = args.binding_timeout_s
         sets = SelectorSets(self._devices.holding, evaluated=handle.device_metrics.evaluated)
         self._parser = ClaimParser(self._devices.classes, sets, gates)
@@ -104,6 +109,8 @@ class DynamicResources:
         self._error_nodes = ErrorNodes(self._devices.on_nodes, rules)
         self._alternatives = AlternativesScore(self._nodes, self._devices.on_nodes, self._verdicts)
         self._preemption = DevicePreemption(handle, self._verdicts, self.pre_filter, self._timed)
+        # The event loop schedules one pod at a time. An attempt that searches 5000 unlike nodes would otherwise block
+        # all other pods for minutes.
         self._longest_s = 0.0 if ours.parity else LONGEST_ATTEMPT_S
         self._explanations = DeviceExplanations(handle, rules)
 
@@ -111,6 +118,8 @@ class DynamicResources:
 
     def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
         """Reject the pod unless all its claims exist (§3.2)."""
+        # A pod without its claims cannot be scheduled by anything that happens to nodes. Outside the queue it costs
+        # nothing until the claim controller has created them.
         if not self._is_on or not pod.pod.spec.resource_claims:
             return None
         try:
@@ -123,9 +132,10 @@ class DynamicResources:
         """Collect the pod's claims and what they request from each group of nodes (§3.3)."""
         if not self._is_on:
             return SKIP
-        known = DeviceState()
-        state.set(STATE, known)
+        device_state = DeviceState()
+        state.set(STATE, device_state)
         served = self._extended.served(pod)
+        # Nearly all pods end here, so it comes before any work.
         if not pod.pod.spec.resource_claims and not served:
             state.skip_score.add(self.name)
             return SKIP
@@ -135,16 +145,17 @@ class DynamicResources:
             return _unresolvable(str(error))
         if not claims and not served:
             return SKIP
-        no = self._look_at(known, claims, pod)
-        if no is not None:
-            return no
+        rejection = self._check_claims(device_state, claims, pod)
+        if rejection is not None:
+            return rejection
         if served:
-            self._extended.lay_out(known, pod, served, claims=claims, nodes=nodes)
+            self._extended.lay_out(device_state, pod, served, claims=claims, nodes=nodes)
         else:
             to_allocate = tuple(claim for claim in claims if not claim.is_allocated)
             demand = self._parser.of(to_allocate) if to_allocate else None
-            known.variants = (Variant(nodes, to_allocate, demand),)
-            known.claims = claims
+            device_state.variants = (Variant(nodes, to_allocate, demand),)
+            device_state.claims = claims
+        # Score has nothing to compare without prioritized lists. Skipping it saves the search of all nodes.
         if not has_alternatives(claims):
             state.skip_score.add(self.name)
         return None
@@ -155,66 +166,83 @@ class DynamicResources:
         except NotKnown as error:
             raise NotKnown(f"{error}{unreadable(self._devices, 'ResourceClaim', key)}") from error
 
-    def _look_at(self, known: DeviceState, claims: Sequence[ResourceClaim], pod: PodInfo) -> Rejection | None:
+    def _check_claims(
+        self, device_state: DeviceState, claims: Sequence[ResourceClaim], pod: PodInfo
+    ) -> Rejection | None:
         """Check each claim, and record where allocated devices can be used (§3.3 step 6)."""
-        worn_out = []
+        unavailable_claims = []
         for at, claim in enumerate(claims):
+            # An allocated claim decides nothing any more: it only says where it can be used, and whether one more pod
+            # may use it.
             if claim.status.allocation is not None:
                 users = claim.status.reserved_for
+                # The API server refuses the 257th user when the claim is written. kube-scheduler tries again and
+                # again; here the pod waits until a user leaves.
                 if self._limits_consumers and len(users) >= RESERVED_FOR_MAX and not claim.is_reserved_for(pod.uid):
                     return _unresolvable(
                         f"resource claim {claim.key} has {RESERVED_FOR_MAX} users, the most it can have"
                     )
-                if self._has_binding_conditions and is_worn_out(claim, self._clock.wall(), self._binding_timeout_s):
-                    worn_out.append(at)
+                # The devices did not become ready for the pod that had them before. No node is refused yet:
+                # PostFilter frees them if no other node fits.
+                if self._has_binding_conditions and is_unavailable(claim, self._clock.wall(), self._binding_timeout_s):
+                    unavailable_claims.append(at)
                 selector = claim.status.allocation.node_selector
                 if selector is not None:
                     problem = selector_problem(selector)
                     if problem:
                         return _error(problem)
-                    known.usable_on[at] = matching_selector(self._nodes, selector)
+                    device_state.usable_on[at] = matching_selector(self._nodes, selector)
                 if any(result.skip_node_operations for result in claim.status.allocation.devices.results):
                     able = self._nodes.features.having(_NODE_OPERATIONS)
-                    known.usable_on[at] = known.usable_on.get(at, able) & able
+                    device_state.usable_on[at] = device_state.usable_on.get(at, able) & able
                 continue
+            # Another pod that shares the claim is being bound. Its allocation may still fail, so nothing can be
+            # derived from it; the end of the binding retries this pod.
             if self._devices.claims.pending(claim.uid) is not None:
                 return _unresolvable(f"resource claim {claim.key} is in the process of being allocated")
-            no = request_problem(claim, self._devices, self._gates)
-            if no is not None:
-                return Rejection(self.name, *no)
-        known.worn_out = tuple(worn_out)
+            rejection = request_problem(claim, self._devices, self._gates)
+            if rejection is not None:
+                return Rejection(self.name, *rejection)
+        device_state.unavailable_claims = tuple(unavailable_claims)
         return None
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups | Work[Groups]:
         """Reject nodes without free devices, and nodes where devices of allocated claims cannot be used (§3.4)."""
         if not self._is_on:
             return {}
-        known = state_of(state)
-        if known is None:
+        device_state = state_of(state)
+        if device_state is None:
             return {_NOT_FOUND: nodes}
-        if known.node_name and self._binder.is_misled(known, pod):
+        # After Reserve this is a second call, before the pod is bound. The kubelet goes by the names in the pod's
+        # status, so a claim that was exchanged must not be bound.
+        if device_state.node_name and self._binder.is_misled(device_state, pod):
             return {_unresolvable(NAMED_ANEW): nodes}
-        return started(self._timed(known, self._filter(known, state, pod, nodes)), self._clock)
+        return started(self._timed(device_state, self._filter(device_state, state, pod, nodes)), self._clock)
 
-    def _filter(self, known: DeviceState, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Groups]:
+    def _filter(self, device_state: DeviceState, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Groups]:
         groups: Groups = {}
-        left = nodes
-        for no, out in known.unfit.items():
-            if out & nodes:
-                groups[no] = out & nodes
-                left &= ~out
-        for variant in () if known.allocations else known.variants:  # after Reserve this pod holds the devices itself
-            here = left & variant.nodes
-            if variant.demand is None or not here:
+        remaining = nodes
+        for rejection, excluded in device_state.unfit.items():
+            if excluded & nodes:
+                groups[rejection] = excluded & nodes
+                remaining &= ~excluded
+        # Groups of nodes are disjoint, and nearly always there is one of them. Only extended resources make several.
+        for variant in (
+            () if device_state.allocations else device_state.variants
+        ):  # after Reserve this pod holds the devices itself
+            candidates = remaining & variant.nodes
+            if variant.demand is None or not candidates:
                 continue
-            exact = bool(known.usable_on or known.worn_out)
-            without = yield from self._without_devices(state, pod, variant, nodes=here, exact=exact)
-            for no, out in without.items():
-                groups[no] = groups.get(no, 0) | out
-                left &= ~out
-        useless = left if known.worn_out else 0
-        for usable in known.usable_on.values():
-            useless |= left & ~usable
+            exact = bool(device_state.usable_on or device_state.unavailable_claims)
+            without = yield from self._without_devices(state, pod, variant, nodes=candidates, exact=exact)
+            for rejection, excluded in without.items():
+                groups[rejection] = groups.get(rejection, 0) | excluded
+                remaining &= ~excluded
+        # Upstream reports a claim's node selector after the devices: a node that has neither is one of those with too
+        # few devices.
+        useless = remaining if device_state.unavailable_claims else 0
+        for usable in device_state.usable_on.values():
+            useless |= remaining & ~usable
         if useless:
             groups[_UNAVAILABLE] = groups.get(_UNAVAILABLE, 0) | useless
         return groups
@@ -229,36 +257,41 @@ class DynamicResources:
         """
         demand = variant.demand
         assert demand is not None
+        # A dry run changes one node. The verdicts are about the real state, so this node is searched separately.
         tried = self._preemption.tried_on(state, nodes)
         risky = nodes & ~tried & (yield from self._error_nodes.of(demand))  # an error on one of them ends the attempt
+        # kube-scheduler filters nodes in parallel, and any error among them ends the attempt. Most demands have no
+        # risky node, and then this costs nothing.
         error = (yield from self._verdicts.first_error(demand, risky)) if risky else None
         if exact:
-            verdicts = yield from self._verdicts.look_at_all(demand, nodes)
+            verdicts = yield from self._verdicts.search_all(demand, nodes)
         else:
-            verdicts = yield from self._verdicts.look(demand, nodes)
+            verdicts = yield from self._verdicts.search_some(demand, nodes)
             yield
+        # A node selector of a slice that cannot be parsed stops all pods with devices upstream, because GatherPools
+        # fails for each node.
         problem = self._devices.on_nodes.shared.problem
         if problem:
             return {_error(f"gather pool information: {problem}"): nodes}
         groups: Groups = {}
         if tried:
-            no = yield from self._judged(state, pod, variant, slot=tried.bit_length() - 1)
-            groups, nodes = {no: tried} if no is not None else {}, nodes & ~tried
+            rejection = yield from self._judged(state, pod, variant, slot=tried.bit_length() - 1)
+            groups, nodes = {rejection: tried} if rejection is not None else {}, nodes & ~tried
         if error is not None:
             slot, text = error
             self._explanations.warn(pod, variant, slot)
             return {_error(self._verdicts.text_on(slot, text, variant.names)): 1 << slot}
-        for text, out in verdicts.refused.items():
-            if out & nodes:
-                groups[_too_few(text)] = out & nodes
+        for text, excluded in verdicts.refused.items():
+            if excluded & nodes:
+                groups[_too_few(text)] = excluded & nodes
         return groups
 
-    def _timed(self, known: DeviceState, work: Work[T]) -> Work[T]:
+    def _timed(self, device_state: DeviceState, work: Work[T]) -> Work[T]:
         """Run the work; raise AttemptError once this attempt has searched for too long."""
 
         def spend(seconds: float) -> None:
-            known.searched_s += seconds
-            if 0 < self._longest_s < known.searched_s:
+            device_state.searched_s += seconds
+            if 0 < self._longest_s < device_state.searched_s:
                 text = f'running "{PLUGIN}" filter plugin: timed out trying to allocate devices'
                 raise AttemptError(text, plugin=PLUGIN)
 
@@ -266,30 +299,32 @@ class DynamicResources:
 
     def filter_is_exact(self, state: CycleState, pod: PodInfo) -> bool:
         """Return whether no claim is to be allocated, so that a node needs no search."""
-        known = state_of(state)
-        return known is None or all(variant.demand is None for variant in known.variants)
+        device_state = state_of(state)
+        return device_state is None or all(variant.demand is None for variant in device_state.variants)
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | Work[Rejection | None] | None:
         """Search one node, for at most filterTimeout."""
-        known = state_of(state)
-        variant = known.variant(slot) if known is not None else None
-        if known is None or variant is None or variant.demand is None or known.allocations:
+        device_state = state_of(state)
+        variant = device_state.variant(slot) if device_state is not None else None
+        if device_state is None or variant is None or variant.demand is None or device_state.allocations:
             return None
-        if self._is_settled(state, known, pod, variant.demand, slot=slot):
+        # Filter has searched this very kind, and nothing was applied to the cache since. Most attempts need no second
+        # search.
+        if self._is_settled(state, device_state, pod, variant.demand, slot=slot):
             return None
-        return started(self._timed(known, self._verify(state, pod, variant, slot=slot)), self._clock)
+        return started(self._timed(device_state, self._verify(state, pod, variant, slot=slot)), self._clock)
 
     def _is_settled(
-        self, state: CycleState, known: DeviceState, pod: PodInfo, demand: ClaimsToAllocate, *, slot: int
+        self, state: CycleState, device_state: DeviceState, pod: PodInfo, demand: ClaimsToAllocate, *, slot: int
     ) -> bool:
         """Return whether Filter has found the devices that the pod would get on the node."""
-        return self._verdicts.is_settled(demand, slot) and self._preemption.is_as_it_is(state, known, pod, slot)
+        return self._verdicts.is_settled(demand, slot) and self._preemption.is_as_it_is(state, device_state, pod, slot)
 
     def _verify(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Rejection | None]:
-        no = yield from self._judged(state, pod, variant, slot=slot)
-        if no is not None and no.code is Code.ERROR:
+        rejection = yield from self._judged(state, pod, variant, slot=slot)
+        if rejection is not None and rejection.code is Code.ERROR:
             self._explanations.warn(pod, variant, slot)
-        return no
+        return rejection
 
     def _judged(self, state: CycleState, pod: PodInfo, variant: Variant, *, slot: int) -> Work[Rejection | None]:
         try:
@@ -300,32 +335,34 @@ class DynamicResources:
 
     def prefer(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> NodeSet:
         """Return the nodes with the fewest free devices, so that later large requests fit on one node."""
-        known = state_of(state)
-        if not self._packs or known is None or self.filter_is_exact(state, pod):
+        device_state = state_of(state)
+        if not self._packs or device_state is None or self.filter_is_exact(state, pod):
             return nodes
-        fit = sum(self._verdicts.fit(v.demand) & v.nodes for v in known.variants if v.demand is not None)
+        # Nodes of which nothing is known yet are left out, if some are known to fit: to verify them would cost a
+        # search.
+        fit = sum(self._verdicts.fit(v.demand) & v.nodes for v in device_state.variants if v.demand is not None)
         return self._verdicts.fullest(fit & nodes or nodes)
 
     def add_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None:
         """Record that `other` is on the node in this dry run."""
-        self._preemption.came(state, other, slot)
+        self._preemption.add_pod(state, other, slot)
 
     def remove_pod(self, state: CycleState, pod: PodInfo, other: PodInfo, slot: int) -> None:
         """Record that `other` has left the node in this dry run; claims without other users free their devices."""
-        self._preemption.left(state, other, slot)
+        self._preemption.remove_pod(state, other, slot)
 
-    def preemptible_nodes(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
+    def preemptible_nodes(self, state: CycleState, pod: PodInfo, rejection: Rejection, nodes: NodeSet) -> Work[NodeSet]:
         """Return nodes that have too few devices for the pod, and enough without pods of lower priority."""
-        return self._preemption.preemptible_nodes(state, pod, no, nodes=nodes)
+        return self._preemption.preemptible_nodes(state, pod, rejection, nodes=nodes)
 
     # -- scoring -------------------------------------------------------------------------------------------------------
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores | Work[Scores]:
         """Score nodes by the alternatives that they would give: an earlier alternative scores higher (§3.6)."""
-        known = state_of(state) or DeviceState()
-        if not has_alternatives(known.claims):
+        device_state = state_of(state) or DeviceState()
+        if not has_alternatives(device_state.claims):
             return np.zeros(self._nodes.capacity, dtype=np.int64)
-        return started(self._timed(known, self._alternatives.score(known, nodes)), self._clock)
+        return started(self._timed(device_state, self._alternatives.score(device_state, nodes)), self._clock)
 
     def normalize_score(self, state: CycleState, pod: PodInfo, scores: Scores, slots: npt.NDArray[np.intp]) -> Scores:
         """Return the scores in percent of the best."""
@@ -345,14 +382,16 @@ class DynamicResources:
         """Free devices of claims that keep the pod from running on any node (§3.5)."""
         if not self._is_on:
             return self._not_freed("plugin disabled")
-        known = state_of(state)
-        if known is None:
+        device_state = state_of(state)
+        if device_state is None:
             return _NOT_FOUND
-        if (yield from self._preemption.waits(known, pod, refused, what_if)):
+        # Victims of an earlier attempt have left, and their claims still hold the devices until the claim controller
+        # acts. More victims would not help.
+        if (yield from self._preemption.waits(device_state, pod, refused, what_if)):
             return Nominate(what_if.nominated_to, rejection=WAITING)
-        self._explanations.log(pod, known.variants)
-        useless = _in_the_way(known, refused.get(_UNAVAILABLE, 0))
-        return self._not_freed(self._binder.free(known, pod, useless))
+        self._explanations.log(pod, device_state.variants)
+        useless = _in_the_way(device_state, refused.get(_UNAVAILABLE, 0))
+        return self._not_freed(self._binder.free(device_state, pod, useless))
 
     def _not_freed(self, text: str) -> Rejection:
         """Return PostFilter's answer; since 1.37 it has no reason unless a claim is freed."""
@@ -362,42 +401,44 @@ class DynamicResources:
     def explain(self, pod: PodInfo) -> Mapping[str, Any] | None:
         """Count the devices that each request of the pod finds on all nodes now. Expensive: only for `/debug/pod`."""
         state = CycleState()
-        no = self.pre_filter(state, pod, self._nodes.present)
-        if isinstance(no, Rejection):
-            return {"problem": no.message}
-        return None if no is not None else self._explanations.of(state.get(STATE).variants)
+        rejection = self.pre_filter(state, pod, self._nodes.present)
+        if isinstance(rejection, Rejection):
+            return {"problem": rejection.message}
+        return None if rejection is not None else self._explanations.of(state.get(STATE).variants)
 
     # -- acting --------------------------------------------------------------------------------------------------------
 
     def prepare_reserve(self, state: CycleState, pod: PodInfo, slot: int) -> Work[None]:
         """Search the devices that `reserve` takes, so that `reserve` does not block the event loop."""
-        known = state_of(state)
-        variant = known.variant(slot) if known is not None and not known.allocations else None
-        if known is None or variant is None or variant.demand is None:
+        device_state = state_of(state)
+        variant = device_state.variant(slot) if device_state is not None and not device_state.allocations else None
+        if device_state is None or variant is None or variant.demand is None:
             return
-        if not self._is_settled(state, known, pod, variant.demand, slot=slot):
+        if not self._is_settled(state, device_state, pod, variant.demand, slot=slot):
+            # `reserve` runs into the same limit and reports it. Here the time-out only means that nothing could be
+            # prepared.
             with contextlib.suppress(TimedOut):
-                yield from self._timed(known, self._picked(known, pod, variant.demand, slot))
+                yield from self._timed(device_state, self._picked(device_state, pod, variant.demand, slot))
 
-    def _picked(self, known: DeviceState, pod: PodInfo, demand: ClaimsToAllocate, slot: int) -> Work[None]:
-        use = yield from self._preemption.besides_kept(known, pod, slot)
+    def _picked(self, device_state: DeviceState, pod: PodInfo, demand: ClaimsToAllocate, slot: int) -> Work[None]:
+        use = yield from self._preemption.use_with_holds(device_state, pod, slot)
         yield from self._verdicts.picked(demand, slot, use)
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
         """Take the devices (§3.7)."""
-        known = state_of(state)
+        device_state = state_of(state)
         slot = self._nodes.present_slot(node_name)
-        if known is None or not known.claims or slot is None:
+        if device_state is None or not device_state.claims or slot is None:
             return None
-        variant = known.variant(slot)
-        known.node_name = node_name
+        variant = device_state.variant(slot)
+        device_state.node_name = node_name
         if variant is None or variant.demand is None:
             return None
         self._devices.on_nodes.catch_up()  # another pod may have taken devices since Filter
         try:
-            use = finish(self._preemption.besides_kept(known, pod, slot))
+            use = finish(self._preemption.use_with_holds(device_state, pod, slot))
             found = self._verdicts.allocate(
-                variant.demand, slot, node_name=node_name, names=variant.names, chance=self._chance, use=use
+                variant.demand, slot, node_name=node_name, names=variant.names, rng=self._rng, use=use
             )
         except TimedOut:
             return self._timed_out(slot)
@@ -405,38 +446,42 @@ class DynamicResources:
             return _error(self._verdicts.text_on(slot, str(error), variant.names))
         if isinstance(found, SearchVerdict):
             return self._refusal(found, variant, slot) or _unresolvable(CANNOT_ALLOCATE)
-        known.special, known.mappings = variant.special, variant.mappings
+        device_state.special, device_state.mappings = variant.special, variant.mappings
         for claim, allocation in zip(variant.claims, found):
             status = msgspec.structs.replace(claim.status, allocation=allocation)
             metadata = claim.metadata
+            # The finalizer must be on the claim before its allocation: without it the API server could delete a claim
+            # whose devices are in use.
             if FINALIZER not in metadata.finalizers:
                 metadata = msgspec.structs.replace(metadata, finalizers=(*metadata.finalizers, FINALIZER))
             if is_in_memory(claim):
                 # An empty uid: the claim is in flight under a temporary uid until it is created.
                 metadata = msgspec.structs.replace(metadata, uid="")
-            known.allocations[claim.uid] = allocation
+            # From here on the devices are in use, under the claim in flight. The write follows in PreBind, and the
+            # watch shows it later; there is no gap.
+            device_state.allocations[claim.uid] = allocation
             try:
                 self._devices.claims.signal(claim.uid, msgspec.structs.replace(claim, metadata=metadata, status=status))
             except NotKnown:
                 return _error(f"internal error, couldn't signal allocation for claim {claim.metadata.name}")
             if self._devices.claims.pending(claim.uid) is not None:
-                known.signalled = (*known.signalled, claim.uid)
+                device_state.signalled = (*device_state.signalled, claim.uid)
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Release allocations in flight at once, and written reservations in the background (§3.8)."""
-        known = state_of(state)
-        if known is not None:
-            self._binder.take_back(known, pod)
+        device_state = state_of(state)
+        if device_state is not None:
+            self._binder.take_back(device_state, pod)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
         """Return Skip for pods without claims (§3.9)."""
         if not self._is_on:
             return SKIP
-        known = state_of(state)
-        if known is None:
+        device_state = state_of(state)
+        if device_state is None:
             return _NOT_FOUND
-        return None if known.claims else SKIP
+        return None if device_state.claims else SKIP
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
         """Write the allocations, check that no other claim had the devices first, and wait for them (§3.10, §3.11)."""
@@ -463,6 +508,8 @@ def _error(text: str) -> Rejection:
 
 def _too_few(text: str) -> Rejection:
     """Return a rejection for missing devices, whatever its text. Pods that leave may free devices."""
+    # Upstream's code is UnschedulableAndUnresolvable, so preemption does not look at these nodes. `is_shortage` opens
+    # them for the preemption of devices.
     return Rejection(PLUGIN, Code.UNRESOLVABLE, (text,), is_shortage=True)
 
 
@@ -470,7 +517,7 @@ _UNAVAILABLE: Final = _unresolvable(NOT_AVAILABLE)
 _NOT_FOUND: Final = _error("not found")
 
 
-def _in_the_way(known: DeviceState, nodes: NodeSet) -> list[ResourceClaim]:
+def _in_the_way(device_state: DeviceState, nodes: NodeSet) -> list[ResourceClaim]:
     """Return the claims that kept the pod off one of these nodes, where all other checks passed."""
-    elsewhere = {at for at, usable in known.usable_on.items() if nodes & ~usable}
-    return [known.claims[at] for at in sorted(elsewhere.union(known.worn_out if nodes else ()))]
+    elsewhere = {at for at, usable in device_state.usable_on.items() if nodes & ~usable}
+    return [device_state.claims[at] for at in sorted(elsewhere.union(device_state.unavailable_claims if nodes else ()))]

@@ -40,39 +40,39 @@ class AlternativesScore:
         self._on_nodes = on_nodes
         self._verdicts = verdicts
 
-    def score(self, known: DeviceState, nodes: NodeSet) -> Work[Scores]:
+    def score(self, device_state: DeviceState, nodes: NodeSet) -> Work[Scores]:
         """Return raw scores: 8 for a first alternative, 1 for an eighth, summed over all lists of all claims."""
-        out = np.zeros(self._nodes.capacity, dtype=np.int64)
-        out += sum(_of_allocated(claim) for claim in known.claims)
-        for variant in known.variants:
-            demand, here = variant.demand, nodes & variant.nodes
-            if demand is None or not demand.has_lists or not here:
+        scores = np.zeros(self._nodes.capacity, dtype=np.int64)
+        scores += sum(_of_allocated(claim) for claim in device_state.claims)
+        for variant in device_state.variants:
+            demand, candidates = variant.demand, nodes & variant.nodes
+            if demand is None or not demand.has_lists or not candidates:
                 continue
-            yield from self._verdicts.look_at_all(demand, here)
+            # The score needs the alternative that each node would give, so here every kind of nodes is searched.
+            # PreFilter skips Score for pods without lists.
+            yield from self._verdicts.search_all(demand, candidates)
             for kind in tuple(self._on_nodes.kinds()):
-                alike = kind.nodes & here
+                # A kind may have nodes that Filter has refused, or that belong to another group of nodes.
+                alike = kind.nodes & candidates
                 if alike:
                     score = yield from self._of_search(demand, alike)
                     is_one = alike & (alike - 1) == 0
-                    out[alike.bit_length() - 1 if is_one else nodeset.slots(alike, self._nodes.capacity)] += score
+                    scores[alike.bit_length() - 1 if is_one else nodeset.slots(alike, self._nodes.capacity)] += score
                     yield
-        return out
+        return scores
 
     def _of_search(self, demand: ClaimsToAllocate, alike: NodeSet) -> Work[int]:
         try:
             verdict = yield from self._verdicts.verdict(demand, alike.bit_length() - 1)
+        # Nothing is known about such nodes, so they rank last.
         except TimedOut:
             return 0
         return _of_picked(demand, verdict.picked)
 
 
 def _of_picked(demand: ClaimsToAllocate, picked: Sequence[Picked]) -> int:
-    chosen = {(each.claim, each.request): each.request_data for each in picked}
-    return sum(
-        _MOST - demand.claims[c].requests[r].alternatives.index(request_data)
-        for (c, r), request_data in chosen.items()
-        if demand.claims[c].requests[r].is_list
-    )
+    chosen = {(each.claim, each.request): each.alternative for each in picked}
+    return sum(_MOST - at for (c, r), at in chosen.items() if demand.claims[c].requests[r].is_list)
 
 
 def _of_allocated(claim: ResourceClaim) -> int:

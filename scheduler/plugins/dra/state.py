@@ -50,7 +50,7 @@ class DeviceState:
     """Nodes rejected because of extended resources, before any search for devices."""
     usable_on: dict[int, NodeSet] = field(default_factory=dict)
     """Index of an allocated claim → nodes where its devices can be used."""
-    worn_out: tuple[int, ...] = ()
+    unavailable_claims: tuple[int, ...] = ()
     """Indexes of allocated claims whose devices have failed to become ready, or took too long."""
     node_name: str = ""
     allocations: dict[str, AllocationResult] = field(default_factory=dict)
@@ -65,9 +65,9 @@ class DeviceState:
     """The claim that this attempt has created; it is deleted if the pod is not bound."""
     nominated: dict[int, list[PodInfo]] | None = None
     """Slot → nominated pods of equal or higher priority; None until it is computed."""
-    kept: dict[int, tuple[AllocationResult, ...]] = field(default_factory=dict)
+    held: dict[int, tuple[AllocationResult, ...]] = field(default_factory=dict)
     """Slot → devices that are held for these pods."""
-    kept_shared: dict[int, tuple[AllocationResult, ...]] = field(default_factory=dict)
+    held_shared: dict[int, tuple[AllocationResult, ...]] = field(default_factory=dict)
     """Slot → those of them that other nodes see too."""
     signalled: tuple[str, ...] = ()
     """Uids of claims that are in flight for this attempt."""

@@ -43,6 +43,7 @@ def readiness(claim: ResourceClaim) -> Readiness:
     """
     is_ready = True
     for result in waited_for(claim):
+        # A failure condition wins over a missing one: waiting longer would not help.
         conditions = _conditions_of(claim, result)
         failure = next(
             (c for c in conditions if c.type in result.binding_failure_conditions and c.status == _TRUE), None
@@ -67,7 +68,7 @@ def is_overdue(claim: ResourceClaim, now_s: float, timeout_s: float) -> bool:
     return bool(allocated_at) and started_at(allocated_at) + timeout_s < now_s
 
 
-def is_worn_out(claim: ResourceClaim, now_s: float, timeout_s: float) -> bool:
+def is_unavailable(claim: ResourceClaim, now_s: float, timeout_s: float) -> bool:
     """Return whether the next attempt should avoid these devices (§3.4 step 3)."""
     ready = readiness(claim)
     return ready.failure is not None or (not ready.is_ready and is_overdue(claim, now_s, timeout_s))
@@ -88,6 +89,7 @@ class ConditionWaiter:
 
     async def wait(self, claims: Sequence[ResourceClaim], pod: Pod, node_name: str) -> None:
         """Return when all devices are ready, at once if none has conditions. Raises ConditionError, ClaimError."""
+        # Few drivers use binding conditions. All other pods leave here, without an event.
         waited = [claim for claim in claims if any(waited_for(claim))]
         if not waited:
             return
@@ -146,6 +148,8 @@ class ConditionWaiter:
         if ready.failure is not None:
             detail = f'claim={name}, reason={ready.failure.reason}, message="{ready.failure.message}"'
             raise ConditionError(f"device binding failed: {detail}", "failure")
+        # Upstream measures both times, the wait of this pod and the age of the allocation. At the deadline of the
+        # wait its text wins.
         has_time = self._clock.now() < deadline
         if has_time and not ready.is_ready and is_overdue(claim, self._clock.wall(), self._timeout_s):
             raise ConditionError(f"device binding timeout: claim={name}", "timeout")

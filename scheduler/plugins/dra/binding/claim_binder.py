@@ -54,102 +54,111 @@ class ClaimBinder:
             lambda: BackgroundWrites(handle.clock, given_up=self._claims.retry_waiting, errors=handle.errors),
         )
 
-    async def bind(self, known: DeviceState, pod: PodInfo, node_name: str) -> None:
+    async def bind(self, device_state: DeviceState, pod: PodInfo, node_name: str) -> None:
         """Write the allocations, check that no other claim had the devices first, and wait for them (§3.10, §3.11).
 
         Raises ClaimError, ApiError. May be cancelled between two writes.
         """
-        await self._background.done(claim.key for claim in known.claims)
-        self._check_names(known, pod)
+        # An earlier attempt may still be taking back the same claims. Both writes at once would leave the order to
+        # chance.
+        await self._background.done(claim.key for claim in device_state.claims)
+        self._check_names(device_state, pod)
         written = []
-        for claim in known.claims:
+        for claim in device_state.claims:
             if is_in_memory(claim):
                 continue
-            now = self._writer.newest(claim)
-            if now.is_allocated and now.is_reserved_for(pod.uid) and claim.uid not in known.allocations:
-                written.append(now)
+            # Another pod may have finished the same claim in the meantime. Then nothing is written.
+            current = self._writer.newest(claim)
+            if current.is_allocated and current.is_reserved_for(pod.uid) and claim.uid not in device_state.allocations:
+                written.append(current)
                 continue
-            written.append(await self._writer.bind(pod.pod, claim, known.allocations.get(claim.uid)))
-        if known.special is not None:
-            written.append(await self._maker.write(pod.pod, known))
-        known.claims = tuple(written)
-        self.land(known)
+            written.append(await self._writer.bind(pod.pod, claim, device_state.allocations.get(claim.uid)))
+        if device_state.special is not None:
+            written.append(await self._maker.write(pod.pod, device_state))
+        device_state.claims = tuple(written)
+        self.land(device_state)
+        # All claims are written before the first is checked: the watch shows them together, and a pod waits once.
         if self._double_check is not None:
             await self._double_check.confirm_all(written, pod.uid)
-        self._check_names(known, pod)
-        if known.special is not None:
-            await self._maker.set_pod_status(pod.pod, written[-1].metadata.name, known.mappings)
+        # The waits above take seconds, in which the claim controller may have named another claim.
+        self._check_names(device_state, pod)
+        if device_state.special is not None:
+            await self._maker.set_pod_status(pod.pod, written[-1].metadata.name, device_state.mappings)
         if self._has_binding_conditions:
             await self._waiter.wait(written, pod.pod, node_name)
 
-    def is_misled(self, known: DeviceState, pod: PodInfo) -> bool:
+    def is_misled(self, device_state: DeviceState, pod: PodInfo) -> bool:
         """Return whether the pod's status now names other claims than the attempt's; the kubelet uses the named ones.
 
         A claim controller with an old cache may create a second claim and name it in the status.
         """
         newest = self._cluster.get(pod.uid)
-        return newest is not None and set(claim_keys(newest.pod)) != {claim.key for claim in own_claims(known)}
+        return newest is not None and set(claim_keys(newest.pod)) != {claim.key for claim in own_claims(device_state)}
 
-    def _check_names(self, known: DeviceState, pod: PodInfo) -> None:
-        if self.is_misled(known, pod):
+    def _check_names(self, device_state: DeviceState, pod: PodInfo) -> None:
+        if self.is_misled(device_state, pod):
             raise ClaimError(NAMED_ANEW)
 
     # -- releasing -----------------------------------------------------------------------------------------------------
 
-    def free(self, known: DeviceState, pod: PodInfo, useless: Sequence[ResourceClaim]) -> str:
+    def free(self, device_state: DeviceState, pod: PodInfo, useless: Sequence[ResourceClaim]) -> str:
         """Deallocate claims that keep the pod from running on any node; return upstream's text for it (§3.5).
 
         Several claims are deallocated only if the pod is the only user of each of them; otherwise the pod still
         could not run. Other reservations for the pod were left by a daemon that died. They are released too: pods
         that share a useless claim would wait for each other.
         """
-        if not known.claims:
+        if not device_state.claims:
             return NOTHING_TO_FREE
+        # A claim with other users keeps its devices: these pods may run with them.
         idle = [claim for claim in useless if all(user.uid == pod.uid for user in claim.status.reserved_for)]
         freed = idle if self._is_thorough and len(idle) == len(useless) else idle[:1]
         for claim in freed:
             self._run(self._writer.deallocate, "deallocate", claim)
         if self._is_thorough:
-            self._release((claim for claim in known.claims if claim not in freed), pod)
+            self._release((claim for claim in device_state.claims if claim not in freed), pod)
         if idle:
             return FREED
-        if known.stale is not None:
-            self._run(self._delete_claim, "delete", known.stale)
+        if device_state.stale is not None:
+            self._run(self._delete_claim, "delete", device_state.stale)
             return DELETED
         return NOT_HELPED
 
-    def take_back(self, known: DeviceState, pod: PodInfo) -> None:
+    def take_back(self, device_state: DeviceState, pod: PodInfo) -> None:
         """Release allocations in flight at once, and written reservations in the background (§3.8). Safe to repeat."""
-        self.land(known)
+        self.land(device_state)
         is_bound = self._is_bound(pod.uid)  # another scheduler bound it: it runs with its claims' devices
         newest = self._cluster.get(pod.uid) if is_bound else None
         named = newest.pod.status.extended_resource_claim_status if newest is not None else None
-        for made in self._maker.unmake(pod.pod, known, kept=named.resource_claim_name if named is not None else ""):
+        for made in self._maker.unmake(
+            pod.pod, device_state, kept=named.resource_claim_name if named is not None else ""
+        ):
             self._run(self._delete_claim, "delete", made)
         if is_bound:
             return
-        useless = {claim.uid: claim for claim in self._useless(known, pod)}
+        useless = {claim.uid: claim for claim in self._useless(device_state, pod)}
         for claim in useless.values():
             self._run(self._writer.deallocate, "deallocate", claim)
-        known.claims = tuple(claim for claim in known.claims if claim.uid not in useless)
-        self._release(known.claims, pod)
+        device_state.claims = tuple(claim for claim in device_state.claims if claim.uid not in useless)
+        self._release(device_state.claims, pod)
 
-    def land(self, known: DeviceState) -> None:
+    def land(self, device_state: DeviceState) -> None:
         """Drop the attempt's allocations in flight: each is written, or will never be."""
-        signalled, known.signalled = known.signalled, ()
+        # The list is emptied before the loop, so a second call, after a cancellation, does nothing.
+        signalled, device_state.signalled = device_state.signalled, ()
         for uid in signalled:
             self._claims.drop_pending(uid)
 
     def _run(self, write: Callable[[ResourceClaim], Awaitable[None]], what: str, claim: ResourceClaim) -> None:
         self._background.run(partial(write, claim), f"{what} claim {claim.key}", about=claim.key, uid=claim.uid)
 
-    def _useless(self, known: DeviceState, pod: PodInfo) -> Iterator[ResourceClaim]:
+    def _useless(self, device_state: DeviceState, pod: PodInfo) -> Iterator[ResourceClaim]:
         """Yield claims that were created for the pod and that its status no longer names: no other pod can use them."""
         newest = self._cluster.get(pod.uid)
         if newest is None:
             return
         named = claim_keys(newest.pod)
-        for latest in self._reserved(own_claims(known), pod):
+        for latest in self._reserved(own_claims(device_state), pod):
             if latest.key not in named and not not_owned(pod.pod, latest) and len(latest.status.reserved_for) == 1:
                 yield latest
 

@@ -61,7 +61,7 @@ class ClaimWriter:
         self._claims = handle.cluster.devices.claims
         self._writer = handle.writer.device_claims
         self._clock = handle.clock
-        self._chance = handle.chance
+        self._rng = handle.chance
         self._metrics = handle.device_metrics
         self._stamps = stamps
         self._conflicts = conflicts
@@ -80,8 +80,11 @@ class ClaimWriter:
         current = claim if is_new and self._claims.get(claim.key) is None else self.newest(claim)
         retry = Retry(self._clock, first_s=_BUSY_PAUSE_S, longest_s=_LONGEST_PAUSE_S, tries=_TRIES)
         while True:
+            # A cancellation must take effect before the next write, not between a write and the cache.
             await asyncio.sleep(0)
             try:
+                # The claim is read again after each conflict, and may be deleted or allocated by another scheduler by
+                # now.
                 self._check(current, allocation)
                 if self._is_done(current, pod, allocation):
                     return self._taken(current, allocation, UNKNOWN)
@@ -90,21 +93,23 @@ class ClaimWriter:
                 return await settle(self._write(current, pod, allocation))
             except (Conflict, Ambiguous, Unavailable) as error:
                 failed: ApiError = error
+            # A conflict means that the claim has changed: a short pause suffices. A busy server needs a longer one
+            # that grows.
             is_busy = isinstance(failed, Unavailable)
             if not is_busy:
                 self._metrics.claim_conflict()
             try:
-                await retry.pause(failed, pause_s=None if is_busy else _PAUSE_S * (1 + _JITTER * self._chance.random()))
+                await retry.pause(failed, pause_s=None if is_busy else _PAUSE_S * (1 + _JITTER * self._rng.random()))
             except ApiError:
                 raise ClaimError(f"{self._doing(claim, allocation)}: {failed}") from failed
             current = await self.reread(claim)
 
     def newest(self, claim: ResourceClaim) -> ResourceClaim:
         """Return the claim as the cache has it, with allocations in flight. Raises ClaimError if it is gone."""
-        known = self._claims.get(claim.key)
-        if known is None or known.uid != claim.uid:
+        cached = self._claims.get(claim.key)
+        if cached is None or cached.uid != claim.uid:
             raise _deleted(claim)
-        return known
+        return cached
 
     async def release(self, claim: ResourceClaim, pod_uid: str) -> None:
         """Remove the pod's reservation; the claim keeps its devices (§3.8). Raises ApiError."""
@@ -118,6 +123,7 @@ class ClaimWriter:
 
     async def _protected(self, claim: ResourceClaim, allocation: AllocationResult | None) -> ResourceClaim:
         """Return the claim with the finalizer, which must be written before an allocation."""
+        # Upstream writes the finalizer with a separate update. Status and metadata cannot be changed in one request.
         if allocation is None or FINALIZER in claim.metadata.finalizers or claim.is_allocated:
             return claim
         try:
@@ -138,12 +144,14 @@ class ClaimWriter:
                     written = await self._writer.allocate_claim(claim, self._stamped(allocation), user)
                 else:
                     written = await self._writer.reserve_claim(claim, user)
+        # The request may have been executed. Only the server knows, so the claim is read before anything else is
+        # decided: its devices might be given away twice.
         except Ambiguous:
-            now = _readable(await self._outcome(claim), claim)
-            if now.uid != claim.uid or not self._is_done(now, pod, allocation):
+            current = _readable(await self._outcome(claim), claim)
+            if current.uid != claim.uid or not self._is_done(current, pod, allocation):
                 raise
             self._metrics.claim_conflict()
-            written, gives = now, False  # other clients may have written since
+            written, gives = current, False  # other clients may have written since
         except (Conflict, Unavailable):
             raise
         except ApiError as error:
@@ -171,6 +179,8 @@ class ClaimWriter:
         """Cache a claim that is written; mark it as unconfirmed if it got devices at this version."""
         self._assume(claim)
         if self._conflicts is not None and allocation is not None:
+            # Entries of claims that were deleted without a check remain. They go when there are many, because each
+            # removal scans the claims.
             if len(self.unconfirmed) >= _UNCONFIRMED_MAX:
                 for uid in self.unconfirmed.keys() - {each.uid for each in self._claims if each.is_allocated}:
                     del self.unconfirmed[uid]
@@ -195,10 +205,10 @@ class ClaimWriter:
             found = await self._writer.read_resource_claim(claim.metadata.namespace, claim.metadata.name)
         except ApiError as error:
             raise ClaimError(f"get updated claim {claim.key} after conflict: {error}") from error
-        now = _readable(found, claim)
-        if now.uid != claim.uid:
+        current = _readable(found, claim)
+        if current.uid != claim.uid:
             raise _deleted(claim)
-        return now
+        return current
 
     def _check(self, claim: ResourceClaim, allocation: AllocationResult | None) -> None:
         if claim.metadata.deletion_timestamp is not None:

@@ -71,6 +71,7 @@ class DeviceConflicts:
     def _conflict(
         self, claim: ResourceClaim, allocation: AllocationResult | None, *, is_there: _Counts, counts: _Counts
     ) -> DeviceConflict | None:
+        # Admin access takes nothing from other claims, so it conflicts with none.
         given = allocation.devices.results if allocation is not None else ()
         results = [result for result in given if not result.admin_access]
         for result in results:
@@ -78,6 +79,7 @@ class DeviceConflicts:
             if others:
                 text = f"claim {claim.key}: device {result.id} got allocated to another claim in the meantime"
                 return DeviceConflict(text, others)
+        # Whole devices come first: this is the common case, and the index of users answers it without any sum.
         for overdrawn in (self._overdrawn_capacity, self._overdrawn_counter):
             found = overdrawn(claim.uid, results, counts)
             if found is not None:
@@ -103,6 +105,7 @@ class DeviceConflicts:
             wanted = {name: amount for name, amount in own.items() if amount > 0 and name in there}
             if not wanted:
                 continue
+            # Each scheduler sees its own share fit. The sum of the shares of both is what may be too large.
             shares = self._devices.use.shares(device)
             others = [share for share in shares if share.claim_uid != uid and counts(share.claim_uid)]
             for name, amount in wanted.items():
@@ -126,17 +129,18 @@ class DeviceConflicts:
 
     def _drawn(self, devices: Iterable[DeviceId]) -> dict[tuple[PoolKey, str], dict[str, None]]:
         """Return (pool, counter set) → its counters that any of these devices uses."""
-        out: dict[tuple[PoolKey, str], dict[str, None]] = {}
+        counters: dict[tuple[PoolKey, str], dict[str, None]] = {}
         for device in sorted(devices):
             pool = PoolKey(device.driver, device.pool)
             draws = self._devices.on_nodes.draws(pool)
             for of, amounts in draws.drawn.get(device, {}).items() if draws is not None else ():
-                names = out.setdefault((pool, of), {})
+                names = counters.setdefault((pool, of), {})
                 names.update((name, None) for name, amount in amounts.items() if amount > 0)
-        return out
+        return counters
 
     def _is_drawn_anyway(self, result: DeviceRequestAllocationResult, uid: str) -> bool:
         """Return whether a pod runs with another share of the device: then our share uses no more counters (§4.7)."""
+        # A device that is given as a whole draws its counters itself.
         if result.share_id is None:
             return False
         sharers = {share.claim_uid for share in self._devices.use.shares(result.id)} - {uid}
@@ -150,10 +154,10 @@ class DeviceConflicts:
     def _is_shown(self, uid: str) -> bool:
         """Return whether the watch has shown the claim with devices; an unreadable claim keeps what it had."""
         claims = self._devices.claims
-        known = claims.by_uid(uid)
-        if known is None:
+        cached = claims.by_uid(uid)
+        if cached is None:
             return claims.pending(uid) is None
-        seen = claims.get_api(known.key)
+        seen = claims.get_api(cached.key)
         return seen is not None and seen.uid == uid and seen.is_allocated
 
 
@@ -177,23 +181,25 @@ class Precedence:
         """
         if not other.is_allocated:
             return False
-        theirs, mine = other.version, allocated_at or ours.version
-        if not theirs or not mine:
+        other_version, our_version = other.version, allocated_at or ours.version
+        if not other_version or not our_version:
             return True
         try:
             for _ in range(_READS_MAX):
-                if theirs > mine:
-                    then = await self._version_at(other, mine)
+                # The later write may only have added a user. The server's history says whether the devices were there
+                # before; each read goes back in time, so the loop ends.
+                if other_version > our_version:
+                    then = await self._version_at(other, our_version)
                     if then is None:
                         return False
-                    theirs = then
+                    other_version = then
                 elif allocated_at:
                     return True
                 else:
-                    then = await self._version_at(ours, theirs)
+                    then = await self._version_at(ours, other_version)
                     if then is None:
                         return True
-                    mine = then
+                    our_version = then
         except ApiError:
             pass  # the server has compacted its history, or does not answer
         return True

@@ -62,17 +62,20 @@ class DeviceDoubleCheck:
         device first; then the devices are freed, unless other pods use the claim. If cancelled, the claim stays
         unconfirmed.
         """
+        # Nearly all claims of a single scheduler need only this line.
         if claim.uid not in self._writer.unconfirmed and not self._is_doubtful(claim):
             return
         seen = await self._shown(claim)
         if seen is None:
             self._forget(claim)
             raise ClaimError(f"claim {claim.key} got deleted in the meantime")
+        # The watch is in order. It has shown our write, so it has shown each earlier write, too.
         problem = await self._problem(seen)
         if not problem:
             self._forget(claim)
             return
         self._metrics.collision()
+        # A cancelled pod must not keep devices that belong to another claim, so the write is finished first.
         await settle(self._free_devices(claim, pod_uid))
         raise ClaimError(problem)
 
@@ -114,6 +117,7 @@ class DeviceDoubleCheck:
         allocated_at = given.version if given is not None and is_it else UNKNOWN
         later: set[str] = set()
         earlier: dict[str, AllocationResult | None] = {}
+        # A claim that came later is passed over, because its own scheduler frees it. What remains decides.
         while (conflict := self._conflicts.shown(seen, but=later)) is not None:
             others = {uid: self._devices.claims.by_uid(uid) for uid in sorted(conflict.others)}
             new = {uid: each for uid, each in others.items() if uid not in earlier or earlier[uid] != _devices_of(each)}
@@ -129,17 +133,17 @@ class DeviceDoubleCheck:
 
     async def _free_devices(self, claim: ResourceClaim, pod_uid: str) -> None:
         """Deallocate the claim, unless another pod uses it: that pod checks as well, and the last one deallocates."""
-        now, retry = claim, Retry(self._clock, first_s=0.1, factor=5.0, tries=4)
+        current, retry = claim, Retry(self._clock, first_s=0.1, factor=5.0, tries=4)
         try:
-            while same_devices(now.status.allocation, claim.status.allocation):
-                if any(user.uid != pod_uid for user in now.status.reserved_for):
+            while same_devices(current.status.allocation, claim.status.allocation):
+                if any(user.uid != pod_uid for user in current.status.reserved_for):
                     return
                 try:
-                    await self._writer.deallocate(now)
+                    await self._writer.deallocate(current)
                     break
                 except (Conflict, Ambiguous, Unavailable) as error:
                     await retry.pause(error)
-                now = await self._writer.reread(claim)
+                current = await self._writer.reread(claim)
         except ApiError as error:
             _log.warning("devices of another claim are not freed", claim=claim.key, error=str(error))
             return

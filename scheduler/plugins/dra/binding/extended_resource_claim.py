@@ -49,68 +49,74 @@ class ExtendedResourceClaimWriter:
         self._writer = handle.writer.device_claims
         self._claims = claims
         self._clock = handle.clock
-        self._chance = handle.chance
+        self._rng = handle.chance
         self._metrics = handle.device_metrics
         self._must_be_seen = must_be_seen
 
-    async def write(self, pod: Pod, known: DeviceState) -> ResourceClaim:
+    async def write(self, pod: Pod, device_state: DeviceState) -> ResourceClaim:
         """Create the claim that Reserve has decided, with its devices, and wait until the cache has it.
 
-        The created claim is in `known` as soon as it exists. Raises ClaimError, ApiError.
+        The created claim is in `device_state` as soon as it exists. Raises ClaimError, ApiError.
         """
-        special = known.special
+        special = device_state.special
         assert special is not None
-        if not known.mappings:  # only the pod's overhead requests the resource
+        if not device_state.mappings:  # only the pod's overhead requests the resource
             raise ClaimError(f"nil or empty request mappings, no update of pod {pod.key} ExtendedResourceClaimStatus")
-        made = await self._make(pod, special, known)
+        made = await self._make(pod, special, device_state)
+        # The allocation in flight moves from the temporary uid to the real one. The devices are in use under one of
+        # them at each moment.
         self._devices.claims.adopt(special.uid, made)
-        known.signalled = tuple(made.uid if uid == special.uid else uid for uid in known.signalled)
-        allocation = known.allocations[made.uid] = known.allocations.pop(special.uid)
+        device_state.signalled = tuple(made.uid if uid == special.uid else uid for uid in device_state.signalled)
+        allocation = device_state.allocations[made.uid] = device_state.allocations.pop(special.uid)
         was_shown = False
 
-        def look() -> None:
+        def note_if_shown() -> None:
             nonlocal was_shown
             was_shown = was_shown or self._devices.claims.get_api(made.key) is not None
 
-        stop_looking = self._devices.subscribe((made.key,), look)
-        look()
+        unsubscribe = self._devices.subscribe((made.key,), note_if_shown)
+        note_if_shown()
         try:
             written = await self._claims.bind(pod, made, allocation, is_new=True)
             if not await self._become_known(written, lambda: was_shown) and self._must_be_seen:
                 raise ClaimError(f"claim {written.key}: the watch is behind")
         finally:
-            stop_looking()
+            unsubscribe()
         await self._remove_duplicates(pod, written)
         return written
 
-    def unmake(self, pod: Pod, known: DeviceState, *, kept: str = "") -> Sequence[ResourceClaim]:
+    def unmake(self, pod: Pod, device_state: DeviceState, *, kept: str = "") -> Sequence[ResourceClaim]:
         """Forget the claims that `write` has created, or whose creation was unknown, and return those to delete.
 
         `kept` is the name of a claim that stays. Safe to repeat.
         """
-        if known.special is None:
+        if device_state.special is None:
             return ()
         found = {claim.uid: claim for claim in self._devices.claims.all_made_for(pod)}
-        if known.made is not None:
-            found[known.made.uid] = known.made
-        known.special = known.made = None
-        known.claims = tuple(claim for claim in known.claims if claim.uid not in found)
+        if device_state.made is not None:
+            found[device_state.made.uid] = device_state.made
+        device_state.special = device_state.made = None
+        device_state.claims = tuple(claim for claim in device_state.claims if claim.uid not in found)
         return [made for made in found.values() if made.metadata.name != kept]
 
-    async def _make(self, pod: Pod, claim: ResourceClaim, known: DeviceState) -> ResourceClaim:
-        """Create the claim, and note it at once in `known`, to be deleted if the pod is not bound. Raises ClaimError."""
+    async def _make(self, pod: Pod, claim: ResourceClaim, device_state: DeviceState) -> ResourceClaim:
+        """Create the claim, and note it at once in `device_state`, to be deleted if the pod is not bound. Raises ClaimError."""
+        # `generateName` would let a repeated request create a second claim. A name of our own makes the creation
+        # idempotent.
         names = [self._name_for(pod)]
 
         async def create() -> ResourceClaim | Broken:
             try:
                 answer = await self._writer.create_claim(claim, pod, names[-1])
             except Conflict as taken:
+                # Conflict: the name exists. It is either ours, from a request with a lost answer, or another
+                # creator's, and then a new name is drawn.
                 found = await self._made_before(pod, names[-1])
                 if found is None:
                     names.append(self._name_for(pod))
                     raise Unavailable(taken.message, status=taken.status, reason=taken.reason) from taken
                 answer = found
-            known.made = _to_remove(answer)  # before the next point of cancellation
+            device_state.made = _to_remove(answer)  # before the next point of cancellation
             return answer
 
         try:
@@ -138,6 +144,7 @@ class ExtendedResourceClaimWriter:
 
         They were created before `kept`, so the watch has shown them.
         """
+        # A server may answer with an error after it has written. Such a claim is found only now, in the cache.
         for other in self._devices.claims.all_made_for(pod):
             if other.uid == kept.uid:
                 continue
@@ -151,7 +158,7 @@ class ExtendedResourceClaimWriter:
     def _name_for(self, pod: Pod) -> str:
         """Generate a name like an API server, from upstream's prefix."""
         base = f"{pod.metadata.name}-extended-resources-"[:_BASE_MAX]
-        return base + "".join(self._chance.choices(_LETTERS, k=_LETTERS_COUNT))
+        return base + "".join(self._rng.choices(_LETTERS, k=_LETTERS_COUNT))
 
     async def _made_before(self, pod: Pod, name: str) -> ResourceClaim | Broken | None:
         """Return the claim of that name if it is this pod's: the answer to its creation was lost. Raises ApiError."""

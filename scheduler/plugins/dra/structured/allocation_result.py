@@ -36,34 +36,41 @@ def results(
     *,
     node_name: str,
     names: Sequence[str],
-    chance: random.Random,
+    rng: random.Random,
 ) -> tuple[AllocationResult, ...]:
     """Return one allocation per claim, in order. Raises AllocationError for a node selector that cannot be merged."""
-    out = []
+    allocations = []
     for c, claim in enumerate(demand.claims):
-        mine = [each for each in picked if each.claim == c]
-        devices = tuple(_result(each, node_devices, chance) for each in mine)
-        config = configuration(claim, mine, merges=node_devices.rules.config_for_all)
+        picked_for_claim = [each for each in picked if each.claim == c]
+        # A request that got no device has chosen no alternative. Its configuration is then that of the first one, as
+        # upstream writes it.
+        alternatives = {each.request: each.alternative for each in picked_for_claim}
+        chosen = [request.alternatives[alternatives.get(r, 0)] for r, request in enumerate(claim.requests)]
+        devices = tuple(_result(each, chosen[each.request], node_devices, rng) for each in picked_for_claim)
+        config = configuration(claim, chosen, merges=node_devices.rules.config_for_all)
         try:
             selector = node_selector(
-                [node_devices.devices[each.number] for each in mine],
+                [node_devices.devices[each.number] for each in picked_for_claim],
                 node_name,
                 merges_terms=node_devices.rules.merges_terms,
             )
         except ValueError as error:
             name = names[c].rpartition("/")[2]
             raise AllocationError(f"create NodeSelector for claim {name}: {error}") from error
-        out.append(AllocationResult(DeviceAllocationResult(devices, config), selector))
-    return tuple(out)
+        allocations.append(AllocationResult(DeviceAllocationResult(devices, config), selector))
+    return tuple(allocations)
 
 
-def _result(picked: Picked, node_devices: NodeDevices, chance: random.Random) -> DeviceRequestAllocationResult:
-    published, spec = node_devices.devices[picked.number], picked.request_data.spec
+def _result(
+    picked: Picked, request_data: RequestData, node_devices: NodeDevices, rng: random.Random
+) -> DeviceRequestAllocationResult:
+    published, spec = node_devices.devices[picked.number], request_data.spec
     device, binding = published.device, node_devices.rules.binding
     amounts = picked.amounts
-    share = None if amounts is None else str(uuid.UUID(int=chance.getrandbits(128), version=4))
+    # A share needs an id that is unique for its device. Upstream draws a random UUID.
+    share = None if amounts is None else str(uuid.UUID(int=rng.getrandbits(128), version=4))
     return DeviceRequestAllocationResult(
-        request=picked.request_data.full_name,
+        request=request_data.full_name,
         driver=published.id.driver,
         pool=published.id.pool,
         device=published.id.device,
@@ -77,15 +84,15 @@ def _result(picked: Picked, node_devices: NodeDevices, chance: random.Random) ->
 
 
 def configuration(
-    claim: ClaimToAllocate, picked: Iterable[Picked], *, merges: bool
+    claim: ClaimToAllocate, chosen: Sequence[RequestData], *, merges: bool
 ) -> tuple[AllocatedConfiguration, ...]:
     """Return each class's configuration once, then the claim's own for the chosen requests (§4.12).
 
     A configuration that names several requests comes once for each of them. With `merges` it comes once, and names no
     request if it is for all of them.
     """
-    alternative = {each.request: each.request_data for each in picked}
-    chosen = [alternative.get(r, request.alternatives[0]) for r, request in enumerate(claim.requests)]
+    # The driver reads the class's configuration once per class, before the claim's own, so that the claim's one takes
+    # precedence.
     of_class: dict[str, list[RequestData]] = {}
     for request_data in chosen:
         of_class.setdefault(request_data.spec.device_class_name, []).append(request_data)
@@ -132,10 +139,13 @@ def node_selector(
     for each in devices:
         spec = each.slice.spec
         own = spec.per_device_node_selection
+        # A device that is bound to one node makes the claim usable there only. Other users of the claim are scheduled
+        # to this node.
         name = each.device.node_name if own else spec.node_name
+        # One such device decides: the other selectors match this node anyway, because the search has checked that.
         if name or each.device.binds_to_node:
-            here = NodeSelectorRequirement(NODE_NAME_FIELD, "In", (node_name,))
-            return NodeSelector((NodeSelectorTerm(match_fields=(here,)),))
+            on_node = NodeSelectorRequirement(NODE_NAME_FIELD, "In", (node_name,))
+            return NodeSelector((NodeSelectorTerm(match_fields=(on_node,)),))
         selector = each.device.node_selector if own else spec.node_selector
         if selector is None or not selector.node_selector_terms:
             continue
@@ -148,6 +158,8 @@ def node_selector(
 def _merged(selectors: Sequence[NodeSelector]) -> NodeSelector | None:
     """Return a selector that matches where all of them match; each requirement comes once in a term."""
     wanted = [_nonempty_terms(selector) for selector in selectors]
+    # Merged terms are all combinations. Without a limit, six devices with ten terms each would make an object that
+    # the API server refuses.
     if math.prod(map(len, wanted)) > _TERMS_MAX:
         raise _unsupported(next(selector for selector in selectors if len(selector.node_selector_terms) > 1))
     terms: dict[NodeSelectorTerm, None] = {}

@@ -1,8 +1,22 @@
 """Depth-first search for devices of one node for all claims of a pod (docs/spec/dra.md §4.5–§4.7, §10.4).
 
+A worked example, which a test runs. The counter is the pool's, and the claim requests two devices:
+
+    in: counter memory 10; big draws 7, mid draws 5, small draws 4; 2 devices
+    take big: memory 3
+    refuse mid
+    refuse small
+    give back big: memory 10
+    take mid: memory 5
+    take small: memory 1
+    out: mid, small
+
+Upstream tries the same devices in the same order. Counting cannot see this dead end, because each device fits alone;
+four dead ends of this kind, and the solver looks at the whole node.
+
 The search returns the first solution in its order; with the order of `deviceScoring: pack` it may take any
 solution of the integer program instead. It does not try states that cannot lead to a solution: too few devices are left,
-too few share a value, an interchangeable device or an equal state has failed, or the program has no solution. States before
+too few share a value, an interchangeable device has failed, or the program has no solution. States before
 an error are never skipped, because whether the search reaches the error decides whether the pod fails. Only an
 error that lies very deep is given up, to bound the time.
 
@@ -11,19 +25,16 @@ Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/internal/sta
 
 from __future__ import annotations
 
-import contextlib
 import enum
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import islice
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
 from scheduler.api.resource_v1 import RESULTS_MAX
 from scheduler.core.caching import Computed
 from scheduler.core.cooperative import Work, finish
 from scheduler.plugins.dra.structured.bounds import Bounds
-from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN, Known
+from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN, SeenValues
 from scheduler.plugins.dra.structured.error_nodes import (
     NO_RISK,
     AllocationError,
@@ -34,11 +45,10 @@ from scheduler.plugins.dra.structured.error_nodes import (
     risk_of,
 )
 from scheduler.plugins.dra.structured.feasibility import (
-    DECIDED_MAX,
     Position,
     SearchState,
+    Solution,
     SolverAnswer,
-    Witness,
     bits,
 )
 from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
@@ -51,7 +61,7 @@ _CHOICES, _STEPS = 2, 32
 CAREFUL_STEPS: Final = 500
 """The number of steps during which no state that may contain an error is skipped."""
 _HARD: Final = 4
-"""The number of failed states after which the search uses the integer program."""
+"""The number of dead ends after which the search uses the integer program."""
 
 
 class Picked(NamedTuple):
@@ -59,7 +69,7 @@ class Picked(NamedTuple):
 
     claim: int
     request: int
-    request_data: RequestData
+    alternative: int
     number: int
     amounts: Mapping[str, int] | None
 
@@ -73,7 +83,7 @@ class _Outcome(enum.Enum):
 
 class _Undo(NamedTuple):
     picked: Picked
-    known: tuple[Known, ...]
+    seen_values: tuple[SeenValues, ...]
     drawn_in: int
 
 
@@ -89,15 +99,10 @@ class _Choice:
     undo: _Undo | None = None
     all_too_many: bool = True
     tried: set[object] = field(default_factory=set)
-    state: object = None
     viable: int = -1
     """The devices that the bounds leave."""
-    witness: Witness | None = None
+    solution: Solution | None = None
     """Devices that satisfy all open requests according to the integer program."""
-    decided: int = 0
-    """Index in `order`: up to it, the witness is the first solution in order."""
-    first: int = -1
-    """The first device of the witness, if it is decided."""
 
 
 Order: TypeAlias = Callable[[int, RequestData], Sequence[int]]
@@ -125,15 +130,17 @@ class Allocator:
         self._allocating = [0] * len(demand.claims)
         self._placed = 0
         self._taking: dict[int, dict[str, int]] = {}
-        self._left = Computed(self._left_in)
+        self._free_counters = Computed(self._free_counters_in)
         self._overdrawn = set[int]()
         """Pools of which devices in use draw more than a counter has; the search itself never does this."""
-        self._known: list[tuple[Known, ...]] = [(NOTHING_SEEN,) * len(claim.constraints) for claim in demand.claims]
+        self._seen_values: list[tuple[SeenValues, ...]] = [
+            (NOTHING_SEEN,) * len(claim.constraints) for claim in demand.claims
+        ]
         self._picked: list[Picked] = []
         self._counts = [0] * len(demand.claims)
         self._stack: list[_Choice] = []
         self._failed_claim = 0
-        self._failed_states: dict[object, _Outcome] = {}
+        self._dead_ends = 0
         self._bounds = Bounds(demand, node_devices, self._lists)
         self._risk = NO_RISK
         self._may_reorder = True
@@ -141,6 +148,7 @@ class Allocator:
         self._is_solvable = True
         self._solved = 0
         self._takes_any = order is not None
+        self._is_narrowed = False
 
     def run(self) -> list[Picked] | None:
         """Return the devices in order of claims and requests; None if the claims do not fit.
@@ -151,15 +159,28 @@ class Allocator:
 
     def running(self) -> Work[list[Picked] | None]:
         """Search in steps, because a search can take long; the caller decides when it yields and when it ends."""
+        # Selectors come first, because a CEL expression may run for 50 ms and yields between kinds of devices. After
+        # this loop each lookup of a selector's result is a read of a dict, so the search itself never evaluates CEL.
         kinds = list(dict.fromkeys(each.kind for each in self._node_devices.devices))
         for selectors in dict.fromkeys(request_data.selectors for _, _, request_data in self._demand.request_data):
             if selectors is not None:
                 yield from selectors.evaluating(kinds)
+        # Upstream validates all requests of all claims before it tries the first device. So an invalid second claim
+        # is an error although the first claim does not fit.
         self._lists.update(check(self._demand, self._node_devices, self._names))
         self._risk = risk_of(self._demand, self._node_devices, self._lists)
+        # The order of `deviceScoring: pack` would change which device fails first, and so whether the pod gets an
+        # error at all. Upstream's order stays as soon as a selector may fail.
         self._may_reorder = self._risk == NO_RISK and not self._bounds.has_odd_values
-        if (yield from self._search()):
+        # The stack is empty after a failure, so a second search starts from a clean state.
+        found = yield from self._search()
+        if not found and self._is_narrowed:  # the exact rules refuse the solutions that were taken: search all of them
+            self._takes_any = False
+            found = yield from self._search()
+        if found:
             return self._picked
+        # Upstream passes over the devices of invalid pools and reports this text only if nothing else was found. It
+        # rejects this node alone.
         if self._node_devices.has_invalid:
             raise FailedOnNode("invalid resource pools were encountered")
         return None
@@ -168,25 +189,29 @@ class Allocator:
 
     def _search(self) -> Work[bool]:
         position: Position | None = Position()
-        is_deep, choices, yielded_at = False, 0, self.steps
+        choices, yielded_at = 0, self.steps
         while position is not None:
             choices += 1
+            # A choice costs 10 to 100 µs, and a step some microseconds. To yield at each of them would double the
+            # cost of short searches; a program of the solver takes milliseconds in any case.
             if self._is_hard or choices % _CHOICES == 0 or self.steps - yielded_at >= _STEPS:
                 yielded_at = self.steps
                 yield
-            if self.steps >= CAREFUL_STEPS and not is_deep:
-                is_deep, self._risk = True, NO_RISK
-                for c in range(len(self._demand.claims)):
-                    if not (yield from self._can_alone(c)):
-                        self._undo_from(0)
-                        return False
-            may_solve = self._is_solvable and not self._is_hard and len(self._failed_states) >= _HARD
+            # Up to here no state was skipped that may contain an error. An error behind more steps than this is given
+            # up: upstream would find it, but after minutes, and its time-out ends the attempt before.
+            if self.steps >= CAREFUL_STEPS:
+                self._risk = NO_RISK
+            may_solve = self._is_solvable and not self._is_hard and self._dead_ends >= _HARD
+            # Dead ends show that counting does not decide this node. The search starts again, because the first
+            # device may already be the wrong one: then the program says so at the root, before any backtracking.
             if may_solve and self._bounds.is_solvable:
-                self._undo_from(0)
+                self._undo_all()
                 self._is_hard, position = True, Position()
             step = self._next(position)
+            # `viable` is positive only for choices that may be skipped. A device of a request for all devices has no
+            # alternative, and a state before a possible error must be visited.
             if self._is_hard and isinstance(step, _Choice) and step.viable > 0:
-                step = yield from self._solved_step(step)
+                step = yield from self._solved_choice(step)
             if step is _Outcome.DONE:
                 return True
             if isinstance(step, _Choice):
@@ -198,165 +223,83 @@ class Allocator:
                 position = self._back(step)
         return False
 
-    def _solved_step(self, choice: _Choice) -> Work[_Choice | _Outcome]:
-        """Return the choice if its state has a solution, FAIL if it has none, DONE once a solution is taken whole.
+    def _solved_choice(self, choice: _Choice) -> Work[_Choice | _Outcome]:
+        """Return FAIL if the choice's state has no solution; with `_takes_any` leave the choice the devices of one.
 
         Raises TimedOut.
         """
-        if not self._keeps_witness(choice) and not (yield from self._has_solution(choice)):
-            return self._without_solution(choice)
-        while choice.witness is not None:
-            if self._may_take_any(choice.position):
-                if (yield from self._can_follow(choice)):
-                    return _Outcome.DONE
-                self._takes_any = False  # the exact rules refuse it: continue in order
-                return self._next(choice.position)
-            if self._is_next_in_witness(choice):
-                break
-            if not (yield from self._has_solution(choice)):
-                return self._without_solution(choice)
+        # Most choices follow the solution of the choice before them. They inherit it without a program, so an easy
+        # node costs one program in total.
+        choice.solution = self._rest_of_solution()
+        if choice.solution is None:
+            self._solved += 1
+            found = yield from self._bounds.solving(self._state(choice.position.claim))
+            if found is SolverAnswer.TIMED_OUT:
+                raise TimedOut
+            if found is SolverAnswer.INFEASIBLE:
+                return _Outcome.FAIL
+            # The program is too large, or its amounts do not fit the solver's arithmetic. The search goes on as
+            # without a solver, until its time limit.
+            if found is SolverAnswer.UNKNOWN:
+                self._is_hard, self._is_solvable = False, False
+                return choice
+            choice.solution = found
+        # Any solution will do for `pack`, so only its devices are tried. The program is a relaxation: where
+        # alternatives differ in amounts the exact rules may refuse the solution. `running` searches without this
+        # restriction then.
+        if self._takes_any:
+            choice.viable &= choice.solution.get((choice.position.claim, choice.position.request), 0)
+            self._is_narrowed = True
         return choice
 
-    def _without_solution(self, choice: _Choice) -> _Outcome:
-        self._failed_states[choice.state] = _Outcome.FAIL
-        return _Outcome.FAIL
-
-    def _keeps_witness(self, choice: _Choice) -> bool:
-        """Return whether the solution of the choice before this one still holds; the choice then has the rest of it."""
+    def _rest_of_solution(self) -> Solution | None:
+        """Return the rest of the last solution, if it has the device that was taken last."""
         before = self._stack[-1] if self._stack else None
-        if before is None or before.witness is None or before.undo is None:
-            return False
-        claim, request, request_data, number, _ = before.undo.picked
-        choice.witness = self._bounds.without(before.witness, (claim, request), number)
-        if number == before.first and request_data is choice.request_data:
-            choice.decided = before.decided
-        return choice.witness is not None
+        if before is None or before.solution is None or before.undo is None:
+            return None
+        claim, request, _, number, _ = before.undo.picked
+        return self._bounds.without(before.solution, (claim, request), number)
 
-    def _has_solution(self, choice: _Choice) -> Work[bool]:
-        """Solve the state of a choice without the devices that were skipped. Raises TimedOut."""
-        now = self._now(choice.position.claim)
-        if choice.at > choice.position.start:
-            assert choice.request_data is not None
-            rest = self._suffixes[choice.position.claim, choice.request_data][choice.at]
-            choice.viable = self._bounds.viable(choice.position, rest, now)
-            if not choice.viable:
-                return False
-        self._solved += 1
-        needs_order = not self._may_take_any(choice.position) and not self._is_doubtful(choice)
-        order = self._next_in_order(choice) if needs_order else ()
-        found = yield from self._bounds.solving(now, order)
-        if found is SolverAnswer.TIMED_OUT:
-            raise TimedOut
-        choice.witness = None if isinstance(found, SolverAnswer) else found
-        choice.decided = choice.order.index(order[-1]) + 1 if order else 0
-        if found is SolverAnswer.UNKNOWN:
-            self._is_hard, self._is_solvable = False, False
-        return found is not SolverAnswer.INFEASIBLE
-
-    def _may_take_any(self, position: Position) -> bool:
-        """Return whether any solution of the program will do, so that the rest of the search follows it."""
-        is_safe = (position.claim, position.request) > self._risk
-        return self._takes_any and is_safe and self._bounds.is_definite()
-
-    def _is_doubtful(self, choice: _Choice) -> bool:
-        """Return whether the choice is the first one of an alternative that may have no solution, so that a later one counts.
-
-        A program without an order shows that sooner. With the order of `deviceScoring: pack` it is as fast.
-        """
-        claim, request, alternative, taken, _ = choice.position
-        last = len(self._demand.claims[claim].requests[request].alternatives) - 1
-        return self._order is None and choice.witness is None and not taken and 0 <= alternative < last
-
-    def _next_in_order(self, choice: _Choice) -> list[int]:
-        """Return the devices of the current request for which the program shall find the first solution in order."""
-        return list(islice((n for n in choice.order[choice.at :] if choice.viable >> n & 1), DECIDED_MAX))
-
-    def _is_next_in_witness(self, choice: _Choice) -> bool:
-        """Skip the devices that lead to no solution; return whether the next device is known to lead to one.
-
-        Of the decided devices those before the first one of the witness lead to none.
-        """
-        assert choice.witness is not None
-        request = choice.position.claim, choice.position.request
-        mask = choice.witness.get(request, 0)
-        for at in range(choice.at, len(choice.order)):
-            number = choice.order[at]
-            if choice.viable >> number & 1 and (mask >> number & 1 or at >= choice.decided):
-                choice.at = at
-                choice.first = number if at < choice.decided else -1
-                return self._bounds.without(choice.witness, request, number) is not None
-        choice.at = len(choice.order)
-        return True
-
-    def _can_follow(self, choice: _Choice) -> Work[bool]:
-        """Take the devices of a choice's witness if the exact rules allow it; otherwise change nothing."""
-        depth, witness = len(self._stack), choice.witness
-        assert witness is not None
-        step: _Choice | _Outcome = choice
-        while isinstance(step, _Choice) and step.request_data is not None:
-            if not step.must:
-                step.viable &= witness.get((step.position.claim, step.position.request), 0)
-            self._stack.append(step)
-            position = self._try(step)
-            if position is None:
-                break
-            yield
-            step = self._next(position)
-        if step is _Outcome.DONE:
-            return True
-        self._undo_from(depth)
-        return False
-
-    def _now(self, c: int) -> SearchState:
+    def _state(self, c: int) -> SearchState:
         used, own = self._placed | self._node_devices.used, self._allocating[c]
-        return SearchState(used, own, self._known[c], self._taking, self._left)
+        return SearchState(used, own, self._seen_values[c], self._taking, self._free_counters)
 
-    def _can_alone(self, c: int) -> Work[bool]:
-        """Return whether one claim fits alone.
-
-        Other claims only take devices from it. Runs once, after a long search.
-        """
-        claims = self._demand.claims
-        if len(claims) == 1:
-            return True
-        demand = replace(self._demand, claims=(claims[c],))
-        alone = Allocator(demand, self._node_devices, (self._names[c],))
-        alone._lists.update(self._lists)
-        found = True
-        # an error alone proves nothing: with the other claims the search may not reach it
-        with contextlib.suppress(AllocationError):
-            found = yield from alone._search()
-        self.steps += alone.steps
-        return found
-
-    def _undo_from(self, depth: int) -> None:
-        """Drop the choices from this depth of the stack on."""
-        for choice in reversed(self._stack[depth:]):
+    def _undo_all(self) -> None:
+        for choice in reversed(self._stack):
             if choice.undo is not None:
                 self._give_back(choice.undo)
-        del self._stack[depth:]
+        self._stack.clear()
 
     def _next(self, position: Position) -> _Choice | _Outcome:
         """Return the next choice from this position."""
         c, r, alternative, taken, start = position
         claims = self._demand.claims
         while c < len(claims):
+            # The claim in which a search fails decides how far `_back` may carry the outcome "too many".
             self._failed_claim = c
             requests = claims[c].requests
             if r == len(requests):
                 c, r, alternative, taken, start = c + 1, 0, -1, 0, 0
                 continue
             request = requests[r]
+            # The alternatives of a prioritized list are one more level of the search. An earlier alternative wins
+            # even if it takes worse devices, because the user has ranked them.
             if request.is_list and alternative < 0:
                 return _Choice(Position(c, r), range(len(request.alternatives)), None)
             request_data = request.alternatives[max(alternative, 0)]
             everything = self._lists.get(id(request_data)) if request_data.is_all else None
+            # Upstream refuses mode All without any device: a pod that requests all devices of a node that has none
+            # would otherwise run without a device.
             if request_data.is_all and not everything:
                 return _Outcome.FAIL
+            # The devices of mode All were listed before the search, whether they are in use or not. One that is in
+            # use makes the request fail; it is not left out.
             needed = len(everything) if everything is not None else request_data.spec.count
             if taken == needed:
                 r, alternative, taken, start = r + 1, -1, 0, 0
                 continue
+            # A claim has at most 32 results. Upstream leaves all choices of this claim at once, except that another
+            # alternative may need fewer devices.
             if self._counts[c] + needed - taken > RESULTS_MAX:
                 return _Outcome.TOO_MANY
             position = Position(c, r, alternative, taken, start)
@@ -368,16 +311,13 @@ class Allocator:
     def _choice(self, position: Position, request_data: RequestData, needed: int) -> _Choice | _Outcome:
         c, start = position.claim, position.start
         order = self._orders[c, request_data]
+        # -1 has all bits set: a state that must be visited has no restriction.
         is_free, viable = (c, position.request) > self._risk, -1
         if is_free:
-            viable = self._bounds.viable(position, self._suffixes[c, request_data][start], self._now(c))
+            viable = self._bounds.viable(position, self._suffixes[c, request_data][start], self._state(c))
             if not viable:
                 return _Outcome.FAIL
-        state = (position, self._known[c], self._counts[c], self._taken(alike=is_free and not position.taken))
-        known = self._failed_states.get(state)
-        if known is not None:
-            return known
-        return _Choice(position, order, request_data, needed, at=start, state=state, viable=viable)
+        return _Choice(position, order, request_data, needed, at=start, viable=viable)
 
     def _order_of(self, request: tuple[int, RequestData]) -> Sequence[int]:
         c, request_data = request
@@ -392,18 +332,10 @@ class Allocator:
             suffixes.append(suffixes[-1] | 1 << number)
         return suffixes[::-1]
 
-    def _taken(self, *, alike: bool) -> object:
-        """Return a key of the devices taken; `alike`: interchangeable devices give equal keys."""
-        placed: object = tuple(self._allocating) if self._demand.has_admin else self._placed
-        parts = {number: tuple(sorted(amounts.items())) for number, amounts in self._taking.items()}
-        if not alike or self._demand.has_admin:
-            return placed, frozenset(parts.items())
-        twin = self._bounds.twin
-        return frozenset(Counter((twin[n], parts.get(n)) for n in (*bits(self._placed), *parts)).items())
-
     def _try(self, choice: _Choice) -> Position | None:
         """Take the choice's next device or alternative that fits; return the next position, or None if none is left."""
         c, r, alternative, taken, _ = choice.position
+        # This choice picks an alternative of a list, not a device. Its position has no devices yet.
         if choice.request_data is None:
             if choice.at >= len(choice.order):
                 return None
@@ -417,6 +349,8 @@ class Allocator:
             undo = self._take(choice, choice.request_data, number)
             if undo is not None:
                 choice.undo = undo
+                # The devices of one request are a combination: the next device comes behind this one in the order.
+                # Permutations would find nothing more and take factorial time.
                 start = 0 if choice.must else choice.at
                 return Position(c, r, alternative, taken + 1, start)
         return None
@@ -425,20 +359,23 @@ class Allocator:
         """Drop a choice of which no device fits, and go back."""
         self._stack.pop()
         self._failed_claim = choice.position.claim
-        if choice.state is not None:
-            self._failed_states[choice.state] = _Outcome.FAIL
+        self._dead_ends += 1
         return self._back(_Outcome.FAIL)
 
     def _back(self, failure: _Outcome) -> Position | None:
         """Undo choices until another one is possible; return None at the end."""
         while self._stack:
             choice = self._stack[-1]
+            # "Too many" concerns one claim. For the claim before it, it is an ordinary failure, and other devices are
+            # tried.
             if choice.position.claim < self._failed_claim:
                 failure = _Outcome.FAIL
             self._failed_claim = choice.position.claim
             if choice.undo is not None:
                 self._give_back(choice.undo)
                 choice.undo = None
+            # If every alternative needs too many devices, so does the request. Otherwise one of them has failed for
+            # want of devices, and devices taken earlier may be the reason.
             if choice.request_data is None:
                 choice.all_too_many = choice.all_too_many and failure is _Outcome.TOO_MANY
                 if (position := self._try(choice)) is not None:
@@ -446,8 +383,7 @@ class Allocator:
                 failure = _Outcome.TOO_MANY if choice.all_too_many else _Outcome.FAIL
             elif failure is not _Outcome.TOO_MANY and not choice.must and (position := self._try(choice)) is not None:
                 return position
-            if choice.state is not None:
-                self._failed_states[choice.state] = failure
+            self._dead_ends += 1
             self._stack.pop()
         return None
 
@@ -458,32 +394,42 @@ class Allocator:
         self.steps += 1
         node_devices, c = self._node_devices, choice.position.claim
         shared = bool(node_devices.shared >> number & 1)
+        # The search has reached a device on which the selector fails. Upstream evaluates lazily, so only a device
+        # that is reached is an error.
         if number in node_devices.faults(request_data):
             raise fault_error(node_devices, number, self._names[c], request_data)
         taking = self._taking.get(number, {})
+        # Of two devices that differ only in their names, the second fails as the first one did. The key has what the
+        # search itself has changed about the device.
         if not choice.must and (c, choice.position.request) > self._risk:
             parts = tuple(sorted(taking.items())) if number in self._taking else None
             twin = (self._bounds.twin[number], self._placed >> number & 1, parts)
             if twin in choice.tried:
                 return None
             choice.tried.add(twin)
+        # The order of the checks is upstream's: capacity, partitions, counters, taints, constraints. It matters for
+        # mode All, where the first check that fails decides between an error and a failure.
         if node_devices.rules.consumable and not choice.must and not node_devices.fits(request_data, number, taking):
             return None
         if not node_devices.may_draw(number):
             return None
+        # A shared device draws on its counters once, with its first share. A second share of it, in this search or of
+        # another claim, costs no counter.
         draws = not (shared and (number in self._taking or node_devices.has_shares(number)))
         if draws and not self._check_available_counters(number):
             return None
         if not node_devices.is_tolerated(request_data, number):
             return None
-        known = self._constrained(choice, number)
-        if known is None or (
+        seen_values = self._constrained(choice, number)
+        if seen_values is None or (
             node_devices.rules.consumable and choice.must and not node_devices.fits(request_data, number, taking)
         ):
             return None
-        return self._book(choice, number, known, shared=shared, draws=draws)
+        return self._book(choice, number, seen_values, shared=shared, draws=draws)
 
     def _is_free(self, request_data: RequestData, c: int, number: int) -> bool:
+        # An administrator may look at a device that another claim uses. One claim does not get the same device twice,
+        # though.
         if request_data.is_admin:
             return not self._allocating[c] >> number & 1
         return not (self._placed | self._node_devices.used) >> number & 1
@@ -494,41 +440,51 @@ class Allocator:
         if not device.consumes_counters:
             return True
         pool, wanted = self._node_devices.pool_of[number], self._node_devices.kind(number).draws
-        left = self._left[pool]
+        free_counters = self._free_counters[pool]
+        # A driver may shrink a counter below what is in use. Upstream then compares all counters of the pool, also
+        # those that the device does not draw on, so such a pool gives away nothing.
         if pool in self._overdrawn:
-            return all(amount >= wanted.get(counter, 0) for counter, amount in left.items())
-        return all(left[counter] >= amount for counter, amount in wanted.items() if counter in left)
+            return all(amount >= wanted.get(counter, 0) for counter, amount in free_counters.items())
+        return all(free_counters[counter] >= amount for counter, amount in wanted.items() if counter in free_counters)
 
-    def _left_in(self, pool: int) -> dict[tuple[str, str], int]:
-        left = self._node_devices.left_in(pool)
-        if min(left.values(), default=0) < 0:
+    def _free_counters_in(self, pool: int) -> dict[tuple[str, str], int]:
+        free_counters = self._node_devices.free_counters(pool)
+        if min(free_counters.values(), default=0) < 0:
             self._overdrawn.add(pool)
-        return left
+        return free_counters
 
-    def _constrained(self, choice: _Choice, number: int) -> tuple[Known, ...] | None:
+    def _constrained(self, choice: _Choice, number: int) -> tuple[SeenValues, ...] | None:
         c = choice.position.claim
         claim, request_data = self._demand.claims[c], choice.request_data
         assert request_data is not None
-        known = self._known[c]
+        seen_values = self._seen_values[c]
         for at, constraint in enumerate(claim.constraints):
             if not request_data.is_under(constraint):
                 continue
-            now = constraint.add(known[at], self._node_devices.kind(number))
-            if now is None:
+            values = constraint.add(seen_values[at], self._node_devices.kind(number))
+            if values is None:
+                # A device of mode All that violates a constraint cannot be replaced by another one. Upstream reports
+                # this as an error, not as a node that does not fit.
                 if choice.must:
                     raise AllocationError(
                         f"claim {self._names[c]}, request {request_data.own_name}: cannot add device "
                         f"{self._node_devices.name(number)} because a claim constraint would not be satisfied"
                     )
                 return None
-            known = (*known[:at], now, *known[at + 1 :])
-        return known
+            # The values are tuples and never change in place. Undoing a step is one assignment, and a state can be
+            # kept in a choice.
+            seen_values = (*seen_values[:at], values, *seen_values[at + 1 :])
+        return seen_values
 
-    def _book(self, choice: _Choice, number: int, known: tuple[Known, ...], *, shared: bool, draws: bool) -> _Undo:
+    def _book(
+        self, choice: _Choice, number: int, seen_values: tuple[SeenValues, ...], *, shared: bool, draws: bool
+    ) -> _Undo:
         c, r = choice.position.claim, choice.position.request
         request_data = choice.request_data
         assert request_data is not None
         amounts = None
+        # Shared devices stay free for the next request: only the amounts are booked. Their bit is never set in
+        # `_placed`.
         if shared:
             amounts = self._node_devices.amounts(request_data, number) or {}
             taking = self._taking.setdefault(number, {})
@@ -538,11 +494,12 @@ class Allocator:
             self._allocating[c] |= 1 << number
             self._placed |= 1 << number
         drawn_in = self._node_devices.pool_of[number] if draws else -1
+        # Counters are integers in nano units: quantities are converted once per pool, not at each step.
         if drawn_in >= 0:
             self._draw(number, drawn_in, -1)
-        picked = Picked(c, r, request_data, number, amounts)
-        undo = _Undo(picked, self._known[c], drawn_in)
-        self._known[c] = known
+        picked = Picked(c, r, max(choice.position.alternative, 0), number, amounts)
+        undo = _Undo(picked, self._seen_values[c], drawn_in)
+        self._seen_values[c] = seen_values
         self._picked.append(picked)
         self._counts[c] += 1
         return undo
@@ -550,15 +507,18 @@ class Allocator:
     def _give_back(self, undo: _Undo) -> None:
         c, _, _, number, amounts = self._picked.pop()
         self._counts[c] -= 1
-        self._known[c] = undo.known
+        self._seen_values[c] = undo.seen_values
         if undo.drawn_in >= 0:
             self._draw(number, undo.drawn_in, 1)
         if amounts is None:
             self._allocating[c] &= ~(1 << number)
+            # With admin access two claims may have one device, so its bit cannot simply be cleared.
             self._placed = 0
             for mask in self._allocating:
                 self._placed |= mask
             return
+        # The device has no share of this search any more. Its entry goes, because `number in self._taking` decides
+        # whether the next share draws on counters.
         if not any(each.number == number and each.amounts is not None for each in self._picked):
             del self._taking[number]
             return
@@ -568,4 +528,4 @@ class Allocator:
 
     def _draw(self, number: int, pool: int, sign: int) -> None:
         for counter, amount in self._node_devices.kind(number).draws.items():
-            self._left[pool][counter] += sign * amount
+            self._free_counters[pool][counter] += sign * amount

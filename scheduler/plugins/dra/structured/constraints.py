@@ -15,10 +15,10 @@ from scheduler.cache.devices.pools import DeviceKind
 
 Values: TypeAlias = frozenset[tuple[str, object]]
 """At most one (type, value) pair: values of different types are never equal. Empty for a list or an unknown type."""
-Known: TypeAlias = tuple[Values, ...]
+SeenValues: TypeAlias = tuple[Values, ...]
 """The values that a constraint has seen: for match one entry with the common value, for distinct one per device."""
 
-NOTHING_SEEN: Final[Known] = ()
+NOTHING_SEEN: Final[SeenValues] = ()
 _SCALARS: Final = (("bool", "bool_"), ("int", "int_"), ("string", "string"), ("version", "version"))
 
 
@@ -36,19 +36,23 @@ class AllocationConstraint:
         """Return whether the constraint is for devices of this request; `full_name` is `R/S` for an alternative."""
         return not self._requests or request in self._requests or full_name in self._requests
 
-    def add(self, known: Known, kind: DeviceKind) -> Known | None:
+    def add(self, seen_values: SeenValues, kind: DeviceKind) -> SeenValues | None:
         """Return the values seen with one more device of this kind; None if the device violates the constraint.
 
         A device with an unknown value is accepted only as the first one.
         """
+        # Only bool, int, string and version are compared. A device with another type passes as the first one, because
+        # there is nothing to compare it with yet.
         values = self.values(kind)
-        if values is None or (not values and known):
+        if values is None or (not values and seen_values):
             return None
-        if not known:
+        if not seen_values:
             return (values,)
+        # A match keeps the first device's value; equal devices add nothing. A distinct constraint must remember all
+        # values.
         if self.is_match:
-            return known if known[0] & values else None
-        return None if any(values & seen for seen in known) else (*known, values)
+            return seen_values if seen_values[0] & values else None
+        return None if any(values & seen for seen in seen_values) else (*seen_values, values)
 
     def values(self, kind: DeviceKind) -> Values | None:
         """Return the attribute's values; None if the device lacks the attribute."""
@@ -59,6 +63,7 @@ def attribute_values(driver: str, device: Device, name: str) -> Values | None:
     """Return the attribute's values; a name without a domain belongs to the device's own driver."""
     found = device.attributes.get(name)
     if found is None:
+        # Drivers may leave out their own domain in attribute names, and claims must always write it.
         domain, _, bare = name.partition("/")
         if domain == driver:
             found = device.attributes.get(bare)

@@ -52,8 +52,12 @@ def check(demand: ClaimsToAllocate, node_devices: NodeDevices, names: Sequence[s
     """
     lists: Lists = {}
     for claim, name in zip(demand.claims, names, strict=True):
+        # Upstream adds the smallest count of each request and compares with the limit before it searches. A claim
+        # that can never have so few results is an error on every node.
         least = 0
         for request in claim.requests:
+            # The texts have the claim's name, which equal claims do not share. So they are formatted here and not in
+            # the parser.
             if request.problem:
                 raise AllocationError(request.problem.format(claim=name))
             more = min([_needed(request_data, node_devices, name, lists) for request_data in request.alternatives])
@@ -76,8 +80,12 @@ def _needed(request_data: RequestData, node_devices: NodeDevices, claim: str, li
         raise AllocationError(about + request_data.problem)
     if not request_data.is_all:
         return request_data.spec.count
+    # "All devices" of a pool that is being updated would be a guess. Upstream ends the attempt, and the event of the
+    # missing slice retries the pod.
     bad = node_devices.first_incomplete
     faults = node_devices.faults(request_data)
+    # Upstream goes through the pools in order. A selector that fails on a device before the bad pool is found first,
+    # and its text wins.
     limit = len(node_devices.devices)
     if bad is not None:
         limit = sum(len(view.devices) for view in node_devices.pools[: node_devices.pools.index(bad)])
@@ -89,6 +97,8 @@ def _needed(request_data: RequestData, node_devices: NodeDevices, claim: str, li
         pool = f"{bad.key.driver}/{bad.key.name}"
         raise AllocationError(f"{about}: asks for all devices, but resource pool {pool} is currently {what}")
     found = list(bits(node_devices.selectable(request_data).mask))
+    # A device that lacks a requested capacity is not part of "all", but one whose capacity is used up is: then the
+    # claim must wait.
     if node_devices.rules.consumable:
         found = [n for n in found if node_devices.offers(request_data, n)]
     lists[id(request_data)] = found
@@ -127,12 +137,15 @@ def risk_of(demand: ClaimsToAllocate, node_devices: NodeDevices, lists: Mapping[
                 len(lists[id(request_data)]) if request_data.is_all else request_data.spec.count
                 for request_data in request.alternatives
             )
+    # Whether a claim needs too many devices depends on the alternatives that are tried. Skipping a state could turn
+    # this outcome into an ordinary failure.
     if risk != NO_RISK and max(most, default=0) > RESULTS_MAX:
         return len(most), 0  # "too many" must not become an ordinary failure either
     return risk
 
 
 def _may_raise(demand: ClaimsToAllocate, c: int, request_data: RequestData, node_devices: NodeDevices) -> bool:
+    # Every device of mode All is tried, and each that violates a constraint is an error.
     if request_data.is_all:
         return any(map(request_data.is_under, demand.claims[c].constraints))
     faults = node_devices.faults(request_data)
@@ -172,17 +185,19 @@ class ErrorNodes:
         if not demand.form:  # a claim is invalid, so each node has an error
             return self._on_nodes.placed
         tracked = self._of_demand.get_or_make(demand, lambda: tuple(dict.fromkeys(self._conditions(demand))))
-        out = EMPTY
+        erring_nodes = EMPTY
         for each in tracked:
             if each.position != self._on_nodes.visibility.position:
                 yield from self._following(each)
-            out |= each.nodes
-        return out
+            erring_nodes |= each.nodes
+        return erring_nodes
 
     def _following(self, tracked: _Tracked) -> Work[None]:
         """Update the tracked nodes. O(nodes whose visible pools changed); all kinds of nodes the first time."""
         on_nodes = self._on_nodes
         position = on_nodes.visibility.position
+        # Only changes of visible slices matter: whether a selector fails does not depend on the use of devices. So a
+        # busy cluster causes no work here.
         changed = on_nodes.visibility.changed_since(tracked.position)
         counts: dict[object, int] = {}
         if changed is None:
@@ -203,6 +218,7 @@ class ErrorNodes:
         kind = self._on_nodes.kind(slot)
         if kind is None:
             return False
+        # Nodes with equal pools share one count, and so do all nodes that see the same shared pools.
         content, visible_pools = kind.key[0], kind.visible_pools
         if content not in counts:
             counts[content] = yield from tracked.count(self._on_nodes.own_pools(slot))
@@ -213,6 +229,7 @@ class ErrorNodes:
     def _conditions(self, demand: ClaimsToAllocate) -> Iterator[_Tracked]:
         for _, _, request_data in demand.request_data:
             if request_data.selectors is not None:
+                # Conditions are shared by all claims with the same selectors; a new claim mostly finds them computed.
                 key = "faults", request_data.selectors
                 yield self._where(key, partial(_with_a_fault, request_data.selectors), above=0)
             if self._rules.consumable and request_data.spec.capacity is not None:
@@ -242,6 +259,8 @@ def _least(requests: Iterable[RequestAlternatives]) -> tuple[int, int]:
     for request in requests:
         counts = [request_data.spec.count for request_data in request.alternatives if not request_data.is_all]
         least += min(counts, default=0)
+        # A request for all devices counts with the devices of the node, which `_devices` counts. Other requests count
+        # with their smallest alternative.
         lists += not counts
     return least, lists
 
@@ -251,6 +270,7 @@ def _with_a_fault(selectors: Selectors, views: Iterable[PoolView]) -> Work[int]:
         yield from selectors.evaluating((kind,))
         if isinstance(selectors.of(kind), SelectorFault):
             return 1
+        # Cached results cost a dict lookup each, and a yield costs more than that.
         if at % _KNOWN_AT_ONCE == 0:
             yield
     return 0

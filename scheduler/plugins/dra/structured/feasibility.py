@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import heapq
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, reduce
 from itertools import islice
@@ -17,7 +17,7 @@ from operator import or_
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from scheduler.core.caching import Computed
-from scheduler.plugins.dra.structured.constraints import AllocationConstraint, Known, Values
+from scheduler.plugins.dra.structured.constraints import AllocationConstraint, SeenValues, Values
 from scheduler.plugins.dra.structured.node_devices import Mask, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimsToAllocate, RequestData
 
@@ -27,7 +27,7 @@ Taking: TypeAlias = Mapping[int, Mapping[str, int]]
 """Number of a shared device → capacity → amount that the search has taken."""
 
 
-Witness: TypeAlias = dict[tuple[int, int], Mask]
+Solution: TypeAlias = dict[tuple[int, int], Mask]
 """(claim, request) → the devices that it gets in a solution of the integer program."""
 
 
@@ -48,32 +48,22 @@ class SearchState(NamedTuple):
     """Devices that no other request can have."""
     own: Mask
     """The devices of `used` that the current claim has; a request of this claim with admin access cannot have these."""
-    known: tuple[Known, ...]
+    seen_values: tuple[SeenValues, ...]
     """For each constraint of the current claim, the values that it has seen."""
     taking: Taking
-    left: Mapping[int, CounterAmounts]
+    free_counters: Mapping[int, CounterAmounts]
     """Pool → what is left of its counters."""
 
 
 class Need(NamedTuple):
-    """`needed` devices from `free` are missing, for each of the identical requests `requests` of a claim."""
+    """`needed` devices from `free` are missing for a request."""
 
     claim: int
+    request: int
     alternatives: tuple[RequestData, ...]
     """The request, or the alternatives of it that are still possible."""
     free: Mask
     needed: int
-    requests: tuple[int, ...]
-
-    @property
-    def times(self) -> int:
-        """Number of identical requests."""
-        return len(self.requests)
-
-    @property
-    def total(self) -> int:
-        """Number of devices for all identical requests; they are different devices, except shared ones."""
-        return self.needed * self.times
 
     @property
     def is_admin(self) -> bool:
@@ -93,87 +83,16 @@ def bits(mask: Mask) -> Iterator[int]:
         mask ^= low
 
 
-def can_match(needs: Iterable[tuple[Mask, int]]) -> bool:
-    """Return whether each set can have its count of devices, and no device is in two of them."""
-    return _match(_merged(needs)) is not None
+def can_match(needs: Sequence[tuple[Mask, int]]) -> bool:
+    """Return whether no set of devices is smaller than the counts of the needs that choose from it or a part of it."""
+    # This is Hall's condition for sets that contain each other, as the devices of "any GPU" contain those of "a large
+    # GPU". Sets that overlap otherwise are left to the solver.
+    return all(
+        sum([count for part, count in needs if part & mask == part]) <= mask.bit_count()
+        for mask in {mask for mask, _ in needs}
+    )
 
 
-def first_of_match(own: tuple[Mask, int], others: Iterable[tuple[Mask, int]]) -> Mask:
-    """Return the devices that the first set may have if all sets get their count; none if they cannot."""
-    needs = [own, *_merged(others)]
-    held = _match(needs)
-    if held is None:
-        return 0
-    spare = held[0]
-    for each in held:
-        spare |= each
-    open_ = ~spare | held[0]
-    left = list(range(1, len(needs)))
-    while movable := [at for at in left if needs[at][0] & open_]:
-        for at in movable:
-            open_ |= held[at]
-        left = [at for at in left if at not in movable]
-    return own[0] & open_
-
-
-def _merged(needs: Iterable[tuple[Mask, int]]) -> list[tuple[Mask, int]]:
-    together: dict[Mask, int] = {}
-    for mask, count in needs:
-        together[mask] = together.get(mask, 0) + count
-    return list(together.items())
-
-
-def _match(needs: Sequence[tuple[Mask, int]]) -> list[Mask] | None:
-    """Return the devices that each set gets; None if no matching exists. The smallest sets choose first.
-
-    O(sets² × counts).
-    """
-    held, taken = [0] * len(needs), 0
-    for at in sorted(range(len(needs)), key=lambda at: needs[at][0].bit_count()):
-        mask, count = needs[at]
-        for _ in range(count):
-            free = mask & ~taken
-            if free:
-                held[at] |= free & -free
-                taken |= free & -free
-                continue
-            more = _augment(needs, held, taken, at)
-            if not more:
-                return None
-            taken |= more
-    return held
-
-
-def _augment(needs: Sequence[tuple[Mask, int]], held: list[Mask], taken: Mask, at: int) -> Mask:
-    """Find an augmenting path for the set `at`; return the device that becomes taken, or 0 if there is no path."""
-    came_from: dict[int, tuple[int, Mask]] = {at: (-1, 0)}
-    queue = [at]
-    for each in queue:
-        mask = needs[each][0]
-        free = mask & ~taken
-        if free:
-            return _move(held, came_from, each, free & -free)
-        for other, theirs in enumerate(held):
-            wanted = theirs & mask
-            if wanted and other not in came_from:
-                came_from[other] = (each, wanted & -wanted)
-                queue.append(other)
-    return 0
-
-
-def _move(held: list[Mask], came_from: dict[int, tuple[int, Mask]], each: int, gained: Mask) -> Mask:
-    """Apply an augmenting path: each set on it gets one device and passes one on."""
-    low = gained
-    while each >= 0:
-        held[each] |= low
-        before, passed = came_from[each]
-        held[each] &= ~passed
-        each, low = before, passed
-    return gained
-
-
-DECIDED_MAX: Final = 16
-"""The number of devices whose order a program observes: their weights are powers of two, which must fit the tolerances."""
 SOLVER_LIMIT_S: Final = 5.0
 """The solver stops after this time. Programs that take longer are as hard as bin packing without free space."""
 _LARGEST: Final = 10**9
@@ -192,8 +111,6 @@ _TERMS_MAX: Final = 500_000
 _OPTIONS: Final[Mapping[str, object]] = {
     "output_flag": False,
     "threads": 1,
-    "mip_rel_gap": 0.0,
-    "mip_abs_gap": 0.5,  # costs are integers
     # in programs this small each of these takes longer than it saves
     "mip_heuristic_run_feasibility_jump": False,
     "mip_heuristic_run_rins": False,
@@ -231,8 +148,6 @@ class _Program:
     """An integer program in the row-wise form that HiGHS takes."""
 
     upper: list[int] = field(default_factory=list)
-    costs: dict[int, int] = field(default_factory=dict)
-    """Column → its coefficient in the sum that is minimized."""
     has_amounts: bool = False
     starts: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)
@@ -247,10 +162,12 @@ class _Program:
 
     def at_most(self, terms: Mapping[int, int], limit: int) -> None:
         """Add `sum of terms <= limit`, scaled by the greatest common divisor of the coefficients."""
+        # Drivers publish amounts in bytes. Divided by their common divisor, most of them fit the solver's arithmetic.
         scale = math.gcd(*terms.values())
         if scale > 1:
             limit //= scale  # the left-hand side is a multiple of the divisor
             terms = {x: amount // scale for x, amount in terms.items()}
+        # A row that holds for all values of its variables only costs time.
         if sum([amount * self.upper[x] for x, amount in terms.items() if amount > 0]) > limit:
             self._row(terms, -math.inf, limit + _TOLERANCE)
 
@@ -262,6 +179,7 @@ class _Program:
         """
         self.has_amounts = True
         self.at_most(terms, limit)
+        # A counter of eight slices has few fractions that a cut could exclude, and each cut costs a row.
         if limit < _FINE or limit < _FINE * math.gcd(*terms.values()):
             return
         for parts in _PARTS:
@@ -273,6 +191,8 @@ class _Program:
         self._row(terms, total, total)
 
     def _row(self, terms: Mapping[int, int], lower: float, upper: float) -> None:
+        # HiGHS computes with floating-point numbers and tolerances. With larger coefficients its answer "infeasible"
+        # could be wrong.
         largest = max(map(abs, terms.values()), default=0)
         if max(largest, abs(upper)) > _LARGEST or len(self.columns) + len(terms) > _TERMS_MAX:
             raise _TooLarge
@@ -284,14 +204,13 @@ class _Program:
 
     def solve(self) -> Sequence[float] | SolverAnswer:
         """Return a value for each variable, or why there is none. Releases the interpreter lock while HiGHS works."""
+        # Imported here: most schedulers never meet a node that needs the solver.
         import highspy
         import numpy as np
 
         lp = highspy.HighsLp()
         lp.num_col_, lp.num_row_ = len(self.upper), len(self.starts)
-        costs = np.zeros(lp.num_col_)
-        costs[list(self.costs)] = list(self.costs.values())
-        lp.col_cost_ = costs
+        lp.col_cost_ = np.zeros(lp.num_col_)
         lp.col_lower_ = np.zeros(lp.num_col_)
         lp.col_upper_ = np.array(self.upper, float)
         lp.integrality_ = [highspy.HighsVarType.kInteger] * lp.num_col_
@@ -303,15 +222,17 @@ class _Program:
         highs = _solver_class()()
         for name, value in _OPTIONS.items():
             highs.setOptionValue(name, value)
+        # The solver runs in the worker thread, which serves one job at a time. A program without a limit would keep
+        # other pods' selectors from being compiled.
         highs.setOptionValue("time_limit", SOLVER_LIMIT_S)
-        highs.setOptionValue("mip_heuristic_run_rens", not self.costs)  # only where any solution will do
         highs.setOptionValue("presolve", "off" if self.has_amounts else "choose")  # the cuts do as much in less time
         highs.passModel(lp)
         highs.run()
-        status, known = highs.getModelStatus(), highspy.HighsModelStatus
-        if status == known.kOptimal:
+        status, outcomes = highs.getModelStatus(), highspy.HighsModelStatus
+        if status == outcomes.kOptimal:
             return list(highs.getSolution().col_value)
-        failures = {known.kInfeasible: SolverAnswer.INFEASIBLE, known.kTimeLimit: SolverAnswer.TIMED_OUT}
+        # Everything else, such as an error of the solver, counts as unknown: it must never reject a pod.
+        failures = {outcomes.kInfeasible: SolverAnswer.INFEASIBLE, outcomes.kTimeLimit: SolverAnswer.TIMED_OUT}
         return failures.get(status, SolverAnswer.UNKNOWN)
 
 
@@ -331,64 +252,70 @@ class Feasibility:
     def __post_init__(self) -> None:
         self._smaller = Computed(self._smaller_in)
 
-    def solve(self, needs: Sequence[Need], now: SearchState, order: Sequence[int] = ()) -> Witness | SolverAnswer:
-        """Return devices for all needs at once. Only reads its arguments, so it may run in a thread.
-
-        `order`: devices of the first need. Of all solutions the one is found that has the earliest of them; with two such
-        solutions, the one that has the next, and so on.
-        """
+    def solve(self, needs: Sequence[Need], state: SearchState) -> Solution | SolverAnswer:
+        """Return devices for all needs at once. Only reads its arguments, so it may run in a thread."""
+        # The size is known before a row is built, and a node may see thousands of devices of a network.
         if sum(need.free.bit_count() for need in needs) > _COLUMNS_MAX:
             return SolverAnswer.UNKNOWN
         try:
-            return self._solve(needs, now, order)
+            return self._solve(needs, state)
         except _TooLarge:
             return SolverAnswer.UNKNOWN
 
-    def _solve(self, needs: Sequence[Need], now: SearchState, order: Sequence[int]) -> Witness | SolverAnswer:
+    def _solve(self, needs: Sequence[Need], state: SearchState) -> Solution | SolverAnswer:
         program = _Program()
         shared = self._node_devices.shared
+        # Equal requests would give the program as many equal solutions as there are permutations of them, and a
+        # solver visits these one by one before it answers "infeasible".
         groups = self._merged(needs)
-        together = [_sum_of(group) for group in groups]
-        masks = self._without_symmetry(together, now, order)
-        of_order = masks[0] & sum(1 << d for d in order)
-        masks = [self._without_dominated(need, mask, now) for need, mask in zip(together, masks, strict=True)]
-        if any(not mask & shared and mask.bit_count() < need.total for need, mask in zip(together, masks, strict=True)):
-            return SolverAnswer.INFEASIBLE
-        masks[0] |= of_order
+        together = [group[0]._replace(needed=sum([need.needed for need in group])) for group in groups]
+        masks = self._without_symmetry(together, state)
+        masks = [self._without_dominated(need, mask, state) for need, mask in zip(together, masks, strict=True)]
         columns = [
-            {d: program.variable(need.times if shared >> d & 1 else 1) for d in bits(mask)}
-            for need, mask in zip(together, masks, strict=True)
+            {d: program.variable(len(group) if shared >> d & 1 else 1) for d in bits(mask)}
+            for group, mask in zip(groups, masks, strict=True)
         ]
-        program.costs = {columns[0][d]: -(1 << at) for at, d in enumerate(reversed(order)) if d in columns[0]}
         for need, own in zip(together, columns, strict=True):
-            program.exactly(dict.fromkeys(own.values(), 1), need.total)
+            if not own:
+                return SolverAnswer.INFEASIBLE
+            # Alternatives that need more devices are allowed to take only the smallest count. This makes the program
+            # a relaxation.
+            program.exactly(dict.fromkeys(own.values(), 1), need.needed)
         draws = self._share_exclusive_devices(program, together, columns)
-        draws |= self._share_capacities(program, together, columns, now)
-        self._limit_counters(program, draws, now)
+        draws |= self._share_capacities(program, together, columns, state)
+        self._limit_counters(program, draws, state)
         self._constrain(program, together, columns)
         found = program.solve()
         if isinstance(found, SolverAnswer):
             return found
-        witness: Witness = {}
+        solution: Solution = {}
         for group, own in zip(groups, columns, strict=True):
-            first = [d for d in order if d in own] if group is groups[0] else []
-            left = {d: round(found[own[d]]) for d in dict.fromkeys((*first, *own))}
+            # The group's devices are dealt to its requests. Each request takes the devices of which most shares are
+            # left, so no request gets one device twice.
+            remaining = {d: round(found[x]) for d, x in own.items()}
             for need in group:
-                _deal(need, left, witness)
-        return witness
+                dealt = heapq.nlargest(need.needed, remaining, key=remaining.__getitem__)
+                solution[need.claim, need.request] = sum(1 << d for d in dealt)
+                for d in dealt:
+                    remaining[d] -= 1
+        return solution
 
     def _merged(self, needs: Sequence[Need]) -> list[list[Need]]:
-        """Group the needs that choose from the same devices under the same constraints; the first need comes first."""
+        """Group the needs that choose from the same devices under the same constraints, so that they share variables."""
         groups: dict[Hashable, list[Need]] = {}
+        # A request with admin access may share devices with other claims, but not with its own. So claims must not be
+        # merged.
         with_admin = self._demand.has_admin and len({need.claim for need in needs}) > 1
         for at, need in enumerate(needs):
             scope = tuple(map(need.concerns, self._demand.claims[need.claim].constraints))
-            is_alone = need.free & self._node_devices.shared or (with_admin and need.is_admin)
             claim = need.claim if any(scope) or with_admin else -1
-            groups.setdefault(at if is_alone else (claim, need.free, scope), []).append(need)
+            key: Hashable = claim, need.free, scope
+            if need.free & self._node_devices.shared:
+                key = key, need.needed, tuple([(each.amounts_key, each.is_admin) for each in need.alternatives])
+            groups.setdefault(at if with_admin and need.is_admin else key, []).append(need)
         return list(groups.values())
 
-    def _without_symmetry(self, needs: Sequence[Need], now: SearchState, order: Sequence[int]) -> list[Mask]:
+    def _without_symmetry(self, needs: Sequence[Need], state: SearchState) -> list[Mask]:
         """Return the devices that each need may have, where of interchangeable shared devices the first ones come first.
 
         A solution is still one after two such devices are exchanged. So the first request may have only the first of them,
@@ -396,23 +323,27 @@ class Feasibility:
         """
         masks = [need.free for need in needs]
         shared = reduce(or_, masks, 0) & self._node_devices.shared
+        # Shared devices that nothing was taken of yet are bins of equal size. Without an order among them a bin
+        # packing of eight bins has 40 320 equal solutions.
         classes: dict[Hashable, list[int]] = {}
-        for d in dict.fromkeys((*order, *bits(shared))):
-            if shared >> d & 1 and d not in now.taking:
+        for d in bits(shared):
+            if d not in state.taking:
                 users = tuple(mask >> d & 1 for mask in masks)
                 classes.setdefault((self._twin[d], users), []).append(d)
         for alike in classes.values():
             if len(alike) == 1:
                 continue
             using = [at for at, need in enumerate(needs) if need.free >> alike[0] & 1]
-            using.sort(key=lambda at: (at > 0, -sum(self._least(needs[at], alike[0]).values())))
+            # Large parts first, as in first-fit decreasing: the restriction is strongest for the parts that matter
+            # most.
+            using.sort(key=lambda at: -sum(self._least(needs[at], alike[0]).values()))
             count = 0
             for at in using:
-                count += needs[at].total
+                count += needs[at].needed
                 masks[at] &= ~sum(1 << d for d in alike[count:])
         return masks
 
-    def _without_dominated(self, need: Need, mask: Mask, now: SearchState) -> Mask:
+    def _without_dominated(self, need: Need, mask: Mask, state: SearchState) -> Mask:
         """Return the devices without those that can be exchanged for a smaller one in every solution that has them.
 
         The smaller one is free there: the counters do not suffice for both, so they do not for two of the larger one.
@@ -421,30 +352,37 @@ class Feasibility:
             return mask
         dropped = 0
         for d in bits(mask & ~self._node_devices.shared):
+            # A partition of 20 GB is never better than one of 10 GB on the same counters, if the request may have
+            # either. Drivers publish partitions at every offset, and most of these are larger than needed.
             smaller = self._smaller[self._node_devices.pool_of[d]].get(d, 0) & mask
-            if smaller and self._exceed(d, d, now) and any(self._exceed(d, each, now) for each in bits(smaller)):
+            if smaller and self._exceed(d, d, state) and any(self._exceed(d, each, state) for each in bits(smaller)):
                 dropped |= 1 << d
         return mask & ~dropped
 
-    def _exceed(self, d: int, smaller: int, now: SearchState) -> bool:
+    def _exceed(self, d: int, smaller: int, state: SearchState) -> bool:
         """Return whether both devices together draw more of a counter than is left."""
-        left, draws = now.left[self._node_devices.pool_of[d]], self._node_devices.kind(d).draws
-        theirs = self._node_devices.kind(smaller).draws
-        return any(amount + draws.get(key, 0) > left[key] for key, amount in theirs.items() if key in left)
+        remaining, draws = state.free_counters[self._node_devices.pool_of[d]], self._node_devices.kind(d).draws
+        other_draws = self._node_devices.kind(smaller).draws
+        return any(
+            amount + draws.get(key, 0) > remaining[key] for key, amount in other_draws.items() if key in remaining
+        )
 
     def _smaller_in(self, pool: int) -> Mapping[int, Mask]:
         node_devices, found = self._node_devices, dict[int, Mask]()
         own = [d for d, at in enumerate(node_devices.pool_of) if at == pool and not node_devices.shared >> d & 1]
+        # The comparison is quadratic. It costs more than it saves in a pool of this size.
         if len(own) > _COMPARED_MAX:
             return found
         by_first_counter: dict[tuple[str, str], list[tuple[int, CounterAmounts]]] = {}
         for d in own:
+            # A smaller device draws on a part of the counters. Its first counter is among them, so an index by first
+            # counters finds all such devices.
             for counter in islice(draws := node_devices.kind(d).draws, 1):
                 by_first_counter.setdefault(counter, []).append((d, draws))
         for d in own:
             for counter in (draws := node_devices.kind(d).draws):
-                for other, theirs in by_first_counter.get(counter, ()):
-                    if _is_within(theirs, draws) and (other < d or theirs != draws):
+                for other, other_draws in by_first_counter.get(counter, ()):
+                    if _is_within(other_draws, draws) and (other < d or other_draws != draws):
                         found[d] = found.get(d, 0) | 1 << other
         return found
 
@@ -461,11 +399,14 @@ class Feasibility:
                 if not self._node_devices.shared >> d & 1:
                     by_device.setdefault(d, []).append((need, x))
         for users in by_device.values():
+            # The variable's own bound of 1 says the same.
             if len(users) == 1:
                 continue
             ordinary = [(need, x) for need, x in users if not need.is_admin]
             admins = [(need, x) for need, x in users if need.is_admin]
             program.at_most({x: 1 for _, x in ordinary}, 1)
+            # Claims are allocated in order. An administrator's claim sees the devices of earlier claims as in use and
+            # may take them, but its own and later claims cannot have its devices.
             for at, (admin, x) in enumerate(admins):
                 program.at_most({x: 1} | {other: 1 for need, other in ordinary if need.claim >= admin.claim}, 1)
                 for need, other in admins[:at]:
@@ -479,10 +420,11 @@ class Feasibility:
         }
 
     def _share_capacities(
-        self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]], now: SearchState
+        self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]], state: SearchState
     ) -> dict[int, dict[int, int]]:
         """Limit the capacities of shared devices; return for them what `_share_exclusive_devices` returns."""
         node_devices, draws = self._node_devices, dict[int, dict[int, int]]()
+        # Capacities that no request takes any of need no row.
         loads: dict[int, dict[str, dict[int, int]]] = {}
         users: dict[int, list[int]] = {}
         for need, own in zip(needs, columns, strict=True):
@@ -495,19 +437,23 @@ class Feasibility:
                         loads.setdefault(d, {}).setdefault(name, {})[x] = amount
         for d, xs in users.items():
             device = node_devices.devices[d].device
+            # A partition that is shared draws on its counters once, when its first share is given. One more variable
+            # says whether it is in use.
             in_use: int | None = None
-            if device.consumes_counters and d not in now.taking and not node_devices.has_shares(d):
+            if device.consumes_counters and d not in state.taking and not node_devices.has_shares(d):
                 in_use = program.variable(1)
                 draws[d] = {in_use: 1}
                 for x in xs:
                     program.at_most({x: 1, in_use: -program.upper[x]}, 0)
-            gone, taken = node_devices.consumed(d), now.taking.get(d, {})
+            consumed, taken = node_devices.consumed(d), state.taking.get(d, {})
             for name, terms in loads.get(d, {}).items():
-                left = max(device.capacity[name].value.nano - gone.get(name, 0) - taken.get(name, 0), 0)
+                # A driver may shrink a capacity below what is in use. A negative limit would make the whole program
+                # infeasible, although other devices are free.
+                remaining = max(device.capacity[name].value.nano - consumed.get(name, 0) - taken.get(name, 0), 0)
                 if in_use is None:
-                    program.at_most_rounded(terms, left)
+                    program.at_most_rounded(terms, remaining)
                 else:
-                    program.at_most({**terms, in_use: -left}, 0)
+                    program.at_most({**terms, in_use: -remaining}, 0)
         return draws
 
     def _least(self, need: Need, d: int) -> dict[str, int]:
@@ -516,25 +462,25 @@ class Feasibility:
         amounts = [each for each in found if each is not None]
         return {name: min(each.get(name, 0) for each in amounts) for name in amounts[0]} if amounts else {}
 
-    def _limit_counters(self, program: _Program, draws: Mapping[int, Mapping[int, int]], now: SearchState) -> None:
+    def _limit_counters(self, program: _Program, draws: Mapping[int, Mapping[int, int]], state: SearchState) -> None:
         by_pool: dict[int, list[int]] = {}
         for d in draws:
             by_pool.setdefault(self._node_devices.pool_of[d], []).append(d)
         for pool, devices in by_pool.items():
-            left = now.left[pool]
-            if min(left.values(), default=0) < 0:  # no device of such a pool can draw (§4.8)
+            remaining = state.free_counters[pool]
+            if min(remaining.values(), default=0) < 0:  # no device of such a pool can draw (§4.8)
                 for d in devices:
                     program.at_most(draws[d], 0)
                 continue
             rows: dict[tuple[str, str], dict[int, int]] = {}
             for d in devices:
                 for key, amount in self._node_devices.kind(d).draws.items():
-                    if amount and key in left:
+                    if amount and key in remaining:
                         row = rows.setdefault(key, {})
                         for x, times in draws[d].items():
                             row[x] = amount * times
             for key, row in rows.items():
-                program.at_most_rounded(row, left[key])
+                program.at_most_rounded(row, remaining[key])
 
     def _constrain(self, program: _Program, needs: Sequence[Need], columns: Sequence[Mapping[int, int]]) -> None:
         for number in {need.claim for need in needs}:
@@ -546,16 +492,17 @@ class Feasibility:
     def _match(self, program: _Program, constraint: AllocationConstraint, scope: Sequence[Mapping[int, int]]) -> None:
         """Require that all devices have one value in common."""
         chosen: dict[tuple[str, object], int] = {}
+        # One variable per value says that this value is the common one. The sum of these variables is 1.
         for values, mask in self._buckets[constraint].items():
             for own in scope:
-                here = {own[d]: 1 for d in bits(mask) if d in own}
-                if not here:
+                with_value = {own[d]: 1 for d in bits(mask) if d in own}
+                if not with_value:
                     continue
                 for value in values or ():
                     if value not in chosen:
                         chosen[value] = program.variable(1)
-                most = sum(program.upper[x] for x in here)
-                program.at_most(here | {chosen[value]: -most for value in values or ()}, 0)
+                most = sum(program.upper[x] for x in with_value)
+                program.at_most(with_value | {chosen[value]: -most for value in values or ()}, 0)
         if chosen:
             program.exactly(dict.fromkeys(chosen.values(), 1), 1)
 
@@ -579,19 +526,3 @@ def _is_within(draws: CounterAmounts, limits: CounterAmounts) -> bool:
         if amount > limits.get(counter, 0):
             return False
     return True
-
-
-def _sum_of(needs: Sequence[Need]) -> Need:
-    """Return one need for the devices of all of them."""
-    if len(needs) == 1:
-        return needs[0]
-    return needs[0]._replace(needed=sum(need.total for need in needs), requests=needs[0].requests[:1])
-
-
-def _deal(need: Need, left: dict[int, int], witness: Witness) -> None:
-    """Give each of the need's requests its own devices of `left`, which maps a device to how often it is left."""
-    for r in need.requests:
-        own = heapq.nlargest(need.needed, left, key=left.__getitem__)
-        witness[need.claim, r] = sum(1 << d for d in own)
-        for d in own:
-            left[d] -= 1

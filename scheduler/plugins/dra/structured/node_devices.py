@@ -49,20 +49,22 @@ def consumption(request: ExactDeviceRequest, device: Device, *, is_fractional: b
     requested = request.capacity.requests if request.capacity is not None else _NOTHING
     if any(name not in device.capacity for name in requested):
         return None
-    out = {
+    found = {
         name: _amount(name, requested.get(name), capacity, is_fractional=is_fractional)
         for name, capacity in device.capacity.items()
     }
     if any(
-        _violates(out[name], capacity.request_policy, is_fractional=is_fractional)
+        _violates(found[name], capacity.request_policy, is_fractional=is_fractional)
         for name, capacity in device.capacity.items()
     ):
         return None
-    return out
+    return found
 
 
 def _amount(name: str, wanted: Quantity | None, capacity: DeviceCapacity, *, is_fractional: bool) -> int:
     try:
+        # The policy rounds a request up to what the device can give. The sum of rounded amounts is compared with the
+        # capacity, so that shares never overlap.
         amount = _rounded(wanted, capacity, is_fractional=is_fractional)
     except NotRepresentable as error:
         raise NotRepresentable(f'capacity "{name}": {error}') from None
@@ -74,6 +76,7 @@ def _amount(name: str, wanted: Quantity | None, capacity: DeviceCapacity, *, is_
 def _rounded(wanted: Quantity | None, capacity: DeviceCapacity, *, is_fractional: bool) -> int:
     policy = capacity.request_policy
     if wanted is None:
+        # A claim that names no amount of a capacity takes the default of the policy, or else all of it.
         return (policy.default if policy is not None and policy.default is not None else capacity.value).nano
     if policy is None:
         return wanted.nano
@@ -84,10 +87,12 @@ def _rounded(wanted: Quantity | None, capacity: DeviceCapacity, *, is_fractional
 
 def _up_in_range(wanted: Quantity, least: Quantity, valid: CapacityRange, *, is_fractional: bool) -> int:
     step = valid.step
+    # Below the minimum there is no grid: the request is raised to the minimum first.
     if wanted.nano < least.nano:
         return least.nano
     if step is None or not step.nano:
         return wanted.nano
+    # Kubernetes 1.37 computes ranges with fractions in thousandths, in int64. What overflows is refused.
     if is_fractional and _fits_thousandths(valid):
         if not _is_thousandths(wanted):
             raise NotRepresentable(f"{_REFUSED}: request {text(wanted)} is not a representable milli value")
@@ -107,6 +112,7 @@ def _up_in_range(wanted: Quantity, least: Quantity, valid: CapacityRange, *, is_
 
 
 def _up(wanted: int, least: int, step: int) -> int:
+    # Floor division of a negative number rounds away from zero. This is the ceiling without floating-point numbers.
     return least - (least - wanted) // step * step
 
 
@@ -123,6 +129,7 @@ def _is_thousandths(quantity: Quantity) -> bool:
 
 
 def _violates(amount: int, policy: CapacityRequestPolicy | None, *, is_fractional: bool) -> bool:
+    # The policy's default is admitted in any case, also off the grid.
     if policy is None or (policy.default is not None and policy.default.nano == amount):
         return False
     if policy.valid_range is not None:
@@ -205,6 +212,7 @@ Amounts: TypeAlias = dict[str, int] | CapacityFault | Literal[False]
 
 def amounts_of(request_data: RequestData, kind: DeviceKind, rules: AllocatorFeatures) -> Amounts:
     """Return the amounts that the request takes of the capacities of such a device; cached with the kind (§4.9)."""
+    # Keyed by the kind of device: a cluster has a thousand devices and few kinds of them.
     key = request_data.amounts_key, rules.fractional
     found: Amounts | None = kind.memo.get(key)
     if found is None:
@@ -242,6 +250,8 @@ class NodeDevices:
         self._use = use
         self.devices: list[PublishedDevice] = []
         self.pool_of: list[int] = []
+        # The numbers of devices follow the order of the pools, which upstream tries in. Everything else in this
+        # folder speaks of numbers and masks.
         for number, view in enumerate(pools):
             self.devices.extend(view.devices)
             self.pool_of.extend([number] * len(view.devices))
@@ -261,12 +271,14 @@ class NodeDevices:
     @cached_property
     def used(self) -> Mask:
         """Devices that a claim has as a whole, and, with `old_shares`, unshared devices that still have shares."""
-        out = 0
+        found = 0
         for number, each in enumerate(self.devices):
+            # A driver may stop sharing a device that still has shares. Kubernetes up to 1.37 gives it away again as a
+            # whole.
             is_alone = self.rules.old_shares and not self.shared >> number & 1
             if self._use.is_used(each.id) if is_alone else self._use.is_exclusive(each.id):
-                out |= 1 << number
-        return out
+                found |= 1 << number
+        return found
 
     @cached_property
     def shared(self) -> Mask:
@@ -284,8 +296,8 @@ class NodeDevices:
             if self._use.shares(each.id)
         ]
         counted = [number for number, view in enumerate(self.pools) if view.counters]
-        left = [tuple(self.left_in(number).items()) for number in counted]
-        return self.used, tuple(shares), tuple(left)
+        free = [tuple(self.free_counters(number).items()) for number in counted]
+        return self.used, tuple(shares), tuple(free)
 
     def kind(self, number: int) -> DeviceKind:
         return self.devices[number].kind
@@ -331,7 +343,7 @@ class NodeDevices:
         return self._candidates[request_data.selectors]
 
     def _select(self, selectors: Selectors) -> CandidateDevices:
-        out = CandidateDevices()
+        found = CandidateDevices()
         verdicts: dict[DeviceKind, bool | SelectorFault] = {}
         for number, each in enumerate(self.devices):
             if not self.rules.binding and each.device.binding_conditions:
@@ -340,11 +352,11 @@ class NodeDevices:
             if verdict is None:
                 verdict = verdicts[each.kind] = selectors.of(each.kind)
             if isinstance(verdict, SelectorFault):
-                out.faults[number] = verdict
+                found.faults[number] = verdict
             elif not verdict or not usable(each, self.slot):
                 continue
-            out.mask |= 1 << number
-        return out
+            found.mask |= 1 << number
+        return found
 
     def faults(self, request_data: RequestData) -> Mapping[int, DeviceFault]:
         """Return the devices at which the search for this request ends in an error."""
@@ -369,6 +381,7 @@ class NodeDevices:
 
     def is_tolerated(self, request_data: RequestData, number: int) -> bool:
         """Return whether the request tolerates every hard taint of the device; admin access is no exemption (§4.7)."""
+        # Taints with PreferNoSchedule do not exist for devices. The effect None is for information only.
         taints = self.devices[number].device.taints
         if not taints or not self.rules.taints:
             return True
@@ -383,6 +396,7 @@ class NodeDevices:
 
     def amounts(self, request_data: RequestData, number: int) -> Mapping[str, int] | None:
         """Return the amounts that the request takes of the device's capacities; None if not offered (§4.9)."""
+        # Many devices have no capacity, and most requests name no amount. This line spares them the arithmetic.
         if request_data.spec.capacity is None and not self.devices[number].device.capacity:
             return _NO_AMOUNTS
         amounts = amounts_of(request_data, self.devices[number].kind, self.rules)
@@ -399,24 +413,25 @@ class NodeDevices:
         amounts = self.amounts(request_data, number)
         if amounts is None:
             return False
-        capacity, gone = self.devices[number].device.capacity, self.consumed(number)
+        capacity, consumed = self.devices[number].device.capacity, self.consumed(number)
         return all(
-            gone.get(name, 0) + taking.get(name, 0) + amount <= capacity[name].value.nano
+            consumed.get(name, 0) + taking.get(name, 0) + amount <= capacity[name].value.nano
             for name, amount in amounts.items()
         )
 
     # -- counters ------------------------------------------------------------------------------------------------------
 
-    def left_in(self, pool: int) -> dict[tuple[str, str], int]:
+    def free_counters(self, pool: int) -> dict[tuple[str, str], int]:
         """Return (set, counter) → the amount that devices in use leave of it; it can be negative (§4.8)."""
         view = self.pools[pool]
-        left = {(name, each): amount for name, counters in view.counters.items() for each, amount in counters.items()}
+        free = {(name, each): amount for name, counters in view.counters.items() for each, amount in counters.items()}
+        # Devices that only other nodes can use draw on the same counters. They are not in `devices`, but count here.
         for each in (*view.devices, *view.elsewhere):
             if each.kind.draws and self._use.is_used(each.id):
                 for counter, amount in each.kind.draws.items():
-                    if counter in left:
-                        left[counter] -= amount
-        return left
+                    if counter in free:
+                        free[counter] -= amount
+        return free
 
 
 def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
@@ -424,6 +439,7 @@ def tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
 
     Upstream: staging/src/k8s.io/dynamic-resource-allocation/resourceclaim/devicetoleration.go ToleratesTaint
     """
+    # An empty effect or key matches all, as for the taints of nodes.
     if toleration.effect and toleration.effect != taint.effect:
         return False
     if toleration.key and toleration.key != taint.key:

@@ -61,10 +61,10 @@ class Selectors:
 
     def of(self, kind: DeviceKind) -> bool | SelectorFault:
         """Return whether all selectors hold; the first one that does not hold, or fails, decides."""
-        known: bool | SelectorFault | None = kind.memo.get(self)
-        if known is None:
-            known = kind.memo[self] = finish(self._evaluating(kind))
-        return known
+        cached: bool | SelectorFault | None = kind.memo.get(self)
+        if cached is None:
+            cached = kind.memo[self] = finish(self._evaluating(kind))
+        return cached
 
     def evaluating(self, kinds: Iterable[DeviceKind]) -> Work[None]:
         """Evaluate these kinds in steps, so that `of` is fast for them: compiling and evaluating can take long."""
@@ -74,6 +74,8 @@ class Selectors:
                 yield
 
     def _evaluating(self, kind: DeviceKind) -> Work[bool | SelectorFault]:
+        # The class comes before the request, each in its own order. The first expression that does not hold ends the
+        # loop, so a later one that would fail is never an error.
         for of_class, at, expression in self._expressions:
             holds = yield from self._holding(expression, kind)
             if isinstance(holds, str):
@@ -100,9 +102,11 @@ class SelectorSets:
 
     def of(self, expressions: tuple[tuple[bool, int, str], ...]) -> Selectors:
         """Return the one object for these expressions (is of the class, index, expression)."""
+        # Equal expressions give one object, so a result is cached once for all claims that a template has made.
         found = self._sets.get(expressions)
         if found is None:
             self._characters += sum(len(text) for _, _, text in expressions)
+            # Clearing costs new evaluations, never a wrong answer: demands keep the objects that they use.
             if len(self._sets) >= _SETS_MAX or self._characters > _CHARACTERS_MAX:
                 self._sets.clear()
                 self._characters = 0
@@ -114,12 +118,12 @@ class SelectorSets:
 
         Sets share expressions, mostly those of classes.
         """
-        known: bool | str | None = kind.memo.get((self._holding, expression))
+        cached: bool | str | None = kind.memo.get((self._holding, expression))
         if self._evaluated is not None:
-            self._evaluated(known is not None)
-        if known is None:
-            known = kind.memo[self._holding, expression] = yield from self._holding(expression, kind)
-        return known
+            self._evaluated(cached is not None)
+        if cached is None:
+            cached = kind.memo[self._holding, expression] = yield from self._holding(expression, kind)
+        return cached
 
 
 _DEMANDS_MAX: Final = 4096
@@ -221,22 +225,26 @@ class ClaimParser:
         self._classes = classes
         self._sets = selector_sets
         self._gates = gates
-        self._known: BoundedCache[Hashable, tuple[int, ClaimsToAllocate]] = BoundedCache(_DEMANDS_MAX)
+        self._cache: BoundedCache[Hashable, tuple[int, ClaimsToAllocate]] = BoundedCache(_DEMANDS_MAX)
         """Encoded specs → (generation of the device classes for which the result is known to be valid, result)."""
 
     def of(self, claims: Sequence[ResourceClaim]) -> ClaimsToAllocate:
         """Parse these claims together, in this order."""
+        # Claims of a thousand pods of one Deployment have equal specs. They share one demand, and with it all
+        # verdicts on nodes.
         key = tuple(_encode(claim.spec.devices) for claim in claims)
         generation = self._classes.generation
-        seen, demand = self._known.get(key) or (-1, None)
+        seen, demand = self._cache.get(key) or (-1, None)
+        # A class may change between two attempts. The generation answers in one comparison that none has; otherwise
+        # only the classes of this demand are compared.
         if demand is not None and (seen == generation or self._holds(demand)):
-            self._known.put(key, (generation, demand))
+            self._cache.put(key, (generation, demand))
             return demand
         made = tuple(self._claim(claim.spec.devices) for claim in claims)
         has_lists = any(request.is_list for claim in made for request in claim.requests)
         has_admin = any(request_data.is_admin for claim in made for request_data in claim.request_data)
         demand = ClaimsToAllocate(made, has_lists, has_admin, _form(made))
-        self._known.put(key, (generation, demand))
+        self._cache.put(key, (generation, demand))
         return demand
 
     def _holds(self, demand: ClaimsToAllocate) -> bool:
@@ -249,6 +257,7 @@ class ClaimParser:
     def _claim(self, spec: DeviceClaim) -> ClaimToAllocate:
         requests = []
         for request in spec.requests:
+            # One path for both forms: an ordinary request is a list with one alternative.
             specs = request.first_available or (request.exactly or ExactDeviceRequest(),)
             is_list = bool(request.first_available)
             alternatives = tuple(self._request_data(request.name, each, is_list=is_list) for each in specs)
@@ -256,6 +265,8 @@ class ClaimParser:
             requests.append(RequestAlternatives(request.name, alternatives, is_list, problem))
         constraints, problem = [], ""
         for at, constraint in enumerate(spec.constraints):
+            # A newer API server may know more kinds of constraints. To ignore one would give the pod devices that it
+            # cannot use.
             if constraint.match_attribute is None and constraint.distinct_attribute is None:
                 problem = f"constraint #{at}: empty constraint (unsupported constraint type?)"
                 break
@@ -290,6 +301,7 @@ class ClaimParser:
         return RequestData(request, full_name, own_name, spec, device_class, selectors, _encode(spec.capacity), problem)
 
     def _problem(self, spec: ExactDeviceRequest, device_class: DeviceClass | None) -> str:
+        # The order of these checks is upstream's, so that a request with two problems gets the same text.
         empty = next((at for at, each in enumerate(spec.selectors) if each.cel is None), None)
         name = spec.device_class_name
         if spec.derived_attributes:
@@ -316,6 +328,8 @@ def _form(claims: Sequence[ClaimToAllocate]) -> bytes:
     """Encode all that a search reads of the claims, except which devices may be selected."""
     form = []
     for claim in claims:
+        # An invalid claim is an error on each node, with a text that names the claim. Its result is not shared with
+        # other claims.
         problems = (claim.constraint_problem, *(each.problem for each in claim.requests))
         if any(problems) or any(each.problem for each in claim.request_data):
             return b""

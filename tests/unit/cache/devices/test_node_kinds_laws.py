@@ -37,8 +37,7 @@ from scheduler.core.feature_gates import DEVICE_GATES_ON, PARTITIONABLE
 from scheduler.core.nodeset import NodeSet
 from scheduler.plugins.dra.structured.allocator import AllocationError, Allocator, FailedOnNode
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
-from scheduler.plugins.dra.structured.node_searches import placeholders
-from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
+from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts, placeholders
 from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, SelectorSets
 from tests.examples import examples
 from tests.support.clock import VirtualClock
@@ -92,7 +91,7 @@ class Caches:
 
     def verdicts(self, demand: ClaimsToAllocate) -> dict[str, str]:
         """Node → what the board says."""
-        board = finish(self.boards.look_at_all(demand, self.nodes.present))
+        board = finish(self.boards.search_all(demand, self.nodes.present))
         said = dict.fromkeys(self.names(board.fit), "fits")
         for groups in (board.refused, board.failed):
             for text, nodes in groups.items():

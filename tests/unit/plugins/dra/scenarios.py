@@ -24,7 +24,7 @@ from scheduler.api.resource_v1 import AllocationResult, DeviceRequestAllocationR
 from scheduler.config.args import KubestowArgs
 from scheduler.core import feature_gates as gate
 from scheduler.framework.status import Code, Rejection, Skip
-from scheduler.plugins.dra.structured.node_searches import CANNOT_ALLOCATE
+from scheduler.plugins.dra.structured.node_verdicts import CANNOT_ALLOCATE
 from simulator.builders.claims import ClaimBuilder, RequestOptions, a_claim, a_result, an_option
 from simulator.builders.core import Builder, Manifest, node
 from simulator.builders.devices import DeviceBuilder, SliceBuilder, a_device, a_slice

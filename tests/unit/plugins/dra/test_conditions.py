@@ -13,7 +13,7 @@ from scheduler.config.args import KubestowArgs
 from scheduler.core.errors import Unavailable
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, DEVICE_GATES_ON
 from scheduler.framework.interface import CycleState
-from scheduler.plugins.dra.binding.binding_conditions import is_worn_out, readiness
+from scheduler.plugins.dra.binding.binding_conditions import is_unavailable, readiness
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result
 from simulator.builders.core import Builder, pod
 from tests.unit.plugins.dra.served import (
@@ -93,7 +93,7 @@ def test_worn_out(claim: ClaimBuilder, since_s: float | None, *, expected: bool)
     if since_s is not None:
         claim = claim.allocated_at(seconds(NOW_S - since_s))
 
-    assert expected == is_worn_out(claim.typed(), NOW_S, 600.0)
+    assert expected == is_unavailable(claim.typed(), NOW_S, 600.0)
 
 
 # -- PreBind -----------------------------------------------------------------------------------------------------------------

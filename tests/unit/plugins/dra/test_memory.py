@@ -22,10 +22,8 @@ from scheduler.core.cooperative import Work, finish
 from scheduler.core.feature_gates import BINDING_CONDITIONS, DEVICE_GATES_ON, PARTITIONABLE
 from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import ExplainPlugin
-from scheduler.plugins.dra.structured import node_searches as searching
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures
-from scheduler.plugins.dra.structured.node_searches import CANNOT_ALLOCATE
-from scheduler.plugins.dra.structured.node_verdicts import NodeVerdicts
+from scheduler.plugins.dra.structured.node_verdicts import CANNOT_ALLOCATE, NodeVerdicts
 from scheduler.plugins.dra.structured.requests import ClaimParser, SelectorFault, Selectors, SelectorSets
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
 from simulator.builders.core import Builder, node
@@ -56,8 +54,8 @@ class Looking:
 
     def look(self, nodes: NodeSet, *, everything: bool = False) -> NodeSet:
         if everything:
-            return finish(self.boards.look_at_all(self.demand, nodes)).fit
-        return finish(self.boards.look(self.demand, nodes)).fit
+            return finish(self.boards.search_all(self.demand, nodes)).fit
+        return finish(self.boards.search_some(self.demand, nodes)).fit
 
     def _holding(self, _expression: str, kind: DeviceKind) -> Work[bool | str]:
         yield from ()
@@ -106,9 +104,8 @@ def test_a_node_that_lost_its_slice_is_searched_again():
     )
 
 
-def test_the_memo_of_a_node_kind_is_limited(monkeypatch):
-    """Demands that differ only in the text of their selectors need no search, but each takes a memo entry."""
-    monkeypatch.setattr(searching, "_MEMO_MAX", 8)
+def test_demands_that_select_the_same_devices_share_one_memo_entry():
+    """They differ only in the text of their selectors, so one search serves all of them."""
     world, searches = World(nodes=("n1",)), list[int]()
     world.show(a_slice("n1", "a", a_device("d")))
     devices = world.devices
@@ -116,10 +113,10 @@ def test_the_memo_of_a_node_kind_is_limited(monkeypatch):
     demands = ClaimParser(devices.classes, SelectorSets(devices.selectors.holding), DEVICE_GATES_ON)
 
     for at in range(40):
-        assert finish(boards.look(demands.of(claims_for(cel=f"{at} == {at}")), 1)).fit
+        assert finish(boards.search_some(demands.of(claims_for(cel=f"{at} == {at}")), 1)).fit
 
-    assert len(searches) < 40
-    assert len(devices.on_nodes.kind(0).memo) <= 8
+    assert len(searches) == 1
+    assert len(devices.on_nodes.kind(0).memo) == 1
 
 
 class Puzzle:
@@ -143,26 +140,26 @@ class Puzzle:
             list(ask.selectors.evaluating(each.kind for view in on_nodes.pools(0) for each in view.devices))
 
 
-def test_a_long_search_is_put_off_until_the_node_is_chosen():
+def test_a_long_search_is_postponed_until_the_node_is_chosen():
     """The search is suspended, the next attempt does not repeat it, Verify goes on with it, and the result is cached."""
     puzzle = Puzzle(Slow(VirtualClock()))
 
-    looks = [finish(puzzle.boards.look(puzzle.demand, 1)) for _ in range(2)]
+    looks = [finish(puzzle.boards.search_some(puzzle.demand, 1)) for _ in range(2)]
 
-    assert [1, 1] == [each.put_off for each in looks]
+    assert [1, 1] == [each.postponed for each in looks]
     assert not puzzle.steps
     verdict = finish(puzzle.boards.verdict(puzzle.demand, 0))
-    now = finish(puzzle.boards.look(puzzle.demand, 1))
-    assert (verdict.refusal == "", 0, 1) == (bool(now.fit), now.put_off, len(puzzle.steps))
+    now = finish(puzzle.boards.search_some(puzzle.demand, 1))
+    assert (verdict.refusal == "", 0, 1) == (bool(now.fit), now.postponed, len(puzzle.steps))
     at_once = Puzzle(VirtualClock())
     finish(at_once.boards.verdict(at_once.demand, 0))
     assert puzzle.steps == at_once.steps
 
 
-def test_a_search_that_was_put_off_starts_again_when_a_device_is_taken() -> None:
+def test_a_search_that_was_postponed_starts_again_when_a_device_is_taken() -> None:
     """It would go on with the counters that it has read."""
     puzzle = Puzzle(Slow(VirtualClock()))
-    finish(puzzle.boards.look(puzzle.demand, 1))
+    finish(puzzle.boards.search_some(puzzle.demand, 1))
     everything = [a_result("r", f"a/n1/d{at:02}") for at in range(24)]
     puzzle.world.show(a_claim("other").request("r", "A", count=24).allocated(*everything))
 
@@ -172,13 +169,13 @@ def test_a_search_that_was_put_off_starts_again_when_a_device_is_taken() -> None
     assert len(puzzle.steps) == 2
 
 
-def test_a_long_search_is_not_put_off_when_all_verdicts_are_needed():
+def test_a_long_search_is_not_postponed_when_all_verdicts_are_needed():
     puzzle = Puzzle(Slow(VirtualClock()))
-    finish(puzzle.boards.look(puzzle.demand, 1))
+    finish(puzzle.boards.search_some(puzzle.demand, 1))
 
-    known = finish(puzzle.boards.look_at_all(puzzle.demand, 1))
+    known = finish(puzzle.boards.search_all(puzzle.demand, 1))
 
-    assert not known.put_off
+    assert not known.postponed
     assert known.fit or known.refused
 
 
@@ -210,10 +207,10 @@ def test_the_error_of_a_node_that_is_gone_is_forgotten() -> None:
     for name in ("n1", "n2"):
         world.cluster.set_node(node(name).typed())
         world.show(a_slice(name, "a", a_device("d")).of(2))  # one of two slices: the pool is being updated
-        texts.append(len(finish(boards.look(demand, world.cluster.nodes.present)).failed))
+        texts.append(len(finish(boards.search_some(demand, world.cluster.nodes.present)).failed))
         devices.remove_slice(f"{name}-a")
         world.cluster.remove_node(name)
-        texts.append(len(finish(boards.look(demand, world.cluster.nodes.present)).failed))
+        texts.append(len(finish(boards.search_some(demand, world.cluster.nodes.present)).failed))
 
     assert texts == [1, 0, 1, 0]
 

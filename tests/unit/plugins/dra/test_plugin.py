@@ -20,7 +20,7 @@ from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Rejection
 from scheduler.plugins.dra.claims import Unresolved, claim_keys, claim_name, claims_of, not_owned
 from scheduler.plugins.dra.scoring import has_alternatives
-from scheduler.plugins.dra.structured.node_searches import LONGEST_ATTEMPT_S, LONGEST_HOLD_S, limits_of
+from scheduler.plugins.dra.structured.node_verdicts import LONGEST_ATTEMPT_S, LONGEST_HOLD_S, limits_of
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
 from simulator.builders.core import Builder, PodBuilder, pod
 from simulator.builders.devices import a_device, a_device_class, a_node_selector, a_slice
@@ -288,7 +288,7 @@ def test_filter_timeout(timeout_s: float, without: tuple[str, ...], ours: Kubest
     claims = [a_claim(name).request("r", "A", count=30) for name in ("c", "d", "e")]
     args = DynamicResourcesArgs(filter_timeout_s=timeout_s)
     world = Served(many, *claims, bare=True, ours=ours, args=args, gates=DEVICE_GATES_ON - set(without))
-    world.plugin._verdicts._searches.clock = Slow(world.clock)
+    world.plugin._verdicts._clock = Slow(world.clock)
 
     refusals = world.refusals(using("c", "d", "e"))
 

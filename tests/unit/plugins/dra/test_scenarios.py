@@ -343,7 +343,7 @@ def test_33_a_search_that_takes_too_long_ends_the_attempt(monkeypatch: pytest.Mo
     case = given(slices, [claim_of("A*32") for _ in range(3)], f="TO")
     world = case.world()
     slow = SimpleNamespace(now=itertools.count(step=1000).__next__)
-    monkeypatch.setattr(world.plugin._verdicts._searches, "clock", slow)
+    monkeypatch.setattr(world.plugin._verdicts, "_clock", slow)
 
     timed_out = {"n1": (Code.ERROR, "node n1: timed out trying to allocate devices")}
     assert timed_out == {"n1": world.refusals(case.pod(world))["n1"]}

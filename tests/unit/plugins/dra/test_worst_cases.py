@@ -23,7 +23,7 @@ from tests.unit.plugins.dra.literal_allocator import Literal, Pick, TooSlow, bro
 from tests.unit.plugins.dra.literal_devices import World, candidates
 from tests.unit.plugins.dra.random_devices import NODES, Case
 
-STEPS = 300
+STEPS = 600
 """A step costs some microseconds, so this limit is a few milliseconds."""
 PARTS = {"1g": (1, range(7)), "2g": (2, range(0, 6, 2)), "3g": (4, (0, 4)), "4g": (4, (0,)), "7g": (8, (0,))}
 """Partitions of a GPU with seven slices and eight parts of memory: parts of memory that each takes, and where it may start."""
@@ -391,6 +391,7 @@ def _broken(case: Case, search: Allocator, found: Sequence[Picked]) -> list[str]
         literal.run()  # resolves the requests, and tries no device
     there = {each.id: each for pool in literal.pools for each in candidates(pool)}
     devices = [there[search._node_devices.devices[each.number].id] for each in found]
+    asked = [search._demand.claims[p.claim].requests[p.request].alternatives[p.alternative] for p in found]
     return broken_rules(
         literal,
         [
@@ -398,12 +399,12 @@ def _broken(case: Case, search: Allocator, found: Sequence[Picked]) -> list[str]
                 each.claim,
                 each.request,
                 -1,
-                each.request_data.full_name,
+                request_data.full_name,
                 device,
-                each.request_data.spec,
+                request_data.spec,
                 None if each.amounts is None else dict(each.amounts),
             )
-            for each, device in zip(found, devices, strict=True)
+            for each, device, request_data in zip(found, devices, asked, strict=True)
         ],
     )
 

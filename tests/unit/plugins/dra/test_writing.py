@@ -14,7 +14,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.api.resource_v1 import FINALIZER
 from scheduler.core.errors import ApiError, Fenced, Forbidden, Invalid, NotFound, Unauthorized, Unavailable
 from scheduler.plugins.dra.binding.double_check import WATCH_WITHIN_S
-from scheduler.plugins.dra.structured.node_searches import LONGEST_ATTEMPT_S
+from scheduler.plugins.dra.structured.node_verdicts import LONGEST_ATTEMPT_S
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.core import Builder
 from tests.unit.plugins.dra.served import (

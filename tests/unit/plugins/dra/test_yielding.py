@@ -28,7 +28,7 @@ from scheduler.cycle import Outcome, Scheduled, SchedulingFailed
 from scheduler.plugins.dra.structured.allocator import Allocator
 from scheduler.plugins.dra.structured.error_nodes import TimedOut
 from scheduler.plugins.dra.structured.feasibility import Feasibility
-from scheduler.plugins.dra.structured.node_searches import LATE_S, LONGEST_ATTEMPT_S, LONGEST_HOLD_S
+from scheduler.plugins.dra.structured.node_verdicts import BACKOFF_S, LONGEST_ATTEMPT_S, LONGEST_HOLD_S
 from scheduler.plugins.dra.structured.requests import Selectors
 from simulator.builders.claims import ClaimBuilder, a_claim, a_result, an_option
 from simulator.builders.core import Builder, pod
@@ -270,7 +270,7 @@ def test_filter_timeout_ends_the_search_of_a_node() -> None:
     began = world.clock.now()
 
     outcomes = []
-    for wait_s in (0.0, 1.0, LATE_S):
+    for wait_s in (0.0, 1.0, BACKOFF_S):
         world.worked(wait_s)
         outcomes.append((result_of(finish(world.attempt("c"))), round(world.clock.now() - began - wait_s, 1)))
         began = world.clock.now()
