@@ -63,6 +63,11 @@ class ApiResource:
         return f"{self.name}.{self.group}" if self.group else self.name
 
     @property
+    def qualified_kind(self) -> str:
+        """`Pod`, `Lease.coordination.k8s.io`: how messages name the kind."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+    @property
     def is_core_event(self) -> bool:
         """core/v1 Events are events.k8s.io Events with other names for the fields."""
         return self.name == "events" and not self.group
