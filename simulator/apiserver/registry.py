@@ -13,14 +13,13 @@ from typing import Any, Final, Self
 
 from scheduler.api.meta import NAME, NAME_RULE
 from scheduler.core.clock import Clock
+from scheduler.manifests.defaults import SYSTEM_PRIORITIES, with_pod_defaults
 from simulator.apiserver import patches
 from simulator.apiserver.kinds import opaque, pods, versions as faces, volumes
 from simulator.apiserver.kinds.defaults import (
     BUDGET,
-    SYSTEM_PRIORITIES,
     Defaults,
     with_condition_times,
-    with_pod_defaults,
     with_selector_replaced,
 )
 from simulator.apiserver.kinds.devices import Devices

@@ -21,6 +21,10 @@ class PodTemplate(Frozen, frozen=True):
     metadata: dict[str, Any] = {}
     spec: dict[str, Any] = {}
 
+    @property
+    def raw(self) -> dict[str, Any]:
+        return {"metadata": self.metadata, "spec": self.spec}
+
 
 class Rolling(Frozen, frozen=True):
     """`rollingUpdate` of any workload. None stands for the default of the kind."""

@@ -6,8 +6,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
+from scheduler.manifests.defaults import SYSTEM_PRIORITIES, with_pod_defaults
 from simulator.apiserver.kinds.fields import LABEL_SELECTOR
-from simulator.apiserver.kinds.pods import pod_claims, with_pod_level, with_volume_defaults
+from simulator.apiserver.kinds.pods import pod_claims
 from simulator.apiserver.resources import ApiResource
 from simulator.apiserver.status import Refused, check, forbidden, invalid, refuse
 from simulator.apiserver.storage import Storage
@@ -67,11 +68,9 @@ def with_selector_replaced(patch: Object) -> Object:
 NewRule: TypeAlias = Callable[[ApiResource, Object, str], None]
 """Fills in a new object, in place, knowing the time. Raises `Refused`."""
 GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
-SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 HIGHEST_PRIORITY: Final = 1_000_000_000
 """For all classes but the system's."""
 PREEMPTS: Final = "PreemptLowerPriority"
-_UNREADY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _CONDITION_TIMES: Final = {
     "pods": ("lastProbeTime", "lastTransitionTime"),
     "nodes": ("lastHeartbeatTime", "lastTransitionTime"),
@@ -116,22 +115,7 @@ class Defaults:
             raise invalid(resource, name, missing(at="spec.containers"))
         self._priority(resource, name, spec)
         refuse(resource, name, [each.below("spec") for each in pod_claims(spec)])
-        for container in (*(spec.get("initContainers") or []), *spec["containers"]):
-            _container(container)
-        if spec.get("resources"):
-            spec["resources"] = with_pod_level(spec)
-        fill(
-            spec,
-            restartPolicy="Always",
-            terminationGracePeriodSeconds=30,
-            dnsPolicy="ClusterFirst",
-            securityContext={},
-            schedulerName="default-scheduler",
-            enableServiceLinks=True,
-        )
-        spec["tolerations"] = with_tolerations(spec)
-        if spec.get("volumes"):
-            spec["volumes"] = with_volume_defaults(spec["volumes"])
+        spec = pod["spec"] = with_pod_defaults(spec)
         pod["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
         if spec.get("schedulingGates"):
             pod["status"]["conditions"] = [_gated(now)]
@@ -178,34 +162,6 @@ class Defaults:
                     raise forbidden(resource, name, why)
 
 
-def with_pod_defaults(spec: Object) -> Object:
-    """Return a copy of a pod's spec with defaults and admission applied, as on every update."""
-    result = spec | {"tolerations": with_tolerations(spec)}
-    if spec.get("volumes"):
-        result["volumes"] = with_volume_defaults(spec["volumes"])
-    for name in ("containers", "initContainers"):
-        if spec.get(name):
-            result[name] = [dict(container) for container in spec[name]]
-            for container in result[name]:
-                container["ports"] = [dict(port) for port in container.get("ports") or []]
-                container["resources"] = dict(container.get("resources") or {})
-                _container(container)
-                if not container["ports"]:
-                    del container["ports"]
-    if spec.get("resources"):
-        result["resources"] = with_pod_level(result)
-    return result
-
-
-def with_tolerations(spec: Object) -> list[Object]:
-    """Return the pod's tolerations after admission, as on creation and every update."""
-    tolerations: list[Object] = list(spec.get("tolerations") or [])
-    for key in _UNREADY:
-        if not any(_tolerates(t, key) for t in tolerations):
-            tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
-    return tolerations
-
-
 def with_condition_times(resource: ApiResource, obj: Object) -> None:
     """Write unset times of a condition as null. Replaces the list, never edits it."""
     times = _CONDITION_TIMES.get(resource.name)
@@ -220,26 +176,6 @@ def fill(into: Object, **defaults: Any) -> None:
     for key, value in defaults.items():
         if into.get(key) in (None, ""):
             into[key] = value
-
-
-def _container(container: Object) -> None:
-    image = container.get("image", "")
-    tag = image.rpartition("/")[2].partition(":")[2]
-    fill(
-        container,
-        terminationMessagePath="/dev/termination-log",
-        terminationMessagePolicy="File",
-        imagePullPolicy="Always" if tag in {"", "latest"} and "@" not in image else "IfNotPresent",
-    )
-    resources = container.setdefault("resources", {})
-    if resources.get("limits"):
-        resources["requests"] = resources["limits"] | (resources.get("requests") or {})
-    for port in container.get("ports") or []:
-        fill(port, protocol="TCP")
-
-
-def _tolerates(toleration: Object, key: str) -> bool:
-    return toleration.get("key", "") in {"", key} and toleration.get("effect", "") in {"", "NoExecute"}
 
 
 def _quality(spec: Object) -> str:

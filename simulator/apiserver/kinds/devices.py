@@ -10,6 +10,7 @@ import copy
 from collections.abc import Callable
 from typing import Any, Final
 
+from scheduler.manifests.defaults import with_device_defaults
 from simulator.apiserver.kinds import claims as claimchecks, slices as slicechecks
 from simulator.apiserver.kinds.claims import status_problems, stored_status
 from simulator.apiserver.kinds.defaults import NewRule, fill
@@ -117,15 +118,10 @@ def _fill_claim(spec: Object, _: str) -> None:
     _without_empty(devices, "constraints", "config")
     for entry in (*devices.get("constraints", ()), *devices.get("config", ())):
         _without_empty(entry, "requests")
-    devices["requests"] = devices.get("requests") or None
-    for request in devices["requests"] or ():
+    for request in devices.get("requests") or ():
         for one in claimchecks.requested(request):
             _without_empty(one, "selectors", "tolerations")
-            fill(one, allocationMode="ExactCount")
-            if one["allocationMode"] == "ExactCount" and not one.get("count"):
-                one["count"] = 1
-            for toleration in one.get("tolerations") or ():
-                fill(toleration, operator="Equal")
+    spec |= with_device_defaults(spec)
     claimchecks.check_quantities(spec)
 
 

@@ -73,6 +73,10 @@ _LABELS: Final = Table(("key", names(label_key)), ("values[*]", names(label_valu
 
 
 def _label_names(labels: Any, _: Any) -> Problems:
+    """Check the labels of a selector.
+
+    Upstream: staging/src/k8s.io/apimachinery/pkg/apis/meta/v1/validation/validation.go ValidateLabelSelector
+    """
     return [
         wrong(text, why)
         for label in (labels or {}).items()
@@ -85,7 +89,6 @@ LABEL_SELECTOR: Final = Table(
     ("matchLabels", _label_names),
     ("matchExpressions[*]", _VALUES, _has_operator(*_SET_OPERATORS), _LABELS),
 )
-"""Upstream: staging/src/k8s.io/apimachinery/pkg/apis/meta/v1/validation/validation.go ValidateLabelSelector."""
 
 
 def _compared(expression: Any, _: Any) -> Problems:

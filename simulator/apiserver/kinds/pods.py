@@ -1,15 +1,10 @@
-"""Rules of pods only: the claims that spec and status name, defaults, graceful deletion and the binding subresource."""
+"""Rules of pods only: the claims that spec and status name, graceful deletion and the binding subresource."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from scheduler.api.core_v1 import Pod
-from scheduler.api.decode import from_manifest
 from scheduler.api.meta import dns_label, subdomain
-from scheduler.api.podinfo import CPU, MEMORY, requests_of
-from scheduler.api.quantity import Quantity, text
 from simulator.apiserver.resources import ApiResource
 from simulator.apiserver.status import Refused, bad_request, conflict, precondition_failed
 from simulator.apiserver.validation import (
@@ -120,46 +115,6 @@ STATUS: Final = Table(
 """Of a pod's status: names of generated claims, and the claim for extended resources. The context is the spec."""
 
 
-_HUGE: Final = "hugepages-"
-_NANO: Final = 10**9
-_NANO_PER_MILLI: Final = 10**6
-
-
-def with_pod_level(spec: Mapping[str, Any], *, without_limits: bool = False) -> dict[str, Any]:
-    """Set defaults of the pod's `resources`: limits of huge pages, and requests wherever there is a limit.
-
-    The sum of the containers precedes the limit. The defaults of the containers must be set before.
-    `without_limits`: requests are completed without limits as well, as from 1.37 on (PodLevelResourcesFixDefaulting).
-    """
-    given = spec.get("resources") or {}
-    requests, limits = dict(given.get("requests") or {}), dict(given.get("limits") or {})
-    if not (requests or limits):
-        return dict(given)
-    for name, amount in _together(spec, "limits").items():
-        if name.startswith(_HUGE) and name not in requests:
-            limits.setdefault(name, amount)
-    if limits or without_limits:
-        asked = {name: amount for name, amount in _together(spec, "requests").items() if name in {CPU, MEMORY}}
-        whole = {name: amount for name, amount in limits.items() if name in {CPU, MEMORY} or name.startswith(_HUGE)}
-        requests = whole | asked | requests
-    return dict(given) | {kind: have for kind, have in (("limits", limits), ("requests", requests)) if have}
-
-
-def _together(spec: Mapping[str, Any], kind: str) -> dict[str, str]:
-    """Return the `requests` or `limits` of all containers, start-up included."""
-    alone = {
-        name: [
-            {key: container[key] for key in ("name", "restartPolicy") if key in container}
-            | {"resources": {"requests": (container.get("resources") or {}).get(kind) or {}}}
-            for container in spec.get(name) or []
-        ]
-        for name in ("containers", "initContainers")
-    }
-    amounts = requests_of(from_manifest(Pod, {"metadata": {}, "spec": alone}))
-    return {n: text(Quantity(a * (_NANO_PER_MILLI if n == CPU else _NANO))) for n, a in amounts.items()}
-
-
-_FILE_SOURCES: Final = ("configMap", "downwardAPI", "projected", "secret")
 _TOPOLOGY: Final = ("topology.kubernetes.io/zone", "topology.kubernetes.io/region")
 
 
@@ -238,22 +193,3 @@ def _scheduled(conditions: list[Object], now: str) -> list[Object]:
         else:
             result.append(condition)
     return result if is_placed else [*result, scheduled]
-
-
-def with_volume_defaults(volumes: Sequence[Object]) -> list[Object]:
-    """Return the volumes of a pod with their defaults; those that are given stay as they are."""
-    return [_pod_volume(volume) for volume in volumes]
-
-
-def _pod_volume(volume: Object) -> Object:
-    result = dict(volume)
-    if isinstance(volume.get("hostPath"), dict):
-        result["hostPath"] = {"type": ""} | volume["hostPath"]
-    for source in _FILE_SOURCES:
-        if isinstance(volume.get(source), dict):
-            result[source] = {"defaultMode": 420} | volume[source]
-    template = (volume.get("ephemeral") or {}).get("volumeClaimTemplate")
-    if template is not None:
-        spec = {"volumeMode": "Filesystem"} | (template.get("spec") or {})
-        result["ephemeral"] = volume["ephemeral"] | {"volumeClaimTemplate": template | {"spec": spec}}
-    return result

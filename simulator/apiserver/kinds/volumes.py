@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from scheduler.api.meta import NAME, NAME_RULE, label_key, subdomain
 from scheduler.api.quantity import parse
-from scheduler.api.storage_v1 import CLASS_ANNOTATION
+from scheduler.api.storage_v1 import DEFAULT_CLASS_ANNOTATIONS
+from scheduler.manifests.defaults import with_claim_defaults
 from simulator.apiserver.kinds.defaults import NewRule, fill
 from simulator.apiserver.resources import ApiResource, Served
 from simulator.apiserver.status import IS_FIXED, check
@@ -65,7 +66,7 @@ def _capacity(given: Any, _: Any) -> Problems:
     return found if [*(given or ())] == ["storage"] else [*found, not_supported(given or None, ("storage",))]
 
 
-def _room(amount: Any, _: Any) -> Problems:
+def _free_capacity(amount: Any, _: Any) -> Problems:
     return [] if parse(amount).nano >= 0 else [wrong(str(amount), AT_LEAST_0)]
 
 
@@ -90,7 +91,10 @@ def _one_source(source: Any, _: Any) -> Problems:
 
 
 def _topology_keys(driver: Any, _: Any) -> Problems:
-    """Check the keys of one driver. As upstream, the problems name the driver."""
+    """Check the keys of one driver. As upstream, the problems name the driver.
+
+    Upstream: pkg/apis/storage/validation/validation.go validateCSINodeDriver
+    """
     topology = driver.get("topologyKeys") or []
     found = [duplicate(key) for at, key in enumerate(topology) if key in topology[:at]]
     return found + [wrong(key, why) for key in topology for why in label_key(key)]
@@ -122,7 +126,7 @@ _CLAIM: Final = Table(
     ("spec.storageClassName", _OPTIONAL_CLASS),
     ("spec.volumeMode", _VOLUME_MODE),
 )
-_CAPACITY: Final = Table(("storageClassName", _CLASS_NAME), ("capacity?", _room))
+_CAPACITY: Final = Table(("storageClassName", _CLASS_NAME), ("capacity?", _free_capacity))
 _CSI_NODE: Final = Table(
     ("spec.drivers[*].name", required()),
     ("spec.drivers[*].nodeID", required()),
@@ -130,7 +134,6 @@ _CSI_NODE: Final = Table(
     ("spec.drivers[*]", _topology_keys),
     ("spec.drivers", unique(name_of, at="name")),
 )
-"""Upstream: pkg/apis/storage/validation/validation.go validateCSINodeDriver."""
 _CLASS: Final = Table(
     ("provisioner", required()),
     ("reclaimPolicy", one_of("Delete", "Retain")),
@@ -263,12 +266,6 @@ def with_transition_time(old: Object, new: Object, now: str) -> None:
         new["status"] = after | {"lastPhaseTransitionTime": now}
 
 
-DEFAULT_CLASS: Final = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-)
-
-
 def rules(storage: Storage, served: Served) -> dict[str, NewRule]:
     """Return the rule of each resource."""
     return {
@@ -302,13 +299,10 @@ class Claims:
 
     def __call__(self, resource: ApiResource, claim: Object, _: str) -> None:
         """Return a new PersistentVolumeClaim. Raises 422."""
-        spec = claim.setdefault("spec", {})
-        fill(spec, volumeMode="Filesystem")
+        annotations = claim["metadata"].get("annotations") or {}
+        claim["spec"] = with_claim_defaults(claim.get("spec") or {}, annotations, self._default())
         claim["status"] = {"phase": "Pending"}
         _protect(claim, "kubernetes.io/pvc-protection")
-        has_class = CLASS_ANNOTATION in (claim["metadata"].get("annotations") or {})
-        if spec.get("storageClassName") is None and not has_class and (default := self._default()):
-            spec["storageClassName"] = default
         check_claim(resource, claim)
 
     def _default(self) -> str:
@@ -318,7 +312,7 @@ class Claims:
         for entry in self._storage.bucket(self._classes).ordered():
             metadata = entry.obj["metadata"]
             annotations = metadata.get("annotations") or {}
-            is_default = any(annotations.get(key) == "true" for key in DEFAULT_CLASS)
+            is_default = any(annotations.get(key) == "true" for key in DEFAULT_CLASS_ANNOTATIONS)
             if is_default and metadata["creationTimestamp"] > newest:
                 found, newest = metadata["name"], metadata["creationTimestamp"]
         return found
