@@ -57,27 +57,63 @@ class Table:
     """
 
     def __init__(self, *rows: Row) -> None:
-        self._steps: list[tuple[str, Rule]] = []
+        self._steps: list[tuple[str, Rule, bool]] = []
+        """Segment, "" for the value itself; rule; whether the rule is called for an absent value."""
         for head, group in itertools.groupby(rows, lambda row: _head(row[0])):
             if head:
                 below: list[Row] = [(path[len(head) :].removeprefix("."), *rules) for path, *rules in group]
-                self._steps.append((head, Table(*below)))
+                rule = _single(Table(*below))
+                self._steps.append((head.removesuffix("?"), rule, head[-1] != "?" and not _accepts_absent(rule)))
             else:
-                self._steps += [("", rule) for _, *rules in group for rule in rules]
+                self._steps += [("", rule, not _accepts_absent(rule)) for _, *rules in group for rule in rules]
 
     def __call__(self, value: Any, context: Any = None) -> Problems:
-        """Return all problems. Cost without problems: the calls of the rules."""
+        """Return all problems. Cost without problems: the calls of the rules for values that are there."""
         found: Problems = []
-        for segment, rule in self._steps:
+        for segment, rule, for_absent in self._steps:
             if not segment:
-                problems = rule(value, context)
-                found += problems
-                if isinstance(problems, Stop):
+                if problems := rule(value, context):
+                    found += problems
+                if problems.__class__ is Stop:
                     break
-            else:
-                for place, part in _parts(segment, value):
-                    found += [each.below(place) for each in rule(part, context)]
+            elif segment[0] not in "[{":
+                part = value.get(segment) if value else None
+                if (part is not None or for_absent) and (problems := rule(part, context)):
+                    found += [each.below(segment) for each in problems]
+            elif value or segment[1] != "*":
+                for place, part in _parts(segment, value or {}):
+                    if problems := rule(part, context):
+                        found += [each.below(place) for each in problems]
         return found
+
+    @property
+    def accepts_absent(self) -> bool:
+        """Whether an absent object has no problems, whatever the context."""
+        for segment, rule, for_absent in self._steps:
+            if rule is optional:
+                return True
+            if for_absent and segment not in {"[*]", "{*}"}:
+                return False
+        return True
+
+
+_ACCEPTING: Final[set[Rule]] = set()
+
+
+def accepting(rule: Rule) -> Rule:
+    """Mark a rule that finds no problem in an absent value: a walk does not call it for one."""
+    _ACCEPTING.add(rule)
+    return rule
+
+
+def _accepts_absent(rule: Rule) -> bool:
+    return rule.accepts_absent if isinstance(rule, Table) else rule in _ACCEPTING
+
+
+def _single(table: Table) -> Rule:
+    """Return the only rule of a table for one place, which needs no table around it."""
+    (segment, rule, _), *more = table._steps  # noqa: SLF001 (a function of the class)
+    return table if segment or more else rule
 
 
 def _head(path: str) -> str:
@@ -87,16 +123,10 @@ def _head(path: str) -> str:
 
 def _parts(segment: str, value: Any) -> Iterator[tuple[str, Any]]:
     if segment == "[*]":
-        yield from ((f"[{at}]", {} if item is None else item) for at, item in enumerate(value or ()))
-    elif segment == "{*}":
-        yield from ((f"[{key}]", item) for key, item in (value or {}).items())
-    elif segment[0] == "{":
-        yield f"[{segment[1:-1]}]", (value or {}).get(segment[1:-1])
-    else:
-        name = segment.removesuffix("?")
-        part = (value or {}).get(name)
-        if part is not None or name == segment:
-            yield name, part
+        return ((f"[{at}]", {} if item is None else item) for at, item in enumerate(value))
+    if segment == "{*}":
+        return ((f"[{key}]", item) for key, item in value.items())
+    return iter([(f"[{segment[1:-1]}]", value.get(segment[1:-1]))])
 
 
 # -- problems --------------------------------------------------------------------------------------------------------
@@ -180,7 +210,7 @@ def names(check: Callable[[str], Iterable[str]]) -> Rule:
 
 def keys(rule: Rule) -> Rule:
     """Apply a rule to the keys of a map. As upstream, the problems name the map."""
-    return lambda value, context: [problem for key in value or () for problem in rule(key, context)]
+    return accepting(lambda value, context: [problem for key in value or () for problem in rule(key, context)])
 
 
 def one_of(*known: str) -> Rule:
@@ -188,7 +218,7 @@ def one_of(*known: str) -> Rule:
 
 
 def forbidden(why: str) -> Rule:
-    return lambda value, _: [not_allowed(why)] if value else []
+    return accepting(lambda value, _: [not_allowed(why)] if value else [])
 
 
 def must(condition: Callable[[Any], object], why: str, *, zero: Any = 0) -> Rule:
@@ -204,11 +234,11 @@ def must(condition: Callable[[Any], object], why: str, *, zero: Any = 0) -> Rule
 def at_most(most: int, *, stops: bool = True) -> Rule:
     """Refuse a longer list; with `stops` none of its items is checked."""
     made = Stop if stops else list
-    return lambda items, _: made([too_many(len(items), most)]) if items and len(items) > most else []
+    return accepting(lambda items, _: made([too_many(len(items), most)]) if items and len(items) > most else [])
 
 
 def longest(most_bytes: int) -> Rule:
-    return lambda text, _: [too_long(most_bytes)] if text and len(text.encode()) > most_bytes else []
+    return accepting(lambda text, _: [too_long(most_bytes)] if text and len(text.encode()) > most_bytes else [])
 
 
 def unique(key: Callable[[Any], Any] = lambda item: item, *, at: str = "") -> Rule:
@@ -224,7 +254,7 @@ def unique(key: Callable[[Any], Any] = lambda item: item, *, at: str = "") -> Ru
             seen.add(shown)
         return found
 
-    return check
+    return accepting(check)
 
 
 def name_of(item: Any) -> str:

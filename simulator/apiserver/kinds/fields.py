@@ -15,6 +15,7 @@ from simulator.apiserver.validation import (
     Problems,
     Rule,
     Table,
+    accepting,
     at_most,
     duplicate,
     forbidden,
@@ -72,6 +73,7 @@ _VALUES: Final = Table(
 _LABELS: Final = Table(("key", names(label_key)), ("values[*]", names(label_value)))
 
 
+@accepting
 def _label_names(labels: Any, _: Any) -> Problems:
     """Check the labels of a selector.
 

@@ -10,6 +10,7 @@ from simulator.apiserver.status import Refused, bad_request, conflict, precondit
 from simulator.apiserver.validation import (
     Problems,
     Table,
+    accepting,
     duplicate,
     missing,
     name_of,
@@ -40,6 +41,7 @@ def _one_source(claim: Any, _: Any) -> Problems:
     return [wrong(shown, why)]
 
 
+@accepting
 def _uses(used: Any, spec: Object) -> Problems:
     """Check that a container names a claim once as a whole, or several requests of it."""
     claims = sorted(filter(None, map(name_of, spec.get("resourceClaims") or ())))

@@ -20,6 +20,7 @@ from simulator.apiserver.validation import (
     Problems,
     Row,
     Table,
+    accepting,
     duplicate,
     missing,
     must,
@@ -72,6 +73,7 @@ def pod_spec(spec: Object, path: str, claim_templates: Iterable[str] = ()) -> li
 # -- containers ------------------------------------------------------------------------------------------------------
 
 
+@accepting
 def _container_name(name: Any, context: _Context) -> Problems:
     """Check a name, which no other container of any list may have. The schema requires a name."""
     if not name:
@@ -82,6 +84,7 @@ def _container_name(name: Any, context: _Context) -> Problems:
     return [wrong(name, why) for why in dns_label(name)]
 
 
+@accepting
 def _is_mounted(name: Any, context: _Context) -> Problems:
     return [not_found(name)] if name and name not in context.volumes else []
 
@@ -96,7 +99,8 @@ def _resource_name(name: str, _: Any) -> Problems:
     return [] if is_named else [wrong(name, "doesn't follow extended resource name standard")]
 
 
-def amounts(given: Any, _: Any = None) -> Problems:
+@accepting
+def amounts(given: Any, _: Any) -> Problems:
     """Return the problems of amounts: negative, or a fraction of an extended resource or object.
 
     Upstream: pkg/apis/core/validation/validation.go ValidateResourceQuantityValue
@@ -111,15 +115,17 @@ def amounts(given: Any, _: Any = None) -> Problems:
     return found
 
 
+@accepting
 def _named_amounts(given: Any, _: Any) -> Problems:
     found = [each.below(f"[{name}]") for name in given or () for each in _resource_name(name, None)]
-    return found + amounts(given)
+    return found + amounts(given, None)
 
 
 def _nano(amount: Any) -> int:
     return 0 if amount is None else quantity.parse(amount.strip() if isinstance(amount, str) else amount).nano
 
 
+@accepting
 def _limits(given: Any, _: Any) -> Problems:
     """Compare requests with limits.
 
@@ -144,6 +150,7 @@ def _limits(given: Any, _: Any) -> Problems:
 # -- constraints -----------------------------------------------------------------------------------------------------
 
 
+@accepting
 def _spreading(constraints: Any, _: Any) -> Problems:
     """Check combinations of fields. As upstream, of two equal constraints the first is named."""
     found: Problems = []

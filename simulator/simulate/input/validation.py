@@ -86,7 +86,7 @@ def _has_selector(spec: Any, kind: str) -> Problems:
 
 def _node_amounts(given: Any, _: Any) -> Problems:
     """Check the amounts of a node. As upstream, the name of a resource stands in the path like a field."""
-    return [each._replace(field=each.field[1:-1]) for each in amounts(given)]
+    return [each._replace(field=each.field[1:-1]) for each in amounts(given, None)]
 
 
 def _taints(taints: Any, _: Any) -> Problems:
