@@ -22,7 +22,10 @@ STORAGE_PROVISIONERS: Final = (
     "volume.kubernetes.io/storage-provisioner",
     "volume.beta.kubernetes.io/storage-provisioner",
 )
-_IS_DEFAULT: Final = "storageclass.kubernetes.io/is-default-class"
+DEFAULT_CLASS_ANNOTATIONS: Final = (
+    "storageclass.kubernetes.io/is-default-class",
+    "storageclass.beta.kubernetes.io/is-default-class",
+)
 CLASS_ANNOTATION: Final = "volume.beta.kubernetes.io/storage-class"
 NO_PROVISIONER: Final = "kubernetes.io/no-provisioner"
 READ_WRITE_ONCE_POD: Final = "ReadWriteOncePod"
@@ -193,7 +196,7 @@ class StorageClass(ClusterObject, frozen=True):
     @property
     def is_default(self) -> bool:
         """Whether the API server gives this class to new claims that name none."""
-        return self.metadata.annotations.get(_IS_DEFAULT) == "true"
+        return any(self.metadata.annotations.get(name) == "true" for name in DEFAULT_CLASS_ANNOTATIONS)
 
 
 class DriverResources(Frozen, frozen=True):

@@ -6,17 +6,18 @@ are filled in: requests, priority, storage class and allocation mode. Quotas and
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
-from scheduler.api.quantity import parse
-from scheduler.api.storage_v1 import CLASS_ANNOTATION
 from scheduler.explain.controllers import CREATED_UID
 from scheduler.explain.edits import Edit, Manifest
 from scheduler.explain.questions import Refused
+from scheduler.manifests.defaults import SYSTEM_PRIORITIES, with_claim_defaults, with_device_defaults, with_requests
+from scheduler.manifests.pods import claim_of, device_claim, ephemeral_claims, with_claims
 
 REPLICAS_MAX: Final = 1000
 PODS_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -32,8 +33,6 @@ _WORKLOADS: Final[Mapping[str, str]] = {
 }
 """Kind → the field with the number of its pods."""
 _NEEDED: Final = ("PersistentVolumeClaim", "PriorityClass", "ResourceClaim", "ResourceClaimTemplate")
-_SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-_EXACT_COUNT: Final = "ExactCount"
 
 T = TypeVar("T")
 
@@ -200,7 +199,7 @@ class Manifests:
     """Claims to be created once, before all pods."""
     _pods: list[tuple[str, Manifest]] = field(default_factory=list, init=False)
     """Where each manifest with pods is in the question, and the manifest."""
-    _priorities: dict[str, int] = field(default_factory=lambda: dict(_SYSTEM_CLASSES), init=False)
+    _priorities: dict[str, int] = field(default_factory=lambda: dict(SYSTEM_PRIORITIES), init=False)
     _claim_templates: dict[str, Manifest] = field(default_factory=dict, init=False)
     _sizes: dict[str, int] = field(default_factory=dict, init=False)
     """Claim template → its size."""
@@ -270,11 +269,11 @@ class Manifests:
         elif kind == "PersistentVolumeClaim":
             _check(manifest, _NeededClaim, where)
             name, namespace = self._named(where, kind, manifest)
-            self.shared.append(self._volume_claim(name, namespace, manifest))
+            self.shared.append(self._creation(claim_of(kind, manifest, name, namespace)))
         elif kind == "ResourceClaim":
             _check(manifest, _DeviceClaim, where)
             name, namespace = self._named(where, kind, manifest)
-            self.shared.append(_device_claim(name, namespace, manifest))
+            self.shared.append(self._creation(claim_of(kind, manifest, name, namespace)))
         elif kind == "ResourceClaimTemplate":
             _check(manifest, _DeviceClaimTemplate, where)
             name, namespace = self._named(where, kind, manifest)
@@ -306,11 +305,9 @@ class Manifests:
     def _with_defaults(self, where: str, template: Mapping[str, Any]) -> Manifest:
         """Return a deep copy of the template with the defaults that change decisions."""
         pod = _copied({"metadata": template.get("metadata") or {}, "spec": template["spec"]})
+        with contextlib.suppress(ValueError, msgspec.ValidationError):  # reported when the pod is decoded
+            pod["spec"] = with_requests(pod["spec"])
         spec = pod["spec"]
-        for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-            _default_requests(container)
-        if spec.get("resources"):
-            _default_pod_requests(spec)
         name = spec.get("priorityClassName")
         if spec.get("priority") is None and name:
             if name not in self._priorities:
@@ -325,65 +322,36 @@ class Manifests:
         uid = f"{CREATED_UID}Pod-{namespace}/{name}"
         metadata = {**pod["metadata"], "name": name, "namespace": namespace, "uid": uid, "resourceVersion": "1"}
         metadata.pop("generateName", None)
-        owner = [{"apiVersion": "v1", "kind": "Pod", "name": name, "uid": uid, "controller": True}]
-        edits = []
-        spec = dict(pod["spec"])
-        volumes = list(spec.get("volumes") or ())
-        replaced = {(each.get("metadata") or {}).get("name") for each in of_pods.claim_templates}
-        if replaced:
-            volumes = [volume for volume in volumes if volume["name"] not in replaced]
-        for template in of_pods.claim_templates:
-            of = template.get("metadata") or {}
-            claim = f"{of.get('name', '')}-{name}"
-            edits.append(self._volume_claim(claim, namespace, template))
-            volumes.append({"name": of.get("name"), "persistentVolumeClaim": {"claimName": claim}})
-        for volume in volumes:
-            ephemeral = volume.get("ephemeral")
-            if ephemeral is not None:
-                template = ephemeral.get("volumeClaimTemplate") or {}
-                edits.append(self._volume_claim(f"{name}-{volume['name']}", namespace, template, owner))
+        spec = {**pod["spec"], "volumes": with_claims(pod["spec"].get("volumes"), of_pods.claim_templates, name)}
+        made = {"metadata": metadata, "spec": spec}
+        claims = [
+            claim_of("PersistentVolumeClaim", each, f"{(each.get('metadata') or {}).get('name', '')}-{name}", namespace)
+            for each in of_pods.claim_templates
+        ]
+        claims += ephemeral_claims(made)
         statuses = []
         for each in spec.get("resourceClaims") or ():
             used = each.get("resourceClaimTemplateName")
             if not used:
                 continue
-            wanted = self._claim_templates.get(f"{namespace}/{used}")
-            if wanted is None:
+            template = self._claim_templates.get(f"{namespace}/{used}")
+            if template is None:
                 what = f"the ResourceClaimTemplate {namespace}/{used} is not among the manifests"
                 raise WrongRequest(f"{of_pods.where}: resourceClaims[{each['name']}]: {what}")
-            claim = f"{name}-{each['name']}"
-            edits.append(_device_claim(claim, namespace, wanted, owner))
-            statuses.append({"name": each["name"], "resourceClaimName": claim})
+            claims.append(device_claim(made, each["name"], template))
+            statuses.append({"name": each["name"], "resourceClaimName": claims[-1]["metadata"]["name"]})
         status = {"resourceClaimStatuses": statuses} if statuses else {}
-        spec["volumes"] = volumes
-        return PodPlan({"metadata": metadata, "spec": spec, "status": status}, tuple(edits))
+        return PodPlan({**made, "status": status}, tuple(map(self._creation, claims)))
 
-    def _volume_claim(
-        self, name: str, namespace: str, template: Mapping[str, Any], owner: Sequence[Manifest] = ()
-    ) -> Edit:
-        spec = self._with_class(template.get("spec") or {}, template.get("metadata") or {})
-        return _creation("PersistentVolumeClaim", name, namespace, template, owner, spec)
-
-    def _with_class(self, spec: Mapping[str, Any], metadata: Mapping[str, Any]) -> Manifest:
-        """Return the claim's spec with the default class if it names none, and without a volume."""
-        named = spec.get("storageClassName")
-        if named is None and CLASS_ANNOTATION not in (metadata.get("annotations") or {}) and self.default_class:
-            named = self.default_class
-        return {"volumeMode": "Filesystem", **spec, **({} if named is None else {"storageClassName": named})}
-
-
-def _device_claim(name: str, namespace: str, template: Mapping[str, Any], owner: Sequence[Manifest] = ()) -> Edit:
-    return _creation("ResourceClaim", name, namespace, template, owner, _with_modes(template.get("spec") or {}))
-
-
-def _creation(  # noqa: PLR0917 (private)
-    kind: str, name: str, namespace: str, template: Mapping[str, Any], owner: Sequence[Manifest], spec: Manifest
-) -> Edit:
-    """Return the creation of a claim with labels and annotations of the template. `owner` is the pod of an own claim."""
-    metadata = template.get("metadata") or {}
-    kept = {part: metadata[part] for part in ("labels", "annotations") if metadata.get(part)}
-    made = {"metadata": {**kept, "ownerReferences": list(owner)}, "spec": spec}
-    return Edit("create", kind, name, namespace, manifest=made)
+    def _creation(self, claim: Manifest) -> Edit:
+        """Return the creation of a claim, with the defaults of its kind."""
+        metadata, spec = claim["metadata"], claim["spec"]
+        if claim["kind"] == "PersistentVolumeClaim":
+            spec = with_claim_defaults(spec, metadata.get("annotations") or {}, self.default_class)
+        else:
+            spec = with_device_defaults(spec)
+        name, namespace = metadata["name"], metadata["namespace"]
+        return Edit("create", claim["kind"], name, namespace, manifest={"metadata": metadata, "spec": spec})
 
 
 def each_manifest(manifests: Sequence[Any], where: str, lists: int = 0) -> Iterator[tuple[str, Mapping[str, Any]]]:
@@ -432,53 +400,3 @@ def _replicas(manifest: Mapping[str, Any], replicas: int | None) -> int:
         return 1
     count = manifest["spec"].get(_WORKLOADS[manifest["kind"]])
     return 1 if count is None else int(count)
-
-
-def _default_requests(container: dict[str, Any]) -> None:
-    """Default each request to its limit, as the API server does.
-
-    Upstream: pkg/apis/core/v1/defaults.go SetDefaults_Pod
-    """
-    resources = container.get("resources") or {}
-    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
-    if limits:
-        container["resources"] = {**resources, "requests": {**limits, **requests}}
-
-
-def _default_pod_requests(spec: dict[str, Any]) -> None:
-    """Default a request of the whole pod to what its containers request, else to its limit.
-
-    Upstream: pkg/apis/core/v1/defaults.go defaultPodRequests
-    """
-    limits = spec["resources"].get("limits") or {}
-    requests = dict(spec["resources"].get("requests") or {})
-    asked_by_containers = {
-        name
-        for container in spec.get("containers") or ()
-        for name, amount in ((container.get("resources") or {}).get("requests") or {}).items()
-        if _is_more_than_zero(amount)
-    }
-    for name, limit in limits.items():
-        if name not in requests and name not in asked_by_containers:
-            requests[name] = limit
-    if requests:
-        spec["resources"] = {**spec["resources"], "requests": requests}
-
-
-def _is_more_than_zero(amount: object) -> bool:
-    try:
-        return parse(str(amount)).nano > 0
-    except ValueError:
-        return True  # reported when the pod is decoded
-
-
-def _with_modes(spec: Mapping[str, Any]) -> Manifest:
-    """Return the spec of a claim for devices with the defaults of allocationMode and count."""
-    made = _copied(spec)
-    for request in (made.get("devices") or {}).get("requests") or ():
-        for each in (request.get("exactly"), *(request.get("firstAvailable") or ())):
-            if each is not None:
-                each.setdefault("allocationMode", _EXACT_COUNT)
-                if each["allocationMode"] == _EXACT_COUNT:
-                    each.setdefault("count", 1)
-    return made

@@ -1,11 +1,4 @@
-"""LIST and WATCH: selectors, pages, bookmarks, streams.
-
-Label and field selectors as the API server reads them from a query, compiled to predicates over plain objects.
-
-What a real server's bookmark carries besides its metadata: the zero value of its kind, as Go writes it.
-
-WATCH: one `Stream` per request turns writes into lines, with the transitions of selectors.
-"""
+"""LIST and WATCH: selectors, pages, bookmarks, and streams, which turn writes into lines."""
 
 from __future__ import annotations
 
@@ -15,27 +8,25 @@ import binascii
 import re
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import msgspec
 
+from scheduler.api.selectors import requirement_matches
 from simulator.apiserver.kinds import events
 from simulator.apiserver.kinds.defaults import NODE_INFO
-from simulator.apiserver.resources import CORE_FIELDS, DEVICES, ApiResource
+from simulator.apiserver.resources import CORE_FIELDS, DEVICES, REGARDING, ApiResource
 from simulator.apiserver.status import Refused, bad_request, expired
 from simulator.apiserver.storage import Bucket, Entry, Storage, StorageEvent, head, too_large
 
 Predicate = Callable[[dict[str, Any]], bool]
-_Labels = dict[str, str]
 
 _TOKEN: Final = re.compile(r"\s*(\(|\)|,|!=|==|=|!|>|<|[^\s(),!=<>]+)")
 _FIELD_TERM: Final = re.compile(r"(?:\\.|[^,])+")
 _FIELD_OPERATOR: Final = re.compile(r"!=|==|=")
 _ESCAPED: Final = re.compile(r"\\.?|[,=]")
-_VALUE_OPERATORS: Final = {"=", "==", "!=", ">", "<"}
-_REGARDING: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _OLD_EVENT_FIELDS: Final = {
-    **{f"involvedObject.{name}": (f"regarding.{name}",) for name in _REGARDING},
+    **{f"involvedObject.{name}": (f"regarding.{name}",) for name in REGARDING},
     "reason": ("reason",),
     "type": ("type",),
     "reportingComponent": ("reportingController",),
@@ -59,17 +50,21 @@ def _label_tests(text: str) -> list[Predicate]:
     if not text.strip():
         return []
     requirements = _Parser(text).requirements()
-    return [lambda obj: all(r(obj["metadata"].get("labels") or {}) for r in requirements)]
+    return [lambda obj: all(requirement_matches(*each, obj["metadata"].get("labels") or {}) for each in requirements)]
+
+
+_Requirement: TypeAlias = tuple[str, str, tuple[str, ...]]
+"""Key, operator of a label selector, and values."""
+_OPERATORS: Final = {"in": "In", "notin": "NotIn", "=": "In", "==": "In", "!=": "NotIn", ">": "Gt", "<": "Lt"}
 
 
 class _Parser:
     """`a=b,c!=d,e in (f,g),h,!i,j>1`."""
 
     def __init__(self, text: str) -> None:
-        self._tokens = _TOKEN.findall(text)
-        self._at = 0
+        self._tokens = _TOKEN.findall(text)[::-1]
 
-    def requirements(self) -> list[Callable[[_Labels], bool]]:
+    def requirements(self) -> list[_Requirement]:
         found = [self._requirement()]
         while self._peek() == ",":
             self._next()
@@ -78,25 +73,20 @@ class _Parser:
             self._fail(self._peek())
         return found
 
-    def _requirement(self) -> Callable[[_Labels], bool]:
-        if self._peek() == "!":
-            self._next()
-            key = self._next()
-            return lambda labels: key not in labels
+    def _requirement(self) -> _Requirement:
         key = self._next()
-        operator = self._peek()
-        if operator in {"", ","}:
-            return lambda labels: key in labels
-        self._next()
-        if operator in {"in", "notin"}:
-            values = self._values()
-            wanted = operator == "in"
-            return lambda labels: (labels.get(key) in values) is wanted if key in labels else not wanted
-        if operator not in _VALUE_OPERATORS:
-            self._fail(operator)
-        return _compare(key, operator, self._next() if self._peek() not in {"", ","} else "")
+        if key == "!":
+            return self._next(), "DoesNotExist", ()
+        if self._peek() in {"", ","}:
+            return key, "Exists", ()
+        word = self._next()
+        if word not in _OPERATORS:
+            self._fail(word)
+        if word in {"in", "notin"}:
+            return key, _OPERATORS[word], self._values()
+        return key, _OPERATORS[word], (self._next() if self._peek() not in {"", ","} else "",)
 
-    def _values(self) -> frozenset[str]:
+    def _values(self) -> tuple[str, ...]:
         if self._next() != "(":
             raise bad_request("unable to parse requirement: expected: '('")
         values = []
@@ -105,34 +95,17 @@ class _Parser:
                 raise bad_request("unable to parse requirement: found '', expected: ',', ')' or identifier")
             if item != ",":
                 values.append(item)
-        return frozenset(values)
+        return tuple(values) or ("",)
 
     def _peek(self) -> str:
-        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+        return self._tokens[-1] if self._tokens else ""
 
     def _next(self) -> str:
-        token = self._peek()
-        self._at += 1
-        return token
+        return self._tokens.pop() if self._tokens else ""
 
     def _fail(self, found: str) -> None:
         expected = "in, notin, =, ==, !=, gt, lt"
         raise bad_request(f"unable to parse requirement: found '{found}', expected: {expected}")
-
-
-def _compare(key: str, operator: str, value: str) -> Callable[[_Labels], bool]:
-    if operator == "!=":
-        return lambda labels: labels.get(key) != value
-    if operator in {">", "<"}:
-        return lambda labels: _is_beyond(labels.get(key, ""), value, greater=operator == ">")
-    return lambda labels: labels.get(key) == value
-
-
-def _is_beyond(label: str, bound: str, *, greater: bool) -> bool:
-    try:
-        return int(label) > int(bound) if greater else int(label) < int(bound)
-    except ValueError:
-        return False
 
 
 # -- fields ----------------------------------------------------------------------------------------------------------

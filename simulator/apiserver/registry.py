@@ -1,8 +1,4 @@
-"""The verbs: what a write does to the stored objects, and what an update may change.
-
-What an update may change: the two halves of kinds with a status, generation, immutable fields, finalizers' end.
-
-The verbs: what a write does to the stored objects, from admission to the deletion that a finalizer held up.
+"""The verbs: what a write does to the stored objects, from admission to the deletion that a finalizer held up.
 
 Plain function calls: a write is done when they return. HTTP (`server.py`) and in-process callers share them.
 """
@@ -17,43 +13,39 @@ from typing import Any, Final, Self
 
 from scheduler.api.meta import NAME, NAME_RULE
 from scheduler.core.clock import Clock
+from scheduler.manifests.defaults import SYSTEM_PRIORITIES, with_pod_defaults
 from simulator.apiserver import patches
 from simulator.apiserver.kinds import opaque, pods, versions as faces, volumes
 from simulator.apiserver.kinds.defaults import (
-    SYSTEM_PRIORITIES,
+    BUDGET,
     Defaults,
-    check_budget,
     with_condition_times,
-    with_pod_defaults,
     with_selector_replaced,
 )
 from simulator.apiserver.kinds.devices import Devices
-from simulator.apiserver.kinds.pods import pod_claims, pod_status
 from simulator.apiserver.kinds.volumes import with_changes, with_transition_time
 from simulator.apiserver.requests import Caller, with_owners
 from simulator.apiserver.resources import DEVICES, ApiResource, Served
 from simulator.apiserver.status import (
     IS_FIXED,
     MODIFIED,
-    Problem,
-    Problems,
     Refused,
     Unreadable,
     already_exists,
     bad_request,
+    check,
     conflict,
     delete_precondition,
     forbidden,
     invalid,
-    not_allowed,
     not_found,
     precondition_failed,
     refuse,
     success,
     version_required,
-    wrong,
 )
 from simulator.apiserver.storage import Entry, Storage
+from simulator.apiserver.validation import Problems, Table, gate, missing, must, not_allowed, optional, wrong
 
 Object = dict[str, Any]
 
@@ -65,14 +57,13 @@ _STATUS_KEEPS_METADATA: Final = frozenset(
 )
 """Kinds whose /status takes nothing of the metadata."""
 _POD_FIXED: Final = (
-    "Forbidden: pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
+    "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
 _NO_NEW_FINALIZERS: Final = "no new finalizers can be added if the object is being deleted"
 _COUNTED_LATE: Final = frozenset({"csidrivers"})
 """Kinds that have a generation only once their spec has changed."""
-_FIXED_SPEC: Final = frozenset({"volumeattachments"})
 
 
 def updated(resource: ApiResource, old: Object, new: Object, *, subresource: str) -> Object:
@@ -85,15 +76,14 @@ def updated(resource: ApiResource, old: Object, new: Object, *, subresource: str
             result[kept] = old[kept]
     if subresource and resource.name == "pods":
         result["status"] = _without_empty(result.get("status") or {})
-        _check_nomination(resource, old, result)
-        refuse(resource, old["metadata"]["name"], pod_status(old["spec"], result["status"]))
+        check(resource, result, _POD_STATUS, old)
     with_condition_times(resource, result)
     if resource.name == "poddisruptionbudgets":
-        check_budget(resource, result)
+        check(resource, result, BUDGET)
     if not subresource:
         if resource.name == "pods" and isinstance(result.get("spec"), dict):
             result["spec"] = with_pod_defaults(result["spec"])
-        _check_spec(resource, old, result)
+            refuse(resource, old["metadata"]["name"], _changed_pod(result["spec"], old["spec"]))
         result = with_changes(resource, old, result)
     if (resource.has_generation or resource.name in _COUNTED_LATE) and _spec(result) != _spec(old):
         result["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
@@ -128,9 +118,9 @@ def check_metadata(resource: ApiResource, old: Object, new: Object, *, subresour
     if added and before.get("deletionTimestamp") and not is_kept:
         listed = ", ".join(f'"{finalizer}"' for finalizer in added)
         why = f"{_NO_NEW_FINALIZERS}, found new finalizers []string{{{listed}}}"
-        found.append(not_allowed("metadata.finalizers", why))
+        found.append(not_allowed(why, at="metadata.finalizers"))
     if after.get("uid") and after["uid"] != before["uid"]:
-        found.append(wrong("metadata.uid", after["uid"], IS_FIXED))
+        found.append(wrong(after["uid"], IS_FIXED, at="metadata.uid"))
     is_checked_twice = resource.name == "pods" or resource.group == DEVICES
     refuse(resource, before["name"], found * (2 if is_checked_twice else 1))
 
@@ -158,34 +148,32 @@ def _without_empty(value: Any) -> Any:
     return value
 
 
-def _check_nomination(resource: ApiResource, old: Object, new: Object) -> None:
-    nominated = new["status"].get("nominatedNodeName", "")
-    if nominated and old["spec"].get("nodeName") and nominated != old["status"].get("nominatedNodeName", ""):
-        why = "Forbidden: may not be set on pods that are already bound to a node"
-        name = old["metadata"]["name"]
-        raise invalid(resource, name, "status.nominatedNodeName", why, cause="FieldValueForbidden")
+def _nomination(new: Any, old: Object) -> Problems:
+    nominated = (new.get("status") or {}).get("nominatedNodeName", "")
+    if not nominated or not old["spec"].get("nodeName") or nominated == old["status"].get("nominatedNodeName", ""):
+        return []
+    return [not_allowed("may not be set on pods that are already bound to a node", at="status.nominatedNodeName")]
 
 
-def _check_spec(resource: ApiResource, old: Object, new: Object) -> None:
-    name = old["metadata"]["name"]
-    if resource.name == "pods":
-        _check_pod(resource, old["spec"], new.get("spec") or {}, name)
-    elif resource.name in _FIXED_SPEC and old.get("spec") != new.get("spec"):
-        raise invalid(resource, name, "spec", "Invalid value: field is immutable")
+_POD_STATUS: Final = Table(("", gate(_nomination), lambda new, old: pods.STATUS(new, old["spec"])))
 
 
-def _check_pod(resource: ApiResource, old: Object, new: Object, name: str) -> None:
-    gates = {gate["name"] for gate in old.get("schedulingGates") or []}
-    for i, gate in enumerate(new.get("schedulingGates") or []):
-        if gate["name"] not in gates:
-            why = f"Forbidden: only deletion is allowed, but found new scheduling gate '{gate['name']}'"
-            raise invalid(resource, name, f"spec.schedulingGates[{i}].name", why, cause="FieldValueForbidden")
+def _changed_pod(new: Object, old: Object) -> Problems:
+    gates = {each["name"] for each in old.get("schedulingGates") or []}
+    found = [
+        not_allowed(
+            f"only deletion is allowed, but found new scheduling gate '{each['name']}'",
+            at=f"spec.schedulingGates[{at}].name",
+        )
+        for at, each in enumerate(new.get("schedulingGates") or [])
+        if each["name"] not in gates
+    ]
+    found += [each.below("spec") for each in pods.pod_claims(new)]
     tolerated = [_untimed(toleration) for toleration in new.get("tolerations") or []]
     kept = all(_untimed(toleration) in tolerated for toleration in old.get("tolerations") or [])
-    found = pod_claims(new)
     if not kept or _frozen(old, gated=bool(gates)) != _frozen(new, gated=bool(gates)):
-        found.append(Problem("spec", "FieldValueForbidden", _POD_FIXED))
-    refuse(resource, name, found)
+        found.append(not_allowed(_POD_FIXED, at="spec"))
+    return found
 
 
 def _untimed(toleration: Object) -> Object:
@@ -208,6 +196,10 @@ def _frozen(spec: Object, *, gated: bool) -> Object:
     return rest
 
 
+_NAMES: Final = Table(
+    ("metadata.generateName", optional, must(lambda prefix: NAME.fullmatch(prefix.removesuffix("-")), NAME_RULE)),
+    ("metadata.name", must(NAME.fullmatch, NAME_RULE)),
+)
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -306,7 +298,7 @@ class Registry:
         if resource.name != "pods":
             return self.patch(resource, namespace, name, {"status": status}, strategic=True, subresource="status")
         # A bound pod may have a nomination, which no client can write any more.
-        refuse(resource, name, pod_status(entry.obj["spec"], status))
+        refuse(resource, name, pods.STATUS({"status": status}, entry.obj["spec"]))
         pod = entry.obj | {"metadata": dict(entry.obj["metadata"]), "status": entry.obj["status"] | status}
         with_condition_times(resource, pod)
         return self._storage.put(resource, entry.key, pod)
@@ -348,15 +340,9 @@ class Registry:
         prefix = metadata.get("generateName")
         if not metadata.get("name"):
             if not prefix:
-                why = "Required value: name or generateName is required"
-                raise invalid(resource, "", "metadata.name", why, cause="FieldValueRequired")
+                raise invalid(resource, "", missing("name or generateName is required", at="metadata.name"))
             metadata["name"] = prefix + "".join(self._random.choices(_SUFFIX_LETTERS, k=5))
-        if prefix and not NAME.fullmatch(prefix.removesuffix("-")):
-            why = f'Invalid value: "{prefix}": {NAME_RULE}'
-            raise invalid(resource, metadata["name"], "metadata.generateName", why)
-        if not NAME.fullmatch(metadata["name"]):
-            why = f'Invalid value: "{metadata["name"]}": {NAME_RULE}'
-            raise invalid(resource, metadata["name"], "metadata.name", why)
+        check(resource, {"metadata": metadata}, _NAMES)
 
     def _new_metadata(self, given: Object, now: str) -> Object:
         kept = ("name", "generateName", "namespace")

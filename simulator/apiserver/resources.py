@@ -12,27 +12,11 @@ OURS: Final = "kubestow.dev"
 """Of the kinds that a CustomResourceDefinition brings; this server takes their specs as they are."""
 CORE_FIELDS: Final = ("metadata.name", "metadata.namespace")
 _POD_FIELDS: Final = (
-    "spec.nodeName",
-    "spec.restartPolicy",
-    "spec.schedulerName",
-    "spec.serviceAccountName",
-    "spec.hostNetwork",
-    "status.phase",
-    "status.podIP",
-    "status.nominatedNodeName",
+    *(f"spec.{name}" for name in ("nodeName", "restartPolicy", "schedulerName", "serviceAccountName", "hostNetwork")),
+    *(f"status.{name}" for name in ("phase", "podIP", "nominatedNodeName")),
 )
-_EVENT_FIELDS: Final = (
-    "regarding.kind",
-    "regarding.namespace",
-    "regarding.name",
-    "regarding.uid",
-    "regarding.apiVersion",
-    "regarding.resourceVersion",
-    "regarding.fieldPath",
-    "reason",
-    "reportingController",
-    "type",
-)
+REGARDING: Final = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
+_EVENT_FIELDS: Final = (*(f"regarding.{name}" for name in REGARDING), "reason", "reportingController", "type")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +45,11 @@ class ApiResource:
     def qualified(self) -> str:
         """`pods`, `leases.coordination.k8s.io`: how messages name the resource."""
         return f"{self.name}.{self.group}" if self.group else self.name
+
+    @property
+    def qualified_kind(self) -> str:
+        """`Pod`, `Lease.coordination.k8s.io`: how messages name the kind."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
 
     @property
     def is_core_event(self) -> bool:

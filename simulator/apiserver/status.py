@@ -1,17 +1,13 @@
-"""What the server refuses, worded as a real one does, and all problems of an object in one refusal.
-
-What the server refuses, as a real one words it: every refusal is a `Status` object with code, reason and details.
-"""
+"""What the server refuses, as a real one words it: every refusal is a `Status` object with code, reason and details."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
-
-import msgspec
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
 
 from simulator.apiserver.resources import ApiResource
+from simulator.apiserver.validation import Problem, Rule, wrong
 
 
 class Refused(Exception):
@@ -71,9 +67,9 @@ def success(code: int = 0, details: dict[str, Any] | None = None) -> dict[str, A
     return status
 
 
-def _details(resource: ApiResource, name: str) -> dict[str, Any]:
+def _details(resource: ApiResource, name: str, kind: str = "") -> dict[str, Any]:
     group = {"group": resource.group} if resource.group else {}
-    return {"name": name} | group | {"kind": resource.name}
+    return {"name": name, **group, "kind": kind or resource.name}
 
 
 def not_found(resource: ApiResource, name: str) -> Refused:
@@ -123,13 +119,11 @@ def precondition_failed(resource: ApiResource, key: str, field: str, wanted: str
 def delete_precondition(resource: ApiResource, name: str, *, uid: bool, wanted: str, actual: str) -> Refused:
     """409 for a DELETE whose precondition does not hold; names the kind, not the resource."""
     field, what = ("UID", "deleted and then recreated") if uid else ("ResourceVersion", "modified")
-    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     message = (
-        f'Operation cannot be fulfilled on {kind} "{name}": the {field} in the precondition ({wanted}) '
+        f'Operation cannot be fulfilled on {resource.qualified_kind} "{name}": the {field} in the precondition ({wanted}) '
         f"does not match the {field} in record ({actual}). The object might have been {what}"
     )
-    group = {"group": resource.group} if resource.group else {}
-    return Refused(409, "Conflict", message, details={"name": name} | group | {"kind": resource.kind})
+    return Refused(409, "Conflict", message, details=_details(resource, name, resource.kind))
 
 
 def bad_request(message: str) -> Refused:
@@ -143,31 +137,20 @@ def forbidden(resource: ApiResource, name: str, why: str) -> Refused:
     return Refused(403, "Forbidden", message, details=_details(resource, name))
 
 
-def invalid(resource: ApiResource, name: str, field: str, why: str, *, cause: str = "FieldValueInvalid") -> Refused:
-    """422 with one cause; `why` starts as the server's (`Invalid value: …`, `Forbidden: …`, `Required value`)."""
-    group = {"group": resource.group} if resource.group else {}
-    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
-    details = {
-        "name": name,
-        **group,
-        "kind": resource.kind,
-        "causes": [{"reason": cause, "message": why, "field": field}],
-    }
-    return Refused(422, "Invalid", f'{kind} "{name}" is invalid: {field}: {why}', details=details)
+def invalid(resource: ApiResource, name: str, *problems: Problem) -> Refused:
+    """422 with all problems. A repeated problem counts twice and is listed once."""
+    lines = list(dict.fromkeys(f"{problem.field}: {problem.why}" for problem in problems))
+    text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
+    causes = [{"reason": each.cause, "message": each.why, "field": each.field} for each in problems]
+    details = _details(resource, name, resource.kind) | {"causes": causes}
+    return Refused(422, "Invalid", f'{resource.qualified_kind} "{name}" is invalid: {text}', details=details)
 
 
 def version_required(resource: ApiResource, name: str) -> Refused:
-    """422 for a PUT that does not say what it is meant to replace."""
-    message = "Invalid value: 0: must be specified for an update"
-    field = "metadata.resourceVersion"
-    group = {"group": resource.group} if resource.group else {}
-    details = {
-        "name": name,
-        **group,
-        "kind": resource.name,
-        "causes": [{"reason": "FieldValueInvalid", "message": message, "field": field}],
-    }
-    return Refused(422, "Invalid", f'{resource.qualified} "{name}" is invalid: {field}: {message}', details=details)
+    """422 for a PUT that does not say what it is meant to replace. It names the resource, not the kind."""
+    refusal = invalid(resource, name, wrong(0, "must be specified for an update", at="metadata.resourceVersion"))
+    message = refusal.message.replace(resource.qualified_kind, resource.qualified, 1)
+    return Refused(422, "Invalid", message, details=(refusal.details or {}) | {"kind": resource.name})
 
 
 def expired(message: str) -> Refused:
@@ -175,106 +158,26 @@ def expired(message: str) -> Refused:
     return Refused(410, "Expired", message)
 
 
-_T = TypeVar("_T")
 IS_FIXED: Final = "field is immutable"
 
 
-class Problem(NamedTuple):
-    """One field and what a server says of it."""
-
-    field: str
-    cause: str
-    why: str
+def refuse(resource: ApiResource, name: str, problems: Sequence[Problem]) -> None:
+    """Raise 422 if there are problems."""
+    if problems:
+        raise invalid(resource, name, *problems)
 
 
-Problems = list[Problem]
+@contextmanager
+def readable(resource: ApiResource) -> Iterator[None]:
+    """Raise 400 for an amount that is none."""
+    try:
+        yield
+    except ValueError as error:
+        raise Unreadable(resource, str(error)) from error
 
 
-def refuse(resource: ApiResource, name: str, problems: Iterable[Problem]) -> None:
-    """Raise 422 if there are problems. A repeated problem counts twice and is listed once."""
-    found = list(problems)
-    if not found:
-        return
-    said = list(dict.fromkeys(f"{problem.field}: {problem.why}" for problem in found))
-    text = said[0] if len(said) == 1 else f"[{', '.join(said)}]"
-    group = {"group": resource.group} if resource.group else {}
-    causes = [{"reason": each.cause, "message": each.why, "field": each.field} for each in found]
-    details = {"name": name, **group, "kind": resource.kind, "causes": causes}
-    kind = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
-    raise Refused(422, "Invalid", f'{kind} "{name}" is invalid: {text}', details=details)
-
-
-def required(field: str, why: str = "") -> Problem:
-    return Problem(field, "FieldValueRequired", f"Required value: {why}" if why else "Required value")
-
-
-def wrong(field: str, value: Any, why: str) -> Problem:
-    return Problem(field, "FieldValueInvalid", f"Invalid value: {_shown(value)}: {why}")
-
-
-def wrong_each(field: str, value: str, complaints: Iterable[str]) -> Problems:
-    """Return the complaints of a rule of `names`."""
-    return [wrong(field, value, why) for why in complaints]
-
-
-def not_supported(field: str, value: str, known: Sequence[str]) -> Problem:
-    choices = ", ".join(f'"{each}"' for each in known)
-    return Problem(field, "FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {choices}")
-
-
-def not_allowed(field: str, why: str) -> Problem:
-    return Problem(field, "FieldValueForbidden", f"Forbidden: {why}")
-
-
-def not_there(field: str, value: str, why: str) -> Problem:
-    return Problem(field, "FieldValueNotFound", f"Not found: {_shown(value)}: {why}")
-
-
-def said_twice(field: str, value: Any) -> Problem:
-    return Problem(field, "FieldValueDuplicate", f"Duplicate value: {_shown(value)}")
-
-
-def too_long(field: str, most_bytes: int) -> Problem:
-    return Problem(field, "FieldValueTooLong", f"Too long: may not be more than {most_bytes} bytes")
-
-
-def too_many(field: str, count: int, most: int) -> Problem:
-    return Problem(field, "FieldValueTooMany", f"Too many: {count}: must have at most {most} items")
-
-
-def in_each(field: str, items: Sequence[_T] | None, check: Callable[[str, _T], Problems], *, most: int = 0) -> Problems:
-    """Return the problems of every item of a list; only its length if it has more than `most`."""
-    items = items or ()
-    if most and len(items) > most:
-        return [too_many(field, len(items), most)]
-    return [problem for at, item in enumerate(items) for problem in check(f"{field}[{at}]", item)]
-
-
-def twice(field: str, keys: Iterable[Any]) -> Problems:
-    """Return the items of a list whose key another one had before."""
-    seen: set[str] = set()
-    found: Problems = []
-    for at, key in enumerate(keys):
-        text = _shown(key)
-        if text in seen:
-            found.append(said_twice(f"{field}[{at}]", key))
-        seen.add(text)
-    return found
-
-
-def in_set(
-    field: str,
-    items: Sequence[_T] | None,
-    check: Callable[[str, _T], Problems],
-    *,
-    key: Callable[[_T], Any],
-    most: int = 0,
-) -> Problems:
-    """As `in_each`, of a list that says nothing twice."""
-    if most and len(items or ()) > most:
-        return in_each(field, items, check, most=most)
-    return in_each(field, items, check) + twice(field, (key(item) for item in items or ()))
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value, separators=(",", ":"), ensure_ascii=False, default=msgspec.json.decode)
+def check(resource: ApiResource, obj: dict[str, Any], rule: Rule, context: Any = None) -> None:
+    """Raise 422 with all problems of an object, or 400 if an amount in it is none."""
+    with readable(resource):
+        problems = rule(obj, context)
+    refuse(resource, obj["metadata"]["name"], problems)

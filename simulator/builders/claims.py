@@ -8,10 +8,10 @@ from __future__ import annotations
 from typing import ClassVar, Final, Self, TypedDict, TypeVar, Unpack
 
 from scheduler.api.resource_v1 import EXTENDED_RESOURCE_CLAIM, FINALIZER, ResourceClaim
+from scheduler.manifests.pods import POD_ENTRY
 from simulator.builders.core import Builder, Manifest
 from simulator.builders.devices import a_manifest, a_node_selector, a_selector, on_node
 
-POD_ENTRY: Final = "resource.kubernetes.io/pod-claim-name"
 _T_co = TypeVar("_T_co", covariant=True)
 _STATUS_DEVICES: Final = "status.devices"
 

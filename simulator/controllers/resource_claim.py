@@ -18,8 +18,8 @@ from typing import Final
 from scheduler.api.core_v1 import Pod
 from scheduler.api.resource_v1 import FINALIZER, ResourceClaim
 from scheduler.core.clock import Clock
+from scheduler.manifests.pods import POD_ENTRY, device_claim
 from simulator.apiserver import ApiServer, Refused
-from simulator.builders.claims import POD_ENTRY
 from simulator.controllers.controller import Actor, Key, Object, annotations_of, key_of, read
 
 PODS: Final = "pods"
@@ -269,19 +269,9 @@ class ResourceClaimController(Actor):
         return ""
 
     def _create(self, pod: Object, entry: str, template: Object) -> str:
-        metadata, given = pod["metadata"], template["spec"].get("metadata") or {}
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
-        annotations = (given.get("annotations") or {}) | {POD_ENTRY: entry}
-        claim = {
-            "metadata": {
-                "generateName": _prefix(metadata["name"], entry),
-                "namespace": metadata["namespace"],
-                "ownerReferences": [owner | {"controller": True}],
-                "annotations": annotations,
-                "labels": given.get("labels") or {},
-            },
-            "spec": template["spec"]["spec"],
-        }
+        claim = device_claim(pod, entry, template["spec"])
+        del claim["metadata"]["name"]
+        claim["metadata"] |= {"generateName": _prefix(pod["metadata"]["name"], entry)}
         try:
             created = self._server.create(CLAIMS, claim)
         except Refused as refusal:

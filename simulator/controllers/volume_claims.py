@@ -11,6 +11,7 @@ from typing import Final
 from scheduler.api.core_v1 import Pod
 from scheduler.api.storage_v1 import PersistentVolumeClaim, claim_uses, not_owned
 from scheduler.core.clock import Clock
+from scheduler.manifests.pods import ephemeral_claims
 from simulator.apiserver import ApiServer, Refused
 from simulator.controllers.controller import Actor, Key, Object, key_of, read
 
@@ -41,33 +42,17 @@ class EphemeralVolumeController(Actor):
         pod = self._find("pods", name, namespace)
         if pod is None or pod["metadata"].get("deletionTimestamp"):
             return
-        for volume in _volumes(pod):
-            claim = f"{name}-{volume['name']}"
-            found = self._find("persistentvolumeclaims", claim, namespace)
+        for claim in ephemeral_claims(pod):
+            found = self._find("persistentvolumeclaims", claim["metadata"]["name"], namespace)
             if found is None:
-                self._create(pod, claim, volume["ephemeral"]["volumeClaimTemplate"])
+                with contextlib.suppress(Refused):  # its namespace is going, or the template cannot be
+                    self._server.create("persistentvolumeclaims", claim)
             elif why := self._why_not(pod, found):
                 self._record(pod, "Warning", "FailedToCreatePVC", why)
 
     def _why_not(self, pod: Object, claim: Object) -> str:
         owner, owned = read(Pod, pod), read(PersistentVolumeClaim, claim)
         return "" if owner is None or owned is None else not_owned(owner, owned)
-
-    def _create(self, pod: Object, name: str, template: Object) -> None:
-        metadata = pod["metadata"]
-        owner = {"apiVersion": "v1", "kind": "Pod", "name": metadata["name"], "uid": metadata["uid"]}
-        given = template.get("metadata") or {}
-        claim = {
-            "metadata": {key: given[key] for key in ("labels", "annotations") if given.get(key)}
-            | {
-                "name": name,
-                "namespace": metadata["namespace"],
-                "ownerReferences": [owner | {"controller": True, "blockOwnerDeletion": True}],
-            },
-            "spec": template["spec"],
-        }
-        with contextlib.suppress(Refused):  # its namespace is going, or the template cannot be
-            self._server.create("persistentvolumeclaims", claim)
 
 
 def _volumes(pod: Object) -> list[Object]:

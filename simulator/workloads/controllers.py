@@ -17,6 +17,7 @@ from scheduler.api.core_v1 import Node
 from scheduler.api.decode import from_manifest
 from scheduler.api.selectors import LabelSelector
 from scheduler.core.clock import Clock
+from scheduler.manifests.pods import reference_to
 from simulator.apiserver import ApiServer, Refused
 from simulator.controllers.controller import Actor, Key, key_of
 from simulator.workloads import replica_set, stateful_set
@@ -33,7 +34,6 @@ from simulator.workloads.pods import (
     is_ready,
     labels_of,
     oldest_first,
-    reference_to,
 )
 from simulator.workloads.specs import (
     ControllerRevision,

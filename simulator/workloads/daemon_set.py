@@ -5,7 +5,6 @@ Upstream: pkg/controller/daemon/daemon_controller.go DaemonSetsController
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any, Final
@@ -13,20 +12,12 @@ from typing import Any, Final
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.api.node_affinity import required_affinity_matches, untolerated
-from simulator.workloads.pods import REVISION, Before, Object, Plan, is_ready, new_pod, oldest_first, phase_of
-from simulator.workloads.specs import DaemonSetObject, PodTemplate, scaled
+from scheduler.manifests.pods import daemon_pod, with_daemon_tolerations
+from simulator.workloads.pods import REVISION, Before, Object, Plan, is_ready, oldest_first, phase_of
+from simulator.workloads.specs import DaemonSetObject, scaled
 from simulator.workloads.stateful_set import Revisions
 
 _FINISHED: Final = frozenset({"Succeeded", "Failed"})
-_TOLERATED: Final = (
-    ("node.kubernetes.io/not-ready", "NoExecute"),
-    ("node.kubernetes.io/unreachable", "NoExecute"),
-    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
-    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
-    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
-    ("node.kubernetes.io/unschedulable", "NoSchedule"),
-)
-_NETWORK: Final = ("node.kubernetes.io/network-unavailable", "NoSchedule")
 
 
 class DaemonPods:
@@ -41,8 +32,8 @@ class DaemonPods:
         self._spec = spec
         self._owner = owner
         self._revisions = revisions
-        self._template = PodTemplate(spec.spec.template.metadata, with_tolerations(spec.spec.template.spec))
-        self._shape = from_manifest(Pod, {"metadata": {"name": "daemon"}, "spec": self._template.spec})
+        self._template = spec.spec.template.raw | {"spec": with_daemon_tolerations(spec.spec.template.spec)}
+        self._shape = from_manifest(Pod, {"metadata": {"name": "daemon"}, "spec": self._template["spec"]})
         self._create: list[Object] = []
         self._delete: list[Object] = []
         self._by_node: dict[str, list[Object]] = defaultdict(list)
@@ -145,36 +136,10 @@ class DaemonPods:
         self._create += [self._new(name) for name in candidates[: max(0, surge - surging)]]
 
     def _new(self, node: str) -> Object:
-        pod = new_pod(self._owner, self._template)
+        pod = daemon_pod(self._owner, self._template, node)
         if self._revisions.update:
             pod["metadata"].setdefault("labels", {})[REVISION] = self._revisions.update
-        pod["spec"]["affinity"] = _pinned(pod["spec"].get("affinity"), node)
         return pod
-
-
-def with_tolerations(spec: Object) -> Object:
-    """Return the spec of a pod template with the tolerations that every daemon pod has.
-
-    Upstream: pkg/controller/daemon/util/daemonset_util.go AddOrUpdateDaemonPodTolerations
-    """
-    keys = (*_TOLERATED, _NETWORK) if spec.get("hostNetwork") else _TOLERATED
-    added = [{"key": key, "operator": "Exists", "effect": effect} for key, effect in keys]
-    given = [each for each in spec.get("tolerations") or () if each not in added]
-    return spec | {"tolerations": [*given, *added]}
-
-
-def _pinned(affinity: Object | None, node: str) -> Object:
-    """Return the affinity with a requirement that only one node meets.
-
-    Upstream: pkg/controller/daemon/util/daemonset_util.go ReplaceDaemonSetPodNodeNameNodeAffinity
-    """
-    pinned = copy.deepcopy(affinity or {})
-    field = {"key": "metadata.name", "operator": "In", "values": [node]}
-    required = {"nodeSelectorTerms": [{"matchFields": [field]}]}
-    pinned["nodeAffinity"] = (pinned.get("nodeAffinity") or {}) | {
-        "requiredDuringSchedulingIgnoredDuringExecution": required
-    }
-    return pinned
 
 
 def target_node(pod: Object) -> str:

@@ -11,7 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from simulator.workloads.pods import Object, reference_to
+from scheduler.manifests.pods import reference_to
+from simulator.workloads.pods import Object
 from simulator.workloads.specs import DeploymentObject, ReplicaSetObject, scaled
 from simulator.workloads.templates import is_same_template
 

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from simulator.workloads.pods import Before, Object, Plan, is_active, new_pod, phase_of, youngest_first
+from scheduler.manifests.pods import INDEX, job_pod
+from simulator.workloads.pods import Before, Object, Plan, is_active, phase_of, youngest_first
 from simulator.workloads.specs import JobObject
 
 CONTROLLER: Final = "kubernetes.io/job-controller"
 TRACKING: Final = "batch.kubernetes.io/job-tracking"
-INDEX: Final = "batch.kubernetes.io/job-completion-index"
 _ENDED: Final = frozenset({"Complete", "Failed"})
 _ENDING: Final = frozenset({"SuccessCriteriaMet", "FailureTarget"})
 _BACKOFF_LIMIT: Final = 6
@@ -69,7 +69,8 @@ class JobSync:
             return Plan(delete=tuple(surplus))
         missing = wanted - len(self._active)
         numbers = self._pending(missing) if self._is_indexed else [None] * missing
-        return Plan(tuple(self._new(number) for number in numbers), reason=self._reason())
+        template = spec.template.raw
+        return Plan(tuple(job_pod(self._owner, template, number) for number in numbers), reason=self._reason())
 
     def _wanted(self, active: int) -> int:
         """How many pods should be active."""
@@ -133,18 +134,6 @@ class JobSync:
         taken = self._done | self._failed_indexes | {_index(pod) for pod in self._active}
         free = (number for number in range(self.completions or 0) if number not in taken)
         return [number for _, number in zip(range(count), free, strict=False)]
-
-    def _new(self, number: int | None) -> Object:
-        pod = new_pod(self._owner, self._spec.spec.template)
-        metadata, name = pod["metadata"], self._owner["metadata"]["name"]
-        labels = metadata.setdefault("labels", {})
-        labels |= {"batch.kubernetes.io/job-name": name, "job-name": name}
-        if number is not None:
-            metadata["generateName"] = f"{name}-{number}-"
-            metadata.setdefault("annotations", {})[INDEX] = str(number)
-            labels[INDEX] = str(number)
-            pod["spec"]["hostname"] = f"{name}-{number}"
-        return pod
 
 
 def _index(pod: Object) -> int:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, TypeAlias
-
-from simulator.workloads.specs import PodTemplate
 
 Object: TypeAlias = dict[str, Any]
 REVISION: Final = "controller-revision-hash"
@@ -33,34 +30,6 @@ class Plan:
     """Return why there are fewer pods than `spec` requests, or ""."""
     needs_readiness: bool = False
     """Whether the next sync is due when a pod of the workload becomes ready or unready."""
-
-
-def new_pod(owner: Object, template: PodTemplate, *, name: str = "") -> Object:
-    """Return a pod of the template that `owner` controls. Without a name, `generateName` is the owner's name.
-
-    Upstream: pkg/controller/controller_utils.go GetPodFromTemplate
-    """
-    given, metadata = template.metadata, owner["metadata"]
-    kept = {key: copy.deepcopy(given[key]) for key in ("labels", "annotations", "finalizers") if given.get(key)}
-    own = {"name": name} if name else {"generateName": f"{metadata['name']}-"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": own | kept | {"namespace": metadata["namespace"], "ownerReferences": [reference_to(owner)]},
-        "spec": copy.deepcopy(template.spec),
-    }
-
-
-def reference_to(owner: Object) -> Object:
-    """Return the owner reference of an object that `owner` controls."""
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
 
 
 def controller_of(obj: Object) -> Object | None:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from simulator.workloads.pods import Before, Object, Plan, deletion_order, is_active, new_pod
+from scheduler.manifests.pods import new_pod
+from simulator.workloads.pods import Before, Object, Plan, deletion_order, is_active
 from simulator.workloads.specs import ReplicaSetObject, ReplicationControllerObject
 
 
@@ -29,6 +30,6 @@ def plan(
     active = [pod for pod in pods if is_active(pod)]
     missing = spec.spec.replicas - len(active)
     if missing >= 0:
-        return Plan(create=tuple(new_pod(owner, spec.spec.template) for _ in range(missing)))
+        return Plan(create=tuple(new_pod(owner, spec.spec.template.raw) for _ in range(missing)))
     ordered = deletion_order(active, before=before, now_s=now_s, related=related)
     return Plan(delete=tuple(ordered[:-missing]))

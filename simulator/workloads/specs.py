@@ -21,6 +21,10 @@ class PodTemplate(Frozen, frozen=True):
     metadata: dict[str, Any] = {}
     spec: dict[str, Any] = {}
 
+    @property
+    def raw(self) -> dict[str, Any]:
+        return {"metadata": self.metadata, "spec": self.spec}
+
 
 class Rolling(Frozen, frozen=True):
     """`rollingUpdate` of any workload. None stands for the default of the kind."""
@@ -41,78 +45,58 @@ class UpdateStrategy(Frozen, frozen=True):
         return self.rolling_update or Rolling()
 
 
-class ReplicaSetSpec(Frozen, frozen=True):
-    """`spec` of a ReplicaSet."""
-
+class _Spec(Frozen, frozen=True):
     template: PodTemplate
-    replicas: Count = 1
+
+
+class _Selecting(_Spec, frozen=True):
     selector: LabelSelector | None = None
 
 
-class ReplicaSetObject(Frozen, frozen=True):
-    """A ReplicaSet with everything that its controllers read."""
-
+class _Object(Frozen, frozen=True):
     metadata: AnnotatedMetadata
+
+
+class ReplicaSetSpec(_Selecting, frozen=True):
+    replicas: Count = 1
+
+
+class ReplicaSetObject(_Object, frozen=True):
     spec: ReplicaSetSpec
 
 
-class ReplicationControllerSpec(Frozen, frozen=True):
-    """`spec` of a ReplicationController, whose selector is a map of labels."""
-
-    template: PodTemplate
+class ReplicationControllerSpec(_Spec, frozen=True):
     replicas: Count = 1
     selector: dict[str, str] | None = None
 
 
-class ReplicationControllerObject(Frozen, frozen=True):
-    """A ReplicationController with everything that its controller reads."""
-
-    metadata: AnnotatedMetadata
+class ReplicationControllerObject(_Object, frozen=True):
     spec: ReplicationControllerSpec
 
 
-class DeploymentSpec(Frozen, frozen=True):
-    """`spec` of a Deployment."""
-
-    template: PodTemplate
-    replicas: Count = 1
-    selector: LabelSelector | None = None
+class DeploymentSpec(ReplicaSetSpec, frozen=True):
     strategy: UpdateStrategy = UpdateStrategy()
     paused: bool = False
 
 
 class DeploymentStatus(Frozen, frozen=True):
-    """`status` of a Deployment."""
-
     replicas: Count = 0
 
 
-class DeploymentObject(Frozen, frozen=True):
-    """A Deployment."""
-
-    metadata: AnnotatedMetadata
+class DeploymentObject(_Object, frozen=True):
     spec: DeploymentSpec
     status: DeploymentStatus = DeploymentStatus()
 
 
 class Ordinals(Frozen, frozen=True):
-    """`ordinals` of a StatefulSet."""
-
     start: Count = 0
 
 
 class RetentionPolicy(Frozen, frozen=True):
-    """`persistentVolumeClaimRetentionPolicy` of a StatefulSet."""
-
     when_scaled: str = "Retain"
 
 
-class StatefulSetSpec(Frozen, frozen=True):
-    """`spec` of a StatefulSet."""
-
-    template: PodTemplate
-    replicas: Count = 1
-    selector: LabelSelector | None = None
+class StatefulSetSpec(ReplicaSetSpec, frozen=True):
     service_name: str = ""
     pod_management_policy: str = "OrderedReady"
     update_strategy: UpdateStrategy = UpdateStrategy()
@@ -122,40 +106,25 @@ class StatefulSetSpec(Frozen, frozen=True):
 
 
 class StatefulSetStatus(Frozen, frozen=True):
-    """`status` of a StatefulSet."""
-
     current_replicas: Count = 0
     current_revision: str = ""
     update_revision: str = ""
 
 
-class StatefulSetObject(Frozen, frozen=True):
-    """A StatefulSet with everything that its controller reads."""
-
-    metadata: AnnotatedMetadata
+class StatefulSetObject(_Object, frozen=True):
     spec: StatefulSetSpec
     status: StatefulSetStatus = StatefulSetStatus()
 
 
-class DaemonSetSpec(Frozen, frozen=True):
-    """`spec` of a DaemonSet."""
-
-    template: PodTemplate
-    selector: LabelSelector | None = None
+class DaemonSetSpec(_Selecting, frozen=True):
     update_strategy: UpdateStrategy = UpdateStrategy()
 
 
-class DaemonSetObject(Frozen, frozen=True):
-    """A DaemonSet."""
-
-    metadata: AnnotatedMetadata
+class DaemonSetObject(_Object, frozen=True):
     spec: DaemonSetSpec
 
 
-class JobSpec(Frozen, frozen=True):
-    """`spec` of a Job."""
-
-    template: PodTemplate
+class JobSpec(_Selecting, frozen=True):
     parallelism: Count | None = None
     completions: Count | None = None
     completion_mode: str = "NonIndexed"
@@ -163,7 +132,6 @@ class JobSpec(Frozen, frozen=True):
     backoff_limit: Count | None = None
     backoff_limit_per_index: Count | None = None
     max_failed_indexes: Count | None = None
-    selector: LabelSelector | None = None
     managed_by: str = ""
 
 
@@ -182,8 +150,6 @@ class UncountedPods(Frozen, frozen=True):
 
 
 class JobStatus(Frozen, frozen=True):
-    """`status` of a Job."""
-
     succeeded: Count = 0
     failed: Count = 0
     completed_indexes: str = ""
@@ -192,25 +158,17 @@ class JobStatus(Frozen, frozen=True):
     uncounted_terminated_pods: UncountedPods = UncountedPods()
 
 
-class JobObject(Frozen, frozen=True):
-    """A Job."""
-
-    metadata: AnnotatedMetadata
+class JobObject(_Object, frozen=True):
     spec: JobSpec
     status: JobStatus = JobStatus()
 
 
 class CronJobSpec(Frozen, frozen=True):
-    """`spec` of a CronJob."""
-
     schedule: str = ""
     suspend: bool = False
 
 
-class CronJobObject(Frozen, frozen=True):
-    """A CronJob."""
-
-    metadata: AnnotatedMetadata
+class CronJobObject(_Object, frozen=True):
     spec: CronJobSpec
 
 
@@ -221,8 +179,6 @@ class RevisionOwnerData(Frozen, frozen=True):
 
 
 class RevisionData(Frozen, frozen=True):
-    """`data` of a ControllerRevision of a StatefulSet or DaemonSet."""
-
     spec: RevisionOwnerData = RevisionOwnerData()
 
 

@@ -5,11 +5,11 @@ Upstream: pkg/controller/statefulset/stateful_set_control.go defaultStatefulSetC
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from scheduler.manifests.pods import stateful_claims, stateful_pod
 from simulator.workloads.pods import (
     REVISION,
     Object,
@@ -17,7 +17,6 @@ from simulator.workloads.pods import (
     is_deleting,
     is_running_and_ready,
     labels_of,
-    new_pod,
     phase_of,
 )
 from simulator.workloads.specs import PodTemplate, StatefulSetObject
@@ -56,7 +55,7 @@ def plan(spec: StatefulSetObject, owner: Object, pods: Sequence[Object], revisio
         pod = by_ordinal.get(ordinal)
         if pod is None:
             create.append(_new(spec, owner, ordinal, revisions))
-            claims += _claims(spec, owner, ordinal)
+            claims += stateful_claims(owner, ordinal)
         elif phase_of(pod) in _FINISHED:
             delete.append(pod)
         if is_ordered and (pod is None or not is_running_and_ready(pod)):
@@ -90,7 +89,7 @@ def _condemned(spec: StatefulSetObject, owner: Object, pods: list[Object], plan:
     released: tuple[str, ...] = ()
     if spec.spec.persistent_volume_claim_retention_policy.when_scaled == "Delete":
         ordinals = [ordinal for pod in chosen if (ordinal := _ordinal(owner, pod)) is not None]
-        released = tuple(claim["metadata"]["name"] for each in ordinals for claim in _claims(spec, owner, each))
+        released = tuple(claim["metadata"]["name"] for each in ordinals for claim in stateful_claims(owner, each))
     return Plan(plan.create, plan.claims, (*plan.delete, *chosen), released, needs_readiness=is_ordered)
 
 
@@ -116,44 +115,10 @@ def _new(spec: StatefulSetObject, owner: Object, ordinal: int, revisions: Revisi
     is_current = strategy.type == "RollingUpdate" and ordinal < start + partition
     revision = revisions.current if is_current else revisions.update
     template = revisions.templates.get(revision, spec.spec.template) if is_current else spec.spec.template
-    name = _name(owner, ordinal)
-    pod = new_pod(owner, template, name=name)
-    labels = pod["metadata"].setdefault("labels", {})
-    labels |= {"statefulset.kubernetes.io/pod-name": name, "apps.kubernetes.io/pod-index": str(ordinal)}
+    pod = stateful_pod(owner, template.raw, ordinal)
     if revision:
-        labels[REVISION] = revision
-    names = {str(each.metadata["name"]) for each in spec.spec.volume_claim_templates}
-    volumes = [each for each in pod["spec"].get("volumes") or () if each.get("name") not in names]
-    mounted = [
-        {"name": str(each.metadata["name"]), "persistentVolumeClaim": {"claimName": f"{each.metadata['name']}-{name}"}}
-        for each in spec.spec.volume_claim_templates
-    ]
-    if volumes or mounted:
-        pod["spec"]["volumes"] = [*volumes, *mounted]
-    pod["spec"]["hostname"] = name
-    if spec.spec.service_name:
-        pod["spec"]["subdomain"] = spec.spec.service_name
+        pod["metadata"]["labels"][REVISION] = revision
     return pod
-
-
-def _claims(spec: StatefulSetObject, owner: Object, ordinal: int) -> list[Object]:
-    selected = spec.spec.selector.match_labels if spec.spec.selector else {}
-    made = []
-    for template in spec.spec.volume_claim_templates:
-        metadata = {key: copy.deepcopy(template.metadata[key]) for key in ("annotations",) if key in template.metadata}
-        labels = {**(template.metadata.get("labels") or {}), **selected}
-        metadata |= {"labels": labels} if labels else {}
-        metadata["name"] = f"{template.metadata['name']}-{_name(owner, ordinal)}"
-        metadata["namespace"] = owner["metadata"]["namespace"]
-        made.append(
-            {
-                "apiVersion": "v1",
-                "kind": "PersistentVolumeClaim",
-                "metadata": metadata,
-                "spec": copy.deepcopy(template.spec),
-            }
-        )
-    return made
 
 
 def _name(owner: Object, ordinal: int) -> str:

@@ -23,6 +23,7 @@ DECISIONS = {
     "eventhandlers",
     "failure",
     "framework",
+    "manifests",
     "plugins",
     "preemption",
     "queue",

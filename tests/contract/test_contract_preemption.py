@@ -107,6 +107,20 @@ async def test_what_a_budget_may_not_say(api: Api, spec: Object, field: str, why
     assert problems(answer) == [(field, why)]
 
 
+async def test_all_mistakes_of_a_budget_at_once(api: Api) -> None:
+    terms: list[Object] = [
+        {"key": "A_", "operator": "In"},
+        {"key": "a", "operator": "Exists", "values": ["v"]},
+        {"key": "a", "operator": "X"},
+    ]
+    spec = {"minAvailable": -1, "selector": {"matchLabels": {"a": "_"}, "matchExpressions": terms}}
+    answer = await api("POST", api.at(GROUP, "poddisruptionbudgets"), {"metadata": {"name": "a"}, "spec": spec})
+    at = "spec.selector.matchExpressions"
+    places = ["spec.minAvailable", "spec.selector.matchLabels"]
+    places += [f"{at}[0].values", f"{at}[0].key", f"{at}[1].values", f"{at}[2].operator"]
+    assert [field for field, _ in problems(answer)] == places
+
+
 async def test_updates_are_checked_too(api: Api) -> None:
     budgets = api.at(GROUP, "poddisruptionbudgets")
     created = (await api("POST", budgets, {"metadata": {"name": "a"}, "spec": {"minAvailable": 1}})).body

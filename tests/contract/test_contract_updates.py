@@ -110,6 +110,35 @@ async def test_a_replaced_container_is_defaulted_again(api: Api) -> None:
     assert body["spec"]["containers"][0]["imagePullPolicy"] == "IfNotPresent"
 
 
+async def test_probes_variables_and_files_get_their_defaults(api: Api) -> None:
+    """Two pod templates are equal if they differ in these fields alone."""
+    field = {"name": "X", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}}
+    container: Object = {
+        "name": "c",
+        "image": "registry.example/app:2",
+        "env": [field],
+        "readinessProbe": {"httpGet": {"port": 80}},
+        "livenessProbe": {"grpc": {"port": 80}, "periodSeconds": 3},
+        "lifecycle": {"preStop": {"httpGet": {"port": 80, "path": "/x"}}},
+    }
+    item = {"path": "l", "fieldRef": {"fieldPath": "metadata.labels"}}
+    sources = [{"downwardAPI": {"items": [item]}}]
+    volumes = [{"name": "d", "downwardAPI": {"items": [item]}}, {"name": "p", "projected": {"sources": sources}}]
+    spec = (await api.pod("a", containers=[container], volumes=[*volumes, {"name": "e"}])).body["spec"]
+    made = spec["containers"][0]
+    assert made["env"][0]["valueFrom"]["fieldRef"] == {"apiVersion": "v1", "fieldPath": "metadata.name"}
+    times = {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}
+    assert made["readinessProbe"] == times | {"httpGet": {"path": "/", "port": 80, "scheme": "HTTP"}}
+    assert made["livenessProbe"] == times | {"grpc": {"port": 80, "service": ""}, "periodSeconds": 3}
+    assert made["lifecycle"]["preStop"]["httpGet"] == {"path": "/x", "port": 80, "scheme": "HTTP"}
+    filled = item | {"fieldRef": {"apiVersion": "v1", "fieldPath": "metadata.labels"}}
+    assert spec["volumes"] == [
+        {"name": "d", "downwardAPI": {"items": [filled], "defaultMode": 420}},
+        {"name": "p", "projected": {"sources": [{"downwardAPI": {"items": [filled]}}], "defaultMode": 420}},
+        {"name": "e", "emptyDir": {}},
+    ]
+
+
 async def test_what_is_on_its_way_out_takes_no_finalizer_and_no_successor(api: Api) -> None:
     await api.pod("a", nodeName="n")
     path = f"{api.pods}/a"

@@ -319,6 +319,53 @@ async def test_volumes_of_a_pod(api: Api) -> None:
     assert (await api("PUT", f"{api.pods}/p", stored | {"spec": stored["spec"] | {"volumes": volumes}})).status == 200
 
 
+@pytest.mark.parametrize(
+    ("resource", "spec", "fields"),
+    [
+        pytest.param(
+            "persistentvolumes",
+            VOLUME | {"accessModes": ["X"], "hostPath": None, "storageClassName": "A_", "volumeMode": "X"},
+            ["spec.accessModes", "spec", "spec.storageClassName", "spec.volumeMode"],
+            id="a volume",
+        ),
+        pytest.param(
+            "persistentvolumes",
+            VOLUME | {"capacity": {"storage": "0"}, "hostPath": None, "csi": {"fsType": "ext4"}},
+            ["spec.capacity[storage]", "spec.csi.driver", "spec.csi.volumeHandle"],
+            id="a CSI volume",
+        ),
+        pytest.param(
+            "persistentvolumes",
+            {},
+            ["spec.accessModes", "spec.capacity", "spec.capacity", "spec"],
+            id="an empty volume",
+        ),
+        pytest.param(
+            "persistentvolumeclaims",
+            {"volumeMode": "X", "storageClassName": "A_"},
+            ["spec.accessModes", "spec.resources[storage]", "spec.storageClassName", "spec.volumeMode"],
+            id="a claim",
+        ),
+        pytest.param(
+            "csinodes",
+            {"drivers": [{}, {}]},
+            [
+                f"spec.drivers[{at}].{field}"
+                for at, field in ((0, "name"), (0, "nodeID"), (1, "name"), (1, "nodeID"), (1, "name"))
+            ],
+            id="a CSINode",
+        ),
+        pytest.param("volumeattachments", {}, ["spec.source", "spec.nodeName", "spec.attacher"], id="an attachment"),
+    ],
+)
+async def test_all_mistakes_at_once(api: Api, resource: str, spec: Object, fields: list[str]) -> None:
+    base = STORAGE if resource in {"csinodes", "volumeattachments"} else "/api/v1"
+    if resource == "persistentvolumeclaims":
+        base += f"/namespaces/{api.ns}"
+    refused = await api("POST", f"{base}/{resource}", {"metadata": {"name": "b"}, "spec": spec})
+    assert [field for field, _ in problems(refused)] == fields
+
+
 # -- what a scheduler writes: merge patches with preconditions, and the owners of fields after them --------------------
 
 

@@ -9,8 +9,7 @@ import functools
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from simulator.apiserver.kinds.defaults import SYSTEM_PRIORITIES, with_pod_defaults
-from simulator.apiserver.kinds.pods import with_pod_level
+from scheduler.manifests.defaults import SYSTEM_PRIORITIES, with_pod_defaults, with_pod_level
 from tests.parity.recordings import FIRST
 from tests.parity.words import TOPOLOGY, Json
 

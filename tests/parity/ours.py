@@ -25,13 +25,14 @@ from scheduler.framework.interface import CycleState, Scored
 from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import AttemptError
+from scheduler.manifests.defaults import with_pod_defaults
 from scheduler.metrics.metrics import Metrics
 from scheduler.plugins.dra.plugin import DynamicResources
 from scheduler.plugins.dra.state import STATE as DEVICES
 from scheduler.plugins.volumebinding import VolumeBinding
 from scheduler.plugins.volumebinding.plugin import STATE, VolumeState
 from scheduler.queueing.types import QueuedPodInfo
-from simulator.apiserver.kinds.defaults import GATED as BLOCKED, with_pod_defaults
+from simulator.apiserver.kinds.defaults import GATED as BLOCKED
 from tests.parity.admission import admitted
 from tests.parity.api import KINDS, Api
 from tests.parity.deviceplans import given_back, held, planned_devices

@@ -14,28 +14,42 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from scheduler.api.meta import label_key, subdomain
-from simulator.apiserver.kinds import device_fields as fields
-from simulator.apiserver.kinds.volumes import quantity
+from scheduler.api.meta import dns_label, label_key, subdomain
+from scheduler.api.quantity import parse
+from simulator.apiserver.kinds.fields import (
+    BINDING_CONDITIONS,
+    CONDITIONS,
+    CONFIGURATION,
+    DEVICE_ID,
+    NODE_SELECTOR,
+    SELECTORS,
+    TOLERATION,
+    fully_qualified,
+    share_id,
+)
 from simulator.apiserver.requests import Caller
 from simulator.apiserver.resources import ApiResource
-from simulator.apiserver.status import (
-    IS_FIXED,
+from simulator.apiserver.status import IS_FIXED
+from simulator.apiserver.validation import (
     Problems,
-    in_each,
-    in_set,
+    Stop,
+    Table,
+    at_most,
+    forbidden,
+    missing,
+    must,
+    name_of,
+    names,
     not_allowed,
-    not_supported,
+    one_of,
+    positive,
     required,
-    too_many,
+    unique,
+    when,
     wrong,
-    wrong_each,
 )
 
 Object = dict[str, Any]
-_MOST_SUBREQUESTS: Final = 8
-_MOST_CONSTRAINTS: Final = 32
-_MODES: Final = ("All", "ExactCount")
 _ADMIN_LABEL: Final = "resource.kubernetes.io/admin-access"
 _ADMIN_RULE: Final = f"admin access to devices requires the `{_ADMIN_LABEL}: true` label on the containing namespace"
 _ONE_KIND: Final = "exactly one of `exactly` or `firstAvailable` is required"
@@ -46,7 +60,7 @@ _ONE_ATTRIBUTE: Final = (
     'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
 )
 Requests = Mapping[str, frozenset[str]]
-"""Names of requests and of what each of them may be satisfied by."""
+"""Names of requests and of what each of them may be satisfied by: the context of tables that refer to requests."""
 
 
 def admin_spec(spec: Object, namespace: Object) -> Problems:
@@ -55,7 +69,7 @@ def admin_spec(spec: Object, namespace: Object) -> Problems:
         return []
     for at, request in enumerate(_devices(spec).get("requests") or ()):
         if (request.get("exactly") or {}).get("adminAccess"):
-            return admin_needed(f"spec.devices.requests[{at}].adminAccess")
+            return [not_allowed(_ADMIN_RULE, at=f"spec.devices.requests[{at}].adminAccess")]
     return []
 
 
@@ -63,16 +77,12 @@ def allows_admin(namespace: Object) -> bool:
     return bool((namespace["metadata"].get("labels") or {}).get(_ADMIN_LABEL) == "true")
 
 
-def admin_needed(field: str) -> Problems:
-    return [not_allowed(field, _ADMIN_RULE)]
-
-
-def check_quantities(resource: ApiResource, spec: Object) -> None:
-    """Raise 400 for an amount that is none."""
+def check_quantities(spec: Object) -> None:
+    """Raise ValueError for an amount that is none."""
     for request in _devices(spec).get("requests") or ():
         for one in requested(request):
             for amount in ((one.get("capacity") or {}).get("requests") or {}).values():
-                quantity(resource, amount)
+                parse(amount)
 
 
 def requested(request: Object) -> list[Object]:
@@ -81,73 +91,11 @@ def requested(request: Object) -> list[Object]:
     return ([exactly] if exactly is not None else []) + (request.get("firstAvailable") or [])
 
 
-def claim_spec(field: str, spec: Object) -> Problems:
-    devices, field = _devices(spec), f"{field}.devices"
-    names = request_names(spec)
-    found = in_set(f"{field}.requests", devices.get("requests"), _request, key=_name, most=fields.MOST_REQUESTS)
-    found += in_each(
-        f"{field}.constraints",
-        devices.get("constraints"),
-        lambda at, constraint: _constraint(at, constraint, names),
-        most=_MOST_CONSTRAINTS,
-    )
-    return found + in_each(
-        f"{field}.config",
-        devices.get("config"),
-        lambda at, config: for_requests(at, config, names) + fields.configuration(at, config),
-        most=fields.MOST_CONFIGS,
-    )
-
-
 def request_names(spec: Object) -> Requests:
     return {
-        request.get("name", ""): frozenset(_name(sub) for sub in request.get("firstAvailable") or ())
+        request.get("name", ""): frozenset(name_of(sub) for sub in request.get("firstAvailable") or ())
         for request in _devices(spec).get("requests") or ()
     }
-
-
-def request_reference(field: str, name: str, known: Requests) -> Problems:
-    """`request` or `request/subrequest`."""
-    parts = name.split("/")
-    if len(parts) > 2:
-        return [wrong(field, name, _NO_SUCH_REQUEST)]
-    found = [problem for part in parts for problem in fields.device(field, part)]
-    is_known = parts[0] in known and (len(parts) == 1 or parts[1] in known[parts[0]])
-    return found if is_known else [*found, wrong(field, name, _NO_SUCH_REQUEST)]
-
-
-def for_requests(field: str, entry: Object, known: Requests) -> Problems:
-    """Return the requests that a constraint or a configuration is for."""
-    return in_set(
-        f"{field}.requests",
-        entry.get("requests"),
-        lambda at, name: request_reference(at, name, known),
-        key=str,
-        most=fields.MOST_REQUESTS,
-    )
-
-
-def template_spec(field: str, spec: Object) -> Problems:
-    found = [
-        not_allowed(f"{field}.metadata.{name}", "cannot be set")
-        for name in ("name", "generateName", "uid", "finalizers")
-        if (spec.get("metadata") or {}).get(name)
-    ]
-    return found + claim_spec(f"{field}.spec", spec.get("spec") or {})
-
-
-def class_spec(field: str, spec: Object) -> Problems:
-    found = fields.selectors(f"{field}.selectors", spec.get("selectors"))
-    found += in_each(f"{field}.config", spec.get("config"), fields.configuration, most=fields.MOST_CONFIGS)
-    name = spec.get("extendedResourceName")
-    if name is not None and not _is_extended(name):
-        found.append(wrong(f"{field}.extendedResourceName", name, "must be a valid extended resource name"))
-    return found
-
-
-def _is_extended(name: str) -> bool:
-    is_native = "/" not in name or "kubernetes.io/" in name
-    return not is_native and not name.startswith("requests.") and not label_key(f"requests.{name}")
 
 
 def _devices(spec: Object) -> Object:
@@ -155,54 +103,85 @@ def _devices(spec: Object) -> Object:
     return devices
 
 
-def _name(entry: Object) -> str:
-    return str(entry.get("name", ""))
+# -- spec ------------------------------------------------------------------------------------------------------------
 
 
-def _request(field: str, request: Object) -> Problems:
-    found = fields.device(f"{field}.name", _name(request))
+def _reference(name: Any, known: Requests) -> Problems:
+    """`request` or `request/subrequest`."""
+    first, *rest = parts = (name or "").split("/")
+    if len(parts) > 2:
+        return [wrong(name, _NO_SUCH_REQUEST)]
+    found = [wrong(part, why) for part in parts for why in dns_label(part)]
+    is_known = first in known and (not rest or rest[0] in known[first])
+    return found if is_known else [*found, wrong(name or "", _NO_SUCH_REQUEST)]
+
+
+def _one_kind(request: Any, _: Any) -> Problems:
     exactly, options = request.get("exactly"), request.get("firstAvailable")
     if exactly is not None and options:
-        return [*found, wrong(field, None, f"{_ONE_KIND}, but multiple fields are set")]
-    if options:
-        return found + in_set(f"{field}.firstAvailable", options, _subrequest, key=_name, most=_MOST_SUBREQUESTS)
-    if exactly is not None:
-        return found + _check_request(f"{field}.exactly", exactly)
-    return [*found, required(field, _ONE_KIND)]
+        return Stop([wrong(None, f"{_ONE_KIND}, but multiple fields are set")])
+    return [] if options or exactly is not None else [missing(_ONE_KIND)]
 
 
-def _subrequest(field: str, request: Object) -> Problems:
-    return fields.device(f"{field}.name", _name(request)) + _check_request(field, request)
-
-
-def _check_request(field: str, one: Object) -> Problems:
-    class_name = one.get("deviceClassName", "")
-    found = wrong_each(f"{field}.deviceClassName", class_name, subdomain(class_name)) if class_name else []
-    if not class_name:
-        found.append(required(f"{field}.deviceClassName"))
-    found += fields.selectors(f"{field}.selectors", one.get("selectors"))
-    mode, count = one.get("allocationMode", ""), one.get("count", 0)
-    if mode not in _MODES:
-        found.append(not_supported(f"{field}.allocationMode", mode, _MODES))
-    elif mode == "All" and count:
-        found.append(wrong(f"{field}.count", count, "must not be specified when allocationMode is 'All'"))
-    elif mode == "ExactCount" and count <= 0:
-        found.append(wrong(f"{field}.count", count, "must be greater than zero"))
-    return found + in_each(f"{field}.tolerations", one.get("tolerations"), fields.toleration)
-
-
-def _constraint(field: str, constraint: Object, known: Requests) -> Problems:
-    found = for_requests(field, constraint, known)
+def _one_attribute(constraint: Any, _: Any) -> Problems:
     for name in ("matchAttribute", "distinctAttribute"):
         if constraint.get(name) is not None:
-            return found + fields.fully_qualified(f"{field}.{name}", constraint[name])
-    return [*found, required(field, _ONE_ATTRIBUTE)]
+            return [each.below(name) for each in fully_qualified(constraint[name])]
+    return [missing(_ONE_ATTRIBUTE)]
 
 
-_MOST_RESULTS: Final = 32
-_MOST_USERS: Final = 256
-_MOST_CONDITIONS: Final = 8
-_SOURCES: Final = ("FromClaim", "FromClass")
+def _is_extended(name: str) -> bool:
+    is_native = "/" not in name or "kubernetes.io/" in name
+    return not is_native and not name.startswith("requests.") and not label_key(f"requests.{name}")
+
+
+_NO_COUNT: Final = must(lambda count: not count, "must not be specified when allocationMode is 'All'")
+_DEVICE_REQUEST: Final = Table(
+    ("deviceClassName", required(), names(subdomain)),
+    ("selectors", SELECTORS),
+    ("allocationMode", one_of("All", "ExactCount")),
+    ("", when(lambda request: request.get("allocationMode") == "All", ("count", _NO_COUNT))),
+    ("", when(lambda request: request.get("allocationMode") == "ExactCount", ("count", positive))),
+    ("tolerations[*]", TOLERATION),
+)
+_FOR_REQUESTS: Final = Table(("requests", at_most(32)), ("requests[*]", _reference), ("requests", unique()))
+"""The requests that a constraint or a configuration is for."""
+_SPEC: Final = Table(
+    ("devices.requests", at_most(32)),
+    ("devices.requests[*].name", names(dns_label)),
+    ("devices.requests[*]", _one_kind),
+    ("devices.requests[*].firstAvailable", at_most(8)),
+    ("devices.requests[*].firstAvailable[*].name", names(dns_label)),
+    ("devices.requests[*].firstAvailable[*]", _DEVICE_REQUEST),
+    ("devices.requests[*].firstAvailable", unique(name_of)),
+    ("devices.requests[*].exactly?", _DEVICE_REQUEST),
+    ("devices.requests", unique(name_of)),
+    ("devices.constraints", at_most(32)),
+    ("devices.constraints[*]", _FOR_REQUESTS, _one_attribute),
+    ("devices.config", at_most(32)),
+    ("devices.config[*]", _FOR_REQUESTS, CONFIGURATION),
+)
+
+
+def _claim_spec(spec: Any, _: Any) -> Problems:
+    return _SPEC(spec or {}, request_names(spec or {}))
+
+
+CLAIM: Final = Table(("spec", _claim_spec))
+TEMPLATE: Final = Table(
+    *((f"spec.metadata.{name}", forbidden("cannot be set")) for name in ("name", "generateName", "uid", "finalizers")),
+    ("spec.spec", _claim_spec),
+)
+CLASS: Final = Table(
+    ("spec.selectors", SELECTORS),
+    ("spec.config", at_most(32)),
+    ("spec.config[*]", CONFIGURATION),
+    ("spec.extendedResourceName?", must(_is_extended, "must be a valid extended resource name")),
+)
+
+
+# -- status ----------------------------------------------------------------------------------------------------------
+
 _NOT_ALLOCATED: Final = "may not be specified when `allocated` is not set"
 _GOING: Final = "new entries may not be added while `deallocationRequested` or `deletionTimestamp` are set"
 
@@ -217,22 +196,52 @@ class _DeviceId(NamedTuple):
         return {"Driver": self.driver, "Pool": self.pool, "Device": self.device, "ShareID": self.share_id}
 
 
-def stored_status(resource: ApiResource, old: Object, new: Object) -> Object:
+def stored_status(old: Object, new: Object) -> Object:
     """Return the status of the claim that is sent over `old`, as it is stored: without what is empty or no longer there.
 
-    Raises 400 for amounts that are none.
+    Raises ValueError for amounts that are none.
     """
     status: Object = {key: value for key, value in (new.get("status") or {}).items() if value not in (None, [])}
     if "allocation" in status:
         status["allocation"] = {"devices": {}} | _without_empty(status["allocation"])
         for result in _results(status["allocation"]):
             for amount in (result.get("consumedCapacity") or {}).values():
-                quantity(resource, amount)
+                parse(amount)
     if "reservedFor" in status:
         status["reservedFor"] = [_user_status(user) for user in status["reservedFor"]]
     gone = _allocated(old) - _allocated({"status": status})
     devices = [_device_status(entry) for entry in status.pop("devices", []) if _id(entry) not in gone]
     return status | ({"devices": devices} if devices else {})
+
+
+def _is_allocated(entry: Any, allocated: set[_DeviceId]) -> Problems:
+    known = _id(entry) in allocated
+    return [] if known else [wrong(_id(entry).shown(), "must be an allocated device in the claim")]
+
+
+_USERS: Final = Table(
+    ("status.reservedFor", at_most(256)),
+    *((f"status.reservedFor[*].{name}", required()) for name in ("resource", "name", "uid")),
+    ("status.reservedFor", unique(lambda user: user.get("uid", ""))),
+)
+_DEVICES: Final = Table(
+    ("status.devices[*]", DEVICE_ID),
+    ("status.devices[*].shareID?", share_id),
+    ("status.devices[*]", _is_allocated),
+    ("status.devices[*].conditions", at_most(8, stops=False), CONDITIONS),
+    ("status.devices", unique(lambda entry: _id(entry).shown())),
+)
+"""The context are the devices that are allocated."""
+_ALLOCATION: Final = Table(
+    ("devices.results", at_most(32)),
+    ("devices.results[*].request", _reference),
+    ("devices.results[*]", DEVICE_ID, BINDING_CONDITIONS),
+    ("devices.results[*].shareID?", share_id),
+    ("devices.config", at_most(64)),
+    ("devices.config[*].source", required(), one_of("FromClaim", "FromClass")),
+    ("devices.config[*]", _FOR_REQUESTS, CONFIGURATION),
+    ("nodeSelector?", NODE_SELECTOR),
+)
 
 
 def status_problems(resource: ApiResource, old: Object, new: Object, *, caller: Caller, namespace: Object) -> Problems:
@@ -243,21 +252,15 @@ def status_problems(resource: ApiResource, old: Object, new: Object, *, caller: 
         resource, before, after, caller=caller, namespace=new["metadata"]["namespace"]
     )
     users = after.get("reservedFor") or []
-    found += in_set("status.reservedFor", users, _user, key=lambda user: user.get("uid", ""), most=_MOST_USERS)
-    allocated = _allocated(new)
-    found += in_set(
-        "status.devices",
-        after.get("devices"),
-        lambda at, entry: _device(at, entry, allocated),
-        key=lambda entry: _id(entry).shown(),
-    )
+    found += _USERS(new) + _DEVICES(new, _allocated(new))
     if users and has is None:
-        found.append(not_allowed("status.reservedFor", _NOT_ALLOCATED))
+        found.append(not_allowed(_NOT_ALLOCATED, at="status.reservedFor"))
     elif new["metadata"].get("deletionTimestamp") and any(u not in (before.get("reservedFor") or []) for u in users):
-        found.append(not_allowed("status.reservedFor", _GOING))
-    if had is not None and has is not None:
-        return found + ([] if had == has else [wrong("status.allocation", has, IS_FIXED)])
-    return found if has is None else found + _allocation("status.allocation", has, request_names(new["spec"]))
+        found.append(not_allowed(_GOING, at="status.reservedFor"))
+    if has is None or had == has:
+        return found
+    refused = [wrong(has, IS_FIXED)] if had is not None else _ALLOCATION(has, request_names(new["spec"]))
+    return found + [each.below("status.allocation") for each in refused]
 
 
 # -- rights ----------------------------------------------------------------------------------------------------------
@@ -268,7 +271,7 @@ def _admin(had: Object | None, has: Object | None, namespace: Object) -> Problem
         return []
     for at, result in enumerate(_results(has)):
         if result.get("adminAccess"):
-            return admin_needed(f"status.allocation.devices.results[{at}].adminAccess")
+            return [not_allowed(_ADMIN_RULE, at=f"status.allocation.devices.results[{at}].adminAccess")]
     return []
 
 
@@ -282,7 +285,7 @@ def _rights(resource: ApiResource, before: Object, after: Object, *, caller: Cal
                 "changing status.allocation or status.reservedFor requires "
                 f'resource="resourceclaims/binding", verb="{caller.verb}" permission: {denied}'
             )
-            found.append(not_allowed("status.allocation", why))
+            found.append(not_allowed(why, at="status.allocation"))
     if after.get("allocation") is None:
         return found
     verb = f"arbitrary-node:{caller.verb}"
@@ -290,68 +293,13 @@ def _rights(resource: ApiResource, before: Object, after: Object, *, caller: Cal
         denied = caller.denied(resource, "driver", verb=verb, namespace=namespace, name=driver)
         if denied:
             why = f'changing status.devices requires resource="resourceclaims/driver", verb="[{verb}]" permission: {denied}'
-            found.append(not_allowed("status.devices", why))
+            found.append(not_allowed(why, at="status.devices"))
     return found
 
 
 def _changed_drivers(before: Object, after: Object) -> set[str]:
     was, now = ({_id(entry): entry for entry in status.get("devices") or ()} for status in (before, after))
     return {device.driver for device in was.keys() | now.keys() if was.get(device) != now.get(device)}
-
-
-# -- what ------------------------------------------------------------------------------------------------------------
-
-
-def _user(field: str, user: Object) -> Problems:
-    return [required(f"{field}.{name}") for name in ("resource", "name", "uid") if not user.get(name)]
-
-
-def _allocation(field: str, allocation: Object, known: Requests) -> Problems:
-    devices, selector = allocation["devices"], allocation.get("nodeSelector")
-    found = in_each(
-        f"{field}.devices.results",
-        devices.get("results"),
-        lambda at, result: _result(at, result, known),
-        most=_MOST_RESULTS,
-    )
-    found += in_each(
-        f"{field}.devices.config",
-        devices.get("config"),
-        lambda at, config: _source(at, config) + for_requests(at, config, known) + fields.configuration(at, config),
-        most=2 * fields.MOST_CONFIGS,
-    )
-    return found if selector is None else found + fields.node_selector(f"{field}.nodeSelector", selector)
-
-
-def _result(field: str, result: Object, known: Requests) -> Problems:
-    found = request_reference(f"{field}.request", result.get("request", ""), known) + _device_name(field, result)
-    found += fields.binding_conditions(field, result)
-    return found + (fields.share_id(f"{field}.shareID", result["shareID"]) if "shareID" in result else [])
-
-
-def _device_name(field: str, entry: Object) -> Problems:
-    found = fields.driver(f"{field}.driver", entry.get("driver", ""))
-    found += fields.pool(f"{field}.pool", entry.get("pool", ""))
-    return found + fields.device(f"{field}.device", entry.get("device", ""))
-
-
-def _source(field: str, config: Object) -> Problems:
-    source = config.get("source", "")
-    if not source:
-        return [required(f"{field}.source")]
-    return [] if source in _SOURCES else [not_supported(f"{field}.source", source, _SOURCES)]
-
-
-def _device(field: str, entry: Object, allocated: set[_DeviceId]) -> Problems:
-    found = _device_name(field, entry)
-    if "shareID" in entry:
-        found += fields.share_id(f"{field}.shareID", entry["shareID"])
-    if _id(entry) not in allocated:
-        found.append(wrong(field, _id(entry).shown(), "must be an allocated device in the claim"))
-    conditions = entry["conditions"] or []
-    if len(conditions) > _MOST_CONDITIONS:
-        found.append(too_many(f"{field}.conditions", len(conditions), _MOST_CONDITIONS))
-    return found + fields.conditions(f"{field}.conditions", conditions)
 
 
 # -- parts -----------------------------------------------------------------------------------------------------------

@@ -1,21 +1,18 @@
-"""What an API server adds to a new object, and what its admission refuses.
-
-What only disruption budgets have: a status that starts at zero, and limits that are checked.
-
-Defaults that an API server adds to a new object, and refusals of its admission, as far as they matter to a scheduler.
-"""
+"""Defaults that an API server adds to a new object, and refusals of its admission, as far as they matter to a scheduler."""
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 
-from simulator.apiserver.kinds.pods import pod_claims, with_pod_level, with_volume_defaults
+from scheduler.manifests.defaults import SYSTEM_PRIORITIES, with_pod_defaults
+from simulator.apiserver.kinds.fields import LABEL_SELECTOR
+from simulator.apiserver.kinds.pods import pod_claims
 from simulator.apiserver.resources import ApiResource
-from simulator.apiserver.status import Refused, forbidden, invalid, refuse
+from simulator.apiserver.status import Refused, check, forbidden, invalid, refuse
 from simulator.apiserver.storage import Storage
+from simulator.apiserver.validation import Problems, Table, missing, not_allowed, not_negative, required, wrong
 
 Object = dict[str, Any]
 _COUNTS: Final = ("disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods")
@@ -25,63 +22,39 @@ _PERCENT_RULE: Final = (
     "a valid percent string must be a numeric string followed by an ending '%' "
     "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
 )
-_AT_LEAST_0: Final = "must be greater than or equal to 0"
-_WITH_VALUES: Final = ("In", "NotIn")
-_WITHOUT_VALUES: Final = ("Exists", "DoesNotExist")
 
 
 def with_budget_defaults(resource: ApiResource, budget: Object, _: str) -> None:
     """Return a new object without status, which only its controller writes. Raises 422."""
     budget.setdefault("spec", {})
     budget["status"] = dict.fromkeys(_COUNTS, 0)
-    check_budget(resource, budget)
+    check(resource, budget, BUDGET)
 
 
-def check_budget(resource: ApiResource, budget: Object) -> None:
-    """Raise 422 for invalid limits, operators and counts. Label names and types are not checked."""
-    name, spec, status = budget["metadata"]["name"], budget.get("spec") or {}, budget.get("status") or {}
-    given = {limit: spec[limit] for limit in _LIMITS if spec.get(limit) is not None}
-    if len(given) == len(_LIMITS):
-        shown = {
-            "MinAvailable": given["minAvailable"],
-            "Selector": spec.get("selector"),
-            "MaxUnavailable": given["maxUnavailable"],
-            "UnhealthyPodEvictionPolicy": spec.get("unhealthyPodEvictionPolicy"),
-        }
-        text = json.dumps(shown, separators=(",", ":"))
-        why = f"Invalid value: {text}: minAvailable and maxUnavailable cannot be both set"
-        raise invalid(resource, name, "spec", why)
-    for limit, value in given.items():
-        why = _wrong_limit(value)
-        if why:
-            raise invalid(resource, name, f"spec.{limit}", f"Invalid value: {json.dumps(value)}: {why}")
-    selector = spec.get("selector")
-    terms = selector.get("matchExpressions") if isinstance(selector, dict) else None
-    for at, term in enumerate(terms or ()):
-        _check_term(resource, name, f"spec.selector.matchExpressions[{at}]", term)
-    for count in _COUNTS:
-        if isinstance(status.get(count), int) and status[count] < 0:
-            raise invalid(resource, name, f"status.{count}", f"Invalid value: {status[count]}: {_AT_LEAST_0}")
+def _one_limit(spec: Any, _: Any) -> Problems:
+    if any(spec.get(limit) is None for limit in _LIMITS):
+        return []
+    names = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
+    shown = {f"{name[0].upper()}{name[1:]}": spec.get(name) for name in names}
+    return [wrong(shown, "minAvailable and maxUnavailable cannot be both set")]
 
 
-def _wrong_limit(value: object) -> str:
+def _limit(value: Any, _: Any) -> Problems:
     if isinstance(value, int):
-        return "" if value >= 0 else _AT_LEAST_0
+        return not_negative(value, None)
     if not isinstance(value, str):
-        return ""
+        return []
     if not _PERCENT.fullmatch(value):
-        return _PERCENT_RULE
-    return "" if int(value[:-1]) <= 100 else "must not be greater than 100%"
+        return [wrong(value, _PERCENT_RULE)]
+    return [wrong(value, "must not be greater than 100%")] if int(value[:-1]) > 100 else []
 
 
-def _check_term(resource: ApiResource, name: str, path: str, term: Object) -> None:
-    operator, values = term.get("operator", ""), term.get("values")
-    if operator not in (*_WITH_VALUES, *_WITHOUT_VALUES):
-        why = f'Invalid value: "{operator}": not a valid selector operator'
-        raise invalid(resource, name, f"{path}.operator", why)
-    if operator in _WITH_VALUES and not values:
-        why = "Required value: must be specified when `operator` is 'In' or 'NotIn'"
-        raise invalid(resource, name, f"{path}.values", why, cause="FieldValueRequired")
+BUDGET: Final = Table(
+    ("spec", _one_limit),
+    *((f"spec.{limit}?", _limit) for limit in _LIMITS),
+    ("spec.selector?", LABEL_SELECTOR),
+    *((f"status.{count}?", not_negative) for count in _COUNTS),
+)
 
 
 def with_selector_replaced(patch: Object) -> Object:
@@ -92,14 +65,12 @@ def with_selector_replaced(patch: Object) -> Object:
     return patch | {"spec": spec | {"selector": spec["selector"] | {"$patch": "replace"}}}
 
 
-Rule: TypeAlias = Callable[[ApiResource, Object, str], None]
+NewRule: TypeAlias = Callable[[ApiResource, Object, str], None]
 """Fills in a new object, in place, knowing the time. Raises `Refused`."""
 GATED: Final = "Scheduling is blocked due to non-empty scheduling gates"
-SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 HIGHEST_PRIORITY: Final = 1_000_000_000
 """For all classes but the system's."""
 PREEMPTS: Final = "PreemptLowerPriority"
-_UNREADY: Final = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _CONDITION_TIMES: Final = {
     "pods": ("lastProbeTime", "lastTransitionTime"),
     "nodes": ("lastHeartbeatTime", "lastTransitionTime"),
@@ -116,11 +87,11 @@ NODE_INFO: Final = dict.fromkeys(
 class Defaults:
     """Applies the defaults of a kind to a new object, in place."""
 
-    def __init__(self, storage: Storage, priority_classes: ApiResource, more: Mapping[str, Rule]) -> None:
+    def __init__(self, storage: Storage, priority_classes: ApiResource, more: Mapping[str, NewRule]) -> None:
         """`more` are rules of other resources."""
         self._storage = storage
         self._priority_classes = priority_classes
-        self._of: dict[str, Rule] = {
+        self._of: dict[str, NewRule] = {
             **more,
             "pods": self._pod,
             "nodes": _node,
@@ -141,25 +112,10 @@ class Defaults:
     def _pod(self, resource: ApiResource, pod: Object, now: str) -> None:
         name, spec = pod["metadata"]["name"], pod.setdefault("spec", {})
         if not spec.get("containers"):
-            raise invalid(resource, name, "spec.containers", "Required value", cause="FieldValueRequired")
+            raise invalid(resource, name, missing(at="spec.containers"))
         self._priority(resource, name, spec)
-        refuse(resource, name, pod_claims(spec))
-        for container in (*(spec.get("initContainers") or []), *spec["containers"]):
-            _container(container)
-        if spec.get("resources"):
-            spec["resources"] = with_pod_level(spec)
-        fill(
-            spec,
-            restartPolicy="Always",
-            terminationGracePeriodSeconds=30,
-            dnsPolicy="ClusterFirst",
-            securityContext={},
-            schedulerName="default-scheduler",
-            enableServiceLinks=True,
-        )
-        spec["tolerations"] = with_tolerations(spec)
-        if spec.get("volumes"):
-            spec["volumes"] = with_volume_defaults(spec["volumes"])
+        refuse(resource, name, [each.below("spec") for each in pod_claims(spec)])
+        spec = pod["spec"] = with_pod_defaults(spec)
         pod["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
         if spec.get("schedulingGates"):
             pod["status"]["conditions"] = [_gated(now)]
@@ -196,42 +152,14 @@ class Defaults:
         fill(priority_class, preemptionPolicy=PREEMPTS)
         name, value = priority_class["metadata"]["name"], priority_class.setdefault("value", 0)
         if value > HIGHEST_PRIORITY and name not in SYSTEM_PRIORITIES:
-            why = f"Forbidden: maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"
-            raise invalid(resource, name, "value", why, cause="FieldValueForbidden")
+            why = f"maximum allowed value of a user defined priority is {HIGHEST_PRIORITY}"
+            raise invalid(resource, name, not_allowed(why, at="value"))
         if priority_class.get("globalDefault"):
             for entry in self._storage.bucket(resource).entries.values():
                 if entry.obj.get("globalDefault"):
                     other = entry.obj["metadata"]["name"]
                     why = f"PriorityClass {other} is already marked as default. Only one default can exist"
                     raise forbidden(resource, name, why)
-
-
-def with_pod_defaults(spec: Object) -> Object:
-    """Return a copy of a pod's spec with defaults and admission applied, as on every update."""
-    result = spec | {"tolerations": with_tolerations(spec)}
-    if spec.get("volumes"):
-        result["volumes"] = with_volume_defaults(spec["volumes"])
-    for name in ("containers", "initContainers"):
-        if spec.get(name):
-            result[name] = [dict(container) for container in spec[name]]
-            for container in result[name]:
-                container["ports"] = [dict(port) for port in container.get("ports") or []]
-                container["resources"] = dict(container.get("resources") or {})
-                _container(container)
-                if not container["ports"]:
-                    del container["ports"]
-    if spec.get("resources"):
-        result["resources"] = with_pod_level(result)
-    return result
-
-
-def with_tolerations(spec: Object) -> list[Object]:
-    """Return the pod's tolerations after admission, as on creation and every update."""
-    tolerations: list[Object] = list(spec.get("tolerations") or [])
-    for key in _UNREADY:
-        if not any(_tolerates(t, key) for t in tolerations):
-            tolerations.append({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300})
-    return tolerations
 
 
 def with_condition_times(resource: ApiResource, obj: Object) -> None:
@@ -248,26 +176,6 @@ def fill(into: Object, **defaults: Any) -> None:
     for key, value in defaults.items():
         if into.get(key) in (None, ""):
             into[key] = value
-
-
-def _container(container: Object) -> None:
-    image = container.get("image", "")
-    tag = image.rpartition("/")[2].partition(":")[2]
-    fill(
-        container,
-        terminationMessagePath="/dev/termination-log",
-        terminationMessagePolicy="File",
-        imagePullPolicy="Always" if tag in {"", "latest"} and "@" not in image else "IfNotPresent",
-    )
-    resources = container.setdefault("resources", {})
-    if resources.get("limits"):
-        resources["requests"] = resources["limits"] | (resources.get("requests") or {})
-    for port in container.get("ports") or []:
-        fill(port, protocol="TCP")
-
-
-def _tolerates(toleration: Object, key: str) -> bool:
-    return toleration.get("key", "") in {"", key} and toleration.get("effect", "") in {"", "NoExecute"}
 
 
 def _quality(spec: Object) -> str:
@@ -319,7 +227,6 @@ def _namespace(_: ApiResource, namespace: Object, __: str) -> None:
 
 def _event(resource: ApiResource, event: Object, _: str) -> None:
     """As events.k8s.io validates; an event of the old form (no eventTime) is taken as it is."""
-    name = event["metadata"]["name"]
     for key, value in (
         ("deprecatedSource", {}),
         ("deprecatedFirstTimestamp", None),
@@ -329,11 +236,16 @@ def _event(resource: ApiResource, event: Object, _: str) -> None:
         event.setdefault(key, value)
     if event["eventTime"] is None:
         return
-    for field in ("reportingController", "reportingInstance", "action", "reason", "type"):
-        if not event.get(field):
-            raise invalid(_in_core(resource), name, field, "Required value", cause="FieldValueRequired")
-    if len(event.get("note", "")) > 1024:
-        raise invalid(_in_core(resource), name, "message", 'Invalid value: "": can have at most 1024 characters')
+    check(_in_core(resource), event, _EVENT)
+
+
+def _note(event: Any, _: Any) -> Problems:
+    is_long = len(event.get("note") or "") > 1024
+    return [wrong("", "can have at most 1024 characters", at="message")] if is_long else []
+
+
+_EVENT_FIELDS: Final = ("reportingController", "reportingInstance", "action", "reason", "type")
+_EVENT: Final = Table(*((field, required()) for field in _EVENT_FIELDS), ("", _note))
 
 
 def _in_core(resource: ApiResource) -> ApiResource:

@@ -10,17 +10,19 @@ import copy
 from collections.abc import Callable
 from typing import Any, Final
 
+from scheduler.manifests.defaults import with_device_defaults
 from simulator.apiserver.kinds import claims as claimchecks, slices as slicechecks
 from simulator.apiserver.kinds.claims import status_problems, stored_status
-from simulator.apiserver.kinds.defaults import Rule, fill
-from simulator.apiserver.kinds.device_fields import conditions
+from simulator.apiserver.kinds.defaults import NewRule, fill
+from simulator.apiserver.kinds.fields import CONDITIONS
 from simulator.apiserver.requests import Caller
 from simulator.apiserver.resources import ApiResource, Served
-from simulator.apiserver.status import IS_FIXED, Problems, refuse, too_many, wrong
+from simulator.apiserver.status import IS_FIXED, readable, refuse
 from simulator.apiserver.storage import Storage
+from simulator.apiserver.validation import Problems, Rule, Table, at_most, wrong
 
 Object = dict[str, Any]
-_MOST_RULE_CONDITIONS: Final = 8
+_RULE_STATUS: Final = Table(("status.conditions", CONDITIONS, at_most(8)))
 
 
 class Devices:
@@ -29,7 +31,7 @@ class Devices:
     def __init__(self, storage: Storage, served: Served) -> None:
         self._spaces = storage.bucket(served.named("namespaces"))
 
-    def rules(self) -> dict[str, Rule]:
+    def rules(self) -> dict[str, NewRule]:
         """Return the rules for a new object of each kind."""
         return dict.fromkeys(_DEFAULTS, self._created)
 
@@ -59,9 +61,9 @@ class Devices:
             _with_time(before["taint"], after["taint"], now)
         found: Problems = []
         if resource.name != "resourceclaims":
-            found = _CHECKS[resource.name](after, before)
+            found = _CHECKS[resource.name](new, before)
         if resource.name in _FIXED and before != after:
-            found.append(wrong("spec", after, IS_FIXED))
+            found.append(wrong(after, IS_FIXED, at="spec"))
         refuse(resource, old["metadata"]["name"], found)
         _without_empty(after, "devices", "sharedCounters")
         return new
@@ -70,15 +72,13 @@ class Devices:
         """Return `new` as it is stored in place of `old` through /status. Raises 400 and 422."""
         name = old["metadata"]["name"]
         if resource.name == "resourceclaims":
-            new = new | {"status": stored_status(resource, old, new)}
+            with readable(resource):
+                new = new | {"status": stored_status(old, new)}
             refuse(resource, name, status_problems(resource, old, new, caller=caller, namespace=self._space(old)))
         elif resource.name == "devicetaintrules":
             given = (new.get("status") or {}).get("conditions") or []
             new = new | {"status": {"conditions": given} if given else {}}
-            found = conditions("status.conditions", given)
-            if len(given) > _MOST_RULE_CONDITIONS:
-                found.append(too_many("status.conditions", len(given), _MOST_RULE_CONDITIONS))
-            refuse(resource, name, found)
+            refuse(resource, name, _RULE_STATUS(new))
         return new
 
     def _space(self, obj: Object) -> Object:
@@ -88,7 +88,7 @@ class Devices:
 def new_problems(resource: ApiResource, obj: Object, now: str) -> Problems:
     """Fill in a new object, in place, and return its problems but for admin access. Raises 400 for invalid amounts."""
     _fill(resource, obj, now)
-    return _CHECKS[resource.name](obj["spec"], None)
+    return _CHECKS[resource.name](obj, None)
 
 
 def check_new(resource: ApiResource, obj: Object, now: str) -> None:
@@ -109,24 +109,20 @@ def _fill(resource: ApiResource, obj: Object, now: str) -> None:
     """In place. Raises 400 for amounts that are none."""
     if not isinstance(obj.get("spec"), dict):
         obj["spec"] = {}
-    _DEFAULTS[resource.name](resource, obj["spec"], now)
+    with readable(resource):
+        _DEFAULTS[resource.name](obj["spec"], now)
 
 
-def _fill_claim(resource: ApiResource, spec: Object, _: str) -> None:
+def _fill_claim(spec: Object, _: str) -> None:
     devices = spec["devices"] = spec.get("devices") or {}
     _without_empty(devices, "constraints", "config")
     for entry in (*devices.get("constraints", ()), *devices.get("config", ())):
         _without_empty(entry, "requests")
-    devices["requests"] = devices.get("requests") or None
-    for request in devices["requests"] or ():
+    for request in devices.get("requests") or ():
         for one in claimchecks.requested(request):
             _without_empty(one, "selectors", "tolerations")
-            fill(one, allocationMode="ExactCount")
-            if one["allocationMode"] == "ExactCount" and not one.get("count"):
-                one["count"] = 1
-            for toleration in one.get("tolerations") or ():
-                fill(toleration, operator="Equal")
-    claimchecks.check_quantities(resource, spec)
+    spec |= with_device_defaults(spec)
+    claimchecks.check_quantities(spec)
 
 
 def _without_empty(holder: Object, *names: str) -> None:
@@ -136,13 +132,13 @@ def _without_empty(holder: Object, *names: str) -> None:
             holder.pop(name, None)
 
 
-def _fill_template(resource: ApiResource, spec: Object, now: str) -> None:
+def _fill_template(spec: Object, now: str) -> None:
     spec["metadata"] = spec.get("metadata") or {}
     spec["spec"] = spec.get("spec") or {}
-    _fill_claim(resource, spec["spec"], now)
+    _fill_claim(spec["spec"], now)
 
 
-def _fill_slice(resource: ApiResource, spec: Object, now: str) -> None:
+def _fill_slice(spec: Object, now: str) -> None:
     spec["pool"] = {"name": "", "generation": 0, "resourceSliceCount": 0} | (spec.get("pool") or {})
     for device in spec.get("devices") or ():
         _without_empty(device, *device)
@@ -150,30 +146,31 @@ def _fill_slice(resource: ApiResource, spec: Object, now: str) -> None:
             fill(taint, timeAdded=now)
         for capacity in (device.get("capacity") or {}).values():
             fill(capacity, value="0")
-    slicechecks.check_amounts(resource, spec)
+    slicechecks.check_amounts(spec)
 
 
-def _fill_class(_: ApiResource, spec: Object, __: str) -> None:
+def _fill_class(spec: Object, _: str) -> None:
     _without_empty(spec, "selectors", "config")
 
 
-def _fill_rule(_: ApiResource, spec: Object, now: str) -> None:
+def _fill_rule(spec: Object, now: str) -> None:
     spec["taint"] = spec.get("taint") or {}
     fill(spec["taint"], timeAdded=now)
 
 
-_DEFAULTS: Final[dict[str, Callable[[ApiResource, Object, str], None]]] = {
+_DEFAULTS: Final[dict[str, Callable[[Object, str], None]]] = {
     "resourceclaims": _fill_claim,
     "resourceclaimtemplates": _fill_template,
     "resourceslices": _fill_slice,
     "deviceclasses": _fill_class,
     "devicetaintrules": _fill_rule,
 }
-_CHECKS: Final[dict[str, Callable[[Object, Object | None], Problems]]] = {
-    "resourceclaims": lambda spec, _: claimchecks.claim_spec("spec", spec),
-    "resourceclaimtemplates": lambda spec, _: claimchecks.template_spec("spec", spec),
-    "resourceslices": lambda spec, old: slicechecks.slice_spec("spec", spec, old),
-    "deviceclasses": lambda spec, _: claimchecks.class_spec("spec", spec),
-    "devicetaintrules": lambda spec, old: slicechecks.taint_rule_spec("spec", spec, old),
+_CHECKS: Final[dict[str, Rule]] = {
+    "resourceclaims": claimchecks.CLAIM,
+    "resourceclaimtemplates": claimchecks.TEMPLATE,
+    "resourceslices": Table(("spec", slicechecks.slice_problems)),
+    "deviceclasses": claimchecks.CLASS,
+    "devicetaintrules": Table(("spec", slicechecks.taint_rule_problems)),
 }
+"""The context is the spec that the object replaces, None for a new object."""
 _FIXED: Final = frozenset({"resourceclaims", "resourceclaimtemplates"})

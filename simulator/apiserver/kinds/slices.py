@@ -1,34 +1,36 @@
 """Validation of ResourceSlices and DeviceTaintRules.
 
-What a server finds wrong with a slice of devices, and with a rule that taints devices.
-
 Attributes that are lists, and what of a node a device takes up, are kept as where their feature gates are on.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from scheduler.api.meta import subdomain
+from scheduler.api.meta import dns_label, subdomain
 from scheduler.api.quantity import parse
-from simulator.apiserver.kinds import device_fields as fields
-from simulator.apiserver.kinds.volumes import quantity
-from simulator.apiserver.resources import ApiResource
-from simulator.apiserver.status import (
-    IS_FIXED,
+from simulator.apiserver.kinds.fields import BINDING_CONDITIONS, DRIVER, NODE_SELECTOR, POOL, TAINT, qualified
+from simulator.apiserver.status import IS_FIXED
+from simulator.apiserver.validation import (
     Problem,
     Problems,
-    in_each,
-    in_set,
+    Table,
+    at_most,
+    duplicate,
+    keys,
+    longest,
+    missing,
+    must,
+    name_of,
+    names,
     not_allowed,
+    positive,
     required,
-    said_twice,
-    too_long,
     too_many,
+    unique,
+    when,
     wrong,
-    wrong_each,
 )
 
 Object = dict[str, Any]
@@ -39,75 +41,75 @@ _ONE_POLICY: Final = (
 )
 
 
-def capacity_policy(field: str, capacity: Object, *, is_shared: bool) -> Problems:
-    """Only of a device that many may hold."""
-    policy, field = capacity.get("requestPolicy"), f"{field}.requestPolicy"
+def _policy(capacity: Object, *, is_shared: bool) -> Problems:
+    """Check the request policy of a capacity, which only a device that many may hold can have."""
+    policy = capacity.get("requestPolicy")
     if policy is None:
         return []
     if not is_shared:
-        return [not_allowed(field, "allowMultipleAllocations must be true")]
+        return [not_allowed("allowMultipleAllocations must be true")]
     values, valid_range, default = policy.get("validValues"), policy.get("validRange"), policy.get("default")
     if values and valid_range is not None:
-        return [not_allowed(field, _ONE_POLICY)]
+        return [not_allowed(_ONE_POLICY)]
     total = str(capacity.get("value", "0"))
     if values:
         if default is None:
-            return [required(f"{field}.default", "required when validValues is defined")]
-        return _policy_values(f"{field}.validValues", values, default=default, total=total)
+            return [missing("required when validValues is defined", at="default")]
+        return [each.below("validValues") for each in _policy_values(values, default=default, total=total)]
     if valid_range is None:
         return []
     if default is None:
-        return [required(f"{field}.default", "required when validRange is defined")]
-    return _range(f"{field}.validRange", valid_range, default=default, total=total)
+        return [missing("required when validRange is defined", at="default")]
+    return [each.below("validRange") for each in _range(valid_range, default=default, total=total)]
 
 
-def _policy_values(field: str, values: list[str], *, default: str, total: str) -> Problems:
+def _policy_values(values: list[str], *, default: str, total: str) -> Problems:
     found = [
-        wrong(f"{field}[{at}]", values[at], "values must be sorted in ascending order")
+        wrong(values[at], "values must be sorted in ascending order", at=f"[{at}]")
         for at in range(1, len(values))
         if _nano(values[at - 1]) > _nano(values[at])
     ]
     if len(values) > _MOST_VALUES:
-        return [*found, too_many(field, len(values), _MOST_VALUES), wrong(field, default, _NOT_DEFAULT)]
+        return [*found, too_many(len(values), _MOST_VALUES), wrong(default, _NOT_DEFAULT)]
     for at, value in enumerate(values):
         if _nano(value) > _nano(total):
-            found.append(wrong(f"{field}[{at}]", value, f"option is larger than capacity value: {total}"))
+            found.append(wrong(value, f"option is larger than capacity value: {total}", at=f"[{at}]"))
     whole = [parse(value).value for value in values]
-    found += [said_twice(f"{field}[{at}]", str(each)) for at, each in enumerate(whole) if each in whole[:at]]
+    found += [duplicate(str(each), at=f"[{at}]") for at, each in enumerate(whole) if each in whole[:at]]
     is_default = any(_nano(value) == _nano(default) for value in values)
-    return found if is_default else [*found, wrong(field, default, _NOT_DEFAULT)]
+    return found if is_default else [*found, wrong(default, _NOT_DEFAULT)]
 
 
-def _range(field: str, given: Object, *, default: str, total: str) -> Problems:
+def _range(given: Object, *, default: str, total: str) -> Problems:
     low, high, step = given.get("min"), given.get("max"), given.get("step")
     if low is None:
-        return [required(f"{field}.min", "required when validRange is defined")]
-    found = _above(f"{field}.min", low, total, f"min is larger than capacity value: {total}")
+        return [missing("required when validRange is defined", at="min")]
+    found = _above("min", low, total, f"min is larger than capacity value: {total}")
     if _nano(default) < _nano(low):
-        found.append(wrong(f"{field}.min", default, f"default is less than min: {low}"))
+        found.append(wrong(default, f"default is less than min: {low}", at="min"))
     if high is not None:
-        found += _above(f"{field}.max", low, high, f"min is larger than max: {high}")
-        found += _above(f"{field}.max", high, total, f"max is larger than capacity value: {total}")
-        found += _above(f"{field}.max", default, high, f"default is more than max: {high}")
+        found += _above("max", low, high, f"min is larger than max: {high}")
+        found += _above("max", high, total, f"max is larger than capacity value: {total}")
+        found += _above("max", default, high, f"default is more than max: {high}")
     if step is not None:
         if _nano(low) + _nano(step) > _nano(total):
             why = f"one step {_sum(low, step)} is larger than capacity value: {total}"
-            found.append(wrong(f"{field}.step", step, why))
+            found.append(wrong(step, why, at="step"))
         steps = [value for value in (default, high) if value is not None and _is_off(value, low, step)]
-        found += [_off_step(field, value, low, step) for value in steps]
+        found += [_off_step(value, low, step) for value in steps]
     return found
 
 
-def _above(field: str, value: str, limit: str, why: str) -> Problems:
-    return [wrong(field, value, why)] if _nano(value) > _nano(limit) else []
+def _above(at: str, value: str, limit: str, why: str) -> Problems:
+    return [wrong(value, why, at=at)] if _nano(value) > _nano(limit) else []
 
 
 def _is_off(value: str, low: str, step: str) -> bool:
     return (parse(value).value - parse(low).value) % (parse(step).value or 1) != 0
 
 
-def _off_step(field: str, value: str, low: str, step: str) -> Problem:
-    return wrong(f"{field}.step", value, f"value is not a multiple of a given step ({step}) from ({low})")
+def _off_step(value: str, low: str, step: str) -> Problem:
+    return wrong(value, f"value is not a multiple of a given step ({step}) from ({low})", at="step")
 
 
 def _sum(low: str, step: str) -> str:
@@ -119,15 +121,6 @@ def _nano(amount: str) -> int:
     return parse(amount).nano
 
 
-_MOST_DEVICES: Final = 128
-_MOST_ADVANCED_DEVICES: Final = 64
-_MOST_COUNTER_SETS: Final = 8
-_MOST_COUNTERS: Final = 32
-_MOST_CONSUMPTIONS: Final = 2
-_MOST_ATTRIBUTES: Final = 32
-_MOST_ATTRIBUTE_VALUES: Final = 48
-_MOST_TAINTS: Final = 16
-_LONGEST_VALUE: Final = 64
 _LISTS: Final = ("bools", "ints", "strings", "versions")
 _SINGLES: Final = ("bool", "int", "string", "version")
 _IDENTIFIER: Final = r"(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
@@ -147,203 +140,198 @@ _NOT_PER_DEVICE: Final = (
 )
 
 
-def check_amounts(resource: ApiResource, spec: Object) -> None:
-    """Raise 400 for an amount that is none."""
-    holders = [
-        *(counter for counters in spec.get("sharedCounters") or () for counter in _values(counters, "counters")),
-        *(capacity for device in spec.get("devices") or () for capacity in _values(device, "capacity")),
-        *(
-            counter
-            for device in spec.get("devices") or ()
-            for consumption in device.get("consumesCounters") or ()
-            for counter in _values(consumption, "counters")
-        ),
-    ]
-    for holder in holders:
-        quantity(resource, holder.get("value", "0"))
+def check_amounts(spec: Object) -> None:
+    """Raise ValueError for an amount that is none."""
+    devices = spec.get("devices") or ()
+    consumed = (consumption for device in devices for consumption in device.get("consumesCounters") or ())
+    for holders, field in (
+        (spec.get("sharedCounters") or (), "counters"),
+        (devices, "capacity"),
+        (consumed, "counters"),
+    ):
+        for holder in holders:
+            for amount in (holder.get(field) or {}).values():
+                parse(amount.get("value", "0"))
 
 
-def _values(holder: Object, field: str) -> list[Object]:
-    return list((holder.get(field) or {}).values())
+class _Context(NamedTuple):
+    """The spec that the slice replaces, None for a new one, and whether each device names its nodes."""
+
+    old: Object | None
+    devices: dict[str, Object]
+    """Devices of the old spec, by name."""
+    per_device: bool
 
 
-def slice_spec(field: str, spec: Object, old: Object | None) -> Problems:
-    """`old` is the spec it replaces."""
-    found = fields.driver(f"{field}.driver", spec.get("driver", "")) + _pool(f"{field}.pool", spec.get("pool") or {})
-    found += _moved(field, spec, old) if old is not None else []
-    found += _where(field, spec, _ON_NODES, none=_ONE_OF_SLICE, many=f"{_ONE_OF_SLICE}, but multiple fields are set")
-    devices, counters = spec.get("devices"), spec.get("sharedCounters")
-    if devices is not None and counters is not None:
-        found.append(wrong(field, "", "only one of `sharedCounters` or `devices` is allowed"))
-    before = {device["name"]: device for device in (old or {}).get("devices") or ()}
-    per_device = bool(spec.get("perDeviceNodeSelection"))
-    found += in_set(
-        f"{field}.devices",
-        devices,
-        lambda at, device: _device(at, device, before.get(device.get("name")), per_device=per_device),
-        key=_name,
-        most=_MOST_ADVANCED_DEVICES if any(map(_is_advanced, devices or ())) else _MOST_DEVICES,
-    )
-    return found + in_set(f"{field}.sharedCounters", counters, _counter_set, key=_name, most=_MOST_COUNTER_SETS)
-
-
-def taint_rule_spec(field: str, spec: Object, old: Object | None) -> Problems:
-    """`old` is the spec it replaces."""
-    selector, at = spec.get("deviceSelector") or {}, f"{field}.deviceSelector"
-    checks: dict[str, Callable[[str, str], Problems]] = {
-        "driver": fields.driver,
-        "pool": fields.pool,
-        "device": fields.device,
-    }
-    found = [
-        problem
-        for name, check in checks.items()
-        if selector.get(name) is not None
-        for problem in check(f"{at}.{name}", selector[name])
-    ]
-    problems = fields.taint(f"{field}.taint", spec["taint"])
-    if old is not None and old["taint"].get("effect") == spec["taint"].get("effect"):
-        problems = [problem for problem in problems if not problem.field.endswith(".effect")]
-    return found + problems
-
-
-def _name(entry: Object) -> str:
-    return str(entry.get("name", ""))
-
-
-def _pool(field: str, pool: Object) -> Problems:
-    found = fields.pool(f"{field}.name", pool.get("name", ""))
-    count, generation = pool.get("resourceSliceCount", 0), pool.get("generation", 0)
-    if count <= 0:
-        found.append(wrong(f"{field}.resourceSliceCount", count, "must be greater than zero"))
-    if generation < 0:
-        found.append(wrong(f"{field}.generation", generation, "must be greater than or equal to zero"))
-    return found
-
-
-def _moved(field: str, spec: Object, old: Object) -> Problems:
+def _moved(spec: Any, context: _Context) -> Problems:
+    old = context.old
+    if old is None:
+        return []
     changes = (
         ("pool.name", (spec.get("pool") or {}).get("name", ""), old["pool"]["name"]),
         ("driver", spec.get("driver", ""), old["driver"]),
         ("nodeName", spec.get("nodeName"), old.get("nodeName")),
     )
-    return [wrong(f"{field}.{name}", now, IS_FIXED) for name, now, before in changes if now != before]
+    return [wrong(now, IS_FIXED, at=name) for name, now, before in changes if now != before]
 
 
-def _where(field: str, holder: Object, names: tuple[str, ...], *, none: str, many: str) -> Problems:
-    """Of a slice, or of one device of it: on which nodes it is."""
+def _nodes(holder: Object, fields: tuple[str, ...], *, none: str, many: str) -> Problems:
+    """Check on which nodes a slice, or one device of it, is."""
     found: Problems = []
-    given = [name for name in names if holder.get(name)]
-    for name in names:
+    is_slice = "perDeviceNodeSelection" in fields
+    for name in fields:
         value = holder.get(name)
         if value == "":
-            is_slice = "perDeviceNodeSelection" in names
             why = "must be either unset or set to a non-empty string" if is_slice else "must not be empty"
-            found.append(wrong(f"{field}.{name}", value, why))
+            found.append(wrong(value, why, at=name))
         elif value is False:
-            found.append(wrong(f"{field}.{name}", value, "must be either unset or set to true"))
-    if holder.get("nodeName"):
-        found += wrong_each(f"{field}.nodeName", holder["nodeName"], subdomain(holder["nodeName"]))
-    if holder.get("nodeSelector") is not None:
-        selector = holder["nodeSelector"]
-        given = [name for name in names if name in {*given, "nodeSelector"}]
-        found += fields.node_selector(f"{field}.nodeSelector", selector)
-        terms = selector.get("nodeSelectorTerms") or []
-        if "perDeviceNodeSelection" in names and len(terms) != 1:
-            found.append(
-                wrong(f"{field}.nodeSelector.nodeSelectorTerms", terms, "must have exactly one node selector term")
-            )
+            found.append(wrong(value, "must be either unset or set to true", at=name))
+    found += _PLACE(holder)
+    selector = holder.get("nodeSelector")
+    terms = (selector or {}).get("nodeSelectorTerms") or []
+    if is_slice and selector is not None and len(terms) != 1:
+        found.append(wrong(terms, "must have exactly one node selector term", at="nodeSelector.nodeSelectorTerms"))
+    given = [name for name in fields if holder.get(name) or (name == "nodeSelector" and selector is not None)]
     if not given:
-        found.append(required(field, none))
+        found.append(missing(none))
     elif len(given) > 1:
-        shown = ", ".join(f"`{name}`" for name in given)
-        found.append(wrong(field, f"{{{shown}}}", many))
+        found.append(wrong(f"{{{', '.join(f'`{name}`' for name in given)}}}", many))
     return found
+
+
+_PLACE: Final = Table(
+    ("", when(lambda holder: holder.get("nodeName"), ("nodeName", names(subdomain)))),
+    ("nodeSelector?", NODE_SELECTOR),
+)
 
 
 # -- devices ---------------------------------------------------------------------------------------------------------
 
 
 def _is_advanced(device: Object) -> bool:
-    lists = any(attribute.get(name) is not None for attribute in _values(device, "attributes") for name in _LISTS)
+    attributes = (device.get("attributes") or {}).values()
+    lists = any(attribute.get(name) is not None for attribute in attributes for name in _LISTS)
     return bool(device.get("taints") or device.get("consumesCounters")) or lists
 
 
-def _device(field: str, device: Object, old: Object | None, *, per_device: bool) -> Problems:
-    attributes, capacities = device.get("attributes") or {}, device.get("capacity") or {}
-    found = fields.device(f"{field}.name", _name(device))
-    if (count := len(attributes) + len(capacities)) > _MOST_ATTRIBUTES:
-        why = f"the total number of attributes and capacities must not exceed {_MOST_ATTRIBUTES}"
-        found.append(wrong(field, count, why))
-    if (count := sum(map(_count, attributes.values()))) > _MOST_ATTRIBUTE_VALUES:
-        found.append(
-            wrong(field, count, f"the total number of attribute values must not exceed {_MOST_ATTRIBUTE_VALUES}")
-        )
-    for name, attribute in attributes.items():
-        at = f"{field}.attributes"
-        found += fields.qualified(at, name) + _attribute(f"{at}[{name}]", attribute)
-    for name, capacity in capacities.items():
-        at, is_shared = f"{field}.capacity", bool(device.get("allowMultipleAllocations"))
-        found += fields.qualified(at, name) + capacity_policy(f"{at}[{name}]", capacity, is_shared=is_shared)
-    if old is None or old.get("taints") != device.get("taints"):
-        found += in_each(f"{field}.taints", device.get("taints"), fields.taint, most=_MOST_TAINTS)
-    found += in_set(
-        f"{field}.consumesCounters",
-        device.get("consumesCounters"),
-        _consumption,
-        key=lambda consumption: consumption.get("counterSet", ""),
-        most=_MOST_CONSUMPTIONS,
+def _totals(device: Any, _: Any) -> Problems:
+    attributes = device.get("attributes") or {}
+    values = sum(sum(len(each.get(name) or ()) for name in _LISTS) or 1 for each in attributes.values())
+    counts = (
+        (len(attributes) + len(device.get("capacity") or {}), 32, "attributes and capacities"),
+        (values, 48, "attribute values"),
     )
-    if per_device:
-        found += _where(field, device, _ON_NODES[:3], none=_ONE_OF_DEVICE, many=_ONE_OF_DEVICE)
-    elif any(device.get(name) is not None for name in _ON_NODES[:3]):
-        found.append(wrong(field, None, _NOT_PER_DEVICE))
-    return found + fields.binding_conditions(field, device)
+    return [
+        wrong(count, f"the total number of {what} must not exceed {most}")
+        for count, most, what in counts
+        if count > most
+    ]
 
 
-def _count(attribute: Object) -> int:
-    return sum(len(attribute.get(name) or ()) for name in _LISTS) or 1
+def _policies(device: Any, _: Any) -> Problems:
+    is_shared = bool(device.get("allowMultipleAllocations"))
+    return [
+        problem.below(f"capacity[{name}].requestPolicy")
+        for name, capacity in (device.get("capacity") or {}).items()
+        for problem in _policy(capacity, is_shared=is_shared)
+    ]
 
 
-def _attribute(field: str, attribute: Object) -> Problems:
+def _one_value(attribute: Any, _: Any) -> Problems:
     given = [name for name in (*_SINGLES, *_LISTS) if attribute.get(name) is not None]
-    found: Problems = []
-    for name in given:
-        value = attribute[name]
-        if name in _LISTS and not value:
-            found.append(wrong(f"{field}.{name}", value, "must not be empty if specified"))
-        if name in {"string", "version"}:
-            found += _text(f"{field}.{name}", value, is_version=name == "version")
-        for at, item in enumerate(value if name in {"strings", "versions"} else ()):
-            found += _text(f"{field}.{name}[{at}]", item, is_version=name == "versions")
-    if len(given) != 1:
-        found.append(wrong(field, attribute if given else "", "exactly one value must be specified"))
-    return found
+    return [] if len(given) == 1 else [wrong(attribute if given else "", "exactly one value must be specified")]
 
 
-def _text(field: str, value: str, *, is_version: bool) -> Problems:
-    found: Problems = []
-    if is_version and not _VERSION.fullmatch(value):
-        found.append(wrong(field, value, "must be a string compatible with semver.org spec 2.0.0"))
-    return [*found, too_long(field, _LONGEST_VALUE)] if len(value.encode()) > _LONGEST_VALUE else found
+def _changed_taints(device: Any, context: _Context) -> Problems:
+    old = context.devices.get(name_of(device))
+    return [] if old is not None and old.get("taints") == device.get("taints") else _TAINTS(device)
 
 
-# -- counters --------------------------------------------------------------------------------------------------------
+def _device_nodes(device: Any, context: _Context) -> Problems:
+    if context.per_device:
+        return _nodes(device, _ON_NODES[:3], none=_ONE_OF_DEVICE, many=_ONE_OF_DEVICE)
+    return [wrong(None, _NOT_PER_DEVICE)] if any(device.get(name) is not None for name in _ON_NODES[:3]) else []
 
 
-def _counter_set(field: str, counter_set: Object) -> Problems:
-    return _counters(field, counter_set, "name")
+def _most_devices(devices: Any, context: _Context) -> Problems:
+    return at_most(64 if any(map(_is_advanced, devices or ())) else 128)(devices, context)
 
 
-def _consumption(field: str, consumption: Object) -> Problems:
-    return _counters(field, consumption, "counterSet")
+def _one_list(spec: Any, _: Any) -> Problems:
+    is_both = spec.get("devices") is not None and spec.get("sharedCounters") is not None
+    return [wrong("", "only one of `sharedCounters` or `devices` is allowed")] if is_both else []
 
 
-def _counters(field: str, holder: Object, name_field: str) -> Problems:
-    name, counters = holder.get(name_field, ""), holder.get("counters") or {}
-    found = fields.device(f"{field}.{name_field}", name) if name else [required(f"{field}.{name_field}")]
-    if not counters:
-        return [*found, required(f"{field}.counters")]
-    if len(counters) > _MOST_COUNTERS:
-        return [*found, too_many(f"{field}.counters", len(counters), _MOST_COUNTERS)]
-    return found + [problem for key in counters for problem in fields.device(f"{field}.counters", key)]
+_NOT_EMPTY: Final = must(bool, "must not be empty if specified")
+_VERSION_RULE: Final = must(_VERSION.fullmatch, "must be a string compatible with semver.org spec 2.0.0")
+_LONGEST: Final = longest(64)
+_TAINTS: Final = Table(("taints", at_most(16)), ("taints[*]", TAINT))
+_COUNTERS: Final = Table(
+    ("counters", required(), at_most(32), keys(names(dns_label))),
+)
+_NAME: Final = Table(("", required(), names(dns_label)))
+_ATTRIBUTE: Final = Table(
+    ("string?", _LONGEST),
+    ("version?", _VERSION_RULE, _LONGEST),
+    ("bools?", _NOT_EMPTY),
+    ("ints?", _NOT_EMPTY),
+    ("strings?", _NOT_EMPTY),
+    ("strings?[*]", _LONGEST),
+    ("versions?", _NOT_EMPTY),
+    ("versions?[*]", _VERSION_RULE, _LONGEST),
+    ("", _one_value),
+)
+_DEVICE: Final = Table(
+    ("name", names(dns_label)),
+    ("", _totals),
+    ("attributes", keys(qualified)),
+    ("attributes{*}", _ATTRIBUTE),
+    ("capacity", keys(qualified)),
+    ("", _policies, _changed_taints),
+    ("consumesCounters", at_most(2)),
+    ("consumesCounters[*].counterSet", _NAME),
+    ("consumesCounters[*]", _COUNTERS),
+    ("consumesCounters", unique(lambda consumption: consumption.get("counterSet", ""))),
+    ("", _device_nodes, BINDING_CONDITIONS),
+)
+_SLICE: Final = Table(
+    ("driver", DRIVER),
+    ("pool.name", POOL),
+    ("pool.resourceSliceCount", positive),
+    ("pool.generation", must(lambda generation: generation >= 0, "must be greater than or equal to zero")),
+    ("", _moved),
+    (
+        "",
+        lambda spec, _: _nodes(
+            spec, _ON_NODES, none=_ONE_OF_SLICE, many=f"{_ONE_OF_SLICE}, but multiple fields are set"
+        ),
+    ),
+    ("", _one_list),
+    ("devices", _most_devices),
+    ("devices[*]", _DEVICE),
+    ("devices", unique(name_of)),
+    ("sharedCounters", at_most(8)),
+    ("sharedCounters[*].name", _NAME),
+    ("sharedCounters[*]", _COUNTERS),
+    ("sharedCounters", unique(name_of)),
+)
+
+
+def slice_problems(spec: Any, old: Object | None) -> Problems:
+    """Return the problems of the spec of a slice; `old` is the spec it replaces."""
+    devices = {device["name"]: device for device in (old or {}).get("devices") or ()}
+    return _SLICE(spec, _Context(old, devices, per_device=bool(spec.get("perDeviceNodeSelection"))))
+
+
+_TAINT_RULE: Final = Table(
+    ("deviceSelector.driver?", DRIVER),
+    ("deviceSelector.pool?", POOL),
+    ("deviceSelector.device?", names(dns_label)),
+    ("taint", TAINT),
+)
+
+
+def taint_rule_problems(spec: Any, old: Object | None) -> Problems:
+    """Return the problems of the spec of a DeviceTaintRule; `old` is the spec it replaces, whose effect stays valid."""
+    keeps_effect = old is not None and old["taint"].get("effect") == spec["taint"].get("effect")
+    return [each for each in _TAINT_RULE(spec) if not (keeps_effect and each.field == "taint.effect")]

@@ -1,39 +1,44 @@
 """Defaults and validation of volumes, claims and their neighbours, when they are created and changed.
 
-What of a volume, a claim and their neighbours a server refuses whenever they are written.
-
-Checked are the fields that schedulers and the controllers of volumes read and write.
-
-What may change of volumes and their neighbours once they are there.
-
-Where a real server prints the difference of two objects, this one only says what may not differ; it lets any bound claim
-grow.
+Checked are the fields that schedulers and the controllers of volumes read and write. Where a real server prints the
+difference of two objects, this one only says what may not differ; it lets any bound claim grow.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from scheduler.api.meta import NAME, NAME_RULE, label_key
-from scheduler.api.quantity import Quantity, parse
-from scheduler.api.storage_v1 import CLASS_ANNOTATION
-from simulator.apiserver.kinds.defaults import Rule, fill
+from scheduler.api.meta import NAME, NAME_RULE, label_key, subdomain
+from scheduler.api.quantity import parse
+from scheduler.api.storage_v1 import DEFAULT_CLASS_ANNOTATIONS
+from scheduler.manifests.defaults import with_claim_defaults
+from simulator.apiserver.kinds.defaults import NewRule, fill
 from simulator.apiserver.resources import ApiResource, Served
-from simulator.apiserver.status import (
-    Problems,
-    Refused,
-    Unreadable,
-    in_each,
-    invalid,
-    refuse,
-    required as missing,
-    twice,
-    wrong,
-    wrong_each,
-)
+from simulator.apiserver.status import IS_FIXED, check
 from simulator.apiserver.storage import Storage
+from simulator.apiserver.validation import (
+    AT_LEAST_0,
+    POSITIVE,
+    Problem,
+    Problems,
+    Row,
+    Rule,
+    Table,
+    duplicate,
+    gate,
+    missing,
+    must,
+    name_of,
+    names,
+    not_allowed,
+    not_negative,
+    not_supported,
+    one_of,
+    optional,
+    required,
+    unique,
+    wrong,
+)
 
 Object = dict[str, Any]
 _NOT_SOURCES: Final = frozenset(
@@ -42,237 +47,212 @@ _NOT_SOURCES: Final = frozenset(
 )
 _ONCE_POD: Final = "ReadWriteOncePod"
 _ACCESS_MODES: Final = ("ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", _ONCE_POD)
-_VOLUME_MODES: Final = ("Block", "Filesystem")
-BINDING_MODES: Final = ("Immediate", "WaitForFirstConsumer")
-RECLAIM: Final = ("Delete", "Retain")
-_RECLAIM_OR_RECYCLE: Final = ("Delete", "Recycle", "Retain")
 
 
-def check_volume(resource: ApiResource, volume: Object) -> None:
-    """Raise 422 for a PersistentVolume that cannot be."""
-    name, spec = volume["metadata"]["name"], volume["spec"]
-    if not spec.get("accessModes"):
-        raise required(resource, name, "spec.accessModes")
-    _access_modes(resource, name, spec["accessModes"])
-    capacity = spec.get("capacity") or {}
-    if "storage" not in capacity:
-        raise required(resource, name, "spec.capacity")
-    _positive(resource, name, "spec.capacity[storage]", capacity["storage"])
-    supported(
-        resource,
-        name,
-        "spec.persistentVolumeReclaimPolicy",
-        spec["persistentVolumeReclaimPolicy"],
-        _RECLAIM_OR_RECYCLE,
-    )
-    supported(resource, name, "spec.volumeMode", spec["volumeMode"], _VOLUME_MODES)
+def _modes(modes: Any, _: Any) -> Problems:
+    found = [not_supported(mode, _ACCESS_MODES) for mode in modes if mode not in _ACCESS_MODES]
+    if _ONCE_POD in modes and set(modes) != {_ONCE_POD}:
+        found.append(not_allowed(f"may not use {_ONCE_POD} with other access modes"))
+    return found
+
+
+def amount(given: Any, _: Any = None) -> Problems:
+    """Refuse an amount that is not positive. Raises ValueError for one that is none."""
+    return [] if parse(given).nano > 0 else [wrong(str(given), POSITIVE)]
+
+
+def _capacity(given: Any, _: Any) -> Problems:
+    found = [] if given else [missing()]
+    return found if [*(given or ())] == ["storage"] else [*found, not_supported(given or None, ("storage",))]
+
+
+def _free_capacity(amount: Any, _: Any) -> Problems:
+    return [] if parse(amount).nano >= 0 else [wrong(str(amount), AT_LEAST_0)]
+
+
+def _one_type(spec: Any, _: Any) -> Problems:
     given = list(sources(spec))
     if not given:
-        raise required(resource, name, "spec", "must specify a volume type")
-    if len(given) > 1:
-        raise forbidden_field(resource, name, f"spec.{given[1]}", "Forbidden: may not specify more than 1 volume type")
-    if "local" in given and not (spec.get("nodeAffinity") or {}).get("required"):
-        raise required(resource, name, "spec.nodeAffinity", "Local volume requires node affinity")
-    for field in ("driver", "volumeHandle"):
-        if "csi" in given and not spec["csi"].get(field):
-            raise required(resource, name, f"spec.csi.{field}")
-    _class_name(resource, name, "spec.storageClassName", spec.get("storageClassName"))
+        return [missing("must specify a volume type")]
+    return [not_allowed("may not specify more than 1 volume type", at=given[1])] if len(given) > 1 else []
 
 
-def check_claim(resource: ApiResource, claim: Object) -> None:
-    """Raise 422 for a PersistentVolumeClaim that cannot be."""
-    name, spec = claim["metadata"]["name"], claim["spec"]
-    if not spec.get("accessModes"):
-        raise required(resource, name, "spec.accessModes", "at least 1 access mode is required")
-    _access_modes(resource, name, spec["accessModes"])
+def _claim_size(spec: Any, _: Any) -> Problems:
     requests = (spec.get("resources") or {}).get("requests") or {}
-    if "storage" not in requests:
-        raise required(resource, name, "spec.resources[storage]")
-    _positive(resource, name, "spec.resources[storage]", requests["storage"])
-    _class_name(resource, name, "spec.storageClassName", spec.get("storageClassName"))
-    supported(resource, name, "spec.volumeMode", spec["volumeMode"], _VOLUME_MODES)
+    given = requests.get("storage")
+    found = [missing()] if given is None else amount(given)
+    return [each.below("resources[storage]") for each in found]
 
 
-def check_capacity(resource: ApiResource, capacity: Object) -> None:
-    """Raise 422 for a CSIStorageCapacity that cannot be."""
-    name, class_name = capacity["metadata"]["name"], capacity.get("storageClassName", "")
-    if not NAME.fullmatch(class_name):
-        raise invalid(resource, name, "storageClassName", f'Invalid value: "{class_name}": {NAME_RULE}')
-    room = capacity.get("capacity")
-    if room is not None and quantity(resource, room).nano < 0:
-        raise invalid(resource, name, "capacity", f'Invalid value: "{room}": must be greater than or equal to 0')
+def _one_source(source: Any, _: Any) -> Problems:
+    why = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
+    given = sum((source or {}).get(key) is not None for key in ("persistentVolumeName", "inlineVolumeSpec"))
+    return [] if given == 1 else [not_allowed(why) if given else missing(why)]
 
 
-def checked_csi_node(resource: ApiResource, csi_node: Object) -> Object:
-    """Return the checked object, with the nulls that a real server writes for empty lists."""
-    name, spec = csi_node["metadata"]["name"], csi_node.get("spec") or {}
-    drivers = spec.get("drivers") or []
-    found = in_each("spec.drivers", drivers, _csi_node_driver)
-    names = [driver.get("name", "") for driver in drivers]
-    found += [each._replace(field=f"{each.field}.name") for each in twice("spec.drivers", names)]
-    refuse(resource, name, found)
-    return spec | {"drivers": [{"topologyKeys": None} | driver for driver in drivers] or None}
-
-
-def _csi_node_driver(field: str, driver: Object) -> Problems:
-    """Return what is wrong with one driver.
+def _topology_keys(driver: Any, _: Any) -> Problems:
+    """Check the keys of one driver. As upstream, the problems name the driver.
 
     Upstream: pkg/apis/storage/validation/validation.go validateCSINodeDriver
     """
-    found = [missing(f"{field}.{needed}") for needed in ("name", "nodeID") if not driver.get(needed)]
-    count, keys = (driver.get("allocatable") or {}).get("count"), driver.get("topologyKeys") or []
-    if count is not None and count < 0:
-        found.append(wrong(f"{field}.allocatable.count", count, "must be greater than or equal to 0"))
-    found += [each._replace(field=field) for each in twice(field, keys)]
-    return found + [problem for key in keys for problem in wrong_each(field, key, label_key(key))]
+    topology = driver.get("topologyKeys") or []
+    found = [duplicate(key) for at, key in enumerate(topology) if key in topology[:at]]
+    return found + [wrong(key, why) for key in topology for why in label_key(key)]
 
 
-def _access_modes(resource: ApiResource, name: str, modes: list[str]) -> None:
-    for mode in modes:
-        supported(resource, name, "spec.accessModes", mode, _ACCESS_MODES)
-    if _ONCE_POD in modes and set(modes) != {_ONCE_POD}:
-        why = f"Forbidden: may not use {_ONCE_POD} with other access modes"
-        raise forbidden_field(resource, name, "spec.accessModes", why)
+def _local(spec: Any, _: Any) -> Problems:
+    has_nodes = (spec.get("nodeAffinity") or {}).get("required")
+    is_wrong = spec.get("local") is not None and not has_nodes
+    return [missing("Local volume requires node affinity", at="nodeAffinity")] if is_wrong else []
 
 
-def supported(resource: ApiResource, name: str, field: str, value: str, known: Sequence[str]) -> None:
-    if value not in known:
-        choices = ", ".join(f'"{each}"' for each in known)
-        why = f'Unsupported value: "{value}": supported values: {choices}'
-        raise invalid(resource, name, field, why, cause="FieldValueNotSupported")
-
-
-def _positive(resource: ApiResource, name: str, field: str, amount: Any) -> None:
-    if quantity(resource, amount).nano <= 0:
-        raise invalid(resource, name, field, f'Invalid value: "{amount}": must be greater than zero')
-
-
-def quantity(resource: ApiResource, amount: Any) -> Quantity:
-    """Raise 400 for an amount that is none."""
-    try:
-        return parse(amount)
-    except ValueError as error:
-        raise Unreadable(resource, str(error)) from error
-
-
-def _class_name(resource: ApiResource, name: str, field: str, class_name: str | None) -> None:
-    if class_name and not NAME.fullmatch(class_name):
-        raise invalid(resource, name, field, f'Invalid value: "{class_name}": {NAME_RULE}')
-
-
-def required(resource: ApiResource, name: str, field: str, why: str = "") -> Refused:
-    message = f"Required value: {why}" if why else "Required value"
-    return invalid(resource, name, field, message, cause="FieldValueRequired")
-
-
-def forbidden_field(resource: ApiResource, name: str, field: str, why: str) -> Refused:
-    return invalid(resource, name, field, why, cause="FieldValueForbidden")
+_CLASS_NAME: Final = must(NAME.fullmatch, NAME_RULE, zero="")
+_OPTIONAL_CLASS: Final = Table(("", optional, _CLASS_NAME))
+_VOLUME_MODE: Final = one_of("Block", "Filesystem")
+_VOLUME: Final = Table(
+    ("spec.accessModes", required(), _modes),
+    ("spec.capacity", _capacity),
+    ("spec.capacity{*}", amount),
+    ("spec.persistentVolumeReclaimPolicy", one_of("Delete", "Recycle", "Retain")),
+    ("spec", _one_type, _local),
+    ("spec.csi?.driver", required()),
+    ("spec.csi?.volumeHandle", required()),
+    ("spec.storageClassName", _OPTIONAL_CLASS),
+    ("spec.volumeMode", _VOLUME_MODE),
+)
+_CLAIM: Final = Table(
+    ("spec.accessModes", required("at least 1 access mode is required"), _modes),
+    ("spec", _claim_size),
+    ("spec.storageClassName", _OPTIONAL_CLASS),
+    ("spec.volumeMode", _VOLUME_MODE),
+)
+_CAPACITY: Final = Table(("storageClassName", _CLASS_NAME), ("capacity?", _free_capacity))
+_CSI_NODE: Final = Table(
+    ("spec.drivers[*].name", required()),
+    ("spec.drivers[*].nodeID", required()),
+    ("spec.drivers[*].allocatable.count?", not_negative),
+    ("spec.drivers[*]", _topology_keys),
+    ("spec.drivers", unique(name_of, at="name")),
+)
+_CLASS: Final = Table(
+    ("provisioner", required()),
+    ("reclaimPolicy", one_of("Delete", "Retain")),
+    ("volumeBindingMode", one_of("Immediate", "WaitForFirstConsumer")),
+)
+_ATTACHMENT: Final = Table(
+    ("spec.source", _one_source),
+    ("spec.nodeName", names(subdomain)),
+    ("spec.attacher", required()),
+)
 
 
 def sources(spec: Object) -> Object:
     return {key: value for key, value in spec.items() if key not in _NOT_SOURCES and value is not None}
 
 
-_CLAIM_FIXED: Final = "Forbidden: spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
-_SOURCE_FIXED: Final = "Forbidden: spec.persistentvolumesource is immutable after creation"
+def check_claim(resource: ApiResource, claim: Object) -> None:
+    """Raise 422 for a PersistentVolumeClaim that cannot be."""
+    check(resource, claim, _CLAIM)
+
+
+# -- changes ---------------------------------------------------------------------------------------------------------
+
+_CLAIM_FIXED: Final = (
+    "spec is immutable after creation except resources.requests and volumeAttributesClassName for bound claims"
+)
+_SOURCE_FIXED: Final = "spec.persistentvolumesource is immutable after creation"
 _AFFINITY_FIXED: Final = "field is immutable, except for updating from beta label to GA"
 
 
 def with_changes(resource: ApiResource, old: Object, new: Object) -> Object:
     """Return what is stored when `new` comes in place of `old`, other than through /status. Raises 422."""
-    change = _CHANGES.get(resource.name)
-    return new if change is None else change(resource, old, new)
+    table = _CHANGES.get(resource.name)
+    if table is not None:
+        check(resource, new, table, old)
+    return _with_nulls(new) if resource.name == "csinodes" else new
 
 
-def _changed_volume(resource: ApiResource, old: Object, new: Object) -> Object:
-    check_volume(resource, new)
-    name, before, after = new["metadata"]["name"], old["spec"], new["spec"]
+def _fixed(*path: str, shown_as: str = "", zero: Any = None) -> Row:
+    """Return the row of a field that keeps its value. Some messages name another field."""
+
+    def rule(new: Any, old: Object) -> Problems:
+        before: Any = old
+        after = new
+        for name in path:
+            before, after = (before or {}).get(name), (after or {}).get(name)
+        shown = zero if after is None else after
+        return [] if before == after else [wrong(shown, IS_FIXED, at=shown_as or ".".join(path))]
+
+    return "", rule
+
+
+def _fixed_volume(new: Any, old: Object) -> Problems:
+    before, after = old["spec"], new["spec"]
+    found = []
     if sources(before) != sources(after):
-        raise forbidden_field(resource, name, "spec.persistentvolumesource", _SOURCE_FIXED)
+        found.append(not_allowed(_SOURCE_FIXED, at="spec.persistentvolumesource"))
     if before["volumeMode"] != after["volumeMode"]:
-        raise _immutable(resource, name, "volumeMode", after["volumeMode"])
+        found.append(wrong(after["volumeMode"], IS_FIXED, at="volumeMode"))
     if before.get("nodeAffinity") and before["nodeAffinity"] != after.get("nodeAffinity"):
-        raise invalid(resource, name, "nodeAffinity", f"Invalid value: {_AFFINITY_FIXED}")
-    return new
+        found += _immutable("nodeAffinity", _AFFINITY_FIXED)
+    return found
 
 
-def _changed_claim(resource: ApiResource, old: Object, new: Object) -> Object:
-    check_claim(resource, new)
-    name, before, after = new["metadata"]["name"], dict(old["spec"]), dict(new["spec"])
-    is_bound = (old.get("status") or {}).get("phase") == "Bound"
-    free = set()
-    if not before.get("volumeName"):
-        free.add("volumeName")
+def _fixed_claim(new: Any, old: Object) -> Problems:
+    before, after = old["spec"], new["spec"]
+    free = set() if before.get("volumeName") else {"volumeName"}
     if before.get("storageClassName") is None and after.get("storageClassName") is not None:
         free.add("storageClassName")
-    if is_bound:
-        _check_size(resource, old, new)
+    if (old.get("status") or {}).get("phase") == "Bound":
         free |= {"resources", "volumeAttributesClassName"}
-    for field in free:
-        before.pop(field, None)
-        after.pop(field, None)
-    if before != after:
-        raise forbidden_field(resource, name, "spec", _CLAIM_FIXED)
-    return new
+    is_same = all(before.get(name) == after.get(name) for name in (before.keys() | after.keys()) - free)
+    found = [] if is_same else [not_allowed(_CLAIM_FIXED, at="spec")]
+    return found + (_fixed_size(new, old) if "resources" in free else [])
 
 
-def _check_size(resource: ApiResource, old: Object, new: Object) -> None:
-    before, after = (quantity(resource, each["spec"]["resources"]["requests"]["storage"]) for each in (old, new))
-    has = (old["status"].get("capacity") or {}).get("storage", "0")
-    if after.nano < before.nano and after.nano <= quantity(resource, has).nano:
-        why = "Forbidden: field can not be less than status.capacity"
-        raise forbidden_field(resource, new["metadata"]["name"], "spec.resources.requests.storage", why)
+def _fixed_size(new: Object, old: Object) -> Problems:
+    before, after = (parse(each["spec"]["resources"]["requests"]["storage"]) for each in (old, new))
+    has = parse((old["status"].get("capacity") or {}).get("storage", "0"))
+    if after.nano >= before.nano or after.nano > has.nano:
+        return []
+    return [not_allowed("field can not be less than status.capacity", at="spec.resources.requests.storage")]
 
 
-def _changed_class(resource: ApiResource, old: Object, new: Object) -> Object:
-    for field in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"):
-        if old.get(field) != new.get(field):
-            raise _immutable(resource, new["metadata"]["name"], field, new.get(field, ""))
-    return new
-
-
-def _changed_driver(resource: ApiResource, old: Object, new: Object) -> Object:
-    for field, called in (("attachRequired", "attachedRequired"), ("volumeLifecycleModes", "volumeLifecycleModes")):
-        if old["spec"][field] != new["spec"].get(field):
-            raise _immutable(resource, new["metadata"]["name"], f"spec.{called}", new["spec"].get(field))
-    return new
-
-
-def _changed_csi_node(resource: ApiResource, old: Object, new: Object) -> Object:
+def _fixed_drivers(new: Any, old: Object) -> Problems:
     """Check that drivers are only added, removed, or changed in their limit."""
-    spec = checked_csi_node(resource, new)
     before = {driver["name"]: driver for driver in old["spec"].get("drivers") or ()}
-    for driver in spec["drivers"] or ():
-        was = before.get(driver["name"], driver)
-        if _unlimited(was) != _unlimited(driver):
-            raise invalid(resource, new["metadata"]["name"], "spec.drivers", "Invalid value: field is immutable")
-    return new | {"spec": spec}
+    drivers = [{"topologyKeys": None} | driver for driver in (new.get("spec") or {}).get("drivers") or ()]
+    is_same = all(_unlimited(before.get(driver["name"], driver)) == _unlimited(driver) for driver in drivers)
+    return [] if is_same else _immutable("spec.drivers")
+
+
+def _fixed_attachment(new: Any, old: Object) -> Problems:
+    return [] if old.get("spec") == new.get("spec") else _immutable("spec")
+
+
+def _immutable(field: str, why: str = IS_FIXED) -> Problems:
+    """Return the problem of a field whose value is not shown, because a real server prints a difference."""
+    return [Problem(field, "FieldValueInvalid", f"Invalid value: {why}")]
 
 
 def _unlimited(driver: Object) -> Object:
     return {key: value for key, value in driver.items() if key != "allocatable"}
 
 
-def _changed_capacity(resource: ApiResource, old: Object, new: Object) -> Object:
-    for field in ("nodeTopology", "storageClassName"):
-        if old.get(field) != new.get(field):
-            raise _immutable(resource, new["metadata"]["name"], field, new.get(field))
-    return new
-
-
-_CHANGES: Final[dict[str, Callable[[ApiResource, Object, Object], Object]]] = {
-    "persistentvolumes": _changed_volume,
-    "persistentvolumeclaims": _changed_claim,
-    "storageclasses": _changed_class,
-    "csidrivers": _changed_driver,
-    "csinodes": _changed_csi_node,
-    "csistoragecapacities": _changed_capacity,
+_CHANGES: Final[dict[str, Rule]] = {
+    "persistentvolumes": Table(("", gate(_VOLUME), _fixed_volume)),
+    "persistentvolumeclaims": Table(("", gate(_CLAIM), _fixed_claim)),
+    "storageclasses": Table(
+        *(_fixed(field, zero="") for field in ("parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"))
+    ),
+    "csidrivers": Table(
+        _fixed("spec", "attachRequired", shown_as="spec.attachedRequired"), _fixed("spec", "volumeLifecycleModes")
+    ),
+    "csinodes": Table(("", gate(_CSI_NODE), _fixed_drivers)),
+    "csistoragecapacities": Table(_fixed("nodeTopology"), _fixed("storageClassName")),
+    "volumeattachments": Table(("", _fixed_attachment)),
 }
-
-
-def _immutable(resource: ApiResource, name: str, field: str, value: object) -> Refused:
-    shown = json.dumps(value, separators=(",", ":"))
-    return invalid(resource, name, field, f"Invalid value: {shown}: field is immutable")
+"""The context is the old object."""
 
 
 def with_transition_time(old: Object, new: Object, now: str) -> None:
@@ -286,14 +266,7 @@ def with_transition_time(old: Object, new: Object, now: str) -> None:
         new["status"] = after | {"lastPhaseTransitionTime": now}
 
 
-DEFAULT_CLASS: Final = (
-    "storageclass.kubernetes.io/is-default-class",
-    "storageclass.beta.kubernetes.io/is-default-class",
-)
-_ONE_SOURCE: Final = "must specify exactly one of inlineVolumeSpec and persistentVolumeName"
-
-
-def rules(storage: Storage, served: Served) -> dict[str, Rule]:
+def rules(storage: Storage, served: Served) -> dict[str, NewRule]:
     """Return the rule of each resource."""
     return {
         "persistentvolumes": with_volume,
@@ -314,7 +287,7 @@ def with_volume(resource: ApiResource, volume: Object, now: str) -> None:
         spec["hostPath"].setdefault("type", "")
     volume["status"] = {"phase": "Pending", "lastPhaseTransitionTime": now}
     _protect(volume, "kubernetes.io/pv-protection")
-    check_volume(resource, volume)
+    check(resource, volume, _VOLUME)
 
 
 class Claims:
@@ -326,13 +299,10 @@ class Claims:
 
     def __call__(self, resource: ApiResource, claim: Object, _: str) -> None:
         """Return a new PersistentVolumeClaim. Raises 422."""
-        spec = claim.setdefault("spec", {})
-        fill(spec, volumeMode="Filesystem")
+        annotations = claim["metadata"].get("annotations") or {}
+        claim["spec"] = with_claim_defaults(claim.get("spec") or {}, annotations, self._default())
         claim["status"] = {"phase": "Pending"}
         _protect(claim, "kubernetes.io/pvc-protection")
-        has_class = CLASS_ANNOTATION in (claim["metadata"].get("annotations") or {})
-        if spec.get("storageClassName") is None and not has_class and (default := self._default()):
-            spec["storageClassName"] = default
         check_claim(resource, claim)
 
     def _default(self) -> str:
@@ -342,7 +312,7 @@ class Claims:
         for entry in self._storage.bucket(self._classes).ordered():
             metadata = entry.obj["metadata"]
             annotations = metadata.get("annotations") or {}
-            is_default = any(annotations.get(key) == "true" for key in DEFAULT_CLASS)
+            is_default = any(annotations.get(key) == "true" for key in DEFAULT_CLASS_ANNOTATIONS)
             if is_default and metadata["creationTimestamp"] > newest:
                 found, newest = metadata["name"], metadata["creationTimestamp"]
         return found
@@ -351,11 +321,7 @@ class Claims:
 def with_class(resource: ApiResource, storage_class: Object, _: str) -> None:
     """Return a new StorageClass. Raises 422."""
     fill(storage_class, reclaimPolicy="Delete", volumeBindingMode="Immediate")
-    name = storage_class["metadata"]["name"]
-    if not storage_class.get("provisioner"):
-        raise required(resource, name, "provisioner")
-    supported(resource, name, "reclaimPolicy", storage_class["reclaimPolicy"], RECLAIM)
-    supported(resource, name, "volumeBindingMode", storage_class["volumeBindingMode"], BINDING_MODES)
+    check(resource, storage_class, _CLASS)
 
 
 def with_driver(_: ApiResource, driver: Object, __: str) -> None:
@@ -377,25 +343,25 @@ def with_driver(_: ApiResource, driver: Object, __: str) -> None:
 
 def with_csi_node(resource: ApiResource, csi_node: Object, _: str) -> None:
     """Return a new CSINode. Raises 422."""
-    csi_node["spec"] = checked_csi_node(resource, csi_node)
+    check(resource, csi_node, _CSI_NODE)
+    csi_node["spec"] = _with_nulls(csi_node)["spec"]
+
+
+def _with_nulls(csi_node: Object) -> Object:
+    """Return the object with the nulls that a real server writes for empty lists."""
+    spec = csi_node.get("spec") or {}
+    drivers = [{"topologyKeys": None} | driver for driver in spec.get("drivers") or ()]
+    return csi_node | {"spec": spec | {"drivers": drivers or None}}
 
 
 def with_capacity(resource: ApiResource, capacity: Object, _: str) -> None:
     """Return a new CSIStorageCapacity. Raises 422."""
-    check_capacity(resource, capacity)
+    check(resource, capacity, _CAPACITY)
 
 
 def with_attachment(resource: ApiResource, attachment: Object, _: str) -> None:
     """Return a new VolumeAttachment, which nothing has attached yet. Raises 422."""
-    name, spec = attachment["metadata"]["name"], attachment.setdefault("spec", {})
-    if not spec.get("attacher"):
-        raise required(resource, name, "spec.attacher")
-    source = spec.get("source") or {}
-    given = [key for key in ("persistentVolumeName", "inlineVolumeSpec") if source.get(key) is not None]
-    if not given:
-        raise required(resource, name, "spec.source", _ONE_SOURCE)
-    if len(given) > 1:
-        raise forbidden_field(resource, name, "spec.source", f"Forbidden: {_ONE_SOURCE}")
+    check(resource, attachment, _ATTACHMENT)
     attachment["status"] = {"attached": False}
 
 

@@ -14,11 +14,9 @@ from typing import Final, NamedTuple
 
 from scheduler.api.core_v1 import ResourceMap, Toleration
 from scheduler.api.meta import Frozen
-from simulator.apiserver.kinds.pods import with_pod_level
+from scheduler.manifests.defaults import SYSTEM_PRIORITIES, with_requests
 from simulator.simulate.input.manifests import Found, InputError, Manifest, decoded
 
-SYSTEM_CLASSES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
-"""The classes that every cluster has."""
 _PREEMPTS: Final = "PreemptLowerPriority"
 _POLICIES: Final = ("Never", _PREEMPTS)
 
@@ -41,7 +39,7 @@ class Classes:
 
     def __init__(self, objects: Iterable[Found]) -> None:
         """Read the classes. Raises InputError for a class that no server accepts."""
-        self._known = {name: _Class(value) for name, value in SYSTEM_CLASSES.items()}
+        self._known = {name: _Class(value) for name, value in SYSTEM_PRIORITIES.items()}
         self._default = _Class(0)
         self._made_up: dict[str, _Class] = {}
         for found in objects:
@@ -182,12 +180,10 @@ class Admission:
         ranges = self._limits.get(namespace)
         if not ranges:
             return
+        spec |= with_requests(spec)  # a server sets its own defaults first
         containers = [*spec["containers"], *(spec.get("initContainers") or ())]
-        for container in containers:  # a server sets its own defaults first
-            resources = container["resources"] = dict(container.get("resources") or {})
-            resources["requests"] = (resources.get("limits") or {}) | (resources.get("requests") or {})
-        if spec.get("resources"):
-            spec["resources"] = with_pod_level(spec)
+        for container in containers:
+            container["resources"] = dict(container.get("resources") or {})
         for defaults in ranges:
             for container in containers:
                 resources = container["resources"]

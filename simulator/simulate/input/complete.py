@@ -28,6 +28,7 @@ from scheduler.api.storage_v1 import (
     VolumeAttachment,
 )
 from scheduler.core.clock import Clock
+from scheduler.manifests.defaults import SYSTEM_PRIORITIES
 from simulator.apiserver import ApiServer, Refused
 from simulator.controllers import (
     Actor,
@@ -38,7 +39,7 @@ from simulator.controllers import (
 )
 from simulator.controllers.kubelet import running_conditions
 from simulator.controllers.persistent_volume import provisioner_of
-from simulator.simulate.input.admission import ADMITTING, SYSTEM_CLASSES, Admission, Classes, MissingClass
+from simulator.simulate.input.admission import ADMITTING, Admission, Classes, MissingClass
 from simulator.simulate.input.manifests import SERVER_FIELDS, Found, InputError, Manifest, decoded
 from simulator.simulate.input.provisioners import provisioner
 from simulator.simulate.input.references import MissingReference, missing_references
@@ -131,7 +132,7 @@ def _is_dropped(found: Found) -> bool:
 
     Some kinds only matter for admission, and every server has the `system-` classes.
     """
-    return found.name in SYSTEM_CLASSES if found.kind == "PriorityClass" else found.kind in ADMITTING
+    return found.name in SYSTEM_PRIORITIES if found.kind == "PriorityClass" else found.kind in ADMITTING
 
 
 def _is_leaving(found: Found) -> bool:

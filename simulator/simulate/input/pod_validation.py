@@ -8,16 +8,34 @@ Upstream: pkg/apis/core/validation/validation.go ValidatePodSpec
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple
 
-from scheduler.api import meta, quantity
-from scheduler.config.fields import shown
-from simulator.simulate.input.rules.constraints import affinity, label_selector, tolerations
-from simulator.simulate.input.schema import Mistake, Object, invalid, nested, objects
+from scheduler.api import quantity
+from scheduler.api.meta import dns_label, label_key, label_value
+from simulator.apiserver.kinds.fields import LABEL_SELECTOR, NODE_SELECTOR, NODE_SELECTOR_TERM
+from simulator.apiserver.kinds.pods import pod_claims
+from simulator.apiserver.validation import (
+    AT_LEAST_0,
+    Problems,
+    Row,
+    Table,
+    accepting,
+    duplicate,
+    missing,
+    must,
+    name_of,
+    names,
+    not_allowed,
+    not_found,
+    optional,
+    positive,
+    required,
+    unique,
+    wrong,
+)
+from simulator.simulate.input.schema import Mistake, Object, nested, objects
 
-NEGATIVE: Final = "must be greater than or equal to 0"
-NOT_POSITIVE: Final = "must be greater than zero"
 _COUNTED: Final = frozenset(
     {
         "configmaps",
@@ -36,159 +54,194 @@ _HARD: Final = "DoNotSchedule"
 _CONTAINERS: Final = ("containers", "initContainers", "ephemeralContainers")
 
 
-def duplicate(path: str, value: object) -> Mistake:
-    """Return the mistake of a duplicate value."""
-    return Mistake(path, f"Duplicate value: {shown(value)}")
+class _Context(NamedTuple):
+    """What the parts of a pod's spec may refer to."""
+
+    volumes: set[str]
+    is_template: bool
+    containers: set[str]
+    """Names of the containers that have been checked; the walk adds to it."""
 
 
-def pod_spec(spec: Object, path: str, claim_templates: Iterable[str] = ()) -> Iterator[Mistake]:
-    """Yield the mistakes of a pod's spec. `claim_templates` names volumes that a StatefulSet adds."""
-    volumes = [str(each.get("name", "")) for each in objects(spec, "volumes")]
-    claims = [str(each.get("name", "")) for each in objects(spec, "resourceClaims")]
-    yield from unique(volumes, f"{path}.volumes")
-    yield from unique(claims, f"{path}.resourceClaims")
-    yield from _claim_sources(spec, f"{path}.resourceClaims")
-    mountable = {*volumes, *claim_templates}
-    names: set[str] = set()
-    for field in _CONTAINERS:
-        for at, container in enumerate(objects(spec, field)):
-            place = f"{path}.{field}[{at}]"
-            yield from _container_name(container, place, names)
-            yield from resources(nested(container, "resources"), f"{place}.resources")
-            yield from _references(container, place, mountable, claims)
-    yield from resources(nested(spec, "resources"), f"{path}.resources")
-    yield from _amounts(nested(spec, "overhead"), f"{path}.overhead")
-    yield from _spreading(spec, f"{path}.topologySpreadConstraints")
-    yield from affinity(nested(spec, "affinity"), f"{path}.affinity")
-    yield from tolerations(objects(spec, "tolerations"), f"{path}.tolerations")
-    yield from _gates(spec, path)
+def pod_spec(spec: Object, path: str, claim_templates: Iterable[str] = ()) -> list[Mistake]:
+    """Return the mistakes of a pod's spec. `claim_templates` names volumes that a StatefulSet adds."""
+    volumes = {*map(name_of, objects(spec, "volumes")), *claim_templates}
+    context = _Context(volumes, is_template=path != "spec", containers=set())
+    return [Mistake(each.field, each.why) for each in (found.below(path) for found in _SPEC(spec, context))]
 
 
-def unique(names: Sequence[str], path: str) -> Iterator[Mistake]:
-    """Yield duplicate names, and names that are no DNS labels. The schema requires a name."""
-    seen: set[str] = set()
-    for at, name in enumerate(names):
-        if name and name in seen:
-            yield duplicate(f"{path}[{at}].name", name)
-        elif name:
-            seen.add(name)
-            yield from (invalid(f"{path}[{at}].name", name, why) for why in meta.dns_label(name))
+# -- containers ------------------------------------------------------------------------------------------------------
 
 
-def _container_name(container: Object, place: str, names: set[str]) -> Iterator[Mistake]:
-    name = container.get("name")
+@accepting
+def _container_name(name: Any, context: _Context) -> Problems:
+    """Check a name, which no other container of any list may have. The schema requires a name."""
     if not name:
-        return  # the schema requires it
-    if name in names:
-        yield duplicate(f"{place}.name", name)
-    else:
-        yield from (invalid(f"{place}.name", name, why) for why in meta.dns_label(name))
-    names.add(name)
+        return []
+    if name in context.containers:
+        return [duplicate(name)]
+    context.containers.add(name)
+    return [wrong(name, why) for why in dns_label(name)]
 
 
-def _claim_sources(spec: Object, path: str) -> Iterator[Mistake]:
-    for at, claim in enumerate(objects(spec, "resourceClaims")):
-        given = sum(claim.get(each) is not None for each in ("resourceClaimName", "resourceClaimTemplateName"))
-        if given == 0:
-            why = "must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"
-            yield invalid(f"{path}[{at}]", claim.get("name"), why)
-        elif given > 1:
-            why = "at most one of `resourceClaimName` or `resourceClaimTemplateName` may be specified"
-            yield invalid(f"{path}[{at}]", claim.get("name"), why)
+@accepting
+def _is_mounted(name: Any, context: _Context) -> Problems:
+    return [not_found(name)] if name and name not in context.volumes else []
 
 
-def _references(container: Object, place: str, volumes: set[str], claims: Sequence[str]) -> Iterator[Mistake]:
-    """Yield volumes and claims that a container names and its pod does not have."""
-    for field in ("volumeMounts", "volumeDevices"):
-        for at, mount in enumerate(objects(container, field)):
-            if (name := mount.get("name")) and name not in volumes:
-                yield Mistake(f"{place}.{field}[{at}].name", f"Not found: {shown(name)}")
-    for at, claim in enumerate(objects(nested(container, "resources"), "claims")):
-        if (name := claim.get("name")) and name not in claims:
-            known = f": {', '.join(sorted(claims))}" if claims else " which is empty"
-            why = f"Not found: {shown(name)}: must be one of the names in pod.spec.resourceClaims{known}"
-            yield Mistake(f"{place}.resources.claims[{at}]", why)
-
-
-def resources(given: Object, path: str) -> Iterator[Mistake]:
-    """Yield mistakes in requests and limits of a container or a pod.
-
-    Upstream: pkg/apis/core/validation/validation.go validateResourceRequirements
-    """
-    limits, requests = nested(given, "limits"), nested(given, "requests")
-    for field, amounts in (("limits", limits), ("requests", requests)):
-        yield from _amounts(amounts, f"{path}.{field}", of_container=True)
-    for name, request in requests.items():
-        overcommits = not quantity.is_extended(name) and not name.startswith("hugepages-")
-        limit = limits.get(name)
-        if limit is None:
-            if not overcommits:
-                yield Mistake(f"{path}.limits", "Required value: Limit must be set for non overcommitable resources")
-            continue
-        more = _nano(request) - _nano(limit)
-        if more and not overcommits:
-            yield invalid(f"{path}.requests", str(request), f"must be equal to {name} limit of {limit}")
-        elif more > 0:
-            yield invalid(f"{path}.requests", str(request), f"must be less than or equal to {name} limit of {limit}")
-
-
-def _amounts(amounts: Object, path: str, *, of_container: bool = False) -> Iterator[Mistake]:
-    for name, amount in amounts.items():
-        if of_container:
-            yield from (invalid(f"{path}[{name}]", name, why) for why in _resource_name(name))
-        yield from amount_of(name, amount, f"{path}[{name}]")
-
-
-def _resource_name(name: str) -> list[str]:
-    if wrong := meta.label_key(name):
-        return wrong
+def _resource_name(name: str, _: Any) -> Problems:
+    if found := label_key(name):
+        return [wrong(name, why) for why in found]
     if "/" not in name:
         known = name in quantity.NATIVE or name.startswith("hugepages-")
-        return [] if known else ["must be a standard resource for containers"]
+        return [] if known else [wrong(name, "must be a standard resource for containers")]
     is_named = "kubernetes.io/" in name or quantity.is_extended(name)
-    return [] if is_named else ["doesn't follow extended resource name standard"]
+    return [] if is_named else [wrong(name, "doesn't follow extended resource name standard")]
 
 
-def amount_of(name: str, amount: Any, path: str) -> Iterator[Mistake]:
-    """Yield mistakes of an amount: negative, or a fraction of an extended resource or object.
+@accepting
+def amounts(given: Any, _: Any) -> Problems:
+    """Return the problems of amounts: negative, or a fraction of an extended resource or object.
 
     Upstream: pkg/apis/core/validation/validation.go ValidateResourceQuantityValue
     """
-    nano = _nano(amount)
-    if nano < 0:
-        yield invalid(path, str(amount), NEGATIVE)
-    if (quantity.is_extended(name) or name in _COUNTED) and nano % 1_000_000_000:
-        yield invalid(path, str(amount), "must be an integer")
+    found: Problems = []
+    for name, amount in (given or {}).items():
+        nano = _nano(amount)
+        if nano < 0:
+            found.append(wrong(str(amount), AT_LEAST_0, at=f"[{name}]"))
+        if (quantity.is_extended(name) or name in _COUNTED) and nano % 1_000_000_000:
+            found.append(wrong(str(amount), "must be an integer", at=f"[{name}]"))
+    return found
+
+
+@accepting
+def _named_amounts(given: Any, _: Any) -> Problems:
+    found = [each.below(f"[{name}]") for name in given or () for each in _resource_name(name, None)]
+    return found + amounts(given, None)
 
 
 def _nano(amount: Any) -> int:
     return 0 if amount is None else quantity.parse(amount.strip() if isinstance(amount, str) else amount).nano
 
 
-def _spreading(spec: Object, path: str) -> Iterator[Mistake]:
-    """Yield mistakes of spread constraints. As upstream, of two equal constraints the first is named."""
-    constraints = objects(spec, "topologySpreadConstraints")
-    keys = [(each.get("topologyKey"), each.get("whenUnsatisfiable")) for each in constraints]
-    for at, (constraint, key) in enumerate(zip(constraints, keys)):
-        for field in ("maxSkew", "minDomains"):
-            if (count := constraint.get(field, 1)) <= 0:
-                yield invalid(f"{path}[{at}].{field}", count, NOT_POSITIVE)
-        if constraint.get("minDomains") is not None and key[1] != _HARD:
+@accepting
+def _limits(given: Any, _: Any) -> Problems:
+    """Compare requests with limits.
+
+    Upstream: pkg/apis/core/validation/validation.go validateResourceRequirements
+    """
+    found: Problems = []
+    limits = nested(given or {}, "limits")
+    for name, request in nested(given or {}, "requests").items():
+        overcommits = not quantity.is_extended(name) and not name.startswith("hugepages-")
+        limit = limits.get(name)
+        if limit is None:
+            if not overcommits:
+                found.append(missing("Limit must be set for non overcommitable resources", at="limits"))
+            continue
+        more = _nano(request) - _nano(limit)
+        if more > 0 or (more and not overcommits):
+            than = "less than or equal to" if overcommits else "equal to"
+            found.append(wrong(str(request), f"must be {than} {name} limit of {limit}", at="requests"))
+    return found
+
+
+# -- constraints -----------------------------------------------------------------------------------------------------
+
+
+@accepting
+def _spreading(constraints: Any, _: Any) -> Problems:
+    """Check combinations of fields. As upstream, of two equal constraints the first is named."""
+    found: Problems = []
+    keys = [(each.get("topologyKey"), each.get("whenUnsatisfiable")) for each in constraints or ()]
+    for at, (constraint, key) in enumerate(zip(constraints or (), keys)):
+        domains = constraint.get("minDomains")
+        if domains is not None and key[1] != _HARD:
             why = f"can only use minDomains if whenUnsatisfiable={_HARD}, not {key[1]}"
-            yield invalid(f"{path}[{at}].minDomains", constraint["minDomains"], why)
-        yield from label_selector(nested(constraint, "labelSelector"), f"{path}[{at}].labelSelector")
+            found.append(wrong(domains, why, at=f"[{at}].minDomains"))
         if key in keys[at + 1 :]:
-            yield duplicate(f"{path}[{at}].{{topologyKey, whenUnsatisfiable}}", f"{{{key[0]}, {key[1]}}}")
+            found.append(duplicate(f"{{{key[0]}, {key[1]}}}", at=f"[{at}].{{topologyKey, whenUnsatisfiable}}"))
+    return found
 
 
-def _gates(spec: Object, path: str) -> Iterator[Mistake]:
-    """Yield mistakes of scheduling gates.
+def _toleration(given: Any, _: Any) -> Problems:
+    """Check combinations of fields. Lt and Gt need an alpha feature gate.
+
+    Upstream: pkg/apis/core/validation/validation.go ValidateTolerations
+    """
+    operator, value, effect = (given.get(field, "") for field in ("operator", "value", "effect"))
+    found: Problems = []
+    if not given.get("key") and operator != "Exists":
+        why = 'operator must be Exists when `key` is empty, which means "match all values and all keys"'
+        found.append(wrong(operator, why, at="operator"))
+    if given.get("tolerationSeconds") is not None and effect != "NoExecute":
+        why = "effect must be 'NoExecute' when `tolerationSeconds` is set"
+        found.append(wrong(effect, why, at="effect"))
+    if operator == "Exists" and value:
+        found.append(wrong(value, "value must be empty when `operator` is 'Exists'", at="operator"))
+    elif operator in {"", "Equal"}:
+        found += [wrong(value, why, at="operator") for why in label_value(value)]
+    return found
+
+
+def _gates(spec: Any, context: _Context) -> Problems:
+    """Refuse a node for a gated pod; a template may have both.
 
     Upstream: pkg/apis/core/validation/validation.go validateSchedulingGates
     """
-    gates = [str(each.get("name", "")) for each in objects(spec, "schedulingGates")]
-    for at, name in enumerate(gates):
-        if name in gates[:at]:
-            yield duplicate(f"{path}.schedulingGates[{at}]", name)
-    if gates and spec.get("nodeName") and path == "spec":  # a template may have both
-        yield Mistake(f"{path}.nodeName", "Forbidden: cannot be set until all schedulingGates have been cleared")
+    if context.is_template or not spec.get("schedulingGates") or not spec.get("nodeName"):
+        return []
+    return [not_allowed("cannot be set until all schedulingGates have been cleared", at="nodeName")]
+
+
+# -- the table -------------------------------------------------------------------------------------------------------
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
+_NAME: Final = (optional, names(dns_label))
+"""The schema requires a name."""
+_RESOURCES: Final = Table(("limits", _named_amounts), ("requests", _named_amounts), ("", _limits))
+_CONTAINER: Final = Table(
+    ("name", _container_name),
+    ("resources", _RESOURCES),
+    ("volumeMounts[*].name", _is_mounted),
+    ("volumeDevices[*].name", _is_mounted),
+)
+_WEIGHT: Final = must(lambda weight: 1 <= weight <= 100, "must be in the range 1-100")
+_TERM: Final = Table(
+    ("labelSelector", LABEL_SELECTOR),
+    ("namespaceSelector", LABEL_SELECTOR),
+    ("topologyKey", required("can not be empty"), names(label_key)),
+)
+
+
+def _pod_affinity(kind: str) -> tuple[Row, ...]:
+    return (
+        (f"affinity.{kind}.{_PREFERRED}[*].weight?", _WEIGHT),
+        (f"affinity.{kind}.{_PREFERRED}[*].podAffinityTerm", _TERM),
+        (f"affinity.{kind}.{_REQUIRED}[*]", _TERM),
+    )
+
+
+_SPEC: Final = Table(
+    ("volumes[*].name", *_NAME),
+    ("volumes", unique(lambda volume: name_of(volume) or id(volume), at="name")),
+    ("", lambda spec, _: pod_claims(spec)),
+    *((f"{field}[*]", _CONTAINER) for field in _CONTAINERS),
+    ("resources", _RESOURCES),
+    ("overhead", amounts),
+    ("topologySpreadConstraints[*].maxSkew?", positive),
+    ("topologySpreadConstraints[*].minDomains?", positive),
+    ("topologySpreadConstraints[*].labelSelector", LABEL_SELECTOR),
+    ("topologySpreadConstraints", _spreading),
+    (f"affinity.nodeAffinity.{_PREFERRED}[*].weight?", _WEIGHT),
+    (f"affinity.nodeAffinity.{_PREFERRED}[*].preference", NODE_SELECTOR_TERM),
+    (f"affinity.nodeAffinity.{_REQUIRED}?", NODE_SELECTOR),
+    *_pod_affinity("podAffinity"),
+    *_pod_affinity("podAntiAffinity"),
+    ("tolerations[*].key", optional, names(label_key)),
+    ("tolerations[*]", _toleration),
+    ("schedulingGates", unique(name_of)),
+    ("", _gates),
+)

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from scheduler.api.csi_translation import driver_of
-from scheduler.api.storage_v1 import CLASS_ANNOTATION, NO_PROVISIONER
-from simulator.simulate.input.admission import SYSTEM_CLASSES
+from scheduler.api.storage_v1 import CLASS_ANNOTATION, DEFAULT_CLASS_ANNOTATIONS, NO_PROVISIONER
+from scheduler.manifests.defaults import SYSTEM_PRIORITIES
 from simulator.simulate.input.manifests import Found, Manifest
 from simulator.simulate.input.provisioners import LOCAL_PROVISIONERS
 
@@ -22,7 +22,6 @@ _CLUSTER_SCOPED: Final = frozenset(
     {"StorageClass", "DeviceClass", "PersistentVolume", "Node", "PriorityClass", "RuntimeClass"}
 )
 _DEFAULT_CLASS: Final = "(default)"
-_IS_DEFAULT: Final = ("storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class")
 _ENDED: Final = ("Complete", "Failed")
 _HINTS: Final = {
     "PersistentVolumeClaim": "add the claim",
@@ -78,13 +77,13 @@ def _there(found: Sequence[Found], known: Iterable[Found]) -> dict[str, set[str]
 
     A storage class without an object is only a name, by which claims find volumes that name it, too.
     """
-    there: dict[str, set[str]] = {"PriorityClass": set(SYSTEM_CLASSES)}
+    there: dict[str, set[str]] = {"PriorityClass": set(SYSTEM_PRIORITIES)}
     for each in itertools.chain(found, known):
         there.setdefault(each.kind, set()).add(f"{each.namespace}/{each.name}" if each.namespace else each.name)
         spec, annotations = each.value.get("spec") or {}, each.value["metadata"].get("annotations") or {}
         if each.kind == "PersistentVolume":
             there.setdefault("StorageClass", set()).add(str(spec.get("storageClassName") or _DEFAULT_CLASS))
-        elif each.kind == "StorageClass" and any(annotations.get(name) == "true" for name in _IS_DEFAULT):
+        elif each.kind == "StorageClass" and any(annotations.get(name) == "true" for name in DEFAULT_CLASS_ANNOTATIONS):
             there["StorageClass"].add(_DEFAULT_CLASS)
     return there
 

@@ -6,17 +6,27 @@ does not have. Kinds of other API groups, such as custom resources, are not chec
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from typing import Final, Literal, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Final, Literal, TypeAlias
 
-from scheduler.api import quantity
-from scheduler.api.selectors import LabelSelectorRequirement, requirement_matches
+from scheduler.api.selectors import requirement_matches
+from simulator.apiserver.kinds.volumes import amount
+from simulator.apiserver.validation import (
+    Problem,
+    Problems,
+    Row,
+    Rule,
+    Table,
+    name_of,
+    not_negative,
+    unique,
+    wrong,
+)
 from simulator.simulate.input import schema
-from simulator.simulate.input.pod_validation import NEGATIVE, NOT_POSITIVE, amount_of, pod_spec
-from simulator.simulate.input.schema import Mistake, Object, invalid, nested, objects
+from simulator.simulate.input.pod_validation import amounts, pod_spec
+from simulator.simulate.input.schema import Mistake, Object, nested, objects
 
 Level: TypeAlias = Literal["ignore", "warn", "strict"]
-_Rule: TypeAlias = Callable[[Object], Iterator[Mistake]]
 
 
 def mistakes(value: Object) -> list[Mistake]:
@@ -28,8 +38,12 @@ def mistakes(value: Object) -> list[Mistake]:
     found = list(kind.check(value))
     if any(each.is_type for each in found):
         return found
-    rule = _RULES.get(name)
-    return [*found, *rule(value)] if rule else found
+    if rule := _RULES.get(name):
+        found += [Mistake(each.field, each.why) for each in rule(value, name)]
+    if path := _PODS.get(name):
+        templates = objects(nested(value, "spec"), "volumeClaimTemplates")
+        found += pod_spec(nested(value, *path.split(".")), path, [name_of(each.get("metadata")) for each in templates])
+    return found
 
 
 def _is_native(version: str) -> bool:
@@ -44,104 +58,63 @@ def _no_match(version: str, kind: str) -> str:
     return f'no matches for kind "{kind}" in version "{version}"{hint}'
 
 
-def _pod(value: Object) -> Iterator[Mistake]:
-    yield from pod_spec(nested(value, "spec"), "spec")
+# -- rules of the kinds ----------------------------------------------------------------------------------------------
 
 
-def _pod_template(value: Object) -> Iterator[Mistake]:
-    yield from pod_spec(nested(value, "template", "spec"), "template.spec")
-
-
-def _cron_job(value: Object) -> Iterator[Mistake]:
-    path = "spec.jobTemplate.spec"
-    yield from _counts(nested(value, *path.split(".")), path, ("parallelism", "completions"))
-    yield from pod_spec(nested(value, *path.split("."), "template", "spec"), f"{path}.template.spec")
-
-
-def _job(value: Object) -> Iterator[Mistake]:
-    """Yield mistakes of a Job. The server creates its selector; a dump of a Job has it."""
-    yield from _counts(nested(value, "spec"), "spec", ("parallelism", "completions"))
-    yield from pod_spec(nested(value, "spec", "template", "spec"), "spec.template.spec")
-
-
-def _workload(value: Object) -> Iterator[Mistake]:
-    spec = nested(value, "spec")
-    yield from _counts(spec, "spec", ("replicas",))
-    if value["kind"] == "ReplicationController":
-        yield from _selects(nested(spec, "selector"), [], spec)
-    elif (selector := spec.get("selector")) is not None:
-        if not selector.get("matchLabels") and not selector.get("matchExpressions"):
-            yield invalid("spec.selector", {}, f"empty selector is invalid for {value['kind'].lower()}")
-        yield from _selects(nested(selector, "matchLabels"), objects(selector, "matchExpressions"), spec)
-    templates = objects(spec, "volumeClaimTemplates")
-    for at, each in enumerate(templates):
-        yield from _claim_spec(nested(each, "spec"), f"spec.volumeClaimTemplates[{at}].spec")
-    names = [str(nested(each, "metadata").get("name")) for each in templates]
-    yield from pod_spec(nested(spec, "template", "spec"), "spec.template.spec", names)
-
-
-def _counts(spec: Object, path: str, fields: tuple[str, ...]) -> Iterator[Mistake]:
-    for field in fields:
-        if (count := spec.get(field, 0)) < 0:
-            yield invalid(f"{path}.{field}", count, NEGATIVE)
-
-
-def _selects(labels: Object, expressions: list[Object], spec: Object) -> Iterator[Mistake]:
+def _has_selector(spec: Any, kind: str) -> Problems:
+    """Check that the selector selects the pods of the template. A Job gets its selector from the server."""
+    if kind == "ReplicationController":
+        labels, expressions = nested(spec, "selector"), []
+    elif (selector := spec.get("selector")) is None:
+        return []
+    else:
+        labels, expressions = nested(selector, "matchLabels"), objects(selector, "matchExpressions")
+    found: Problems = []
+    if not labels and not expressions and kind != "ReplicationController":
+        found.append(wrong({}, f"empty selector is invalid for {kind.lower()}", at="selector"))
     have = nested(spec, "template", "metadata", "labels")
-    wanted = [
-        LabelSelectorRequirement(each.get("key", ""), each.get("operator", ""), tuple(each.get("values") or ()))
-        for each in expressions
-    ]
     matches = all(have.get(key) == label for key, label in labels.items()) and all(
-        requirement_matches(each.key, each.operator, each.values, have) for each in wanted
+        requirement_matches(each.get("key", ""), each.get("operator", ""), tuple(each.get("values") or ()), have)
+        for each in expressions
     )
     if not matches:
         shown = ", ".join(f"{key}: {label}" for key, label in have.items())
-        yield Mistake(
-            "spec.template.metadata.labels",
-            f"Invalid value: {{{shown}}}: `selector` does not match template `labels`",
-        )
+        why = f"Invalid value: {{{shown}}}: `selector` does not match template `labels`"
+        found.append(Problem("template.metadata.labels", "FieldValueInvalid", why))
+    return found
 
 
-def _node(value: Object) -> Iterator[Mistake]:
-    for field in ("capacity", "allocatable"):
-        for name, amount in nested(value, "status", field).items():
-            yield from amount_of(name, amount, f"status.{field}.{name}")
-    taints: set[tuple[object, object]] = set()
-    for at, taint in enumerate(objects(nested(value, "spec"), "taints")):
-        key = taint.get("key"), taint.get("effect")
-        if key in taints:
-            yield Mistake(f"spec.taints[{at}]", f'Duplicate value: "{key[0]}:{key[1]}"')
-        taints.add(key)
+def _node_amounts(given: Any, _: Any) -> Problems:
+    """Check the amounts of a node. As upstream, the name of a resource stands in the path like a field."""
+    return [each._replace(field=each.field[1:-1]) for each in amounts(given, None)]
 
 
-def _claim(value: Object) -> Iterator[Mistake]:
-    yield from _claim_spec(nested(value, "spec"), "spec")
+def _taints(taints: Any, _: Any) -> Problems:
+    return unique(lambda taint: f"{taint.get('key')}:{taint.get('effect')}")(taints, None)
 
 
-def _claim_spec(spec: Object, path: str) -> Iterator[Mistake]:
-    amount = nested(spec, "resources", "requests").get("storage")
-    if amount is not None and quantity.parse(amount).nano <= 0:
-        yield invalid(f"{path}.resources[storage]", str(amount), NOT_POSITIVE)
+def _counts(path: str, *fields: str) -> tuple[Row, ...]:
+    return tuple((f"{path}.{field}?", not_negative) for field in fields)
 
 
-def _volume(value: Object) -> Iterator[Mistake]:
-    for name, amount in nested(value, "spec", "capacity").items():
-        if quantity.parse(amount).nano <= 0:
-            yield invalid(f"spec.capacity[{name}]", str(amount), NOT_POSITIVE)
-
-
-_RULES: Final[Mapping[str, _Rule]] = {
-    "CronJob": _cron_job,
-    "DaemonSet": _workload,
-    "Deployment": _workload,
-    "Job": _job,
-    "Node": _node,
-    "PersistentVolume": _volume,
-    "PersistentVolumeClaim": _claim,
-    "Pod": _pod,
-    "PodTemplate": _pod_template,
-    "ReplicaSet": _workload,
-    "ReplicationController": _workload,
-    "StatefulSet": _workload,
+_WORKLOAD: Final = Table(
+    *_counts("spec", "replicas"),
+    ("spec", _has_selector),
+    ("spec.volumeClaimTemplates[*].spec.resources.requests.storage?", amount),
+)
+_PODS: Final[Mapping[str, str]] = {
+    "CronJob": "spec.jobTemplate.spec.template.spec",
+    "Pod": "spec",
+    "PodTemplate": "template.spec",
+    **dict.fromkeys(
+        ("DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"), "spec.template.spec"
+    ),
+}
+"""Kinds that have pods, and where the spec of their pods is."""
+_RULES: Final[Mapping[str, Rule]] = {
+    **dict.fromkeys(("DaemonSet", "Deployment", "ReplicaSet", "ReplicationController", "StatefulSet"), _WORKLOAD),
+    "CronJob": Table(*_counts("spec.jobTemplate.spec", "parallelism", "completions")),
+    "Job": Table(*_counts("spec", "parallelism", "completions")),
+    "Node": Table(("status.capacity", _node_amounts), ("status.allocatable", _node_amounts), ("spec.taints", _taints)),
+    "PersistentVolume": Table(("spec.capacity{*}", amount)),
 }

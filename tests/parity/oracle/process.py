@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from simulator.apiserver.kinds.defaults import with_pod_defaults
+from scheduler.manifests.defaults import with_pod_defaults
 from tests.e2e.controlplane.build import MINOR, program
 from tests.parity.admission import admitted
 from tests.parity.api import DEVICES, KINDS, Api

@@ -585,3 +585,16 @@ def test_nothing_of_a_large_pod_stays_when_it_is_gone() -> None:
 
     assert (len(info.requests), len(info.placement_shape) > 60_000) == (1_000, True)
     assert [len(store) for store in stores] == before
+
+
+@pytest.mark.parametrize(("annotation", "expected"), [
+    ("storageclass.kubernetes.io/is-default-class", True),
+    ("storageclass.beta.kubernetes.io/is-default-class", True),
+    ("example.com/is-default-class", False),
+])  # fmt: skip
+def test_both_annotations_mark_the_default_class(annotation: str, expected: bool) -> None:
+    found = from_manifest(
+        StorageClass, {"metadata": {"name": "c", "annotations": {annotation: "true"}}, "provisioner": "p"}
+    )
+
+    assert found.is_default is expected

@@ -377,50 +377,14 @@ def _sets(call: Called) -> Charge:
     return call.args[0].size.times(call.args[1].size).cost(factor) + 1, None
 
 
+_CONSTANT: Final = """
+    serviceAccount path group resource subresource namespace name allowed reason error errored masked
+    prefixLength family isUnspecified isLoopback isLinkLocalMulticast isLinkLocalUnicast isGlobalUnicast sign
+    asInteger isInteger asApproximateFloat isGreaterThan isLessThan compareTo add sub major minor patch
+    getScheme getHostname getHost getPort getEscapedPath getQuery format.named
+"""
 _BY_NAME: Final[Mapping[str, _Charging]] = {
-    **dict.fromkeys(
-        [
-            "serviceAccount",
-            "path",
-            "group",
-            "resource",
-            "subresource",
-            "namespace",
-            "name",
-            "allowed",
-            "reason",
-            "error",
-            "errored",
-            "masked",
-            "prefixLength",
-            "family",
-            "isUnspecified",
-            "isLoopback",
-            "isLinkLocalMulticast",
-            "isLinkLocalUnicast",
-            "isGlobalUnicast",
-            "sign",
-            "asInteger",
-            "isInteger",
-            "asApproximateFloat",
-            "isGreaterThan",
-            "isLessThan",
-            "compareTo",
-            "add",
-            "sub",
-            "major",
-            "minor",
-            "patch",
-            "getScheme",
-            "getHostname",
-            "getHost",
-            "getPort",
-            "getEscapedPath",
-            "getQuery",
-            "format.named",
-        ],
-        _nominal,
-    ),
+    **dict.fromkeys(_CONSTANT.split(), _nominal),
     "check": lambda _: (_AUTHORIZATION, None),
     **dict.fromkeys(("fieldSelector", "labelSelector"), _selector),
     **dict.fromkeys(["isSorted", "sum", "max", "min", "indexOf", "lastIndexOf", "includes"], _search),

@@ -15,8 +15,9 @@ from scheduler.core.cooperative import finish
 from simulator.apiserver import LIKE_1_37, Refused
 from simulator.apiserver.kinds import devices, opaque, volumes
 from simulator.apiserver.kinds.claims import requested
-from simulator.apiserver.kinds.defaults import Rule, with_budget_defaults
+from simulator.apiserver.kinds.defaults import NewRule, with_budget_defaults
 from simulator.apiserver.kinds.device_versions import from_v1beta1
+from simulator.apiserver.kinds.fields import LONGEST_EXPRESSION
 from simulator.apiserver.resources import DEVICES, ApiResource, Served
 from simulator.simulate.input import schema
 from simulator.simulate.input.rules.selector_cost import COST_LIMIT, estimated_cost
@@ -88,12 +89,10 @@ def _expressions(kind: str, obj: Mapping[str, Any]) -> Iterator[tuple[str, str]]
 def _selectors(holder: Object, path: str) -> Iterator[tuple[str, str]]:
     for at, selector in enumerate(objects(holder, "selectors")):
         expression = nested(selector, "cel").get("expression")
-        if isinstance(expression, str) and len(expression.encode()) <= _LONGEST:
+        if (
+            isinstance(expression, str) and len(expression.encode()) <= LONGEST_EXPRESSION
+        ):  # a longer one is refused for its length
             yield f"{path}.selectors[{at}].cel.expression", expression
-
-
-_LONGEST: Final = 10 * 1024
-"""Longer expressions are refused for their length."""
 
 
 def _claim(resource: ApiResource, claim: dict[str, Any], _: str) -> None:
@@ -101,7 +100,7 @@ def _claim(resource: ApiResource, claim: dict[str, Any], _: str) -> None:
     volumes.check_claim(resource, claim)
 
 
-_RULES: Final[Mapping[str, Rule]] = {
+_RULES: Final[Mapping[str, NewRule]] = {
     "CSINode": volumes.with_csi_node,
     "CSIStorageCapacity": volumes.with_capacity,
     "PersistentVolume": volumes.with_volume,

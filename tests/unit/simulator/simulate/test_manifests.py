@@ -241,6 +241,9 @@ def test_mistakes_that_only_a_server_names_are_listed_at_once(tmp_path: Path) ->
         "spec.devices.requests[0].exactly.selectors[0].cel.expression: Invalid",
         "spec.devices.requests[1].exactly.selectors[0].cel.expression: Invalid",
         "spec.accessModes: Required value",
+        "spec.capacity: Required value",
+        "spec.capacity: Unsupported",
+        "spec: Required",
     ]
 
 
