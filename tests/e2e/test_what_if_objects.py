@@ -19,8 +19,8 @@ from scheduler.profiles.what_if_question import STATUS_MAX
 from tests.contract.test_contract_profiles import CRDS
 from tests.e2e.cluster import Cluster, Json, node, pod, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon
-from tests.e2e.controlplane.process import Server
-from tests.e2e.faultproxy import ALL, FaultProxy, Permission, Stage
+from tests.e2e.controlplane.process import ServerProcess
+from tests.e2e.faultproxy import ALL, FaultProxy, Permission, ProxyStage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -73,7 +73,7 @@ class Scene:
         async with self.http.post(WHAT_IFS, json=HEAD | {"metadata": {"name": name}, "spec": spec}) as answer:
             assert answer.status == 201, await answer.text()
 
-    async def answered(self, name: str, *, server: Server) -> Json:
+    async def answered(self, name: str, *, server: ServerProcess) -> Json:
         """Wait until the status is about the newest spec, and return it."""
 
         async def status() -> Json | None:
@@ -176,7 +176,7 @@ async def test_the_server_refuses_what_the_schema_excludes(scene: Scene) -> None
 
 async def test_the_permissions_of_the_chart_suffice(scene: Scene) -> None:
     async with FaultProxy(scene.plane) as proxy:
-        stage = Stage(scene.plane, proxy, scene.http)
+        stage = ProxyStage(scene.plane, proxy, scene.http)
         token = await stage.account()
         await stage.permit(ALL | READING | ANSWERING)
         path = scene.plane.directory / "what-if.kubeconfig"

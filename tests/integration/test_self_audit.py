@@ -10,17 +10,17 @@ import structlog
 
 from scheduler.daemon import list_audit
 from tests.integration.daemon import Rig
-from tests.integration.metering import Stage, reached, staged
+from tests.integration.metering import DaemonStage, reached, staged
 
 EVERY_S = 60.0
 """In place of an hour, because many bookmarks arrive within an hour."""
 
 
-def shown(stage: Stage) -> dict[str, Any]:
+def shown(stage: DaemonStage) -> dict[str, Any]:
     return stage.daemon.decisions.audit.page()
 
 
-async def passes(stage: Stage, index: str, count: int) -> None:
+async def passes(stage: DaemonStage, index: str, count: int) -> None:
     """Wait until the index was compared this many times."""
     await reached(
         stage.clock,
