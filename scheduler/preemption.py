@@ -37,11 +37,11 @@ _ANSWER_S: Final = 10.0
 """Time for the answer of a write in flight on shutdown."""
 
 
-class _Off(Exception):
+class _PlanInvalid(Exception):
     """The plan is no longer valid: no further pod is evicted for it."""
 
 
-class _End(enum.Enum):
+class _Ending(enum.Enum):
     """How a preemption ended, and what the preemptor does."""
 
     DONE = "success"
@@ -61,7 +61,7 @@ class _Plan:
     victims: list[PodInfo]
     has_failed: bool = False
     """Whether an eviction failed: further evictions would be in vain."""
-    taken: int = 0
+    evicted_count: int = 0
     """Number of evicted pods; the rest left by itself."""
 
     @property
@@ -98,7 +98,7 @@ class PreemptionExecutor:
         self._binder = binder
         self._preempting = preempting
         self._profiles = profiles
-        self._room = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
+        self._eviction_slots = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
         self._tasks: set[asyncio.Task[None]] = set()
         self._plans: dict[str, _Plan] = {}
         """The newest plan of each preemptor, by its uid."""
@@ -124,12 +124,12 @@ class PreemptionExecutor:
         Call it right before the pod returns to the queue with its nomination: PreEnqueue must know of it, and nothing
         happens before the event loop runs again.
         """
-        left = [victim for victim in victims if not self._is_leaving(victim)]
-        if not left:
+        remaining = [victim for victim in victims if not self._is_leaving(victim)]
+        if not remaining:
             return  # all are terminating already, and their end wakes the preemptor
-        others = sum(victim.pod.spec.scheduler_name not in self._profiles for victim in left)
+        others = sum(victim.pod.spec.scheduler_name not in self._profiles for victim in remaining)
         self._metrics.preempted(len(victims), others=others)
-        plan = _Plan(preemptor, node_name, left)
+        plan = _Plan(preemptor, node_name, remaining)
         before = self._plans.get(preemptor.uid)
         if before is not None:
             self._preempting.end(preemptor.uid, before.victim_uids)
@@ -146,9 +146,9 @@ class PreemptionExecutor:
         """
         await ended_within(self._tasks, limit_s, self._clock)
         self._is_stopping = True
-        left = len(self._tasks)
+        unfinished = len(self._tasks)
         await ended_within(self._tasks, _ANSWER_S, self._clock)
-        return left
+        return unfinished
 
     def _is_leaving(self, pod: PodInfo) -> bool:
         is_deleted = pod.pod.metadata.deletion_timestamp is not None or self._preempting.is_doomed(pod.uid)
@@ -158,12 +158,12 @@ class PreemptionExecutor:
 
     async def _run(self, plan: _Plan) -> None:
         began = self._clock.now()
-        end = _End.FAILED
+        end = _Ending.FAILED
         names = {"preemptor": plan.preemptor.key, "node": plan.node_name}
         try:
             end = await self._evict_all(plan)
-        except _Off as off:
-            end = _End.OFF
+        except _PlanInvalid as off:
+            end = _Ending.OFF
             _log.info("preemption given up", **names, why=str(off))
         except ApiError as error:
             if not isinstance(error, Fenced) and self._preempting.is_news(plan.preemptor.uid, error.message):
@@ -171,10 +171,10 @@ class PreemptionExecutor:
         except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this preemption, and the pod must not wait forever)
             self._errors.record("preemption", error, "preemption failed", pod=plan.preemptor.key)
         finally:
-            self._metrics.preemption_done("success" if end is _End.DONE else "error", self._clock.now() - began)
+            self._metrics.preemption_done("success" if end is _Ending.DONE else "error", self._clock.now() - began)
             self._inbox.put(partial(self._ended, plan, end))
 
-    def _ended(self, plan: _Plan, end: _End) -> None:
+    def _ended(self, plan: _Plan, end: _Ending) -> None:
         preemptor = plan.preemptor
         if self._plans.get(preemptor.uid) is not plan:
             return
@@ -184,33 +184,35 @@ class PreemptionExecutor:
             self._preempting.forget(preemptor.uid)  # again: what was recorded since
             return
         match end:
-            case _End.DONE:
+            case _Ending.DONE:
                 self._preempting.is_news(preemptor.uid, "")
-                if plan.taken:
-                    self._keep_count(plan)
+                if plan.evicted_count:
+                    self._count_evictions(plan)
                 self._queue.reconsider(preemptor)  # it got no events while it was held back
-            case _End.OFF:  # possibly no event would wake it
+            case _Ending.OFF:  # possibly no event would wake it
                 self._queue.activate([preemptor])
-            case _End.FAILED:
+            case _Ending.FAILED:
                 self._queue.retry(preemptor)
 
-    async def _evict_all(self, plan: _Plan) -> _End:
+    async def _evict_all(self, plan: _Plan) -> _Ending:
         is_written = await self._failures.written(plan.preemptor, plan.node_name)
         await self._inbox.caught_up()
         self._check(plan)
         if not is_written:
-            return _End.FAILED  # the reason was logged already
+            return _Ending.FAILED  # the reason was logged already
         self._inbox.put(partial(self._clear_lower_nominations, plan))
         *first, last = plan.victims
         answers = await asyncio.gather(*(self._evict(plan, victim) for victim in first), return_exceptions=True)
         errors = [answer for answer in answers if answer is not None]
         if errors:
-            raise min(errors, key=lambda error: isinstance(error, _Off))  # the cause rather than its consequence
+            raise min(
+                errors, key=lambda error: isinstance(error, _PlanInvalid)
+            )  # the cause rather than its consequence
         await self._inbox.caught_up()
         self._check(plan)
         self._preempting.last(plan.preemptor.uid, last.uid)
         await self._evict(plan, last)
-        return _End.DONE
+        return _Ending.DONE
 
     def _is_pending(self, preemptor: PodInfo) -> bool:
         newest = self._pending.get(preemptor.key)
@@ -232,46 +234,46 @@ class PreemptionExecutor:
         elif self._queue.nominator.node_of(plan.preemptor.uid) != plan.node_name:
             why = "the preemptor was nominated elsewhere"
         if why:
-            raise _Off(why)
+            raise _PlanInvalid(why)
 
-    async def _still(self, plan: _Plan, victim: PodInfo) -> PodInfo | None:
+    async def _current_victim(self, plan: _Plan, victim: PodInfo) -> PodInfo | None:
         """Return the current state of the victim; None if it is gone or terminating. Raises _Off as `_check` does."""
         await self._inbox.caught_up()
-        held = self._cluster.get(victim.uid)
-        if held is None or held.node_name != plan.node_name or self._is_leaving(held):
+        current = self._cluster.get(victim.uid)
+        if current is None or current.node_name != plan.node_name or self._is_leaving(current):
             return None
         self._check(plan)
-        return held
+        return current
 
     # -- one victim ------------------------------------------------------------------------------------------------------
 
     async def _evict(self, plan: _Plan, victim: PodInfo) -> None:
-        async with self._room:
+        async with self._eviction_slots:
             try:
-                await self._take(plan, victim)
+                await self._evict_one(plan, victim)
             except BaseException:
                 plan.has_failed = True
                 raise
 
-    async def _take(self, plan: _Plan, victim: PodInfo) -> None:
-        held, preemptor = await self._still(plan, victim), plan.preemptor
-        if held is None:
+    async def _evict_one(self, plan: _Plan, victim: PodInfo) -> None:
+        current, preemptor = await self._current_victim(plan, victim), plan.preemptor
+        if current is None:
             return
         note = f"Preempted by pod {preemptor.uid} on node {plan.node_name}"
-        if self._binder.preempt(held.uid, PLUGIN):
+        if self._binder.preempt(current.uid, PLUGIN):
             note += " (in kube-scheduler memory)."
         else:
-            is_done = await self._report(plan, held) and await self._delete(plan, held)
+            is_done = await self._report(plan, current) and await self._delete(plan, current)
             self._inbox.catch_up()
             if (
-                self._cluster.get(held.uid) is not None
+                self._cluster.get(current.uid) is not None
             ):  # otherwise the watch was faster, and nothing would remove the entry
-                self._preempting.doom(held.uid)
+                self._preempting.doom(current.uid)
             if not is_done:
                 return
-        plan.taken += 1
+        plan.evicted_count += 1
         self._recorder.event(
-            held.pod,
+            current.pod,
             controller=preemptor.pod.spec.scheduler_name,
             type_="Normal",
             reason="Preempted",
@@ -279,7 +281,7 @@ class PreemptionExecutor:
             note=note,
             related=preemptor.pod,
         )
-        _log.info("pod preempted", victim=held.key, node=plan.node_name, preemptor=preemptor.key)
+        _log.info("pod preempted", victim=current.key, node=plan.node_name, preemptor=preemptor.key)
 
     async def _report(self, plan: _Plan, victim: PodInfo) -> bool:
         """Write the victim's condition and event. Returns False if it is already gone."""
@@ -301,7 +303,7 @@ class PreemptionExecutor:
         failing = Retry(self._clock, first_s=0.01, factor=5.0, tries=4)
         while True:
             await self._writer.turn()
-            if await self._still(plan, victim) is None:
+            if await self._current_victim(plan, victim) is None:
                 return is_lost
             try:
                 await settle(self._writer.delete_pod(victim.pod))
@@ -334,10 +336,10 @@ class PreemptionExecutor:
                 self._failures.clear_nomination(newest)
                 self._queue.activate([newest])
 
-    def _keep_count(self, plan: _Plan) -> None:
+    def _count_evictions(self, plan: _Plan) -> None:
         preemptor = plan.preemptor
-        brake_s = self._preempting.victims_evicted(preemptor.uid, plan.node_name, self._clock.now())
-        if not brake_s:
+        excluded_s = self._preempting.victims_evicted(preemptor.uid, plan.node_name, self._clock.now())
+        if not excluded_s:
             return
         self._metrics.preemption_lost()
         if self._profiles[preemptor.pod.spec.scheduler_name].ours.parity:
@@ -349,5 +351,5 @@ class PreemptionExecutor:
             reason="PreemptionLost",
             action="Preempting",
             note=f"capacity freed on node {plan.node_name} was taken by other pods repeatedly; after the next loss "
-            f"the node is excluded for {format_duration(brake_s)}",
+            f"the node is excluded for {format_duration(excluded_s)}",
         )

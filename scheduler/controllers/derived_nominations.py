@@ -92,56 +92,58 @@ class TieFinder:
 
     def of(self, pod: PodInfo) -> PodTies:
         """Return the ties of a pod without a node."""
-        reach = PodTies()
+        pod_ties = PodTies()
         for key in dict.fromkeys(use.key for use in pod.claims):
-            self._add_claim(reach, key)
+            self._add_claim(pod_ties, key)
         for entry in pod.pod.spec.resource_claims:
-            self._add_entry(reach, pod.pod, entry)
+            self._add_entry(pod_ties, pod.pod, entry)
         if any(map(may_be_devices, pod.requests)):
-            reach.topics[RESOURCE_CLAIM, pod.uid] = (
+            pod_ties.topics[RESOURCE_CLAIM, pod.uid] = (
                 None  # claims that a scheduler created for the pod are notified under its uid
             )
-            for made in self._devices.claims.all_made_for(pod.pod):
-                self._add_resource_claim(reach, made)
-        return reach
+            for claim in self._devices.claims.all_made_for(pod.pod):
+                self._add_resource_claim(pod_ties, claim)
+        return pod_ties
 
     # -- volumes -------------------------------------------------------------------------------------------------------
 
-    def _add_claim(self, reach: PodTies, key: str) -> None:
-        reach.topics[CLAIM, key] = None
+    def _add_claim(self, pod_ties: PodTies, key: str) -> None:
+        pod_ties.topics[CLAIM, key] = None
         claim = self._volumes.claims.get_api(key)
         if claim is None:
-            reach.is_complete = False
+            pod_ties.is_complete = False
             return
         if claim.spec.volume_name:
-            reach.topics[VOLUME, claim.spec.volume_name] = None
+            pod_ties.topics[VOLUME, claim.spec.volume_name] = None
             volume = self._volumes.volumes.get_api(claim.spec.volume_name)
             if volume is None:
-                reach.is_complete = False
+                pod_ties.is_complete = False
             else:
-                self._add_volumes(reach, claim, [volume])
+                self._add_volumes(pod_ties, claim, [volume])
             return
-        meant = [
+        prebound = [
             volume
             for each in self._volumes.volumes.meant_for(key)
             if (volume := self._volumes.volumes.get_api(each.key)) is not None and is_for(volume, claim)
         ]
-        if meant:
-            reach.topics.update(((VOLUME, volume.key), None) for volume in meant)
-            self._add_volumes(reach, claim, meant)
+        if prebound:
+            pod_ties.topics.update(((VOLUME, volume.key), None) for volume in prebound)
+            self._add_volumes(pod_ties, claim, prebound)
         elif claim.selected_node:
-            reach.topics[NODE, claim.selected_node] = None
+            pod_ties.topics[NODE, claim.selected_node] = None
             slot = self._nodes.present_slot(claim.selected_node)
-            reach.ties.append(Tie(claim, 1 << slot if slot is not None else EMPTY, is_selection=True))
+            pod_ties.ties.append(Tie(claim, 1 << slot if slot is not None else EMPTY, is_selection=True))
 
-    def _add_volumes(self, reach: PodTies, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> None:
+    def _add_volumes(
+        self, pod_ties: PodTies, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]
+    ) -> None:
         nodes = EMPTY
         for volume in volumes:
             if volume.required_nodes is None:
                 return
-            reach.volumes[volume.key] = None
+            pod_ties.volumes[volume.key] = None
             nodes |= self._usable_on(volume)
-        reach.ties.append(Tie(claim, nodes))
+        pod_ties.ties.append(Tie(claim, nodes))
 
     def _usable_on(self, volume: PersistentVolume) -> NodeSet:
         """Return all nodes for a volume that cannot be translated: Filter reports it, and does not blame the nodes."""
@@ -152,31 +154,31 @@ class TieFinder:
 
     # -- devices -------------------------------------------------------------------------------------------------------
 
-    def _add_entry(self, reach: PodTies, pod: Pod, entry: PodResourceClaim) -> None:
+    def _add_entry(self, pod_ties: PodTies, pod: Pod, entry: PodResourceClaim) -> None:
         try:
             name, _ = claim_name(pod, entry)
         except Unresolved:
-            reach.is_complete = False
+            pod_ties.is_complete = False
             return
         key = f"{pod.metadata.namespace}/{name}"
-        if name is not None and (RESOURCE_CLAIM, key) not in reach.topics:
-            reach.topics[RESOURCE_CLAIM, key] = None
-            self._add_resource_claim(reach, self._devices.claims.get(key))
+        if name is not None and (RESOURCE_CLAIM, key) not in pod_ties.topics:
+            pod_ties.topics[RESOURCE_CLAIM, key] = None
+            self._add_resource_claim(pod_ties, self._devices.claims.get(key))
 
-    def _add_resource_claim(self, reach: PodTies, claim: ResourceClaim | None) -> None:
+    def _add_resource_claim(self, pod_ties: PodTies, claim: ResourceClaim | None) -> None:
         if claim is None:
-            reach.is_complete = False
+            pod_ties.is_complete = False
             return
         selector = claim.status.allocation.node_selector if claim.status.allocation is not None else None
         if selector is None:
             return
         for term in selector.node_selector_terms:
             for requirement in term.match_fields:  # these name nodes
-                reach.topics.update(((NODE, name), None) for name in requirement.values)
+                pod_ties.topics.update(((NODE, name), None) for name in requirement.values)
         where = tuple(term.match_expressions for term in selector.node_selector_terms if term.match_expressions)
         if where:
-            reach.selectors.append(where)
-        reach.ties.append(Tie(claim, matching_selector(self._nodes, selector)))
+            pod_ties.selectors.append(where)
+        pod_ties.ties.append(Tie(claim, matching_selector(self._nodes, selector)))
 
 
 T = TypeVar("T")
@@ -227,8 +229,8 @@ class DerivedNominations:
         self._checked: dict[int, dict[str, None]] = {}
         """Slot → uids of the pods that were checked there."""
         self._node_position = self._nodes.position
-        shared.cluster.volumes.on_news = self._news
-        shared.cluster.devices.on_news = partial(self._news, RESOURCE_CLAIM)
+        shared.cluster.volumes.on_news = self._object_changed
+        shared.cluster.devices.on_news = partial(self._object_changed, RESOURCE_CLAIM)
 
     def tick(self) -> None:
         """Update the nominations. O(pods concerned by changes since the last call).
@@ -253,7 +255,7 @@ class DerivedNominations:
                 self._dirty[uid] = None
                 continue
             try:
-                self._look_at(entry)
+                self._reevaluate(entry)
             except Exception as error:  # noqa: BLE001 (costs this pod its nomination, never the loop)
                 self._errors.record("timers", error, "nomination could not be derived", pod=entry.info.key)
                 self._nominate(entry.info, "")
@@ -262,9 +264,9 @@ class DerivedNominations:
 
     def _pod_changed(self, key: str) -> None:
         info = self._pending.get(key)
-        known = self._uids.get(key)
-        if known is not None and (info is None or info.uid != known):
-            self._drop(key, known)
+        previous_uid = self._uids.get(key)
+        if previous_uid is not None and (info is None or info.uid != previous_uid):
+            self._drop(key, previous_uid)
         if info is None or not has_claims(info):
             return
         entry = self._entries.get(info.uid)
@@ -305,7 +307,7 @@ class DerivedNominations:
 
     # -- one pod -------------------------------------------------------------------------------------------------------
 
-    def _look_at(self, entry: _Entry) -> None:
+    def _reevaluate(self, entry: _Entry) -> None:
         info = entry.info
         self._uncheck(entry)
         if self._cluster.get(info.uid) is not None:
@@ -315,10 +317,10 @@ class DerivedNominations:
             self._unfile(entry)
             self._nominate(info, "")
             return
-        reach = self._ties.of(info)
-        self._file(entry, reach)
-        nodes = reach.nodes(self._nodes.present)
-        is_tied = reach.is_complete and bool(reach.ties) and nodes.bit_count() == 1
+        pod_ties = self._ties.of(info)
+        self._file(entry, pod_ties)
+        nodes = pod_ties.nodes(self._nodes.present)
+        is_tied = pod_ties.is_complete and bool(pod_ties.ties) and nodes.bit_count() == 1
         slot = nodes.bit_length() - 1
         node_name = self._nodes.name(slot) if is_tied and self._holds(entry, slot) else ""
         self._nominate(info, node_name, is_first=is_tied)
@@ -327,9 +329,9 @@ class DerivedNominations:
         """Nominate the pod to this node; "" ends its derived nomination."""
         self._queue.put_first(info.uid, is_first=is_first)
         nominator = self._queue.nominator
-        left = nominator.derive(info, node_name) if node_name else nominator.end_derived(info)
-        if left:
-            self._queue.nomination_ended(info, left, wakes_itself=False)
+        previous_node = nominator.derive(info, node_name) if node_name else nominator.end_derived(info)
+        if previous_node:
+            self._queue.nomination_ended(info, previous_node, wakes_itself=False)
 
     def _holds(self, entry: _Entry, slot: int) -> bool:
         """Return whether the pod reserves capacity there: it is untried, and so is tried first, or it would fit."""
@@ -355,13 +357,13 @@ class DerivedNominations:
         runner, state = self._runners[info.pod.spec.scheduler_name], CycleState()
         try:
             with self._cluster.devices.use.still():
-                before = runner.pre_filter(state, info)
-                if before.rejection is not None or not before.nodes >> slot & 1:
+                pre_filtered = runner.pre_filter(state, info)
+                if pre_filtered.rejection is not None or not pre_filtered.nodes >> slot & 1:
                     return False
-                with runner.what_if(state, info).on(slot) as scene:
+                with runner.what_if(state, info).on(slot) as simulation:
                     for other in leaving:
-                        scene.remove(other)
-                    return scene.verdict() is None
+                        simulation.remove(other)
+                    return simulation.verdict() is None
         except AttemptError:
             return False
 
@@ -372,14 +374,18 @@ class DerivedNominations:
 
     # -- indexes -------------------------------------------------------------------------------------------------------
 
-    def _news(self, kind: str, key: str) -> None:
+    def _object_changed(self, kind: str, key: str) -> None:
         """Take a change of an object."""
         self._dirty.update(self._by_topic.get((kind, key), {}))
 
-    def _file(self, entry: _Entry, reach: PodTies) -> None:
+    def _file(self, entry: _Entry, pod_ties: PodTies) -> None:
         """Index the pod under the objects and label rules of its ties."""
         uid, where = entry.info.uid, self._cluster.volumes.volumes.where
-        topics, selectors, groups = tuple(reach.topics), tuple(reach.selectors), [where(name) for name in reach.volumes]
+        topics, selectors, groups = (
+            tuple(pod_ties.topics),
+            tuple(pod_ties.selectors),
+            [where(name) for name in pod_ties.volumes],
+        )
         if (topics, selectors, groups) == (entry.topics, entry.selectors, entry.groups[: len(groups)]):
             return
         self._unfile(entry)
@@ -402,7 +408,7 @@ class DerivedNominations:
 
 
 def _remove(index: dict[T, dict[str, None]], key: T, uid: str) -> None:
-    here = index[key]
-    del here[uid]
-    if not here:
+    uids = index[key]
+    del uids[uid]
+    if not uids:
         del index[key]

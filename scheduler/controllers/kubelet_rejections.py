@@ -71,7 +71,7 @@ class KubeletRejections:
     cluster: Cluster
     clock: Clock
     metrics: Metrics
-    most: int = 20_000
+    sent_max: int = 20_000
     _sent: dict[str, _Sent] = field(default_factory=dict, init=False)
     """By uid, oldest first."""
     _held_back: dict[Scope, dict[str, float]] = field(default_factory=dict, init=False)
@@ -84,7 +84,7 @@ class KubeletRejections:
         now = self.clock.now()
         self._sent.pop(info.uid, None)
         self._sent[info.uid] = _Sent(info.node_name, info.pod.spec.scheduler_name, _scopes(info), now)
-        while len(self._sent) > self.most or now - next(iter(self._sent.values())).at > REMEMBERED_S:
+        while len(self._sent) > self.sent_max or now - next(iter(self._sent.values())).at > REMEMBERED_S:
             del self._sent[next(iter(self._sent))]
 
     def failed(self, deltas: Iterable[Delta[FailedPod]]) -> None:

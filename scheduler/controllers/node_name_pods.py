@@ -62,7 +62,7 @@ class NodeNamePods:
         self._clock = shared.clock
         self._errors = shared.errors
         self._profiles = profiles
-        self._look_at = 0.0
+        self._next_check_at = 0.0
         self._attempts: dict[str, _Attempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._is_forbidden = False
@@ -76,9 +76,9 @@ class NodeNamePods:
     def tick(self) -> None:
         """Begin the writes that are due. O(claims without volume and selected node in namespaces that opt in)."""
         now = self._clock.now()
-        if now < self._look_at:
+        if now < self._next_check_at:
             return
-        self._look_at = now + 1.0
+        self._next_check_at = now + 1.0
         self._prune()
         if not self._may_write():
             return
@@ -134,32 +134,32 @@ class NodeNamePods:
     def _node_for(self, claim: PersistentVolumeClaim) -> str:
         """Return the node of the oldest pod that uses the claim; "" if no node is to be selected."""
         metadata = claim.metadata
-        known = self._volumes.classes.get(claim.storage_class)
+        storage_class = self._volumes.classes.get(claim.storage_class)
         if (
             claim.spec.volume_name
             or claim.selected_node is not None
             or metadata.deletion_timestamp is not None
-            or known is None
-            or known.is_static  # the PV controller makes no volumes of such a class for any selected node
-            or known.obj.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER
+            or storage_class is None
+            or storage_class.is_static  # the PV controller makes no volumes of such a class for any selected node
+            or storage_class.obj.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER
             or not self._is_opted_in(metadata.namespace)
             or any(is_for(volume, claim) for volume in self._volumes.volumes.meant_for(claim.key))
         ):
             return ""
         oldest = min(
-            self._users(claim, known),
+            self._users(claim, storage_class),
             key=lambda info: (info.pod.metadata.creation_timestamp or "", info.uid),
             default=None,
         )
         return oldest.node_name if oldest is not None else ""
 
-    def _users(self, claim: PersistentVolumeClaim, known: KnownClass) -> Iterable[PodInfo]:
+    def _users(self, claim: PersistentVolumeClaim, storage_class: KnownClass) -> Iterable[PodInfo]:
         """Yield the bound pods that use the claim, on nodes that exist and that the class allows. O(pods on their nodes)."""
         slots = self._nodes.claim_users.slots(claim.key)
         if not slots:
             return
         self._volumes.groups.catch_up()
-        usable = known.allowed.nodes  # it only has existing nodes
+        usable = storage_class.allowed.nodes  # it only has existing nodes
         for slot in slots:
             for info in self._nodes.pods(slot).values() if usable >> slot & 1 else ():
                 is_leaving = info.pod.metadata.deletion_timestamp is not None

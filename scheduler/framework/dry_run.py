@@ -37,7 +37,7 @@ _CHANGES_MAX: Final = 1024
 
 
 @dataclass(slots=True, eq=False)
-class _Known:
+class _ShapeVerdicts:
     """The effect of nominated pods on nodes, for pods of one shape that are not nominated to these nodes themselves."""
 
     at: tuple[int, int, int] = (-1, -1, -1)
@@ -52,12 +52,14 @@ class _Known:
         if (self.refused | self.tried) >> slot & 1:
             self.refused &= ~(1 << slot)
             self.tried &= ~(1 << slot)
-            self.groups = {no: left for no, held in self.groups.items() if (left := held & ~(1 << slot))}
+            self.groups = {
+                rejection: remaining for rejection, held in self.groups.items() if (remaining := held & ~(1 << slot))
+            }
 
-    def put(self, slot: int, no: Rejection | None) -> None:
+    def put(self, slot: int, rejection: Rejection | None) -> None:
         """Store the result with nominated pods: a rejection, or None."""
-        if no is not None:
-            self.groups[no] = self.groups.get(no, EMPTY) | 1 << slot
+        if rejection is not None:
+            self.groups[rejection] = self.groups.get(rejection, EMPTY) | 1 << slot
             self.refused |= 1 << slot
 
 
@@ -80,7 +82,7 @@ class NominatedPods:
         self.clock = clock
         self._nodes = cluster.nodes
         self._nominations = nominations
-        self._known: BoundedCache[Hashable, _Known] = BoundedCache(_SHAPES)
+        self._verdicts: BoundedCache[Hashable, _ShapeVerdicts] = BoundedCache(_SHAPES)
 
     def of(self, pod: PodInfo, slot: int) -> list[PodInfo]:
         """Return the pods that have precedence over this pod on this node."""
@@ -117,14 +119,14 @@ class NominatedPods:
             one_by_one = nodeset.of(self._slots(nodes))
             what_if.about(one_by_one)
         else:
-            known = self._up_to_date(what_if, pod)
-            held = nodes & (known.refused | known.tried)
+            verdicts = self._up_to_date(what_if, pod)
+            held = nodes & (verdicts.refused | verdicts.tried)
             what_if.about(held)
-            one_by_one = held & (known.tried | what_if.hopeless_nodes | self.own(pod))
+            one_by_one = held & (verdicts.tried | what_if.hopeless_nodes | self.own(pod))
             refused = held & ~one_by_one
-            for no, slots in known.groups.items():
+            for rejection, slots in verdicts.groups.items():
                 if slots & refused:
-                    groups[no] = groups.get(no, EMPTY) | slots & refused
+                    groups[rejection] = groups.get(rejection, EMPTY) | slots & refused
         for slot in nodeset.each(one_by_one):
             ahead = self.of(pod, slot)
             counted = what_if.counted(slot, ahead) if ahead else None
@@ -162,28 +164,28 @@ class NominatedPods:
             if slot is not None and nodes >> slot & 1:
                 yield slot
 
-    def _up_to_date(self, what_if: Simulation, pod: PodInfo) -> _Known:
+    def _up_to_date(self, what_if: Simulation, pod: PodInfo) -> _ShapeVerdicts:
         """Return the up-to-date results for pods of this shape."""
         shape = (pod.priority, what_if.shape)
-        known = self._known.get_or_make(shape, _Known)
-        columns, nominations, objects = known.at
+        verdicts = self._verdicts.get_or_make(shape, _ShapeVerdicts)
+        columns, nominations, objects = verdicts.at
         now = (self._nodes.position, self._nominations.position, self._nodes.object_generation)
-        if known.at == now:
-            return known
+        if verdicts.at == now:
+            return verdicts
         slots = self._changed(columns, nominations) if objects == now[2] else None
         if slots is None:
-            known = self._known.put(shape, _Known())
+            verdicts = self._verdicts.put(shape, _ShapeVerdicts())
             slots = set(self._slots(self._nodes.present))
-        known.at = now
+        verdicts.at = now
         for slot in slots:
-            known.drop(slot)
+            verdicts.drop(slot)
             ahead = self._of_shape(pod, slot)
             counted = what_if.counted(slot, ahead, is_flat=False) if ahead else None
             if counted is not None:
-                known.put(slot, counted.verdict())
+                verdicts.put(slot, counted.verdict())
             elif ahead:
-                known.tried |= 1 << slot
-        return known
+                verdicts.tried |= 1 << slot
+        return verdicts
 
     def _changed(self, columns: int, nominations: int) -> set[int] | None:
         """Return the slots to evaluate again; None if evaluating all is less work."""
@@ -298,9 +300,9 @@ class Simulation:
                 tally.add(other)
         refusal: tuple[int, Rejection] | None = None
         for at, groups in self._flat_groups(1 << slot) if is_flat else ():
-            for no, slots in groups.items():
+            for rejection, slots in groups.items():
                 if slots >> slot & 1 and refusal is None:
-                    refusal = (at, no)
+                    refusal = (at, rejection)
         if refusal is not None and not refusal[1].code.is_rejection:
             return None  # a filter failed, and the runner handles errors
         return _Counted(tallies, refusal)
@@ -336,9 +338,9 @@ class _Counted:
         for at, tally in self.tallies:
             if self.refusal is not None and self.refusal[0] < at:
                 return self.refusal[1]
-            no = tally.verdict()
-            if no is not None:
-                return no
+            rejection = tally.verdict()
+            if rejection is not None:
+                return rejection
         return self.refusal[1] if self.refusal is not None else None
 
     def judging(self) -> None:

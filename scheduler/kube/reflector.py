@@ -126,19 +126,19 @@ INACTIVITY_S: Final = 80.0
 _SILENT_S: Final = 0.9 * INACTIVITY_S
 """A watch that failed after this time without a byte counts as silent; the transport measures the exact time."""
 _PAGE: Final = "500"
-_TURN: Final = 200
+_DECODED_PER_TURN: Final = 200
 """Objects of a list that are decoded before the event loop runs: about 3 ms."""
 _ABSENT_S: Final = 60.0
-_PATIENCE_S: Final = 1.0
-_INCOMPLETE_PICTURES: Final = 2
+_LIVED_S: Final = 1.0
+_INCOMPLETE_LISTS_MAX: Final = 2
 """WatchLists in a row without their end mark: the server ignores the request for it."""
 _LIST_S: Final = 300.0
 """How long a kind is listed after its WatchList was cut."""
-_SAY_EVERY_S: Final = 60.0
+_LOG_EVERY_S: Final = 60.0
 """Interval of log lines about a kind that is down."""
-_STUCK: Final = 3
+_ERRORS_MAX: Final = 3
 """ERRORs in a row on streams without any event: the version cannot be resumed."""
-_END_OF_PICTURE: Final = "k8s.io/initial-events-end"
+_INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,15 +181,15 @@ class Reflector(Generic[T]):
         self._list_until = -math.inf
         self._incomplete = 0
         self._errors = 0
-        self._picture: dict[str, T | Broken] | None = None
-        self._fresh: list[tuple[str, T | Broken]] = []
+        self._initial_list: dict[str, T | Broken] | None = None
+        self._newer: list[tuple[str, T | Broken]] = []
         """Events of the chunk that is being read during a list."""
         self._is_open = False
         self._was_silent = False
-        self._is_away = False
+        self._is_unreachable = False
         """Whether the last failure was no answer of the server."""
         self._has_progressed = False
-        self._said_down_at = -math.inf
+        self._logged_down_at = -math.inf
         self._relist_cause = ""
         """Why a new list was requested; "" if none was."""
         self._cut: asyncio.Timeout | None = None
@@ -213,7 +213,7 @@ class Reflector(Generic[T]):
             if self._falls_back(outcome):
                 continue  # the next round begins with a LIST
             if isinstance(outcome, ApiError):
-                self._note(outcome)
+                self._record_failure(outcome)
             match outcome:
                 case Ended(is_idle=False):  # a time limit of the server: resume from the last version
                     self._backoff.reset()
@@ -222,11 +222,11 @@ class Reflector(Generic[T]):
                 case Forbidden() | Unauthorized():
                     await self._backoff.pause(self._backoff.longest_s)  # only an operator changes this
                 case NotFound():
-                    await self._look_around()
+                    await self._locate_again()
                 case TooManyRequests(retry_after_s=float(wait_s)):
                     await self.clock.sleep(wait_s + self.chance.uniform(0.0, 1.0))
                 case ApiError():
-                    if cause := self._lost_by(outcome):
+                    if cause := self._relist_cause_of(outcome):
                         self._start_over(cause)
                     await self._backoff.next()
 
@@ -235,7 +235,7 @@ class Reflector(Generic[T]):
 
         After a failed LIST both are possible again: behind some proxies only one of them works.
         """
-        if self._picture is None:
+        if self._initial_list is None:
             if not self._version:
                 self._list_until = -math.inf
             return False
@@ -244,16 +244,18 @@ class Reflector(Generic[T]):
             return True
         if isinstance(outcome, Ended):
             self._incomplete += 1
-            self._can_watch_list = self._incomplete < _INCOMPLETE_PICTURES
+            self._can_watch_list = self._incomplete < _INCOMPLETE_LISTS_MAX
         elif not (self._is_open or isinstance(outcome, (Gone, ResourceVersionTooLarge))):
             return False
         self._list_until = self.clock.now() + _LIST_S
         if isinstance(outcome, TooManyRequests):
             return False
-        self._note(outcome if isinstance(outcome, ApiError) else ApiError("ended before the initial list was complete"))
+        self._record_failure(
+            outcome if isinstance(outcome, ApiError) else ApiError("ended before the initial list was complete")
+        )
         return True
 
-    async def _look_around(self) -> None:
+    async def _locate_again(self) -> None:
         """Find the kind again after a 404: it moved to another version, or is gone. Objects stay until a new list."""
         try:
             served = await self.locate()
@@ -278,15 +280,15 @@ class Reflector(Generic[T]):
     async def _follow(self) -> Ended | ApiError:
         """Run one round: a list if needed, then the stream until it ends. Return how it ended."""
         self._has_progressed = self._is_open = self._was_silent = False
-        self._picture = None
-        if self._is_away and self._version and self.stats.is_down:  # long enough for a restore from a backup
+        self._initial_list = None
+        if self._is_unreachable and self._version and self.stats.is_down:  # long enough for a restore from a backup
             self._start_over("outage")
         if self._relist_cause:
             self._start_over(self._relist_cause)
             self._relist_cause = ""
         try:
             if not self._version and self._can_watch_list and self.clock.now() >= self._list_until:
-                self._picture = {}
+                self._initial_list = {}
             elif not self._version:
                 await self._list()
             return await self._stream()
@@ -301,11 +303,11 @@ class Reflector(Generic[T]):
         objects: list[T | Broken] = []
         while True:
             page = page_of(await self.transport.list(self.served.path, query))
-            self._heard()
+            self._received()
             for n, raw in enumerate(page.items or (), start=1):
                 if (obj := self._decode(raw)) is not None:
                     objects.append(self._held(obj))
-                if n % _TURN == 0:
+                if n % _DECODED_PER_TURN == 0:
                     await asyncio.sleep(0)
             if not page.metadata.continue_:
                 break
@@ -316,7 +318,7 @@ class Reflector(Generic[T]):
         deltas, vanished = self.store.replace(sorted(objects, key=age) if self.spec.by_age else objects)
         self._version = version
         self._errors = 0
-        self._fresh.clear()
+        self._newer.clear()
         _count(self.stats.relists, self._cause)
         self.stats.synthesised_deletes += vanished
         self.stats.synced = True
@@ -325,7 +327,7 @@ class Reflector(Generic[T]):
         self.on_served(True)
         self.synced.set()
 
-    def _lost_by(self, outcome: ApiError) -> str:
+    def _relist_cause_of(self, outcome: ApiError) -> str:
         """Return why a new list is needed; "" if the stream may be resumed. The old objects stay until then."""
         if isinstance(outcome, (Gone, ResourceVersionTooLarge)):  # history compacted, or the server has an older one
             return "gone"
@@ -333,7 +335,7 @@ class Reflector(Generic[T]):
             return "silent"
         if isinstance(outcome, Invalid) and self._version:  # perhaps the version: an object's may be no number
             return "error"
-        return "" if self._errors < _STUCK else "error"
+        return "" if self._errors < _ERRORS_MAX else "error"
 
     def _start_over(self, cause: str) -> None:
         self._version = ""
@@ -360,9 +362,9 @@ class Reflector(Generic[T]):
         return Ended(is_idle=not self._has_progressed)
 
     def _open(self) -> None:
-        self._heard()
+        self._received()
         self._is_open, self._was_silent = True, True
-        if self._picture is None:
+        if self._initial_list is None:
             self.stats.completed(is_watching=True)
 
     def _close(self, opened_at: float) -> None:
@@ -375,14 +377,14 @@ class Reflector(Generic[T]):
         """
         self.stats.watch_ended()
         lived_s = self.clock.now() - opened_at
-        self._was_silent = self._was_silent and self._picture is None and lived_s >= _SILENT_S
-        if lived_s >= _PATIENCE_S and not self._was_silent:
+        self._was_silent = self._was_silent and self._initial_list is None and lived_s >= _SILENT_S
+        if lived_s >= _LIVED_S and not self._was_silent:
             self._progressed()
 
     async def _read_all(self, chunks: AsyncIterator[bytes]) -> None:
         rest = b""
         async for chunk in chunks:
-            self._heard()
+            self._received()
             self._was_silent = False
             lines = (rest + chunk).split(b"\n")
             rest = lines.pop()
@@ -394,7 +396,7 @@ class Reflector(Generic[T]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(self.chance.randint(300, 600)),
         } | self._selection()
-        if self._picture is not None:
+        if self._initial_list is not None:
             return query | {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         return query | {"resourceVersion": self._version}
 
@@ -409,16 +411,16 @@ class Reflector(Generic[T]):
                 if line:
                     self._apply(line, deltas)
         finally:
-            if self._fresh:
-                self._show_fresh(deltas)
+            if self._newer:
+                self._apply_newer(deltas)
             self._deliver(deltas)
 
-    def _show_fresh(self, deltas: list[Delta[T]]) -> None:
+    def _apply_newer(self, deltas: list[Delta[T]]) -> None:
         """Apply newer objects of an incomplete list.
 
         Claims wait for its end, when their order is known (`by_age`); so does everything before the first list.
         """
-        fresh, self._fresh = self._fresh, []
+        fresh, self._newer = self._newer, []
         if not self.stats.synced or self.spec.by_age:
             return
         for type_, obj in fresh:
@@ -453,12 +455,12 @@ class Reflector(Generic[T]):
         obj = self._decode(event.object)
         if obj is None:
             return
-        if self._picture is not None:
+        if self._initial_list is not None:
             if event.type == "DELETED":
-                self._picture.pop(obj.key, None)
+                self._initial_list.pop(obj.key, None)
             else:
-                obj = self._picture[obj.key] = self._held(obj)
-            self._fresh.append((event.type, obj))
+                obj = self._initial_list[obj.key] = self._held(obj)
+            self._newer.append((event.type, obj))
             return
         if event.type == "DELETED":
             self.store.remove(obj, deltas)
@@ -472,14 +474,14 @@ class Reflector(Generic[T]):
         except (msgspec.DecodeError, ValueError) as error:
             self._unreadable(str(error), bytes(raw))
             return
-        if self._picture is None:
+        if self._initial_list is None:
             self._progress(metadata.resource_version)
-        elif metadata.annotations.get(_END_OF_PICTURE) == "true":
+        elif metadata.annotations.get(_INITIAL_EVENTS_END) == "true":
             if not metadata.resource_version:
                 raise ApiError("the bookmark that ends the initial list has no metadata.resourceVersion")
-            picture, self._picture = self._picture, None
+            objects, self._initial_list = self._initial_list, None
             self._incomplete = 0
-            self._replace(picture.values(), metadata.resource_version)
+            self._replace(objects.values(), metadata.resource_version)
 
     def _progress(self, version: str) -> None:
         """Record progress: resume from here, and start the back-off again."""
@@ -519,25 +521,25 @@ class Reflector(Generic[T]):
         self.stats.decode_errors += 1
         _log.error("unreadable line from the API server", kind=self.spec.name, error=why, start=repr(line[:120]))
 
-    def _heard(self) -> None:
+    def _received(self) -> None:
         self.stats.last_byte_at = self.clock.now()
         self.stats.denied = ""
         self.stats.absent = False
         self.stats.last_error = ""
 
-    def _note(self, error: ApiError) -> None:
+    def _record_failure(self, error: ApiError) -> None:
         self.stats.failed()
-        self._is_away = not error.status
-        verb = "list" if not (self._version or self._picture is not None) else "watch"
+        self._is_unreachable = not error.status
+        verb = "list" if not (self._version or self._initial_list is not None) else "watch"
         text = f"{verb} {self.spec.plural}: {error.message}"
         if text != self.stats.last_error:
             # A cut stream with events, and compacted history, are normal; everything else is logged.
-            say = _log.info if self._has_progressed or isinstance(error, Gone) else _log.warning
-            say("watch interrupted", kind=self.spec.name, error=text, status=error.status)
+            log = _log.info if self._has_progressed or isinstance(error, Gone) else _log.warning
+            log("watch interrupted", kind=self.spec.name, error=text, status=error.status)
         self.stats.last_error = text
         self.stats.denied = f"cannot {text}" if isinstance(error, (Forbidden, Unauthorized)) else ""
-        if self.stats.is_down and self.clock.now() - self._said_down_at >= _SAY_EVERY_S:
-            self._said_down_at = self.clock.now()
+        if self.stats.is_down and self.clock.now() - self._logged_down_at >= _LOG_EVERY_S:
+            self._logged_down_at = self.clock.now()
             _log.warning(
                 "no complete list and no watch",
                 kind=self.spec.name,

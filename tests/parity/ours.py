@@ -131,7 +131,7 @@ class Ours(Side):
             for claim in mirror.store if mirror.spec.name == "PersistentVolumeClaim" else ():
                 if isinstance(claim, PersistentVolumeClaim) and claim.selected_node:
                     volumes.reservations.users.add(f"{claim.metadata.namespace}/in-flight", [claim.key])
-                    volumes.reservations.look_at(claim.key)
+                    volumes.reservations.claim_used(claim.key)
 
     def _mirrors(self) -> list[Any]:
         """Of the kinds that a scenario has; which of them there are follows from the profiles' plugins."""

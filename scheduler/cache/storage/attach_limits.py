@@ -115,8 +115,8 @@ class AttachedVolumes:
         self._nodes = nodes
         self._claims = claims
         self._volumes = volumes
-        self._known_csi_nodes = csi_nodes
-        self._known_attachments = attachments
+        self._watched_csi_nodes = csi_nodes
+        self._watched_attachments = attachments
         self._provisioner_of = provisioner_of
         self._prefix = secrets.token_hex(16)
         """A claim without a volume gets a name that is used nowhere else."""
@@ -189,25 +189,25 @@ class AttachedVolumes:
 
     def over(self, driver: str, more: int) -> NodeSet:
         """Return the nodes that cannot take that number of additional volumes of this driver."""
-        known = self._drivers.get(driver)
-        return EMPTY if known is None else nodeset.from_mask(known.used + more > known.limits)
+        columns = self._drivers.get(driver)
+        return EMPTY if columns is None else nodeset.from_mask(columns.used + more > columns.limits)
 
     def installed(self, driver: str) -> NodeSet:
         """Return the nodes that have the driver registered."""
-        known = self._drivers.get(driver)
-        return EMPTY if known is None else known.installed
+        columns = self._drivers.get(driver)
+        return EMPTY if columns is None else columns.installed
 
     def free(self, driver: str, slot: int) -> int | None:
         """Return how many more volumes fit on a node, below 0 if there are too many; None without a limit."""
-        known = self._drivers.get(driver)
-        if known is None or (limit := known.limits.item(slot)) == NO_LIMIT:
+        columns = self._drivers.get(driver)
+        if columns is None or (limit := columns.limits.item(slot)) == NO_LIMIT:
             return None
-        return limit - known.used.item(slot)
+        return limit - columns.used.item(slot)
 
     def used(self, driver: str, slot: int) -> int:
         """Return the number of volumes that are attached to a node."""
-        known = self._drivers.get(driver)
-        return 0 if known is None else known.used.item(slot)
+        columns = self._drivers.get(driver)
+        return 0 if columns is None else columns.used.item(slot)
 
     def drivers(self) -> tuple[str, ...]:
         """Return the drivers that are on a node or have an attached volume."""
@@ -215,8 +215,8 @@ class AttachedVolumes:
 
     def columns(self, driver: str) -> tuple[Column, Column]:
         """Return the volumes of a known driver that are attached to each node, and the limits (NO_LIMIT: none)."""
-        known = self._drivers.get(driver) or _Driver(self._capacity)
-        return known.used, known.limits
+        columns = self._drivers.get(driver) or _Driver(self._capacity)
+        return columns.used, columns.limits
 
     def users(self, name: CSISource) -> NodeSet:
         """Return the nodes with pods that use the volume."""
@@ -251,7 +251,7 @@ class AttachedVolumes:
             case "CSINode":
                 slot = self._nodes.present_slot(key)
                 if slot is not None:
-                    self._update_csi_node(slot, self._known_csi_nodes.get(key))
+                    self._update_csi_node(slot, self._watched_csi_nodes.get(key))
             case "VolumeAttachment":
                 self._attachment_changed(key)
         for slot in self._changed_slots:
@@ -275,7 +275,7 @@ class AttachedVolumes:
         if before is not None:
             _unindex(self._attachments_of_node, before[0], key)
             _unindex(self._attachments_of_volume, before[1], key)
-        attachment = self._known_attachments.get(key)
+        attachment = self._watched_attachments.get(key)
         if attachment is not None:
             spec = attachment.spec
             node, volume = self._attachments[key] = spec.node_name, spec.source.persistent_volume_name or ""
@@ -312,8 +312,8 @@ class AttachedVolumes:
     def _all_uses(self) -> set[tuple[int, str]]:
         """Return all current and all earlier uses."""
         users = self._nodes.claim_users
-        known = {(slot, key) for key, use in self._uses.items() for slot in use.slots}
-        return known | {(slot, key) for slot in range(self._nodes.capacity) for key in users.at(slot)}
+        uses = {(slot, key) for key, use in self._uses.items() for slot in use.slots}
+        return uses | {(slot, key) for slot in range(self._nodes.capacity) for key in users.at(slot)}
 
     def _rename(self, key: str) -> None:
         """Compute the name of a claim in use again, because its volume may have changed."""
@@ -345,7 +345,7 @@ class AttachedVolumes:
         name = self._nodes.name(slot) if self._nodes.present >> slot & 1 else ""
         if name:
             self._shown[slot] = name
-        self._update_csi_node(slot, self._known_csi_nodes.get(name) if name else None)
+        self._update_csi_node(slot, self._watched_csi_nodes.get(name) if name else None)
         for node_name in {before, name} - {""}:
             for key in self._attachments_of_node.get(node_name, ()):
                 self._recount(key)
@@ -354,9 +354,9 @@ class AttachedVolumes:
         bit = 1 << slot
         before = self._csi_nodes.pop(slot, None)
         for driver in before.spec.drivers if before is not None else ():
-            known = self._driver(driver.name)
-            known.limits[slot] = NO_LIMIT
-            known.installed &= ~bit
+            columns = self._driver(driver.name)
+            columns.limits[slot] = NO_LIMIT
+            columns.installed &= ~bit
         self.with_csi_node &= ~bit
         if csi_node is not None:
             self._csi_nodes[slot] = csi_node
@@ -382,7 +382,7 @@ class AttachedVolumes:
             self._count(now[1], now[0], 1, self._by_attachments)
 
     def _place_of(self, key: str) -> tuple[int, CSISource] | None:
-        attachment = self._known_attachments.get(key)
+        attachment = self._watched_attachments.get(key)
         if attachment is None or not attachment.spec.attacher:
             return None
         slot = self._nodes.present_slot(attachment.spec.node_name)
@@ -407,10 +407,10 @@ class AttachedVolumes:
         self._changed_slots.add(slot)
 
     def _driver(self, name: str) -> _Driver:
-        known = self._drivers.get(name)
-        if known is None:
-            known = self._drivers[name] = _Driver(self._capacity)
-        return known
+        columns = self._drivers.get(name)
+        if columns is None:
+            columns = self._drivers[name] = _Driver(self._capacity)
+        return columns
 
     def _forget_idle(self, name: str) -> None:
         if self._drivers[name].is_idle:
@@ -419,8 +419,8 @@ class AttachedVolumes:
     def _fit(self) -> None:
         if self._nodes.capacity != self._capacity:
             self._capacity = self._nodes.capacity
-            for known in self._drivers.values():
-                known.grow(self._capacity)
+            for columns in self._drivers.values():
+                columns.grow(self._capacity)
 
 
 def _index(index: dict[str, set[str]], key: str, value: str) -> None:

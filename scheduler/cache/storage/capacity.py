@@ -254,24 +254,24 @@ class ClassPools:
         self._show(slot)
 
     def _leave(self, slot: int, pool: CapacityPool) -> None:
-        here = self._at.get(slot)
-        if here is not None and pool in here:
-            here.remove(pool)
-            if not here:
+        pools = self._at.get(slot)
+        if pools is not None and pool in pools:
+            pools.remove(pool)
+            if not pools:
                 del self._at[slot]
             self._show(slot)
 
     def _show(self, slot: int) -> None:
-        here = self._at.get(slot)
+        pools = self._at.get(slot)
         bit = 1 << slot
-        if here is not None and len(here) > 1:
+        if pools is not None and len(pools) > 1:
             self.crowded |= bit
             return
         self.crowded &= ~bit
-        if here is None:
+        if pools is None:
             self.limit[slot] = -1
             return
-        pool = here[0]
+        pool = pools[0]
         self.limit[slot] = pool.limit
         self.spare[slot] = pool.spare
         self.is_used[slot] = pool.in_flight > 0
@@ -377,13 +377,13 @@ class Capacities:
         if not self.sharing.is_any:
             return []
         name = pool.obj.storage_class_name
-        here = self._segments.get(pool.group.number, {})
-        return [other for other in here.values() if self.sharing.shares(name, other.obj.storage_class_name)]
+        segment = self._segments.get(pool.group.number, {})
+        return [other for other in segment.values() if self.sharing.shares(name, other.obj.storage_class_name)]
 
     def other_classes(self, pool: CapacityPool) -> list[CapacityPool]:
         """Return the pools of all other classes on the same nodes. O(classes on these nodes)."""
-        here = self._segments.get(pool.group.number, {})
-        return [other for other in here.values() if other.obj.storage_class_name != pool.obj.storage_class_name]
+        segment = self._segments.get(pool.group.number, {})
+        return [other for other in segment.values() if other.obj.storage_class_name != pool.obj.storage_class_name]
 
     def sharing_changed(self) -> set[str]:
         """Count every pool again after a change of shared storage; return the classes that have more storage now.
@@ -405,9 +405,9 @@ class Capacities:
             pools.set_in_flight(pool, size)
 
     def _leave_segment(self, pool: CapacityPool) -> None:
-        here = self._segments[pool.group.number]
-        del here[pool.key]
-        if not here:
+        segment = self._segments[pool.group.number]
+        del segment[pool.key]
+        if not segment:
             del self._segments[pool.group.number]
         for other in self.sharing_with(pool):
             self._count(other)
@@ -479,9 +479,9 @@ class CapacityCheck:
         for pool in self.pools.at(slot):
             before = self._before(slot, pool)
             takes = pool.takes(size, before=before) if self._together else size <= pool.limit
-            left = pool.capacity - pool.in_flight - before
-            if takes and (best is None or left > most):
-                best, most = pool, left
+            remaining = pool.capacity - pool.in_flight - before
+            if takes and (best is None or remaining > most):
+                best, most = pool, remaining
         if best is not None:
             taken_from.append(best)
             self.sums.setdefault(slot, Counter())[best] += size
@@ -495,22 +495,22 @@ class CapacityCheck:
         return self.taken_from.get(slot, ())
 
     def _drawn_in_all(self) -> npt.NDArray[np.int64] | None:
-        out = self.drawn
+        total = self.drawn
         for other in self.sharing:
             if other.drawn is not None:
-                out = other.drawn if out is None else out + other.drawn
-        return out
+                total = other.drawn if total is None else total + other.drawn
+        return total
 
     def _before(self, slot: int, pool: CapacityPool) -> int:
         """Return the bytes that claims of the pod take from the storage of this pool."""
-        out = 0
+        total = 0
         for drawing in (self, *self.sharing):
             taken = list(drawing.sums.get(slot, {}).items())
             if drawing.drawn is not None:  # by `next`, before several pools of the node were known
                 taken += [(other, int(drawing.drawn[slot])) for other in drawing.pools.at(slot)[:1]]
             shares = drawing is not self
-            out += sum(size for other, size in taken if other is pool or (shares and other.group is pool.group))
-        return out
+            total += sum(size for other, size in taken if other is pool or (shares and other.group is pool.group))
+        return total
 
     def _place_all_again(self, slot: int, sizes: list[int]) -> bool:
         """Place all volumes again, the largest first, because taking the pool with most storage left did not place all."""

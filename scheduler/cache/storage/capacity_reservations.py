@@ -135,9 +135,9 @@ class CapacityReservations:
 
     def end_promise(self, claim: PersistentVolumeClaim, pod_uid: str) -> None:
         """Record that the plan was executed or cancelled."""
-        here = self._promised.get(claim.metadata.uid)
-        if here is not None and here.pop(pod_uid, None) is not None:
-            if not here:
+        nodes_by_pod = self._promised.get(claim.metadata.uid)
+        if nodes_by_pod is not None and nodes_by_pod.pop(pod_uid, None) is not None:
+            if not nodes_by_pod:
                 del self._promised[claim.metadata.uid]
             self._consider_all((claim.key,))
 
@@ -159,7 +159,7 @@ class CapacityReservations:
         if entry is not None and entry.is_gone and entry.state is FLYING:
             self._settle(entry, volume)
 
-    def look_at(self, key: str) -> None:
+    def claim_used(self, key: str) -> None:
         """Reserve storage for a claim that a pod uses from now on."""
         claim = self._claims.get(key)
         if claim is not None and claim.selected_node:
@@ -324,25 +324,25 @@ class CapacityReservations:
     def _charge(self, claim: PersistentVolumeClaim, nodes: NodeSet, node_name: str, state: str, now: float) -> None:
         """Create the entry of a claim without a volume, or keep it if nothing relevant changed."""
         uid = claim.metadata.uid
-        known = self._entries.get(uid)
-        if known is not None and known.state is SETTLING:
-            known = None
-        is_counted = known is not None and known.is_counted
-        if not is_counted:  # any user may write the annotation
-            known, is_counted = None, state is STRANDED or uid in self._promised or self.is_used(claim.key)
+        previous = self._entries.get(uid)
+        if previous is not None and previous.state is SETTLING:
+            previous = None
+        is_reserving_storage = previous is not None and previous.is_counted
+        if not is_reserving_storage:  # any user may write the annotation
+            previous, is_reserving_storage = None, state is STRANDED or uid in self._promised or self.is_used(claim.key)
         size = claim.request.value if claim.request is not None else 0
-        until = known.until if known is not None else now + HOLD_S
+        until = previous.until if previous is not None else now + HOLD_S
         if state is STRANDED:
             self._began.setdefault(uid, until - HOLD_S)
         if uid in self._began:
             until = self._began[uid] + HOLD_S
-        entry = Reservation(claim, nodes, node_name, size, state, now, until, is_counted=is_counted)
-        if known is not None and known.state is state:
-            is_same_pool = known.claim.storage_class == claim.storage_class and known.nodes == nodes
-            if is_same_pool and (known.node_name, known.size) == (node_name, size):
-                known.claim = claim
+        entry = Reservation(claim, nodes, node_name, size, state, now, until, is_counted=is_reserving_storage)
+        if previous is not None and previous.state is state:
+            is_same_pool = previous.claim.storage_class == claim.storage_class and previous.nodes == nodes
+            if is_same_pool and (previous.node_name, previous.size) == (node_name, size):
+                previous.claim = claim
                 return
-            entry.since = known.since
+            entry.since = previous.since
         self._drop(uid)
         entry.is_over = self._clock.now() >= until
         if entry.is_over and state is STRANDED:
@@ -390,9 +390,9 @@ class CapacityReservations:
                 self._changed_pools.add(entry.wanted)
                 self._hold_together([entry])  # until `catch_up`, no decision may use the storage that it just lost
             return
-        here = sorted((pool for pool in found if entry.may_come_from(pool)), key=lambda pool: pool.key)
-        fitting = [pool for pool in here if pool.takes(entry.size)]
-        pool = max(fitting or here, key=lambda pool: pool.capacity - pool.in_flight, default=None)
+        possible = sorted((pool for pool in found if entry.may_come_from(pool)), key=lambda pool: pool.key)
+        fitting = [pool for pool in possible if pool.takes(entry.size)]
+        pool = max(fitting or possible, key=lambda pool: pool.capacity - pool.in_flight, default=None)
         if pool is None:
             return
         if entry.volume is not None:

@@ -64,7 +64,7 @@ class VolumeRequirements(NamedTuple):
         )
 
 
-def wish_of(claim: PersistentVolumeClaim) -> VolumeRequirements:
+def requirements_of(claim: PersistentVolumeClaim) -> VolumeRequirements:
     """Return the requirements in the claim's spec, which never changes."""
     spec = claim.spec
     return VolumeRequirements(
@@ -140,17 +140,17 @@ class ClassVolumes(ChangeLog[int]):
         if bool(self.free[row]) == is_free:
             return
         self.free[row] = is_free
-        known = self.rows[row]
-        assert known is not None
-        volumes = self._sorted.setdefault((known.group.number, known.kind), [])
-        entry = (known.size, known.name, row)
+        volume_row = self.rows[row]
+        assert volume_row is not None
+        volumes = self._sorted.setdefault((volume_row.group.number, volume_row.kind), [])
+        entry = (volume_row.size, volume_row.name, row)
         at = bisect.bisect_left(volumes, entry)
         if is_free:
             volumes.insert(at, entry)
         else:
             del volumes[at]
             if not volumes:
-                del self._sorted[known.group.number, known.kind]
+                del self._sorted[volume_row.group.number, volume_row.kind]
         self.note(row)
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -163,14 +163,14 @@ class ClassVolumes(ChangeLog[int]):
     def fits(self, requirements: VolumeRequirements, size: int) -> FittingVolumes:
         """Return the free volumes of at least `size` that meet the requirements, per node; valid until the next change."""
         key = (requirements, size)
-        known = self._fits.get(key)
-        if known is None:
-            known = self._fits.put(key, FittingVolumes(self, requirements, size))
-        known.catch_up()
-        return known
+        fitting = self._fits.get(key)
+        if fitting is None:
+            fitting = self._fits.put(key, FittingVolumes(self, requirements, size))
+        fitting.catch_up()
+        return fitting
 
     def smallest(
-        self, slot: int, claim: PersistentVolumeClaim, requirements: VolumeRequirements, *, besides: Container[str]
+        self, slot: int, claim: PersistentVolumeClaim, requirements: VolumeRequirements, *, excluded: Container[str]
     ) -> str | None:
         """Return the smallest free volume for the claim on this node, except `besides`; None if there is none.
 
@@ -185,7 +185,7 @@ class ClassVolumes(ChangeLog[int]):
             for kind in kinds:
                 volumes = self._sorted.get((group.number, kind))
                 found = (
-                    self._first(volumes, size, turn, requirements=requirements, besides=besides) if volumes else None
+                    self._first(volumes, size, turn, requirements=requirements, excluded=excluded) if volumes else None
                 )
                 if found is not None and (best is None or found < best):
                     best = found
@@ -210,7 +210,7 @@ class ClassVolumes(ChangeLog[int]):
         turn: int,
         *,
         requirements: VolumeRequirements,
-        besides: Container[str],
+        excluded: Container[str],
     ) -> tuple[int, str] | None:
         """Return the first matching volume.
 
@@ -218,20 +218,22 @@ class ClassVolumes(ChangeLog[int]):
         """
         at = bisect.bisect_left(volumes, (size, "", -1))
         while at < len(volumes):
-            here = volumes[at][0]
-            end = bisect.bisect_left(volumes, (here + 1, "", -1), at)
+            found_size = volumes[at][0]
+            end = bisect.bisect_left(volumes, (found_size + 1, "", -1), at)
             many = end - at
             for step in range(many):
                 _, name, row = volumes[at + (turn + step) % many]
-                if name not in besides and self.is_selected(requirements, row):
-                    return here, name
+                if name not in excluded and self.is_selected(requirements, row):
+                    return found_size, name
             at = end
         return None
 
     def is_selected(self, requirements: VolumeRequirements, row: int) -> bool:
         """Return whether the selector matches (gate 10)."""
-        known = self.rows[row]
-        return not requirements.selector or (known is not None and selector_of(requirements).matches(known.labels))
+        volume_row = self.rows[row]
+        return not requirements.selector or (
+            volume_row is not None and selector_of(requirements).matches(volume_row.labels)
+        )
 
     def _rank(self, size: int) -> int:
         at = bisect.bisect_left(self._sizes, size)
@@ -243,9 +245,9 @@ class ClassVolumes(ChangeLog[int]):
     def _forget_groups(self) -> None:
         """Renumber the groups, without those that have no rows."""
         self.local_groups = Numbers()
-        for row, known in enumerate(self.rows):
-            if known is not None:
-                self.group[row] = self.local_groups.of(known.group)
+        for row, volume_row in enumerate(self.rows):
+            if volume_row is not None:
+                self.group[row] = self.local_groups.of(volume_row.group)
         self._fits.clear()
         self._slots_seen = (-1, -1)
 
@@ -254,10 +256,10 @@ class ClassVolumes(ChangeLog[int]):
 
         Counts stay valid, because they do not depend on ranks.
         """
-        self._sizes = sorted({known.size for known in self.rows if known is not None})
-        for row, known in enumerate(self.rows):
-            if known is not None:
-                self.rank[row] = self.threshold(known.size)
+        self._sizes = sorted({volume_row.size for volume_row in self.rows if volume_row is not None})
+        for row, volume_row in enumerate(self.rows):
+            if volume_row is not None:
+                self.rank[row] = self.threshold(volume_row.size)
 
     def _grow(self) -> None:
         more = len(self.rank)
@@ -273,10 +275,10 @@ _decode: Final = msgspec.msgpack.Decoder(LabelSelector).decode
 
 def selector_of(requirements: VolumeRequirements) -> LabelSelector:
     """Return the selector of the requirements; ValueError if it is invalid."""
-    known = _selectors.get(requirements.selector)
-    if known is None:
-        known = _selectors.share(requirements.selector, _decode(requirements.selector))
-    return known
+    selector = _selectors.get(requirements.selector)
+    if selector is None:
+        selector = _selectors.share(requirements.selector, _decode(requirements.selector))
+    return selector
 
 
 class FittingVolumes:

@@ -162,9 +162,9 @@ class DiskConflicts:
 
     def of(self, wanted: Iterable[InlineDisk]) -> NodeSet:
         """Return the nodes with a conflicting pod: one that writes the disk, or any user if this pod writes."""
-        out = EMPTY
+        nodes = EMPTY
         for disk in wanted:
-            out |= self.used.nodes(InlineDisk(disk.id, is_read_only=False))
+            nodes |= self.used.nodes(InlineDisk(disk.id, is_read_only=False))
             if not disk.is_read_only:
-                out |= self.used.nodes(InlineDisk(disk.id, is_read_only=True))
-        return out
+                nodes |= self.used.nodes(InlineDisk(disk.id, is_read_only=True))
+        return nodes

@@ -130,7 +130,7 @@ class Volumes:
 
     def bytes_in_flight(self) -> dict[str, int]:
         """Return the bytes in flight by class, also for classes without any, for the gauge."""
-        made = (name for name, known in self.classes.items() if not known.is_static)
+        made = (name for name, known_class in self.classes.items() if not known_class.is_static)
         return dict.fromkeys(made, 0) | self.reservations.bytes_in_flight()
 
     # -- changing ------------------------------------------------------------------------------------------------------
@@ -195,8 +195,8 @@ class Volumes:
         self.reservations.claim_changed(before, now)
 
     def _provisioner_of(self, storage_class: str) -> str:
-        known = self.classes.get(storage_class)
-        return known.obj.provisioner if known is not None else ""
+        known_class = self.classes.get(storage_class)
+        return known_class.obj.provisioner if known_class is not None else ""
 
     # -- subscriptions -------------------------------------------------------------------------------------------------
 

@@ -29,9 +29,9 @@ from scheduler.cache.storage.persistent_volumes import (
     ClassVolumes,
     FittingVolumes,
     VolumeRequirements,
+    requirements_of,
     selector_of,
     together,
-    wish_of,
 )
 from scheduler.cache.storage.volumes import KnownClass, Volumes
 from scheduler.core import nodeset
@@ -73,7 +73,7 @@ def first_miss(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Volume
 
     Upstream: staging/src/k8s.io/component-helpers/storage/volume/pv_helpers.go FindMatchingVolume
     """
-    spec, requirements, request = volume.spec, wish_of(claim), claim.request
+    spec, requirements, request = volume.spec, requirements_of(claim), claim.request
     is_meant = is_for(volume, claim)
     if spec.claim_ref is not None and not is_meant:
         return VolumeMismatch.TAKEN
@@ -91,7 +91,7 @@ def first_miss(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Volume
 
 
 def _miss_of_any(volume: PersistentVolume, claim: PersistentVolumeClaim) -> VolumeMismatch | None:
-    requirements = wish_of(claim)
+    requirements = requirements_of(claim)
     if volume.status.phase != AVAILABLE:
         return VolumeMismatch.PHASE
     if requirements.selector and not selector_of(requirements).matches(volume.metadata.labels):
@@ -183,7 +183,7 @@ class VolumeFinder:
         out: list[NodeSet] = []
         queues: dict[str, _Queue] = {}
         for claim in claims:
-            requirements = wish_of(claim)
+            requirements = requirements_of(claim)
             _check_selector(claim, requirements)
             class_volumes = self._volumes.volumes.class_volumes(claim.storage_class)
             meant = self._meant(claim)
@@ -231,7 +231,9 @@ class VolumeFinder:
             class_volumes = self._volumes.volumes.class_volumes(claim.storage_class)
             known = self._volumes.classes.get(claim.storage_class)
             if known is not None and known.is_static and class_volumes is not None and self._meant(claim) is None:
-                by_class.setdefault(claim.storage_class, []).append(class_volumes.fits(wish_of(claim), _size(claim)))
+                by_class.setdefault(claim.storage_class, []).append(
+                    class_volumes.fits(requirements_of(claim), _size(claim))
+                )
         for fits in by_class.values():
             few = fits[:_COMPARED]
             for many in range(2, min(len(few), _SUBSETS) + 1):
@@ -321,13 +323,13 @@ class VolumeFinder:
         return static, wanted
 
     def _match(self, claim: PersistentVolumeClaim, slot: int, taken: set[str]) -> PersistentVolume | None:
-        requirements = wish_of(claim)
+        requirements = requirements_of(claim)
         _check_selector(claim, requirements)
         meant = self._meant(claim)
         if meant is not None:
             return meant if self._volumes.volumes.where(meant.key).nodes >> slot & 1 else None
         class_volumes = self._volumes.volumes.class_volumes(claim.storage_class)
-        name = class_volumes.smallest(slot, claim, requirements, besides=taken) if class_volumes is not None else None
+        name = class_volumes.smallest(slot, claim, requirements, excluded=taken) if class_volumes is not None else None
         return self._volumes.volumes.get(name) if name is not None else None
 
     def _check_volume_provisions(self, wanted: Sequence[PersistentVolumeClaim], slot: int) -> list[Provision] | str:

@@ -15,7 +15,7 @@ from scheduler.api.storage_v1 import (
     not_owned,
 )
 from scheduler.cache.storage.capacity import CapacityPool
-from scheduler.cache.storage.persistent_volumes import wish_of
+from scheduler.cache.storage.persistent_volumes import requirements_of
 from scheduler.cache.storage.volumes import CLAIM, VOLUME, Volumes
 from scheduler.core.nodeset import NodeSet
 
@@ -214,4 +214,7 @@ def is_delayed(volumes: Volumes, claim: PersistentVolumeClaim) -> bool:
 
 def _is_entangled(delayed: tuple[PersistentVolumeClaim, ...]) -> bool:
     requirements: dict[str, object] = {}
-    return any(requirements.setdefault(claim.storage_class, wish_of(claim)) != wish_of(claim) for claim in delayed)
+    return any(
+        requirements.setdefault(claim.storage_class, requirements_of(claim)) != requirements_of(claim)
+        for claim in delayed
+    )

@@ -11,7 +11,7 @@ from scheduler.audit.findings import Difference
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes import topology
 from scheduler.cache.pods import selection
-from scheduler.cache.storage.persistent_volumes import wish_of
+from scheduler.cache.storage.persistent_volumes import requirements_of
 from scheduler.config.types import Configuration, RunOptions
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
 from scheduler.kube.resources import KINDS
@@ -244,6 +244,6 @@ def _memos(here: AuditWorld) -> None:
     class_volumes = volumes.volumes.class_volumes("fast")
     assert class_volumes is not None
     assert claim.request is not None
-    class_volumes.fits(wish_of(claim), claim.request.nano)
+    class_volumes.fits(requirements_of(claim), claim.request.nano)
     volumes.attached.catch_up()
     here.cluster.devices.on_nodes.catch_up()

@@ -153,7 +153,7 @@ def test_a_selection_without_a_pod_reserves_nothing() -> None:
     world.claim(c().selected("n1"), is_used=False)
     assert {} == world.taken()
     world.reservations.users.add("pod", ["default/c"])
-    world.reservations.look_at("default/c")
+    world.reservations.claim_used("default/c")
 
     assert {"a": 3} == world.taken()
 
