@@ -1,9 +1,16 @@
 """Carry out preemptions: nominate, evict, and let the preemptor try again (docs/spec/core.md §3.10 step 5).
 
-Runs in the background, as upstream; a PostFilter plugin made the decision. Two steps differ. The nomination is
-written before the first eviction, so that a restart knows whose capacity it is. Right before each DELETE the plan is
-checked again, so that no pod is evicted for a preemptor that is deleted or bound. Changes of cache and queue go
-through the inbox.
+A worked example. PostFilter has decided that pod p shall run on n1 in place of v0 and v1:
+
+    1. start(p, "n1", [v0, v1])                  p is held back; v0 and v1 count as pods that leave
+    2. PATCH status of p: nominated to n1        a restarted scheduler knows whose capacity it is
+    3. PATCH status of v0, DELETE v0             all victims but the last one, concurrently
+    4. check: p waits, n1 exists, p is nominated there; otherwise v1 is not evicted
+    5. PATCH status of v1, DELETE v1             p may be tried again
+    6. the watch shows that v1 is gone           the event wakes p, which fits on n1
+
+Runs in the background, as upstream; a PostFilter plugin made the decision. Steps 2 and 4 differ from upstream. Changes
+of cache and queue go through the inbox.
 """
 
 from __future__ import annotations
@@ -124,12 +131,16 @@ class PreemptionExecutor:
         Call it right before the pod returns to the queue with its nomination: PreEnqueue must know of it, and nothing
         happens before the event loop runs again.
         """
+        # A pod that is terminating already needs no eviction. A plan needs at least one victim, because the eviction
+        # of the last one ends it.
         remaining = [victim for victim in victims if not self._is_leaving(victim)]
         if not remaining:
             return  # all are terminating already, and their end wakes the preemptor
         others = sum(victim.pod.spec.scheduler_name not in self._profiles for victim in remaining)
         self._metrics.preempted(len(victims), others=others)
         plan = _Plan(preemptor, node_name, remaining)
+        # The preemptor may have been tried again, for instance after a change of its node. The older task finds in
+        # `_check` that its plan was replaced, and evicts no further pod.
         before = self._plans.get(preemptor.uid)
         if before is not None:
             self._preempting.end(preemptor.uid, before.victim_uids)
@@ -144,6 +155,8 @@ class PreemptionExecutor:
 
         Returns how many were cut short. Waits for answers to sent writes, some more seconds at most.
         """
+        # Half of a preemption has evicted pods without a benefit, so running ones may finish. After the limit
+        # `_check` stops each one before its next DELETE.
         await ended_within(self._tasks, limit_s, self._clock)
         self._is_stopping = True
         unfinished = len(self._tasks)
@@ -166,16 +179,22 @@ class PreemptionExecutor:
             end = _Ending.OFF
             _log.info("preemption given up", **names, why=str(off))
         except ApiError as error:
+            # After a loss of the lease, another replica decides, and a warning would mislead. An error that repeats
+            # for one preemptor is logged once.
             if not isinstance(error, Fenced) and self._preempting.is_news(plan.preemptor.uid, error.message):
                 _log.warning("preemption failed", **names, error=error.message)
         except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this preemption, and the pod must not wait forever)
             self._errors.record("preemption", error, "preemption failed", pod=plan.preemptor.key)
         finally:
             self._metrics.preemption_done("success" if end is _Ending.DONE else "error", self._clock.now() - began)
+            # The end goes through the inbox, behind the changes that arrived before it. Applied at once, it could let
+            # PreEnqueue pass while an attempt still runs on the old state.
             self._inbox.put(partial(self._ended, plan, end))
 
     def _ended(self, plan: _Plan, end: _Ending) -> None:
         preemptor = plan.preemptor
+        # A newer plan has replaced this one and holds the pod back. Ending its state here would release the pod too
+        # early.
         if self._plans.get(preemptor.uid) is not plan:
             return
         del self._plans[preemptor.uid]
@@ -183,6 +202,8 @@ class PreemptionExecutor:
         if not self._is_pending(preemptor):
             self._preempting.forget(preemptor.uid)  # again: what was recorded since
             return
+        # Three ends, and a way out of the queue for each. The pod was held back during the evictions, and an event
+        # that came in that time is not repeated.
         match end:
             case _Ending.DONE:
                 self._preempting.is_news(preemptor.uid, "")
@@ -195,14 +216,21 @@ class PreemptionExecutor:
                 self._queue.retry(preemptor)
 
     async def _evict_all(self, plan: _Plan) -> _Ending:
+        # The nomination is on the server before a victim is touched. If this process ends now, the next one knows for
+        # which pod the capacity was freed.
         is_written = await self._failures.written(plan.preemptor, plan.node_name)
         await self._inbox.caught_up()
         self._check(plan)
         if not is_written:
             return _Ending.FAILED  # the reason was logged already
+        # Pods of lower priority that were nominated to the node would wait for capacity that the preemptor takes.
         self._inbox.put(partial(self._clear_lower_nominations, plan))
+        # The last victim is evicted alone. Its end is the event that wakes the preemptor. If all went concurrently,
+        # the first deletion could wake the pod while other victims still run.
         *first, last = plan.victims
         answers = await asyncio.gather(*(self._evict(plan, victim) for victim in first), return_exceptions=True)
+        # All answers are awaited, so no eviction is in flight when the plan ends. A failed eviction makes the other
+        # ones fail with `_PlanInvalid`, and the log should name the error behind it.
         errors = [answer for answer in answers if answer is not None]
         if errors:
             raise min(
@@ -220,6 +248,8 @@ class PreemptionExecutor:
 
     def _check(self, plan: _Plan) -> None:
         """Raise _Off if the plan is no longer useful, or belongs to another pod."""
+        # Each of these means that the preemptor will not use the capacity, so that further pods would be evicted for
+        # nothing.
         why = ""
         if plan.has_failed:
             why = "another victim could not be evicted"
@@ -238,6 +268,8 @@ class PreemptionExecutor:
 
     async def _current_victim(self, plan: _Plan, victim: PodInfo) -> PodInfo | None:
         """Return the current state of the victim; None if it is gone or terminating. Raises _Off as `_check` does."""
+        # The cache is as old as the last batch. Changes that wait in the inbox may show that the victim has left, or
+        # that the preemptor was bound by another scheduler.
         await self._inbox.caught_up()
         current = self._cluster.get(victim.uid)
         if current is None or current.node_name != plan.node_name or self._is_leaving(current):
@@ -249,6 +281,8 @@ class PreemptionExecutor:
 
     async def _evict(self, plan: _Plan, victim: PodInfo) -> None:
         async with self._eviction_slots:
+            # One failed eviction makes the plan useless. The mark stops the evictions that have not begun, before the
+            # exception reaches `gather`.
             try:
                 await self._evict_one(plan, victim)
             except BaseException:
@@ -260,6 +294,8 @@ class PreemptionExecutor:
         if current is None:
             return
         note = f"Preempted by pod {preemptor.uid} on node {plan.node_name}"
+        # The victim is only assumed, and its own binding can be cancelled. Then nothing has to be deleted, as in
+        # kube-scheduler.
         if self._binder.preempt(current.uid, PLUGIN):
             note += " (in kube-scheduler memory)."
         else:
@@ -287,10 +323,14 @@ class PreemptionExecutor:
         """Write the victim's condition and event. Returns False if it is already gone."""
         pod = victim.pod
         condition = preempted_by(plan.preemptor.pod.spec.scheduler_name, pod.metadata.generation)
+        # A condition of an earlier attempt is not written again: each write of the status wakes every watcher of the
+        # pod.
         if verdict_of(pod.condition(DISRUPTION_TARGET)) == verdict_of(condition):
             return True
         try:
             await settle(self._writer.patch_pod_status(pod, condition=condition, nominated_node_name=None))
+        # A pod of the same name may have replaced the victim. The write carries the uid and fails then, which is no
+        # error of the preemption.
         except (NotFound, Conflict, Invalid):
             if await self._is_there(victim):
                 raise
@@ -302,6 +342,8 @@ class PreemptionExecutor:
         is_lost, busy = False, BusyRetry(self._clock)
         failing = Retry(self._clock, first_s=0.01, factor=5.0, tries=4)
         while True:
+            # The write throttle may keep this task waiting for seconds. The plan is checked after the wait, not
+            # before it, so the DELETE is sent on a current plan.
             await self._writer.turn()
             if await self._current_victim(plan, victim) is None:
                 return is_lost
@@ -314,6 +356,8 @@ class PreemptionExecutor:
             except TooManyRequests as error:
                 await busy.wait(error)
             except (Ambiguous, Unavailable) as error:
+                # The answer was lost, so the DELETE may have been carried out. If the victim is gone at the next
+                # look, this task counts as its cause and writes the event.
                 is_lost |= isinstance(error, Ambiguous)
                 await failing.pause(error)
             else:
@@ -328,6 +372,7 @@ class PreemptionExecutor:
 
     def _clear_lower_nominations(self, plan: _Plan) -> None:
         """Let pods of lower priority with a nomination to this node look for another node at once."""
+        # The preemptor may have been nominated elsewhere since. Then nothing on this node is decided for it.
         if self._queue.nominator.node_of(plan.preemptor.uid) != plan.node_name:
             return
         for other in self._queue.nominator.for_node(plan.node_name):
@@ -338,6 +383,8 @@ class PreemptionExecutor:
 
     def _count_evictions(self, plan: _Plan) -> None:
         preemptor = plan.preemptor
+        # Another scheduler may take the freed capacity each time. Without a limit, the preemptor would evict pod
+        # after pod from this node and never run.
         excluded_s = self._preempting.victims_evicted(preemptor.uid, plan.node_name, self._clock.now())
         if not excluded_s:
             return

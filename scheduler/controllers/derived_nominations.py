@@ -1,8 +1,12 @@
 """Derive nominations from the claims of pods, in memory only (docs/adr/0012).
 
-A restart, or a binding that fails halfway, leaves pods that only one node can take. Such a pod counts as nominated
-there, so that no pod of equal or lower priority takes its place. It is tried first among pods of equal priority.
-After an attempt it reserves capacity only while it would fit after the terminating pods on its node have left.
+A restart, or a binding that fails halfway, leaves pods that only one node can take. A worked example, with pod db:
+
+    1. claim data has selected node n2, no volume   tie: data → {n2}; db is nominated to n2 and tried first
+    2. the attempt fails because n2 is full         db would not fit: its nomination ends, it is still tried first
+    3. pod old on n2 is terminating                 db would fit once old has left: it is nominated to n2 again
+    4. claim logs gets a volume on n1               ties: data → {n2}, logs → {n1}; no common node, no nomination
+    5. claim logs is deleted                        a claim is missing: db is incomplete, no nomination
 
 A claim without a volume is tied by its selected node, or by a volume whose claimRef names it; a bound claim by the
 node affinity of its volume; a resource claim by the node selector of its allocation. Assumptions do not count.
@@ -93,6 +97,8 @@ class TieFinder:
     def of(self, pod: PodInfo) -> PodTies:
         """Return the ties of a pod without a node."""
         pod_ties = PodTies()
+        # A pod may name one claim in several volumes, and one tie per claim is enough: the nodes of the ties are
+        # intersected.
         for key in dict.fromkeys(use.key for use in pod.claims):
             self._add_claim(pod_ties, key)
         for entry in pod.pod.spec.resource_claims:
@@ -109,6 +115,8 @@ class TieFinder:
 
     def _add_claim(self, pod_ties: PodTies, key: str) -> None:
         pod_ties.topics[CLAIM, key] = None
+        # Only what the API server has counts. An assumption of this process would nominate a pod because of a
+        # decision that may still be taken back, and a restarted process could not derive the same nomination.
         claim = self._volumes.claims.get_api(key)
         if claim is None:
             pod_ties.is_complete = False
@@ -121,6 +129,8 @@ class TieFinder:
             else:
                 self._add_volumes(pod_ties, claim, [volume])
             return
+        # An administrator or a controller may write the claimRef before the claim has the volume's name. Such a
+        # volume is reserved for the claim, and so it ties the pod as a bound one does.
         prebound = [
             volume
             for each in self._volumes.volumes.meant_for(key)
@@ -129,6 +139,9 @@ class TieFinder:
         if prebound:
             pod_ties.topics.update(((VOLUME, volume.key), None) for volume in prebound)
             self._add_volumes(pod_ties, claim, prebound)
+        # A selected node is the weakest tie: the provisioner follows it, but nothing exists there yet.
+        # `stale_volumes` may clear it, hence `is_selection`. The tie to a node that is gone has no nodes, and the pod
+        # is nominated nowhere.
         elif claim.selected_node:
             pod_ties.topics[NODE, claim.selected_node] = None
             slot = self._nodes.present_slot(claim.selected_node)
@@ -137,6 +150,8 @@ class TieFinder:
     def _add_volumes(
         self, pod_ties: PodTies, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]
     ) -> None:
+        # Several volumes may name one claim, and it gets one of them. The pod can run where any of them is usable, so
+        # their nodes are added up. A volume without node affinity is usable everywhere and ties nothing.
         nodes = EMPTY
         for volume in volumes:
             if volume.required_nodes is None:
@@ -155,6 +170,8 @@ class TieFinder:
     # -- devices -------------------------------------------------------------------------------------------------------
 
     def _add_entry(self, pod_ties: PodTies, pod: Pod, entry: PodResourceClaim) -> None:
+        # A claim of a template exists once the resource claim controller has written its name to the pod's status.
+        # Until then the pod is incomplete, because the missing claim could tie it to another node.
         try:
             name, _ = claim_name(pod, entry)
         except Unresolved:
@@ -172,6 +189,8 @@ class TieFinder:
         selector = claim.status.allocation.node_selector if claim.status.allocation is not None else None
         if selector is None:
             return
+        # Only an allocation ties: a request may still be served by devices of any node. Terms that name nodes follow
+        # these nodes, and terms with labels follow the node groups of their rules.
         for term in selector.node_selector_terms:
             for requirement in term.match_fields:  # these name nodes
                 pod_ties.topics.update(((NODE, name), None) for name in requirement.values)
@@ -237,6 +256,8 @@ class DerivedNominations:
 
         Filters run for pods that have been tried before; if that takes long, the rest waits for the next call.
         """
+        # The order matters: the changed pods get their entries before changes of nodes and of the queue mark entries
+        # as dirty. Each source only marks, so a pod that several sources name is evaluated once.
         for key in self._pending.take_changed():
             self._pod_changed(key)
         if self._by_group or self._checked:
@@ -245,12 +266,17 @@ class DerivedNominations:
             self._dirty.update(dict.fromkeys(moved))
         if not self._dirty:
             return
+        # The set is replaced before the loop. An evaluation can end a nomination, which notifies the queue and may
+        # mark further pods. These belong to the next call, or two pods could mark each other without end.
         dirty, self._dirty = self._dirty, {}
         ends_at = self._clock.now() + TURN_S
         for uid in dirty:
             entry, queued = self._entries.get(uid), self._queue.record_of(uid)
             if entry is None:
                 continue
+            # Untried pods cost some look-ups and are always evaluated, since their nomination must exist before their
+            # first attempt. Filters of tried pods may take long; the rest of these pods waits, so the event loop is
+            # not blocked.
             if queued is not None and queued.attempts and self._clock.now() > ends_at:
                 self._dirty[uid] = None
                 continue
@@ -265,6 +291,8 @@ class DerivedNominations:
     def _pod_changed(self, key: str) -> None:
         info = self._pending.get(key)
         previous_uid = self._uids.get(key)
+        # A StatefulSet creates its pod again under the same key. The new pod must not inherit the entry of the old
+        # one, so entries are by uid.
         if previous_uid is not None and (info is None or info.uid != previous_uid):
             self._drop(key, previous_uid)
         if info is None or not has_claims(info):
@@ -289,6 +317,8 @@ class DerivedNominations:
 
     def _follow_nodes(self) -> None:
         """Follow nodes: labels decide about volumes and devices, columns whether a checked pod still fits."""
+        # The logs of changes may be too short for a reader that was not called for long. They then return None, and
+        # everything that is indexed is evaluated again.
         self._groups.catch_up()
         changed = self._groups.changed_since(self._group_position)
         self._group_position = self._groups.position
@@ -299,8 +329,11 @@ class DerivedNominations:
         for slot in list(self._checked) if touched is None else dict.fromkeys(touched):
             if slot not in self._checked:
                 continue
+            # A node with a tried pod changes often, for instance with each pod that is bound there. Such a change
+            # matters in two cases: the pod fitted, and may fit no longer; or another pod is terminating now, after
+            # which it may fit. Capacity that is free at once wakes the pod through the queue, and so marks it.
             leaving = self._leaving(slot).keys()
-            for uid in self._checked[slot]:  # it may no longer fit, or may fit after terminating pods have left
+            for uid in self._checked[slot]:
                 entry = self._entries[uid]
                 if entry.fits or not leaving <= entry.leaving:
                     self._dirty[uid] = None
@@ -317,8 +350,11 @@ class DerivedNominations:
             self._unfile(entry)
             self._nominate(info, "")
             return
+        # The pod is indexed under all its objects even if it is not tied: the next change of one of them may tie it.
         pod_ties = self._ties.of(info)
         self._file(entry, pod_ties)
+        # One node is the condition, not few nodes. A pod with a choice of two would hold capacity on both, and the
+        # wrong one blocks other pods.
         nodes = pod_ties.nodes(self._nodes.present)
         is_tied = pod_ties.is_complete and bool(pod_ties.ties) and nodes.bit_count() == 1
         slot = nodes.bit_length() - 1
@@ -327,8 +363,12 @@ class DerivedNominations:
 
     def _nominate(self, info: PodInfo, node_name: str, *, is_first: bool = False) -> None:
         """Nominate the pod to this node; "" ends its derived nomination."""
+        # A tied pod is first even if it holds no capacity: an attempt that comes later could only find its node
+        # fuller.
         self._queue.put_first(info.uid, is_first=is_first)
         nominator = self._queue.nominator
+        # The end of a nomination frees capacity for pods of lower priority, so the queue must wake them. The pod
+        # itself is not woken: for it nothing has changed, and it would retry without end.
         previous_node = nominator.derive(info, node_name) if node_name else nominator.end_derived(info)
         if previous_node:
             self._queue.nomination_ended(info, previous_node, wakes_itself=False)
@@ -338,8 +378,13 @@ class DerivedNominations:
         queued = self._queue.record_of(entry.info.uid)
         if queued is None or queued.place is Place.GATED:
             return False
+        # An untried pod holds its node without a check. It is tried first among pods of equal priority, so the
+        # attempt decides soon. The check would cost as much as the attempt.
         if not queued.attempts:
             return True
+        # A tried pod that cannot fit even after the terminating pods have left would block its node for an unknown
+        # time, so it holds nothing. This is the difference from a nomination by preemption, whose victims are known
+        # to leave.
         leaving = self._leaving(slot)
         entry.fits = self._fits(entry.info, slot, leaving.values())
         entry.leaving = frozenset(leaving)
@@ -356,6 +401,8 @@ class DerivedNominations:
         """Return whether the filters pass on the node after these pods have left."""
         runner, state = self._runners[info.pod.spec.scheduler_name], CycleState()
         try:
+            # The dry run must not change what later attempts see: counters of device use stay as they are within this
+            # block.
             with self._cluster.devices.use.still():
                 pre_filtered = runner.pre_filter(state, info)
                 if pre_filtered.rejection is not None or not pre_filtered.nodes >> slot & 1:
@@ -386,6 +433,8 @@ class DerivedNominations:
             tuple(pod_ties.selectors),
             [where(name) for name in pod_ties.volumes],
         )
+        # Most evaluations follow a change of a node and leave the ties as they were. Comparing is cheaper than
+        # releasing and acquiring the same node groups, which would drop their sets of nodes in between.
         if (topics, selectors, groups) == (entry.topics, entry.selectors, entry.groups[: len(groups)]):
             return
         self._unfile(entry)

@@ -82,6 +82,8 @@ class NodeNamePods:
         self._prune()
         if not self._may_write():
             return
+        # A burst of such pods must not use up the write budget of bindings. The rest is served by a later call, since
+        # the claims stay in the index.
         for claim in self._waiting():
             if len(self._tasks) >= IN_FLIGHT_MAX:
                 return
@@ -91,6 +93,9 @@ class NodeNamePods:
                 continue
             node_name = self._node_for(claim)
             if node_name:
+                # The pause begins before the write. A provisioner that cannot serve the node removes the selection,
+                # and the claim looks untouched again. Without the pause the two would alternate as fast as the watch
+                # permits.
                 pause_s = FIRST_PAUSE_S if last is None else min(2 * last.pause_s, LONGEST_PAUSE_S)
                 self._attempts[uid] = _Attempt(claim.key, pause_s, now + pause_s)
                 task = asyncio.ensure_future(self._serve(claim, node_name))
@@ -121,6 +126,8 @@ class NodeNamePods:
 
     def _waiting(self) -> Iterator[PersistentVolumeClaim]:
         """Yield claims without volume and selected node that a pod on a node uses, in namespaces that opt in."""
+        # The index has only claims without a volume and a selected node, so a cluster whose claims are all bound
+        # costs nothing.
         users = self._nodes.claim_users
         for namespace, keys in self._volumes.claims.unselected.items():
             for key in keys if self._is_opted_in(namespace) else ():
@@ -146,6 +153,8 @@ class NodeNamePods:
             or any(is_for(volume, claim) for volume in self._volumes.volumes.meant_for(claim.key))
         ):
             return ""
+        # Several pods on different nodes may use one claim. The choice follows from the objects alone,
+        # so that it is the same after a conflict, a restart or a change of the leader.
         oldest = min(
             self._users(claim, storage_class),
             key=lambda info: (info.pod.metadata.creation_timestamp or "", info.uid),
@@ -159,6 +168,8 @@ class NodeNamePods:
         if not slots:
             return
         self._volumes.groups.catch_up()
+        # An assumed pod is left out: its own binding selects the node. A terminating pod is left out because its node
+        # would be selected for a volume that no pod needs there.
         usable = storage_class.allowed.nodes  # it only has existing nodes
         for slot in slots:
             for info in self._nodes.pods(slot).values() if usable >> slot & 1 else ():
@@ -173,6 +184,8 @@ class NodeNamePods:
             is_written = await self._written(claim, node_name)
         except (Fenced, NotFound):  # another replica leads; or the claim is gone
             return
+        # The namespace opted in, but the role lacks the permission. The claims of all such namespaces fail alike, so
+        # one line in the log is enough until a write succeeds again.
         except Forbidden as error:
             if not self._is_forbidden:
                 self._is_forbidden = True
@@ -196,6 +209,8 @@ class NodeNamePods:
                 return True
             if newest is None or isinstance(newest, Broken) or newest.metadata.uid != claim.metadata.uid:
                 return False
+            # Another component wrote in between. The decision is made again on the object that was read; a selection
+            # by another client stays. An equal selection is ours, written by the request whose answer was lost.
             if self._node_for(newest) != node_name:
                 return newest.selected_node == node_name
             claim = newest

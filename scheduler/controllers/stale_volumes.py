@@ -86,17 +86,23 @@ class StaleVolumes:
         if not self._names or now < self._next_check_at:
             return
         self._next_check_at = now + 1.0
+        # A pod that is bound, deleted or replaced under its name no longer waits, and the time of its refusals must
+        # not count for a later pod.
         for pod, _ in list(self._tied_since.values()):
             waiting = self._pending.get(pod.key)
             if waiting is None or waiting.uid != pod.uid:
                 self._forget_tied(pod.uid)
         stale = {claim.metadata.uid: claim for claim in self._on_missing_nodes()}
+        # The time starts again when the node returns. A node that is replaced under its name is missing for moments
+        # only, and the selection stays valid for it.
         for uid in self._missing_since.keys() - stale.keys():
             del self._missing_since[uid]
             self._not_before.pop(uid, None)
         for uid, claim in stale.items():
             since = self._missing_since.setdefault(uid, now)
             if now - since >= GONE_S and now >= self._not_before.get(uid, 0.0):
+                # The next try is planned before this one: it may fail, or find that another component wrote the
+                # selection. Either way the claim is read at most every AGAIN_S.
                 self._not_before[uid] = now + AGAIN_S
                 node_name = claim.selected_node or ""
                 note = f'node "{node_name}" is gone: another one can be selected. {_MAY_BE_KEPT}'
@@ -113,8 +119,12 @@ class StaleVolumes:
         now = self._clock.now()
         if now < self._backoff_until.get(pod.uid, 0.0) or not self._is_waiting(pod):
             return
+        # Clearing helps only if nothing but selections ties the pod. A volume or an allocated device would tie it to
+        # the same node again, and the provisioner would have been disturbed in vain.
         pod_ties = self._ties.of(pod)
         is_ours_to_change = pod_ties.is_complete and all(tie.is_selection and tie.nodes for tie in pod_ties.ties)
+        # A terminating pod may free what the pod lacks. Then the selected node is still the best choice, because the
+        # volume may already be on its way there.
         if not is_ours_to_change or any(self._has_leaving(tie.nodes) for tie in pod_ties.ties):
             return
         self._backoff_until[pod.uid] = now + TIED_S
@@ -139,12 +149,16 @@ class StaleVolumes:
 
     def _begin(self, claim: PersistentVolumeClaim, note: str, *, is_useless: Callable[[], bool]) -> None:
         uid = claim.metadata.uid
+        # One task per claim at most. A second one would read the claim before the first one's write, and both would
+        # send the patch.
         if uid not in self._tasks:
             task = asyncio.ensure_future(self._clear(claim, note, is_useless))
             self._tasks[uid] = task
             task.add_done_callback(lambda _: self._tasks.pop(uid, None))
 
     def _on_missing_nodes(self) -> Iterable[PersistentVolumeClaim]:
+        # The reservations have all claims with a selected node and no volume, so the claims of the whole cluster need
+        # not be read each second.
         for entry in self._volumes.reservations:
             if entry.node_name and self._is_gone(entry.node_name):
                 claim = self._volumes.claims.get_api(entry.claim.key)
@@ -168,6 +182,8 @@ class StaleVolumes:
             self._report(claim, "SelectedNodeCleared", note)
 
     async def _cleared(self, claim: PersistentVolumeClaim, is_useless: Callable[[], bool]) -> bool:
+        # A conflict means that the claim changed, most likely by its provisioner. `_clear_once` reads it again and
+        # decides on that state.
         for _ in range(TRIES - 1):
             try:
                 return await self._clear_once(claim, is_useless)
@@ -180,8 +196,12 @@ class StaleVolumes:
         newest = await self._writer.read_claim(metadata.namespace, metadata.name)
         if isinstance(newest, Broken) or newest is None or newest.metadata.uid != metadata.uid:
             return False
+        # Time has passed during the read. The node may be back, the pod may be bound, or the volume may have come; a
+        # selection that is useful again must stay.
         if not is_useless() or newest.spec.volume_name or newest.selected_node != node_name:
             return False
+        # Another scheduler may have selected the node for one of its pods. The event names that client, and only this client may
+        # take the selection back.
         owner = await self._writer.claim_written_by(metadata.namespace, metadata.name)
         if owner != FIELD_MANAGER:
             self._report(
@@ -208,6 +228,8 @@ class StaleVolumes:
             return
         _, since = self._tied_since.setdefault(pod.uid, (pod, self._clock.now()))
         common = pod_ties.nodes(self._nodes.present)
+        # Many possible nodes are an ordinary shortage, and the FailedScheduling event of the attempt says it. An
+        # empty intersection never becomes better by waiting, so this case is reported at once.
         if common and (common.bit_count() > FEW_NODES or self._clock.now() - since < TIED_S):
             return
         ties_text = ", ".join(f"{tie.name} on {self._named(tie.nodes)}" for tie in ties)

@@ -1,5 +1,14 @@
 """Filtering as if pods had left a node, or nominated pods were on it (docs/spec/core.md §3.5, §3.10).
 
+A worked example: pod p requests 2 CPU, and node n1 has 4 CPU, of which low-1 and low-2 use 2 each.
+
+    1. with what_if.on(slot of n1) as node        the node as it is, with the pods that are nominated to it
+    2. node.verdict()                             Insufficient cpu
+    3. node.remove(low-1), node.remove(low-2)     verdict() is None: p fits without both
+    4. node.add(low-2)                            verdict() is None: low-2 may stay
+    5. node.add(low-1)                            Insufficient cpu: low-1 is the victim
+    6. the block ends                             the cache has both pods, as before
+
 There are two methods with the same result. In the first one, the cache is not changed, and a check costs about a
 microsecond per filter. It needs filters that either do not read pods or can count those of one node (`TallyPlugin`).
 Otherwise the pods leave the cache's columns and indexes in a trial, the filters run as usual, and the end of the
@@ -115,11 +124,15 @@ class NominatedPods:
             return EMPTY
         what_if = Simulation(self, state, pod)
         refused = one_by_one = EMPTY
+        # Few nodes, as in Verify, are not worth the upkeep of a cache. If a filter needs the cache's columns, the
+        # result of a node depends on other nodes too, so it cannot be kept per node.
         if nodes.bit_count() <= _FEW or not what_if.is_counted:
             one_by_one = nodeset.of(self._slots(nodes))
             what_if.about(one_by_one)
         else:
             verdicts = self._up_to_date(what_if, pod)
+            # The cached verdicts leave out the filters that do not read pods. A node that one of them rejects must be
+            # checked in full, because the first rejection in the order of the filters is the one that is reported.
             held = nodes & (verdicts.refused | verdicts.tried)
             what_if.about(held)
             one_by_one = held & (verdicts.tried | what_if.hopeless_nodes | self.own(pod))
@@ -172,6 +185,8 @@ class NominatedPods:
         now = (self._nodes.position, self._nominations.position, self._nodes.object_generation)
         if verdicts.at == now:
             return verdicts
+        # A change of node objects, such as labels, can change the verdict of any node for any pod. Then all nodes
+        # with nominations are evaluated again.
         slots = self._changed(columns, nominations) if objects == now[2] else None
         if slots is None:
             verdicts = self._verdicts.put(shape, _ShapeVerdicts())
@@ -201,6 +216,8 @@ class NominatedPods:
     ) -> Work[bool]:
         """Return whether the pod fits in the cache together with the pods that have precedence."""
         name, ahead = self._nodes.name(slot), self.of(pod, slot)
+        # The nominated pods join the cache for the length of this block. `suspended` takes them out again while the
+        # event loop runs, so no other reader sees them.
         with self.cluster.trial(add=[(other, name) for other in ahead]) as trial:
             with_them = state.clone()
             for plugin in self.profile.extensions(state):
@@ -282,6 +299,8 @@ class Simulation:
 
         Without `is_flat`, filters that do not read pods are left out: see `hopeless_nodes`.
         """
+        # Two different conditions: the filters must be countable for this pod, and they must stay so with the
+        # additional pods. A pod with anti-affinity, for instance, turns a flat filter into one that reads pods.
         if not self.is_counted or (ahead and not all(self._counts(bound, ahead) for bound in self._filters)):
             return None
         return self._counting(slot, ahead, is_flat=is_flat)
@@ -298,6 +317,8 @@ class Simulation:
         for other in ahead:
             for _, tally in tallies:
                 tally.add(other)
+        # Filters that do not read pods have one verdict for this node, whatever is added or removed. Only the first
+        # of them counts, together with its position among the tallies.
         refusal: tuple[int, Rejection] | None = None
         for at, groups in self._flat_groups(1 << slot) if is_flat else ():
             for rejection, slots in groups.items():
@@ -309,6 +330,8 @@ class Simulation:
 
     def _flat_groups(self, nodes: NodeSet) -> list[tuple[int, Groups]]:
         """Return the rejections of these and other nodes by the leading filters that do not read pods."""
+        # The filters answer for many nodes as fast as for one. So all nodes that are wanted so far are filtered
+        # together, and a search over thousands of nodes calls each filter once.
         if self._flat is None or nodes & ~self._nodes:
             self._nodes |= nodes
             self._hopeless = None
@@ -335,6 +358,8 @@ class _Counted:
             tally.remove(other)
 
     def verdict(self) -> Rejection | None:
+        # The first filter in order that rejects is reported, as if all had run. A tally after the flat refusal is not
+        # evaluated.
         for at, tally in self.tallies:
             if self.refusal is not None and self.refusal[0] < at:
                 return self.refusal[1]

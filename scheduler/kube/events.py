@@ -30,8 +30,17 @@ from scheduler.core.errors import (
     shortened,
 )
 from scheduler.core.retry import Retry
-from scheduler.kube.reflector import RecorderStats
 from scheduler.kube.writes.api_writer import ApiWriter
+
+
+@dataclass(slots=True)
+class RecorderStats:
+    """Counters of Events. `dropped`: removed from a full queue; `failed`: refused, or abandoned after retries."""
+
+    sent: int = 0
+    failed: int = 0
+    dropped: int = 0
+    queued: int = 0
 
 
 class Reference(msgspec.Struct, rename="camel"):

@@ -1,12 +1,20 @@
 """Keep the objects of one kind: a complete first list, then every change, whatever happens to the connection.
 
-The first list is shown when it is complete. During a later one, newer objects are shown at once, and missing objects
-are reported as deleted at its end. After a WatchList that was cut, the kind is listed at once and for some minutes.
-Pages are short requests, and the WatchList of a large kind may never complete.
+A worked example, with two pods and versions in parentheses:
+
+    1. watch with sendInitialEvents: ADDED a (3), ADDED b (5)   nothing is shown, because the list is not complete
+    2. BOOKMARK (7) with initial-events-end                     one batch shows a and b; the kind is synced
+    3. MODIFIED b (9), BOOKMARK (12)                            b is shown; the version is 12
+    4. the connection is cut                                    the next watch resumes from 12 and repeats nothing
+    5. ERROR 410                                                history is compacted; a and b stay stored
+    6. watch with sendInitialEvents: ADDED b (9)                nothing is shown, because b is unchanged
+    7. BOOKMARK (20) with initial-events-end                    a is missing, so it is shown as deleted
+
+During a later list, newer objects are shown at once. After a WatchList that was cut, the kind is listed page by page
+for some minutes: pages are short requests, and the WatchList of a large kind may never complete.
 
 Objects are decoded one by one. Each network chunk is passed on as one batch, without a task or an await per object.
-`run` never returns, and no answer ends it. Also counts for /metrics and /readyz. Knows nothing of scheduling or of
-the set of kinds.
+`run` never returns, and no answer ends it. Knows nothing of scheduling or of the set of kinds.
 """
 
 from __future__ import annotations
@@ -107,16 +115,6 @@ class ReflectorStats:
         self.failures_total += 1
 
 
-@dataclass(slots=True)
-class RecorderStats:
-    """Counters of Events. `dropped`: removed from a full queue; `failed`: refused, or abandoned after retries."""
-
-    sent: int = 0
-    failed: int = 0
-    dropped: int = 0
-    queued: int = 0
-
-
 _log = structlog.get_logger(__name__)
 
 T = TypeVar("T", bound=Stored)
@@ -209,6 +207,9 @@ class Reflector(Generic[T]):
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
+            # One iteration is one stream, and a list before it if the version is unknown. Each way in which it can
+            # end has one case below, so no error can leave the loop. Objects stay visible in every case: a scheduler
+            # with old objects is better than one without nodes.
             outcome = await self._follow()
             if self._falls_back(outcome):
                 continue  # the next round begins with a LIST
@@ -235,19 +236,28 @@ class Reflector(Generic[T]):
 
         After a failed LIST both are possible again: behind some proxies only one of them works.
         """
+        # The stream was an ordinary watch, or the LIST itself failed. Without a version the LIST failed, and a
+        # WatchList may be tried again at once.
         if self._initial_list is None:
             if not self._version:
                 self._list_until = -math.inf
             return False
+        # An API server without the feature refuses `sendInitialEvents`. Every server can LIST, so this process does
+        # not try the WatchList again.
         if isinstance(outcome, Invalid) and self._can_watch_list:
             self._can_watch_list = False
             return True
+        # The stream ended properly, but without the bookmark that marks the end of the initial events. One such end
+        # may be a time limit of a proxy. After several in a row the server is taken to ignore the parameter.
         if isinstance(outcome, Ended):
             self._incomplete += 1
             self._can_watch_list = self._incomplete < _INCOMPLETE_LISTS_MAX
+        # No stream was opened and the server did not refuse a version. So the connection failed, and a LIST would
+        # fail as well.
         elif not (self._is_open or isinstance(outcome, (Gone, ResourceVersionTooLarge))):
             return False
         self._list_until = self.clock.now() + _LIST_S
+        # The server wants a pause, which the caller makes. The LIST follows after it.
         if isinstance(outcome, TooManyRequests):
             return False
         self._record_failure(
@@ -263,6 +273,8 @@ class Reflector(Generic[T]):
             self.stats.last_error = str(why)
             await self._backoff.next()
             return
+        # A resource may move to another version during an upgrade of the control plane. The objects stay stored, and
+        # the list at the new place compares them with what is there.
         if served is not None:
             if served != self.served:
                 _log.warning("kind is served elsewhere now", kind=self.spec.name, was=self.served.path, now=served.path)
@@ -272,6 +284,9 @@ class Reflector(Generic[T]):
             return
         if not self.stats.absent:
             _log.warning("kind is not served any more", kind=self.spec.name)
+        # The kind is gone, for instance with the feature gate of an API server that was restarted. Its objects stay
+        # until a list shows the contrary: a control plane under upgrade has servers of two versions, and the next
+        # request may reach the other one.
         self.stats.absent = True
         self._start_over("absent")
         self.on_served(False)
@@ -281,11 +296,14 @@ class Reflector(Generic[T]):
         """Run one round: a list if needed, then the stream until it ends. Return how it ended."""
         self._has_progressed = self._is_open = self._was_silent = False
         self._initial_list = None
-        if self._is_unreachable and self._version and self.stats.is_down:  # long enough for a restore from a backup
+        # A server that was away this long may come back with an older etcd. Its watch would accept our version and
+        # send nothing about the objects that the restore has removed.
+        if self._is_unreachable and self._version and self.stats.is_down:
             self._start_over("outage")
         if self._relist_cause:
             self._start_over(self._relist_cause)
             self._relist_cause = ""
+        # Exceptions end here and become values. So `run` can match them next to the proper end of a stream.
         try:
             if not self._version and self._can_watch_list and self.clock.now() >= self._list_until:
                 self._initial_list = {}
@@ -299,6 +317,8 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         """List page by page; consistent, because no version is requested."""
+        # Without a resourceVersion the server reads from etcd and answers with the newest state. A version of 0 would
+        # be served from its cache, which may be older than what this process has seen already.
         query = {"limit": _PAGE} | self._selection()
         objects: list[T | Broken] = []
         while True:
@@ -307,14 +327,20 @@ class Reflector(Generic[T]):
             for n, raw in enumerate(page.items or (), start=1):
                 if (obj := self._decode(raw)) is not None:
                     objects.append(self._held(obj))
+                # Decoding a page takes several milliseconds. Without this turn, leases could not be renewed while ten
+                # thousand objects arrive.
                 if n % _DECODED_PER_TURN == 0:
                     await asyncio.sleep(0)
+            # A continue token expires when etcd is compacted. The server then answers with Gone, and `run` begins a
+            # new list.
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
         self._replace(objects, page.metadata.resource_version)
 
     def _replace(self, objects: Iterable[T | Broken], version: str) -> None:
+        # The store compares old and new objects, so unchanged objects give no delta. Objects that are missing give a
+        # deletion, because their DELETED events were missed.
         deltas, vanished = self.store.replace(sorted(objects, key=age) if self.spec.by_age else objects)
         self._version = version
         self._errors = 0
@@ -331,6 +357,8 @@ class Reflector(Generic[T]):
         """Return why a new list is needed; "" if the stream may be resumed. The old objects stay until then."""
         if isinstance(outcome, (Gone, ResourceVersionTooLarge)):  # history compacted, or the server has an older one
             return "gone"
+        # A healthy watch sends bookmarks at least. A silent one may hang at a proxy, or follow a server whose etcd
+        # was restored, so its version is doubtful.
         if self._was_silent:
             return "silent"
         if isinstance(outcome, Invalid) and self._version:  # perhaps the version: an object's may be no number
@@ -349,6 +377,8 @@ class Reflector(Generic[T]):
         async with self.transport.watch(self.served.path, query, inactivity_timeout_s=INACTIVITY_S) as chunks:
             opened_at = self.clock.now()
             self._open()
+            # The timeout has no deadline. `relist` moves it into the past, which ends the stream at once. Any other
+            # TimeoutError is an error of the transport.
             try:
                 async with asyncio.timeout(None) as self._cut:
                     await self._read_all(chunks)
@@ -377,6 +407,7 @@ class Reflector(Generic[T]):
         """
         self.stats.watch_ended()
         lived_s = self.clock.now() - opened_at
+        # Only a long silence is suspicious: a kind without changes gets one bookmark a minute.
         self._was_silent = self._was_silent and self._initial_list is None and lived_s >= _SILENT_S
         if lived_s >= _LIVED_S and not self._was_silent:
             self._progressed()
@@ -386,6 +417,8 @@ class Reflector(Generic[T]):
         async for chunk in chunks:
             self._received()
             self._was_silent = False
+            # A chunk ends anywhere, also within a line. The incomplete rest is kept for the next chunk; at the end of
+            # the stream it is dropped, because its object comes again.
             lines = (rest + chunk).split(b"\n")
             rest = lines.pop()
             self._read(lines)
@@ -396,6 +429,8 @@ class Reflector(Generic[T]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(self.chance.randint(300, 600)),
         } | self._selection()
+        # A WatchList has no resourceVersion. The server then waits until its cache is as new as etcd, and sends all
+        # objects as ADDED events.
         if self._initial_list is not None:
             return query | {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         return query | {"resourceVersion": self._version}
@@ -405,6 +440,8 @@ class Reflector(Generic[T]):
 
     def _read(self, lines: Iterable[bytes]) -> None:
         """Apply complete lines and pass on the changes, also if an ERROR ends the stream."""
+        # All lines of a chunk are one batch. During a storm of events the queue then applies hundreds of changes
+        # between two attempts, instead of one each.
         deltas: list[Delta[T]] = []
         try:
             for line in lines:
@@ -420,10 +457,12 @@ class Reflector(Generic[T]):
 
         Claims wait for its end, when their order is known (`by_age`); so does everything before the first list.
         """
-        fresh, self._newer = self._newer, []
+        # The initial events of a large kind take seconds. Pods that were bound in that time must count at once, or a
+        # decision would use their capacity again.
+        newer, self._newer = self._newer, []
         if not self.stats.synced or self.spec.by_age:
             return
-        for type_, obj in fresh:
+        for type_, obj in newer:
             if not self.store.is_news(obj):
                 continue
             if type_ == "DELETED":
@@ -434,6 +473,8 @@ class Reflector(Generic[T]):
             self._progressed()
 
     def _apply(self, line: bytes, deltas: list[Delta[T]]) -> None:
+        # A line that cannot be read is counted and ignored. Ending the stream for it would repeat the same line
+        # without end.
         try:
             event = apijson.decode(LINES, line)
         except (msgspec.DecodeError, ValueError) as error:
@@ -455,6 +496,7 @@ class Reflector(Generic[T]):
         obj = self._decode(event.object)
         if obj is None:
             return
+        # Initial events are collected, because only the bookmark shows which objects no longer exist.
         if self._initial_list is not None:
             if event.type == "DELETED":
                 self._initial_list.pop(obj.key, None)
@@ -477,6 +519,7 @@ class Reflector(Generic[T]):
         if self._initial_list is None:
             self._progress(metadata.resource_version)
         elif metadata.annotations.get(_INITIAL_EVENTS_END) == "true":
+            # Without a version the watch cannot be resumed, and each end of a stream would read all objects again.
             if not metadata.resource_version:
                 raise ApiError("the bookmark that ends the initial list has no metadata.resourceVersion")
             objects, self._initial_list = self._initial_list, None
@@ -491,6 +534,8 @@ class Reflector(Generic[T]):
         self._progressed()
 
     def _progressed(self) -> None:
+        # The back-off ends with the first sign of life of a stream, not with its end. A stream that fails after hours
+        # of events was no failure of the server.
         if not self._has_progressed:
             self._has_progressed = True
             self._backoff.reset()
@@ -532,6 +577,8 @@ class Reflector(Generic[T]):
         self._is_unreachable = not error.status
         verb = "list" if not (self._version or self._initial_list is not None) else "watch"
         text = f"{verb} {self.spec.plural}: {error.message}"
+        # The same error every few seconds says nothing new, so only a change of the text is logged. A kind that stays
+        # down is logged once a minute below.
         if text != self.stats.last_error:
             # A cut stream with events, and compacted history, are normal; everything else is logged.
             log = _log.info if self._has_progressed or isinstance(error, Gone) else _log.warning

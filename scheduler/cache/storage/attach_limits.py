@@ -148,10 +148,14 @@ class AttachedVolumes:
     def catch_up(self) -> None:
         """Process the nodes and pods that changed. The cost is a few comparisons if there are none."""
         nodes = self._nodes
+        # Three logs may have news: nodes, claims in use, and inline disks. Three comparisons decide whether there is
+        # anything to do, because this runs before each attempt.
         now = (nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position)
         if now == self._positions and nodes.capacity == self._capacity:
             return
         relabelled, claims, disks = self._positions
+        # The positions are stored before the updates. An update reads the current state and not the log entry, so
+        # nothing is lost if it is called for a change that came later.
         self._positions = now
         self._fit()
         slots = nodes.relabelled.changed_since(relabelled)
@@ -179,6 +183,8 @@ class AttachedVolumes:
         volume = self._volumes.get_api(wanted) if wanted else None
         if volume is not None:
             return _by_volume(volume)
+        # The claim has no volume yet, and its driver will make one. Until then it counts under an invented name. The
+        # prefix is random, or a user could choose a volume handle that collides with it.
         wanted = claim.storage_class
         provisioner = self._provisioner_of(wanted) if wanted else ""
         is_in_tree = provisioner in TRANSLATABLE
@@ -240,6 +246,8 @@ class AttachedVolumes:
         """Process an object of this kind and name that was added, changed or removed. Other kinds are ignored."""
         self.catch_up()  # else a node that comes and goes unread would keep what was counted for it in between
         self.version += 1
+        # Each kind can change what a name means or where it counts. The functions below update exactly the uses that
+        # refer to the object, found by the indexes.
         match kind:
             case "PersistentVolumeClaim":
                 self._claim_changed(key)
@@ -254,11 +262,15 @@ class AttachedVolumes:
                     self._update_csi_node(slot, self._watched_csi_nodes.get(key))
             case "VolumeAttachment":
                 self._attachment_changed(key)
+        # Verdicts of attach limits are cached per node by other modules. Touching the node invalidates them, although
+        # neither the node nor its pods changed.
         for slot in self._changed_slots:
             self._nodes.touch(slot)
         self._changed_slots.clear()
 
     def _claim_changed(self, key: str) -> None:
+        # The owner of the claim decides whether ephemeral users count, and its volume decides the name. So both may
+        # change with the claim: uses first, because a new use takes the new name at once.
         use = self._uses.get(key)
         for slot in {*self._nodes.claim_users.slots(key), *(use.slots if use is not None else ())}:
             self._update_use(slot, key)
@@ -320,6 +332,8 @@ class AttachedVolumes:
         use, claim = self._uses.get(key), self._claims.get_api(key)
         if use is None or claim is None:
             return
+        # A claim that is bound changes its name from the invented one to that of its volume. The count moves, and
+        # does not change, unless a pod uses the same volume by another claim.
         before = use.named.name
         self._unindex_use(key, use)
         use.named, use.volume = self.name_of(claim), claim.spec.volume_name
@@ -341,6 +355,7 @@ class AttachedVolumes:
 
     def _update_node(self, slot: int) -> None:
         """Update limits and attachments of a node that was added to this slot, removed from it, or changed."""
+        # A slot is reused after its node is gone, so the attachments of the old and the new name are counted again.
         before = self._shown.pop(slot, "")
         name = self._nodes.name(slot) if self._nodes.present >> slot & 1 else ""
         if name:
@@ -352,6 +367,8 @@ class AttachedVolumes:
 
     def _update_csi_node(self, slot: int, csi_node: CSINode | None) -> None:
         bit = 1 << slot
+        # The old object is undone completely and the new one applied. Computing the difference would have to treat
+        # drivers that come, go, and change their limit separately.
         before = self._csi_nodes.pop(slot, None)
         for driver in before.spec.drivers if before is not None else ():
             columns = self._driver(driver.name)
@@ -388,6 +405,8 @@ class AttachedVolumes:
         slot = self._nodes.present_slot(attachment.spec.node_name)
         name = attachment.spec.source.persistent_volume_name
         volume = self._volumes.get_api(name) if name is not None else None
+        # An attachment may precede its volume in the watch, and is then counted when the volume comes. Inline specs
+        # name no volume and do not count, as upstream.
         if slot is None or volume is None or volume.spec.csi is None:
             return None
         return slot, CSISource(attachment.spec.attacher, volume.spec.csi.volume_handle)
@@ -398,6 +417,8 @@ class AttachedVolumes:
         """Count one use more (1) or less (-1): by pods or by attachments. A volume with both is attached once."""
         if name is None:
             return
+        # A volume is attached once to a node, however many pods and attachments say so. `used` changes only when the
+        # first reason comes or the last one goes.
         differs = counts.add(slot, name) if by > 0 else counts.remove(slot, name)
         others = self._by_attachments if counts is self._by_pods else self._by_pods
         if differs and not others.count(slot, name):
@@ -413,6 +434,7 @@ class AttachedVolumes:
         return columns
 
     def _forget_idle(self, name: str) -> None:
+        # Users choose the names of drivers in their claims, and could fill the memory with drivers that do not exist.
         if self._drivers[name].is_idle:
             del self._drivers[name]
 

@@ -115,6 +115,8 @@ class ClassVolumes(ChangeLog[int]):
 
     def add(self, name: str, group: NodeGroup, size: int, *, kind: VolumeKind, labels: Mapping[str, str]) -> int:
         """Add a volume of `size` nano-bytes, taken until `set_free`; return its row."""
+        # Groups and sizes are numbered, and numbers are never reused. A cluster whose volumes come and go for months
+        # would keep a number for each topology and size that it ever had.
         if len(self.local_groups) > 2 * len(self.rows) + _SPARE_GROUPS:
             self._forget_groups()
         if len(self._sizes) > 2 * len(self.rows) + _SPARE_SIZES:
@@ -137,11 +139,15 @@ class ClassVolumes(ChangeLog[int]):
 
     def set_free(self, row: int, *, is_free: bool) -> None:
         """Set whether claims may take the volume."""
+        # The watch repeats volumes without a change of state. A row in the log makes every shape of claim count it
+        # again.
         if bool(self.free[row]) == is_free:
             return
         self.free[row] = is_free
         volume_row = self.rows[row]
         assert volume_row is not None
+        # The columns serve questions about all nodes, these lists those about one node. Both are changed here and
+        # nowhere else, so they cannot disagree.
         volumes = self._sorted.setdefault((volume_row.group.number, volume_row.kind), [])
         entry = (volume_row.size, volume_row.name, row)
         at = bisect.bisect_left(volumes, entry)
@@ -163,6 +169,8 @@ class ClassVolumes(ChangeLog[int]):
     def fits(self, requirements: VolumeRequirements, size: int) -> FittingVolumes:
         """Return the free volumes of at least `size` that meet the requirements, per node; valid until the next change."""
         key = (requirements, size)
+        # StatefulSets create claims of the same shape again and again. The counts per node are computed for the first
+        # of them and then follow the log.
         fitting = self._fits.get(key)
         if fitting is None:
             fitting = self._fits.put(key, FittingVolumes(self, requirements, size))
@@ -180,6 +188,8 @@ class ClassVolumes(ChangeLog[int]):
         size = claim.request.nano if claim.request is not None else 0
         best: tuple[int, str] | None = None
         kinds = [number for number, kind in enumerate(self.kinds.contents) if requirements.admits(kind)]
+        # Two schedulers that decide at the same time, or two pods of one burst, should not choose the same of several
+        # equal volumes. The position follows from the claim's uid, so that a repeated attempt makes the same choice.
         turn = zlib.crc32(claim.metadata.uid.encode())
         for group in self.groups.of(slot):
             for kind in kinds:
@@ -217,6 +227,8 @@ class ClassVolumes(ChangeLog[int]):
         Among equal sizes, the search starts at a position that depends on the claim.
         """
         at = bisect.bisect_left(volumes, (size, "", -1))
+        # The list is sorted by size and name. The outer loop goes from size to size, and the inner one from the
+        # claim's position round all volumes of this size.
         while at < len(volumes):
             found_size = volumes[at][0]
             end = bisect.bisect_left(volumes, (found_size + 1, "", -1), at)
@@ -236,6 +248,8 @@ class ClassVolumes(ChangeLog[int]):
         )
 
     def _rank(self, size: int) -> int:
+        # Ranks are dense, so that columns can compare int32 instead of exact nano-bytes, which exceed int64. A new
+        # size moves all larger ranks by one.
         at = bisect.bisect_left(self._sizes, size)
         if at == len(self._sizes) or self._sizes[at] != size:
             self._sizes.insert(at, size)
@@ -316,10 +330,14 @@ class FittingVolumes:
         """Apply the taken and freed volumes; count again if nodes changed or the log is too short."""
         class_volumes = self._class_volumes
         class_volumes.groups.catch_up()
+        # Two positions, because two things can change: the nodes of groups, after which every count is wrong, and
+        # single rows.
         now = (class_volumes.groups.position, class_volumes.nodes.capacity)
         if now == self._seen and class_volumes.position == self._position:
             return
         changed = class_volumes.changed_since(self._position) if now == self._seen else None
+        # A restart of a driver can change most rows. From about an eighth on, counting all rows in NumPy is cheaper
+        # than following each one.
         if changed is None or len(changed) > len(class_volumes.rows) // 8 + 8:
             self._count_all()
         else:
@@ -346,6 +364,8 @@ class FittingVolumes:
             self._recount_many(np.array(rows, dtype=np.intp))
             return
         for row in rows:
+            # The row may have been counted in another group before: it is a row that was reused for another volume.
+            # So the old count is taken back where it was made.
             now = int(class_volumes.group[row]) if self._is_fit(row) else _NOT_COUNTED
             before = int(self._counted[row])
             if now == before:
@@ -372,6 +392,8 @@ class FittingVolumes:
         before = self._counted[rows]
         differs = now != before
         self._counted[rows] = now
+        # `np.add.at` adds repeated slots one by one, where plain indexing would count them once. Groups of several
+        # nodes are rare and are added group by group.
         for locals_, by in ((before[differs], -1), (now[differs], 1)):
             there = locals_[locals_ != _NOT_COUNTED]
             slots = class_volumes.slots_of_groups()[there]
@@ -395,6 +417,8 @@ class FittingVolumes:
 
     def _add(self, local: int, by: int) -> None:
         group = self._class_volumes.local_groups.contents[local]
+        # Local volumes have a node each, and a burst of claims takes them one by one. This is the path that must be
+        # cheap.
         if group.slot >= 0:
             slot = group.slot
             self.counts[slot] += by
@@ -415,6 +439,8 @@ def together(fits: Sequence[FittingVolumes]) -> npt.NDArray[np.int32]:
     class_volumes = fits[0]._class_volumes  # noqa: SLF001 (same class)
     counted = np.full(max(len(one._counted) for one in fits), _NOT_COUNTED, dtype=np.int32)  # noqa: SLF001
     for one in fits:
+        # Each row counts in at most one group, -1 elsewhere. The maximum is therefore the union of the fitting rows,
+        # and no volume is counted for two shapes.
         np.maximum(counted[: len(one._counted)], one._counted, out=counted[: len(one._counted)])  # noqa: SLF001
     return _per_slot(class_volumes, counted[counted != _NOT_COUNTED])
 
@@ -461,6 +487,7 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
 
     def meant_for(self, claim_key: str) -> list[PersistentVolume]:
         """Return the volumes whose claimRef names this claim, by name. Uid, class and state are ignored."""
+        # The order by name makes the choice among several such volumes the same in each attempt.
         names = self._meant_for.get(claim_key)
         return [volume for name in sorted(names) if (volume := self.get(name)) is not None] if names else []
 
@@ -476,10 +503,14 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
             return
         if now.spec.claim_ref is not None:
             self._meant_for.setdefault(now.spec.claim_ref.key, {})[now.key] = None
+        # A volume whose size, class or nodes change gets a new row. Such changes are rare, and a row that may change
+        # would complicate every reader of the log.
         if before is None or not _stays(before, now):
             if before is not None:
                 self._leave(before)
             self._where[now.key] = self._groups.acquire(where_affinity(now.required_nodes))
+        # A volume gets a row when it is free for the first time. In most clusters nearly all volumes are bound, and
+        # rows for them would only make the columns longer.
         class_volumes, row = self._places.get(now.key) or (None, -1)
         if class_volumes is not None:
             class_volumes.set_free(row, is_free=is_free(now))
