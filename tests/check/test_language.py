@@ -25,6 +25,7 @@ NOT_READ = (
 
 
 CLEAN = (
+    "scheduler/kube/reflector.py",
     "scheduler/cache/storage",
     "scheduler/controllers",
     "scheduler/framework/dry_run.py",

@@ -195,7 +195,7 @@ class PreemptionHarness:
             "kubestow",
             scheduler_names=frozenset({"kubestow"}),
             ours=ours or KubestowArgs(),
-            chance=self.chance,
+            rng=self.chance,
             feature_gates=gates,
         )
         for plugin in plugins:
