@@ -120,12 +120,12 @@ class Binder:
         Returns how many were cancelled. Gives up after some more seconds without answers.
         """
         await ended_within(self._tasks, limit_s, self._clock)
-        for task, binding in (left := list(self._tasks.items())):
+        for task, binding in (unfinished := list(self._tasks.items())):
             binding.is_cancelled = True
             if not binding.is_sending and not binding.preempted_by:
                 task.cancel()
         await ended_within(self._tasks, _ANSWER_S, self._clock)
-        return len(left)
+        return len(unfinished)
 
     def has(self, uid: str) -> bool:
         """Return whether a binding of this pod is running."""
@@ -223,12 +223,14 @@ class Binder:
 
     async def _wait_on_permit(self, binding: Binding) -> None:
         began = self._clock.now()
-        no = await self.permits.release(binding.assumed.uid)
-        self._metrics.permit_wait((Code.SUCCESS if no is None else no.code).value, self._clock.now() - began)
-        if no is not None and no.code.is_rejection:
-            raise BindingRejected(no)
-        if no is not None:
-            raise AttemptError(f"waiting on permit for pod: {no.message}", plugin=no.plugin)
+        rejection = await self.permits.release(binding.assumed.uid)
+        self._metrics.permit_wait(
+            (Code.SUCCESS if rejection is None else rejection.code).value, self._clock.now() - began
+        )
+        if rejection is not None and rejection.code.is_rejection:
+            raise BindingRejected(rejection)
+        if rejection is not None:
+            raise AttemptError(f"waiting on permit for pod: {rejection.message}", plugin=rejection.plugin)
 
     async def _pre_bind(self, binding: Binding, active: list[PreBindPlugin]) -> None:
         """Run PreBind plugins. Neighbours that allow it run together; a failure cancels the rest between writes."""
@@ -274,34 +276,34 @@ class Binder:
 
     async def _pre_bind_one(self, binding: Binding, plugin: PreBindPlugin) -> None:
         try:
-            no = await plugin.pre_bind(binding.state, binding.assumed, binding.assumed.node_name)
+            rejection = await plugin.pre_bind(binding.state, binding.assumed, binding.assumed.node_name)
         except asyncio.CancelledError:
             if not binding.preempted_by:
                 raise
             why = f'running PreBind plugin "{plugin.name}": preempted by {binding.preempted_by}'
             raise AttemptError(why, plugin=plugin.name) from None
-        if no is None:
+        if rejection is None:
             return
-        if no.code.is_rejection:
-            raise BindingRejected(no, is_late=True)
-        raise AttemptError(f'running PreBind plugin "{plugin.name}": {no.message}', plugin=plugin.name)
+        if rejection.code.is_rejection:
+            raise BindingRejected(rejection, is_late=True)
+        raise AttemptError(f'running PreBind plugin "{plugin.name}": {rejection.message}', plugin=plugin.name)
 
-    async def _last_look(self, binding: Binding) -> None:
+    async def _last_check(self, binding: Binding) -> None:
         """Wait for a token and for the watch of pods, then check the node and record that the Binding is sent."""
         await self._writer.turn()
         await self._pods_followed()
         self._inbox.catch_up()  # what the watch has already delivered
-        no = self._second_look(binding)
-        if no is not None:
+        rejection = self._changed_node_rejection(binding)
+        if rejection is not None:
             self._metrics.binding_conflict("node")
-            raise BindingRejected(no)
+            raise BindingRejected(rejection)
         binding.record.seen_resource_version = self.pod_watch.version()
         self.refusals.sent(binding.assumed)
 
-    def _second_look(self, binding: Binding) -> Rejection | None:
+    def _changed_node_rejection(self, binding: Binding) -> Rejection | None:
         """Check the node in the newest cache without the pod itself: another scheduler may have been faster (D7)."""
         node_name = binding.assumed.node_name
-        if self._cluster.outlook(binding.assumed) == binding.outlook:
+        if self._cluster.decision_version(binding.assumed) == binding.decision_version:
             return None
         slot = self._cluster.nodes.present_slot(node_name)
         if slot is None:
@@ -337,7 +339,7 @@ class Binder:
 
         Upstream: pkg/scheduler/schedule_one.go extendersBinding
         """
-        await self._last_look(binding)
+        await self._last_check(binding)
         try:
             binding.is_sending = True
             await extender.bind(binding.assumed, binding.assumed.node_name)
@@ -370,7 +372,7 @@ class Binder:
         busy = BusyRetry(self._clock)
         failing = Retry(self._clock, first_s=0.01, factor=5.0, tries=4 if self.retries else 1)
         while True:
-            await self._last_look(binding)
+            await self._last_check(binding)
             try:
                 binding.is_sending = True
                 return await plugin.bind(binding.state, binding.assumed, binding.assumed.node_name)
@@ -502,10 +504,10 @@ class Binder:
         fail = self.failures.refused_late if is_refusal else handle_error
         fail(binding.queued, message=message, took_s=self._clock.now() - binding.popped_at)
 
-    def _undo_refused(self, binding: Binding, no: Rejection) -> None:
+    def _undo_refused(self, binding: Binding, rejection: Rejection) -> None:
         if self._was_carried_out(binding):
             return
-        diagnosis = one_node(no)
+        diagnosis = one_node(rejection)
         binding.record.result, binding.record.message = "unschedulable", diagnosis.message()
         released = self._release(binding)
         took_s = self._clock.now() - binding.popped_at

@@ -53,9 +53,9 @@ _NO_STATE: Final = "not found"
 SAMPLED: Final = 0.1
 """Share of attempts whose plugins are timed one by one, as upstream."""
 _RECORDED_EXAMPLES: Final = 5
-_FAILURES_TOLD: Final = 1000
+_FAILURES_LOGGED_MAX: Final = 1000
 _RESOURCES: Final = ("NodeResourcesFit", "NodeResourcesBalancedAllocation")
-_REFUSALS_TOLD: Final = 4
+_REFUSALS_PER_YIELD: Final = 4
 """Refusals by Verify before Filter runs again."""
 
 
@@ -111,7 +111,7 @@ class Cycle:
     metrics: Metrics
     held_back: Callable[[PodInfo], NodeSet] = lambda _: nodeset.EMPTY
     _next_start: int = field(default=0, init=False)
-    _failures: LogOnce = field(default_factory=lambda: LogOnce(_FAILURES_TOLD), init=False)
+    _failures: LogOnce = field(default_factory=lambda: LogOnce(_FAILURES_LOGGED_MAX), init=False)
     """Failures of PostFilter that were logged: pods that PreFilter refuses meet the same one at each attempt."""
 
     def attempt(self, pod: PodInfo, attempts: int, consultation: Consultation | None = None) -> Work[Outcome]:
@@ -257,7 +257,7 @@ class Cycle:
                 return slot
             feasible &= ~(1 << slot)
             refused += 1
-            if refused % _REFUSALS_TOLD == 0:
+            if refused % _REFUSALS_PER_YIELD == 0:
                 # What was learnt about these nodes holds for equal nodes.
                 feasible, _ = yield from runner.filter(state, pod, feasible, exact=False)
             yield
@@ -339,7 +339,9 @@ class Cycle:
         """
         judged, absent = pre.nodes, pre.absent
         if absent is not None and on_nominated:
-            absent = narrowed_away({*pre.restricting, *(no.plugin for no in on_nominated if no.plugin)})
+            absent = narrowed_away(
+                {*pre.restricting, *(rejection.plugin for rejection in on_nominated if rejection.plugin)}
+            )
         for rejection, nodes in on_nominated.items():
             if nodes & ~pre.nodes:
                 groups[rejection] = groups.get(rejection, nodeset.EMPTY) | nodes
@@ -360,33 +362,33 @@ class Cycle:
         code = Code.SUCCESS
         refused, what_if = self._with_absent(diagnosis), runner.what_if(state, pod)
         if runner.profile.post_filter:
-            refused = yield from runner.relented(state, pod, refused)
+            refused = yield from runner.with_evictable_nodes(state, pod, refused)
         for plugin in runner.profile.post_filter:
             answer = plugin.post_filter(state, pod, refused, what_if)
             if isinstance(answer, Generator):
                 answer = yield from answer
-            no = answer if isinstance(answer, Rejection) else answer.rejection
+            rejection = answer if isinstance(answer, Rejection) else answer.rejection
             if isinstance(answer, Nominate):
                 unfit.nominate, unfit.victims = answer.node_name, answer.victims
                 record.nominated, record.preemption = answer.node_name, self._group_rows(answer.tried)
-                if no is None:
+                if rejection is None:
                     code, messages = Code.SUCCESS, [answer.message] if answer.message else []
                     break
-            assert no is not None
-            code = no.code
+            assert rejection is not None
+            code = rejection.code
             if code is not Code.UNSCHEDULABLE:
                 # After an unresolvable answer or an error only that answer counts, and an error is not the pod's
                 # fault (§3.9).
-                messages = [no.message] if no.reasons else []
+                messages = [rejection.message] if rejection.reasons else []
                 if not isinstance(answer, Nominate):
                     unfit.nominate, unfit.victims = None, ()
-                if not code.is_rejection and self._failures.is_new((plugin.name, no.message)):
+                if not code.is_rejection and self._failures.is_new((plugin.name, rejection.message)):
                     # A plugin finds no state if PreFilter ended before it, as for a pod without its claim: that is no defect.
-                    log = _log.info if no.message == _NO_STATE else _log.error
-                    log("PostFilter failed", plugin=plugin.name, pod=pod.key, error=no.message, told="once")
+                    log = _log.info if rejection.message == _NO_STATE else _log.error
+                    log("PostFilter failed", plugin=plugin.name, pod=pod.key, error=rejection.message, told="once")
                 break
-            if no.reasons:
-                messages.append(no.message)
+            if rejection.reasons:
+                messages.append(rejection.message)
         if runner.profile.post_filter:
             unfit.post_filter_s = self.clock.now() - began
             self.metrics.point("PostFilter", code.value, runner.profile.name, unfit.post_filter_s)
@@ -416,24 +418,24 @@ class Cycle:
         with contextlib.ExitStack() as undo:
             undo.callback(self.cluster.forget, assumed)
             undo.callback(runner.unreserve, state, assumed)
-            no = self._reserve(runner, state, assumed)
-            if no is None:
-                no = self._permit(runner, state, assumed, waits)
-            if no is None:
+            rejection = self._reserve(runner, state, assumed)
+            if rejection is None:
+                rejection = self._permit(runner, state, assumed, waits)
+            if rejection is None:
                 undo.pop_all()
                 record.node, record.result = node_name, "binding"
                 return Scheduled(state, runner, assumed, waits, record)
-        diagnosis = one_node(no)
-        record.groups = (GroupRecord(no.plugin, no.code.value, no.reasons, 1, (node_name,)),)
+        diagnosis = one_node(rejection)
+        record.groups = (GroupRecord(rejection.plugin, rejection.code.value, rejection.reasons, 1, (node_name,)),)
         return _unfit(diagnosis, diagnosis.message(), record, nominate="")
 
     def _reserve(self, runner: Runner, state: CycleState, assumed: PodInfo) -> Rejection | None:
         began = self.clock.now()
         for plugin in runner.profile.reserve:
-            no = plugin.reserve(state, assumed, assumed.node_name)
-            if no is not None:
-                self._point("Reserve", no, runner, began)
-                return _about_the_pod("Reserve", plugin.name, no)
+            rejection = plugin.reserve(state, assumed, assumed.node_name)
+            if rejection is not None:
+                self._point("Reserve", rejection, runner, began)
+                return _about_the_pod("Reserve", plugin.name, rejection)
         if runner.profile.reserve:
             self._point("Reserve", None, runner, began)
         return None
@@ -457,8 +459,8 @@ class Cycle:
         record.result, record.message = "error", message
         return SchedulingFailed(message, record)
 
-    def _point(self, point: str, no: Rejection | None, runner: Runner, began: float) -> None:
-        status = Code.SUCCESS if no is None else no.code
+    def _point(self, point: str, rejection: Rejection | None, runner: Runner, began: float) -> None:
+        status = Code.SUCCESS if rejection is None else rejection.code
         self.metrics.point(point, status.value, runner.profile.name, self.clock.now() - began)
 
     def _score_row(self, scored: Scored, chosen: int) -> NodeScore:
@@ -483,11 +485,11 @@ class Cycle:
         return tuple(rows)
 
 
-def _about_the_pod(point: str, plugin: str, no: Rejection) -> Rejection:
+def _about_the_pod(point: str, plugin: str, rejection: Rejection) -> Rejection:
     """Return the rejection; an error of the plugin ends the attempt instead."""
-    if not no.code.is_rejection:
-        raise AttemptError(f'running {point} plugin "{plugin}": {no.message}', plugin=plugin)
-    return no
+    if not rejection.code.is_rejection:
+        raise AttemptError(f'running {point} plugin "{plugin}": {rejection.message}', plugin=plugin)
+    return rejection
 
 
 def _unfit(diagnosis: Diagnosis, message: str, record: DecisionRecord, *, nominate: str | None) -> Unschedulable:

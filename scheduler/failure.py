@@ -45,7 +45,7 @@ class _Status:
     nominate: str | None
 
 
-class _Known(NamedTuple):
+class _StatusValues(NamedTuple):
     """The fields that a patch would change, in comparable form."""
 
     verdict: tuple[str, ...]
@@ -58,16 +58,16 @@ class _Requested(NamedTuple):
     verdict: tuple[str, ...] | None = None
     nominate: str | None = None
 
-    def left(self, shown: _Known) -> _Requested:
+    def remaining(self, shown: _StatusValues) -> _Requested:
         """Return the requested values without those that the watch shows."""
         return _Requested(
             None if self.verdict == shown.verdict else self.verdict,
             None if self.nominate == shown.nominate else self.nominate,
         )
 
-    def over(self, shown: _Known) -> _Known:
+    def over(self, shown: _StatusValues) -> _StatusValues:
         """Return the values after all requested changes."""
-        return _Known(
+        return _StatusValues(
             shown.verdict if self.verdict is None else self.verdict,
             shown.nominate if self.nominate is None else self.nominate,
         )
@@ -103,13 +103,13 @@ class PodStatusUpdater:
         """Write the values that differ from those last requested. Replaces a pending patch of the pod."""
         uid = pod.metadata.uid
         shown = _shown(pod, condition)
-        asked = self._wanted.get(uid, _NOTHING).left(shown)
-        known = asked.over(shown)
-        if condition is not None and (verdict := verdict_of(condition)) != known.verdict:
+        asked = self._wanted.get(uid, _NOTHING).remaining(shown)
+        expected = asked.over(shown)
+        if condition is not None and (verdict := verdict_of(condition)) != expected.verdict:
             wanted = asked._replace(verdict=verdict)
         else:
             wanted, condition = asked, None
-        if nominate == known.nominate:
+        if nominate == expected.nominate:
             nominate = None
         if nominate is not None:
             wanted = wanted._replace(nominate=nominate)
@@ -148,10 +148,10 @@ class PodStatusUpdater:
         uid = pod.metadata.uid
         if uid not in self._wanted or uid in self._pending:
             return
-        left = self._wanted[uid].left(_shown(pod, None))
+        pending = self._wanted[uid].remaining(_shown(pod, None))
         if uid not in self._running:
-            self._want(uid, left)
-        elif left == _NOTHING:
+            self._want(uid, pending)
+        elif pending == _NOTHING:
             self._shown.add(uid)
 
     def forget(self, uid: str) -> None:
@@ -243,10 +243,10 @@ def verdict_of(condition: PodCondition | None) -> tuple[str, ...]:
     return (condition.status, condition.reason, condition.message) if condition is not None else ()
 
 
-def _shown(pod: Pod, condition: PodCondition | None) -> _Known:
+def _shown(pod: Pod, condition: PodCondition | None) -> _StatusValues:
     """Return the pod's values in the watch."""
     now = pod.condition(condition.type if condition is not None else POD_SCHEDULED)
-    return _Known(verdict_of(now), pod.status.nominated_node_name)
+    return _StatusValues(verdict_of(now), pod.status.nominated_node_name)
 
 
 class FailureHandler:
@@ -265,7 +265,7 @@ class FailureHandler:
         self._clock = shared.clock
         self._expected: dict[str, tuple[float, PodInfo]] = {}
         """By uid, with the time at which the nomination is due."""
-        self._look_at = 0.0
+        self._next_check_at = 0.0
         self._verdicts = LogOnce()
 
     def handle_unschedulable(
@@ -300,8 +300,8 @@ class FailureHandler:
         announcement waits, unless the pod names another node now. Mostly it is then not needed.
         """
         if is_brief and self._patches.nomination(assumed.pod) in {"", assumed.node_name}:
-            told = assumed.pod.condition(POD_SCHEDULED)
-            wait_s = BRIEF_S if told is not None and told.status == "False" else UNTOLD_S
+            condition = assumed.pod.condition(POD_SCHEDULED)
+            wait_s = BRIEF_S if condition is not None and condition.status == "False" else UNTOLD_S
             self._expected[assumed.uid] = (self._clock.now() + wait_s, assumed)
         else:
             self._patches.submit(assumed.pod, None, assumed.node_name)
@@ -309,9 +309,9 @@ class FailureHandler:
     def tick(self) -> None:
         """Write announcements that are due."""
         now = self._clock.now()
-        if not self._expected or now < self._look_at:
+        if not self._expected or now < self._next_check_at:
             return
-        self._look_at = now + 0.5
+        self._next_check_at = now + 0.5
         for _, assumed in [one for one in self._expected.values() if one[0] <= now]:
             del self._expected[assumed.uid]
             self._patches.submit(assumed.pod, None, assumed.node_name)
@@ -323,8 +323,8 @@ class FailureHandler:
 
     def clear_nomination(self, info: PodInfo) -> None:
         """Clear the nomination of a pod whose node a more important pod takes."""
-        left = self._queue.nominator.delete(info)
-        self._queue.nomination_ended(info, left or "")
+        previous_node = self._queue.nominator.delete(info)
+        self._queue.nomination_ended(info, previous_node or "")
         self._patches.submit(info.pod, None, "")
 
     def seen(self, pod: Pod) -> None:

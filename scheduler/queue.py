@@ -97,9 +97,9 @@ class SchedulingQueue:
         """Add a pod without a node; pods of other schedulers are ignored (§1.4)."""
         if info.node_name or not self.owns(info.pod):
             return
-        known = self._places.get(info.uid) or self._in_flight.get(info.uid)
-        if known is not None:
-            self.update(known.info, info)
+        queued = self._places.get(info.uid) or self._in_flight.get(info.uid)
+        if queued is not None:
+            self.update(queued.info, info)
             return
         self.nominator.add(info, None)
         if self._places.enter(QueuedPodInfo(info, self._clock.now()), Place.ACTIVE, _ADDED):
@@ -122,9 +122,9 @@ class SchedulingQueue:
                 self._places.replace(queued, new)
                 if queued.place in IN_POOL:
                     self._wake_by_own_change(queued, old, new)
-        for left in dict.fromkeys(before):
-            if left and left not in {new.pod.status.nominated_node_name, self.nominator.node_of(new.uid)}:
-                self.nomination_ended(old, left)
+        for node_name in dict.fromkeys(before):
+            if node_name and node_name not in {new.pod.status.nominated_node_name, self.nominator.node_of(new.uid)}:
+                self.nomination_ended(old, node_name)
 
     def delete(self, info: PodInfo) -> None:
         """Remove a deleted pod without a node (§1.13). If it is in flight, its attempt must still call `done`."""
@@ -374,10 +374,10 @@ class SchedulingQueue:
         """
         priority = info.priority
         shown = info.node_name or info.pod.status.nominated_node_name
-        left = info if node_name in {"", shown} else placed(info, node_name)
+        ended = info if node_name in {"", shown} else placed(info, node_name)
         self.move_all(
             ASSIGNED_POD_DELETE,
-            left,
+            ended,
             None,
             concerns=lambda pod: pod.priority <= priority and (wakes_itself or pod.uid != info.uid),
         )

@@ -385,10 +385,10 @@ class NodeStatus(Frozen, frozen=True):
 
 def _counting(images: Iterable[ContainerImage]) -> Iterator[ContainerImage]:
     """Yield images up to the number of names that count, each as the shared object."""
-    left = _NAMES_MAX
+    names_left = _NAMES_MAX
     for image in images:
-        left -= len(image.names or ()) or 1
-        if left < 0:
+        names_left -= len(image.names or ()) or 1
+        if names_left < 0:
             return
         yield _images.share(image, image)
 
@@ -430,7 +430,7 @@ class FailedPod(Frozen, frozen=True):
 T = TypeVar("T")
 
 _SIZE: Final = 50_000
-_known: Final[Interner[Any, Any]] = Interner(_SIZE)
+_interned_parts: Final[Interner[Any, Any]] = Interner(_SIZE)
 _known_labels: Final[Interner[Any, dict[str, str]]] = Interner(_SIZE)
 _known_containers: Final[Interner[bytes, tuple[Container, ...]]] = Interner(_SIZE)
 _known_affinities: Final[Interner[bytes, Affinity]] = Interner(_SIZE)
@@ -481,5 +481,5 @@ def share(pod: Pod) -> None:
 
 def one(part: T) -> T:
     """Return the equal part that was seen first."""
-    known: Interner[Any, T] = _known
-    return known.share(part, part)
+    interner: Interner[Any, T] = _interned_parts
+    return interner.share(part, part)

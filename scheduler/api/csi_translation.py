@@ -280,13 +280,13 @@ class Confined(NamedTuple):
 
 def confined(labels: Mapping[str, str]) -> tuple[Confined, ...]:
     """Return the restrictions of these labels (§9.2). A label with an empty part restricts nothing."""
-    out = []
+    terms = []
     for key in TOPOLOGY_LABELS:
         if key in labels:
             values = frozenset(piece.strip() for piece in labels[key].split(SEPARATOR))
             if "" not in values:
-                out.append(Confined(key, values))
-    return tuple(out)
+                terms.append(Confined(key, values))
+    return tuple(terms)
 
 
 def zone_label(labels: Mapping[str, str]) -> str:
@@ -326,10 +326,10 @@ def rewritten_for_vsphere(affinity: VolumeNodeAffinity | None, labels: Mapping[s
 def _family(affinity: VolumeNodeAffinity | None, labels: Mapping[str, str]) -> tuple[str, str]:
     """Return the zone and region keys that this volume uses."""
     named = {r.key for term in _terms(affinity) for r in term.match_expressions}
-    for known in (named, labels):
-        if ZONE in known:
+    for candidates in (named, labels):
+        if ZONE in candidates:
             return ZONE, REGION
-        if BETA_ZONE in known:
+        if BETA_ZONE in candidates:
             return BETA_ZONE, BETA_REGION
     return ZONE, REGION
 

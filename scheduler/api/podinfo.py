@@ -223,12 +223,12 @@ def _requests(pod: Pod, *, by_totals: bool) -> tuple[Requests, int, int]:
             by_totals,
         )
     )
-    known = _sums.get(memo)
-    if known is None and len(memo) > _SHARED_BYTES_MAX:
+    cached = _sums.get(memo)
+    if cached is None and len(memo) > _SHARED_BYTES_MAX:
         return _compute(pod, _effective_by_totals if by_totals else _effective)
-    if known is None:
-        known = _sums.share(memo, _compute(pod, _effective_by_totals if by_totals else _effective))
-    return known
+    if cached is None:
+        cached = _sums.share(memo, _compute(pod, _effective_by_totals if by_totals else _effective))
+    return cached
 
 
 def _compute(pod: Pod, effective: Callable[[Pod, Requests], Requests]) -> tuple[Requests, int, int]:

@@ -94,9 +94,9 @@ def parse(raw: str | float) -> Quantity:
     Upstream: staging/src/k8s.io/apimachinery/pkg/api/resource/quantity.go ParseQuantity
     """
     text = raw if type(raw) is str else _spelled(raw)
-    known = _interned.get(text)
-    if known is not None:
-        return known
+    cached = _interned.get(text)
+    if cached is not None:
+        return cached
     quantity = _read(text)
     if len(text) <= _INTERNED_LENGTH:
         _interned.share(text, quantity)

@@ -141,8 +141,8 @@ def probes(namespace: str, labels: Mapping[str, str]) -> tuple[Anchor, ...]:
     if len(labels) > _SHARED_LABELS_MAX:
         return _probes_of(namespace, labels)
     key = (namespace, *labels.items())
-    known = _probes.get(key)
-    return _probes.share(key, _probes_of(namespace, labels)) if known is None else known
+    cached = _probes.get(key)
+    return _probes.share(key, _probes_of(namespace, labels)) if cached is None else cached
 
 
 def _probes_of(namespace: str, labels: Mapping[str, str]) -> tuple[Anchor, ...]:

@@ -62,9 +62,9 @@ def _profiles(configuration: Configuration, findings: Findings) -> Mapping[str, 
     try:
         return build_profiles(configuration)
     except ConfigErrors as wrong:
-        known = {(error.path, error.message) for error in findings.errors}
+        reported = {(error.path, error.message) for error in findings.errors}
         for error in wrong.errors:
-            if (error.path, error.message) not in known:
+            if (error.path, error.message) not in reported:
                 findings.error(error.path, error.message)
         return {}
 

@@ -94,10 +94,10 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
         return textwrap.wrap(" ".join(text.split()), width, break_on_hyphens=False)
 
 
-def _meant(given: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
+def _meant(given: str, candidates: Iterable[str], *, cutoff: float = 0.6) -> str:
     import difflib
 
-    close = difflib.get_close_matches(given, list(known), n=1, cutoff=cutoff)
+    close = difflib.get_close_matches(given, list(candidates), n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -209,9 +209,9 @@ def emulated_version(text: str) -> str:
     """Parse a version of kube-scheduler; the component `kube=` before it may be left out, as in kube-scheduler."""
     found = {part.strip().removeprefix("kube=") for part in text.split(",")}
     if len(found) != 1 or not found.issubset(VERSIONS):
-        told = " or ".join(VERSIONS)
+        versions = " or ".join(VERSIONS)
         raise argparse.ArgumentTypeError(
-            f"the behaviour is kube-scheduler's of {told}: expected one of them, got {text!r}"
+            f"the behaviour is kube-scheduler's of {versions}: expected one of them, got {text!r}"
         )
     return found.pop()
 

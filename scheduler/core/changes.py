@@ -19,10 +19,10 @@ class Watchers(dict[Hashable, dict[Callback, None]]):
 
         def end() -> None:
             for topic in topics:
-                here = self.get(topic)
-                if here is not None:
-                    here.pop(callback, None)
-                    if not here:
+                callbacks = self.get(topic)
+                if callbacks is not None:
+                    callbacks.pop(callback, None)
+                    if not callbacks:
                         del self[topic]
 
         return end

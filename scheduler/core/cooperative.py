@@ -73,11 +73,11 @@ def paced(
             if now - turn > max(PACE_S, aside_s):
                 spent_s += now - turn
                 with aside():
-                    left = clock.now()
+                    suspended_at = clock.now()
                     yield
                     back = clock.now()
                 turn = clock.now()
-                aside_s = left - now + turn - back
+                aside_s = suspended_at - now + turn - back
     finally:
         work.close()
 

@@ -179,10 +179,10 @@ class UnforeseenErrors:
 
     def _times(self, line: str, now: float) -> int:
         """Return the number of errors that a log line represents now; 0 if it must not be logged."""
-        known = self._lines.get(line)
-        if known is not None:
-            known.times += 1
-            if now - known.logged_at < _LOG_EVERY_S:
+        cached = self._lines.get(line)
+        if cached is not None:
+            cached.times += 1
+            if now - cached.logged_at < _LOG_EVERY_S:
                 return 0
             del self._lines[line]  # the newest are last
         elif len(self._lines) >= _LINES:
@@ -191,7 +191,7 @@ class UnforeseenErrors:
                 return 0
             del self._lines[oldest]
         self._lines[line] = _Line(now)
-        return known.times if known is not None else 1
+        return cached.times if cached is not None else 1
 
     def went_down(self, part: str, *, again_in_s: float) -> None:
         """Record that a part failed and restarts after this pause."""

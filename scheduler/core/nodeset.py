@@ -21,10 +21,10 @@ EMPTY: NodeSet = 0
 
 def of(slots: Iterable[int]) -> NodeSet:
     """Return the set of exactly these slots."""
-    out = 0
+    nodes = 0
     for slot in slots:
-        out |= 1 << slot
-    return out
+        nodes |= 1 << slot
+    return nodes
 
 
 def each(nodes: NodeSet) -> Iterator[int]:

@@ -96,11 +96,11 @@ class DeviceHandlers:
         claims, published = self._devices.claims, set[str]()
         while claims.changes:
             before, now = claims.changes.pop(0)  # one by one: a failure loses one change only
-            known = now if now is not None else before
-            assert known is not None
-            published.add(known.key)
-            self._devices.notify(known.key)
-            for owner in known.metadata.owner_references:  # a pod does not know the names of generated claims
+            claim = now if now is not None else before
+            assert claim is not None
+            published.add(claim.key)
+            self._devices.notify(claim.key)
+            for owner in claim.metadata.owner_references:  # a pod does not know the names of generated claims
                 if owner.controller:
                     self._devices.notify(owner.uid)
             self._publish(Resource.RESOURCE_CLAIM, before, now)

@@ -110,9 +110,9 @@ class Answer:
             nodes = self._get(fields, "Nodes", _fields) or {}
             items = self._get(nodes, "items", _nodes, within="Nodes.") or ()
             names = [node.metadata.name if node is not None else "" for node in items]
-        known = frozenset(sent)
+        names_sent = frozenset(sent)
         for name in names:
-            if name not in known:
+            if name not in names_sent:
                 raise ExtenderError(
                     f'extender "{url_prefix}" claims a filtered node "{shortened(name or "", 300)}" '
                     "which is not found in the input node list"

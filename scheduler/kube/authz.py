@@ -228,14 +228,14 @@ class _Answers(Generic[T]):
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._known: BoundedCache[_Key, tuple[T, float]] = BoundedCache(_REMEMBERED)
+        self._cached: BoundedCache[_Key, tuple[T, float]] = BoundedCache(_REMEMBERED)
         self._running: dict[_Key, _Question[T]] = {}
 
     async def get(self, key: _Key, ask: Callable[[], Awaitable[T]], *, keep_s: Callable[[T], float]) -> T:
         """Return the answer, cached if possible. The review is cancelled when its last caller stops waiting."""
-        known = self._known.get(key)
-        if known is not None and self._clock.now() < known[1]:
-            return known[0]
+        entry = self._cached.get(key)
+        if entry is not None and self._clock.now() < entry[1]:
+            return entry[0]
         question = self._running.get(key)
         if question is None:
             question = self._running[key] = _Question(asyncio.ensure_future(self._learn(key, ask, keep_s)))
@@ -254,9 +254,9 @@ class _Answers(Generic[T]):
             answer = await ask()
         finally:
             self._forget(key, asyncio.current_task())
-        self._known.pop(key)
+        self._cached.pop(key)
         if (lifetime_s := keep_s(answer)) > 0:
-            self._known.put(key, (answer, self._clock.now() + lifetime_s))
+            self._cached.put(key, (answer, self._clock.now() + lifetime_s))
         return answer
 
     def _forget(self, key: _Key, task: asyncio.Task[Any] | None) -> None:

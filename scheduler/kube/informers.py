@@ -60,8 +60,8 @@ class Mirrors:
 
     def late(self, kinds: Sequence[KindSpec]) -> tuple[KindSpec, ...]:
         """Return those kinds that are not synced yet."""
-        known = {spec.name for spec in self.kinds}
-        return tuple(spec for spec in kinds if spec.name not in known)
+        watched = {spec.name for spec in self.kinds}
+        return tuple(spec for spec in kinds if spec.name not in watched)
 
     def why_late(self, spec: KindSpec) -> str:
         """Return the name of the kind, and its problem if known."""
@@ -111,14 +111,14 @@ class Mirrors:
     def synced(self) -> Mapping[str, int]:
         """Return the kinds that decisions need: 1 if synced, otherwise 0; without kinds that the server lacks."""
         answered = self._discovery.answered.is_set()
-        told: dict[str, int] = {}
+        synced_kinds: dict[str, int] = {}
         for spec in self.kinds:
             reflector = self.reflectors.get(spec.name)
             if reflector is not None and not reflector.stats.absent:
-                told[spec.name] = int(reflector.synced.is_set() and not reflector.stats.denied)
+                synced_kinds[spec.name] = int(reflector.synced.is_set() and not reflector.stats.denied)
             elif spec.name in NEEDED or not answered:
-                told[spec.name] = 0
-        return told
+                synced_kinds[spec.name] = 0
+        return synced_kinds
 
     def _version(self, spec: KindSpec) -> str | None:
         reflector = self.reflectors.get(spec.name)

@@ -42,7 +42,7 @@ def build_profiles(config: Configuration, handle: Handle | None = None) -> dict[
 
 def profile_builder(config: Configuration, handle: Handle) -> Callable[[ProfileConfig], Profile]:
     """Return a function that builds one profile of the configuration, or a changed one. It raises ConfigErrors."""
-    known = registry()
+    registered = registry()
     ignored = tuple(
         resource.name
         for extender in config.extenders
@@ -61,7 +61,7 @@ def profile_builder(config: Configuration, handle: Handle) -> Callable[[ProfileC
         )
         return build(
             _ignoring(profile, ignored) if ignored else profile,
-            known,
+            registered,
             own,
             percentage=config.percentage_of_nodes_to_score,
             rejecters=(EXTENDER_NAME,) if config.extenders else (),

@@ -66,7 +66,7 @@ class OwnObjects:
         """Uids of objects that were deleted, with the version at that time: a list may be older."""
         self._news = asyncio.Event()
         self._is_due = True
-        self._look_at = 0.0
+        self._next_check_at = 0.0
         self._untold = ""
         self._heard: dict[str, int] = {}
         """The newest version that was reported since the last `listen`, by uid."""
@@ -115,7 +115,7 @@ class OwnObjects:
         """Take one event of a watch, or one object of another component's list (None)."""
         self._heard_at = self.clock.now()
         if type_ is None:
-            self._look_at = min(self._look_at, self._heard_at + SOON_S)
+            self._next_check_at = min(self._next_check_at, self._heard_at + SOON_S)
         kept = self.kept(obj)
         if kept is None:
             return
@@ -133,8 +133,8 @@ class OwnObjects:
         while True:
             self._news.clear()
             try:
-                if self._is_due or self.clock.now() >= self._look_at:
-                    self._look_at = self.clock.now() + LOOK_EVERY_S
+                if self._is_due or self.clock.now() >= self._next_check_at:
+                    self._next_check_at = self.clock.now() + LOOK_EVERY_S
                     await self._list()
                 failed = not await self.write() or bool(self.unread)
             except Exception as error:  # noqa: BLE001 (an unforeseen failure costs a minute, not all changes to come)
@@ -145,7 +145,7 @@ class OwnObjects:
                 self._untold = untold  # /readyz is public: the text may have a user's data
             if not failed:
                 backoff.reset()
-            wait_s = backoff.next_s() if failed else max(0.0, self._look_at - self.clock.now())
+            wait_s = backoff.next_s() if failed else max(0.0, self._next_check_at - self.clock.now())
             is_news = await done_within(self.clock, self._news.wait(), wait_s)
             self._is_due |= failed or not is_news
 
@@ -154,10 +154,10 @@ class OwnObjects:
     def _put(self, obj: Object) -> None:
         """Store the object unless a newer one is known."""
         key = _key(obj)
-        known = self._objects.get(key)
-        if obj["metadata"].get("uid") in self._gone or (known is not None and version_of(obj) < version_of(known)):
+        stored = self._objects.get(key)
+        if obj["metadata"].get("uid") in self._gone or (stored is not None and version_of(obj) < version_of(stored)):
             return
-        if known is not None and known["metadata"].get("uid") != obj["metadata"].get("uid"):
+        if stored is not None and stored["metadata"].get("uid") != obj["metadata"].get("uid"):
             self._remove(key)
         self._objects[key] = obj
         self.stored(key, obj)
@@ -217,8 +217,8 @@ class OwnObjects:
         is_restored = 0 < version < newest
         if is_restored:
             self._gone, self._heard = {}, {}
-        for key, known in list(self._objects.items()):
-            if is_restored or (key not in there and version_of(known) <= version):
+        for key, stored in list(self._objects.items()):
+            if is_restored or (key not in there and version_of(stored) <= version):
                 self._remove(key)
         for obj in there.values():
             self._put(obj)

@@ -268,8 +268,8 @@ class WhatIfObjects(OwnObjects):
         self._untold = untold
 
     def _is_done(self, obj: WhatIfObject) -> None:
-        known = self._objects.get(obj.key)
-        if known is not None and known["metadata"]["uid"] == obj.metadata.uid:
+        stored = self._objects.get(obj.key)
+        if stored is not None and stored["metadata"]["uid"] == obj.metadata.uid:
             self._done[obj.metadata.uid] = obj.metadata.generation
 
     def _now(self) -> str:

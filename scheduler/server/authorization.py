@@ -61,7 +61,7 @@ class RequestGate:
         paths = tuple(always_allow_paths)
         self._open = frozenset(path for path in paths if not path.endswith("*"))
         self._open_below = tuple(path[:-1] for path in paths if path.endswith("*"))
-        self._said = LogOnce()
+        self._logged = LogOnce()
 
     async def refuses(self, asked: RequestAttributes) -> Refusal | None:
         """Return the refusal; None if the caller may read the page. Public paths send no review."""
@@ -98,7 +98,7 @@ class RequestGate:
 
     def _complain(self, error: ApiError) -> None:
         """Log once per text, because any client can cause reviews."""
-        if self._said.is_new("review", error.message):
+        if self._logged.is_new("review", error.message):
             _log.warning(
                 "TokenReview or SubjectAccessReview failed; callers of the endpoints are refused", error=error.message
             )

@@ -141,7 +141,7 @@ class Connection(asyncio.Protocol):
         if self._timer is not None:
             self._timer.cancel()
         self._transport = None
-        self._listener.left(self)
+        self._listener.forget(self)
         self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
@@ -222,7 +222,7 @@ class Listener:
                 await asyncio.sleep(due_s - now_s)
             self._next_turn_s = due_s + _REQUESTS_PACE_S
 
-    def left(self, connection: Connection) -> None:
+    def forget(self, connection: Connection) -> None:
         """Forget a closed connection."""
         self._open.pop(connection, None)
 
@@ -246,7 +246,7 @@ class Listener:
             if oldest is None:
                 accepted.close()
                 return
-            self.left(oldest)
+            self.forget(oldest)
             oldest.cut()
         connection = Connection(self._make(), self._limits, self)
         self._open[connection] = None
@@ -259,7 +259,7 @@ class Listener:
             await loop.connect_accepted_socket(lambda: connection, accepted, ssl=self._tls, **secured)
         except (OSError, ssl.SSLError, TimeoutError) as error:  # the failing task has reported it
             _log.debug("a connection failed before its first request", error=str(error) or type(error).__name__)
-            self.left(connection)
+            self.forget(connection)
         except asyncio.CancelledError:
-            self.left(connection)
+            self.forget(connection)
             raise

@@ -164,7 +164,7 @@ class _Https:
                 parts.create_task(self._look_up())
 
     async def _renew(self) -> None:
-        said = LogOnce()
+        logged = LogOnce()
         steps = {"the new serving certificate": (self._serve, "the serving certificate was reloaded")}
         if self._secure.client_ca_file:
             steps["the new client CA"] = (self._trust_file, "the client CA was reloaded")
@@ -174,21 +174,21 @@ class _Https:
                 try:
                     if await step():
                         _log.info(done)
-                    said.forget(what)
+                    logged.forget(what)
                 except CertificateError as error:
-                    if said.is_new(what, str(error)):
+                    if logged.is_new(what, str(error)):
                         _log.warning(f"{what} cannot be loaded; the previous one stays in use", error=str(error))
 
     async def _look_up(self) -> None:
         """Read the cluster's client CA. Without it clients can still use tokens."""
-        said = LogOnce()
+        logged = LogOnce()
         while True:
             try:
                 if self._trust(await self.reviews.client_ca()):
                     _log.info("the client CA of the cluster is in use")
-                said.forget("authority")
+                logged.forget("authority")
             except (ApiError, CertificateError) as error:
-                if not self._is_logged_elsewhere(error) and said.is_new("authority", str(error)):
+                if not self._is_logged_elsewhere(error) and logged.is_new("authority", str(error)):
                     _log.warning(f"the client CA in ConfigMap {_WHERE} cannot be read", error=str(error))
             await self._clock.sleep(LOOKUP_EVERY_S)
 

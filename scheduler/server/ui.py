@@ -85,12 +85,12 @@ async def pages(data: UiData) -> UiPages:
             if page.page + 1 >= page.pages or len(found) * len(page.pods) >= PODS_MAX:
                 break
     nodes: list[list[NodePage]] = []
-    left = NODES_MAX
+    remaining = NODES_MAX
     for cell in overview.cells:
         rows = list[NodePage]()
-        while left > 0 and (part := await data.nodes_of(cell.id, len(rows))) is not None:
+        while remaining > 0 and (part := await data.nodes_of(cell.id, len(rows))) is not None:
             rows.append(part)
-            left -= len(part.nodes)
+            remaining -= len(part.nodes)
             if part.page + 1 >= part.pages:
                 break
         nodes.append(rows)

@@ -30,27 +30,11 @@ _BANNED: Final = re.compile(rf"\b(?:{_PERSONS}|{_VERBS}|{_METAPHORS}|{_ORDER})\b
 _UPSTREAM: Final = ("asks for all devices, but", "has asked us to try again later", "reason=Told", "nobody counts")
 """Texts of Kubernetes and of recordings with a refused word."""
 _DIALECT: Final = frozenset(
-    [
-        "known",
-        "told",
-        "said",
-        "here",
-        "left",
-        "out",
-        "no",
-        "chance",
-        "look_at",
-        "outlook",
-        "relented",
-        "spared",
-        "besides",
-        "besides_kept",
-        "worn_out",
-        "wish",
-    ]
+    {"known", "told", "said", "here", "left", "out", "no"}
+    | {"chance", "look_at", "outlook", "relented", "spared", "besides_kept", "worn_out", "wish"}
 )
 """Identifiers that name nothing: upstream or the textbook has a noun for each (`claims`, `candidates`, `rejection`, `remaining`, `rng`)."""
-_DIALECT_PARTS: Final = re.compile(r"(?:^|_)(?:told|said|look_at|outlook|relented|spared|besides|worn_out)(?:_|$)")
+_DIALECT_PARTS: Final = re.compile(r"(?:^|_)(?:told|said|look_at|outlook|relented|spared|besides_kept|worn_out)(?:_|$)")
 """The same within longer identifiers. The other words are also parts of good ones, such as `NO_LIMIT` and `is_known`."""
 _CODE: Final = re.compile(r"```.*?```|``[^`]+``|`[^`]*`|https?://\S+|\]\([^)]*\)", re.DOTALL)
 _QUOTED: Final = re.compile(r'"[^"\n]*"|“[^”]*”')
@@ -103,7 +87,7 @@ def identifier_findings(source: str, name: str) -> list[Finding]:
         for identifier in _defined(node):
             plain = identifier.strip("_").lower()
             is_pair = plain == "left" and id(node) in with_right
-            if not is_pair and (plain.removeprefix("is_") in _DIALECT or _DIALECT_PARTS.search(plain)):
+            if not is_pair and (plain in _DIALECT or _DIALECT_PARTS.search(plain)):
                 found.append(Finding(name, getattr(node, "lineno", 1), identifier))
     return sorted(found, key=lambda each: each.line)
 

@@ -203,10 +203,10 @@ def _group(volumes: Volumes, claim: PersistentVolumeClaim, under_way: Container[
 def is_delayed(volumes: Volumes, claim: PersistentVolumeClaim) -> bool:
     """Return whether the claim's class waits for a pod; a missing class does not. Raises VolumeError (§2.3)."""
     name = claim.storage_class
-    known = volumes.classes.get(name) if name else None
-    if known is None:
+    storage_class = volumes.classes.get(name) if name else None
+    if storage_class is None:
         return False
-    mode = known.obj.volume_binding_mode
+    mode = storage_class.obj.volume_binding_mode
     if mode is None:
         raise VolumeError(f'VolumeBindingMode not set for StorageClass "{name}"')
     return mode == WAIT_FOR_FIRST_CONSUMER

@@ -570,7 +570,13 @@ def test_each_container_of_start_up_costs_the_same() -> None:
 
 def test_nothing_of_a_large_pod_stays_when_it_is_gone() -> None:
     """Shared parts are kept by number, so a tenant could fill them with large ones."""
-    stores = (core_v1._known, core_v1._known_labels, core_v1._known_containers, podinfo._sums, selectors._probes)
+    stores = (
+        core_v1._interned_parts,
+        core_v1._known_labels,
+        core_v1._known_containers,
+        podinfo._sums,
+        selectors._probes,
+    )
     core_v1.one(b"")  # the shape of a pod without constraints
     before = [len(store) for store in stores]
     labels = {f"large{n}": "v" * 60 for n in range(2_000)}

@@ -351,7 +351,7 @@ class Soft(FakePlugin):
 
 def relenting(soft: Soft, nodes: int = 4) -> Callable[[Groups], Work[Groups]]:
     harness = PreemptionHarness(*(node(f"n{at}") for at in range(nodes)), plugins=(soft,))
-    return partial(harness.runner.relented, CycleState(), pod())
+    return partial(harness.runner.with_evictable_nodes, CycleState(), pod())
 
 
 @pytest.mark.parametrize(

@@ -200,7 +200,7 @@ async def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         await world.reviews.user_of(token)
 
     assert [recorded.body["spec"]["token"] for recorded in transport.recorded] == ["a", "b", "c", "d", "b"]
-    kept = world.reviews._tokens._known
+    kept = world.reviews._tokens._cached
     assert len(kept) == 3
     assert all(isinstance(key[0], bytes) and len(key[0]) == 32 for key in kept)
 

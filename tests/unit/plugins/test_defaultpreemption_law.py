@@ -283,7 +283,7 @@ def test_each_node(world: DeviceWorld) -> None:
     state = CycleState()
     assert harness.runner.pre_filter(state, incoming).rejection is None
     _, groups = finish(harness.runner.filter(state, incoming, harness.cluster.nodes.present, exact=True))
-    relented = finish(harness.runner.relented(state, incoming, groups))
+    relented = finish(harness.runner.with_evictable_nodes(state, incoming, groups))
     codes = {slot: no.code for no, nodes in relented.items() for slot in each(nodes)}
     what_if = harness.runner.what_if(state, incoming)
     for name in NODES:
