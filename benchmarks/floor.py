@@ -176,7 +176,7 @@ async def run(arguments: argparse.Namespace) -> None:
             transport=transport,
             on_batch=on_batch,
             clock=clock,
-            rng=random.Random(),
+            chance=random.Random(),
             locate=locate,
         )
 

@@ -127,7 +127,7 @@ class InProcess:
             name: Runner(profile, decisions.cluster, decisions.queue.nominator, clock=self.clock, metrics=self.metrics)
             for name, profile in decisions.profiles.items()
         }
-        return Cycle(runners, decisions.cluster, clock=self.clock, rng=decisions.rng, metrics=self.metrics)
+        return Cycle(runners, decisions.cluster, clock=self.clock, chance=decisions.chance, metrics=self.metrics)
 
 
 def microseconds(work: Callable[[], int]) -> float:

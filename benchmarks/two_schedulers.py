@@ -130,7 +130,7 @@ class _World:
         self.decisions = Decisions(
             options, writer=_Writer.of(self), recorder=Silent(), clock=self.clock, metrics=Metrics(process=False)
         )
-        self.decisions.rng.seed(run.seed)
+        self.decisions.chance.seed(run.seed)
         node = ObjectDecoder("Node", Node).decode
         self.decisions.intake.apply("Node", [Delta(None, node(_node(index))) for index in range(run.nodes)])
 

@@ -81,7 +81,7 @@ class Decisions:
 
         `stores` returns the synced stores of the informers by kind, for the self-audit.
         """
-        self.rng = random.Random()
+        self.chance = random.Random()
         self.cluster = Cluster(clock, options.config.feature_gates)
         self.errors = errors = errors or UnforeseenErrors(clock)
         self.inbox = Inbox(errors)
@@ -95,7 +95,7 @@ class Decisions:
             recorder,
             clock,
             preempting=preempting,
-            rng=self.rng,
+            chance=self.chance,
             volume_metrics=metrics.volumes,
             device_metrics=metrics.devices,
             errors=errors,
@@ -170,7 +170,7 @@ class Decisions:
         self.derived = DerivedNominations(self.shared, profiles=self.profiles, runners=runners)
         self.records = DecisionRecords()
         self.cycle = Cycle(
-            runners, self.cluster, clock=clock, rng=self.rng, metrics=metrics, held_back=self.refusals.held_back
+            runners, self.cluster, clock=clock, chance=self.chance, metrics=metrics, held_back=self.refusals.held_back
         )
         self.loop = SchedulingLoop(self)
         self.reloading = ProfileReconciler(

@@ -212,7 +212,7 @@ class Daemon:
             transport=transport,
             throttle=throttle,
             clock=self._clock,
-            rng=self.decisions.rng,
+            chance=self.decisions.chance,
         )
         self._spawn("list-audit", lists.run)
         self._spawn("event-loop-lag", self._measure_lag)
@@ -401,7 +401,7 @@ class Daemon:
             transport=transport,
             on_batch=self._on_failed if spec.typ is FailedPod else partial(self._on_batch, spec.name),
             clock=self._clock,
-            rng=self.decisions.rng,
+            chance=self.decisions.chance,
             locate=partial(self._discovery.locate, spec),
             on_served=self._on_capacity if spec.name == CAPACITY.name else bool,  # other kinds keep their last objects
         )

@@ -78,7 +78,7 @@ class DynamicResources:
         self._gates = gates
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
-        self._rng = handle.rng
+        self._chance = handle.chance
         self._binding_timeout_s = args.binding_timeout_s
         sets = SelectorSets(self._devices.holding, evaluated=handle.device_metrics.evaluated)
         self._parser = ClaimParser(self._devices.classes, sets, gates)
@@ -397,7 +397,7 @@ class DynamicResources:
         try:
             use = finish(self._preemption.besides_kept(known, pod, slot))
             found = self._verdicts.allocate(
-                variant.demand, slot, node_name=node_name, names=variant.names, rng=self._rng, use=use
+                variant.demand, slot, node_name=node_name, names=variant.names, chance=self._chance, use=use
             )
         except TimedOut:
             return self._timed_out(slot)

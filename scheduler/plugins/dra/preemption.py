@@ -181,7 +181,7 @@ class NominatedDevices:
                     slot,
                     node_name=self._nodes.name(slot),
                     names=variant.names,
-                    rng=random.Random(0),  # for share ids that are never written
+                    chance=random.Random(0),  # for share ids that are never written
                     use=use,
                 )
             except (TimedOut, AllocationError):

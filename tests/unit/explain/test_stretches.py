@@ -176,7 +176,7 @@ SPREAD = {
 async def bound(request: dict[str, Any] | None) -> list[Any]:
     """Return the bindings of pods next to those of another scheduler, and to a question before each of them."""
     sched = cluster({f"n{at}": {} for at in range(4)}, {})
-    sched.parts.rng.seed(5)
+    sched.parts.chance.seed(5)
     what_if = pausing(sched)
     for number in range(6):
         asking = None

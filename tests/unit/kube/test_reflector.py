@@ -63,7 +63,7 @@ class Mirror:
             **settings,
             transport=transport,
             clock=self.clock,
-            rng=random.Random(1),
+            chance=random.Random(1),
         )
         self.stats = self.reflector.stats
 

@@ -195,7 +195,7 @@ class PreemptionHarness:
             "kubestow",
             scheduler_names=frozenset({"kubestow"}),
             ours=ours or KubestowArgs(),
-            rng=self.chance,
+            chance=self.chance,
             feature_gates=gates,
         )
         for plugin in plugins:

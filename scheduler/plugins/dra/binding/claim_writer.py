@@ -61,7 +61,7 @@ class ClaimWriter:
         self._claims = handle.cluster.devices.claims
         self._writer = handle.writer.device_claims
         self._clock = handle.clock
-        self._rng = handle.rng
+        self._chance = handle.chance
         self._metrics = handle.device_metrics
         self._stamps = stamps
         self._conflicts = conflicts
@@ -94,7 +94,7 @@ class ClaimWriter:
             if not is_busy:
                 self._metrics.claim_conflict()
             try:
-                await retry.pause(failed, pause_s=None if is_busy else _PAUSE_S * (1 + _JITTER * self._rng.random()))
+                await retry.pause(failed, pause_s=None if is_busy else _PAUSE_S * (1 + _JITTER * self._chance.random()))
             except ApiError:
                 raise ClaimError(f"{self._doing(claim, allocation)}: {failed}") from failed
             current = await self.reread(claim)

@@ -49,7 +49,7 @@ class ExtendedResourceClaimWriter:
         self._writer = handle.writer.device_claims
         self._claims = claims
         self._clock = handle.clock
-        self._rng = handle.rng
+        self._chance = handle.chance
         self._metrics = handle.device_metrics
         self._must_be_seen = must_be_seen
 
@@ -151,7 +151,7 @@ class ExtendedResourceClaimWriter:
     def _name_for(self, pod: Pod) -> str:
         """Generate a name like an API server, from upstream's prefix."""
         base = f"{pod.metadata.name}-extended-resources-"[:_BASE_MAX]
-        return base + "".join(self._rng.choices(_LETTERS, k=_LETTERS_COUNT))
+        return base + "".join(self._chance.choices(_LETTERS, k=_LETTERS_COUNT))
 
     async def _made_before(self, pod: Pod, name: str) -> ResourceClaim | Broken | None:
         """Return the claim of that name if it is this pod's: the answer to its creation was lost. Raises ApiError."""

@@ -36,13 +36,13 @@ def results(
     *,
     node_name: str,
     names: Sequence[str],
-    rng: random.Random,
+    chance: random.Random,
 ) -> tuple[AllocationResult, ...]:
     """Return one allocation per claim, in order. Raises AllocationError for a node selector that cannot be merged."""
     out = []
     for c, claim in enumerate(demand.claims):
         mine = [each for each in picked if each.claim == c]
-        devices = tuple(_result(each, node_devices, rng) for each in mine)
+        devices = tuple(_result(each, node_devices, chance) for each in mine)
         config = configuration(claim, mine, merges=node_devices.rules.config_for_all)
         try:
             selector = node_selector(
@@ -57,11 +57,11 @@ def results(
     return tuple(out)
 
 
-def _result(picked: Picked, node_devices: NodeDevices, rng: random.Random) -> DeviceRequestAllocationResult:
+def _result(picked: Picked, node_devices: NodeDevices, chance: random.Random) -> DeviceRequestAllocationResult:
     published, spec = node_devices.devices[picked.number], picked.request_data.spec
     device, binding = published.device, node_devices.rules.binding
     amounts = picked.amounts
-    share = None if amounts is None else str(uuid.UUID(int=rng.getrandbits(128), version=4))
+    share = None if amounts is None else str(uuid.UUID(int=chance.getrandbits(128), version=4))
     return DeviceRequestAllocationResult(
         request=picked.request_data.full_name,
         driver=published.id.driver,

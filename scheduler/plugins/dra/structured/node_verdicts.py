@@ -204,7 +204,7 @@ class NodeVerdicts:
         *,
         node_name: str,
         names: Sequence[str],
-        rng: random.Random,
+        chance: random.Random,
         use: DeviceUse | None = None,
     ) -> tuple[AllocationResult, ...] | SearchVerdict:
         """Return the claims' allocations on this node, or the verdict that refuses them.
@@ -218,7 +218,7 @@ class NodeVerdicts:
         if verdict.refusal or self._on_nodes.kind(slot) is None:
             return verdict
         node_devices = self._searches.node_devices(slot, use)
-        return results(demand, verdict.picked, node_devices, node_name=node_name, names=names, rng=rng)
+        return results(demand, verdict.picked, node_devices, node_name=node_name, names=names, chance=chance)
 
     # -- inside --------------------------------------------------------------------------------------------------------
 

@@ -348,7 +348,7 @@ async def test_a_claim_of_another_pod_has_the_name() -> None:
             world.show(a_claim(taken[0]).owned_by("p", "another p").for_extended_resources().request("r", "gpu"))
 
     draws = iter(["b" * 5, "c" * 5])
-    world.plugin._binder._maker._rng = SimpleNamespace(choices=lambda *_, **__: next(draws))  # type: ignore[assignment]
+    world.plugin._binder._maker._chance = SimpleNamespace(choices=lambda *_, **__: next(draws))  # type: ignore[assignment]
     world.writer.on_claim = take
 
     assert "" == await world.bound(world.reserved(gpus()))

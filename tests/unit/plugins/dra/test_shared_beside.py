@@ -388,7 +388,7 @@ def test_a_search_gives_away_what_the_second_look_lets_pass(case: AllocatorCase,
     assume(picked)
     assert picked is not None
     names = [claim.metadata.name for claim in case.claims]
-    got = results(setup.demand, picked, search._node_devices, node_name=node, names=names, rng=random.Random(1))
+    got = results(setup.demand, picked, search._node_devices, node_name=node, names=names, chance=random.Random(1))
     claims = SimpleNamespace(by_uid=lambda uid: RUNNING if uid.startswith("u") else None)
     devices: Any = SimpleNamespace(use=setup.use, on_nodes=setup.on_nodes, claims=claims)
     conflicts = DeviceConflicts(devices, runs=lambda _: True)

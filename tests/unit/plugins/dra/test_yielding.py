@@ -187,7 +187,7 @@ def test_an_attempt_that_is_given_up_in_a_turn_leaves_nothing_behind(
         attempt.close()
 
         assert world.held() == before
-        world.cycle.rng = random.Random(3)
+        world.cycle.chance = random.Random(3)
         assert result_of(finish(world.attempt(*claims, nominated=nominated))) == undisturbed
 
 

@@ -120,7 +120,7 @@ class VolumeWorld:
             self.clock,
             "kubestow",
             ours=ours or KubestowArgs(),
-            rng=random.Random(1),
+            chance=random.Random(1),
             volume_metrics=self.metrics,
         )
         self.show(*(() if bare else FIXTURES), *things)
