@@ -31,7 +31,7 @@ from benchmarks.watching import changes
 from tests.e2e.cluster import PODS, Cluster, node, pod
 from tests.e2e.controlplane.build import MINOR, RELEASES
 from tests.e2e.controlplane.harness import ControlPlane, daemon, scheduler_config
-from tests.e2e.controlplane.process import Server, free_port
+from tests.e2e.controlplane.process import ServerProcess, free_port
 
 KUBE: Final = "kube-scheduler"
 OURS: Final = "kubestow"
@@ -164,7 +164,7 @@ async def _metrics(http: ClientSession) -> Mapping[str, Mapping[str, int]]:
     return counted
 
 
-async def _ready(http: ClientSession, server: Server) -> None:
+async def _ready(http: ClientSession, server: ServerProcess) -> None:
     deadline = time.monotonic() + READY_S
     while time.monotonic() < deadline:
         server.check()

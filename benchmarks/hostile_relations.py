@@ -23,7 +23,7 @@ from typing import Final, NamedTuple, TypeAlias
 import structlog
 
 from scheduler.daemon.app import GC_THRESHOLD
-from tests.hostile_relations import CHANGED, RELATIONS, Group, Relation, stored
+from tests.hostile_relations import CHANGED, RELATIONS, RelatedObjects, Relation, stored
 from tests.unit.harness import StepClock
 
 
@@ -58,7 +58,7 @@ def resident_bytes() -> int:
 
 async def measured(there: Stored, change: Stored) -> Took:
     """Show the group to a scheduler whose clock is the processor time, so that attempts let other tasks run."""
-    before, group = resident_bytes(), Group(ProcessClock(), steps=1000)
+    before, group = resident_bytes(), RelatedObjects(ProcessClock(), steps=1000)
     setattr(group.sched.clock, "now", lambda: 1000 + time.process_time())  # noqa: B010 (the clock of a test stands still)
     began = time.process_time()
     group.show(there)

@@ -19,7 +19,7 @@ from benchmarks.competitors import Competitor, Limits
 from benchmarks.meter import Meter, Usage, machine, usage
 from benchmarks.workload import NAMESPACE
 from tests.e2e.controlplane.harness import ControlPlane
-from tests.e2e.controlplane.process import Group, Server, free_port
+from tests.e2e.controlplane.process import Group, ServerProcess, free_port
 
 STALLED_AFTER_S = 60.0
 READY_WITHIN_S = 300.0
@@ -49,7 +49,7 @@ class Bindings:
             self._news.set()
         raise RuntimeError("the observer ended")
 
-    async def until(self, count: int, scheduler: Server, *, deadline: float | None = None) -> None:
+    async def until(self, count: int, scheduler: ServerProcess, *, deadline: float | None = None) -> None:
         """Wait for that many; gives up at the deadline (time.monotonic), or without one when a minute brings none.
 
         Raises Died if the scheduler ends.
@@ -112,7 +112,7 @@ class Plane(Protocol):
 class Started:
     """A scheduler that was started at `began` (time.monotonic)."""
 
-    server: Server
+    server: ServerProcess
     meter: Meter
     began: float
     ready_url: str

@@ -288,7 +288,7 @@ class Binder:
             raise BindingRejected(rejection, is_late=True)
         raise AttemptError(f'running PreBind plugin "{plugin.name}": {rejection.message}', plugin=plugin.name)
 
-    async def _last_look(self, binding: Binding) -> None:
+    async def _last_check(self, binding: Binding) -> None:
         """Wait for a token and for the watch of pods, then check the node and record that the Binding is sent."""
         await self._writer.turn()
         await self._pods_followed()
@@ -300,10 +300,10 @@ class Binder:
         binding.record.seen_resource_version = self.pod_watch.version()
         self.refusals.sent(binding.assumed)
 
-    def _second_look(self, binding: Binding) -> Rejection | None:
+    def _changed_node_rejection(self, binding: Binding) -> Rejection | None:
         """Check the node in the newest cache without the pod itself: another scheduler may have been faster (D7)."""
         node_name = binding.assumed.node_name
-        if self._cluster.outlook(binding.assumed) == binding.outlook:
+        if self._cluster.decision_version(binding.assumed) == binding.decision_version:
             return None
         slot = self._cluster.nodes.present_slot(node_name)
         if slot is None:
@@ -339,7 +339,7 @@ class Binder:
 
         Upstream: pkg/scheduler/schedule_one.go extendersBinding
         """
-        await self._last_look(binding)
+        await self._last_check(binding)
         try:
             binding.is_sending = True
             await extender.bind(binding.assumed, binding.assumed.node_name)
@@ -372,7 +372,7 @@ class Binder:
         busy = BusyRetry(self._clock)
         failing = Retry(self._clock, first_s=0.01, factor=5.0, tries=4 if self.retries else 1)
         while True:
-            await self._last_look(binding)
+            await self._last_check(binding)
             try:
                 binding.is_sending = True
                 return await plugin.bind(binding.state, binding.assumed, binding.assumed.node_name)

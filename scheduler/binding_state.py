@@ -19,7 +19,7 @@ from scheduler.queue import QueuedPodInfo
 
 _log = structlog.get_logger(__name__)
 
-_SAY_EVERY_S: Final = 60.0
+_LOG_EVERY_S: Final = 60.0
 _LONGEST_ERROR: Final = 1024
 
 
@@ -48,7 +48,7 @@ class Binding:
     waits: Mapping[str, Wait]
     record: DecisionRecord
     popped_at: float
-    outlook: int
+    decision_version: int
     is_preparing: bool = False
     """Whether PreBind is running: a preemptor may still cancel it."""
     is_prepared: bool = False
@@ -87,15 +87,15 @@ class UnknownOutcomes:
         self._clock = clock
         self._since: dict[str, tuple[float, Binding]] = {}
         """By uid, oldest first."""
-        self._said_at = 0.0
+        self._logged_at = 0.0
 
     def add(self, binding: Binding, error: str) -> None:
         """Record a failed read. Logs the oldest binding once a minute, beginning one minute after its first failure."""
         now = self._clock.now()
         self._since.setdefault(binding.assumed.uid, (now, binding))
         since, oldest = next(iter(self._since.values()))
-        if now - max(since, self._said_at) >= _SAY_EVERY_S:
-            self._said_at = now
+        if now - max(since, self._logged_at) >= _LOG_EVERY_S:
+            self._logged_at = now
             _log.warning(
                 "outcome of bindings unknown",
                 count=len(self._since),

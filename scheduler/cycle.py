@@ -372,7 +372,7 @@ class Cycle:
         code = Code.SUCCESS
         refused, what_if = self._with_absent(diagnosis), runner.what_if(state, pod)
         if runner.profile.post_filter:
-            refused = yield from runner.relented(state, pod, refused)
+            refused = yield from runner.with_evictable_nodes(state, pod, refused)
         for plugin in runner.profile.post_filter:
             answer = plugin.post_filter(state, pod, refused, what_if)
             if isinstance(answer, Generator):

@@ -45,7 +45,7 @@ class _Status:
     nominate: str | None
 
 
-class _Known(NamedTuple):
+class _StatusValues(NamedTuple):
     """The fields that a patch would change, in comparable form."""
 
     verdict: tuple[str, ...]
@@ -58,16 +58,16 @@ class _Requested(NamedTuple):
     verdict: tuple[str, ...] | None = None
     nominate: str | None = None
 
-    def left(self, shown: _Known) -> _Requested:
+    def remaining(self, shown: _StatusValues) -> _Requested:
         """Return the requested values without those that the watch shows."""
         return _Requested(
             None if self.verdict == shown.verdict else self.verdict,
             None if self.nominate == shown.nominate else self.nominate,
         )
 
-    def over(self, shown: _Known) -> _Known:
+    def over(self, shown: _StatusValues) -> _StatusValues:
         """Return the values after all requested changes."""
-        return _Known(
+        return _StatusValues(
             shown.verdict if self.verdict is None else self.verdict,
             shown.nominate if self.nominate is None else self.nominate,
         )
@@ -243,10 +243,10 @@ def verdict_of(condition: PodCondition | None) -> tuple[str, ...]:
     return (condition.status, condition.reason, condition.message) if condition is not None else ()
 
 
-def _shown(pod: Pod, condition: PodCondition | None) -> _Known:
+def _shown(pod: Pod, condition: PodCondition | None) -> _StatusValues:
     """Return the pod's values in the watch."""
     now = pod.condition(condition.type if condition is not None else POD_SCHEDULED)
-    return _Known(verdict_of(now), pod.status.nominated_node_name)
+    return _StatusValues(verdict_of(now), pod.status.nominated_node_name)
 
 
 class FailureHandler:

@@ -1,9 +1,16 @@
 """Carry out preemptions: nominate, evict, and let the preemptor try again (docs/spec/core.md §3.10 step 5).
 
-Runs in the background, as upstream; a PostFilter plugin made the decision. Two steps differ. The nomination is
-written before the first eviction, so that a restart knows whose capacity it is. Right before each DELETE the plan is
-checked again, so that no pod is evicted for a preemptor that is deleted or bound. Changes of cache and queue go
-through the inbox.
+A worked example. PostFilter has decided that pod p shall run on n1 in place of v0 and v1:
+
+    1. start(p, "n1", [v0, v1])                  p is held back; v0 and v1 count as pods that leave
+    2. PATCH status of p: nominated to n1        a restarted scheduler knows whose capacity it is
+    3. PATCH status of v0, DELETE v0             all victims but the last one, concurrently
+    4. check: p waits, n1 exists, p is nominated there; otherwise v1 is not evicted
+    5. PATCH status of v1, DELETE v1             p may be tried again
+    6. the watch shows that v1 is gone           the event wakes p, which fits on n1
+
+Runs in the background, as upstream; a PostFilter plugin made the decision. Steps 2 and 4 differ from upstream. Changes
+of cache and queue go through the inbox.
 """
 
 from __future__ import annotations
@@ -37,11 +44,11 @@ _ANSWER_S: Final = 10.0
 """Time for the answer of a write in flight on shutdown."""
 
 
-class _Off(Exception):
+class _PlanInvalid(Exception):
     """The plan is no longer valid: no further pod is evicted for it."""
 
 
-class _End(enum.Enum):
+class _Ending(enum.Enum):
     """How a preemption ended, and what the preemptor does."""
 
     DONE = "success"
@@ -61,7 +68,7 @@ class _Plan:
     victims: list[PodInfo]
     has_failed: bool = False
     """Whether an eviction failed: further evictions would be in vain."""
-    taken: int = 0
+    evicted_count: int = 0
     """Number of evicted pods; the rest left by itself."""
 
     @property
@@ -98,7 +105,7 @@ class PreemptionExecutor:
         self._binder = binder
         self._preempting = preempting
         self._profiles = profiles
-        self._room = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
+        self._eviction_slots = asyncio.Semaphore(EVICTIONS_IN_FLIGHT)
         self._tasks: set[asyncio.Task[None]] = set()
         self._plans: dict[str, _Plan] = {}
         """The newest plan of each preemptor, by its uid."""
@@ -144,6 +151,8 @@ class PreemptionExecutor:
 
         Returns how many were cut short. Waits for answers to sent writes, some more seconds at most.
         """
+        # Half of a preemption has evicted pods without a benefit, so running ones may finish. After the limit
+        # `_check` stops each one before its next DELETE.
         await ended_within(self._tasks, limit_s, self._clock)
         self._is_stopping = True
         cut_short = len(self._tasks)
@@ -158,24 +167,30 @@ class PreemptionExecutor:
 
     async def _run(self, plan: _Plan) -> None:
         began = self._clock.now()
-        end = _End.FAILED
+        end = _Ending.FAILED
         names = {"preemptor": plan.preemptor.key, "node": plan.node_name}
         try:
             end = await self._evict_all(plan)
-        except _Off as off:
-            end = _End.OFF
+        except _PlanInvalid as off:
+            end = _Ending.OFF
             _log.info("preemption given up", **names, why=str(off))
         except ApiError as error:
+            # After a loss of the lease, another replica decides, and a warning would mislead. An error that repeats
+            # for one preemptor is logged once.
             if not isinstance(error, Fenced) and self._preempting.is_news(plan.preemptor.uid, error.message):
                 _log.warning("preemption failed", **names, error=error.message)
         except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this preemption, and the pod must not wait forever)
             self._errors.record("preemption", error, "preemption failed", pod=plan.preemptor.key)
         finally:
-            self._metrics.preemption_done("success" if end is _End.DONE else "error", self._clock.now() - began)
+            self._metrics.preemption_done("success" if end is _Ending.DONE else "error", self._clock.now() - began)
+            # The end goes through the inbox, behind the changes that arrived before it. Applied at once, it could let
+            # PreEnqueue pass while an attempt still runs on the old state.
             self._inbox.put(partial(self._ended, plan, end))
 
-    def _ended(self, plan: _Plan, end: _End) -> None:
+    def _ended(self, plan: _Plan, end: _Ending) -> None:
         preemptor = plan.preemptor
+        # A newer plan has replaced this one and holds the pod back. Ending its state here would release the pod too
+        # early.
         if self._plans.get(preemptor.uid) is not plan:
             return
         del self._plans[preemptor.uid]
@@ -183,34 +198,45 @@ class PreemptionExecutor:
         if not self._is_pending(preemptor):
             self._preempting.forget(preemptor.uid)  # again: what was recorded since
             return
+        # Three ends, and a way out of the queue for each. The pod was held back during the evictions, and an event
+        # that came in that time is not repeated.
         match end:
-            case _End.DONE:
+            case _Ending.DONE:
                 self._preempting.is_news(preemptor.uid, "")
-                if plan.taken:
-                    self._keep_count(plan)
+                if plan.evicted_count:
+                    self._count_evictions(plan)
                 self._queue.reconsider(preemptor)  # it got no events while it was held back
-            case _End.OFF:  # possibly no event would wake it
+            case _Ending.OFF:  # possibly no event would wake it
                 self._queue.activate([preemptor])
-            case _End.FAILED:
+            case _Ending.FAILED:
                 self._queue.retry(preemptor)
 
-    async def _evict_all(self, plan: _Plan) -> _End:
+    async def _evict_all(self, plan: _Plan) -> _Ending:
+        # The nomination is on the server before a victim is touched. If this process ends now, the next one knows for
+        # which pod the capacity was freed.
         is_written = await self._failures.written(plan.preemptor, plan.node_name)
         await self._inbox.caught_up()
         self._check(plan)
         if not is_written:
-            return _End.FAILED  # the reason was logged already
+            return _Ending.FAILED  # the reason was logged already
+        # Pods of lower priority that were nominated to the node would wait for capacity that the preemptor takes.
         self._inbox.put(partial(self._clear_lower_nominations, plan))
+        # The last victim is evicted alone. Its end is the event that wakes the preemptor. If all went concurrently,
+        # the first deletion could wake the pod while other victims still run.
         *first, last = plan.victims
         answers = await asyncio.gather(*(self._evict(plan, victim) for victim in first), return_exceptions=True)
+        # All answers are awaited, so no eviction is in flight when the plan ends. A failed eviction makes the other
+        # ones fail with `_PlanInvalid`, and the log should name the error behind it.
         errors = [answer for answer in answers if answer is not None]
         if errors:
-            raise min(errors, key=lambda error: isinstance(error, _Off))  # the cause rather than its consequence
+            raise min(
+                errors, key=lambda error: isinstance(error, _PlanInvalid)
+            )  # the cause rather than its consequence
         await self._inbox.caught_up()
         self._check(plan)
         self._preempting.last(plan.preemptor.uid, last.uid)
         await self._evict(plan, last)
-        return _End.DONE
+        return _Ending.DONE
 
     def _is_pending(self, preemptor: PodInfo) -> bool:
         newest = self._pending.get(preemptor.key)
@@ -218,6 +244,8 @@ class PreemptionExecutor:
 
     def _check(self, plan: _Plan) -> None:
         """Raise _Off if the plan is no longer useful, or belongs to another pod."""
+        # Each of these means that the preemptor will not use the capacity, so that further pods would be evicted for
+        # nothing.
         why = ""
         if plan.has_failed:
             why = "another victim could not be evicted"
@@ -232,46 +260,52 @@ class PreemptionExecutor:
         elif self._queue.nominator.node_of(plan.preemptor.uid) != plan.node_name:
             why = "the preemptor was nominated elsewhere"
         if why:
-            raise _Off(why)
+            raise _PlanInvalid(why)
 
-    async def _still(self, plan: _Plan, victim: PodInfo) -> PodInfo | None:
+    async def _current_victim(self, plan: _Plan, victim: PodInfo) -> PodInfo | None:
         """Return the current state of the victim; None if it is gone or terminating. Raises _Off as `_check` does."""
+        # The cache is as old as the last batch. Changes that wait in the inbox may show that the victim has left, or
+        # that the preemptor was bound by another scheduler.
         await self._inbox.caught_up()
-        held = self._cluster.get(victim.uid)
-        if held is None or held.node_name != plan.node_name or self._is_leaving(held):
+        current = self._cluster.get(victim.uid)
+        if current is None or current.node_name != plan.node_name or self._is_leaving(current):
             return None
         self._check(plan)
-        return held
+        return current
 
     # -- one victim ------------------------------------------------------------------------------------------------------
 
     async def _evict(self, plan: _Plan, victim: PodInfo) -> None:
-        async with self._room:
+        async with self._eviction_slots:
+            # One failed eviction makes the plan useless. The mark stops the evictions that have not begun, before the
+            # exception reaches `gather`.
             try:
-                await self._take(plan, victim)
+                await self._evict_one(plan, victim)
             except BaseException:
                 plan.has_failed = True
                 raise
 
-    async def _take(self, plan: _Plan, victim: PodInfo) -> None:
-        held, preemptor = await self._still(plan, victim), plan.preemptor
-        if held is None:
+    async def _evict_one(self, plan: _Plan, victim: PodInfo) -> None:
+        current, preemptor = await self._current_victim(plan, victim), plan.preemptor
+        if current is None:
             return
         note = f"Preempted by pod {preemptor.uid} on node {plan.node_name}"
-        if self._binder.preempt(held.uid, PLUGIN):
+        # The victim is only assumed, and its own binding can be cancelled. Then nothing has to be deleted, as in
+        # kube-scheduler.
+        if self._binder.preempt(current.uid, PLUGIN):
             note += " (in kube-scheduler memory)."
         else:
-            is_done = await self._report(plan, held) and await self._delete(plan, held)
+            is_done = await self._report(plan, current) and await self._delete(plan, current)
             self._inbox.catch_up()
             if (
-                self._cluster.get(held.uid) is not None
+                self._cluster.get(current.uid) is not None
             ):  # otherwise the watch was faster, and nothing would remove the entry
-                self._preempting.doom(held.uid)
+                self._preempting.doom(current.uid)
             if not is_done:
                 return
-        plan.taken += 1
+        plan.evicted_count += 1
         self._recorder.event(
-            held.pod,
+            current.pod,
             controller=preemptor.pod.spec.scheduler_name,
             type_="Normal",
             reason="Preempted",
@@ -279,16 +313,20 @@ class PreemptionExecutor:
             note=note,
             related=preemptor.pod,
         )
-        _log.info("pod preempted", victim=held.key, node=plan.node_name, preemptor=preemptor.key)
+        _log.info("pod preempted", victim=current.key, node=plan.node_name, preemptor=preemptor.key)
 
     async def _report(self, plan: _Plan, victim: PodInfo) -> bool:
         """Write the victim's condition and event. Returns False if it is already gone."""
         pod = victim.pod
         condition = preempted_by(plan.preemptor.pod.spec.scheduler_name, pod.metadata.generation)
+        # A condition of an earlier attempt is not written again: each write of the status wakes every watcher of the
+        # pod.
         if verdict_of(pod.condition(DISRUPTION_TARGET)) == verdict_of(condition):
             return True
         try:
             await settle(self._writer.patch_pod_status(pod, condition=condition, nominated_node_name=None))
+        # A pod of the same name may have replaced the victim. The write carries the uid and fails then, which is no
+        # error of the preemption.
         except (NotFound, Conflict, Invalid):
             if await self._is_there(victim):
                 raise
@@ -300,8 +338,10 @@ class PreemptionExecutor:
         is_lost, busy = False, BusyRetry(self._clock)
         failing = Retry(self._clock, first_s=0.01, factor=5.0, tries=4)
         while True:
+            # The write throttle may keep this task waiting for seconds. The plan is checked after the wait, not
+            # before it, so the DELETE is sent on a current plan.
             await self._writer.turn()
-            if await self._still(plan, victim) is None:
+            if await self._current_victim(plan, victim) is None:
                 return is_lost
             try:
                 await settle(self._writer.delete_pod(victim.pod))
@@ -312,6 +352,8 @@ class PreemptionExecutor:
             except TooManyRequests as error:
                 await busy.wait(error)
             except (Ambiguous, Unavailable) as error:
+                # The answer was lost, so the DELETE may have been carried out. If the victim is gone at the next
+                # look, this task counts as its cause and writes the event.
                 is_lost |= isinstance(error, Ambiguous)
                 await failing.pause(error)
             else:
@@ -326,6 +368,7 @@ class PreemptionExecutor:
 
     def _clear_lower_nominations(self, plan: _Plan) -> None:
         """Let pods of lower priority with a nomination to this node look for another node at once."""
+        # The preemptor may have been nominated elsewhere since. Then nothing on this node is decided for it.
         if self._queue.nominator.node_of(plan.preemptor.uid) != plan.node_name:
             return
         for other in self._queue.nominator.for_node(plan.node_name):
@@ -334,10 +377,12 @@ class PreemptionExecutor:
                 self._failures.clear_nomination(newest)
                 self._queue.activate([newest])
 
-    def _keep_count(self, plan: _Plan) -> None:
+    def _count_evictions(self, plan: _Plan) -> None:
         preemptor = plan.preemptor
-        brake_s = self._preempting.victims_evicted(preemptor.uid, plan.node_name, self._clock.now())
-        if not brake_s:
+        # Another scheduler may take the freed capacity each time. Without a limit, the preemptor would evict pod
+        # after pod from this node and never run.
+        excluded_s = self._preempting.victims_evicted(preemptor.uid, plan.node_name, self._clock.now())
+        if not excluded_s:
             return
         self._metrics.preemption_lost()
         if self._profiles[preemptor.pod.spec.scheduler_name].ours.parity:
@@ -349,5 +394,5 @@ class PreemptionExecutor:
             reason="PreemptionLost",
             action="Preempting",
             note=f"capacity freed on node {plan.node_name} was taken by other pods repeatedly; after the next loss "
-            f"the node is excluded for {format_duration(brake_s)}",
+            f"the node is excluded for {format_duration(excluded_s)}",
         )

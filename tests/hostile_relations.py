@@ -65,7 +65,7 @@ class Relation:
     """At most this many times the work for twice the size; little more than 1 above a limit."""
 
 
-class Group:
+class RelatedObjects:
     """A scheduler that sees the objects of a relation."""
 
     def __init__(self, clock: StepClock | None = None, steps: int = 200) -> None:

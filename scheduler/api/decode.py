@@ -552,15 +552,15 @@ def _text(value: object) -> str:
 
 def _strip_nulls(value: Any) -> Any:
     """Remove null members from `value` in place. The caller must own it."""
-    left = [value]
-    while left:
-        each = left.pop()
+    containers = [value]
+    while containers:
+        each = containers.pop()
         if isinstance(each, dict):
             for name in [name for name, member in each.items() if member is None]:
                 del each[name]
-            left += [member for member in each.values() if type(member) in _CONTAINERS]
+            containers += [member for member in each.values() if type(member) in _CONTAINERS]
         elif isinstance(each, list):
-            left += [member for member in each if type(member) in _CONTAINERS]
+            containers += [member for member in each if type(member) in _CONTAINERS]
     return value
 
 

@@ -43,7 +43,7 @@ class AttachmentChecks:
         attached = self._attached
         if self._is_behind():
             return
-        for known in (attached._known_attachments, attached._attachments, attached._counted):
+        for known in (attached._watched_attachments, attached._attachments, attached._counted):
             for some in in_parts(known, _MANY):
                 attached.catch_up()
                 found = Comparison("")
@@ -54,7 +54,7 @@ class AttachmentChecks:
     def _attachment(self, found: Comparison, key: str) -> None:
         attached = self._attached
         found.about = f"VolumeAttachment {key}"
-        obj = attached._known_attachments.get(key)
+        obj = attached._watched_attachments.get(key)
         stored = (obj.spec.node_name, obj.spec.source.persistent_volume_name or "") if obj is not None else None
         is_indexed = stored is None or (
             (not stored[0] or key in attached._attachments_of_node.get(stored[0], ()))

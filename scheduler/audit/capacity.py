@@ -72,7 +72,7 @@ class CapacityChecks:
             self._reservations._consider(claim)
         elif entry is not None and not entry.is_counted:
             found.differs("reserved for a pod that uses the claim", False, self._reservations.is_used(claim.key))
-            self._reservations.look_at(claim.key)
+            self._reservations.claim_used(claim.key)
 
     def _entry(self, uid: str, entry: Reservation) -> Comparison:
         reservations, claim = self._reservations, self._volumes.claims.get(entry.claim.key)

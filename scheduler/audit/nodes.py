@@ -176,7 +176,7 @@ class NodeChecks:
             size_bytes = _sizes(images._on[slot])[name]
             images._states[name] = ImageState(size_bytes, (slot,)) if state is None else state.joined(slot)
         elif state is not None:
-            left = state.left(slot)
+            left = state.without(slot)
             images._states[name] = left
             if not left.nodes:
                 del images._states[name]

@@ -167,7 +167,7 @@ class StoredObjectChecks:
                 found.differs("claims without it as user", missing, [])
                 users.add(pod_key, missing)
                 for key in missing:
-                    self._cluster.volumes.reservations.look_at(key)
+                    self._cluster.volumes.reservations.claim_used(key)
             yield found
         for claims in in_parts(users.snapshot().items()):
             found = Comparison("")

@@ -47,6 +47,8 @@ class AssumeCache(Generic[T]):
     def get(self, key: str) -> T | None:
         """Return the assumption on the newest object, else the newest object."""
         stored = self._store.get(key)
+        # `set` drops an assumption whose version is replaced. The comparison keeps this a property of `get` itself:
+        # an old assumption never hides a newer object.
         if self._assumed and stored is not None:
             assumed = self._assumed.get(key)
             if assumed is not None and assumed.metadata.resource_version == stored.metadata.resource_version:
@@ -78,9 +80,13 @@ class AssumeCache(Generic[T]):
         stored = self._store.get(obj.key)
         if stored is None:
             raise NotKnown(self.absence(obj.key))
+        # The caller decided on an older state. Its assumption could hide a change of the spec or a deletion from
+        # later decisions, so it must read the object again.
         if not _same(stored, obj):
             have, given = stored.metadata.resource_version, obj.metadata.resource_version
             raise OutOfSync(f'"{obj.key}" is out of sync (stored: {have}, assume: {given})')
+        # Subclasses maintain indexes over the results of `get`. They must see the pair before and after each change,
+        # also when one assumption replaces another.
         before = self.get(obj.key)
         self._assumed[obj.key] = obj
         self._changed(before, obj)
@@ -88,6 +94,8 @@ class AssumeCache(Generic[T]):
     def restore(self, obj: T) -> None:
         """Drop the assumption if it has this version. Idempotent."""
         assumed = self._assumed.get(obj.key)
+        # A binding that failed takes back its own assumption only. The watch, or a newer binding, may have replaced
+        # it in the meantime.
         if assumed is None or not _same(assumed, obj):
             return
         before = self.get(obj.key)
@@ -101,6 +109,7 @@ class AssumeCache(Generic[T]):
         self._store[key] = now = obj
         assumed = self._assumed.get(key)
         if assumed is not None:
+            # A relist shows the same version again. The assumption is still derived from it, so it stays.
             if _same(assumed, obj):
                 now = assumed
             else:

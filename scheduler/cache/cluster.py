@@ -130,7 +130,7 @@ class Cluster:
         """
         return self._versions.get(name, 0)
 
-    def outlook(self, info: PodInfo) -> int:
+    def decision_version(self, info: PodInfo) -> int:
         """Return a number that changes when a decision for this pod and its node may be outdated.
 
         That is the version of the node. It is the version of the whole cluster where pods on other nodes matter, for

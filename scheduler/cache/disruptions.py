@@ -37,11 +37,11 @@ _Keys: TypeAlias = tuple[str, ...]
 class _Namespace:
     """The number of a namespace's budgets, and the budgets that select pods with certain labels."""
 
-    __slots__ = ("budgets", "known")
+    __slots__ = ("budgets", "selected")
 
     def __init__(self) -> None:
         self.budgets = 0
-        self.known: BoundedCache[_Kind, _Keys] = BoundedCache(_KINDS_MAX)
+        self.selected: BoundedCache[_Kind, _Keys] = BoundedCache(_KINDS_MAX)
 
 
 class Disruptions:
@@ -59,15 +59,15 @@ class Disruptions:
         self._namespaces: dict[str, _Namespace] = {}
         self._unreadable: dict[str, str] = {}
         """Key → namespace."""
-        self._told = LogOnce()
+        self._logged = LogOnce()
 
     def put(self, budget: PodDisruptionBudget) -> None:
         """Add or replace a budget. As upstream, a budget without or with an empty selector protects no pods."""
         key, selector = budget.key, budget.spec.selector
-        known = self._budgets.get(key)
-        if known is not None and (known.spec, known.status) == (budget.spec, budget.status):
+        previous = self._budgets.get(key)
+        if previous is not None and (previous.spec, previous.status) == (budget.spec, budget.status):
             return
-        if known is not None and known.spec.selector == selector:
+        if previous is not None and previous.spec.selector == selector:
             self._budgets[key] = budget
             self.generation += 1
             return
@@ -90,22 +90,22 @@ class Disruptions:
         """Remove a budget that is gone."""
         if self._unreadable.pop(key, None) is not None:
             self.generation += 1
-        known = self._budgets.pop(key, None)
-        if known is None:
+        previous = self._budgets.pop(key, None)
+        if previous is None:
             return
         self._index.remove(key, self._anchors.pop(key))
-        namespace = known.metadata.namespace
-        here = self._namespaces[namespace]
-        here.budgets -= 1
-        if not here.budgets:
+        namespace = previous.metadata.namespace
+        namespace_budgets = self._namespaces[namespace]
+        namespace_budgets.budgets -= 1
+        if not namespace_budgets.budgets:
             del self._namespaces[namespace]
         self.reindexed(key)
 
     def reindexed(self, key: str) -> None:
         """Drop the stored results of the namespace, because the budget's entry in the index changed."""
-        here = self._namespaces.get(key.partition("/")[0])
-        if here is not None:
-            here.known.clear()
+        namespace_budgets = self._namespaces.get(key.partition("/")[0])
+        if namespace_budgets is not None:
+            namespace_budgets.selected.clear()
         self.generation += 1
 
     def anchors(self, key: str) -> tuple[Anchor, ...]:
@@ -125,15 +125,15 @@ class Disruptions:
         """
         if not self._index and not self._unreadable:
             return set()
-        left: dict[str, int] = {}
+        remaining: dict[str, int] = {}
         unsure = set(self._unreadable.values())
         over = {pod.uid for pod in pods if pod.pod.metadata.namespace in unsure and pod.pod.metadata.labels}
         for pod in pods:
             metadata = pod.pod.metadata
-            here = self._namespaces.get(metadata.namespace)
-            if here is None or not metadata.labels:
+            namespace_budgets = self._namespaces.get(metadata.namespace)
+            if namespace_budgets is None or not metadata.labels:
                 continue
-            keys = self._selecting(here, metadata.namespace, metadata.labels)
+            keys = self._selecting(namespace_budgets, metadata.namespace, metadata.labels)
             yield
             if len(keys) > BUDGETS_MAX:
                 over.add(pod.uid)
@@ -143,24 +143,24 @@ class Disruptions:
                 status = self._budgets[key].status
                 if metadata.name in status.disrupted_pods:
                     continue
-                left[key] = left.get(key, status.disruptions_allowed) - 1
-                if left[key] < 0:
+                remaining[key] = remaining.get(key, status.disruptions_allowed) - 1
+                if remaining[key] < 0:
                     over.add(pod.uid)
         return over
 
-    def _selecting(self, here: _Namespace, namespace: str, labels: Mapping[str, str]) -> _Keys:
+    def _selecting(self, namespace_budgets: _Namespace, namespace: str, labels: Mapping[str, str]) -> _Keys:
         """Return the budgets that select pods with these labels, or more than `BUDGETS_MAX`, which may select them."""
         kind = tuple(labels.items()) if len(labels) <= _LABELS_MAX else None
-        known = here.known.get(kind) if kind is not None else None
-        if known is not None:
-            return known
+        cached = namespace_budgets.selected.get(kind) if kind is not None else None
+        if cached is not None:
+            return cached
         found = tuple(self._index.under(namespace, labels)[: BUDGETS_MAX + 1])
         if len(found) <= BUDGETS_MAX:
             found = tuple(key for key in found if _selects(self._budgets.get(key), labels))
-        return here.known.put(kind, found) if kind is not None else found
+        return namespace_budgets.selected.put(kind, found) if kind is not None else found
 
     def _warn(self, namespace: str, pod: str) -> None:
-        if self._told.is_new(namespace):
+        if self._logged.is_new(namespace):
             _log.warning(
                 "a pod that too many PodDisruptionBudgets may select counts as protected",
                 pod=pod,

@@ -42,9 +42,9 @@ class SelectorIndex(dict[Anchor, dict[T, None]], Generic[T]):
     def remove(self, item: T, anchors: Iterable[Anchor]) -> None:
         """Undo `add` with the same anchors; KeyError if the item is missing."""
         for anchor in anchors:
-            here = self[anchor]
-            del here[item]
-            if not here:
+            entries = self[anchor]
+            del entries[item]
+            if not entries:
                 del self[anchor]
 
     def under(self, namespace: str, labels: Mapping[str, str]) -> list[T]:
@@ -181,9 +181,9 @@ class SelectorCounts:
         """Undo `add`; KeyError for a pod that was not added."""
         key = _class_key(pod)
         pods = self._classes[key]
-        left = pods.counts.pop(slot) - 1
-        if left:
-            pods.counts[slot] = left
+        remaining = pods.counts.pop(slot) - 1
+        if remaining:
+            pods.counts[slot] = remaining
         for tally in pods.tallies:
             tally.remove(slot)
         if not pods.counts:
@@ -309,10 +309,10 @@ def pod_terms(pod: PodInfo) -> tuple[PodTerm, ...]:
     if affinity is None or not has_pod_affinity(affinity):
         return ()
     shape = (pod.pod.metadata.namespace, pod.placement_shape)
-    known = _read.get(shape)
-    if known is None:
-        known = _read.share(shape, tuple(_terms(pod.pod.metadata.namespace, affinity)))
-    return known
+    cached = _read.get(shape)
+    if cached is None:
+        cached = _read.share(shape, tuple(_terms(pod.pod.metadata.namespace, affinity)))
+    return cached
 
 
 _read: Final[Interner[tuple[str, bytes], tuple[PodTerm, ...]]] = Interner(4096)
@@ -382,8 +382,8 @@ def _terms(namespace: str, affinity: Affinity) -> Iterator[PodTerm]:
         for written in side.required if side is not None else ():
             yield _term(namespace, written, required, 0)
     for side, _, preferred in rules:
-        for wish in side.preferred if side is not None else ():
-            yield _term(namespace, wish.pod_affinity_term, preferred, wish.weight)
+        for weighted in side.preferred if side is not None else ():
+            yield _term(namespace, weighted.pod_affinity_term, preferred, weighted.weight)
 
 
 def _term(namespace: str, written: PodAffinityTerm, kind: TermKind, weight: int) -> PodTerm:

@@ -1,8 +1,12 @@
 """Derive nominations from the claims of pods, in memory only (docs/adr/0012).
 
-A restart, or a binding that fails halfway, leaves pods that only one node can take. Such a pod counts as nominated
-there, so that no pod of equal or lower priority takes its place. It is tried first among pods of equal priority.
-After an attempt it reserves capacity only while it would fit after the terminating pods on its node have left.
+A restart, or a binding that fails halfway, leaves pods that only one node can take. A worked example, with pod db:
+
+    1. claim data has selected node n2, no volume   tie: data → {n2}; db is nominated to n2 and tried first
+    2. the attempt fails because n2 is full         db would not fit: its nomination ends, it is still tried first
+    3. pod old on n2 is terminating                 db would fit once old has left: it is nominated to n2 again
+    4. claim logs gets a volume on n1               ties: data → {n2}, logs → {n1}; no common node, no nomination
+    5. claim logs is deleted                        a claim is missing: db is incomplete, no nomination
 
 A claim without a volume is tied by its selected node, or by a volume whose claimRef names it; a bound claim by the
 node affinity of its volume; a resource claim by the node selector of its allocation. Assumptions do not count.
@@ -92,56 +96,69 @@ class TieFinder:
 
     def of(self, pod: PodInfo) -> PodTies:
         """Return the ties of a pod without a node."""
-        reach = PodTies()
+        pod_ties = PodTies()
+        # A pod may name one claim in several volumes, and one tie per claim is enough: the nodes of the ties are
+        # intersected.
         for key in dict.fromkeys(use.key for use in pod.claims):
-            self._add_claim(reach, key)
+            self._add_claim(pod_ties, key)
         for entry in pod.pod.spec.resource_claims:
-            self._add_entry(reach, pod.pod, entry)
+            self._add_entry(pod_ties, pod.pod, entry)
         if any(map(may_be_devices, pod.requests)):
-            reach.topics[RESOURCE_CLAIM, pod.uid] = (
+            pod_ties.topics[RESOURCE_CLAIM, pod.uid] = (
                 None  # claims that a scheduler created for the pod are notified under its uid
             )
-            for made in self._devices.claims.all_made_for(pod.pod):
-                self._add_resource_claim(reach, made)
-        return reach
+            for claim in self._devices.claims.all_made_for(pod.pod):
+                self._add_resource_claim(pod_ties, claim)
+        return pod_ties
 
     # -- volumes -------------------------------------------------------------------------------------------------------
 
-    def _add_claim(self, reach: PodTies, key: str) -> None:
-        reach.topics[CLAIM, key] = None
+    def _add_claim(self, pod_ties: PodTies, key: str) -> None:
+        pod_ties.topics[CLAIM, key] = None
+        # Only what the API server has counts. An assumption of this process would nominate a pod because of a
+        # decision that may still be taken back, and a restarted process could not derive the same nomination.
         claim = self._volumes.claims.get_api(key)
         if claim is None:
-            reach.is_complete = False
+            pod_ties.is_complete = False
             return
         if claim.spec.volume_name:
-            reach.topics[VOLUME, claim.spec.volume_name] = None
+            pod_ties.topics[VOLUME, claim.spec.volume_name] = None
             volume = self._volumes.volumes.get_api(claim.spec.volume_name)
             if volume is None:
-                reach.is_complete = False
+                pod_ties.is_complete = False
             else:
-                self._add_volumes(reach, claim, [volume])
+                self._add_volumes(pod_ties, claim, [volume])
             return
-        meant = [
+        # An administrator or a controller may write the claimRef before the claim has the volume's name. Such a
+        # volume is reserved for the claim, and so it ties the pod as a bound one does.
+        prebound = [
             volume
             for each in self._volumes.volumes.meant_for(key)
             if (volume := self._volumes.volumes.get_api(each.key)) is not None and is_for(volume, claim)
         ]
-        if meant:
-            reach.topics.update(((VOLUME, volume.key), None) for volume in meant)
-            self._add_volumes(reach, claim, meant)
+        if prebound:
+            pod_ties.topics.update(((VOLUME, volume.key), None) for volume in prebound)
+            self._add_volumes(pod_ties, claim, prebound)
+        # A selected node is the weakest tie: the provisioner follows it, but nothing exists there yet.
+        # `stale_volumes` may clear it, hence `is_selection`. The tie to a node that is gone has no nodes, and the pod
+        # is nominated nowhere.
         elif claim.selected_node:
-            reach.topics[NODE, claim.selected_node] = None
+            pod_ties.topics[NODE, claim.selected_node] = None
             slot = self._nodes.present_slot(claim.selected_node)
-            reach.ties.append(Tie(claim, 1 << slot if slot is not None else EMPTY, is_selection=True))
+            pod_ties.ties.append(Tie(claim, 1 << slot if slot is not None else EMPTY, is_selection=True))
 
-    def _add_volumes(self, reach: PodTies, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]) -> None:
+    def _add_volumes(
+        self, pod_ties: PodTies, claim: PersistentVolumeClaim, volumes: Iterable[PersistentVolume]
+    ) -> None:
+        # Several volumes may name one claim, and it gets one of them. The pod can run where any of them is usable, so
+        # their nodes are added up. A volume without node affinity is usable everywhere and ties nothing.
         nodes = EMPTY
         for volume in volumes:
             if volume.required_nodes is None:
                 return
-            reach.volumes[volume.key] = None
+            pod_ties.volumes[volume.key] = None
             nodes |= self._usable_on(volume)
-        reach.ties.append(Tie(claim, nodes))
+        pod_ties.ties.append(Tie(claim, nodes))
 
     def _usable_on(self, volume: PersistentVolume) -> NodeSet:
         """Return all nodes for a volume that cannot be translated: Filter reports it, and does not blame the nodes."""
@@ -152,31 +169,35 @@ class TieFinder:
 
     # -- devices -------------------------------------------------------------------------------------------------------
 
-    def _add_entry(self, reach: PodTies, pod: Pod, entry: PodResourceClaim) -> None:
+    def _add_entry(self, pod_ties: PodTies, pod: Pod, entry: PodResourceClaim) -> None:
+        # A claim of a template exists once the resource claim controller has written its name to the pod's status.
+        # Until then the pod is incomplete, because the missing claim could tie it to another node.
         try:
             name, _ = claim_name(pod, entry)
         except Unresolved:
-            reach.is_complete = False
+            pod_ties.is_complete = False
             return
         key = f"{pod.metadata.namespace}/{name}"
-        if name is not None and (RESOURCE_CLAIM, key) not in reach.topics:
-            reach.topics[RESOURCE_CLAIM, key] = None
-            self._add_resource_claim(reach, self._devices.claims.get(key))
+        if name is not None and (RESOURCE_CLAIM, key) not in pod_ties.topics:
+            pod_ties.topics[RESOURCE_CLAIM, key] = None
+            self._add_resource_claim(pod_ties, self._devices.claims.get(key))
 
-    def _add_resource_claim(self, reach: PodTies, claim: ResourceClaim | None) -> None:
+    def _add_resource_claim(self, pod_ties: PodTies, claim: ResourceClaim | None) -> None:
         if claim is None:
-            reach.is_complete = False
+            pod_ties.is_complete = False
             return
         selector = claim.status.allocation.node_selector if claim.status.allocation is not None else None
         if selector is None:
             return
+        # Only an allocation ties: a request may still be served by devices of any node. Terms that name nodes follow
+        # these nodes, and terms with labels follow the node groups of their rules.
         for term in selector.node_selector_terms:
             for requirement in term.match_fields:  # these name nodes
-                reach.topics.update(((NODE, name), None) for name in requirement.values)
+                pod_ties.topics.update(((NODE, name), None) for name in requirement.values)
         where = tuple(term.match_expressions for term in selector.node_selector_terms if term.match_expressions)
         if where:
-            reach.selectors.append(where)
-        reach.ties.append(Tie(claim, matching_selector(self._nodes, selector)))
+            pod_ties.selectors.append(where)
+        pod_ties.ties.append(Tie(claim, matching_selector(self._nodes, selector)))
 
 
 T = TypeVar("T")
@@ -229,14 +250,16 @@ class DerivedNominations:
         self._checked: dict[int, dict[str, None]] = {}
         """Slot → uids of the pods that were checked there."""
         self._node_position = self._nodes.position
-        shared.cluster.volumes.on_news = self._news
-        shared.cluster.devices.on_news = partial(self._news, RESOURCE_CLAIM)
+        shared.cluster.volumes.on_news = self._object_changed
+        shared.cluster.devices.on_news = partial(self._object_changed, RESOURCE_CLAIM)
 
     def tick(self) -> None:
         """Update the nominations. O(pods concerned by changes since the last call).
 
         Filters run for pods that have been tried before; if that takes long, the rest waits for the next call.
         """
+        # The order matters: the changed pods get their entries before changes of nodes and of the queue mark entries
+        # as dirty. Each source only marks, so a pod that several sources name is evaluated once.
         for key in self._pending.take_changed():
             self._pod_changed(key)
         if self._by_group or self._checked:
@@ -245,17 +268,22 @@ class DerivedNominations:
             self._dirty.update(dict.fromkeys(moved))
         if not self._dirty:
             return
+        # The set is replaced before the loop. An evaluation can end a nomination, which notifies the queue and may
+        # mark further pods. These belong to the next call, or two pods could mark each other without end.
         dirty, self._dirty = self._dirty, {}
         ends_at = self._clock.now() + TURN_S
         for uid in dirty:
             entry, queued = self._entries.get(uid), self._queue.record_of(uid)
             if entry is None:
                 continue
+            # Untried pods cost some look-ups and are always evaluated, since their nomination must exist before their
+            # first attempt. Filters of tried pods may take long; the rest of these pods waits, so the event loop is
+            # not blocked.
             if queued is not None and queued.attempts and self._clock.now() > ends_at:
                 self._dirty[uid] = None
                 continue
             try:
-                self._look_at(entry)
+                self._reevaluate(entry)
             except Exception as error:  # noqa: BLE001 (costs this pod its nomination, never the loop)
                 self._errors.record("timers", error, "nomination could not be derived", pod=entry.info.key)
                 self._nominate(entry.info, "")
@@ -264,9 +292,11 @@ class DerivedNominations:
 
     def _pod_changed(self, key: str) -> None:
         info = self._pending.get(key)
-        known = self._uids.get(key)
-        if known is not None and (info is None or info.uid != known):
-            self._drop(key, known)
+        previous_uid = self._uids.get(key)
+        # A StatefulSet creates its pod again under the same key. The new pod must not inherit the entry of the old
+        # one, so entries are by uid.
+        if previous_uid is not None and (info is None or info.uid != previous_uid):
+            self._drop(key, previous_uid)
         if info is None or not has_claims(info):
             return
         entry = self._entries.get(info.uid)
@@ -289,6 +319,8 @@ class DerivedNominations:
 
     def _follow_nodes(self) -> None:
         """Follow nodes: labels decide about volumes and devices, columns whether a checked pod still fits."""
+        # The logs of changes may be too short for a reader that was not called for long. They then return None, and
+        # everything that is indexed is evaluated again.
         self._groups.catch_up()
         changed = self._groups.changed_since(self._group_position)
         self._group_position = self._groups.position
@@ -299,15 +331,18 @@ class DerivedNominations:
         for slot in list(self._checked) if touched is None else dict.fromkeys(touched):
             if slot not in self._checked:
                 continue
+            # A node with a tried pod changes often, for instance with each pod that is bound there. Such a change
+            # matters in two cases: the pod fitted, and may fit no longer; or another pod is terminating now, after
+            # which it may fit. Capacity that is free at once wakes the pod through the queue, and so marks it.
             leaving = self._leaving(slot).keys()
-            for uid in self._checked[slot]:  # it may no longer fit, or may fit after terminating pods have left
+            for uid in self._checked[slot]:
                 entry = self._entries[uid]
                 if entry.fits or not leaving <= entry.leaving:
                     self._dirty[uid] = None
 
     # -- one pod -------------------------------------------------------------------------------------------------------
 
-    def _look_at(self, entry: _Entry) -> None:
+    def _reevaluate(self, entry: _Entry) -> None:
         info = entry.info
         self._uncheck(entry)
         if self._cluster.get(info.uid) is not None:
@@ -317,29 +352,41 @@ class DerivedNominations:
             self._unfile(entry)
             self._nominate(info, "")
             return
-        reach = self._ties.of(info)
-        self._file(entry, reach)
-        nodes = reach.nodes(self._nodes.present)
-        is_tied = reach.is_complete and bool(reach.ties) and nodes.bit_count() == 1
+        # The pod is indexed under all its objects even if it is not tied: the next change of one of them may tie it.
+        pod_ties = self._ties.of(info)
+        self._file(entry, pod_ties)
+        # One node is the condition, not few nodes. A pod with a choice of two would hold capacity on both, and the
+        # wrong one blocks other pods.
+        nodes = pod_ties.nodes(self._nodes.present)
+        is_tied = pod_ties.is_complete and bool(pod_ties.ties) and nodes.bit_count() == 1
         slot = nodes.bit_length() - 1
         node_name = self._nodes.name(slot) if is_tied and self._holds(entry, slot) else ""
         self._nominate(info, node_name, is_first=is_tied)
 
     def _nominate(self, info: PodInfo, node_name: str, *, is_first: bool = False) -> None:
         """Nominate the pod to this node; "" ends its derived nomination."""
+        # A tied pod is first even if it holds no capacity: an attempt that comes later could only find its node
+        # fuller.
         self._queue.put_first(info.uid, is_first=is_first)
         nominator = self._queue.nominator
-        left = nominator.derive(info, node_name) if node_name else nominator.end_derived(info)
-        if left:
-            self._queue.nomination_ended(info, left, wakes_itself=False)
+        # The end of a nomination frees capacity for pods of lower priority, so the queue must wake them. The pod
+        # itself is not woken: for it nothing has changed, and it would retry without end.
+        previous_node = nominator.derive(info, node_name) if node_name else nominator.end_derived(info)
+        if previous_node:
+            self._queue.nomination_ended(info, previous_node, wakes_itself=False)
 
     def _holds(self, entry: _Entry, slot: int) -> bool:
         """Return whether the pod reserves capacity there: it is untried, and so is tried first, or it would fit."""
         queued = self._queue.record_of(entry.info.uid)
         if queued is None or queued.place is Place.GATED:
             return False
+        # An untried pod holds its node without a check. It is tried first among pods of equal priority, so the
+        # attempt decides soon. The check would cost as much as the attempt.
         if not queued.attempts:
             return True
+        # A tried pod that cannot fit even after the terminating pods have left would block its node for an unknown
+        # time, so it holds nothing. This is the difference from a nomination by preemption, whose victims are known
+        # to leave.
         leaving = self._leaving(slot)
         entry.fits = self._fits(entry.info, slot, leaving.values())
         entry.leaving = frozenset(leaving)
@@ -356,14 +403,16 @@ class DerivedNominations:
         """Return whether the filters pass on the node after these pods have left."""
         runner, state = self._runners[info.pod.spec.scheduler_name], CycleState()
         try:
+            # The dry run must not change what later attempts see: counters of device use stay as they are within this
+            # block.
             with self._cluster.devices.use.still():
-                before = runner.pre_filter(state, info)
-                if before.rejection is not None or not before.nodes >> slot & 1:
+                pre_filtered = runner.pre_filter(state, info)
+                if pre_filtered.rejection is not None or not pre_filtered.nodes >> slot & 1:
                     return False
-                with runner.what_if(state, info).on(slot) as scene:
+                with runner.what_if(state, info).on(slot) as simulation:
                     for other in leaving:
-                        scene.remove(other)
-                    return scene.verdict() is None
+                        simulation.remove(other)
+                    return simulation.verdict() is None
         except AttemptError:
             return False
 
@@ -374,14 +423,20 @@ class DerivedNominations:
 
     # -- indexes -------------------------------------------------------------------------------------------------------
 
-    def _news(self, kind: str, key: str) -> None:
+    def _object_changed(self, kind: str, key: str) -> None:
         """Take a change of an object."""
         self._dirty.update(self._by_topic.get((kind, key), {}))
 
-    def _file(self, entry: _Entry, reach: PodTies) -> None:
+    def _file(self, entry: _Entry, pod_ties: PodTies) -> None:
         """Index the pod under the objects and label rules of its ties."""
         uid, where = entry.info.uid, self._cluster.volumes.volumes.where
-        topics, selectors, groups = tuple(reach.topics), tuple(reach.selectors), [where(name) for name in reach.volumes]
+        topics, selectors, groups = (
+            tuple(pod_ties.topics),
+            tuple(pod_ties.selectors),
+            [where(name) for name in pod_ties.volumes],
+        )
+        # Most evaluations follow a change of a node and leave the ties as they were. Comparing is cheaper than
+        # releasing and acquiring the same node groups, which would drop their sets of nodes in between.
         if (topics, selectors, groups) == (entry.topics, entry.selectors, entry.groups[: len(groups)]):
             return
         self._unfile(entry)
@@ -404,7 +459,7 @@ class DerivedNominations:
 
 
 def _remove(index: dict[T, dict[str, None]], key: T, uid: str) -> None:
-    here = index[key]
-    del here[uid]
-    if not here:
+    uids = index[key]
+    del uids[uid]
+    if not uids:
         del index[key]

@@ -71,7 +71,7 @@ class KubeletRejections:
     cluster: Cluster
     clock: Clock
     metrics: Metrics
-    most: int = 20_000
+    sent_max: int = 20_000
     _sent: dict[str, _Sent] = field(default_factory=dict, init=False)
     """By uid, oldest first."""
     _held_back: dict[Scope, dict[str, float]] = field(default_factory=dict, init=False)
@@ -82,14 +82,18 @@ class KubeletRejections:
     def sent(self, info: PodInfo) -> None:
         """Record a Binding before it is sent. Constant cost."""
         now = self.clock.now()
+        # The dict is ordered by time only if a repeated Binding moves its pod to the end. The loop below relies on
+        # that order: it stops at the first entry that is young enough.
         self._sent.pop(info.uid, None)
         self._sent[info.uid] = _Sent(info.node_name, info.pod.spec.scheduler_name, _scopes(info), now)
-        while len(self._sent) > self.most or now - next(iter(self._sent.values())).at > REMEMBERED_S:
+        while len(self._sent) > self.sent_max or now - next(iter(self._sent.values())).at > REMEMBERED_S:
             del self._sent[next(iter(self._sent))]
 
     def failed(self, deltas: Iterable[Delta[FailedPod]]) -> None:
         """Take one batch of failed pods. Pods that are no recent bindings cost a look-up and are ignored."""
         for delta in deltas:
+            # Only pods that Kubestow bound count. A tenant can create any number of failed pods with `spec.nodeName`,
+            # and none of them may close a node.
             if isinstance(delta.new, FailedPod):
                 sent = self._sent.pop(delta.new.metadata.uid, None)
                 if sent is not None:
@@ -110,14 +114,21 @@ class KubeletRejections:
     def _failed(self, pod: FailedPod, sent: _Sent) -> None:
         reason, now = pod.status.reason, self.clock.now()
         label = _label(reason)
+        # A pod that was admitted and failed later says nothing about the node's free resources. Its reason is not in
+        # the list, or it comes after more than a minute.
         if not label or pod.spec.node_name != sent.node_name or now - sent.at > REMEMBERED_S:
             return
         namespace, node_name = pod.metadata.namespace, sent.node_name
+        # A node that is full or shutting down rejects every pod. Nevertheless one namespace could provoke this on
+        # purpose, for instance with pods that another scheduler binds. So the node is closed for this namespace
+        # first, and for all pods once a second namespace had the same experience.
         if reason in _OF_THE_NODE or reason.startswith(_OUT_OF):
             _note(self._held_back, (namespace,), node_name, now)
             _note(self._namespaces, node_name, namespace, now)
             if len(self._namespaces[node_name]) > 1:
                 _note(self._held_back, _ALL, node_name, now)
+        # Any other reason lies in the pod's own spec, which its author writes. The narrowest scope avoids the node:
+        # the controller would create the same pod again, and it would be rejected there again.
         else:
             _note(self._held_back, sent.scopes[-1], node_name, now)
         self.metrics.admission_rejection(label, sent.profile)
@@ -138,6 +149,8 @@ def _scopes(info: PodInfo) -> tuple[Scope, ...]:
 
 def _note(table: dict[T, dict[str, float]], key: T, name: str, now: float) -> None:
     """Enter the name under the key for `HELD_BACK_S`, and delete entries that have ended: each costs one step."""
+    # Both levels are ordered by the end of their entries, because each new entry is removed and added at the end. So
+    # expired entries stand at the front, and one step per deletion keeps the table small without a timer.
     names = table.pop(key, {})
     names.pop(name, None)
     names[name] = now + HELD_BACK_S

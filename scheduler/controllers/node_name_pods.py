@@ -62,7 +62,7 @@ class NodeNamePods:
         self._clock = shared.clock
         self._errors = shared.errors
         self._profiles = profiles
-        self._look_at = 0.0
+        self._next_check_at = 0.0
         self._attempts: dict[str, _Attempt] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._is_forbidden = False
@@ -76,12 +76,14 @@ class NodeNamePods:
     def tick(self) -> None:
         """Begin the writes that are due. O(claims without volume and selected node in namespaces that opt in)."""
         now = self._clock.now()
-        if now < self._look_at:
+        if now < self._next_check_at:
             return
-        self._look_at = now + 1.0
+        self._next_check_at = now + 1.0
         self._prune()
         if not self._may_write():
             return
+        # A burst of such pods must not use up the write budget of bindings. The rest is served by a later call, since
+        # the claims stay in the index.
         for claim in self._waiting():
             if len(self._tasks) >= IN_FLIGHT_MAX:
                 return
@@ -91,6 +93,9 @@ class NodeNamePods:
                 continue
             node_name = self._node_for(claim)
             if node_name:
+                # The pause begins before the write. A provisioner that cannot serve the node removes the selection,
+                # and the claim looks untouched again. Without the pause the two would alternate as fast as the watch
+                # permits.
                 pause_s = FIRST_PAUSE_S if last is None else min(2 * last.pause_s, LONGEST_PAUSE_S)
                 self._attempts[uid] = _Attempt(claim.key, pause_s, now + pause_s)
                 task = asyncio.ensure_future(self._serve(claim, node_name))
@@ -121,6 +126,8 @@ class NodeNamePods:
 
     def _waiting(self) -> Iterator[PersistentVolumeClaim]:
         """Yield claims without volume and selected node that a pod on a node uses, in namespaces that opt in."""
+        # The index has only claims without a volume and a selected node, so a cluster whose claims are all bound
+        # costs nothing.
         users = self._nodes.claim_users
         for namespace, keys in self._volumes.claims.unselected.items():
             for key in keys if self._is_opted_in(namespace) else ():
@@ -134,32 +141,36 @@ class NodeNamePods:
     def _node_for(self, claim: PersistentVolumeClaim) -> str:
         """Return the node of the oldest pod that uses the claim; "" if no node is to be selected."""
         metadata = claim.metadata
-        known = self._volumes.classes.get(claim.storage_class)
+        storage_class = self._volumes.classes.get(claim.storage_class)
         if (
             claim.spec.volume_name
             or claim.selected_node is not None
             or metadata.deletion_timestamp is not None
-            or known is None
-            or known.is_static  # the PV controller makes no volumes of such a class for any selected node
-            or known.obj.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER
+            or storage_class is None
+            or storage_class.is_static  # the PV controller makes no volumes of such a class for any selected node
+            or storage_class.obj.volume_binding_mode != WAIT_FOR_FIRST_CONSUMER
             or not self._is_opted_in(metadata.namespace)
             or any(is_for(volume, claim) for volume in self._volumes.volumes.meant_for(claim.key))
         ):
             return ""
+        # Several pods on different nodes may use one claim. The choice follows from the objects alone,
+        # so that it is the same after a conflict, a restart or a change of the leader.
         oldest = min(
-            self._users(claim, known),
+            self._users(claim, storage_class),
             key=lambda info: (info.pod.metadata.creation_timestamp or "", info.uid),
             default=None,
         )
         return oldest.node_name if oldest is not None else ""
 
-    def _users(self, claim: PersistentVolumeClaim, known: KnownClass) -> Iterable[PodInfo]:
+    def _users(self, claim: PersistentVolumeClaim, storage_class: KnownClass) -> Iterable[PodInfo]:
         """Yield the bound pods that use the claim, on nodes that exist and that the class allows. O(pods on their nodes)."""
         slots = self._nodes.claim_users.slots(claim.key)
         if not slots:
             return
         self._volumes.groups.catch_up()
-        usable = known.allowed.nodes  # it only has existing nodes
+        # An assumed pod is left out: its own binding selects the node. A terminating pod is left out because its node
+        # would be selected for a volume that no pod needs there.
+        usable = storage_class.allowed.nodes  # it only has existing nodes
         for slot in slots:
             for info in self._nodes.pods(slot).values() if usable >> slot & 1 else ():
                 is_leaving = info.pod.metadata.deletion_timestamp is not None
@@ -173,6 +184,8 @@ class NodeNamePods:
             is_written = await self._written(claim, node_name)
         except (Fenced, NotFound):  # another replica leads; or the claim is gone
             return
+        # The namespace opted in, but the role lacks the permission. The claims of all such namespaces fail alike, so
+        # one line in the log is enough until a write succeeds again.
         except Forbidden as error:
             if not self._is_forbidden:
                 self._is_forbidden = True
@@ -196,6 +209,8 @@ class NodeNamePods:
                 return True
             if newest is None or isinstance(newest, Broken) or newest.metadata.uid != claim.metadata.uid:
                 return False
+            # Another component wrote in between. The decision is made again on the object that was read; a selection
+            # by another client stays. An equal selection is ours, written by the request whose answer was lost.
             if self._node_for(newest) != node_name:
                 return newest.selected_node == node_name
             claim = newest

@@ -59,11 +59,11 @@ class StaleVolumes:
         self._pending = shared.pending
         self._names = names
         self._controller = names[0] if names else ""
-        self._look_at = 0.0
+        self._next_check_at = 0.0
         self._missing_since: dict[str, float] = {}
         self._not_before: dict[str, float] = {}
         self._tied_since: dict[str, tuple[PodInfo, float]] = {}
-        self._refused_until: dict[str, float] = {}
+        self._backoff_until: dict[str, float] = {}
         """By uid of the pod: until then its selected nodes are not checked again."""
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -83,42 +83,52 @@ class StaleVolumes:
     def tick(self) -> None:
         """Start to clear stale selections. O(claims in flight), once a second."""
         now = self._clock.now()
-        if not self._names or now < self._look_at:
+        if not self._names or now < self._next_check_at:
             return
-        self._look_at = now + 1.0
+        self._next_check_at = now + 1.0
+        # A pod that is bound, deleted or replaced under its name no longer waits, and the time of its refusals must
+        # not count for a later pod.
         for pod, _ in list(self._tied_since.values()):
             waiting = self._pending.get(pod.key)
             if waiting is None or waiting.uid != pod.uid:
                 self._forget_tied(pod.uid)
         stale = {claim.metadata.uid: claim for claim in self._on_missing_nodes()}
+        # The time starts again when the node returns. A node that is replaced under its name is missing for moments
+        # only, and the selection stays valid for it.
         for uid in self._missing_since.keys() - stale.keys():
             del self._missing_since[uid]
             self._not_before.pop(uid, None)
         for uid, claim in stale.items():
             since = self._missing_since.setdefault(uid, now)
             if now - since >= GONE_S and now >= self._not_before.get(uid, 0.0):
+                # The next try is planned before this one: it may fail, or find that another component wrote the
+                # selection. Either way the claim is read at most every AGAIN_S.
                 self._not_before[uid] = now + AGAIN_S
                 node_name = claim.selected_node or ""
                 note = f'node "{node_name}" is gone: another one can be selected. {_MAY_BE_KEPT}'
                 self._begin(claim, note, is_useless=partial(self._is_gone, node_name))
         for pod, since in self._tied_since.values():
             if now - since >= TIED_S:
-                self._take_back(pod)
+                self._clear_selections(pod)
 
-    def _take_back(self, pod: PodInfo) -> None:
+    def _clear_selections(self, pod: PodInfo) -> None:
         """Clear the selected nodes of a pod if nothing else ties it to nodes that refuse it. Again after `TIED_S`.
 
         A volume that is being made there is still given to the claim, which is then tied as before.
         """
         now = self._clock.now()
-        if now < self._refused_until.get(pod.uid, 0.0) or not self._is_waiting(pod):
+        if now < self._backoff_until.get(pod.uid, 0.0) or not self._is_waiting(pod):
             return
-        reach = self._ties.of(pod)
-        is_ours_to_change = reach.is_complete and all(tie.is_selection and tie.nodes for tie in reach.ties)
-        if not is_ours_to_change or any(self._has_leaving(tie.nodes) for tie in reach.ties):
+        # Clearing helps only if nothing but selections ties the pod. A volume or an allocated device would tie it to
+        # the same node again, and the provisioner would have been disturbed in vain.
+        pod_ties = self._ties.of(pod)
+        is_ours_to_change = pod_ties.is_complete and all(tie.is_selection and tie.nodes for tie in pod_ties.ties)
+        # A terminating pod may free what the pod lacks. Then the selected node is still the best choice, because the
+        # volume may already be on its way there.
+        if not is_ours_to_change or any(self._has_leaving(tie.nodes) for tie in pod_ties.ties):
             return
-        self._refused_until[pod.uid] = now + TIED_S
-        for tie in reach.ties:
+        self._backoff_until[pod.uid] = now + TIED_S
+        for tie in pod_ties.ties:
             if isinstance(tie.claim, PersistentVolumeClaim):
                 refused = f'node "{tie.claim.selected_node}" does not take pod "{pod.key}"'
                 note = f"{refused}: another one can be selected. {_MAY_BE_KEPT}"
@@ -139,12 +149,16 @@ class StaleVolumes:
 
     def _begin(self, claim: PersistentVolumeClaim, note: str, *, is_useless: Callable[[], bool]) -> None:
         uid = claim.metadata.uid
+        # One task per claim at most. A second one would read the claim before the first one's write, and both would
+        # send the patch.
         if uid not in self._tasks:
             task = asyncio.ensure_future(self._clear(claim, note, is_useless))
             self._tasks[uid] = task
             task.add_done_callback(lambda _: self._tasks.pop(uid, None))
 
     def _on_missing_nodes(self) -> Iterable[PersistentVolumeClaim]:
+        # The reservations have all claims with a selected node and no volume, so the claims of the whole cluster need
+        # not be read each second.
         for entry in self._volumes.reservations:
             if entry.node_name and self._is_gone(entry.node_name):
                 claim = self._volumes.claims.get_api(entry.claim.key)
@@ -168,6 +182,8 @@ class StaleVolumes:
             self._report(claim, "SelectedNodeCleared", note)
 
     async def _cleared(self, claim: PersistentVolumeClaim, is_useless: Callable[[], bool]) -> bool:
+        # A conflict means that the claim changed, most likely by its provisioner. `_clear_once` reads it again and
+        # decides on that state.
         for _ in range(TRIES - 1):
             try:
                 return await self._clear_once(claim, is_useless)
@@ -177,18 +193,22 @@ class StaleVolumes:
 
     async def _clear_once(self, claim: PersistentVolumeClaim, is_useless: Callable[[], bool]) -> bool:
         metadata, node_name = claim.metadata, claim.selected_node
-        now = await self._writer.read_claim(metadata.namespace, metadata.name)
-        if isinstance(now, Broken) or now is None or now.metadata.uid != metadata.uid:
+        newest = await self._writer.read_claim(metadata.namespace, metadata.name)
+        if isinstance(newest, Broken) or newest is None or newest.metadata.uid != metadata.uid:
             return False
-        if not is_useless() or now.spec.volume_name or now.selected_node != node_name:
+        # Time has passed during the read. The node may be back, the pod may be bound, or the volume may have come; a
+        # selection that is useful again must stay.
+        if not is_useless() or newest.spec.volume_name or newest.selected_node != node_name:
             return False
+        # Another scheduler may have selected the node for one of its pods. The event names that client, and only this client may
+        # take the selection back.
         owner = await self._writer.claim_written_by(metadata.namespace, metadata.name)
         if owner != FIELD_MANAGER:
             self._report(
                 claim, "StaleSelectedNode", f'node "{node_name}" was selected by {owner or "an unknown client"}'
             )
             return False
-        await self._writer.clear_selected_node(now)
+        await self._writer.clear_selected_node(newest)
         return True
 
     def _report(self, claim: PersistentVolumeClaim, reason: str, note: str) -> None:
@@ -201,21 +221,25 @@ class StaleVolumes:
     def unfit(self, pod: PodInfo, diagnosis: Diagnosis) -> None:
         """Take a pod that found no node. If its volumes have tied it for a while, an event names the reasons."""
         is_wanted = has_claims(pod) and pod.pod.spec.scheduler_name in self._names
-        reach = self._ties.of(pod) if is_wanted else PodTies()
-        ties = [tie for tie in reach.ties if tie.nodes != self._nodes.present]
+        pod_ties = self._ties.of(pod) if is_wanted else PodTies()
+        ties = [tie for tie in pod_ties.ties if tie.nodes != self._nodes.present]
         if not ties:
             self._forget_tied(pod.uid)
             return
         _, since = self._tied_since.setdefault(pod.uid, (pod, self._clock.now()))
-        common = reach.nodes(self._nodes.present)
+        common = pod_ties.nodes(self._nodes.present)
+        # Many possible nodes are an ordinary shortage, and the FailedScheduling event of the attempt says it. An
+        # empty intersection never becomes better by waiting, so this case is reported at once.
         if common and (common.bit_count() > FEW_NODES or self._clock.now() - since < TIED_S):
             return
-        where = ", ".join(f"{tie.name} on {self._named(tie.nodes)}" for tie in ties)
+        ties_text = ", ".join(f"{tie.name} on {self._named(tie.nodes)}" for tie in ties)
         if common:
-            reasons = sorted({text for no, out in diagnosis.groups.items() if out & common for text in no.reasons})
-            note = f"volumes tie the pod to {self._named(common)}: {'; '.join(reasons)} ({where})"
+            reasons = sorted(
+                {text for rejection, nodes in diagnosis.groups.items() if nodes & common for text in rejection.reasons}
+            )
+            note = f"volumes tie the pod to {self._named(common)}: {'; '.join(reasons)} ({ties_text})"
         else:
-            note = f"volumes of the pod cannot be used together on any node: {where}"
+            note = f"volumes of the pod cannot be used together on any node: {ties_text}"
         concerned: list[Pod | PersistentVolumeClaim] = [
             pod.pod,
             *(tie.claim for tie in ties if isinstance(tie.claim, PersistentVolumeClaim)),
@@ -232,7 +256,7 @@ class StaleVolumes:
 
     def _forget_tied(self, uid: str) -> None:
         self._tied_since.pop(uid, None)
-        self._refused_until.pop(uid, None)
+        self._backoff_until.pop(uid, None)
 
     def _named(self, nodes: NodeSet) -> str:
         names = [self._nodes.name(slot) for slot in nodeset.each(nodes)][: FEW_NODES + 1]

@@ -97,9 +97,9 @@ class Interner(dict[K, T]):
 
     def share(self, content: K, one: T) -> T:
         """Return the object that is stored for the content, or store this one. Amortized O(1)."""
-        known = self.get(content)
-        if known is not None:
-            return known
+        cached = self.get(content)
+        if cached is not None:
+            return cached
         if len(self) >= self._size:
             self.clear()
         self[content] = one

@@ -31,16 +31,16 @@ class Retry:
 
     def __post_init__(self) -> None:
         self._next_s = self.first_s
-        self._left = self.tries - 1
+        self._tries_left = self.tries - 1
 
     async def pause(self, error: ApiError, *, pause_s: float | None = None) -> None:
         """Sleep before the next attempt; raise the error if none is left. `pause_s` replaces the computed pause once."""
         grown_s = self._next_s
         requested_s = error.retry_after_s if self.obeys_server and isinstance(error, TooManyRequests) else None
         sleep_s = pause_s if pause_s is not None else grown_s if requested_s is None else max(requested_s, self.first_s)
-        if self._left <= 0 or self.clock.now() + sleep_s >= self.deadline:
+        if self._tries_left <= 0 or self.clock.now() + sleep_s >= self.deadline:
             raise error
-        self._left -= 1
+        self._tries_left -= 1
         if grown_s == self.longest_s and self.on_longest is not None:
             self.on_longest()
         self._next_s = min(self.factor * grown_s, self.longest_s)

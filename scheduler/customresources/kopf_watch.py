@@ -302,9 +302,9 @@ async def _stopped(tasks: Collection[asyncio.Task[Any]], stop: asyncio.Event) ->
         task.cancel()
     if not tasks:
         return
-    _, left = await asyncio.wait(tasks, timeout=_STOP_S)
-    if left:
-        _log.warning("parts of the shell do not end", parts=sorted(task.get_name() for task in left))
+    _, unfinished = await asyncio.wait(tasks, timeout=_STOP_S)
+    if unfinished:
+        _log.warning("parts of the shell do not end", parts=sorted(task.get_name() for task in unfinished))
     for task in tasks:
         if task.done() and not task.cancelled():
             task.exception()  # the error was reported, or is irrelevant now

@@ -154,10 +154,10 @@ class OwnObjects:
     def _put(self, obj: Object) -> None:
         """Store the object unless a newer one is known."""
         key = _key(obj)
-        known = self._objects.get(key)
-        if obj["metadata"].get("uid") in self._gone or (known is not None and version_of(obj) < version_of(known)):
+        stored = self._objects.get(key)
+        if obj["metadata"].get("uid") in self._gone or (stored is not None and version_of(obj) < version_of(stored)):
             return
-        if known is not None and known["metadata"].get("uid") != obj["metadata"].get("uid"):
+        if stored is not None and stored["metadata"].get("uid") != obj["metadata"].get("uid"):
             self._remove(key)
         self._objects[key] = obj
         self.stored(key, obj)
@@ -217,8 +217,8 @@ class OwnObjects:
         is_restored = 0 < version < newest
         if is_restored:
             self._gone, self._heard = {}, {}
-        for key, known in list(self._objects.items()):
-            if is_restored or (key not in there and version_of(known) <= version):
+        for key, stored in list(self._objects.items()):
+            if is_restored or (key not in there and version_of(stored) <= version):
                 self._remove(key)
         for obj in there.values():
             self._put(obj)

@@ -88,7 +88,7 @@ class PodHandlers:
             if not now.spec.node_name:
                 reservations.users.add(now.key, keys)
             for key in keys:
-                reservations.look_at(key)
+                reservations.claim_used(key)
 
     def _pod(self, old: Pod | None, new: Pod) -> None:
         if new.spec.node_name:

@@ -26,7 +26,7 @@ from scheduler.api.storage_v1 import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from scheduler.cache.storage.persistent_volumes import is_free, selector_of, wish_of
+from scheduler.cache.storage.persistent_volumes import is_free, requirements_of, selector_of
 from scheduler.core import nodeset
 from scheduler.explain.changes import Actor, Change, Option, Site, all_removable, deletion, removable
 from scheduler.explain.controllers import is_owned
@@ -114,7 +114,7 @@ def _free_volumes(site: Site) -> list[PersistentVolume]:
 
 def _matching(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Change | None:
     """Return the change of a claim after which it can take the volume; None if its size is all that differs, or more."""
-    spec, wanted, request = volume.spec, wish_of(claim), claim.request
+    spec, wanted, request = volume.spec, requirements_of(claim), claim.request
     different: dict[str, Step] = {}
     if (spec.volume_mode or FILESYSTEM, spec.volume_attributes_class_name or "") != wanted[:2]:
         return None

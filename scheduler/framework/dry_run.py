@@ -1,5 +1,14 @@
 """Filtering as if pods had left a node, or nominated pods were on it (docs/spec/core.md §3.5, §3.10).
 
+A worked example: pod p requests 2 CPU, and node n1 has 4 CPU, of which low-1 and low-2 use 2 each.
+
+    1. with what_if.on(slot of n1) as node        the node as it is, with the pods that are nominated to it
+    2. node.verdict()                             Insufficient cpu
+    3. node.remove(low-1), node.remove(low-2)     verdict() is None: p fits without both
+    4. node.add(low-2)                            verdict() is None: low-2 may stay
+    5. node.add(low-1)                            Insufficient cpu: low-1 is the victim
+    6. the block ends                             the cache has both pods, as before
+
 There are two methods with the same result. In the first one, the cache is not changed, and a check costs about a
 microsecond per filter. It needs filters that either do not read pods or can count those of one node (`TallyPlugin`).
 Otherwise the pods leave the cache's columns and indexes in a trial, the filters run as usual, and the end of the
@@ -37,7 +46,7 @@ _CHANGES_MAX: Final = 1024
 
 
 @dataclass(slots=True, eq=False)
-class _Known:
+class _ShapeVerdicts:
     """The effect of nominated pods on nodes, for pods of one shape that are not nominated to these nodes themselves."""
 
     at: tuple[int, int, int] = (-1, -1, -1)
@@ -52,12 +61,14 @@ class _Known:
         if (self.refused | self.tried) >> slot & 1:
             self.refused &= ~(1 << slot)
             self.tried &= ~(1 << slot)
-            self.groups = {no: left for no, held in self.groups.items() if (left := held & ~(1 << slot))}
+            self.groups = {
+                rejection: remaining for rejection, held in self.groups.items() if (remaining := held & ~(1 << slot))
+            }
 
-    def put(self, slot: int, no: Rejection | None) -> None:
+    def put(self, slot: int, rejection: Rejection | None) -> None:
         """Store the result with nominated pods: a rejection, or None."""
-        if no is not None:
-            self.groups[no] = self.groups.get(no, EMPTY) | 1 << slot
+        if rejection is not None:
+            self.groups[rejection] = self.groups.get(rejection, EMPTY) | 1 << slot
             self.refused |= 1 << slot
 
 
@@ -80,7 +91,7 @@ class NominatedPods:
         self.clock = clock
         self._nodes = cluster.nodes
         self._nominations = nominations
-        self._known: BoundedCache[Hashable, _Known] = BoundedCache(_SHAPES)
+        self._verdicts: BoundedCache[Hashable, _ShapeVerdicts] = BoundedCache(_SHAPES)
 
     def of(self, pod: PodInfo, slot: int) -> list[PodInfo]:
         """Return the pods that have precedence over this pod on this node."""
@@ -113,18 +124,22 @@ class NominatedPods:
             return EMPTY
         what_if = Simulation(self, state, pod)
         refused = one_by_one = EMPTY
+        # Few nodes, as in Verify, are not worth the upkeep of a cache. If a filter needs the cache's columns, the
+        # result of a node depends on other nodes too, so it cannot be kept per node.
         if nodes.bit_count() <= _FEW or not what_if.is_counted:
             one_by_one = nodeset.of(self._slots(nodes))
             what_if.about(one_by_one)
         else:
-            known = self._up_to_date(what_if, pod)
-            held = nodes & (known.refused | known.tried)
+            verdicts = self._up_to_date(what_if, pod)
+            # The cached verdicts leave out the filters that do not read pods. A node that one of them rejects must be
+            # checked in full, because the first rejection in the order of the filters is the one that is reported.
+            held = nodes & (verdicts.refused | verdicts.tried)
             what_if.about(held)
-            one_by_one = held & (known.tried | what_if.hopeless_nodes | self.own(pod))
+            one_by_one = held & (verdicts.tried | what_if.hopeless_nodes | self.own(pod))
             refused = held & ~one_by_one
-            for no, slots in known.groups.items():
+            for rejection, slots in verdicts.groups.items():
                 if slots & refused:
-                    groups[no] = groups.get(no, EMPTY) | slots & refused
+                    groups[rejection] = groups.get(rejection, EMPTY) | slots & refused
         for slot in nodeset.each(one_by_one):
             ahead = self.of(pod, slot)
             counted = what_if.counted(slot, ahead) if ahead else None
@@ -162,28 +177,30 @@ class NominatedPods:
             if slot is not None and nodes >> slot & 1:
                 yield slot
 
-    def _up_to_date(self, what_if: Simulation, pod: PodInfo) -> _Known:
+    def _up_to_date(self, what_if: Simulation, pod: PodInfo) -> _ShapeVerdicts:
         """Return the up-to-date results for pods of this shape."""
         shape = (pod.priority, what_if.shape)
-        known = self._known.get_or_make(shape, _Known)
-        columns, nominations, objects = known.at
+        verdicts = self._verdicts.get_or_make(shape, _ShapeVerdicts)
+        columns, nominations, objects = verdicts.at
         now = (self._nodes.position, self._nominations.position, self._nodes.object_generation)
-        if known.at == now:
-            return known
+        if verdicts.at == now:
+            return verdicts
+        # A change of node objects, such as labels, can change the verdict of any node for any pod. Then all nodes
+        # with nominations are evaluated again.
         slots = self._changed(columns, nominations) if objects == now[2] else None
         if slots is None:
-            known = self._known.put(shape, _Known())
+            verdicts = self._verdicts.put(shape, _ShapeVerdicts())
             slots = set(self._slots(self._nodes.present))
-        known.at = now
+        verdicts.at = now
         for slot in slots:
-            known.drop(slot)
+            verdicts.drop(slot)
             ahead = self._of_shape(pod, slot)
             counted = what_if.counted(slot, ahead, is_flat=False) if ahead else None
             if counted is not None:
-                known.put(slot, counted.verdict())
+                verdicts.put(slot, counted.verdict())
             elif ahead:
-                known.tried |= 1 << slot
-        return known
+                verdicts.tried |= 1 << slot
+        return verdicts
 
     def _changed(self, columns: int, nominations: int) -> set[int] | None:
         """Return the slots to evaluate again; None if evaluating all is less work."""
@@ -199,6 +216,8 @@ class NominatedPods:
     ) -> Work[bool]:
         """Return whether the pod fits in the cache together with the pods that have precedence."""
         name, ahead = self._nodes.name(slot), self.of(pod, slot)
+        # The nominated pods join the cache for the length of this block. `suspended` takes them out again while the
+        # event loop runs, so no other reader sees them.
         with self.cluster.trial(add=[(other, name) for other in ahead]) as trial:
             with_them = state.clone()
             for plugin in self.profile.extensions(state):
@@ -280,6 +299,8 @@ class Simulation:
 
         Without `is_flat`, filters that do not read pods are left out: see `hopeless_nodes`.
         """
+        # Two different conditions: the filters must be countable for this pod, and they must stay so with the
+        # additional pods. A pod with anti-affinity, for instance, turns a flat filter into one that reads pods.
         if not self.is_counted or (ahead and not all(self._counts(bound, ahead) for bound in self._filters)):
             return None
         return self._counting(slot, ahead, is_flat=is_flat)
@@ -296,17 +317,21 @@ class Simulation:
         for other in ahead:
             for _, tally in tallies:
                 tally.add(other)
+        # Filters that do not read pods have one verdict for this node, whatever is added or removed. Only the first
+        # of them counts, together with its position among the tallies.
         refusal: tuple[int, Rejection] | None = None
         for at, groups in self._flat_groups(1 << slot) if is_flat else ():
-            for no, slots in groups.items():
+            for rejection, slots in groups.items():
                 if slots >> slot & 1 and refusal is None:
-                    refusal = (at, no)
+                    refusal = (at, rejection)
         if refusal is not None and not refusal[1].code.is_rejection:
             return None  # a filter failed, and the runner handles errors
         return _Counted(tallies, refusal)
 
     def _flat_groups(self, nodes: NodeSet) -> list[tuple[int, Groups]]:
         """Return the rejections of these and other nodes by the leading filters that do not read pods."""
+        # The filters answer for many nodes as fast as for one. So all nodes that are wanted so far are filtered
+        # together, and a search over thousands of nodes calls each filter once.
         if self._flat is None or nodes & ~self._nodes:
             self._nodes |= nodes
             self._hopeless = None
@@ -333,12 +358,14 @@ class _Counted:
             tally.remove(other)
 
     def verdict(self) -> Rejection | None:
+        # The first filter in order that rejects is reported, as if all had run. A tally after the flat refusal is not
+        # evaluated.
         for at, tally in self.tallies:
             if self.refusal is not None and self.refusal[0] < at:
                 return self.refusal[1]
-            no = tally.verdict()
-            if no is not None:
-                return no
+            rejection = tally.verdict()
+            if rejection is not None:
+                return rejection
         return self.refusal[1] if self.refusal is not None else None
 
     def judging(self) -> None:

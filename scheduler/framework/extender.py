@@ -233,9 +233,9 @@ class Consultation:
         """Add the scores of the extenders to those of the plugins."""
         total, parts = scored.total, dict(scored.parts)
         for extender, scores in self._scores.items():
-            known = {slot: score for name, score in scores.items() if (slot := nodes.slot(name)) is not None}
+            scores_by_slot = {slot: score for name, score in scores.items() if (slot := nodes.slot(name)) is not None}
             column: Scores = np.zeros(nodes.capacity, dtype=np.int64)
-            column[list(known)] = [min(max(score, -_MOST), _MOST) for score in known.values()]
+            column[list(scores_by_slot)] = [min(max(score, -_MOST), _MOST) for score in scores_by_slot.values()]
             total = total + column
             parts[extender] = column
         return Scored(total, scored.slots, parts)

@@ -393,7 +393,7 @@ class PreemptibleNodesPlugin(Plugin, Protocol):
     also evaluates these nodes.
     """
 
-    def preemptible_nodes(self, state: CycleState, pod: PodInfo, no: Rejection, nodes: NodeSet) -> Work[NodeSet]:
+    def preemptible_nodes(self, state: CycleState, pod: PodInfo, rejection: Rejection, nodes: NodeSet) -> Work[NodeSet]:
         """Return some of the nodes that it rejected with `no`. The work yields at least between nodes."""
 
 
@@ -503,6 +503,6 @@ class ExplainPlugin(Plugin, Protocol):
 class ReasonCodePlugin(Plugin, Protocol):
     """Not upstream's: names the cause of a rejection on one node more exactly than its text. It is called on request."""
 
-    def reason_code(self, no: Rejection, pod: PodInfo, slot: int) -> str:
+    def reason_code(self, rejection: Rejection, pod: PodInfo, slot: int) -> str:
         """Return the stable code (docs/explain.md); "" for the code of the rejection."""
         ...

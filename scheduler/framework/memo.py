@@ -36,16 +36,16 @@ class ByObjects(Generic[T]):
 
     def __init__(self, nodes: Nodes, *, size: int = 1024) -> None:
         self._nodes = nodes
-        self._known: BoundedCache[Hashable, T] = BoundedCache(size)
+        self._entries: BoundedCache[Hashable, T] = BoundedCache(size)
         self._seen = (-1, -1)
 
     def get(self, shape: Hashable, make: Callable[[], T]) -> T:
         """Return the result for this shape; call `make` if there is none for the current nodes."""
         now = (self._nodes.object_generation, self._nodes.capacity)
         if now != self._seen:
-            self._known.clear()
+            self._entries.clear()
             self._seen = now
-        return self._known.get_or_make(shape, make)
+        return self._entries.get_or_make(shape, make)
 
 
 class Refreshable(Protocol):
@@ -74,7 +74,7 @@ class BySlots(Generic[R]):
 
     def __init__(self, nodes: Nodes, *, size: int = 256) -> None:
         self._nodes = nodes
-        self._known: BoundedCache[Hashable, _Kept[R]] = BoundedCache(size)
+        self._entries: BoundedCache[Hashable, _Kept[R]] = BoundedCache(size)
 
     def get(self, shape: Hashable, make: Callable[[], R]) -> R:
         """Return the value for this shape and the current columns.
@@ -82,7 +82,7 @@ class BySlots(Generic[R]):
         The cost is a look-up if nothing changed, some µs per changed slot, and `make` if too much changed.
         """
         nodes = self._nodes
-        kept = self._known.get(shape)
+        kept = self._entries.get(shape)
         if kept is not None and kept.capacity == nodes.capacity:
             behind = nodes.position - kept.position
             if not behind:
@@ -93,7 +93,7 @@ class BySlots(Generic[R]):
                 kept.position = nodes.position
                 return kept.value
         value = make()
-        self._known.put(shape, _Kept(value, position=nodes.position, capacity=nodes.capacity))
+        self._entries.put(shape, _Kept(value, position=nodes.position, capacity=nodes.capacity))
         return value
 
 

@@ -113,19 +113,19 @@ class Preempting:
         Return for how many seconds the node is now excluded, or 0. A second call for the same pod and node means that
         another pod took the freed capacity.
         """
-        known = self._rounds.setdefault(uid, {}).setdefault(node_name, _Round())
-        known.times += 1
-        lost = known.times - 1
+        node_round = self._rounds.setdefault(uid, {}).setdefault(node_name, _Round())
+        node_round.times += 1
+        lost = node_round.times - 1
         if lost < LOST_BEFORE_BRAKE:
             return 0.0
         excluded_s: float = min(_BRAKE_S * 2.0 ** (lost - LOST_BEFORE_BRAKE), _LONGEST_BRAKE_S)
-        known.excluded_until = now + excluded_s
-        self._next_end = min(self._next_end, known.excluded_until)
+        node_round.excluded_until = now + excluded_s
+        self._next_end = min(self._next_end, node_round.excluded_until)
         return excluded_s
 
     def left_out(self, uid: str, now: float) -> list[str]:
         """Return the nodes that are excluded from preemption for the pod now."""
-        return [name for name, known in self._rounds.get(uid, {}).items() if known.excluded_until > now]
+        return [name for name, node_round in self._rounds.get(uid, {}).items() if node_round.excluded_until > now]
 
     def included_again(self, now: float) -> list[str]:
         """Return the pods for which the exclusion of a node has ended since the last call; mostly one comparison."""
@@ -133,12 +133,12 @@ class Preempting:
             return []
         ended, self._next_end = [], math.inf
         for uid, rounds in self._rounds.items():
-            for known in rounds.values():
-                if 0.0 < known.excluded_until <= now:
-                    known.excluded_until = 0.0
+            for node_round in rounds.values():
+                if 0.0 < node_round.excluded_until <= now:
+                    node_round.excluded_until = 0.0
                     ended.append(uid)
-                elif known.excluded_until:
-                    self._next_end = min(self._next_end, known.excluded_until)
+                elif node_round.excluded_until:
+                    self._next_end = min(self._next_end, node_round.excluded_until)
         return list(dict.fromkeys(ended))
 
     def is_news(self, uid: str, why: str) -> bool:

@@ -187,12 +187,12 @@ def build(
             **{name: _hints(plugin) for name, plugin in rejecting.items()},
             **dict.fromkeys(rejecters, (EventHint(ANYTHING),)),
         },
-        reads=frozenset(kind for here in at.values() for p in here for kind in getattr(p, "reads", ())),
+        reads=frozenset(kind for plugins_at in at.values() for p in plugins_at for kind in getattr(p, "reads", ())),
         resolved=resolved,
         plugins={
-            point: [f"{p.name}:{weights[p.name]}" if point == "score" else p.name for p in here]
-            for point, here in at.items()
-            if here
+            point: [f"{p.name}:{weights[p.name]}" if point == "score" else p.name for p in plugins_at]
+            for point, plugins_at in at.items()
+            if plugins_at
         },
     )
 
@@ -267,9 +267,9 @@ def _filtering_each(one: points.FilterOnePlugin, nodes: Nodes) -> Callable[[Cycl
     def filter_each(state: CycleState, pod: PodInfo, candidates: NodeSet) -> Groups:
         groups: Groups = {}
         for slot in nodeset.each(candidates):
-            no = one.filter_one(state, pod, nodes.view(slot))
-            if no is not None:
-                groups[no] = groups.get(no, nodeset.EMPTY) | 1 << slot
+            rejection = one.filter_one(state, pod, nodes.view(slot))
+            if rejection is not None:
+                groups[rejection] = groups.get(rejection, nodeset.EMPTY) | 1 << slot
         return groups
 
     return filter_each

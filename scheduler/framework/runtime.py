@@ -142,9 +142,9 @@ class FrameworkRunner:
         for bound in deferred:
             assert bound.verify is not None
             answer = bound.verify(state, pod, slot)
-            no = answer if answer is None or isinstance(answer, Rejection) else (yield from answer)
-            if no is not None:
-                return _checked(no, bound)
+            rejection = answer if answer is None or isinstance(answer, Rejection) else (yield from answer)
+            if rejection is not None:
+                return _checked(rejection, bound)
         return None
 
     def check_node(self, pod: PodInfo, slot: int, state: CycleState) -> Work[Rejection | None]:
@@ -179,19 +179,19 @@ class FrameworkRunner:
                 refused, nodes = yield from self._past_errors(
                     bound, deferred, state, pod, refused=refused, first=first, nodes=nodes, groups=groups
                 )
-            for rejection, out in refused.items():
-                if out:
-                    groups[rejection] = groups.get(rejection, EMPTY) | out
-                    nodes &= ~out
+            for rejection, slots in refused.items():
+                if slots:
+                    groups[rejection] = groups.get(rejection, EMPTY) | slots
+                    nodes &= ~slots
             if bound.verify is None or bound.is_exact(state, pod):
                 continue
             if not exact:
                 deferred.append(bound)
                 continue
             found = yield from self._verified_each(bound, state, pod, nodes)
-            for no, out in found.items():
-                groups[no] = groups.get(no, EMPTY) | out
-                nodes &= ~out
+            for rejection, slots in found.items():
+                groups[rejection] = groups.get(rejection, EMPTY) | slots
+                nodes &= ~slots
         return nodes
 
     def _past_errors(  # noqa: PLR0913 (an attempt and its intermediate results)
@@ -213,13 +213,13 @@ class FrameworkRunner:
         filter there.
         """
         while first:
-            no = yield from self._verified(deferred, state, pod, first.bit_length() - 1)
-            if no is None:
-                for failure, out in refused.items():
-                    if out & first:
+            rejection = yield from self._verified(deferred, state, pod, first.bit_length() - 1)
+            if rejection is None:
+                for failure, slots in refused.items():
+                    if slots & first:
                         _checked(failure, bound)
                 return refused, nodes
-            groups[no] = groups.get(no, EMPTY) | first
+            groups[rejection] = groups.get(rejection, EMPTY) | first
             nodes &= ~first
             if not nodes:
                 return {}, nodes
@@ -234,30 +234,30 @@ class FrameworkRunner:
     def _verified_each(self, bound: BoundFilter, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Groups]:
         refused: Groups = {}
         for slot in nodeset.each(nodes):
-            no = yield from self._verified((bound,), state, pod, slot)
-            if no is not None:
-                refused[no] = refused.get(no, EMPTY) | 1 << slot
+            rejection = yield from self._verified((bound,), state, pod, slot)
+            if rejection is not None:
+                refused[rejection] = refused.get(rejection, EMPTY) | 1 << slot
             yield
         return refused
 
-    def relented(self, state: CycleState, pod: PodInfo, refused: Groups) -> Work[Groups]:
+    def with_evictable_nodes(self, state: CycleState, pod: PodInfo, refused: Groups) -> Work[Groups]:
         """Return the rejections for preemption: nodes where an eviction would change a result become resolvable."""
         by_plugin = {
             bound.name: bound.preemptible_nodes for bound in self.profile.filter if bound.preemptible_nodes is not None
         }
-        out: Groups = {}
-        for no, nodes in refused.items():
-            preemptible_nodes = by_plugin.get(no.plugin) if no.code is Code.UNRESOLVABLE else None
+        evictable: Groups = {}
+        for refusal, nodes in refused.items():
+            preemptible_nodes = by_plugin.get(refusal.plugin) if refusal.code is Code.UNRESOLVABLE else None
             helped = (
-                (yield from preemptible_nodes(state, pod, no, nodes)) & nodes
+                (yield from preemptible_nodes(state, pod, refusal, nodes)) & nodes
                 if preemptible_nodes is not None
                 else EMPTY
             )
-            for rejection, part in ((no, nodes & ~helped), (replace(no, code=Code.UNSCHEDULABLE), helped)):
+            for rejection, part in ((refusal, nodes & ~helped), (replace(refusal, code=Code.UNSCHEDULABLE), helped)):
                 if part:
-                    out[rejection] = out.get(rejection, EMPTY) | part
+                    evictable[rejection] = evictable.get(rejection, EMPTY) | part
             yield  # a plugin may give each node a different reason
-        return out
+        return evictable
 
     # -- Reserve -----------------------------------------------------------------------------------------------------
 
@@ -330,7 +330,7 @@ def _code(answer: Narrow | Rejection | Skip | None) -> Code:
 
 
 def _code_of(refused: Groups) -> Code:
-    return next((no.code for no in refused), Code.SUCCESS)
+    return next((rejection.code for rejection in refused), Code.SUCCESS)
 
 
 def _checked(rejection: Rejection, bound: BoundFilter) -> Rejection:
@@ -342,9 +342,9 @@ def _checked(rejection: Rejection, bound: BoundFilter) -> Rejection:
 def _first_error(refused: Groups) -> NodeSet:
     """Return the first node, by slot, on which a filter failed. Its error is raised, whatever node is evaluated first."""
     failed = EMPTY
-    for no, out in refused.items():
-        if not no.code.is_rejection:
-            failed |= out
+    for rejection, slots in refused.items():
+        if not rejection.code.is_rejection:
+            failed |= slots
     return failed & -failed
 
 

@@ -105,16 +105,16 @@ def demands(pod: PodInfo, resources: Iterable[tuple[str, int]], *, non_zero: boo
     A scalar resource that the pod does not request is left out. With `non_zero`, cpu and memory count as in §A.2, for
     the pod and for the nodes.
     """
-    out = []
+    columns = []
     for name, weight in resources:
         if non_zero and name in _NON_ZERO_ROWS:
             amount = pod.non_zero_milli_cpu if name == CPU else pod.non_zero_memory_bytes
-            out.append(Demand(name, amount, weight, _NON_ZERO_ROWS[name]))
+            columns.append(Demand(name, amount, weight, _NON_ZERO_ROWS[name]))
             continue
         amount = pod.requests.get(name, 0)
         if name in NATIVE or (amount and is_scalar(name)):
-            out.append(Demand(name, amount, weight))
-    return tuple(out)
+            columns.append(Demand(name, amount, weight))
+    return tuple(columns)
 
 
 @dataclass(frozen=True, slots=True)

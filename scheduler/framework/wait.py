@@ -145,9 +145,9 @@ class BackgroundWrites:
 
     def _ended(self, task: asyncio.Task[bool], key: _Key, about: str) -> None:
         del self._tasks[key]
-        here = self._about[about]
-        here.discard(task)
-        if not here:
+        writes = self._about[about]
+        writes.discard(task)
+        if not writes:
             del self._about[about]
         if not task.cancelled() and task.result():
             try:

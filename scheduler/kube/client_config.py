@@ -55,9 +55,13 @@ def proxy_for(server: str) -> str | None:
     parts = _parts(server, "the server's address")
     name = f"{parts.scheme}_proxy"
     proxy = os.environ.get(name.upper()) or os.environ.get(name)
-    spared = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
+    no_proxy = os.environ.get("NO_PROXY") or os.environ.get("no_proxy") or ""
     host, port = str(parts.hostname), parts.port or _PORTS[parts.scheme]
-    if not proxy or _is_here(host) or any(_spares(entry.strip().lower(), host, port) for entry in spared.split(",")):
+    if (
+        not proxy
+        or _is_loopback(host)
+        or any(_spares(entry.strip().lower(), host, port) for entry in no_proxy.split(","))
+    ):
         return None
     return as_proxy(proxy)
 
@@ -153,7 +157,7 @@ def _parts(text: str, what: str) -> SplitResult:
     return parts
 
 
-def _is_here(host: str) -> bool:
+def _is_loopback(host: str) -> bool:
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -186,11 +190,11 @@ class CredentialPluginError(ValueError):
 async def run_plugin(command: Sequence[str], env: Mapping[str, str], *, api_version: str, hint: str = "") -> Any:
     """Return the `status` of its ExecCredential. Raises CredentialPluginError; `hint` says how to install it."""
     name = command[0]
-    told = {"apiVersion": api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
+    exec_info = {"apiVersion": api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
     try:
         process = await asyncio.create_subprocess_exec(
             *command,
-            env={**env, "KUBERNETES_EXEC_INFO": json.dumps(told)},
+            env={**env, "KUBERNETES_EXEC_INFO": json.dumps(exec_info)},
             stdin=DEVNULL,
             stdout=PIPE,
             stderr=PIPE,
@@ -207,8 +211,8 @@ async def run_plugin(command: Sequence[str], env: Mapping[str, str], *, api_vers
         await _kill(process)
         raise
     if process.returncode:
-        said = errors.decode(errors="replace").strip()
-        raise CredentialPluginError(f"exec: {name!r} returned {process.returncode}. {said}"[:_LONGEST_ERROR])
+        error_output = errors.decode(errors="replace").strip()
+        raise CredentialPluginError(f"exec: {name!r} returned {process.returncode}. {error_output}"[:_LONGEST_ERROR])
     return _status(name, answer, api_version)
 
 

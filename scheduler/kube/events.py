@@ -173,13 +173,13 @@ class EventRecorder:
             about.metadata.uid or about.key, type_, reason, action, controller, related.metadata.uid if related else ""
         )
         now, wall_s = self.clock.now(), self.clock.wall()
-        known = self._series.get(key)
-        if known is not None and known.note == note and now - known.seen_at < IDLE_S:
-            known.count += 1
-            known.last_s, known.seen_at = wall_s, now
+        series = self._series.get(key)
+        if series is not None and series.note == note and now - series.seen_at < IDLE_S:
+            series.count += 1
+            series.last_s, series.seen_at = wall_s, now
             return
-        if known is not None:
-            self._close(known)
+        if series is not None:
+            self._close(series)
         regarding = reference(about)
         name = self._name(regarding, wall_s)
         if len(self._series) >= _SERIES:

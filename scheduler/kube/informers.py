@@ -58,8 +58,8 @@ class Informers:
 
     def late(self, kinds: Sequence[KindSpec]) -> tuple[KindSpec, ...]:
         """Return those kinds that are not synced yet."""
-        known = {spec.name for spec in self.kinds}
-        return tuple(spec for spec in kinds if spec.name not in known)
+        watched = {spec.name for spec in self.kinds}
+        return tuple(spec for spec in kinds if spec.name not in watched)
 
     def why_late(self, spec: KindSpec) -> str:
         """Return the name of the kind, and its problem if known."""
@@ -109,7 +109,7 @@ class Informers:
     def synced(self) -> Mapping[str, int]:
         """Return the kinds that decisions need: 1 if synced, otherwise 0; without kinds that the server lacks."""
         answered = self._discovery.answered.is_set()
-        told: dict[str, int] = {}
+        synced_kinds: dict[str, int] = {}
         for spec in self.kinds:
             reflector = self.reflectors.get(spec.name)
             if reflector is not None and not reflector.stats.absent:

@@ -356,12 +356,12 @@ class OtherLeases:
         """Return held Leases of other daemons with one of our names, by key; None if they cannot be listed."""
         query = {"labelSelector": LABEL, "limit": _MANY}
         path = f"{_API}/namespaces/{namespace}/leases" if namespace else f"{_API}/leases"
-        for left in reversed(range(_TRIES)):
+        for tries_left in reversed(range(_TRIES)):
             try:
                 page = page_of(await self.transport.get(path, query=query, timeout_s=_REQUEST_S))
                 break
             except ApiError as error:
-                if not left or isinstance(error, (Forbidden, Unauthorized)):
+                if not tries_left or isinstance(error, (Forbidden, Unauthorized)):
                     _log.warning(
                         "leases not listed: another scheduler of the same name is not noticed",
                         namespace=namespace or "all",

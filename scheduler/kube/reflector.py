@@ -1,12 +1,20 @@
 """Keep the objects of one kind: a complete first list, then every change, whatever happens to the connection.
 
-The first list is shown when it is complete. During a later one, newer objects are shown at once, and missing objects
-are reported as deleted at its end. After a WatchList that was cut, the kind is listed at once and for some minutes.
-Pages are short requests, and the WatchList of a large kind may never complete.
+A worked example, with two pods and versions in parentheses:
+
+    1. watch with sendInitialEvents: ADDED a (3), ADDED b (5)   nothing is shown, because the list is not complete
+    2. BOOKMARK (7) with initial-events-end                     one batch shows a and b; the kind is synced
+    3. MODIFIED b (9), BOOKMARK (12)                            b is shown; the version is 12
+    4. the connection is cut                                    the next watch resumes from 12 and repeats nothing
+    5. ERROR 410                                                history is compacted; a and b stay stored
+    6. watch with sendInitialEvents: ADDED b (9)                nothing is shown, because b is unchanged
+    7. BOOKMARK (20) with initial-events-end                    a is missing, so it is shown as deleted
+
+During a later list, newer objects are shown at once. After a WatchList that was cut, the kind is listed page by page
+for some minutes: pages are short requests, and the WatchList of a large kind may never complete.
 
 Objects are decoded one by one. Each network chunk is passed on as one batch, without a task or an await per object.
-`run` never returns, and no answer ends it. Also counts for /metrics and /readyz. Knows nothing of scheduling or of
-the set of kinds.
+`run` never returns, and no answer ends it. Knows nothing of scheduling or of the set of kinds.
 """
 
 from __future__ import annotations
@@ -116,19 +124,19 @@ INACTIVITY_S: Final = 80.0
 _SILENT_S: Final = 0.9 * INACTIVITY_S
 """A watch that failed after this time without a byte counts as silent; the transport measures the exact time."""
 _PAGE: Final = "500"
-_TURN: Final = 200
+_DECODED_PER_TURN: Final = 200
 """Objects of a list that are decoded before the event loop runs: about 3 ms."""
 _ABSENT_S: Final = 60.0
-_PATIENCE_S: Final = 1.0
-_INCOMPLETE_PICTURES: Final = 2
+_LIVED_S: Final = 1.0
+_INCOMPLETE_LISTS_MAX: Final = 2
 """WatchLists in a row without their end mark: the server ignores the request for it."""
 _LIST_S: Final = 300.0
 """How long a kind is listed after its WatchList was cut."""
-_SAY_EVERY_S: Final = 60.0
+_LOG_EVERY_S: Final = 60.0
 """Interval of log lines about a kind that is down."""
-_STUCK: Final = 3
+_ERRORS_MAX: Final = 3
 """ERRORs in a row on streams without any event: the version cannot be resumed."""
-_END_OF_PICTURE: Final = "k8s.io/initial-events-end"
+_INITIAL_EVENTS_END: Final = "k8s.io/initial-events-end"
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,15 +179,15 @@ class Reflector(Generic[T]):
         self._list_until = -math.inf
         self._incomplete = 0
         self._errors = 0
-        self._picture: dict[str, T | Broken] | None = None
-        self._fresh: list[tuple[str, T | Broken]] = []
+        self._initial_list: dict[str, T | Broken] | None = None
+        self._newer: list[tuple[str, T | Broken]] = []
         """Events of the chunk that is being read during a list."""
         self._is_open = False
         self._was_silent = False
-        self._is_away = False
+        self._is_unreachable = False
         """Whether the last failure was no answer of the server."""
         self._has_progressed = False
-        self._said_down_at = -math.inf
+        self._logged_down_at = -math.inf
         self._relist_cause = ""
         """Why a new list was requested; "" if none was."""
         self._cut: asyncio.Timeout | None = None
@@ -199,11 +207,14 @@ class Reflector(Generic[T]):
     async def run(self) -> None:
         """Watch until cancelled."""
         while True:
+            # One iteration is one stream, and a list before it if the version is unknown. Each way in which it can
+            # end has one case below, so no error can leave the loop. Objects stay visible in every case: a scheduler
+            # with old objects is better than one without nodes.
             outcome = await self._follow()
             if self._falls_back(outcome):
                 continue  # the next round begins with a LIST
             if isinstance(outcome, ApiError):
-                self._note(outcome)
+                self._record_failure(outcome)
             match outcome:
                 case Ended(is_idle=False):  # a time limit of the server: resume from the last version
                     self._backoff.reset()
@@ -212,11 +223,11 @@ class Reflector(Generic[T]):
                 case Forbidden() | Unauthorized():
                     await self._backoff.pause(self._backoff.longest_s)  # only an operator changes this
                 case NotFound():
-                    await self._look_around()
+                    await self._locate_again()
                 case TooManyRequests(retry_after_s=float(wait_s)):
                     await self.clock.sleep(wait_s + self.chance.uniform(0.0, 1.0))
                 case ApiError():
-                    if cause := self._lost_by(outcome):
+                    if cause := self._relist_cause_of(outcome):
                         self._start_over(cause)
                     await self._backoff.next()
 
@@ -225,25 +236,36 @@ class Reflector(Generic[T]):
 
         After a failed LIST both are possible again: behind some proxies only one of them works.
         """
-        if self._picture is None:
+        # The stream was an ordinary watch, or the LIST itself failed. Without a version the LIST failed, and a
+        # WatchList may be tried again at once.
+        if self._initial_list is None:
             if not self._version:
                 self._list_until = -math.inf
             return False
+        # An API server without the feature refuses `sendInitialEvents`. Every server can LIST, so this process does
+        # not try the WatchList again.
         if isinstance(outcome, Invalid) and self._can_watch_list:
             self._can_watch_list = False
             return True
+        # The stream ended properly, but without the bookmark that marks the end of the initial events. One such end
+        # may be a time limit of a proxy. After several in a row the server is taken to ignore the parameter.
         if isinstance(outcome, Ended):
             self._incomplete += 1
-            self._can_watch_list = self._incomplete < _INCOMPLETE_PICTURES
+            self._can_watch_list = self._incomplete < _INCOMPLETE_LISTS_MAX
+        # No stream was opened and the server did not refuse a version. So the connection failed, and a LIST would
+        # fail as well.
         elif not (self._is_open or isinstance(outcome, (Gone, ResourceVersionTooLarge))):
             return False
         self._list_until = self.clock.now() + _LIST_S
+        # The server wants a pause, which the caller makes. The LIST follows after it.
         if isinstance(outcome, TooManyRequests):
             return False
-        self._note(outcome if isinstance(outcome, ApiError) else ApiError("ended before the initial list was complete"))
+        self._record_failure(
+            outcome if isinstance(outcome, ApiError) else ApiError("ended before the initial list was complete")
+        )
         return True
 
-    async def _look_around(self) -> None:
+    async def _locate_again(self) -> None:
         """Find the kind again after a 404: it moved to another version, or is gone. Objects stay until a new list."""
         try:
             served = await self.locate()
@@ -251,6 +273,8 @@ class Reflector(Generic[T]):
             self.stats.last_error = str(why)
             await self._backoff.next()
             return
+        # A resource may move to another version during an upgrade of the control plane. The objects stay stored, and
+        # the list at the new place compares them with what is there.
         if served is not None:
             if served != self.served:
                 _log.warning("kind is served elsewhere now", kind=self.spec.name, was=self.served.path, now=served.path)
@@ -260,6 +284,9 @@ class Reflector(Generic[T]):
             return
         if not self.stats.absent:
             _log.warning("kind is not served any more", kind=self.spec.name)
+        # The kind is gone, for instance with the feature gate of an API server that was restarted. Its objects stay
+        # until a list shows the contrary: a control plane under upgrade has servers of two versions, and the next
+        # request may reach the other one.
         self.stats.absent = True
         self._start_over("absent")
         self.on_served(False)
@@ -268,15 +295,18 @@ class Reflector(Generic[T]):
     async def _follow(self) -> Ended | ApiError:
         """Run one round: a list if needed, then the stream until it ends. Return how it ended."""
         self._has_progressed = self._is_open = self._was_silent = False
-        self._picture = None
-        if self._is_away and self._version and self.stats.is_down:  # long enough for a restore from a backup
+        self._initial_list = None
+        # A server that was away this long may come back with an older etcd. Its watch would accept our version and
+        # send nothing about the objects that the restore has removed.
+        if self._is_unreachable and self._version and self.stats.is_down:
             self._start_over("outage")
         if self._relist_cause:
             self._start_over(self._relist_cause)
             self._relist_cause = ""
+        # Exceptions end here and become values. So `run` can match them next to the proper end of a stream.
         try:
             if not self._version and self._can_watch_list and self.clock.now() >= self._list_until:
-                self._picture = {}
+                self._initial_list = {}
             elif not self._version:
                 await self._list()
             return await self._stream()
@@ -287,26 +317,34 @@ class Reflector(Generic[T]):
 
     async def _list(self) -> None:
         """List page by page; consistent, because no version is requested."""
+        # Without a resourceVersion the server reads from etcd and answers with the newest state. A version of 0 would
+        # be served from its cache, which may be older than what this process has seen already.
         query = {"limit": _PAGE} | self._selection()
         objects: list[T | Broken] = []
         while True:
             page = page_of(await self.transport.list(self.served.path, query))
-            self._heard()
+            self._received()
             for n, raw in enumerate(page.items or (), start=1):
                 if (obj := self._decode(raw)) is not None:
                     objects.append(self._held(obj))
-                if n % _TURN == 0:
+                # Decoding a page takes several milliseconds. Without this turn, leases could not be renewed while ten
+                # thousand objects arrive.
+                if n % _DECODED_PER_TURN == 0:
                     await asyncio.sleep(0)
+            # A continue token expires when etcd is compacted. The server then answers with Gone, and `run` begins a
+            # new list.
             if not page.metadata.continue_:
                 break
             query["continue"] = page.metadata.continue_
         self._replace(objects, page.metadata.resource_version)
 
     def _replace(self, objects: Iterable[T | Broken], version: str) -> None:
+        # The store compares old and new objects, so unchanged objects give no delta. Objects that are missing give a
+        # deletion, because their DELETED events were missed.
         deltas, vanished = self.store.replace(sorted(objects, key=age) if self.spec.by_age else objects)
         self._version = version
         self._errors = 0
-        self._fresh.clear()
+        self._newer.clear()
         _count(self.stats.relists, self._cause)
         self.stats.synthesised_deletes += vanished
         self.stats.synced = True
@@ -315,15 +353,17 @@ class Reflector(Generic[T]):
         self.on_served(True)
         self.synced.set()
 
-    def _lost_by(self, outcome: ApiError) -> str:
+    def _relist_cause_of(self, outcome: ApiError) -> str:
         """Return why a new list is needed; "" if the stream may be resumed. The old objects stay until then."""
         if isinstance(outcome, (Gone, ResourceVersionTooLarge)):  # history compacted, or the server has an older one
             return "gone"
+        # A healthy watch sends bookmarks at least. A silent one may hang at a proxy, or follow a server whose etcd
+        # was restored, so its version is doubtful.
         if self._was_silent:
             return "silent"
         if isinstance(outcome, Invalid) and self._version:  # perhaps the version: an object's may be no number
             return "error"
-        return "" if self._errors < _STUCK else "error"
+        return "" if self._errors < _ERRORS_MAX else "error"
 
     def _start_over(self, cause: str) -> None:
         self._version = ""
@@ -337,6 +377,8 @@ class Reflector(Generic[T]):
         async with self.transport.watch(self.served.path, query, inactivity_timeout_s=INACTIVITY_S) as chunks:
             opened_at = self.clock.now()
             self._open()
+            # The timeout has no deadline. `relist` moves it into the past, which ends the stream at once. Any other
+            # TimeoutError is an error of the transport.
             try:
                 async with asyncio.timeout(None) as self._cut:
                     await self._read_all(chunks)
@@ -350,9 +392,9 @@ class Reflector(Generic[T]):
         return Ended(is_idle=not self._has_progressed)
 
     def _open(self) -> None:
-        self._heard()
+        self._received()
         self._is_open, self._was_silent = True, True
-        if self._picture is None:
+        if self._initial_list is None:
             self.stats.completed(is_watching=True)
 
     def _close(self, opened_at: float) -> None:
@@ -365,15 +407,18 @@ class Reflector(Generic[T]):
         """
         self.stats.watch_ended()
         lived_s = self.clock.now() - opened_at
-        self._was_silent = self._was_silent and self._picture is None and lived_s >= _SILENT_S
-        if lived_s >= _PATIENCE_S and not self._was_silent:
+        # Only a long silence is suspicious: a kind without changes gets one bookmark a minute.
+        self._was_silent = self._was_silent and self._initial_list is None and lived_s >= _SILENT_S
+        if lived_s >= _LIVED_S and not self._was_silent:
             self._progressed()
 
     async def _read_all(self, chunks: AsyncIterator[bytes]) -> None:
         rest = b""
         async for chunk in chunks:
-            self._heard()
+            self._received()
             self._was_silent = False
+            # A chunk ends anywhere, also within a line. The incomplete rest is kept for the next chunk; at the end of
+            # the stream it is dropped, because its object comes again.
             lines = (rest + chunk).split(b"\n")
             rest = lines.pop()
             self._read(lines)
@@ -384,7 +429,9 @@ class Reflector(Generic[T]):
             "allowWatchBookmarks": "true",
             "timeoutSeconds": str(self.chance.randint(300, 600)),
         } | self._selection()
-        if self._picture is not None:
+        # A WatchList has no resourceVersion. The server then waits until its cache is as new as etcd, and sends all
+        # objects as ADDED events.
+        if self._initial_list is not None:
             return query | {"sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
         return query | {"resourceVersion": self._version}
 
@@ -393,25 +440,29 @@ class Reflector(Generic[T]):
 
     def _read(self, lines: Iterable[bytes]) -> None:
         """Apply complete lines and pass on the changes, also if an ERROR ends the stream."""
+        # All lines of a chunk are one batch. During a storm of events the queue then applies hundreds of changes
+        # between two attempts, instead of one each.
         deltas: list[Delta[T]] = []
         try:
             for line in lines:
                 if line:
                     self._apply(line, deltas)
         finally:
-            if self._fresh:
-                self._show_fresh(deltas)
+            if self._newer:
+                self._apply_newer(deltas)
             self._deliver(deltas)
 
-    def _show_fresh(self, deltas: list[Delta[T]]) -> None:
+    def _apply_newer(self, deltas: list[Delta[T]]) -> None:
         """Apply newer objects of an incomplete list.
 
         Claims wait for its end, when their order is known (`by_age`); so does everything before the first list.
         """
-        fresh, self._fresh = self._fresh, []
+        # The initial events of a large kind take seconds. Pods that were bound in that time must count at once, or a
+        # decision would use their capacity again.
+        newer, self._newer = self._newer, []
         if not self.stats.synced or self.spec.by_age:
             return
-        for type_, obj in fresh:
+        for type_, obj in newer:
             if not self.store.is_news(obj):
                 continue
             if type_ == "DELETED":
@@ -422,6 +473,8 @@ class Reflector(Generic[T]):
             self._progressed()
 
     def _apply(self, line: bytes, deltas: list[Delta[T]]) -> None:
+        # A line that cannot be read is counted and ignored. Ending the stream for it would repeat the same line
+        # without end.
         try:
             event = apijson.decode(LINES, line)
         except (msgspec.DecodeError, ValueError) as error:
@@ -443,12 +496,13 @@ class Reflector(Generic[T]):
         obj = self._decode(event.object)
         if obj is None:
             return
-        if self._picture is not None:
+        # Initial events are collected, because only the bookmark shows which objects no longer exist.
+        if self._initial_list is not None:
             if event.type == "DELETED":
-                self._picture.pop(obj.key, None)
+                self._initial_list.pop(obj.key, None)
             else:
-                obj = self._picture[obj.key] = self._held(obj)
-            self._fresh.append((event.type, obj))
+                obj = self._initial_list[obj.key] = self._held(obj)
+            self._newer.append((event.type, obj))
             return
         if event.type == "DELETED":
             self.store.remove(obj, deltas)
@@ -462,14 +516,15 @@ class Reflector(Generic[T]):
         except (msgspec.DecodeError, ValueError) as error:
             self._unreadable(str(error), bytes(raw))
             return
-        if self._picture is None:
+        if self._initial_list is None:
             self._progress(metadata.resource_version)
-        elif metadata.annotations.get(_END_OF_PICTURE) == "true":
+        elif metadata.annotations.get(_INITIAL_EVENTS_END) == "true":
+            # Without a version the watch cannot be resumed, and each end of a stream would read all objects again.
             if not metadata.resource_version:
                 raise ApiError("the bookmark that ends the initial list has no metadata.resourceVersion")
-            picture, self._picture = self._picture, None
+            objects, self._initial_list = self._initial_list, None
             self._incomplete = 0
-            self._replace(picture.values(), metadata.resource_version)
+            self._replace(objects.values(), metadata.resource_version)
 
     def _progress(self, version: str) -> None:
         """Record progress: resume from here, and start the back-off again."""
@@ -479,6 +534,8 @@ class Reflector(Generic[T]):
         self._progressed()
 
     def _progressed(self) -> None:
+        # The back-off ends with the first sign of life of a stream, not with its end. A stream that fails after hours
+        # of events was no failure of the server.
         if not self._has_progressed:
             self._has_progressed = True
             self._backoff.reset()
@@ -509,25 +566,27 @@ class Reflector(Generic[T]):
         self.stats.decode_errors += 1
         _log.error("unreadable line from the API server", kind=self.spec.name, error=why, start=repr(line[:120]))
 
-    def _heard(self) -> None:
+    def _received(self) -> None:
         self.stats.last_byte_at = self.clock.now()
         self.stats.denied = ""
         self.stats.absent = False
         self.stats.last_error = ""
 
-    def _note(self, error: ApiError) -> None:
+    def _record_failure(self, error: ApiError) -> None:
         self.stats.failed()
-        self._is_away = not error.status
-        verb = "list" if not (self._version or self._picture is not None) else "watch"
+        self._is_unreachable = not error.status
+        verb = "list" if not (self._version or self._initial_list is not None) else "watch"
         text = f"{verb} {self.spec.plural}: {error.message}"
+        # The same error every few seconds says nothing new, so only a change of the text is logged. A kind that stays
+        # down is logged once a minute below.
         if text != self.stats.last_error:
             # A cut stream with events, and compacted history, are normal; everything else is logged.
-            say = _log.info if self._has_progressed or isinstance(error, Gone) else _log.warning
-            say("watch interrupted", kind=self.spec.name, error=text, status=error.status)
+            log = _log.info if self._has_progressed or isinstance(error, Gone) else _log.warning
+            log("watch interrupted", kind=self.spec.name, error=text, status=error.status)
         self.stats.last_error = text
         self.stats.denied = f"cannot {text}" if isinstance(error, (Forbidden, Unauthorized)) else ""
-        if self.stats.is_down and self.clock.now() - self._said_down_at >= _SAY_EVERY_S:
-            self._said_down_at = self.clock.now()
+        if self.stats.is_down and self.clock.now() - self._logged_down_at >= _LOG_EVERY_S:
+            self._logged_down_at = self.clock.now()
             _log.warning(
                 "no complete list and no watch",
                 kind=self.spec.name,

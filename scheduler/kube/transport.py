@@ -417,12 +417,12 @@ class SharedSession:
                 if url.path.endswith(metadata_of):
                     more["headers"] = CIMultiDict(more["headers"] or {})
                     more["headers"]["Accept"] = METADATA if "watch" in url.query else METADATA_LIST
-                told = {
+                headers = {
                     "ssl": settings.tls if settings.tls is not None else True,
                     "server_hostname": settings.tls_server_name,
                     "proxy_headers": way.get("proxy_headers"),
                 }
-                super().__init__(method, url, **more | told)
+                super().__init__(method, url, **more | headers)
 
         return aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(limit=0, socket_factory=api_server_socket),

@@ -168,8 +168,8 @@ def failure(
     message = seen.message or bytes(body)[:200].decode(errors="replace") or f"HTTP status {code}"
     reason = seen.reason or ""
     wait_s = _seconds(retry_after)
-    if wait_s is None and seen.details is not None and (told_s := seen.details.retry_after_seconds):
-        wait_s = _bounded(told_s)
+    if wait_s is None and seen.details is not None and (retry_after_s := seen.details.retry_after_seconds):
+        wait_s = _bounded(retry_after_s)
     is_timeout_of_store = code == HTTPStatus.INTERNAL_SERVER_ERROR and any(text in message for text in _MAYBE_DONE)
     if is_write and (code in {502, 504} or is_timeout_of_store):
         return Ambiguous(message, status=code, reason=reason)

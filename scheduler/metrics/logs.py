@@ -31,7 +31,7 @@ def setup(
     `verbosity` is the value of -v: from 2 our debug lines and libraries' information, from 4 libraries' debug lines,
     below 0 warnings only. `cache_loggers` binds each logger at first use; tests that configure again turn it off.
     """
-    out = file or sys.stderr.buffer
+    stream = file or sys.stderr.buffer
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.processors.add_log_level,
@@ -51,10 +51,10 @@ def setup(
     structlog.configure(
         processors=[*shared, *rendering],
         wrapper_class=structlog.make_filtering_bound_logger(_level(verbosity)),
-        logger_factory=structlog.BytesLoggerFactory(out),
+        logger_factory=structlog.BytesLoggerFactory(stream),
         cache_logger_on_first_use=cache_loggers,
     )
-    handler = _BytesHandler(out)
+    handler = _BytesHandler(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=[*shared, _logger_name],
@@ -101,13 +101,13 @@ def _logger_name(_: WrappedLogger, __: str, event: EventDict) -> EventDict:
 class _BytesHandler(logging.Handler):
     """Write to the stream of our own lines, so that lines never mix."""
 
-    def __init__(self, out: BinaryIO) -> None:
+    def __init__(self, stream: BinaryIO) -> None:
         super().__init__()
-        self._out = out
+        self._stream = stream
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            self._out.write(self.format(record).encode() + b"\n")
-            self._out.flush()
+            self._stream.write(self.format(record).encode() + b"\n")
+            self._stream.flush()
         except Exception:  # noqa: BLE001 (as every handler of `logging`: a line that fails must not fail its caller)
             self.handleError(record)

@@ -80,15 +80,15 @@ def registry() -> Mapping[str, Factory]:
     found = dict(BUILT_IN)
     origin = {name: f"the built-in {_place(factory)}" for name, factory in BUILT_IN.items()}
     for entry in metadata.entry_points(group=GROUP):
-        here = f'"{entry.value}"' + (f" of {entry.dist.name}" if entry.dist else "")
+        place = f'"{entry.value}"' + (f" of {entry.dist.name}" if entry.dist else "")
         if entry.name in origin:
-            raise PluginClash(f'plugin "{entry.name}" is both {origin[entry.name]} and {here}')
-        origin[entry.name] = here
+            raise PluginClash(f'plugin "{entry.name}" is both {origin[entry.name]} and {place}')
+        origin[entry.name] = place
         try:
             found[entry.name] = entry.load()
         except Exception as error:
             raise PluginBroken(
-                f'plugin "{entry.name}", {here}, cannot be imported: {type(error).__name__}: {error}'
+                f'plugin "{entry.name}", {place}, cannot be imported: {type(error).__name__}: {error}'
             ) from error
     return found
 

@@ -116,7 +116,7 @@ class Evaluator:
         self._cluster = cluster
         self._nodes = cluster.nodes
         self._rule = rule
-        self._known: BoundedCache[Hashable, dict[int, _Kept]] = BoundedCache(_SHAPES)
+        self._kept: BoundedCache[Hashable, dict[int, _Kept]] = BoundedCache(_SHAPES)
         self._objects = -1
 
     def of(self, what_if: DryRun, pod: PodInfo) -> dict[int, _Kept] | None:
@@ -125,21 +125,21 @@ class Evaluator:
             return None
         if self._objects != self._nodes.object_generation:  # some filters count by labels
             self._objects = self._nodes.object_generation
-            self._known.clear()
-        return self._known.get_or_make((pod.priority, what_if.is_counted, what_if.shape), dict)
+            self._kept.clear()
+        return self._kept.get_or_make((pod.priority, what_if.is_counted, what_if.shape), dict)
 
-    def on(self, what_if: DryRun, pod: PodInfo, slot: int, known: dict[int, _Kept] | None) -> Work[Answer]:
+    def on(self, what_if: DryRun, pod: PodInfo, slot: int, kept_answers: dict[int, _Kept] | None) -> Work[Answer]:
         """Return the victims on this node, or why preemption does not help. O(pods on the node)."""
-        if known is None or not what_if.alike >> slot & 1 or what_if.hopeless(slot):
+        if kept_answers is None or not what_if.alike >> slot & 1 or what_if.hopeless(slot):
             return (yield from self._run(what_if, pod, slot))
         now = (self._nodes.stamps[slot], self._cluster.disruptions.generation, what_if.version(slot))
-        kept = known.get(slot)
+        kept = kept_answers.get(slot)
         if kept is None or kept.seen != now:
             rejection = None if what_if.is_counted else self._rejection_without_victims(what_if, pod, slot)
             answer = rejection if rejection is not None else (yield from self._run(what_if, pod, slot))
             if rejection is None and not what_if.is_counted:
                 return answer
-            kept = known[slot] = _Kept(now, answer)
+            kept = kept_answers[slot] = _Kept(now, answer)
         return kept.answer
 
     def _rejection_without_victims(self, what_if: DryRun, pod: PodInfo, slot: int) -> Rejection | None:
@@ -187,14 +187,14 @@ def _evicted(simulation: NodeSimulation, potential: list[PodInfo]) -> Work[list[
     """
     for other in potential:
         simulation.remove(other)
-    no = simulation.verdict() if (judging := simulation.judging()) is None else (yield from judging)
-    if no is not None:
-        return no
+    rejection = simulation.verdict() if (judging := simulation.judging()) is None else (yield from judging)
+    if rejection is not None:
+        return rejection
     evicted = []
     for other in potential:
         simulation.add(other)
-        no = simulation.verdict() if (judging := simulation.judging()) is None else (yield from judging)
-        if no is not None:
+        rejection = simulation.verdict() if (judging := simulation.judging()) is None else (yield from judging)
+        if rejection is not None:
             simulation.remove(other)
             evicted.append(other)
     return evicted
@@ -254,15 +254,15 @@ class DefaultPreemption:
         if consultation is not None and consultation.proposed:
             return self._accepted(pod, consultation, nominated)
         potential = EMPTY
-        for no, nodes in refused.items():
-            if no.code is Code.UNSCHEDULABLE:
+        for rejection, nodes in refused.items():
+            if rejection.code is Code.UNSCHEDULABLE:
                 potential |= nodes
         found, groups = yield from self._candidates(pod, potential, what_if)
         if found:
             if consultation is not None and consultation.supports_preemption:
                 self._propose(found, consultation)
             return self._chosen(found, nominated, groups)
-        errors = sorted({no.message for no in groups if no.code is Code.ERROR})
+        errors = sorted({rejection.message for rejection in groups if rejection.code is Code.ERROR})
         if errors:
             text = errors[0] if len(errors) == 1 else f"[{', '.join(errors)}]"
             return Rejection(PLUGIN, Code.ERROR, (f"preemption: {text}",))
@@ -285,7 +285,7 @@ class DefaultPreemption:
         slot = self._nodes.present_slot(nominated) if nominated else None
         if slot is None:
             return ""
-        if any(no.code is Code.UNRESOLVABLE and nodes >> slot & 1 for no, nodes in refused.items()):
+        if any(rejection.code is Code.UNRESOLVABLE and nodes >> slot & 1 for rejection, nodes in refused.items()):
             return ""
         for other in self._nodes.pods(slot).values():
             is_leaving = is_leaving_for_a_preemptor(other.pod) or self._preempting.is_doomed(other.uid)
@@ -306,12 +306,12 @@ class DefaultPreemption:
         if potential & ~possible:
             groups[NO_VICTIMS] = potential & ~possible
         what_if.about(possible)
-        known = self._dry_run.of(what_if, pod)
+        kept_answers = self._dry_run.of(what_if, pod)
         wanted = self._enough(potential.bit_count())
         has_harmless = False
         turn = self._clock.now()
         for slot in self._in_turn(possible):
-            answer = yield from self._dry_run.on(what_if, pod, slot, known)
+            answer = yield from self._dry_run.on(what_if, pod, slot, kept_answers)
             if isinstance(answer, Candidate):
                 found.append(answer)
                 has_harmless = has_harmless or not answer.violations

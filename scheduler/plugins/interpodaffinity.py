@@ -94,7 +94,7 @@ class AffinityRulesCache:
         self._namespaces = namespaces
         self._by_labels_only = by_labels_only
         self._seen = -1
-        self._known: BoundedCache[_Shape, AffinityRules] = BoundedCache(_KEPT_MAX)
+        self._kept: BoundedCache[_Shape, AffinityRules] = BoundedCache(_KEPT_MAX)
 
     def of(self, pod: PodInfo) -> AffinityRules:
         """Return the pod's rules: a look-up for the second pod of a shape."""
@@ -102,10 +102,10 @@ class AffinityRulesCache:
         if not terms:
             return NO_RULES
         if self._namespaces.generation != self._seen:
-            self._known.clear()
+            self._kept.clear()
             self._seen = self._namespaces.generation
         shape = (pod.pod.metadata.namespace, pod.placement_shape)
-        return self._known.get_or_make(shape, lambda: self._resolve_all(terms))
+        return self._kept.get_or_make(shape, lambda: self._resolve_all(terms))
 
     def _resolve_all(self, terms: tuple[PodTerm, ...]) -> AffinityRules:
         required = [term for term in terms if term.kind is TermKind.REQUIRED]
@@ -156,7 +156,7 @@ class MatchingTerms:
         self._terms = cluster.nodes.pod_terms
         self.namespaces = cluster.namespaces
         self._seen = (-1, -1)
-        self._known: BoundedCache[tuple[TermKind, MatchingKey], list[TermGroup]] = BoundedCache(_KEPT_MAX)
+        self._kept: BoundedCache[tuple[TermKind, MatchingKey], list[TermGroup]] = BoundedCache(_KEPT_MAX)
 
     def groups(self, kind: TermKind, pod: PodInfo) -> list[TermGroup]:
         """Return the groups of terms that match this pod."""
@@ -164,9 +164,9 @@ class MatchingTerms:
             return []
         now = (self._terms.generation, self.namespaces.generation)
         if now != self._seen:
-            self._known.clear()
+            self._kept.clear()
             self._seen = now
-        return self._known.get_or_make((kind, matching_key(pod)), lambda: self._concerning(kind, pod))
+        return self._kept.get_or_make((kind, matching_key(pod)), lambda: self._concerning(kind, pod))
 
     def _concerning(self, kind: TermKind, pod: PodInfo) -> list[TermGroup]:
         namespace, labels = _namespace_and_labels(pod)
@@ -420,22 +420,22 @@ class InterPodAffinity:
     def _refused(self, pod: PodInfo, rules: AffinityRules, nodes: NodeSet) -> Groups:
         groups: Groups = {}
         if rules.required is not None:
-            out = nodes & ~self._near_enough(pod, rules)
-            if out:
-                groups[self._not_near] = out
-                nodes &= ~out
+            refused = nodes & ~self._near_enough(pod, rules)
+            if refused:
+                groups[self._not_near] = refused
+                nodes &= ~refused
         if rules.required_anti:
-            out = nodes & self._occupied(
+            refused = nodes & self._occupied(
                 (near.topology_key, self._nodes.population.tally(near.pods)) for near in rules.required_anti
             )
-            if out:
-                groups[self._too_near] = out
-                nodes &= ~out
+            if refused:
+                groups[self._too_near] = refused
+                nodes &= ~refused
         if self._nodes.pod_terms.any(TermKind.REQUIRED_ANTI):
             against = self._concerning.groups(TermKind.REQUIRED_ANTI, pod)
-            out = nodes & self._occupied((group.term.topology_key, group) for group in against)
-            if out:
-                groups[self._kept_away] = out
+            refused = nodes & self._occupied((group.term.topology_key, group) for group in against)
+            if refused:
+                groups[self._kept_away] = refused
         return groups
 
     def reads_node_pods(self, state: CycleState, pod: PodInfo, others: Iterable[PodInfo]) -> bool:
@@ -499,10 +499,10 @@ class InterPodAffinity:
 
     def _occupied(self, counts: Iterable[tuple[str, SlotCounts]]) -> NodeSet:
         """Return the nodes in domains with any counted pod, given topology keys and counts."""
-        out = EMPTY
+        occupied = EMPTY
         for key, each in counts:
-            out |= self._domains(each, key).occupied
-        return out
+            occupied |= self._domains(each, key).occupied
+        return occupied
 
     def _domains(self, counts: SlotCounts, key: str) -> domains.DomainCounts:
         return domains.of(counts, self._nodes.topologies.of(key))

@@ -62,7 +62,7 @@ class NodeAffinityPlugin:
 
     name: Final = "NodeAffinity"
     depends_on_pods: Final = False
-    _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match Pod's node affinity/selector",))
+    _rejection: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match Pod's node affinity/selector",))
     _not_added: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match scheduler-enforced node affinity",))
     _conflict: Final = Rejection(name, Code.UNRESOLVABLE, ("pod affinity terms conflict",))
 
@@ -99,14 +99,14 @@ class NodeAffinityPlugin:
         groups: Groups = {}
         added = self._added_required
         if added is not None:
-            out = nodes & ~self._admitted.get(None, lambda: matching_selector(self._nodes, added))
-            if out:
-                groups[self._not_added] = out
-                nodes &= ~out
+            refused = nodes & ~self._admitted.get(None, lambda: matching_selector(self._nodes, added))
+            if refused:
+                groups[self._not_added] = refused
+                nodes &= ~refused
         if pod.placement_shape:
-            out = nodes & ~self._admitted.get(pod.placement_shape, lambda: admitting(self._nodes, pod.pod.spec))
-            if out:
-                groups[self._no] = out
+            refused = nodes & ~self._admitted.get(pod.placement_shape, lambda: admitting(self._nodes, pod.pod.spec))
+            if refused:
+                groups[self._rejection] = refused
         return groups
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:

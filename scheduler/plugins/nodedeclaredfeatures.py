@@ -61,7 +61,7 @@ class NodeDeclaredFeatures:
 
     name: Final = "NodeDeclaredFeatures"
     depends_on_pods: Final = False
-    _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match Pod's required features",))
+    _rejection: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match Pod's required features",))
 
     def __init__(self, args: object, handle: Handle) -> None:
         self._index = handle.cluster.nodes.features
@@ -75,10 +75,10 @@ class NodeDeclaredFeatures:
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
         """Reject nodes that lack a feature that the pod needs."""
-        out = EMPTY
+        refused = EMPTY
         for name in self._needed(pod):
-            out |= nodes & ~self._index.having(name)
-        return {self._no: out} if out else {}
+            refused |= nodes & ~self._index.having(name)
+        return {self._rejection: refused} if refused else {}
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events of a new node, of changed features of a node, and of changed needs of the pod."""

@@ -21,7 +21,7 @@ class NodeName:
 
     name: Final = "NodeName"
     depends_on_pods: Final = False
-    _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match the requested node name",))
+    _rejection: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) didn't match the requested node name",))
 
     def __init__(self, args: object, handle: Handle) -> None:
         self._nodes = handle.cluster.nodes
@@ -30,8 +30,8 @@ class NodeName:
         """Reject all nodes except the named one."""
         if not pod.node_name:
             return {}
-        out = nodes & ~self._nodes.by_name((pod.node_name,))
-        return {self._no: out} if out else {}
+        refused = nodes & ~self._nodes.by_name((pod.node_name,))
+        return {self._rejection: refused} if refused else {}
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the event of a new node."""

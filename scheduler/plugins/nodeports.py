@@ -21,7 +21,9 @@ class NodePorts:
     """
 
     name: Final = "NodePorts"
-    _no: Final = Rejection(name, Code.UNSCHEDULABLE, ("node(s) didn't have free ports for the requested pod ports",))
+    _rejection: Final = Rejection(
+        name, Code.UNSCHEDULABLE, ("node(s) didn't have free ports for the requested pod ports",)
+    )
 
     def __init__(self, args: object, handle: Handle) -> None:
         self._nodes = handle.cluster.nodes
@@ -33,12 +35,12 @@ class NodePorts:
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
         """Reject nodes where any requested port is in use."""
-        out = nodes & self._ports.conflicts(pod.host_ports)
-        return {self._no: out} if out else {}
+        refused = nodes & self._ports.conflicts(pod.host_ports)
+        return {self._rejection: refused} if refused else {}
 
     def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally:
         """Count the pods on this node with conflicting host ports."""
-        return _Held(self._nodes.pods(slot).values(), pod.host_ports, self._no)
+        return _Held(self._nodes.pods(slot).values(), pod.host_ports, self._rejection)
 
     def tally_shape(self, pod: PodInfo) -> Hashable:
         """Return the requested ports."""
@@ -54,11 +56,11 @@ class NodePorts:
 class _Held:
     """The number of conflicts between a node's pods and the requested ports."""
 
-    __slots__ = ("_conflicts", "_no", "_wanted")
+    __slots__ = ("_conflicts", "_rejection", "_wanted")
 
-    def __init__(self, pods: Iterable[PodInfo], wanted: tuple[HostPort, ...], no: Rejection) -> None:
+    def __init__(self, pods: Iterable[PodInfo], wanted: tuple[HostPort, ...], rejection: Rejection) -> None:
         self._wanted = wanted
-        self._no = no
+        self._rejection = rejection
         self._conflicts = 0
         for pod in pods:
             self.add(pod)
@@ -73,7 +75,7 @@ class _Held:
 
     def verdict(self) -> Rejection | None:
         """Return a rejection while any pod uses a requested port."""
-        return self._no if self._conflicts else None
+        return self._rejection if self._conflicts else None
 
 
 def _conflicts(wanted: tuple[HostPort, ...], held: tuple[HostPort, ...]) -> int:

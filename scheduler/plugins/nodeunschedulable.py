@@ -24,17 +24,17 @@ class NodeUnschedulable:
 
     name: Final = "NodeUnschedulable"
     depends_on_pods: Final = False
-    _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) were unschedulable",))
+    _rejection: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) were unschedulable",))
 
     def __init__(self, args: object, handle: Handle) -> None:
         self._nodes = handle.cluster.nodes
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Groups:
         """Reject cordoned nodes unless the pod tolerates `node.kubernetes.io/unschedulable:NoSchedule`."""
-        out = nodes & self._nodes.unschedulable
-        if not out or tolerated(pod.pod.spec.tolerations, UNSCHEDULABLE_TAINT):
+        refused = nodes & self._nodes.unschedulable
+        if not refused or tolerated(pod.pod.spec.tolerations, UNSCHEDULABLE_TAINT):
             return {}
-        return {self._no: out}
+        return {self._rejection: refused}
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events of a new or uncordoned node, and of a pod that now tolerates the cordon."""

@@ -57,10 +57,10 @@ class WantedVolumes(NamedTuple):
     @property
     def drivers(self) -> dict[str, bool]:
         """Each driver, with whether it is also needed on nodes without a CSINode."""
-        out: dict[str, bool] = {}
+        counted: dict[str, bool] = {}
         for name in self.names:
-            out[name.driver] = out.get(name.driver, False) or name not in self.in_tree
-        return out
+            counted[name.driver] = counted.get(name.driver, False) or name not in self.in_tree
+        return counted
 
 
 def wanted_by(pod: PodInfo, volumes: Volumes) -> WantedVolumes:
@@ -119,7 +119,7 @@ class RemainingAttachments:
     A volume is free when its last user leaves; a needed volume that is already in use costs nothing.
     """
 
-    __slots__ = ("_cluster", "_is_charged_twice", "_left", "_needs", "_slot", "_units", "_users", "_wanted")
+    __slots__ = ("_cluster", "_is_charged_twice", "_needs", "_remaining", "_slot", "_units", "_users", "_wanted")
 
     def __init__(
         self, cluster: Cluster, slot: int, wanted: Iterable[CSISource], *, shared: frozenset[CSISource], twice: bool
@@ -133,15 +133,15 @@ class RemainingAttachments:
         self._slot = slot
         self._is_charged_twice = twice
         self._wanted = shared
-        self._left: dict[str, int] = {}
+        self._remaining: dict[str, int] = {}
         self._needs: dict[str, int] = {}
         self._units: dict[Hashable, int] = {}
         self._users: dict[CSISource, int] = {}
         for name in wanted:
-            left = attached.free(name.driver, slot)
-            if left is None:
+            remaining = attached.free(name.driver, slot)
+            if remaining is None:
                 continue
-            self._left[name.driver] = left
+            self._remaining[name.driver] = remaining
             is_held = attached.uses(name, slot) > 0 or (not twice and attached.is_attached(name, slot))
             self._needs[name.driver] = self._needs.get(name.driver, 0) + (not is_held)
 
@@ -149,18 +149,18 @@ class RemainingAttachments:
         other = object.__new__(RemainingAttachments)
         other._cluster, other._slot, other._wanted = self._cluster, self._slot, self._wanted
         other._is_charged_twice = self._is_charged_twice
-        other._left, other._needs = self._left.copy(), self._needs.copy()
+        other._remaining, other._needs = self._remaining.copy(), self._needs.copy()
         other._units, other._users = self._units.copy(), self._users.copy()
         return other
 
     @property
     def is_short(self) -> bool:
         """Whether the needed volumes that are not attached exceed a limit."""
-        return any(0 < need > self._left[driver] for driver, need in self._needs.items())
+        return any(0 < need > self._remaining[driver] for driver, need in self._needs.items())
 
     def move(self, other: PodInfo, by: int) -> None:
         """Add (1) or remove (-1) a pod."""
-        if not self._left:
+        if not self._remaining:
             return
         for unit, name, count in self._of(other):
             now = self._units.get(unit, count) + by
@@ -173,13 +173,13 @@ class RemainingAttachments:
         nodes, volumes = self._cluster.nodes, self._cluster.volumes
         for key, is_ephemeral in uses_of(other).items():
             name = volumes.attached.name_in_use(key)
-            if name is None or name.driver not in self._left:
+            if name is None or name.driver not in self._remaining:
                 continue
             claim = volumes.claims.get_api(key)
             if claim is not None and not (is_ephemeral and not_owned(other.pod, claim)):
                 yield key, name, nodes.claim_users.rightful(self._slot, claim)
         for disk in disks_of(other) if other.disks else ():
-            if disk.driver in self._left:
+            if disk.driver in self._remaining:
                 yield disk, disk, nodes.disk_users.count(self._slot, disk)
 
     def _use(self, name: CSISource, by: int) -> None:
@@ -190,7 +190,7 @@ class RemainingAttachments:
             return
         is_attached = attached.is_attached(name, self._slot)
         if not is_attached:
-            self._left[name.driver] -= by
+            self._remaining[name.driver] -= by
         if name in self._wanted and (self._is_charged_twice or not is_attached):
             self._needs[name.driver] -= by
 
@@ -198,21 +198,21 @@ class RemainingAttachments:
 class AttachCheck:
     """The verdict on one node. The pod must fit with nominated pods, and without them (docs/spec/core.md §3.5)."""
 
-    __slots__ = ("_fixed", "_free", "_here", "_with")
+    __slots__ = ("_fixed", "_free", "_pods_on_node", "_with")
 
-    def __init__(self, free: RemainingAttachments, *, here: Container[str], fixed: Rejection | None) -> None:
+    def __init__(self, free: RemainingAttachments, *, pods_on_node: Container[str], fixed: Rejection | None) -> None:
         """Take the free attachments.
 
-        `fixed` is a rejection that no pod changes; `here` are uids of pods on the node.
+        `fixed` is a rejection that no pod changes; `pods_on_node` are uids.
         """
         self._free = free
         self._with: RemainingAttachments | None = None
-        self._here = here
+        self._pods_on_node = pods_on_node
         self._fixed = fixed
 
     def add(self, other: PodInfo) -> None:
         """Add a pod that comes back, or a nominated pod."""
-        if other.uid in self._here:
+        if other.uid in self._pods_on_node:
             self._free.move(other, 1)
         elif self._with is None:
             self._with = self._free.clone()
@@ -367,11 +367,11 @@ class NodeVolumeLimits:
         self._attached.catch_up()
         wanted = self._wanted(state, pod)
         groups = self._fixed(wanted, nodes)
-        for out in groups.values():
-            nodes &= ~out
-        out = self._full(wanted, nodes)
-        if out:
-            groups[MAX_VOLUMES] = out
+        for refused in groups.values():
+            nodes &= ~refused
+        refused = self._full(wanted, nodes)
+        if refused:
+            groups[MAX_VOLUMES] = refused
         return groups
 
     def tally(self, state: CycleState, pod: PodInfo, slot: int) -> Tally:
@@ -383,7 +383,7 @@ class NodeVolumeLimits:
         free = RemainingAttachments(
             self._cluster, slot, names, shared=self._shared(wanted), twice=self._is_charged_twice
         )
-        return AttachCheck(free, here=self._cluster.nodes.pods(slot).keys(), fixed=fixed)
+        return AttachCheck(free, pods_on_node=self._cluster.nodes.pods(slot).keys(), fixed=fixed)
 
     def tally_shape(self, pod: PodInfo) -> Hashable:
         """Return the names of volumes that other pods may share, and the number of other volumes per driver."""
@@ -422,20 +422,20 @@ class NodeVolumeLimits:
         """Return the rejections that do not depend on the pods of a node."""
         groups: Groups = {}
         if wanted.problem_with_csi_node is not None:
-            out = nodes & self._attached.with_csi_node
-            nodes &= ~out
-            if out:
-                groups[wanted.problem_with_csi_node] = out
+            refused = nodes & self._attached.with_csi_node
+            nodes &= ~refused
+            if refused:
+                groups[wanted.problem_with_csi_node] = refused
         if wanted.problem is not None:
             if nodes:
                 groups[wanted.problem] = groups.get(wanted.problem, EMPTY) | nodes
             return groups
         for driver, where in self._must_be_there(wanted):
-            out = nodes & where & ~self._attached.installed(driver)
-            nodes &= ~out
-            if out:
+            refused = nodes & where & ~self._attached.installed(driver)
+            nodes &= ~refused
+            if refused:
                 text = f"{driver} CSI driver is not installed on the node"
-                groups[Rejection(PLUGIN, Code.UNSCHEDULABLE, (text,), cause="DriverNotInstalled")] = out
+                groups[Rejection(PLUGIN, Code.UNSCHEDULABLE, (text,), cause="DriverNotInstalled")] = refused
         return groups
 
     def _must_be_there(self, wanted: WantedVolumes) -> Iterator[tuple[str, NodeSet]]:
@@ -443,10 +443,10 @@ class NodeVolumeLimits:
         if not self._required and not self._is_scaling:
             return
         for driver, is_everywhere in wanted.drivers.items():
-            known = self._volumes.drivers.get(driver)
+            csi_driver = self._volumes.drivers.get(driver)
             if driver in self._required:
                 yield driver, ~EMPTY
-            elif self._is_scaling and known is not None and known.spec.prevent_pod_scheduling_if_missing:
+            elif self._is_scaling and csi_driver is not None and csi_driver.spec.prevent_pod_scheduling_if_missing:
                 yield driver, ~EMPTY if is_everywhere else self._attached.with_csi_node
 
     def _full(self, wanted: WantedVolumes, nodes: NodeSet) -> NodeSet:
@@ -464,14 +464,14 @@ class NodeVolumeLimits:
         at_least = [nodes, *(EMPTY for _ in names)]
         """Index → nodes that have at least this many of the volumes."""
         for name in names:
-            here = self._attached.users(name)
+            users = self._attached.users(name)
             if not self._is_charged_twice:
-                here |= self._attached.holders(name)
+                users |= self._attached.holders(name)
             for count in range(len(names), 0, -1):
-                at_least[count] |= at_least[count - 1] & here
-        out = at_least[0] & ~at_least[1]
+                at_least[count] |= at_least[count - 1] & users
+        refused = at_least[0] & ~at_least[1]
         for count in range(1, len(names)):
             exactly = at_least[count] & ~at_least[count + 1]
             if exactly:
-                out |= exactly & self._attached.over(driver, len(names) - count)
-        return out
+                refused |= exactly & self._attached.over(driver, len(names) - count)
+        return refused

@@ -36,7 +36,7 @@ class TaintToleration:
 
     name: Final = "TaintToleration"
     depends_on_pods: Final = False
-    _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) had untolerated taint(s)",))
+    _rejection: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) had untolerated taint(s)",))
 
     def __init__(self, args: object, handle: Handle) -> None:
         self._nodes = handle.cluster.nodes
@@ -48,8 +48,8 @@ class TaintToleration:
         if not self._nodes.taints:
             return {}
         tolerations = pod.pod.spec.tolerations
-        out = nodes & self._rejected.get(tolerations, lambda: refusing(self._nodes, tolerations))
-        return {self._no: out} if out else {}
+        refused = nodes & self._rejected.get(tolerations, lambda: refusing(self._nodes, tolerations))
+        return {self._rejection: refused} if refused else {}
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Skip if no candidate has a soft taint that the pod does not tolerate.
@@ -111,5 +111,5 @@ def _opened(old: Node | None, new: Node | None) -> tuple[Hashable, ...]:
     is_news = old is None or any(taint.effect in HARD_EFFECTS and taint not in after for taint in before)
     if not is_news:
         return ()
-    left = next((taint for taint in after if taint.effect in HARD_EFFECTS), None)
-    return (_OPEN,) if left is None else (("tolerates", left.key), ("tolerates", ""))
+    remaining = next((taint for taint in after if taint.effect in HARD_EFFECTS), None)
+    return (_OPEN,) if remaining is None else (("tolerates", remaining.key), ("tolerates", ""))

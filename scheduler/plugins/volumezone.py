@@ -40,7 +40,7 @@ class VolumeZone:
     name: Final = "VolumeZone"
     depends_on_pods: Final = False
     reads: Final = ("PersistentVolumeClaim", "PersistentVolume", "StorageClass")
-    _no: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) had no available volume zone",))
+    _rejection: Final = Rejection(name, Code.UNRESOLVABLE, ("node(s) had no available volume zone",))
 
     def __init__(self, args: object, handle: Handle) -> None:
         self._labels = handle.cluster.nodes.labels
@@ -70,8 +70,8 @@ class VolumeZone:
         fitting = nodes
         for one in found:
             fitting &= self._within(one)
-        out = nodes & zoned & ~fitting
-        return {self._no: out} if out else {}
+        refused = nodes & zoned & ~fitting
+        return {self._rejection: refused} if refused else {}
 
     def events_to_register(self) -> Sequence[EventHint]:
         """Return the events of nodes, of the pod's claims, and of the volumes and classes that these name."""
@@ -120,26 +120,26 @@ class VolumeZone:
         name = claim.storage_class
         if not name:
             return "PersistentVolumeClaim had no pv name and storageClass name"
-        known = self._volumes.classes.get(name)
-        if known is None:
+        storage_class = self._volumes.classes.get(name)
+        if storage_class is None:
             return self._volumes.absent(CLASS, name)
-        mode = known.obj.volume_binding_mode
+        mode = storage_class.obj.volume_binding_mode
         if mode is None:
             return f'VolumeBindingMode not set for StorageClass "{name}"'
         return "" if mode == WAIT_FOR_FIRST_CONSUMER else "PersistentVolume had no name"
 
     def _within(self, one: Confined) -> NodeSet:
         """Return nodes with one of the values under the label's key; without that label, under its current key."""
-        out = self._any(one.key, one.values)
+        matching = self._any(one.key, one.values)
         if one.key_today != one.key:
-            out |= self._any(one.key_today, one.values) & ~self._labels.having(one.key)
-        return out
+            matching |= self._any(one.key_today, one.values) & ~self._labels.having(one.key)
+        return matching
 
     def _any(self, key: str, values: frozenset[str]) -> NodeSet:
-        out = EMPTY
+        matching = EMPTY
         for value in values:
-            out |= self._labels.equal(key, value)
-        return out
+            matching |= self._labels.equal(key, value)
+        return matching
 
     # -- events ------------------------------------------------------------------------------------------------------
 

@@ -273,15 +273,17 @@ class PreEnqueueGates:
         if queued.gating_plugin and len(plugins) > 1:
             plugins = tuple(sorted(plugins, key=lambda plugin: plugin.name != queued.gating_plugin))
         began = self.clock.now()
-        no = next((no for plugin in plugins if (no := self._run(plugin, queued.info)) is not None), None)
-        code = Code.SUCCESS if no is None else no.code
+        rejection = next(
+            (rejection for plugin in plugins if (rejection := self._run(plugin, queued.info)) is not None), None
+        )
+        code = Code.SUCCESS if rejection is None else rejection.code
         self.metrics.point("PreEnqueue", code.value, queued.profile, self.clock.now() - began)
-        if no is None:
+        if rejection is None:
             queued.gating_plugin = ""
             return False
-        if no.code is Code.ERROR:
-            self.log.error("pre-enqueue failed", plugin=no.plugin, pod=queued.info.key, error=no.message)
-        self._note(queued, no.plugin)
+        if rejection.code is Code.ERROR:
+            self.log.error("pre-enqueue failed", plugin=rejection.plugin, pod=queued.info.key, error=rejection.message)
+        self._note(queued, rejection.plugin)
         return True
 
     def _run(self, plugin: PreEnqueuePlugin, pod: PodInfo) -> Rejection | None:

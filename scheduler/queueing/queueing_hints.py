@@ -80,16 +80,16 @@ class QueueingHints:
 
     def of(self, event: ClusterEvent) -> tuple[HintRegistration, ...]:
         """Return every registration that covers the event."""
-        known = self._by_event.get(event)
-        if known is None:
-            known = self._by_event[event] = tuple(
+        hints = self._by_event.get(event)
+        if hints is None:
+            hints = self._by_event[event] = tuple(
                 HintRegistration(profile, plugin, registered, (profile, plugin))
                 for profile, plugins in self._hints.items()
                 for plugin, registrations in plugins.items()
                 for registered in registrations
                 if registered.event.wants(event)
             )
-        return known
+        return hints
 
     def registrations(self, profile: str, plugin: str) -> tuple[EventHint, ...]:
         return self._hints[profile][plugin]

@@ -206,8 +206,8 @@ class _Index:
                 continue
             for queued in self._accepted_by_hint(rejected, registration, queueing_event):
                 strategy = strategy_for(queued, registration.plugin)
-                known = best.get(queued.uid)
-                if known is not None and known[1] >= strategy:
+                previous = best.get(queued.uid)
+                if previous is not None and previous[1] >= strategy:
                     continue
                 if concerns is None or concerns(queued.info):
                     best[queued.uid] = (queued, strategy)

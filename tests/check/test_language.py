@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.tools.language import ROOT, files_of, findings
+from tests.tools.language import ROOT, files_of, findings, identifier_findings
 
 NOT_READ = (
     "tests/parity/recordings/",
@@ -22,6 +22,77 @@ NOT_READ = (
     "tests/check/test_language.py",
 )
 """Recordings, generated files, and the list of refused words."""
+
+
+CLEAN = (
+    "scheduler/api",
+    "scheduler/binding.py",
+    "scheduler/binding_state.py",
+    "scheduler/cache/cluster.py",
+    "scheduler/cache/disruptions.py",
+    "scheduler/cache/nodes/contested.py",
+    "scheduler/cache/nodes/images.py",
+    "scheduler/cache/nodes/indexes.py",
+    "scheduler/cache/nodes/node_groups.py",
+    "scheduler/cache/nodes/nodes.py",
+    "scheduler/cache/pods.py",
+    "scheduler/cache/storage",
+    "scheduler/cache/workloads.py",
+    "scheduler/cli",
+    "scheduler/client",
+    "scheduler/consultations.py",
+    "scheduler/context.py",
+    "scheduler/controllers",
+    "scheduler/core",
+    "scheduler/cycle.py",
+    "scheduler/eventhandlers",
+    "scheduler/extenders",
+    "scheduler/failure.py",
+    "scheduler/framework",
+    "scheduler/kube/authz.py",
+    "scheduler/kube/client_config.py",
+    "scheduler/kube/events.py",
+    "scheduler/kube/informers.py",
+    "scheduler/kube/leader_election.py",
+    "scheduler/kube/rate_limit.py",
+    "scheduler/kube/reflector.py",
+    "scheduler/kube/self_check.py",
+    "scheduler/kube/store.py",
+    "scheduler/kube/transport.py",
+    "scheduler/kube/wire.py",
+    "scheduler/metrics",
+    "scheduler/plugins/__init__.py",
+    "scheduler/plugins/defaultbinder.py",
+    "scheduler/plugins/defaultpreemption.py",
+    "scheduler/plugins/imagelocality.py",
+    "scheduler/plugins/interpodaffinity.py",
+    "scheduler/plugins/nodeaffinity.py",
+    "scheduler/plugins/nodedeclaredfeatures.py",
+    "scheduler/plugins/nodename.py",
+    "scheduler/plugins/nodeports.py",
+    "scheduler/plugins/noderesourcesbalancedallocation.py",
+    "scheduler/plugins/nodeunschedulable.py",
+    "scheduler/plugins/nodevolumelimits.py",
+    "scheduler/plugins/podtopologyspread",
+    "scheduler/plugins/prioritysort.py",
+    "scheduler/plugins/schedulinggates.py",
+    "scheduler/plugins/tainttoleration.py",
+    "scheduler/plugins/unsupported.py",
+    "scheduler/plugins/volumebinding",
+    "scheduler/plugins/volumerestrictions.py",
+    "scheduler/plugins/volumezone.py",
+    "scheduler/preemption.py",
+    "scheduler/profiles/build.py",
+    "scheduler/profiles/kopf_watch.py",
+    "scheduler/profiles/own_objects.py",
+    "scheduler/profiles/what_if_objects.py",
+    "scheduler/profiles/what_if_question.py",
+    "scheduler/queue.py",
+    "scheduler/queueing",
+    "scheduler/scheduler.py",
+    "scheduler/server",
+)
+"""Folders and modules whose identifiers are nouns of upstream or of the textbook. The list only grows."""
 
 
 def test_texts_are_plain_english() -> None:
@@ -53,3 +124,28 @@ def test_findings(tmp_path: Path, name: str, text: str, found: list[str]) -> Non
     path.write_text(text)
 
     assert [each.text for each in findings(path)] == found
+
+
+def test_identifiers_are_nouns_of_the_trade() -> None:
+    modules = [path for path in files_of([ROOT / name for name in CLEAN]) if path.suffix == ".py"]
+    found = [each for path in modules for each in identifier_findings(path.read_text(), str(path.relative_to(ROOT)))]
+
+    assert [str(each) for each in found] == []
+
+
+@pytest.mark.parametrize(("source", "found"), [
+    pytest.param("def claims(pod): ...", [], id="nouns"),
+    pytest.param("def told(): ...", ["told"], id="a function"),
+    pytest.param("class A:\n    def _look_at(self): ...", ["_look_at"], id="a method"),
+    pytest.param("def f(*, known): ...", ["known"], id="a parameter"),
+    pytest.param("def f():\n    for no, out in x: ...", ["no", "out"], id="locals of a loop"),
+    pytest.param("self._left = 1", ["_left"], id="an attribute"),
+    pytest.param("if (here := f()): ...", ["here"], id="an assignment in an expression"),
+    pytest.param("SPARED = 1", ["SPARED"], id="a constant"),
+    pytest.param("_logged_as_told_at = 1", ["_logged_as_told_at"], id="a word within"),
+    pytest.param("NO_LIMIT = known_class = 1", [], id="good names with such a word"),
+    pytest.param("def same(left, right): ...", [], id="left and right"),
+    pytest.param("f(left=1).known", [], id="names that another module defines"),
+])  # fmt: skip
+def test_identifier_findings(source: str, found: list[str]) -> None:
+    assert [each.text for each in identifier_findings(source, "a.py")] == found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support.upstream import MAP, ROOT, Row, all_lines, defined, lines, rows
+from tests.support.upstream import MAP, ROOT, MapRow, all_lines, defined, lines, rows
 
 LINE = "Upstream: pkg/scheduler/schedule_one.go ScheduleOne"
 CONCEPTS = [
@@ -48,7 +48,7 @@ CONCEPTS = [
 ]
 
 
-def problem(row: Row) -> str:
+def problem(row: MapRow) -> str:
     """Return what is wrong with our half of a row, or ""."""
     path = ROOT / row.path
     if not path.is_file():

@@ -25,7 +25,7 @@ Json = dict[str, Any]
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Refused(Exception):
+class RenderingFailed(Exception):
     """helm does not render these values. The message is helm's."""
 
 
@@ -54,7 +54,7 @@ def _templated(values: str, release: str, namespace: str, helm: Path) -> str:
         cluster = ("--kube-version", KUBERNETES, *served)
         ran = run(helm, "template", *where, *cluster)
     if ran.returncode:
-        raise Refused(ran.stderr)
+        raise RenderingFailed(ran.stderr)
     return ran.stdout
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import aiohttp
 
 from tests.deploy.tools import prometheus
-from tests.e2e.controlplane.process import Died, Group, Server, free_port, was_refused_its_port
+from tests.e2e.controlplane.process import Died, Group, ServerProcess, free_port, was_refused_its_port
 
 JOB = "kubestow"
 _DEADLINE_S = 60.0
@@ -30,7 +30,7 @@ def filled(expr: str, rate_interval: str) -> str:
 
 
 class Prometheus:
-    def __init__(self, http: aiohttp.ClientSession, url: str, server: Server) -> None:
+    def __init__(self, http: aiohttp.ClientSession, url: str, server: ServerProcess) -> None:
         self._http = http
         self._url = url
         self._server = server

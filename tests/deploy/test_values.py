@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.deploy.chart import CHART, IMAGE, KUBERNETES, RELEASE, Json, Refused, run, template
+from tests.deploy.chart import CHART, IMAGE, KUBERNETES, RELEASE, Json, RenderingFailed, run, template
 
 pytestmark = pytest.mark.usefixtures("helm")
 
@@ -128,7 +128,7 @@ WRONG: Final[dict[str, tuple[Json, str]]] = {
 
 @pytest.mark.parametrize(("values", "said"), WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_named(values: Mapping[str, Any], said: str) -> None:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RenderingFailed) as refused:
         template(values)
 
     assert said in str(refused.value)

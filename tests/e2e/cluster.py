@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from aiohttp import ClientSession, ClientTimeout
 
-from tests.e2e.controlplane.process import Server
+from tests.e2e.controlplane.process import ServerProcess
 
 NODES = "/api/v1/nodes"
 _CLUSTER_SCOPED = {
@@ -187,7 +187,11 @@ async def each(items: Iterable[Any], call: Callable[[Any], Awaitable[None]]) -> 
 
 
 async def until(
-    read: Callable[[], Awaitable[T | None]], what: str, *, server: Server | None = None, within_s: float = PATIENCE_S
+    read: Callable[[], Awaitable[T | None]],
+    what: str,
+    *,
+    server: ServerProcess | None = None,
+    within_s: float = PATIENCE_S,
 ) -> T:
     """What `read` answers once it is not None (or empty); fails naming `what`, or at once if the server died."""
     deadline = time.monotonic() + within_s

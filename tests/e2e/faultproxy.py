@@ -36,7 +36,7 @@ from simulator.apiserver.resources import Served
 from tests.e2e.cluster import RBAC, Cluster, Json, account, ensure
 from tests.e2e.controlplane.build import MINOR
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config
-from tests.e2e.controlplane.process import Server
+from tests.e2e.controlplane.process import ServerProcess
 from tests.e2e.sandbox import Sandbox
 from tests.support.kubeconfigs import kubeconfig
 
@@ -186,7 +186,7 @@ ALL: Final = frozenset(
 
 
 @dataclass
-class Stage:
+class ProxyStage:
     """A plane, a proxy, and a session that does not pass through the proxy."""
 
     plane: ControlPlane
@@ -197,7 +197,9 @@ class Stage:
         self.cluster = Cluster(self.admin)
 
     @contextlib.contextmanager
-    def daemon(self, token: str = "", *, config: Json | None = None, name: str = SCHEDULER_NAME) -> Iterator[Server]:
+    def daemon(
+        self, token: str = "", *, config: Json | None = None, name: str = SCHEDULER_NAME
+    ) -> Iterator[ServerProcess]:
         """The daemon behind the proxy, with this token or the proxy's permissions. `name` is the scheduler's."""
         path = self.plane.directory / f"{name}-proxy.kubeconfig"
         path.write_text(yaml.safe_dump(kubeconfig({"token": token} if token else {}, self.proxy.url)))
@@ -218,15 +220,15 @@ def _rules(permissions: Iterable[RbacRule]) -> list[Json]:
 
 
 @contextlib.asynccontextmanager
-async def staged(sandbox: Sandbox) -> AsyncIterator[Stage]:
+async def staged(sandbox: Sandbox) -> AsyncIterator[ProxyStage]:
     """A proxy; the sandbox's pods are for the scheduler behind it."""
     sandbox.scheduler = f"kubestow-{sandbox.name}"
     async with sandbox.plane.client() as admin, FaultProxy(sandbox.plane) as proxy:
-        yield Stage(sandbox.plane, proxy, admin)
+        yield ProxyStage(sandbox.plane, proxy, admin)
 
 
 @contextlib.asynccontextmanager
-async def running(sandbox: Sandbox, stage: Stage, *, token: str = "") -> AsyncIterator[None]:
+async def running(sandbox: Sandbox, stage: ProxyStage, *, token: str = "") -> AsyncIterator[None]:
     with stage.daemon(token, config=scheduler_config(sandbox.scheduler), name=sandbox.scheduler) as server:
         sandbox.server = server
         yield

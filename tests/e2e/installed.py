@@ -17,7 +17,7 @@ import yaml
 from tests.deploy.chart import NAMESPACE, Json, Rendered
 from tests.e2e.cluster import until
 from tests.e2e.controlplane.harness import ControlPlane
-from tests.e2e.controlplane.process import Group, Server, free_port
+from tests.e2e.controlplane.process import Group, ServerProcess, free_port
 from tests.support.kubeconfigs import kubeconfig
 
 ACCESS_REVIEWS: Final = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
@@ -104,7 +104,7 @@ class Installation:
         return who
 
     @contextlib.contextmanager
-    def daemon(self, who: Account, *flags: str, name: str = "installed") -> Iterator[tuple[Server, int]]:
+    def daemon(self, who: Account, *flags: str, name: str = "installed") -> Iterator[tuple[ServerProcess, int]]:
         """One replica, and the port where it serves HTTPS. `flags` come after the Deployment's."""
         port = free_port()
         directory = self.plane.directory / name

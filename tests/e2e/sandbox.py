@@ -14,7 +14,7 @@ from aiohttp import ClientSession
 
 from tests.e2e.cluster import NODES, Cluster, Json, collection, each, node, pod, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane
-from tests.e2e.controlplane.process import Server
+from tests.e2e.controlplane.process import ServerProcess
 from tests.support.volumebuilders import HOSTNAME
 
 THEIRS: Final = "default-scheduler"
@@ -26,7 +26,7 @@ class SharedPlane:
     """A control plane with controllers, a kube-scheduler, and a daemon."""
 
     plane: ControlPlane
-    server: Server
+    server: ServerProcess
     """Our daemon."""
 
 

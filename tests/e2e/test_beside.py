@@ -20,7 +20,7 @@ from aiohttp import ClientSession
 
 from tests.e2e.cluster import EVENTS, PODS, Cluster, Json, each, node, pod, pod_events, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config
-from tests.e2e.controlplane.process import Server, free_port
+from tests.e2e.controlplane.process import ServerProcess, free_port
 from tests.e2e.sandbox import THEIRS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -216,7 +216,7 @@ async def refused_by_a_liar(cluster: Cluster) -> None:
     await until(refused, "a pod on the node whose kubelet has too little")
 
 
-async def noticed(ours: Daemon, kubelets: Kubelets, server: Server) -> None:
+async def noticed(ours: Daemon, kubelets: Kubelets, server: ServerProcess) -> None:
     """Every refusal of our pods is counted and logged, and none of the other scheduler's pods."""
 
     async def as_many() -> bool:
@@ -230,7 +230,7 @@ async def noticed(ours: Daemon, kubelets: Kubelets, server: Server) -> None:
     await until(as_many, "as many refusals as the kubelets know of", server=server)
 
 
-async def reported(cluster: Cluster, names: set[str], server: Server) -> None:
+async def reported(cluster: Cluster, names: set[str], server: ServerProcess) -> None:
     """Each pod that was refused has an event for it."""
 
     async def all_have_an_event() -> bool:

@@ -25,7 +25,7 @@ from tests.deploy.matrix import CONFIGURATIONS, FULL
 from tests.e2e.cluster import Cluster, collection, node, until
 from tests.e2e.controlplane.gate import built_or_skip
 from tests.e2e.controlplane.harness import STORAGE_AND_DEVICES, ControlPlane, started
-from tests.e2e.controlplane.process import Server, free_port
+from tests.e2e.controlplane.process import ServerProcess, free_port
 from tests.e2e.devices import DRIVER as DEVICE_DRIVER, DeviceSandbox, a_priority, gpus, on
 from tests.e2e.installed import Account, Applier, Installation, account, may, readyz
 from tests.e2e.sandbox import SharedPlane
@@ -99,7 +99,7 @@ def scheduler_account(plane: ControlPlane, chart: Rendered) -> Account:
 
 
 @pytest.fixture(scope="module")
-def running(plane: ControlPlane, chart: Rendered, scheduler_account: Account) -> Iterator[tuple[Server, int]]:
+def running(plane: ControlPlane, chart: Rendered, scheduler_account: Account) -> Iterator[tuple[ServerProcess, int]]:
     """The installed daemon and its port. No request of it is denied."""
     plain = free_port()
     with Installation(plane, chart).daemon(scheduler_account, f"--plain-port={plain}") as (server, port):
@@ -111,7 +111,7 @@ def running(plane: ControlPlane, chart: Rendered, scheduler_account: Account) ->
         assert TROUBLE.findall(server.output()) == []
 
 
-async def is_ready(http: aiohttp.ClientSession, server: Server, port: int) -> Sequence[str]:
+async def is_ready(http: aiohttp.ClientSession, server: ServerProcess, port: int) -> Sequence[str]:
     said: list[str] = []
 
     async def read() -> Sequence[str] | None:
@@ -132,7 +132,7 @@ def remarks(lines: Sequence[str]) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def opened(
-    kind: type[Any], plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[Server, int], name: str
+    kind: type[Any], plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[ServerProcess, int], name: str
 ) -> AsyncIterator[Any]:
     """A sandbox for pods of the installed scheduler."""
     sandbox = kind(SharedPlane(plane, running[0]), http, name)
@@ -172,14 +172,16 @@ async def test_the_namespace_may_be_restricted(http: aiohttp.ClientSession) -> N
 # -- what runs -----------------------------------------------------------------------------------------------------------
 
 
-async def test_it_is_ready_and_misses_nothing(http: aiohttp.ClientSession, running: tuple[Server, int]) -> None:
+async def test_it_is_ready_and_misses_nothing(http: aiohttp.ClientSession, running: tuple[ServerProcess, int]) -> None:
     lines = await is_ready(http, *running)
 
     assert {"[+]permissions ok", "[+]kinds-served ok", "[+]leaderElection ok"} <= set(lines)
     assert remarks(lines) == []
 
 
-async def test_it_holds_the_lease_of_the_release(http: aiohttp.ClientSession, running: tuple[Server, int]) -> None:
+async def test_it_holds_the_lease_of_the_release(
+    http: aiohttp.ClientSession, running: tuple[ServerProcess, int]
+) -> None:
     path = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/kubestow"
 
     async def holder() -> str:
@@ -194,7 +196,7 @@ async def test_a_second_replica_stands_by_and_is_ready(
     http: aiohttp.ClientSession,
     chart: Rendered,
     scheduler_account: Account,
-    running: tuple[Server, int],
+    running: tuple[ServerProcess, int],
 ) -> None:
     await is_ready(http, *running)
     with Installation(plane, chart).daemon(scheduler_account, name="second") as (server, port):
@@ -205,7 +207,7 @@ async def test_a_second_replica_stands_by_and_is_ready(
 
 
 async def test_the_pod_of_helm_test_is_scheduled(
-    http: aiohttp.ClientSession, chart: Rendered, running: tuple[Server, int]
+    http: aiohttp.ClientSession, chart: Rendered, running: tuple[ServerProcess, int]
 ) -> None:
     pod = chart.one("Pod")
     cluster = Cluster(http, NAMESPACE)
@@ -218,7 +220,7 @@ async def test_the_pod_of_helm_test_is_scheduled(
 
 
 async def test_plain_pods_are_bound_or_get_a_reason(
-    plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[Server, int]
+    plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[ServerProcess, int]
 ) -> None:
     async with opened(StorageSandbox, plane, http, running, "plain") as sandbox:
         await sandbox.make(sandbox.node("n1"), sandbox.pod("small", cpu="1"), sandbox.pod("huge", cpu="64"))
@@ -230,7 +232,7 @@ async def test_plain_pods_are_bound_or_get_a_reason(
 
 
 async def test_volumes_are_bound_and_provisioned(
-    plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[Server, int]
+    plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[ServerProcess, int]
 ) -> None:
     async with opened(StorageSandbox, plane, http, running, "volumes") as sandbox, sandbox.provisioner():
         await sandbox.make(
@@ -245,7 +247,7 @@ async def test_volumes_are_bound_and_provisioned(
 
 
 async def test_devices_are_allocated_and_freed_by_preemption(
-    plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[Server, int]
+    plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[ServerProcess, int]
 ) -> None:
     priorities = (a_priority("low", 0), a_priority("high", 1000))
     async with opened(DeviceSandbox, plane, http, running, "devices") as sandbox:
@@ -262,7 +264,7 @@ async def test_devices_are_allocated_and_freed_by_preemption(
 
 
 async def test_accounts_of_the_chart_may_scrape(
-    plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[Server, int]
+    plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[ServerProcess, int]
 ) -> None:
     await is_ready(http, *running)
     for name in ("prometheus", "stranger"):
@@ -289,7 +291,7 @@ async def test_accounts_of_the_chart_may_scrape(
 
 
 async def test_a_claim_for_an_extended_resource_is_made(
-    plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[Server, int]
+    plane: ControlPlane, http: aiohttp.ClientSession, running: tuple[ServerProcess, int]
 ) -> None:
     resource = f"{DEVICE_DRIVER}/gpu"
     async with opened(DeviceSandbox, plane, http, running, "extended") as sandbox:
@@ -302,7 +304,7 @@ async def test_a_claim_for_an_extended_resource_is_made(
 
 
 async def test_a_profile_object_is_applied_and_has_a_status(
-    http: aiohttp.ClientSession, running: tuple[Server, int]
+    http: aiohttp.ClientSession, running: tuple[ServerProcess, int]
 ) -> None:
     await is_ready(http, *running)
     head = {"apiVersion": "kubestow.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "kubestow"}}

@@ -15,7 +15,7 @@ from tests.parity.device_mutants import mutated_devices
 from tests.parity.devicecases import DeviceCase, drawn
 from tests.parity.devicefuzz import Differences
 from tests.parity.deviceoracle import process
-from tests.parity.deviceoracle.process import Answer, DeviceOracle
+from tests.parity.deviceoracle.process import AllocatorAnswer, DeviceOracle
 from tests.parity.ourdevices import OurDevices
 from tests.parity.words import Json
 
@@ -70,7 +70,7 @@ _TEXTS: Final = (
 )
 
 
-def _rules(case: DeviceCase, answer: Answer) -> set[str]:
+def _rules(case: DeviceCase, answer: AllocatorAnswer) -> set[str]:
     """What a case and its answer have to do with."""
     found = {text for text in _TEXTS if text in answer.error}
     if not case.gates >= DEVICE_GATES_ON:
@@ -153,7 +153,7 @@ def test_devices_that_upstream_does_not_accept_are_reported(
     assert list(Differences(oracle).of(case)) == []
     answers = OurDevices.answers
 
-    def wrong(ours: OurDevices) -> dict[str, Answer]:
+    def wrong(ours: OurDevices) -> dict[str, AllocatorAnswer]:
         found = answers(ours)
         for answer in found.values():
             for allocation in answer.allocations or ():
@@ -201,7 +201,7 @@ def short(
     )
 
 
-def said(answer: Answer) -> str:
+def said(answer: AllocatorAnswer) -> str:
     """Devices by request, or an error, or that there is none."""
     if answer.allocations is None:
         return answer.error or devicefuzz.fate(answer)

@@ -23,7 +23,7 @@ from simulator.builders.core import Builder
 from simulator.builders.devices import a_device
 from tests.e2e.cluster import Json, collection, pod_events
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config
-from tests.e2e.controlplane.process import Server, free_port
+from tests.e2e.controlplane.process import ServerProcess, free_port
 from tests.e2e.devices import DeviceSandbox, gpus, on, results_of
 from tests.e2e.sandbox import THEIRS, SharedPlane
 
@@ -250,7 +250,7 @@ async def judged(sandbox: DeviceSandbox, reservations: Ledger, claims: list[Json
         assert not [each for each in now[1:] if each.owner in mine], now
 
 
-async def collisions(endpoints: aiohttp.ClientSession, port: int, server: Server) -> int:
+async def collisions(endpoints: aiohttp.ClientSession, port: int, server: ServerProcess) -> int:
     server.check()
     async with endpoints.get(f"http://127.0.0.1:{port}/metrics") as answer:
         lines = (await answer.text()).splitlines()

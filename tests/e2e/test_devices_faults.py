@@ -13,7 +13,7 @@ from simulator.builders.claims import a_claim, a_result
 from simulator.builders.devices import a_device, on_node
 from tests.e2e.cluster import Json
 from tests.e2e.devices import DRIVER, GPU, DeviceSandbox, gpus, on, results_of, users_of
-from tests.e2e.faultproxy import ALL, DEVICES, Stage, has_no_failure_event, running, staged
+from tests.e2e.faultproxy import ALL, DEVICES, ProxyStage, has_no_failure_event, running, staged
 from tests.e2e.sandbox import together
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -27,7 +27,7 @@ ONE: Final = a_claim("c").request("r", "gpu")
 
 
 @pytest.fixture
-async def stage(devices: DeviceSandbox) -> AsyncIterator[Stage]:
+async def stage(devices: DeviceSandbox) -> AsyncIterator[ProxyStage]:
     async with staged(devices) as made:
         yield made
 
@@ -56,7 +56,7 @@ async def test_a_pod_waits_for_its_device(devices: DeviceSandbox, their_devices:
 # -- concurrent writes --------------------------------------------------------------------------------------------------------
 
 
-async def test_an_object_gets_a_label_before_it_is_written(devices: DeviceSandbox, stage: Stage) -> None:
+async def test_an_object_gets_a_label_before_it_is_written(devices: DeviceSandbox, stage: ProxyStage) -> None:
     stage.proxy.add(Fault(**PROTECT), Fault(**ALLOCATE))
 
     async def label(request: Request) -> None:
@@ -87,7 +87,7 @@ async def allocate(sandbox: DeviceSandbox, claim: str, device: str) -> None:
     )
 
 
-async def test_a_claim_is_allocated_by_another_before_it_is_written(devices: DeviceSandbox, stage: Stage) -> None:
+async def test_a_claim_is_allocated_by_another_before_it_is_written(devices: DeviceSandbox, stage: ProxyStage) -> None:
     stage.proxy.add(Fault(**ALLOCATE))
 
     async def allocate_first(request: Request) -> None:
@@ -105,7 +105,7 @@ async def test_a_claim_is_allocated_by_another_before_it_is_written(devices: Dev
     assert users_of(await devices.claim("c")) == ["p"]
 
 
-async def test_a_device_is_allocated_by_another_before_it_is_written(devices: DeviceSandbox, stage: Stage) -> None:
+async def test_a_device_is_allocated_by_another_before_it_is_written(devices: DeviceSandbox, stage: ProxyStage) -> None:
     stage.proxy.add(Fault(**ALLOCATE))
 
     async def allocate_first(_: Request) -> None:
@@ -130,7 +130,7 @@ async def test_a_device_is_allocated_by_another_before_it_is_written(devices: De
 LOST: Final[Json] = {"reset": "after"}
 
 
-async def test_writes_whose_answers_are_lost(devices: DeviceSandbox, stage: Stage) -> None:
+async def test_writes_whose_answers_are_lost(devices: DeviceSandbox, stage: ProxyStage) -> None:
     faults = [Fault(**PROTECT, **LOST), Fault(**ALLOCATE, **LOST)]
     stage.proxy.add(*faults)
     async with running(devices, stage):
@@ -143,7 +143,7 @@ async def test_writes_whose_answers_are_lost(devices: DeviceSandbox, stage: Stag
     assert await devices.broken_laws() == []
 
 
-async def test_a_claim_for_extended_resources_whose_answers_are_lost(devices: DeviceSandbox, stage: Stage) -> None:
+async def test_a_claim_for_extended_resources_whose_answers_are_lost(devices: DeviceSandbox, stage: ProxyStage) -> None:
     stage.proxy.add(Fault(**CREATE, **LOST), Fault(**ALLOCATE, **LOST))
     served = gpus().extended_resource(RESOURCE)
     async with running(devices, stage):
@@ -159,7 +159,7 @@ async def test_a_claim_for_extended_resources_whose_answers_are_lost(devices: De
     assert await devices.broken_laws() == []
 
 
-async def test_the_permissions_that_devices_need_are_enough(devices: DeviceSandbox, stage: Stage) -> None:
+async def test_the_permissions_that_devices_need_are_enough(devices: DeviceSandbox, stage: ProxyStage) -> None:
     token = await stage.account()
     await stage.permit(ALL - {rule for rule in DEVICES if rule.verb != "get"})
     served = gpus().extended_resource(RESOURCE)

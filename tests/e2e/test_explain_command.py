@@ -19,7 +19,7 @@ from scheduler.cli import kubectl_plugin
 from tests.e2e.cluster import Cluster, Json, account, node, pod, until
 from tests.e2e.controlplane.gate import built_or_skip
 from tests.e2e.controlplane.harness import ControlPlane, daemon
-from tests.e2e.controlplane.process import Group, Server, free_port
+from tests.e2e.controlplane.process import Group, ServerProcess, free_port
 from tests.e2e.kubelet.build import kubelet
 from tests.support.kubeconfigs import kubeconfig
 from tests.unit.server.authorities import Authority
@@ -37,8 +37,8 @@ class Installation:
 
     plane: ControlPlane
     http: aiohttp.ClientSession
-    server: Server
-    kubelet: Server
+    server: ServerProcess
+    kubelet: ServerProcess
     directory: Path
     capsys: pytest.CaptureFixture[str]
 

@@ -14,7 +14,7 @@ import pytest
 from scheduler.kube.resources import WATCHED_NOW, KindSpec
 from tests.e2e.cluster import Cluster, node, pod, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon
-from tests.e2e.controlplane.process import Server, free_port
+from tests.e2e.controlplane.process import ServerProcess, free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
 
@@ -141,7 +141,7 @@ async def test_what_a_real_server_stores_costs_no_other_object_anything(control_
         cluster = Cluster(http)
         await cluster.create(node("n-1"))
 
-        async def places(name: str, server: Server) -> None:
+        async def places(name: str, server: ServerProcess) -> None:
             await cluster.create(pod(name, SCHEDULER_NAME, cpu="100m"))
             await until(lambda: cluster.node_of(name), f"{name} bound", server=server, within_s=120)
 

@@ -16,7 +16,7 @@ from simulator.simulate.input import schema
 from simulator.simulate.input.manifests import load
 from tests.e2e.controlplane.harness import ControlPlane, started
 from tests.tools.api_schema import EVERYTHING, fetch, merged, packed, reduced
-from tests.unit.simulator.simulate.manifest_cases import BAD, GOOD, Case, Object, refusal
+from tests.unit.simulator.simulate.manifest_cases import BAD, GOOD, ManifestCase, Object, refusal
 
 pytestmark = pytest.mark.e2e
 
@@ -120,7 +120,7 @@ async def answer(plane: ControlPlane, manifest: Object | str, *, dry: bool = Tru
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in (*GOOD, *BAD)])
-async def test_both_say_the_same(control_plane: ControlPlane, tmp_path: Path, case: Case) -> None:
+async def test_both_say_the_same(control_plane: ControlPlane, tmp_path: Path, case: ManifestCase) -> None:
     status, said = await answer(control_plane, case.manifest)
     ours = refusal(tmp_path, case.manifest)
 

@@ -14,7 +14,7 @@ import pytest
 from scheduler.framework.preemption_state import LOST_BEFORE_BRAKE
 from tests.e2e.cluster import EVENTS, NODES, PODS, Cluster, History, Json, ensure, node, pod, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config
-from tests.e2e.controlplane.process import Server
+from tests.e2e.controlplane.process import ServerProcess
 from tests.e2e.sandbox import THEIRS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(280)]
@@ -35,7 +35,7 @@ class Preemption:
     cluster: Cluster
     history: History = field(default_factory=History)
 
-    async def nominated(self, name: str, server: Server) -> str:
+    async def nominated(self, name: str, server: ServerProcess) -> str:
         """Wait for the nominated node of the pod."""
 
         async def read() -> str:
@@ -43,10 +43,10 @@ class Preemption:
 
         return await until(read, f"a nomination of {name}", server=server)
 
-    async def bound(self, name: str, server: Server) -> str:
+    async def bound(self, name: str, server: ServerProcess) -> str:
         return await until(lambda: self.cluster.node_of(name), f"a node for {name}", server=server)
 
-    async def says(self, name: str, words: str, server: Server) -> Json:
+    async def says(self, name: str, words: str, server: ServerProcess) -> Json:
         """The pod's condition, once it contains these words."""
 
         async def read() -> Json | None:
@@ -55,7 +55,7 @@ class Preemption:
 
         return await until(read, f"{words!r} in the condition of {name}", server=server)
 
-    async def tried_until(self, name: str, words: str, node_name: str, server: Server) -> Json:
+    async def tried_until(self, name: str, words: str, node_name: str, server: ServerProcess) -> Json:
         """The same for a pod that is tried repeatedly, because the node grows and shrinks."""
 
         async def read() -> Json | None:

@@ -85,7 +85,7 @@ class Scene:
         found: Json = (await self.cluster.get(PROFILE)).get("status", {})
         return found
 
-    async def has_state(self, state: str, *, server: Server) -> Json:
+    async def has_state(self, state: str, *, server: ServerProcess) -> Json:
         """Wait until the condition is about the newest spec and has this state."""
 
         async def said() -> Json | None:
@@ -98,7 +98,7 @@ class Scene:
 
         return await until(said, f"InForce={state}", server=server, within_s=MINUTE_S)
 
-    async def placed(self, name: str, *, server: Server) -> str:
+    async def placed(self, name: str, *, server: ServerProcess) -> str:
         """The node of a small pod."""
         await self.cluster.create(pod(name, SCHEDULER_NAME, cpu="100m"))
 
@@ -111,7 +111,7 @@ class Scene:
         async with ClientSession() as http, http.get(f"http://127.0.0.1:{self.port}/readyz?verbose") as answer:
             return await answer.text() if answer.status == 200 else ""
 
-    async def says(self, words: str, *, server: Server) -> None:
+    async def says(self, words: str, *, server: ServerProcess) -> None:
         """Wait for these words in a /readyz that passes."""
 
         async def said() -> bool:
@@ -120,7 +120,7 @@ class Scene:
         await until(said, words, server=server, within_s=MINUTE_S)
 
 
-async def ends_cleanly(server: Server) -> None:
+async def ends_cleanly(server: ServerProcess) -> None:
     """It stops when the signal says so, and nothing in it failed by surprise until then."""
     await asyncio.to_thread(server.terminate, 60.0)
     output = server.output()
@@ -212,7 +212,7 @@ async def test_a_server_that_comes_back_is_watched_again(scene: Scene) -> None:
 
 async def test_without_permissions_pods_are_bound_all_the_same(scene: Scene) -> None:
     async with FaultProxy(scene.plane) as proxy:
-        stage = Stage(scene.plane, proxy, scene.http)
+        stage = ProxyStage(scene.plane, proxy, scene.http)
         token = await stage.account()
         path = scene.plane.directory / "profiles.kubeconfig"
         config = yaml.safe_load(scene.plane.kubeconfig.read_text())

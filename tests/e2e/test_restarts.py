@@ -14,7 +14,7 @@ from simulator.apiserver import Fault
 from simulator.builders.core import Builder
 from tests.e2e.cluster import collection, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, scheduler_config
-from tests.e2e.faultproxy import FaultProxy, Stage
+from tests.e2e.faultproxy import FaultProxy, ProxyStage
 from tests.e2e.provisioner import Provisioner
 from tests.e2e.storage import CONTROLLERS
 from tests.integration.restart_bursts import MADE, classes, nodes, replicas, with_claims
@@ -30,11 +30,11 @@ KILLS: Final = 20 if IS_LONG else 4
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900 if IS_LONG else 280)]
 
 
-async def create(stage: Stage, things: Iterable[Builder[Any]]) -> None:
+async def create(stage: ProxyStage, things: Iterable[Builder[Any]]) -> None:
     await stage.cluster.create(*(thing.obj() for thing in things))
 
 
-async def unbound(stage: Stage) -> list[str]:
+async def unbound(stage: ProxyStage) -> list[str]:
     """Each with its last condition."""
     items = (await stage.cluster.get(collection("Pod")))["items"]
     return [
@@ -44,7 +44,7 @@ async def unbound(stage: Stage) -> list[str]:
     ]
 
 
-async def killed_again_and_again(stage: Stage, chance: random.Random) -> None:
+async def killed_again_and_again(stage: ProxyStage, chance: random.Random) -> None:
     """Each daemon sends this number of patches; it is killed when the next one is on its way."""
     for _ in range(KILLS):
         stage.proxy.faults.clear()
@@ -69,7 +69,7 @@ async def test_no_pod_is_stuck_after_a_daemon_has_been_killed_again_and_again(
     async with ControlPlane() as plane:
         await plane.start_controllers(CONTROLLERS)
         async with plane.client() as admin, FaultProxy(plane) as proxy:
-            stage = Stage(plane, proxy, admin)
+            stage = ProxyStage(plane, proxy, admin)
             await create(stage, classes())
             await create(stage, nodes())
             await until(lambda: are_available(stage), "volumes that the PV controller knows")
@@ -90,12 +90,12 @@ async def test_no_pod_is_stuck_after_a_daemon_has_been_killed_again_and_again(
             assert await together(stage) == []
 
 
-async def are_available(stage: Stage) -> bool:
+async def are_available(stage: ProxyStage) -> bool:
     listed = (await stage.cluster.get(collection("PersistentVolume")))["items"]
     return all(volume["status"].get("phase") == "Available" for volume in listed)
 
 
-async def together(stage: Stage) -> list[tuple[str, str]]:
+async def together(stage: ProxyStage) -> list[tuple[str, str]]:
     """Nodes with two pods of one app."""
     items = (await stage.cluster.get(collection("Pod")))["items"]
     where = [(item["metadata"]["labels"]["app"], item["spec"]["nodeName"]) for item in items]

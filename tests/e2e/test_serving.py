@@ -15,7 +15,7 @@ import pytest
 
 from tests.e2e.cluster import a_user, account
 from tests.e2e.controlplane.harness import ControlPlane, daemon, scheduler_config, started
-from tests.e2e.controlplane.process import Server, free_port
+from tests.e2e.controlplane.process import ServerProcess, free_port
 from tests.e2e.sandbox import THEIRS
 from tests.integration.test_serving import unverified
 from tests.support.connections import SettledConnector
@@ -32,7 +32,7 @@ class Endpoints:
     """A control plane that accepts client certificates, kube-scheduler, and the daemon, whose endpoints are HTTPS alone."""
 
     plane: ControlPlane
-    server: Server
+    server: ServerProcess
     port: int
     authority: Authority
     directory: Path

@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.cluster import PODS, Cluster, Json, node, pod, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon, scheduler_config
-from tests.e2e.controlplane.process import Server
+from tests.e2e.controlplane.process import ServerProcess
 from tests.e2e.karpenter.build import provisionable
 from tests.e2e.sandbox import THEIRS
 
@@ -36,7 +36,7 @@ NODES = [
 
 
 @pytest.fixture(scope="module")
-def both(control_plane: ControlPlane) -> Iterator[Server]:
+def both(control_plane: ControlPlane) -> Iterator[ServerProcess]:
     """A kube-scheduler and Kubestow, each for the pods that name it."""
     with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner, daemon(control_plane) as ours:
         runner.run(control_plane.start_scheduler(scheduler_config(THEIRS)))
@@ -45,7 +45,7 @@ def both(control_plane: ControlPlane) -> Iterator[Server]:
 
 
 @pytest.fixture
-async def cluster(control_plane: ControlPlane, both: Server) -> AsyncIterator[Cluster]:
+async def cluster(control_plane: ControlPlane, both: ServerProcess) -> AsyncIterator[Cluster]:
     """An empty cluster that both schedulers know to be empty; left empty."""
     async with control_plane.client() as http:
         cluster = Cluster(http)
@@ -55,7 +55,7 @@ async def cluster(control_plane: ControlPlane, both: Server) -> AsyncIterator[Cl
         await cluster.wipe()
 
 
-async def test_condition_and_event_are_kube_schedulers(both: Server, cluster: Cluster) -> None:
+async def test_condition_and_event_are_kube_schedulers(both: ServerProcess, cluster: Cluster) -> None:
     await cluster.create(*NODES)
     await _both_see_nodes(cluster, len(NODES), both)
 
@@ -66,7 +66,7 @@ async def test_condition_and_event_are_kube_schedulers(both: Server, cluster: Cl
     assert ours == theirs
 
 
-async def test_a_gated_pod_is_left_alone(both: Server, cluster: Cluster) -> None:
+async def test_a_gated_pod_is_left_alone(both: ServerProcess, cluster: Cluster) -> None:
     gated = {"schedulingGates": [{"name": "example.com/ready"}]}
     await cluster.create(node("a"))
     await cluster.create(*(pod(of, name, gated) for of, name in BOTH.items()))
@@ -80,7 +80,7 @@ async def test_a_gated_pod_is_left_alone(both: Server, cluster: Cluster) -> None
     assert theirs[1] == ours[1] == []
 
 
-async def test_karpenter_adds_nodes_for_the_same_pods(both: Server, cluster: Cluster) -> None:
+async def test_karpenter_adds_nodes_for_the_same_pods(both: ServerProcess, cluster: Cluster) -> None:
     """Karpenter's rule reads conditions and nominations: a refused pod counts, a bound and a gated pod do not."""
     await cluster.create(node("a"))
     await _both_see_nodes(cluster, 1, both)
@@ -101,7 +101,7 @@ async def test_karpenter_adds_nodes_for_the_same_pods(both: Server, cluster: Clu
     assert said.stdout.split() == [names[who]["refused"] for who in BOTH]
 
 
-async def _both_see_nodes(cluster: Cluster, count: int, server: Server) -> None:
+async def _both_see_nodes(cluster: Cluster, count: int, server: ServerProcess) -> None:
     """Watches of different kinds are not ordered: try pods that fit on no node until the message has this count."""
     wanted = f"0/{count} nodes are available:" if count else "no nodes available to schedule pods"
 
@@ -121,7 +121,7 @@ async def _both_see_nodes(cluster: Cluster, count: int, server: Server) -> None:
     await asyncio.gather(*(sees(name) for name in BOTH.values()))
 
 
-async def _verdict(cluster: Cluster, of: str, server: Server) -> Json:
+async def _verdict(cluster: Cluster, of: str, server: ServerProcess) -> Json:
     """Condition and event of a refused pod, without times, names and reporter."""
 
     async def both_written() -> tuple[Json, list[Json]] | None:

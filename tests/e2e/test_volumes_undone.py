@@ -13,7 +13,7 @@ from scheduler.api.storage_v1 import SELECTED_NODE
 from simulator.apiserver import Fault
 from simulator.apiserver.faults import Request
 from tests.e2e.cluster import Json
-from tests.e2e.faultproxy import ALL, VOLUMES, Stage, has_no_failure_event, running, staged
+from tests.e2e.faultproxy import ALL, VOLUMES, ProxyStage, has_no_failure_event, running, staged
 from tests.e2e.provisioner import Call
 from tests.e2e.sandbox import together
 from tests.e2e.storage import DRIVER, GI, NO_SPACE, NODE_CONFLICT, StorageSandbox, selected_node
@@ -178,7 +178,7 @@ PATCH_CLAIM: Final[Json] = {"verb": "patch", "resource": "persistentvolumeclaims
 
 
 @pytest.fixture
-async def stage(sandbox: StorageSandbox) -> AsyncIterator[Stage]:
+async def stage(sandbox: StorageSandbox) -> AsyncIterator[ProxyStage]:
     async with staged(sandbox) as made:
         yield made
 
@@ -190,7 +190,7 @@ async def one_of_each(sandbox: StorageSandbox) -> None:
     await sandbox.make(sandbox.pod("p", "static", "dynamic"))
 
 
-async def test_e18_an_object_gets_a_label_before_it_is_written(sandbox: StorageSandbox, stage: Stage) -> None:
+async def test_e18_an_object_gets_a_label_before_it_is_written(sandbox: StorageSandbox, stage: ProxyStage) -> None:
     stage.proxy.add(Fault(**PATCH_VOLUME), Fault(**PATCH_CLAIM))
 
     async def label(request: Request) -> None:
@@ -212,7 +212,7 @@ async def test_e18_an_object_gets_a_label_before_it_is_written(sandbox: StorageS
     await has_no_failure_event(sandbox, "p")
 
 
-async def test_a_volume_is_claimed_by_another_before_it_is_written(sandbox: StorageSandbox, stage: Stage) -> None:
+async def test_a_volume_is_claimed_by_another_before_it_is_written(sandbox: StorageSandbox, stage: ProxyStage) -> None:
     stage.proxy.add(Fault(**PATCH_VOLUME))
 
     async def take(request: Request) -> None:
@@ -231,7 +231,7 @@ async def test_a_volume_is_claimed_by_another_before_it_is_written(sandbox: Stor
     assert sorted(references) == ["c", "theirs"]
 
 
-async def test_the_permissions_that_volumes_need_are_enough(sandbox: StorageSandbox, stage: Stage) -> None:
+async def test_the_permissions_that_volumes_need_are_enough(sandbox: StorageSandbox, stage: ProxyStage) -> None:
     token = await stage.account()
     await stage.permit(ALL - VOLUMES | {rule for rule in VOLUMES if rule.verb == "get"})
     await sandbox.make(sandbox.node("n1"), a_class("i").immediate(), a_pv("ready", "1Gi", "i").on("n1"))

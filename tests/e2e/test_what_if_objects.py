@@ -73,7 +73,7 @@ class Scene:
         async with self.http.post(WHAT_IFS, json=HEAD | {"metadata": {"name": name}, "spec": spec}) as answer:
             assert answer.status == 201, await answer.text()
 
-    async def answered(self, name: str, *, server: Server) -> Json:
+    async def answered(self, name: str, *, server: ServerProcess) -> Json:
         """Wait until the status is about the newest spec, and return it."""
 
         async def status() -> Json | None:
@@ -176,7 +176,7 @@ async def test_the_server_refuses_what_the_schema_excludes(scene: Scene) -> None
 
 async def test_the_permissions_of_the_chart_suffice(scene: Scene) -> None:
     async with FaultProxy(scene.plane) as proxy:
-        stage = Stage(scene.plane, proxy, scene.http)
+        stage = ProxyStage(scene.plane, proxy, scene.http)
         token = await stage.account()
         await stage.permit(ALL | READING | ANSWERING)
         path = scene.plane.directory / "what-if.kubeconfig"

@@ -24,7 +24,7 @@ from tests.explained.draft import DAEMON_SET, REPLICA_SET, Json, Planted, owner_
 from tests.explained.edited import edited, refusals, set_again
 from tests.explained.volumes import provision
 from tests.integration.daemon_laws import audited
-from tests.parity.api import Api
+from tests.parity.api import ScenarioApi
 from tests.parity.scenario import named
 
 Key = tuple[str, str, str]
@@ -56,7 +56,7 @@ class _Held:
 class Bench:
     """An API server with one planted cluster at a time, and a daemon."""
 
-    api: Api
+    api: ScenarioApi
     daemon: Daemon
     scheduler_name: str
     has_volume_controller: bool = False

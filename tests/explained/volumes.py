@@ -6,13 +6,13 @@ from collections.abc import Collection
 from typing import Final
 
 from tests.explained.draft import HOSTNAME, Json
-from tests.parity.api import Api
+from tests.parity.api import ScenarioApi
 
 _SELECTED: Final = "volume.kubernetes.io/selected-node"
 _PROVISIONER: Final = "volume.kubernetes.io/storage-provisioner"
 
 
-async def provision(api: Api, names: Collection[str]) -> None:
+async def provision(api: ScenarioApi, names: Collection[str]) -> None:
     """Make a volume for each of these claims whose node is selected and for which the PV controller wants one."""
     there = {each["metadata"]["name"] for each in await api.items("PersistentVolume")}
     for claim in await api.items("PersistentVolumeClaim"):

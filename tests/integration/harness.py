@@ -32,7 +32,7 @@ from tests.integration.pod_steps import SHARED, TEAM, THEIRS, ZONE, Rules, is_wa
 from tests.integration.preemption_laws import Plans
 from tests.integration.replicas import Replica, Replicas, remembering_task_factory
 from tests.integration.reservations import Reservations, observed
-from tests.integration.volume_laws import View, volume_differences, volume_leftovers
+from tests.integration.volume_laws import StorageView, volume_differences, volume_leftovers
 from tests.integration.volume_steps import CAPACITIES, VOLUMES, Want
 from tests.support.deviceinvariants import claims_of_pods, reserved_for_the_gone
 from tests.support.invariants import claimed_twice, overcommitted, stranded, unbound, volumes_of_pods
@@ -376,7 +376,7 @@ class Harness(DeviceSteps):
 
         So does, after a fail-over, a pod that must not preempt (docs/spec/core.md §3.10, row 181).
         """
-        view, may_fail_over = View(self.server), len(self.replicas.all) > 1
+        view, may_fail_over = StorageView(self.server), len(self.replicas.all) > 1
         kept = tuple(
             f"pod default/{obj['metadata']['name']} "
             for obj in self._waiting()
@@ -386,7 +386,7 @@ class Harness(DeviceSteps):
 
     def _has_place(self, waiting: Object) -> bool:
         """Return whether some node would take the pod with its claims; for pods without claims evictions count, too."""
-        view, nodes = View(self.server), {obj["metadata"]["name"]: obj for obj in self.server.objects("nodes")}
+        view, nodes = StorageView(self.server), {obj["metadata"]["name"]: obj for obj in self.server.objects("nodes")}
         has_claims = bool(waiting["spec"].get("volumes") or waiting["spec"].get("resourceClaims"))
         names = fitting_nodes(self.server, waiting)
         if not names and not has_claims and waiting["spec"].get("preemptionPolicy") != "Never":

@@ -45,7 +45,7 @@ def scraped(daemon: Daemon) -> Samples:
 
 
 @dataclass(frozen=True)
-class Row:
+class MetricRow:
     """The change of one metric in one step. `name` is the one in docs/metrics.md, `labels` has all of its labels."""
 
     step: str
@@ -81,21 +81,21 @@ class Row:
         return sum(values) if values else None
 
 
-def when(step: str, *rows: Row) -> list[Row]:
-    return [Row(step, row.name, row.labels, row.rises, row.total, row.shows) for row in rows]
+def when(step: str, *rows: MetricRow) -> list[MetricRow]:
+    return [MetricRow(step, row.name, row.labels, row.rises, row.total, row.shows) for row in rows]
 
 
-def rises(name: str, by: Amount = 1, /, *, total: Amount | None = None, **labels: str) -> Row:
+def rises(name: str, by: Amount = 1, /, *, total: Amount | None = None, **labels: str) -> MetricRow:
     """A counter is incremented, or a histogram observes. Labels that are Python keywords end with `_`."""
-    return Row("", name, _spelled(labels), rises=by, total=total)
+    return MetricRow("", name, _spelled(labels), rises=by, total=total)
 
 
-def shows(name: str, value: Amount, /, **labels: str) -> Row:
+def shows(name: str, value: Amount, /, **labels: str) -> MetricRow:
     """A gauge changes to this value."""
-    return Row("", name, _spelled(labels), shows=value)
+    return MetricRow("", name, _spelled(labels), shows=value)
 
 
-def starts(name: str, /, **labels: str) -> Row:
+def starts(name: str, /, **labels: str) -> MetricRow:
     """A counter is shown with a zero: what appears with its first increment has no rate for that one."""
     return shows(name, 0, **labels)
 
@@ -127,7 +127,7 @@ class Steps:
         self.seen[name] = {}, scraped(self._daemon())
 
 
-class Outcome:
+class MeteredScenario:
     """Runs a scenario once, when a row needs it."""
 
     def __init__(self, scenario: Callable[[], Coroutine[Any, Any, Steps]]) -> None:
@@ -135,8 +135,8 @@ class Outcome:
         self._steps: Steps | None = None
         self._error: Exception | None = None
 
-    def problems(self, row: Row) -> list[str]:
-        """Return `Row.problems`. Raises the error of the scenario, and for later rows an AssertionError that names it."""
+    def problems(self, row: MetricRow) -> list[str]:
+        """Return `MetricRow.problems`. Raises the error of the scenario, and for later rows an AssertionError that names it."""
         assert self._error is None, f"the scenario failed: {self._error!r}"
         if self._steps is None:
             try:
@@ -173,7 +173,7 @@ class ClusterStage:
         await self.seconds(1)
 
 
-class Stage(Rig):
+class DaemonStage(Rig):
     clock: SkippingClock
     steps: Steps
 
@@ -206,7 +206,7 @@ async def staged(
     qps: float = -1,
     max_in_unschedulable_s: float = 1e9,
     **config: Any,
-) -> AsyncIterator[Stage]:
+) -> AsyncIterator[DaemonStage]:
     """Run a daemon on a new server. `before` is applied to the server before the daemon starts."""
     clock = SkippingClock()
     more = {"client_connection": ClientConnection(qps=qps, burst=max(1, int(qps))), "port": None, **config}

@@ -14,7 +14,7 @@ from scheduler.core.nodeset import NodeSet
 from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.framework.status import Code, Rejection, Skip, Wait
 from simulator.apiserver import Fault
-from tests.integration.metering import Amount, Row, Stage, Steps, rises, shows, staged, when
+from tests.integration.metering import Amount, DaemonStage, MetricRow, Steps, rises, shows, staged, when
 
 HOLD: Final = "example.com/hold"
 """A pod with this label is held at Permit for this many seconds."""
@@ -74,7 +74,7 @@ DIRECTED: Final = (
 )
 
 
-def labelled(stage: Stage, name: str, cpu: str = "100m", **labels: str) -> None:
+def labelled(stage: DaemonStage, name: str, cpu: str = "100m", **labels: str) -> None:
     container = {"name": "c", "image": "none", "resources": {"requests": {"cpu": cpu}}}
     metadata = {"name": name, "namespace": "default", "labels": {f"example.com/{key}": v for key, v in labels.items()}}
     stage.server.create("pods", {"metadata": metadata, "spec": {"schedulerName": OUR_NAME, "containers": [container]}})
@@ -109,22 +109,22 @@ _PREFERRED_NOT: Final = {"key": "example.com/slow", "effect": "PreferNoSchedule"
 _UNSCHEDULABLE: Final = "scheduler_unschedulable_pods"
 
 
-def point(name: str, status: str = "Success", *, total: Amount | None = None) -> Row:
+def point(name: str, status: str = "Success", *, total: Amount | None = None) -> MetricRow:
     return rises(_POINT, total=total, extension_point=name, status=status, profile=OUR_NAME)
 
 
-def attempted(result: str) -> tuple[Row, Row]:
+def attempted(result: str) -> tuple[MetricRow, MetricRow]:
     return rises(_ATTEMPTS, result=result, profile=OUR_NAME), rises(_ATTEMPT, result=result, profile=OUR_NAME)
 
 
-def evaluated(plugin: str, name: str) -> Row:
+def evaluated(plugin: str, name: str) -> MetricRow:
     return rises("scheduler_plugin_evaluation_total", plugin=plugin, extension_point=name, profile=OUR_NAME)
 
 
 # -- a pod is bound ------------------------------------------------------------------------------------------------------
 
 
-async def _bindings(stage: Stage) -> None:
+async def _bindings(stage: DaemonStage) -> None:
     with stage.steps("two nodes are added"):
         stage.node("n1", cpu="1000", pods="1000")
         stage.node("n2", cpu="1000", pods="1000")
@@ -159,7 +159,7 @@ async def _bindings(stage: Stage) -> None:
         await stage.seconds(130)
 
 
-def _slowly(stage: Stage, call: Callable[..., Any]) -> Callable[..., Any]:
+def _slowly(stage: DaemonStage, call: Callable[..., Any]) -> Callable[..., Any]:
     """The call takes a quarter of a second."""
 
     def slow(*args: Any, **more: Any) -> Any:
@@ -219,7 +219,7 @@ BINDINGS: Final = [
 # -- a binding takes its time --------------------------------------------------------------------------------------------
 
 
-async def _slow_bindings(stage: Stage) -> None:
+async def _slow_bindings(stage: DaemonStage) -> None:
     with stage.steps("a binding has been under way for five seconds"):
         stage.server.faults.add(Fault(**BIND, delay_s=10))
         stage.pod("slow", cpu="100m")
@@ -266,7 +266,7 @@ SLOW_BINDINGS: Final = [
 # -- a pod is refused, and woken -----------------------------------------------------------------------------------------
 
 
-async def _refusals(stage: Stage) -> None:
+async def _refusals(stage: DaemonStage) -> None:
     with stage.steps("no node has enough cpu"):
         stage.pod("big", cpu="2000")
         await stage.refused("big")
@@ -435,7 +435,7 @@ async def _conflicts(stage: Stage) -> None:
     await stage.seconds(60)
 
 
-async def _stolen(stage: Stage, name: str) -> None:
+async def _stolen(stage: DaemonStage, name: str) -> None:
     """Another scheduler binds the pod while our Binding is on its way."""
     stage.server.faults.add(Fault(**BIND, delay_s=3))
     stage.pod(name, cpu="100m")
@@ -455,7 +455,7 @@ CONFLICTS: Final = [
 # -- something fails -----------------------------------------------------------------------------------------------------
 
 
-async def _errors(stage: Stage) -> None:
+async def _errors(stage: DaemonStage) -> None:
     with stage.steps("the API server does not bind a pod"):
         stage.server.faults.add(Fault(**BIND, status=403))
         stage.pod("failed", cpu="100m")

@@ -14,7 +14,7 @@ from tests.integration.clocks import SkippingClock
 from tests.integration.daemon_laws import Object
 from tests.integration.device_steps import DEVICE_CLAIMS as CLAIMS, SLOW
 from tests.integration.harness import BINDING_TIMEOUT_S, running_cluster
-from tests.integration.metering import Amount, ClusterStage, Row, Steps, rises, shows, when
+from tests.integration.metering import Amount, ClusterStage, MetricRow, Steps, rises, shows, when
 from tests.integration.test_device_faults import ALLOCATE
 
 _ALLOCATIONS: Final = "scheduler_dra_bindingconditions_allocations_total"
@@ -145,7 +145,7 @@ async def _extended(stage: _Stage) -> None:
         await stage.bound("extended")
 
 
-def waited(status: str, seconds: Amount) -> list[Row]:
+def waited(status: str, seconds: Amount) -> list[MetricRow]:
     return [
         rises(_ALLOCATIONS, profile=OUR_NAME, driver=SLOW, status=status),
         rises(_WAITS, total=seconds, profile=OUR_NAME, driver=SLOW, status=status),

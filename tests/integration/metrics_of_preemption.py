@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scheduler.config.types import OUR_NAME
 from simulator.apiserver import ApiServer, Fault
-from tests.integration.metering import Stage, Steps, rises, staged, when
+from tests.integration.metering import DaemonStage, Steps, rises, staged, when
 
 DELETE: Final[dict[str, Any]] = {"verb": "delete", "resource": "pods"}
 _DONE: Final = "scheduler_preemption_goroutines_execution_total"
@@ -30,21 +30,21 @@ async def scenario() -> Steps:
         return stage.steps
 
 
-def _victim(stage: Stage, name: str, node: str, cpu: str, scheduler: str = OUR_NAME) -> None:
+def _victim(stage: DaemonStage, name: str, node: str, cpu: str, scheduler: str = OUR_NAME) -> None:
     stage.pod(name, cpu=cpu, nodeName=node, schedulerName=scheduler)
 
 
-def _leaving(stage: Stage, *names: str) -> bool:
+def _leaving(stage: DaemonStage, *names: str) -> bool:
     return all(stage.server.get("pods", name)["metadata"].get("deletionTimestamp") for name in names)
 
 
-def _gone(stage: Stage, *names: str) -> None:
+def _gone(stage: DaemonStage, *names: str) -> None:
     """Their kubelets have stopped them."""
     for name in names:
         stage.server.delete("pods", name, grace_s=0)
 
 
-async def _success(stage: Stage) -> None:
+async def _success(stage: DaemonStage) -> None:
     with stage.steps(
         "a pod preempts three pods, two of them of another scheduler, and each deletion takes two seconds"
     ):
@@ -61,7 +61,7 @@ async def _success(stage: Stage) -> None:
     await stage.bound("p")
 
 
-async def _failure(stage: Stage) -> None:
+async def _failure(stage: DaemonStage) -> None:
     with stage.steps("victims may not be deleted"):
         stage.node("n2", cpu="5")
         _victim(stage, "b", "n2", "5")
@@ -75,7 +75,7 @@ async def _failure(stage: Stage) -> None:
     await stage.bound("q")
 
 
-async def _lost(stage: Stage) -> None:
+async def _lost(stage: DaemonStage) -> None:
     stage.node("n3", cpu="7")
     _victim(stage, "c0", "n3", "7")
     await stage.seconds(1)

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from scheduler.config.types import OUR_NAME, LeaderElection
 from simulator.apiserver import LIKE_1_36_WITH_OURS, ApiServer, Fault
-from tests.integration.metering import ANY, Stage, Steps, rises, shows, staged, starts, when
+from tests.integration.metering import ANY, DaemonStage, Steps, rises, shows, staged, starts, when
 
 EVENTS: Final[dict[str, Any]] = {"verb": "create", "resource": "events"}
 _LEASE: Final = {"metadata": {"name": OUR_NAME, "namespace": "kube-system"}}
@@ -47,7 +47,7 @@ async def scenario() -> Steps:
 # -- the daemon starts ---------------------------------------------------------------------------------------------------
 
 
-async def _beginning(stage: Stage) -> None:
+async def _beginning(stage: DaemonStage) -> None:
     await stage.seconds(5)
     stage.steps.begin("the daemon starts while another one leads")
     with stage.steps("the lease of the other daemon expires"):
@@ -84,7 +84,7 @@ BEGINNING: Final = [
 # -- requests and Events -------------------------------------------------------------------------------------------------
 
 
-async def _requests(stage: Stage) -> None:
+async def _requests(stage: DaemonStage) -> None:
     with stage.steps("a node is added"):
         stage.node("n1", cpu="100")
         await stage.seconds(1)
@@ -123,7 +123,7 @@ REQUESTS: Final = [
 ]
 
 
-async def _events_about_pods(stage: Stage) -> None:
+async def _events_about_pods(stage: DaemonStage) -> None:
     with stage.steps("an Event is refused"):
         stage.server.faults.add(Fault(**EVENTS, status=403))
         stage.pod("seen", cpu="100m")
@@ -164,7 +164,7 @@ EVENTS_ABOUT_PODS: Final = [
 # -- mirrors -------------------------------------------------------------------------------------------------------------
 
 
-def _stored(stage: Stage, resource: str, name: str, obj: dict[str, Any]) -> None:
+def _stored(stage: DaemonStage, resource: str, name: str, obj: dict[str, Any]) -> None:
     """Store an object past all checks of the server."""
     stage.server.store(resource, json.dumps(obj, separators=(",", ":")).encode(), name=name)
 
@@ -225,7 +225,7 @@ MIRRORS: Final = [
 ]
 
 
-async def _outages(stage: Stage) -> None:
+async def _outages(stage: DaemonStage) -> None:
     with stage.steps("the server is silent for twenty seconds"):
         stage.server.hold_watches("nodes")
         await stage.seconds(20)
@@ -332,11 +332,11 @@ async def profiles_change() -> Steps:
         return stage.steps
 
 
-def _watches(stage: Stage) -> int:
+def _watches(stage: DaemonStage) -> int:
     return stage.server.requests()[f"watch {_KIND} 200"]
 
 
-async def _observed(stage: Stage, generation: int) -> None:
+async def _observed(stage: DaemonStage, generation: int) -> None:
     """The status of the profile is about this generation."""
 
     def is_observed() -> bool:

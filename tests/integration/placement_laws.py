@@ -24,7 +24,7 @@ _CORDONED: Final = "node.kubernetes.io/unschedulable"
 
 
 @dataclass(frozen=True)
-class View:
+class PlacementView:
     """The nodes and the pods on them at one moment, by node name."""
 
     nodes: dict[str, Node]
@@ -33,17 +33,17 @@ class View:
     def on(self, name: str) -> list[Pod]:
         return self.pods.get(name, [])
 
-    def without(self, uids: Iterable[str]) -> View:
+    def without(self, uids: Iterable[str]) -> PlacementView:
         gone = frozenset(uids)
         pods = {name: [p for p in there if p.metadata.uid not in gone] for name, there in self.pods.items()}
-        return View(self.nodes, pods)
+        return PlacementView(self.nodes, pods)
 
-    def with_pods(self, name: str, more: Iterable[Pod]) -> View:
+    def with_pods(self, name: str, more: Iterable[Pod]) -> PlacementView:
         """Return the view with more pods on a node."""
-        return View(self.nodes, self.pods | {name: [*self.on(name), *more]})
+        return PlacementView(self.nodes, self.pods | {name: [*self.on(name), *more]})
 
 
-def stored(server: ApiServer) -> View:
+def stored(server: ApiServer) -> PlacementView:
     """Return what the server has, without finished pods."""
     nodes = {obj["metadata"]["name"]: from_manifest(Node, obj) for obj in server.objects("nodes")}
     pods: dict[str, list[Pod]] = {}
@@ -51,10 +51,10 @@ def stored(server: ApiServer) -> View:
         name = obj["spec"].get("nodeName", "")
         if name and obj["status"].get("phase") not in {"Succeeded", "Failed"}:
             pods.setdefault(name, []).append(from_manifest(Pod, obj))
-    return View(nodes, pods)
+    return PlacementView(nodes, pods)
 
 
-def cached(cluster: Cluster) -> View:
+def cached(cluster: Cluster) -> PlacementView:
     """Return what a daemon knows, including assumed pods."""
     nodes, pods = {}, {}
     for name in cluster.nodes.known_names():
@@ -64,19 +64,19 @@ def cached(cluster: Cluster) -> View:
         if shown is not None:
             nodes[name] = shown
         pods[name] = [info.pod for info in cluster.nodes.pods(slot).values()]
-    return View(nodes, pods)
+    return PlacementView(nodes, pods)
 
 
 # -- rules ----------------------------------------------------------------------------------------------------------------
 
 
-def obstacles(view: View, pod: Pod, name: str) -> list[str]:
+def obstacles(view: PlacementView, pod: Pod, name: str) -> list[str]:
     """Return why the pod must not be on this node now. The view must not have the pod itself."""
     found, node = lasting(view, pod, name), view.nodes.get(name)
     return found if node is None else [*found, *_together(view, pod, node), *_skewed(view, pod, node)]
 
 
-def lasting(view: View, pod: Pod, name: str) -> list[str]:
+def lasting(view: PlacementView, pod: Pod, name: str) -> list[str]:
     """Return the obstacles that the deletion of another pod cannot cause: before a Binding, a scheduler can exclude them."""
     node = view.nodes.get(name)
     if node is None:
@@ -90,7 +90,7 @@ def lasting(view: View, pod: Pod, name: str) -> list[str]:
     ]
 
 
-def _short(view: View, pod: Pod, node: Node) -> Iterator[str]:
+def _short(view: PlacementView, pod: Pod, node: Node) -> Iterator[str]:
     total = allocatable(node.status.allocatable)
     there = view.on(node.key)
     if len(there) + 1 > total.get("pods", 0):
@@ -101,7 +101,7 @@ def _short(view: View, pod: Pod, node: Node) -> Iterator[str]:
             yield f"node {node.key} has {total.get(resource, 0)} {resource}, {used} are in use, {amount} are requested"
 
 
-def _ports(view: View, pod: Pod, node: Node) -> Iterator[str]:
+def _ports(view: PlacementView, pod: Pod, node: Node) -> Iterator[str]:
     wanted = {(port.protocol, port.port) for port in host_ports(pod)}
     for other in view.on(node.key):
         if wanted & {(port.protocol, port.port) for port in host_ports(other)}:
@@ -138,7 +138,7 @@ def _means(term: PodAffinityTerm, pod: Pod) -> bool:
     return term.label_selector is not None and term.label_selector.matches(pod.metadata.labels)
 
 
-def _domain(view: View, node: Node, key: str) -> Iterator[Pod]:
+def _domain(view: PlacementView, node: Node, key: str) -> Iterator[Pod]:
     """Yield the pods on nodes with this node's value of a label; none if it has no such label."""
     if (value := node.metadata.labels.get(key)) is not None:
         for other in view.nodes.values():
@@ -146,7 +146,7 @@ def _domain(view: View, node: Node, key: str) -> Iterator[Pod]:
                 yield from view.on(other.key)
 
 
-def _apart(view: View, pod: Pod, node: Node) -> Iterator[str]:
+def _apart(view: PlacementView, pod: Pod, node: Node) -> Iterator[str]:
     for term in _required(pod, anti=True):
         for other in _domain(view, node, term.topology_key):
             if _means(term, other):
@@ -159,7 +159,7 @@ def _apart(view: View, pod: Pod, node: Node) -> Iterator[str]:
                     yield f"{other.key} must not share a {term.topology_key} with the pod"
 
 
-def _together(view: View, pod: Pod, node: Node) -> Iterator[str]:
+def _together(view: PlacementView, pod: Pod, node: Node) -> Iterator[str]:
     """Check required affinity. The first pod that its terms match needs only the labels."""
     terms = _required(pod, anti=False)
     if not terms:
@@ -181,7 +181,7 @@ def _together(view: View, pod: Pod, node: Node) -> Iterator[str]:
             yield f"the pod must share a {term.topology_key} with pods that are not there"
 
 
-def _skewed(view: View, pod: Pod, node: Node) -> Iterator[str]:
+def _skewed(view: PlacementView, pod: Pod, node: Node) -> Iterator[str]:
     hard = [each for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable == "DoNotSchedule"]
     eligible = [
         other
@@ -194,7 +194,7 @@ def _skewed(view: View, pod: Pod, node: Node) -> Iterator[str]:
 
 
 def _too_many(
-    constraint: TopologySpreadConstraint, view: View, pod: Pod, *, node: Node, eligible: Iterable[Node]
+    constraint: TopologySpreadConstraint, view: PlacementView, pod: Pod, *, node: Node, eligible: Iterable[Node]
 ) -> Iterator[str]:
     """Check one constraint. Pods that are being deleted do not count."""
     selector, key = constraint.label_selector, constraint.topology_key
@@ -236,13 +236,13 @@ def fitting_nodes(server: ApiServer, waiting: Object, *, evicting: bool = False)
     return [name for name in view.nodes if _fits(_without_lower(view, pod, name), pod, name, nominated)]
 
 
-def _fits(view: View, pod: Pod, name: str, nominated: dict[str, list[Pod]]) -> bool:
+def _fits(view: PlacementView, pod: Pod, name: str, nominated: dict[str, list[Pod]]) -> bool:
     """Return whether the pod fits with the nominated pods and without them, which its affinity may need."""
     more = nominated.get(name, [])
     return not obstacles(view, pod, name) and (not more or not obstacles(view.with_pods(name, more), pod, name))
 
 
-def _without_lower(view: View, pod: Pod, name: str) -> View:
+def _without_lower(view: PlacementView, pod: Pod, name: str) -> PlacementView:
     return view.without(other.metadata.uid for other in view.on(name) if other.priority < pod.priority)
 
 
@@ -260,7 +260,7 @@ def cache_differences(server: ApiServer, cluster: Cluster) -> list[str]:
     return [*wrong, *_miscounted(cluster)]
 
 
-def _shown(view: View) -> dict[str, Any]:
+def _shown(view: PlacementView) -> dict[str, Any]:
     return {
         name: (
             (node := view.nodes.get(name)) and (node.metadata.labels, node.spec, allocatable(node.status.allocatable)),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.hostile_relations import CHANGED, OTHER, RELATIONS, Group, Relation, pod, stored
+from tests.hostile_relations import CHANGED, OTHER, RELATIONS, RelatedObjects, Relation, pod, stored
 
 
 async def calls_of(work: Callable[[], Awaitable[None]]) -> int:
@@ -30,7 +30,7 @@ async def calls_of(work: Callable[[], Awaitable[None]]) -> int:
 
 async def work_of(relation: Relation, size: int) -> int:
     """Return the calls of the change with a group of this size. Another tenant's pod is bound afterwards."""
-    group = Group()
+    group = RelatedObjects()
     group.show(stored(relation.there(size)))
     await group.settle()
 

@@ -19,10 +19,10 @@ from tests.integration import (
     metrics_of_volumes as volumes,
 )
 from tests.integration.daemon import rig
-from tests.integration.metering import Outcome, Row
+from tests.integration.metering import MeteredScenario, MetricRow
 
 STORIES: Final = [story for module in (attempts, devices, preemption, api, volumes) for story in module.STORIES]
-CASES: Final = [(outcome, row) for story, rows in STORIES for outcome in [Outcome(story)] for row in rows]
+CASES: Final = [(outcome, row) for story, rows in STORIES for outcome in [MeteredScenario(story)] for row in rows]
 ROWS: Final = [row for _, row in CASES]
 DESCRIBED: Final = {each.name: each for each in Metrics(process=False).described()}
 NEVER: Final = {"scheduler_volume_binder_cache_requests_total"}
@@ -46,11 +46,11 @@ _PART: Final = re.compile(r"_(?:bucket|count|sum)$")
 
 
 @pytest.mark.parametrize(("outcome", "row"), CASES, ids=map(str, ROWS))
-def test_the_daemon_moves(outcome: Outcome, row: Row) -> None:
+def test_the_daemon_moves(outcome: MeteredScenario, row: MetricRow) -> None:
     assert outcome.problems(row) == []
 
 
-def moves(row: Row) -> bool:
+def moves(row: MetricRow) -> bool:
     """Return whether the row demands a change, and not the absence of one or an initial zero."""
     return row.shows is not None if DESCRIBED[row.name].kind == "gauge" else bool(row.rises)
 

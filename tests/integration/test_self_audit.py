@@ -10,7 +10,7 @@ import structlog
 
 from scheduler.daemon import list_audit
 from tests.integration.daemon import Rig
-from tests.integration.metering import Stage, reached, staged
+from tests.integration.metering import DaemonStage, reached, staged
 
 EVERY_S = 60.0
 """In place of an hour, because many bookmarks arrive within an hour."""
@@ -20,7 +20,7 @@ def shown(stage: Stage) -> dict[str, Any]:
     return stage.daemon.scheduler.audit.page()
 
 
-async def passes(stage: Stage, index: str, count: int) -> None:
+async def passes(stage: DaemonStage, index: str, count: int) -> None:
     """Wait until the index was compared this many times."""
     await reached(
         stage.clock,

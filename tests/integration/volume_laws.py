@@ -21,7 +21,7 @@ _OVER: Final = frozenset({"Succeeded", "Failed"})
 _UNDER_WAY: Final = frozenset({"flying", "stranded"})
 
 
-class View:
+class StorageView:
     """The objects of one moment, by name."""
 
     def __init__(self, server: ApiServer) -> None:

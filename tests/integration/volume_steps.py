@@ -25,7 +25,7 @@ from simulator.controllers.persistent_volume import unbind
 from tests.integration.daemon_laws import Object
 from tests.integration.other_schedulers import GarbageCollector, OtherScheduler
 from tests.integration.pod_steps import RACK, RACKS, SHARED, THEIRS, PodSteps
-from tests.integration.volume_laws import View, claims_of, is_bound, selected_node
+from tests.integration.volume_laws import StorageView, claims_of, is_bound, selected_node
 from tests.support.invariants import segments_overdrawn
 from tests.support.volumebuilders import HOSTNAME, a_claim, a_class, a_csi_driver, a_csi_node, a_pv
 
@@ -262,14 +262,14 @@ class VolumeSteps(PodSteps):
 
     def _unpublished(self) -> list[str]:
         """Return the racks whose published capacity is not the free space."""
-        view, space = View(self.server), self.provisioner.space
+        view, space = StorageView(self.server), self.provisioner.space
         assert space is not None
         found = {rack: (view.capacity("fast", {RACK: rack}), space.free_bytes(rack)) for rack in SPACE}
         return [f"published is {shown} for {rack}" for rack, (shown, free) in found.items() if shown != free]
 
     def _broken_by_placing(self, placed: Object) -> list[str]:
         """Return the laws about volumes that this Binding of ours has broken."""
-        view = View(self.server)
+        view = StorageView(self.server)
         broken = [*self._overattached(view, placed), *self._not_alone(view, placed)]
         if placed["metadata"]["uid"] not in self._robbed:
             broken += [
@@ -279,14 +279,14 @@ class VolumeSteps(PodSteps):
             ]
         return broken
 
-    def _overattached(self, view: View, placed: Object) -> Iterator[str]:
+    def _overattached(self, view: StorageView, placed: Object) -> Iterator[str]:
         node_name = placed["spec"]["nodeName"]
         used = [each for each in view.used(node_name) if each is not None]
         for driver, limit in view.limits(node_name).items() if node_name != SHARED else ():
             if sum(each[0] == driver for each in used) > limit:
                 yield f"node {node_name}: {limit} volumes of {driver} can be attached, pods use {used}"
 
-    def _not_alone(self, view: View, placed: Object) -> Iterator[str]:
+    def _not_alone(self, view: StorageView, placed: Object) -> Iterator[str]:
         for claim, is_ephemeral in claims_of(placed):
             found = view.claims.get(claim)
             if found is None or is_ephemeral or "ReadWriteOncePod" not in found["spec"]["accessModes"]:

@@ -39,7 +39,7 @@ _OWN_SERVICE: Final = "kubernetes"
 """A real API server makes it, without a selector, and again if it is deleted."""
 
 
-class Api(Protocol):
+class ScenarioApi(Protocol):
     """Every write must succeed; a deletion of what is gone has."""
 
     async def create(self, manifest: Json) -> Json:
@@ -195,7 +195,7 @@ def _without_empty_lists(value: Any) -> Any:
     return {key: _without_empty_lists(item) for key, item in value.items() if item != []}
 
 
-async def make_lasting(api: Api) -> None:
+async def make_lasting(api: ScenarioApi) -> None:
     """What no scenario takes away: namespaces and priority classes. Once per server."""
     for name, labels in NAMESPACES.items():
         await api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}})
@@ -203,21 +203,21 @@ async def make_lasting(api: Api) -> None:
         await api.create(priority_class)
 
 
-async def put(api: Api, scenario: Scenario) -> None:
+async def put(api: ScenarioApi, scenario: Scenario) -> None:
     """The cluster of a scenario, without its pods and budgets."""
     await each((*scenario.nodes, *scenario.workloads), lambda item: create_whole(api, item))
 
 
-async def put_settings(api: Api, scenario: Scenario) -> None:
+async def put_settings(api: ScenarioApi, scenario: Scenario) -> None:
     """Classes, drivers, what they report of nodes and of their capacity, and attachments; of devices all but claims."""
     await each((*scenario.storage.settings, *scenario.devices.settings), lambda item: create_whole(api, item))
 
 
-async def put_budgets(api: Api, scenario: Scenario) -> None:
+async def put_budgets(api: ScenarioApi, scenario: Scenario) -> None:
     await each(scenario.budgets, lambda budget: create_whole(api, budget))
 
 
-async def put_pods(api: Api, scenario: Scenario, *, waiting_for: str) -> None:
+async def put_pods(api: ScenarioApi, scenario: Scenario, *, waiting_for: str) -> None:
     """The bound pods, and those that wait for the scheduler of this name; no tried pod."""
     bound = (labelled(named(pod, "nobody"), scenario.nodes) for pod in scenario.pods)
     waiting = (named(pod, waiting_for) for pod in scenario.waiting)
@@ -227,12 +227,12 @@ async def put_pods(api: Api, scenario: Scenario, *, waiting_for: str) -> None:
         await api.delete("Pod", metadata["name"], metadata["namespace"], gracefully=True)
 
 
-async def create_whole(api: Api, manifest: Json) -> None:
+async def create_whole(api: ScenarioApi, manifest: Json) -> None:
     """With the status it has, also of a kind whose status a server does not take from its creator."""
     await created_whole(api, manifest)
 
 
-async def created_whole(api: Api, manifest: Json) -> Json:
+async def created_whole(api: ScenarioApi, manifest: Json) -> Json:
     """The same; as it was before it got its status."""
     created = await api.create(manifest)
     if (status := manifest.get("status")) and manifest["kind"] != "Node":
@@ -241,7 +241,7 @@ async def created_whole(api: Api, manifest: Json) -> Json:
     return created
 
 
-async def wipe(api: Api, kinds: Iterable[str] = _WIPED) -> None:
+async def wipe(api: ScenarioApi, kinds: Iterable[str] = _WIPED) -> None:
     """Nothing of these kinds: by default, of all but what lasts."""
     for kind in kinds:
         while left := [item for item in await api.items(kind) if item["metadata"]["name"] != _OWN_SERVICE]:
@@ -249,7 +249,7 @@ async def wipe(api: Api, kinds: Iterable[str] = _WIPED) -> None:
             await asyncio.sleep(0)
 
 
-async def _remove(api: Api, kind: str, metadata: Json) -> None:
+async def _remove(api: ScenarioApi, kind: str, metadata: Json) -> None:
     """Finalizers are for controllers that there are not."""
     place = (metadata["name"], metadata.get("namespace", "default"))
     if metadata.get("finalizers"):

@@ -31,7 +31,7 @@ from tests.parity.generate import Dice
 from tests.parity.random_devices import device_seed
 from tests.parity.scenario import scenario
 from tests.parity.words import Json
-from tests.unit.plugins.dra.literal_devices import World
+from tests.unit.plugins.dra.literal_devices import LiteralDevices
 from tests.unit.plugins.dra.random_devices import Maker
 
 _FURTHER: Final = 10**9
@@ -136,7 +136,7 @@ def _of_laws(seed: int, dice: Dice) -> DeviceCase:
     )
 
 
-def _held(world: World) -> Iterator[Json]:
+def _held(world: LiteralDevices) -> Iterator[Json]:
     for number, device in enumerate(sorted(world.exclusive)):
         yield _allocated(f"held-{number}", [_result(device)])
     for at, device in enumerate(sorted(world.shares)):

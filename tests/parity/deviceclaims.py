@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tests.e2e.cluster import each
-from tests.parity.api import Api, create_whole
+from tests.parity.api import ScenarioApi, create_whole
 from tests.parity.devices import Devices
 from tests.parity.scenario import Scenario
 from tests.parity.storage import uid_to_come
@@ -19,7 +19,7 @@ _CHANCE: Final = {"shareID": "any"}
 """Fields of a result that are drawn."""
 
 
-async def put_device_claims(api: Api, scenario: Scenario) -> None:
+async def put_device_claims(api: ScenarioApi, scenario: Scenario) -> None:
     """With the uids of the bound pods, which exist; those of tried pods come with `hand_over_devices`."""
     kept = scenario.devices
     if not kept.claims:
@@ -31,7 +31,7 @@ async def put_device_claims(api: Api, scenario: Scenario) -> None:
         await api.delete(CLAIM, name, namespace, gracefully=True)
 
 
-async def hand_over_devices(api: Api, devices: Devices, pod: Json) -> None:
+async def hand_over_devices(api: ScenarioApi, devices: Devices, pod: Json) -> None:
     """The claims that are owned or reserved by the name of this pod, which was just created, are its own."""
     uids = {_place(item): str(item["metadata"]["uid"]) for item in (*await api.items("Pod"), pod)}
     for claim in devices.meaning(pod):
@@ -43,7 +43,7 @@ async def hand_over_devices(api: Api, devices: Devices, pod: Json) -> None:
             await api.patch(CLAIM, name, namespace, {"status": {"reservedFor": reserved}})
 
 
-async def answer(api: Api, devices: Devices) -> bool:
+async def answer(api: ScenarioApi, devices: Devices) -> bool:
     """The drivers say what they have to say of claims that are allocated; whether all of them have."""
     there = {claim["metadata"]["name"]: claim for claim in await api.items(CLAIM)}
     waiting = [name for name in devices.drivers if name in there and not there[name]["status"].get("devices")]
@@ -54,7 +54,7 @@ async def answer(api: Api, devices: Devices) -> bool:
     return not waiting
 
 
-async def claims_of_devices(api: Api) -> Mapping[str, Json]:
+async def claims_of_devices(api: ScenarioApi) -> Mapping[str, Json]:
     """As they are now, by namespace and name."""
     return {"/".join(_place(claim)): claim for claim in await api.items(CLAIM)}
 

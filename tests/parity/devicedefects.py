@@ -21,7 +21,7 @@ from tests.parity.devicecases import DeviceCase, concerns
 from tests.parity.devicechanges import alternatives
 from tests.parity.deviceoracle.process import ALL_BUT_STABLE
 from tests.parity.words import Json
-from tests.unit.plugins.dra.literal_devices import World, amounts
+from tests.unit.plugins.dra.literal_devices import LiteralDevices, amounts
 
 _SPARE: Final = "parity.test/nothing"
 """A capacity of which nothing can be taken."""
@@ -157,7 +157,7 @@ def _used_up_is_whole(case: DeviceCase, _: str) -> bool:
         for one in alternatives(request)
         if one.get("allocationMode") == "All"
     ]
-    world = World({}, [], {}, case.gates, lambda *_: True)
+    world = LiteralDevices({}, [], {}, case.gates, lambda *_: True)
     short = set()
     for each, device in case.devices():
         name = (each["spec"]["driver"], each["spec"]["pool"]["name"], device["name"])

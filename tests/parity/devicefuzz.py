@@ -19,7 +19,7 @@ from scheduler.plugins.dra.structured.allocator import CAREFUL_STEPS
 from tests.parity.devicecases import DeviceCase, drawn
 from tests.parity.devicedefects import CORRECTIONS, corrected, only, read, without_spare
 from tests.parity.deviceoracle import process
-from tests.parity.deviceoracle.process import Answer, DeviceOracle
+from tests.parity.deviceoracle.process import AllocatorAnswer, DeviceOracle
 from tests.parity.ourdevices import OurDevices
 from tests.parity.words import Json
 from tests.support import deviceinvariants
@@ -59,7 +59,9 @@ class Differences:
                 if not why:
                     yield f"{case.id}: {node} [{mode}]: " + "; ".join(found)
 
-    def _on_node(self, case: DeviceCase, node: str, theirs: Answer, ours: Answer, *, parity: bool) -> list[str]:
+    def _on_node(
+        self, case: DeviceCase, node: str, theirs: AllocatorAnswer, ours: AllocatorAnswer, *, parity: bool
+    ) -> list[str]:
         found = differences(theirs, ours, is_exact=parity)
         if not parity and ours.allocations is not None and theirs.allocations is not None:
             found += _broken_laws(case, ours.allocations)
@@ -83,7 +85,9 @@ class Differences:
             return []
         return [f"upstream does not accept {listed(allocations)}, and {_described(told)}"]
 
-    def excuse(self, case: DeviceCase, node: str, theirs: Answer, ours: Answer, *, parity: bool) -> str:
+    def excuse(
+        self, case: DeviceCase, node: str, theirs: AllocatorAnswer, ours: AllocatorAnswer, *, parity: bool
+    ) -> str:
         """Why ours may differ here; "" if it may not."""
         if theirs.timed_out:
             is_wrong = ours.allocations is not None and self._wrong(case, node, ours.allocations)
@@ -99,7 +103,7 @@ class Differences:
         return ""
 
     def _differs_without(
-        self, case: DeviceCase, node: str, ours: Answer, names: Sequence[str], *, parity: bool
+        self, case: DeviceCase, node: str, ours: AllocatorAnswer, names: Sequence[str], *, parity: bool
     ) -> list[str]:
         put = corrected(case, node, names)
         assert put is not None
@@ -118,7 +122,7 @@ class Differences:
 # -- answers -----------------------------------------------------------------------------------------------------------
 
 
-def fate(answer: Answer) -> str:
+def fate(answer: AllocatorAnswer) -> str:
     if answer.timed_out:
         return "timed out"
     if answer.error:
@@ -126,7 +130,9 @@ def fate(answer: Answer) -> str:
     return "allocated" if answer.allocations is not None else "unfit"
 
 
-def differences(theirs: Answer, ours: Answer, *, is_exact: bool, has_config: bool = True) -> list[str]:
+def differences(
+    theirs: AllocatorAnswer, ours: AllocatorAnswer, *, is_exact: bool, has_config: bool = True
+) -> list[str]:
     """Of two answers for one node. Not `is_exact`: any devices will do."""
     if (theirs.allocations is None, theirs.error, theirs.on_node, theirs.timed_out) != (
         *(ours.allocations is None, ours.error, ours.on_node, ours.timed_out),
@@ -154,13 +160,13 @@ def _normal(allocation: Json, *, has_config: bool) -> Json:
     return {"results": results, "config": config, "for": allocation.get("nodeSelector")}
 
 
-def _read(answer: Answer, names: Sequence[str]) -> Answer:
+def _read(answer: AllocatorAnswer, names: Sequence[str]) -> AllocatorAnswer:
     """In the words of the case itself."""
     allocations = answer.allocations
     for allocation in allocations or ():
         for result in allocation["devices"].get("results", ()):
             result |= {word: read(result[word], names) for word in ("request", "pool")}
-    return Answer(allocations, read(answer.error, names), answer.on_node, answer.timed_out)
+    return AllocatorAnswer(allocations, read(answer.error, names), answer.on_node, answer.timed_out)
 
 
 def _sets(allocations: Sequence[Json]) -> list[Counter[tuple[str, ...]]]:
@@ -172,7 +178,7 @@ def _sets(allocations: Sequence[Json]) -> list[Counter[tuple[str, ...]]]:
     ]
 
 
-def _described(answer: Answer) -> str:
+def _described(answer: AllocatorAnswer) -> str:
     if answer.allocations is not None:
         return f"gives {listed(answer.allocations)}"
     return f"says {answer.error!r}" if answer.error else fate(answer)

@@ -16,7 +16,7 @@ from tests.parity.ours import Ours
 from tests.parity.recordings import Recording
 from tests.parity.replay import daemon_for, put_cluster
 from tests.parity.scenario import Scenario, named
-from tests.parity.side import Stage
+from tests.parity.side import TrialStage
 from tests.parity.words import Json
 
 _PATIENCE_S: Final = 20.0
@@ -81,7 +81,7 @@ async def _explained(side: Ours, server: ApiServer, scenario: Scenario, name: st
 async def _tried(side: Ours, scenario: Scenario, name: str) -> Json | None:
     """Put up the cluster with the pod; return the pod as it was created, if it fits nowhere."""
     await put_cluster(scenario, side)
-    await Stage(scenario).set_for(side)
+    await TrialStage(scenario).set_for(side)
     wanted = named(scenario.asked[name], f"{side.prefix}-{scenario.profile}")
     created = await side.api.create(wanted)
     deadline = time.monotonic() + _PATIENCE_S

@@ -21,7 +21,7 @@ import yaml
 from aiohttp import web
 
 from tests.e2e.controlplane.harness import scheduler_config
-from tests.parity.api import Api, put, put_budgets, put_pods, wipe
+from tests.parity.api import ScenarioApi, put, put_budgets, put_pods, wipe
 from tests.parity.scenario import Scenario, named, scenario
 from tests.parity.words import Json
 from tests.support.extender import Behaviour, TestExtender, extender, filtering, names, scoring
@@ -66,7 +66,7 @@ def recorded(version: str) -> dict[str, Json]:
 
 
 async def verdict(
-    scene: Scene, api: Api, bind: Bind, start: Callable[[Json], AbstractAsyncContextManager[None]]
+    scene: Scene, api: ScenarioApi, bind: Bind, start: Callable[[Json], AbstractAsyncContextManager[None]]
 ) -> Json:
     """Return what a scheduler does with the pod. `start` runs it with a configuration."""
     await wipe(api)
@@ -184,7 +184,7 @@ def _first_verdict(version: Json) -> Json | None:
     return None
 
 
-async def _victims(api: Api, uids: Mapping[str, str]) -> list[str]:
+async def _victims(api: ScenarioApi, uids: Mapping[str, str]) -> list[str]:
     """Return the pods that are deleted or leaving; wait for the first of them."""
     deadline = time.monotonic() + _PATIENCE_S
     while True:

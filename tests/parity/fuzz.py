@@ -29,7 +29,7 @@ from tests.parity.oracle import process
 from tests.parity.oracle.process import Oracle
 from tests.parity.ours import Ours
 from tests.parity.scenario import Scenario, scenario
-from tests.parity.side import Stage
+from tests.parity.side import TrialStage
 from tests.parity.varied_volumes import varied_volume_seed
 from tests.parity.verdict import differences
 
@@ -86,7 +86,7 @@ async def _compare(one: Scenario, oracle: Oracle, we: Ours) -> list[str]:
     await put(we.api, one)
     await put_settings(we.api, one)
     await put_budgets(we.api, one)
-    await Stage(one).set_for(we)
+    await TrialStage(one).set_for(we)
     told = ["scenarios"]
     for name, theirs in (await oracle.answers(we.api, one, one.asked)).items():
         told.append("placed" if theirs.node else "with victims" if theirs.ways[0].evicted else "refused")

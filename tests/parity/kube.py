@@ -12,7 +12,7 @@ from typing import Final
 
 from tests.e2e.controlplane.harness import ControlPlane
 from tests.parity.admission import PRIORITIES
-from tests.parity.api import WORKLOADS, Api, create_whole, wipe
+from tests.parity.api import WORKLOADS, ScenarioApi, create_whole, wipe
 from tests.parity.scenario import DEFAULT_PROFILE, Scenario, budget, named, node, pod as scenario_pod, workload
 from tests.parity.seen import DEVICE_PROFILE, DEVICES_FIRST, PROFILES, Seen, SeenDevices, only
 from tests.parity.side import Side
@@ -88,7 +88,7 @@ class LoudPlane(ControlPlane):
 
 
 class Kube(Side):
-    def __init__(self, api: Api, plane: LoudPlane) -> None:
+    def __init__(self, api: ScenarioApi, plane: LoudPlane) -> None:
         super().__init__(api, "kube", pause_s=0.01)
         self._plane = plane
         self._log = plane.logs / "kube-scheduler.log"

@@ -60,15 +60,15 @@ _smallest, _first = ClassVolumes.smallest, ClassVolumes._first
 def _with_those_of_the_pod(
     rows: ClassVolumes, slot: int, claim: PersistentVolumeClaim, wish: VolumeRequirements, **_: object
 ) -> Any:
-    return _smallest(rows, slot, claim, wish, besides=())
+    return _smallest(rows, slot, claim, wish, excluded=())
 
 
 def _largest(
-    rows: ClassVolumes, slot: int, claim: PersistentVolumeClaim, wish: VolumeRequirements, *, besides: Container[str]
+    rows: ClassVolumes, slot: int, claim: PersistentVolumeClaim, wish: VolumeRequirements, *, excluded: Container[str]
 ) -> str | None:
-    seen = [row.name for row in rows.rows if row is not None and row.name in besides]
+    seen = [row.name for row in rows.rows if row is not None and row.name in excluded]
     largest = None
-    while (name := _smallest(rows, slot, claim, wish, besides=seen)) is not None:
+    while (name := _smallest(rows, slot, claim, wish, excluded=seen)) is not None:
         seen.append(name)
         largest = name
     return largest

@@ -20,7 +20,7 @@ from scheduler.plugins.dra.state import STATE, DeviceState, Variant
 from scheduler.plugins.dra.structured.node_verdicts import CANNOT_ALLOCATE
 from simulator.builders.core import pod
 from tests.parity.devicecases import DeviceCase
-from tests.parity.deviceoracle.process import Answer
+from tests.parity.deviceoracle.process import AllocatorAnswer
 from tests.parity.deviceplans import _plain
 from tests.support.clock import VirtualClock
 from tests.support.ports import ListRecorder
@@ -68,11 +68,11 @@ class OurDevices:
         )
         self._plugin = DynamicResources(DynamicResourcesArgs(), handle)
 
-    def answers(self) -> dict[str, Answer]:
+    def answers(self) -> dict[str, AllocatorAnswer]:
         """By node."""
         return {name: self._on_node(name) for name in self._nodes}
 
-    def _on_node(self, name: str) -> Answer:
+    def _on_node(self, name: str) -> AllocatorAnswer:
         slot = self._cluster.nodes.present_slot(name)
         assert slot is not None
         self._steps.most = 0
@@ -84,8 +84,8 @@ class OurDevices:
         allocations = [_plain(known.allocations[claim.uid]) for claim in self._claims] if no is None else None
         self._plugin._binder.land(known)
         if no is None or no.message == CANNOT_ALLOCATE:
-            return Answer(allocations, steps=self._steps.most)
-        return Answer(error=no.message, on_node=no.code is not Code.ERROR, steps=self._steps.most)
+            return AllocatorAnswer(allocations, steps=self._steps.most)
+        return AllocatorAnswer(error=no.message, on_node=no.code is not Code.ERROR, steps=self._steps.most)
 
     def _refusal(self, state: CycleState, info: PodInfo, slot: int) -> Rejection | None:
         """Of Filter, else of Verify."""

@@ -34,7 +34,7 @@ from scheduler.plugins.volumebinding.plugin import STATE, VolumeState
 from scheduler.queueing.types import QueuedPodInfo
 from simulator.apiserver.kinds.defaults import GATED as BLOCKED
 from tests.parity.admission import admitted
-from tests.parity.api import KINDS, Api
+from tests.parity.api import KINDS, ScenarioApi
 from tests.parity.deviceplans import given_back, held, planned_devices
 from tests.parity.recordings import PREFIXES, Mode
 from tests.parity.scenario import Scenario, named
@@ -86,7 +86,7 @@ class Ours(Side):
     """A running daemon. `see` before `judge`: that one looks at the daemon's cache and sends no request."""
 
     def __init__(
-        self, api: Api, daemon: Daemon, hooks: Hooks, *, version: str, pause_s: float, mode: Mode = Mode.PARITY
+        self, api: ScenarioApi, daemon: Daemon, hooks: Hooks, *, version: str, pause_s: float, mode: Mode = Mode.PARITY
     ) -> None:
         super().__init__(api, PREFIXES[mode], pause_s=pause_s)
         self.version = version
@@ -132,7 +132,7 @@ class Ours(Side):
             for claim in mirror.store if mirror.spec.name == "PersistentVolumeClaim" else ():
                 if isinstance(claim, PersistentVolumeClaim) and claim.selected_node:
                     volumes.reservations.users.add(f"{claim.metadata.namespace}/in-flight", [claim.key])
-                    volumes.reservations.look_at(claim.key)
+                    volumes.reservations.claim_used(claim.key)
 
     def _informers(self) -> list[Any]:
         """Of the kinds that a scenario has; which of them there are follows from the profiles' plugins."""
@@ -271,7 +271,7 @@ def _switched(profile: KubeSchedulerProfile, switches: Mapping[str, Any]) -> Kub
 
 @asynccontextmanager
 async def running(
-    api: Api,
+    api: ScenarioApi,
     *,
     version: str,
     pause_s: float,

@@ -21,7 +21,7 @@ from tests.parity.scenario import Scenario
 from tests.parity.suite import scenarios
 
 
-class Outcome(NamedTuple):
+class PinPlan(NamedTuple):
     """The pins to write, and what has to be done about `differences.yaml`."""
 
     pins: dict[Place, Pin]
@@ -34,7 +34,7 @@ def pin(
     known: Mapping[Place, Reason],
     *,
     places: Collection[Place],
-) -> Outcome:
+) -> PinPlan:
     """Return the pins after a replay.
 
     `asked` is what was replayed: the recorded verdict and ours, and how they differ. `places` are all that the suite has.
@@ -51,7 +51,7 @@ def pin(
             problems.append("\n    ".join([f"{where}: no reason in differences.yaml", *found]))
         elif place in known:
             problems.append(f"{where}: no longer a difference, take it out of differences.yaml")
-    return Outcome(kept, problems)
+    return PinPlan(kept, problems)
 
 
 def steady(scenario: Scenario, old: Pin | None, new: Pin) -> Pin:

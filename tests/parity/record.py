@@ -22,13 +22,13 @@ from types import MappingProxyType
 from scheduler.metrics import logs
 from tests.e2e.controlplane.build import MINOR, Unavailable, binaries
 from tests.parity import ours, recordings
-from tests.parity.api import DEVICES, Api, Remote, make_lasting, put, put_budgets, put_settings, wipe
+from tests.parity.api import DEVICES, Remote, ScenarioApi, make_lasting, put, put_budgets, put_settings, wipe
 from tests.parity.known import surprises
 from tests.parity.kube import Kube, LoudPlane
 from tests.parity.ours import Ours
 from tests.parity.recordings import Mode, Provenance, Recording, Run
 from tests.parity.scenario import Scenario
-from tests.parity.side import Stage
+from tests.parity.side import TrialStage
 from tests.parity.suite import recordable
 from tests.parity.verdict import Verdict
 
@@ -118,7 +118,7 @@ def answered(
 class _Ours(contextlib.AsyncExitStack):
     """One daemon at a time: with the gates that a scenario wants. `alone`: none."""
 
-    def __init__(self, api: Api, plane: LoudPlane, *, alone: bool) -> None:
+    def __init__(self, api: ScenarioApi, plane: LoudPlane, *, alone: bool) -> None:
         super().__init__()
         self._api = api
         self._kubeconfig = str(plane.kubeconfig)
@@ -146,7 +146,7 @@ async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, Tri
     await put_settings(kube.api, scenario)
     await kube.see_settings(scenario)
     await put(kube.api, scenario)
-    stage = Stage(scenario)
+    stage = TrialStage(scenario)
     await stage.set_for(kube)
     await kube.see_cluster(scenario)
     found = {}
@@ -157,7 +157,7 @@ async def _run(scenario: Scenario, kube: Kube, we: Ours | None) -> dict[str, Tri
     return found
 
 
-async def _try_often(stage: Stage, kube: Kube, name: str, ways: int) -> tuple[Verdict, list[str]]:
+async def _try_often(stage: TrialStage, kube: Kube, name: str, ways: int) -> tuple[Verdict, list[str]]:
     """One verdict with all the ways it may take, and what is wrong with it: there must be as many as the scenario says."""
     first = await stage.try_pod(kube, name)
     if not first.preempts:

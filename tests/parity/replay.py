@@ -14,7 +14,7 @@ from tests.parity.mutants import MUTANTS, VOLUME_MUTANTS, mutated, mutated_volum
 from tests.parity.ours import Ours
 from tests.parity.recordings import Mode, Recording, Run
 from tests.parity.scenario import Scenario
-from tests.parity.side import Stage
+from tests.parity.side import TrialStage
 from tests.parity.suite import HASTY_DEVICES
 from tests.parity.verdict import Verdict, differences
 from tests.parity.words import Json
@@ -145,7 +145,7 @@ async def _first_caught(
     async with daemon_for(result.version) as we:
         for scenario in scenarios:
             await put_cluster(scenario, we)
-            await Stage(scenario).set_for(we)
+            await TrialStage(scenario).set_for(we)
             for name, wanted in recorded[scenario.key].verdicts.items():
                 place = (scenario.key, name)
                 is_right = place in result.pods and result.pods[place].is_judged_right
@@ -174,7 +174,7 @@ async def put_cluster(scenario: Scenario, we: Ours) -> None:
 
 async def _replay(scenario: Scenario, recorded: Mapping[str, Verdict], we: Ours, result: Replay) -> None:
     await put_cluster(scenario, we)
-    stage = Stage(scenario)
+    stage = TrialStage(scenario)
     await stage.set_for(we)
     result.plugins.update(we.plugins(scenario.profile))
     asked = [name for name in scenario.asked if name in recorded]

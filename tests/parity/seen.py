@@ -7,7 +7,7 @@ its claims is bound to a PV that no node reaches.
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from tests.parity.api import Api, create_whole, wipe
+from tests.parity.api import ScenarioApi, create_whole, wipe
 from tests.parity.devices import claim, device_class, rule, slice_
 from tests.parity.scenario import node
 from tests.parity.storage import Storage, pod_volumes, storage
@@ -40,7 +40,7 @@ _NODE: Final = "probed"
 class Seen:
     """`probe` tries a pod, `until` waits."""
 
-    def __init__(self, api: Api, probe: Probe, until: Until) -> None:
+    def __init__(self, api: ScenarioApi, probe: Probe, until: Until) -> None:
         self._api = api
         self._probe = probe
         self._until = until
@@ -122,7 +122,7 @@ DEVICE_PROFILE: Final[Json] = only("DynamicResources", "InterPodAffinity")
 class SeenDevices:
     """`probe` tries a pod that fits nowhere for its affinity; `until` waits."""
 
-    def __init__(self, api: Api, probe: Probe, until: Until, alone: Json) -> None:
+    def __init__(self, api: ScenarioApi, probe: Probe, until: Until, alone: Json) -> None:
         self._api = api
         self._probe = probe
         self._wait = until

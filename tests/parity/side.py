@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from tests.parity.api import VOLUMES, Api, put_pods, wipe
+from tests.parity.api import VOLUMES, ScenarioApi, put_pods, wipe
 from tests.parity.deviceclaims import (
     CLAIM,
     answer,
@@ -46,7 +46,7 @@ _NOWHERE: Final = {"nodeSelector": {"no": "where"}}
 class Side(ABC):
     """Tries pods of the schedulerName `<prefix>-<profile>`. `pause_s` is the time between two looks."""
 
-    def __init__(self, api: Api, prefix: str, *, pause_s: float) -> None:
+    def __init__(self, api: ScenarioApi, prefix: str, *, pause_s: float) -> None:
         self.api = api
         self.prefix = prefix
         self._pause_s = pause_s
@@ -224,7 +224,7 @@ async def _soon(value: T) -> T:
     return value
 
 
-class Stage:
+class TrialStage:
     """`try_pod` finds them as the scenario has them, whatever was tried before.
 
     Nodes and all else that no trial changes must be there already.

@@ -31,7 +31,7 @@ from tests.parity.pins import Pin
 from tests.parity.recordings import RECORDED, RUNS, Mode, Recording, Run
 from tests.parity.replay import PAUSE_S, SERVED, put_cluster
 from tests.parity.scenario import Scenario, scenario
-from tests.parity.side import Stage
+from tests.parity.side import TrialStage
 from tests.parity.suite import scenarios
 from tests.parity.verdict import Verdict, Way
 
@@ -373,7 +373,7 @@ async def _verdicts_at(
         async with running as we:
             for one in scenarios:
                 await put_cluster(one, we)
-                stage = Stage(one)
+                stage = TrialStage(one)
                 for name in one.asked:
                     if (one.key, name) in places:
                         found[one.key, name] = await stage.try_pod(we, name)

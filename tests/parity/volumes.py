@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from tests.e2e.cluster import each
-from tests.parity.api import VOLUMES, Api, create_whole, created_whole
+from tests.parity.api import VOLUMES, ScenarioApi, create_whole, created_whole
 from tests.parity.scenario import Scenario
 from tests.parity.storage import BY_CONTROLLER, SELECTED, owner_of, uid_to_come
 from tests.parity.words import Json
@@ -16,7 +16,7 @@ Written = dict[tuple[str, str], Json]
 _SHORT: Final = {"PersistentVolume": "pv", "PersistentVolumeClaim": "claim"}
 
 
-async def put_volumes(api: Api, scenario: Scenario) -> None:
+async def put_volumes(api: ScenarioApi, scenario: Scenario) -> None:
     """Claims and PVs; the bound pods that own some are there already."""
     kept = scenario.storage
     uids: dict[tuple[str, str], str] = {}
@@ -33,7 +33,7 @@ async def put_volumes(api: Api, scenario: Scenario) -> None:
         await api.delete(kind, name, namespace, gracefully=True)
 
 
-async def hand_over(api: Api, scenario: Scenario, pod: Json) -> None:
+async def hand_over(api: ScenarioApi, scenario: Scenario, pod: Json) -> None:
     """The scenario's claims whose owner has the name of this pod, which was just created, are its own."""
     for claim in scenario.storage.owned_by(pod):
         references = _owned(claim, pod["metadata"]["uid"])["metadata"]["ownerReferences"]
@@ -41,7 +41,7 @@ async def hand_over(api: Api, scenario: Scenario, pod: Json) -> None:
         await api.patch("PersistentVolumeClaim", name, namespace, {"metadata": {"ownerReferences": references}})
 
 
-async def volumes(api: Api) -> Written:
+async def volumes(api: ScenarioApi) -> Written:
     return {(kind, "/".join(_place(item))): item for kind in VOLUMES for item in await api.items(kind)}
 
 
@@ -110,7 +110,7 @@ def _place(item: Json) -> tuple[str, str]:
     return metadata.get("namespace", ""), metadata["name"]
 
 
-async def _uid_of_owner(api: Api, claim: Json) -> str:
+async def _uid_of_owner(api: ScenarioApi, claim: Json) -> str:
     """The uid of an existing pod; a tried pod does not exist yet."""
     owner = owner_of(claim)
     if owner is None:

@@ -27,7 +27,7 @@ class Upstream(NamedTuple):
     at: str
 
 
-class Row(NamedTuple):
+class MapRow(NamedTuple):
     """One row of the map: upstream's file and names, and ours."""
 
     upstream: Upstream
@@ -67,7 +67,7 @@ def all_lines() -> list[Upstream]:
     return [one for path in modules for one in lines(path.read_text(), str(path.relative_to(ROOT)))]
 
 
-def rows(text: str) -> list[Row]:
+def rows(text: str) -> list[MapRow]:
     """Return the rows of the map. Raises ValueError for a row of another form."""
     return [_row(line) for line in text.splitlines() if line.startswith("| `")]
 
@@ -77,13 +77,13 @@ def renamed(text: str) -> dict[tuple[str, str], tuple[str, str]]:
     return {(path, name): (new_path, new) for path, name, new_path, new in _RENAMED.findall(text)}
 
 
-def _row(line: str) -> Row:
+def _row(line: str) -> MapRow:
     found = _ROW.fullmatch(line)
     theirs, ours = (re.findall(r"`([^`]+)`", cell) for cell in (found[1], found[2])) if found else ([], [])
     if len(theirs) < 2 or not ours:
         msg = f"docs/upstream-map.md: not a row: {line}"
         raise ValueError(msg)
-    return Row(Upstream(theirs[0], tuple(theirs[1:]), "docs/upstream-map.md"), ours[0], tuple(ours[1:]))
+    return MapRow(Upstream(theirs[0], tuple(theirs[1:]), "docs/upstream-map.md"), ours[0], tuple(ours[1:]))
 
 
 def defined(source: str) -> set[str]:

@@ -1,7 +1,7 @@
 """Find text that is hard to read: `python -m tests.tools.language PATH…` prints one line per finding.
 
 CONTRIBUTING.md has the rules. What is read: docstrings, comments, texts in code (a single word is a key), names and ids of tests, and Markdown, YAML and templates. Code in
-backticks is not read, and neither are quotations of Kubernetes' own texts, which stay as they are.
+backticks is not read, and neither are quotations of Kubernetes' own texts, which stay as they are. `--identifiers` reads names in code instead.
 """
 
 from __future__ import annotations
@@ -29,6 +29,13 @@ _ORDER: Final = "beforehand|meanwhile|by then|anew|for ever|beside|the like|of i
 _BANNED: Final = re.compile(rf"\b(?:{_PERSONS}|{_VERBS}|{_METAPHORS}|{_ORDER})\b", re.IGNORECASE)
 _UPSTREAM: Final = ("asks for all devices, but", "has asked us to try again later", "reason=Told", "nobody counts")
 """Texts of Kubernetes and of recordings with a refused word."""
+_DIALECT: Final = frozenset(
+    {"known", "told", "said", "here", "left", "out", "no"}
+    | {"chance", "look_at", "outlook", "relented", "spared", "besides_kept", "worn_out", "wish"}
+)
+"""Identifiers that name nothing: upstream or the textbook has a noun for each (`claims`, `candidates`, `rejection`, `remaining`, `rng`)."""
+_DIALECT_PARTS: Final = re.compile(r"(?:^|_)(?:told|said|look_at|outlook|relented|spared|besides_kept|worn_out)(?:_|$)")
+"""The same within longer identifiers. The other words are also parts of good ones, such as `NO_LIMIT` and `is_known`."""
 _CODE: Final = re.compile(r"```.*?```|``[^`]+``|`[^`]*`|https?://\S+|\]\([^)]*\)", re.DOTALL)
 _QUOTED: Final = re.compile(r'"[^"\n]*"|“[^”]*”')
 _SENTENCE_END: Final = re.compile(r"[.!?:;][*_)]*\s+| \| |\n\s*\n|\n\s*(?=[*\-|#>]|\d+\.)")
@@ -61,6 +68,39 @@ def findings(path: Path) -> list[Finding]:
         if is_prose:
             found += [Finding(name, line, f"{count} words: {start}…") for count, start in _long_sentences(plain)]
     return found
+
+
+def identifier_findings(source: str, name: str) -> list[Finding]:
+    """Return the identifiers of a module that are words of the dialect, in order. `left` is good next to a `right`."""
+    tree = ast.parse(source)
+    scopes = [
+        node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+    ]
+    with_right = {
+        id(inner)
+        for scope in scopes
+        if "right" in {word for node in ast.walk(scope) for word in _defined(node)}
+        for inner in ast.walk(scope)
+    }
+    found = []
+    for node in ast.walk(tree):
+        for identifier in _defined(node):
+            plain = identifier.strip("_").lower()
+            is_pair = plain == "left" and id(node) in with_right
+            if not is_pair and (plain in _DIALECT or _DIALECT_PARTS.search(plain)):
+                found.append(Finding(name, getattr(node, "lineno", 1), identifier))
+    return sorted(found, key=lambda each: each.line)
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    """Yield the identifiers that this node defines: functions, classes, parameters, locals, attributes and captures."""
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.arg(arg=name) | ast.Name(id=name, ctx=ast.Store()) | ast.Attribute(attr=name, ctx=ast.Store()):
+            yield name
+        case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.ExceptHandler(name=str(name)):
+            yield name
 
 
 def _long_sentences(text: str) -> Iterator[tuple[int, str]]:
@@ -129,7 +169,12 @@ def files_of(paths: list[Path]) -> list[Path]:
 
 def main(argv: list[str]) -> int:
     """Print the findings of the paths; the exit code says whether there are any."""
-    found = [each for path in files_of([Path(arg).resolve() for arg in argv]) for each in findings(path)]
+    paths = files_of([Path(arg).resolve() for arg in argv if not arg.startswith("--")])
+    if "--identifiers" in argv:
+        modules = [path for path in paths if path.suffix == ".py"]
+        found = [each for path in modules for each in identifier_findings(path.read_text(encoding="utf-8"), str(path))]
+    else:
+        found = [each for path in paths for each in findings(path)]
     for each in found:
         print(each)  # noqa: T201
     return bool(found)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.e2e.controlplane.process import Group, Server
+from tests.e2e.controlplane.process import Group, ServerProcess
 from tests.upstream import build
 from tests.upstream.selection import SUITES, suite_of
 
@@ -55,7 +55,7 @@ async def _outcomes(logs: Path, flags: Collection[str]) -> list[Spec]:
     return read(report)
 
 
-async def _ended(tests: Server) -> None:
+async def _ended(tests: ServerProcess) -> None:
     while tests.is_running():
         await asyncio.sleep(_POLL_S)
 

@@ -42,7 +42,7 @@ class ImageState(msgspec.Struct, frozen=True, eq=False, gc=False):
             return ImageState(self.size_bytes, few)
         return ImageState(self.size_bytes, many=nodeset.of(few))
 
-    def left(self, slot: int) -> ImageState:
+    def without(self, slot: int) -> ImageState:
         """Return the state without one of the nodes."""
         if not self.many:
             return ImageState(self.size_bytes, tuple([other for other in self.few if other != slot]))
@@ -89,7 +89,7 @@ class ImageIndex:
                 self._states[name] = state.joined(slot)
 
     def _leave(self, slot: int, name: str) -> None:
-        state = self._states[name].left(slot)
+        state = self._states[name].without(slot)
         if len(state.few) == 1:
             images = self._on[state.few[0]]
             size_bytes = next(image.size_bytes for image in images if name in (image.names or ()))

@@ -32,9 +32,9 @@ class LabelIndex:
         keep = ~(1 << slot)
         for key, value in labels.items():
             values = self._values[key]
-            left = values[value] & keep
-            if left:
-                values[value] = left
+            remaining = values[value] & keep
+            if remaining:
+                values[value] = remaining
             else:
                 del values[value]
             self._having[key] &= keep
@@ -76,21 +76,21 @@ class LabelIndex:
 
     def _any(self, key: str, wanted: tuple[str, ...]) -> NodeSet:
         values = self._values.get(key, {})
-        out = EMPTY
+        matching = EMPTY
         for value in wanted:
-            out |= values.get(value, EMPTY)
-        return out
+            matching |= values.get(value, EMPTY)
+        return matching
 
     def _compared(self, requirement: NodeSelectorRequirement) -> NodeSet:
         bound = integer(requirement.values[0]) if len(requirement.values) == 1 else None
         if bound is None:
             return EMPTY
-        out = EMPTY
+        matching = EMPTY
         for value, nodes in self._values.get(requirement.key, {}).items():
             number = integer(value)
             if number is not None and (number > bound if requirement.operator == "Gt" else number < bound):
-                out |= nodes
-        return out
+                matching |= nodes
+        return matching
 
 
 T = TypeVar("T", bound=Hashable)
@@ -132,9 +132,9 @@ class NodeMultiset(Generic[T]):
     def remove(self, slot: int, item: T) -> bool:
         """Undo one `add`; return whether the slot has no more of the item. KeyError if it had none."""
         slots = self._slots[item]
-        left = slots[slot] - 1
-        if left:
-            slots[slot] = left
+        remaining = slots[slot] - 1
+        if remaining:
+            slots[slot] = remaining
             return False
         del slots[slot]
         if item in self._sets:
@@ -162,10 +162,10 @@ class NodeMultiset(Generic[T]):
             return EMPTY
         if len(slots) <= _FEW:
             return nodeset.of(slots)
-        known = self._sets.get(item)
-        if known is None:
-            known = self._sets[item] = nodeset.of(slots)
-        return known
+        cached = self._sets.get(item)
+        if cached is None:
+            cached = self._sets[item] = nodeset.of(slots)
+        return cached
 
     def snapshot(self) -> dict[T, dict[int, int]]:
         """Return a copy of all counts. O(items and their slots)."""

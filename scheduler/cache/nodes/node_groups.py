@@ -72,12 +72,12 @@ def where_topologies(terms: Iterable[TopologySelectorTerm]) -> Where:
     terms = tuple(terms)
     if not terms:
         return ANYWHERE
-    out = []
+    requirements = []
     for term in terms:
         wanted = tuple(NodeSelectorRequirement(e.key, "In", e.values) for e in term.match_label_expressions)
         if wanted and not term_problem(NodeSelectorTerm(match_expressions=wanted)):
-            out.append(wanted)
-    return tuple(out)
+            requirements.append(wanted)
+    return tuple(requirements)
 
 
 @dataclass(slots=True, eq=False)
@@ -134,14 +134,14 @@ class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
         if labels is None:
             self._unindexed.discard(group)
         for label in labels or ():
-            here = self._by_label[label]
-            here.discard(group)
-            if not here:
+            groups = self._by_label[label]
+            groups.discard(group)
+            if not groups:
                 del self._by_label[label]
         for slot in nodeset.each(group.nodes):
-            here = self._members[slot]
-            here.discard(group)
-            if not here:
+            groups = self._members[slot]
+            groups.discard(group)
+            if not groups:
                 del self._members[slot]
 
     def of(self, slot: int) -> set[NodeGroup]:
@@ -208,13 +208,13 @@ _NONE: Final[set[NodeGroup]] = set()
 
 def _labels(where: Where) -> set[tuple[str, str]] | None:
     """Return labels of which a node must have one for the rule to hold; None if there are no such labels."""
-    out: set[tuple[str, str]] = set()
+    labels: set[tuple[str, str]] = set()
     for term in where:
         membership = next((r for r in term if r.operator == "In"), None)
         if membership is None:
             return None
-        out.update((membership.key, value) for value in membership.values)
-    return out
+        labels.update((membership.key, value) for value in membership.values)
+    return labels
 
 
 def _holds(where: Where, labels: dict[str, str]) -> bool:
@@ -223,26 +223,26 @@ def _holds(where: Where, labels: dict[str, str]) -> bool:
 
 def matching_labels(nodes: Nodes, wanted: Mapping[str, str]) -> NodeSet:
     """Return the present nodes with all of these labels (`nodeSelector`)."""
-    out = nodes.present
+    matching = nodes.present
     for key, value in wanted.items():
-        out &= nodes.labels.equal(key, value)
-    return out
+        matching &= nodes.labels.equal(key, value)
+    return matching
 
 
 def admitting(nodes: Nodes, spec: PodSpec) -> NodeSet:
     """Return the present nodes that nodeSelector and required node affinity admit."""
-    out = matching_labels(nodes, spec.node_selector)
+    matching = matching_labels(nodes, spec.node_selector)
     required = required_node_affinity(spec.affinity)
-    return out if required is None else out & matching_selector(nodes, required)
+    return matching if required is None else matching & matching_selector(nodes, required)
 
 
 def refusing(nodes: Nodes, tolerations: tuple[Toleration, ...]) -> NodeSet:
     """Return the present nodes with a NoSchedule or NoExecute taint that is not tolerated."""
-    out = EMPTY
+    refused = EMPTY
     for taints, tainted in nodes.taints.items():
         if untolerated(tolerations, taints) is not None:
-            out |= tainted
-    return out
+            refused |= tainted
+    return refused
 
 
 def matching_selector(nodes: Nodes, selector: NodeSelector) -> NodeSet:
@@ -250,22 +250,22 @@ def matching_selector(nodes: Nodes, selector: NodeSelector) -> NodeSet:
 
     The cost grows with expressions and values, not with nodes.
     """
-    out = EMPTY
+    matching = EMPTY
     for term in selector.node_selector_terms:
-        out |= matching_term(nodes, term)
-    return out
+        matching |= matching_term(nodes, term)
+    return matching
 
 
 def matching_term(nodes: Nodes, term: NodeSelectorTerm) -> NodeSet:
     """Return the present nodes for which all expressions hold; none for an empty or invalid term."""
     if is_empty(term) or term_problem(term):
         return EMPTY
-    out = nodes.present
+    matching = nodes.present
     for requirement in term.match_expressions:
-        out &= nodes.labels.matching(requirement, nodes.present)
+        matching &= nodes.labels.matching(requirement, nodes.present)
     for requirement in term.match_fields:
-        out &= _field(nodes, requirement)
-    return out
+        matching &= _field(nodes, requirement)
+    return matching
 
 
 def _field(nodes: Nodes, requirement: NodeSelectorRequirement) -> NodeSet:

@@ -67,14 +67,14 @@ class PortIndex:
 
     def conflicts(self, wanted: Iterable[HostPort]) -> NodeSet:
         """Return the nodes where a wanted port is taken: 0.0.0.0 conflicts with every IP of the same protocol and port."""
-        out = EMPTY
+        conflicting = EMPTY
         for port in wanted:
             if port.ip == ANY_IP:
-                out |= self.of_any_ip.nodes((port.protocol, port.port))
+                conflicting |= self.of_any_ip.nodes((port.protocol, port.port))
             else:
                 for ip in (port.ip, ANY_IP):
-                    out |= self.held.nodes((port.protocol, port.port, ip))
-        return out
+                    conflicting |= self.held.nodes((port.protocol, port.port, ip))
+        return conflicting
 
 
 _ALWAYS: Final = ("cpu", "memory", "ephemeral-storage")
@@ -104,9 +104,9 @@ class ResourceRows:
 
         The caller must then store the row's requests by `set_aside`.
         """
-        left = self._offers.pop(resource) - 1
-        if left:
-            self._offers[resource] = left
+        remaining = self._offers.pop(resource) - 1
+        if remaining:
+            self._offers[resource] = remaining
         elif resource not in _ALWAYS:
             self._vacant.append(row := self.numbers.pop(resource))
             return row
@@ -117,11 +117,11 @@ class ResourceRows:
 
         An overflow of int64 wraps, as in a row, and is undone by removal.
         """
-        here = self._without_row.setdefault(resource, {})
-        here[slot] = (here.get(slot, 0) + amount + _TOO_MUCH) % (2 * _TOO_MUCH) - _TOO_MUCH
-        if not here[slot]:
-            del here[slot]
-        if not here:
+        amounts = self._without_row.setdefault(resource, {})
+        amounts[slot] = (amounts.get(slot, 0) + amount + _TOO_MUCH) % (2 * _TOO_MUCH) - _TOO_MUCH
+        if not amounts[slot]:
+            del amounts[slot]
+        if not amounts:
             del self._without_row[resource]
 
     def aside(self, resource: str, slot: int) -> int:
@@ -217,12 +217,12 @@ class Nodes(ChangeLog[int]):
 
     def by_name(self, names: Iterable[str]) -> NodeSet:
         """Return the present nodes with these names."""
-        out = EMPTY
+        named = EMPTY
         for name in names:
             slot = self._slots.get(name)
             if slot is not None:
-                out |= 1 << slot
-        return out & self.present
+                named |= 1 << slot
+        return named & self.present
 
     def resources(self) -> Mapping[str, int]:
         """Return every resource that some node offers, with its row in `allocatable` and `requested`."""
@@ -380,9 +380,9 @@ class Nodes(ChangeLog[int]):
     def _respec(self, slot: int, old: Node | None, new: Node | None) -> None:
         bit = 1 << slot
         if old is not None and old.spec.taints:
-            left = self.taints[old.spec.taints] & ~bit
-            if left:
-                self.taints[old.spec.taints] = left
+            remaining = self.taints[old.spec.taints] & ~bit
+            if remaining:
+                self.taints[old.spec.taints] = remaining
             else:
                 del self.taints[old.spec.taints]
         if new is not None and new.spec.taints:

@@ -162,9 +162,9 @@ class SlotCounts(ChangeLog[int]):
 
     def remove(self, slot: int) -> None:
         """Remove a pod; KeyError if there was none."""
-        left = self.counts.pop(slot) - 1
-        if left:
-            self.counts[slot] = left
+        remaining = self.counts.pop(slot) - 1
+        if remaining:
+            self.counts[slot] = remaining
         self._record(~slot)
 
     def put(self, slot: int, count: int) -> None:
@@ -301,12 +301,12 @@ class DomainLevel:
 def of(counts: SlotCounts, topology: Topology, eligible: NodeSet | None = None) -> DomainCounts:
     """Return the up-to-date sums of `counts` over these domains. A look-up plus O(pods added and removed since)."""
     key = (topology.key, eligible)
-    known = counts.domains.pop(key, None)
-    if known is None or known.topology is not topology:
-        known = DomainCounts(counts, topology, eligible)
+    cached = counts.domains.pop(key, None)
+    if cached is None or cached.topology is not topology:
+        cached = DomainCounts(counts, topology, eligible)
         if len(counts.domains) >= _KEPT:
             del counts.domains[next(iter(counts.domains))]
     else:
-        known.refresh()
-    counts.domains[key] = known
-    return known
+        cached.refresh()
+    counts.domains[key] = cached
+    return cached

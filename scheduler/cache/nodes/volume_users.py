@@ -41,6 +41,8 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
             if is_first:
                 self._at.setdefault(slot, {})[key] = None
                 self.note((slot, key))
+            # The number of users that count depends on the owner of the claim. So each change matters, not only the
+            # first and the last user.
             elif (slot, key) in self._ephemeral:
                 self.note((slot, key))
 
@@ -68,6 +70,8 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
         A pod that has the claim as an ephemeral volume must own it.
         """
         count = self._users.count(slot, claim.key)
+        # An ephemeral volume names its claim after pod and volume. A claim of the same name that another user created
+        # does not belong to the pod, and its kubelet would not mount it. So this pod does not attach the volume.
         ephemeral = self._ephemeral.get((slot, claim.key)) if self._ephemeral else None
         if ephemeral is None:
             return count
@@ -88,6 +92,7 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
 def uses_of(info: PodInfo) -> dict[str, bool]:
     """Return the pod's claims, each once: claim → whether it is only used as an ephemeral volume."""
     uses: dict[str, bool] = {}
+    # A pod that also names the claim directly may use it without owning it, so one direct use prevails.
     for use in info.claims:
         uses[use.key] = use.is_ephemeral and uses.get(use.key, True)
     return uses
@@ -127,6 +132,8 @@ def disks_of(info: PodInfo) -> set[CSISource]:
     """Return the CSI names of the pod's inline volumes; a volume that cannot be translated is left out."""
     found = set()
     for volume in info.disks:
+        # Upstream fails every pod that is tried on such a node (docs/spec/volumes.md §12.4 Q-13). A pod that runs
+        # there must not keep other pods away.
         try:
             disk = disk_of(volume, info.pod.metadata.namespace)
         except TranslationError:
@@ -162,9 +169,11 @@ class DiskConflicts:
 
     def of(self, wanted: Iterable[InlineDisk]) -> NodeSet:
         """Return the nodes with a conflicting pod: one that writes the disk, or any user if this pod writes."""
-        out = EMPTY
+        nodes = EMPTY
+        # GCE disks may be shared read-only. Disks that can never be shared have `is_read_only` False from the
+        # translation, so the same two look-ups serve all kinds.
         for disk in wanted:
-            out |= self.used.nodes(InlineDisk(disk.id, is_read_only=False))
+            nodes |= self.used.nodes(InlineDisk(disk.id, is_read_only=False))
             if not disk.is_read_only:
-                out |= self.used.nodes(InlineDisk(disk.id, is_read_only=True))
-        return out
+                nodes |= self.used.nodes(InlineDisk(disk.id, is_read_only=True))
+        return nodes

@@ -115,8 +115,8 @@ class AttachedVolumes:
         self._nodes = nodes
         self._claims = claims
         self._volumes = volumes
-        self._known_csi_nodes = csi_nodes
-        self._known_attachments = attachments
+        self._watched_csi_nodes = csi_nodes
+        self._watched_attachments = attachments
         self._provisioner_of = provisioner_of
         self._prefix = secrets.token_hex(16)
         """A claim without a volume gets a name that is used nowhere else."""
@@ -148,10 +148,14 @@ class AttachedVolumes:
     def catch_up(self) -> None:
         """Process the nodes and pods that changed. The cost is a few comparisons if there are none."""
         nodes = self._nodes
+        # Three logs may have news: nodes, claims in use, and inline disks. Three comparisons decide whether there is
+        # anything to do, because this runs before each attempt.
         now = (nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position)
         if now == self._positions and nodes.capacity == self._capacity:
             return
         relabelled, claims, disks = self._positions
+        # The positions are stored before the updates. An update reads the current state and not the log entry, so
+        # nothing is lost if it is called for a change that came later.
         self._positions = now
         self._fit()
         slots = nodes.relabelled.changed_since(relabelled)
@@ -179,6 +183,8 @@ class AttachedVolumes:
         volume = self._volumes.get_api(wanted) if wanted else None
         if volume is not None:
             return _by_volume(volume)
+        # The claim has no volume yet, and its driver will make one. Until then it counts under an invented name. The
+        # prefix is random, or a user could choose a volume handle that collides with it.
         wanted = claim.storage_class
         provisioner = self._provisioner_of(wanted) if wanted else ""
         is_in_tree = provisioner in TRANSLATABLE
@@ -189,25 +195,25 @@ class AttachedVolumes:
 
     def over(self, driver: str, more: int) -> NodeSet:
         """Return the nodes that cannot take that number of additional volumes of this driver."""
-        known = self._drivers.get(driver)
-        return EMPTY if known is None else nodeset.from_mask(known.used + more > known.limits)
+        columns = self._drivers.get(driver)
+        return EMPTY if columns is None else nodeset.from_mask(columns.used + more > columns.limits)
 
     def installed(self, driver: str) -> NodeSet:
         """Return the nodes that have the driver registered."""
-        known = self._drivers.get(driver)
-        return EMPTY if known is None else known.installed
+        columns = self._drivers.get(driver)
+        return EMPTY if columns is None else columns.installed
 
     def free(self, driver: str, slot: int) -> int | None:
         """Return how many more volumes fit on a node, below 0 if there are too many; None without a limit."""
-        known = self._drivers.get(driver)
-        if known is None or (limit := known.limits.item(slot)) == NO_LIMIT:
+        columns = self._drivers.get(driver)
+        if columns is None or (limit := columns.limits.item(slot)) == NO_LIMIT:
             return None
-        return limit - known.used.item(slot)
+        return limit - columns.used.item(slot)
 
     def used(self, driver: str, slot: int) -> int:
         """Return the number of volumes that are attached to a node."""
-        known = self._drivers.get(driver)
-        return 0 if known is None else known.used.item(slot)
+        columns = self._drivers.get(driver)
+        return 0 if columns is None else columns.used.item(slot)
 
     def drivers(self) -> tuple[str, ...]:
         """Return the drivers that are on a node or have an attached volume."""
@@ -215,8 +221,8 @@ class AttachedVolumes:
 
     def columns(self, driver: str) -> tuple[Column, Column]:
         """Return the volumes of a known driver that are attached to each node, and the limits (NO_LIMIT: none)."""
-        known = self._drivers.get(driver) or _Driver(self._capacity)
-        return known.used, known.limits
+        columns = self._drivers.get(driver) or _Driver(self._capacity)
+        return columns.used, columns.limits
 
     def users(self, name: CSISource) -> NodeSet:
         """Return the nodes with pods that use the volume."""
@@ -240,6 +246,8 @@ class AttachedVolumes:
         """Process an object of this kind and name that was added, changed or removed. Other kinds are ignored."""
         self.catch_up()  # else a node that comes and goes unread would keep what was counted for it in between
         self.version += 1
+        # Each kind can change what a name means or where it counts. The functions below update exactly the uses that
+        # refer to the object, found by the indexes.
         match kind:
             case "PersistentVolumeClaim":
                 self._claim_changed(key)
@@ -251,14 +259,18 @@ class AttachedVolumes:
             case "CSINode":
                 slot = self._nodes.present_slot(key)
                 if slot is not None:
-                    self._update_csi_node(slot, self._known_csi_nodes.get(key))
+                    self._update_csi_node(slot, self._watched_csi_nodes.get(key))
             case "VolumeAttachment":
                 self._attachment_changed(key)
+        # Verdicts of attach limits are cached per node by other modules. Touching the node invalidates them, although
+        # neither the node nor its pods changed.
         for slot in self._changed_slots:
             self._nodes.touch(slot)
         self._changed_slots.clear()
 
     def _claim_changed(self, key: str) -> None:
+        # The owner of the claim decides whether ephemeral users count, and its volume decides the name. So both may
+        # change with the claim: uses first, because a new use takes the new name at once.
         use = self._uses.get(key)
         for slot in {*self._nodes.claim_users.slots(key), *(use.slots if use is not None else ())}:
             self._update_use(slot, key)
@@ -275,7 +287,7 @@ class AttachedVolumes:
         if before is not None:
             _unindex(self._attachments_of_node, before[0], key)
             _unindex(self._attachments_of_volume, before[1], key)
-        attachment = self._known_attachments.get(key)
+        attachment = self._watched_attachments.get(key)
         if attachment is not None:
             spec = attachment.spec
             node, volume = self._attachments[key] = spec.node_name, spec.source.persistent_volume_name or ""
@@ -312,14 +324,16 @@ class AttachedVolumes:
     def _all_uses(self) -> set[tuple[int, str]]:
         """Return all current and all earlier uses."""
         users = self._nodes.claim_users
-        known = {(slot, key) for key, use in self._uses.items() for slot in use.slots}
-        return known | {(slot, key) for slot in range(self._nodes.capacity) for key in users.at(slot)}
+        uses = {(slot, key) for key, use in self._uses.items() for slot in use.slots}
+        return uses | {(slot, key) for slot in range(self._nodes.capacity) for key in users.at(slot)}
 
     def _rename(self, key: str) -> None:
         """Compute the name of a claim in use again, because its volume may have changed."""
         use, claim = self._uses.get(key), self._claims.get_api(key)
         if use is None or claim is None:
             return
+        # A claim that is bound changes its name from the invented one to that of its volume. The count moves, and
+        # does not change, unless a pod uses the same volume by another claim.
         before = use.named.name
         self._unindex_use(key, use)
         use.named, use.volume = self.name_of(claim), claim.spec.volume_name
@@ -341,22 +355,25 @@ class AttachedVolumes:
 
     def _update_node(self, slot: int) -> None:
         """Update limits and attachments of a node that was added to this slot, removed from it, or changed."""
+        # A slot is reused after its node is gone, so the attachments of the old and the new name are counted again.
         before = self._shown.pop(slot, "")
         name = self._nodes.name(slot) if self._nodes.present >> slot & 1 else ""
         if name:
             self._shown[slot] = name
-        self._update_csi_node(slot, self._known_csi_nodes.get(name) if name else None)
+        self._update_csi_node(slot, self._watched_csi_nodes.get(name) if name else None)
         for node_name in {before, name} - {""}:
             for key in self._attachments_of_node.get(node_name, ()):
                 self._recount(key)
 
     def _update_csi_node(self, slot: int, csi_node: CSINode | None) -> None:
         bit = 1 << slot
+        # The old object is undone completely and the new one applied. Computing the difference would have to treat
+        # drivers that come, go, and change their limit separately.
         before = self._csi_nodes.pop(slot, None)
         for driver in before.spec.drivers if before is not None else ():
-            known = self._driver(driver.name)
-            known.limits[slot] = NO_LIMIT
-            known.installed &= ~bit
+            columns = self._driver(driver.name)
+            columns.limits[slot] = NO_LIMIT
+            columns.installed &= ~bit
         self.with_csi_node &= ~bit
         if csi_node is not None:
             self._csi_nodes[slot] = csi_node
@@ -382,12 +399,14 @@ class AttachedVolumes:
             self._count(now[1], now[0], 1, self._by_attachments)
 
     def _place_of(self, key: str) -> tuple[int, CSISource] | None:
-        attachment = self._known_attachments.get(key)
+        attachment = self._watched_attachments.get(key)
         if attachment is None or not attachment.spec.attacher:
             return None
         slot = self._nodes.present_slot(attachment.spec.node_name)
         name = attachment.spec.source.persistent_volume_name
         volume = self._volumes.get_api(name) if name is not None else None
+        # An attachment may precede its volume in the watch, and is then counted when the volume comes. Inline specs
+        # name no volume and do not count, as upstream.
         if slot is None or volume is None or volume.spec.csi is None:
             return None
         return slot, CSISource(attachment.spec.attacher, volume.spec.csi.volume_handle)
@@ -398,6 +417,8 @@ class AttachedVolumes:
         """Count one use more (1) or less (-1): by pods or by attachments. A volume with both is attached once."""
         if name is None:
             return
+        # A volume is attached once to a node, however many pods and attachments say so. `used` changes only when the
+        # first reason comes or the last one goes.
         differs = counts.add(slot, name) if by > 0 else counts.remove(slot, name)
         others = self._by_attachments if counts is self._by_pods else self._by_pods
         if differs and not others.count(slot, name):
@@ -407,20 +428,21 @@ class AttachedVolumes:
         self._changed_slots.add(slot)
 
     def _driver(self, name: str) -> _Driver:
-        known = self._drivers.get(name)
-        if known is None:
-            known = self._drivers[name] = _Driver(self._capacity)
-        return known
+        columns = self._drivers.get(name)
+        if columns is None:
+            columns = self._drivers[name] = _Driver(self._capacity)
+        return columns
 
     def _forget_idle(self, name: str) -> None:
+        # Users choose the names of drivers in their claims, and could fill the memory with drivers that do not exist.
         if self._drivers[name].is_idle:
             del self._drivers[name]
 
     def _fit(self) -> None:
         if self._nodes.capacity != self._capacity:
             self._capacity = self._nodes.capacity
-            for known in self._drivers.values():
-                known.grow(self._capacity)
+            for columns in self._drivers.values():
+                columns.grow(self._capacity)
 
 
 def _index(index: dict[str, set[str]], key: str, value: str) -> None:

@@ -67,6 +67,8 @@ class CapacityPool:
 
     def takes(self, size: int, *, before: int = 0) -> bool:
         """Return whether a volume fits, given the volumes in flight and the `before` bytes of the same pod."""
+        # An empty pool is compared with its largest volume only, as upstream does. Upstream knows nothing of volumes
+        # in flight, so the published capacity matters once there are some.
         taken = self.in_flight + before
         return size <= self.limit and (taken == 0 or taken + size <= self.capacity)
 
@@ -122,6 +124,7 @@ class SharedPools:
         written_at = self._written_at.get(new.key, -math.inf)
         since = max(written_at - grace_s, now - _REMEMBERED_S)
         self._written_at[new.key] = now
+        # A change to or from an unknown size says nothing about bytes.
         if old.obj.capacity is None or new.obj.capacity is None:
             return False
         driver = self._provisioner_of(new.obj.storage_class_name)
@@ -132,12 +135,16 @@ class SharedPools:
             if driver and self._provisioner_of(name) == driver and (made := self._sizes(pool.key, since)):
                 others.setdefault(name, []).extend(made)
         times = [at for made in (own, *others.values()) for at, _ in made]
+        # A volume near the edge of the interval may be counted in this change, the one before, or the next. A wrong
+        # conclusion would make two classes count each other's volumes, so such an interval proves nothing.
         if not others or min(times) <= written_at or now - max(times) < grace_s:
             return False
         given = {name: sum(size for _, size in made) for name, made in others.items()}
         fell = old.capacity - new.capacity - sum(size for _, size in own)  # more than by the class's own volumes
         pairs = {frozenset((new.obj.storage_class_name, name)) for name, size in given.items() if size}
         before = set(self._learned)
+        # The fall beyond the class's own volumes is explained by the volumes of the other classes, or it is not. In
+        # between, another cause is as likely, for instance a volume that was deleted.
         if fell >= sum(given.values()):
             self._learned |= pairs
         elif 2 * fell < min(given.values()):
@@ -165,6 +172,8 @@ class ClassPools:
         """Add a pool, or replace the one with its key."""
         self.catch_up()
         old = self.pools.get(pool.key)
+        # Drivers write their objects every minute, mostly with the same nodes. Then only the numbers of these nodes
+        # change.
         if old is not None and old.group is pool.group:
             pool.booked, pool.in_flight = old.booked, old.in_flight
             self.pools[pool.key] = pool
@@ -213,6 +222,8 @@ class ClassPools:
             return
         changes = self._groups.changed_since(self._position)
         self._position = self._groups.position
+        # The log of node groups has a limited length, and the columns have the length of the node table. In both
+        # cases the columns are built again from the pools.
         if changes is None or len(self.limit) != self._nodes.capacity:
             self._rebuild()
             return
@@ -234,6 +245,8 @@ class ClassPools:
         """Return the pools of these nodes, or `most` of them. O(pools) or O(nodes), whichever are fewer."""
         self.catch_up()
         found: set[CapacityPool] = set()
+        # A class has a pool for each node with a local driver, and one or two for a shared one. The search takes the
+        # shorter side.
         if len(self.pools) < nodes.bit_count():
             pools: Iterable[CapacityPool] = (pool for pool in self.pools.values() if pool.group.nodes & nodes)
         else:
@@ -254,24 +267,26 @@ class ClassPools:
         self._show(slot)
 
     def _leave(self, slot: int, pool: CapacityPool) -> None:
-        here = self._at.get(slot)
-        if here is not None and pool in here:
-            here.remove(pool)
-            if not here:
+        pools = self._at.get(slot)
+        if pools is not None and pool in pools:
+            pools.remove(pool)
+            if not pools:
                 del self._at[slot]
             self._show(slot)
 
     def _show(self, slot: int) -> None:
-        here = self._at.get(slot)
+        pools = self._at.get(slot)
         bit = 1 << slot
-        if here is not None and len(here) > 1:
+        # The columns have one number per node, which cannot describe several pools. These nodes are checked pool by
+        # pool; they are few in practice.
+        if pools is not None and len(pools) > 1:
             self.crowded |= bit
             return
         self.crowded &= ~bit
-        if here is None:
+        if pools is None:
             self.limit[slot] = -1
             return
-        pool = here[0]
+        pool = pools[0]
         self.limit[slot] = pool.limit
         self.spare[slot] = pool.spare
         self.is_used[slot] = pool.in_flight > 0
@@ -367,6 +382,8 @@ class Capacities:
 
     def book(self, pool: CapacityPool, size: int) -> None:
         """Add bytes in flight to the pool and to the pools with shared storage; `size` may be negative."""
+        # `booked` belongs to the pool's own class, `in_flight` is derived from all classes on the same storage. Only
+        # the first is changed here, so the second can be recomputed at any time.
         pool.booked += size
         self._count(pool)
         for other in self.sharing_with(pool):
@@ -377,13 +394,13 @@ class Capacities:
         if not self.sharing.is_any:
             return []
         name = pool.obj.storage_class_name
-        here = self._segments.get(pool.group.number, {})
-        return [other for other in here.values() if self.sharing.shares(name, other.obj.storage_class_name)]
+        segment = self._segments.get(pool.group.number, {})
+        return [other for other in segment.values() if self.sharing.shares(name, other.obj.storage_class_name)]
 
     def other_classes(self, pool: CapacityPool) -> list[CapacityPool]:
         """Return the pools of all other classes on the same nodes. O(classes on these nodes)."""
-        here = self._segments.get(pool.group.number, {})
-        return [other for other in here.values() if other.obj.storage_class_name != pool.obj.storage_class_name]
+        segment = self._segments.get(pool.group.number, {})
+        return [other for other in segment.values() if other.obj.storage_class_name != pool.obj.storage_class_name]
 
     def sharing_changed(self) -> set[str]:
         """Count every pool again after a change of shared storage; return the classes that have more storage now.
@@ -405,10 +422,11 @@ class Capacities:
             pools.set_in_flight(pool, size)
 
     def _leave_segment(self, pool: CapacityPool) -> None:
-        here = self._segments[pool.group.number]
-        del here[pool.key]
-        if not here:
+        segment = self._segments[pool.group.number]
+        del segment[pool.key]
+        if not segment:
             del self._segments[pool.group.number]
+        # What was booked on this pool no longer counts against the pools that shared its storage.
         for other in self.sharing_with(pool):
             self._count(other)
 
@@ -445,6 +463,8 @@ class CapacityCheck:
         O(nodes / 64), more where a node has several pools.
         """
         pools = self.pools
+        # A claim of another class of the same pod may take from a node's other pools. So a node that is crowded for
+        # any of the pod's classes is checked one by one.
         crowded = pools.crowded
         for other in self.sharing:
             crowded |= other.pools.crowded
@@ -453,6 +473,8 @@ class CapacityCheck:
         if simple:
             fits = pools.limit >= size
             if self._together:
+                # The first volume of a pod on an untouched pool may exceed the published capacity, as upstream
+                # permits. The second one may not: `is_used | drawn > 0`.
                 drawn = self._drawn_in_all()
                 if drawn is None:
                     fits &= (pools.spare >= size) | ~pools.is_used
@@ -476,12 +498,14 @@ class CapacityCheck:
         sizes, taken_from = self.sizes.setdefault(slot, []), self.taken_from.setdefault(slot, [])
         best: CapacityPool | None = None
         most = -1
+        # The pool with most storage left is a good guess that is right for almost all pods. Only if it fails are all
+        # volumes of the pod placed again, which is a bin-packing problem.
         for pool in self.pools.at(slot):
             before = self._before(slot, pool)
             takes = pool.takes(size, before=before) if self._together else size <= pool.limit
-            left = pool.capacity - pool.in_flight - before
-            if takes and (best is None or left > most):
-                best, most = pool, left
+            remaining = pool.capacity - pool.in_flight - before
+            if takes and (best is None or remaining > most):
+                best, most = pool, remaining
         if best is not None:
             taken_from.append(best)
             self.sums.setdefault(slot, Counter())[best] += size
@@ -495,28 +519,29 @@ class CapacityCheck:
         return self.taken_from.get(slot, ())
 
     def _drawn_in_all(self) -> npt.NDArray[np.int64] | None:
-        out = self.drawn
+        total = self.drawn
         for other in self.sharing:
             if other.drawn is not None:
-                out = other.drawn if out is None else out + other.drawn
-        return out
+                total = other.drawn if total is None else total + other.drawn
+        return total
 
     def _before(self, slot: int, pool: CapacityPool) -> int:
         """Return the bytes that claims of the pod take from the storage of this pool."""
-        out = 0
+        total = 0
         for drawing in (self, *self.sharing):
             taken = list(drawing.sums.get(slot, {}).items())
             if drawing.drawn is not None:  # by `next`, before several pools of the node were known
                 taken += [(other, int(drawing.drawn[slot])) for other in drawing.pools.at(slot)[:1]]
             shares = drawing is not self
-            out += sum(size for other, size in taken if other is pool or (shares and other.group is pool.group))
-        return out
+            total += sum(size for other, size in taken if other is pool or (shares and other.group is pool.group))
+        return total
 
     def _place_all_again(self, slot: int, sizes: list[int]) -> bool:
         """Place all volumes again, the largest first, because taking the pool with most storage left did not place all."""
         before, sums = self.taken_from.pop(slot), self.sums.pop(slot, Counter())
         pools = list(self.pools.at(slot))
         drawn = [self._before(slot, pool) for pool in pools]
+        # The largest first: a volume that fits few pools is placed before the small ones have used them up.
         order = sorted(range(len(sizes)), key=lambda at: -sizes[at])
         found = _placement(pools, drawn, [sizes[at] for at in order])
         if found is None:
@@ -543,9 +568,12 @@ def _placement(pools: list[CapacityPool], drawn: list[int], sizes: list[int]) ->
         at = len(placed)
         if at == len(sizes):
             return True
+        # Equal volumes are interchangeable. Without this cut the search would try every permutation of them.
         is_same = at > 0 and sizes[at - 1] == sizes[at]
         for number in range(placed[-1] if is_same else 0, len(pools)):
             steps += 1
+            # A pod with many volumes on a node with many pools could take seconds. Refusing the node is safe: the pod
+            # waits, and nothing is promised twice.
             if steps > _MOST_STEPS:
                 return False
             if pools[number].takes(sizes[at], before=drawn[number]):

@@ -1,10 +1,13 @@
 """Storage capacity reservations: volumes for a selected node that capacity objects do not include yet.
 
-A capacity object is outdated as soon as a volume is requested. `reservation` has the states of a reservation.
+A worked example, with one capacity object of 10Gi for node n1 (`reservation` explains the states):
 
-A claim without a volume reserves storage for at most HOLD_S, counted from its first reservation. After that time its
-volume may never be created. Stranded claims are served pod by pod, the oldest claim first, and only if storage is
-left for all of them. Otherwise two pods could block each other although one of them fits.
+    1. claim a, 6Gi, has selected node n1       a is flying: 6Gi are booked, 4Gi remain
+    2. claim b of 6Gi is checked                no node takes it: 6 + 6 > 10, although the object still says 10Gi
+    3. the volume of a is made, a is bound      a is settling: 6Gi stay booked, as the object is older than the volume
+    4. GRACE_S later the object says 4Gi        it includes the volume: nothing is booked, 4Gi remain
+    5. claim d, 3Gi, has selected node n1       d is flying: 3Gi are booked
+    6. no volume comes within HOLD_S            d expires: nothing is booked, and pods that wait for storage are woken
 
 The state follows from claims, volumes and capacity objects, except for the elapsed times. They start again after a
 restart (docs/spec/volumes.md §12.1 B-1).
@@ -39,10 +42,13 @@ from scheduler.cache.storage.reservation import (
     Reservation,
     drift_bytes,
     drop_from,
+    included,
     is_newer,
     is_reserving,
+    oldest_claim,
     oldest_s,
     reserved_bytes,
+    settling_since,
 )
 from scheduler.core.clock import Clock
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -135,9 +141,9 @@ class CapacityReservations:
 
     def end_promise(self, claim: PersistentVolumeClaim, pod_uid: str) -> None:
         """Record that the plan was executed or cancelled."""
-        here = self._promised.get(claim.metadata.uid)
-        if here is not None and here.pop(pod_uid, None) is not None:
-            if not here:
+        nodes_by_pod = self._promised.get(claim.metadata.uid)
+        if nodes_by_pod is not None and nodes_by_pod.pop(pod_uid, None) is not None:
+            if not nodes_by_pod:
                 del self._promised[claim.metadata.uid]
             self._consider_all((claim.key,))
 
@@ -156,10 +162,11 @@ class CapacityReservations:
         if claim is not None:
             self._find_settling(claim)
         entry = self._entries.get(ref.uid)
+        # A deleted claim gets no update with the name of its volume, so the volume itself starts the settling.
         if entry is not None and entry.is_gone and entry.state is FLYING:
             self._settle(entry, volume)
 
-    def look_at(self, key: str) -> None:
+    def claim_used(self, key: str) -> None:
         """Reserve storage for a claim that a pod uses from now on."""
         claim = self._claims.get(key)
         if claim is not None and claim.selected_node:
@@ -185,6 +192,7 @@ class CapacityReservations:
             if new is None:
                 self._capacities.sharing.forget(changed.key)
             return
+        # An update keeps the pool's nodes and class. The reservations stay booked, on the new object.
         for entry in self._by_pool.get(new.key, {}).values():
             entry.pool = new
         other_pools, now = self._capacities.other_classes(new), self._clock.now()
@@ -209,6 +217,8 @@ class CapacityReservations:
             self._leave_moved()
             self._without_pool.update(self._by_class)
             self._moved = dict.fromkeys(self._lost, self._clock.now()) | self._moved
+        # The order matters. Claims that moved create or drop entries, these find pools, and only then do the stranded
+        # claims share what remains.
         if self._moved:
             self._consider_lost()
         for storage_class in self._without_pool:
@@ -255,6 +265,8 @@ class CapacityReservations:
         uid = claim.metadata.uid
         entry = self._entries.get(uid)
         was_lost = self._lost.pop(claim.key, False)
+        # A claim is in one of three situations, and the assumptions of this process count: it has its volume, it has
+        # a node, or it lost its node.
         if claim.spec.volume_name:
             self._began.pop(uid, None)
             if entry is not None and entry.state is not SETTLING:
@@ -324,25 +336,29 @@ class CapacityReservations:
     def _charge(self, claim: PersistentVolumeClaim, nodes: NodeSet, node_name: str, state: str, now: float) -> None:
         """Create the entry of a claim without a volume, or keep it if nothing relevant changed."""
         uid = claim.metadata.uid
-        known = self._entries.get(uid)
-        if known is not None and known.state is SETTLING:
-            known = None
-        is_counted = known is not None and known.is_counted
-        if not is_counted:  # any user may write the annotation
-            known, is_counted = None, state is STRANDED or uid in self._promised or self.is_used(claim.key)
+        previous = self._entries.get(uid)
+        if previous is not None and previous.state is SETTLING:
+            previous = None
+        is_reserving_storage = previous is not None and previous.is_counted
+        # Otherwise any user could block a pool with claims that no pod uses, by writing the annotation of a selected
+        # node.
+        if not is_reserving_storage:
+            previous, is_reserving_storage = None, state is STRANDED or uid in self._promised or self.is_used(claim.key)
         size = claim.request.value if claim.request is not None else 0
-        until = known.until if known is not None else now + HOLD_S
+        until = previous.until if previous is not None else now + HOLD_S
         if state is STRANDED:
             self._began.setdefault(uid, until - HOLD_S)
+        # A claim that loses and gets nodes again and again keeps the start of its first reservation. Without it
+        # HOLD_S would never end.
         if uid in self._began:
             until = self._began[uid] + HOLD_S
-        entry = Reservation(claim, nodes, node_name, size, state, now, until, is_counted=is_counted)
-        if known is not None and known.state is state:
-            is_same_pool = known.claim.storage_class == claim.storage_class and known.nodes == nodes
-            if is_same_pool and (known.node_name, known.size) == (node_name, size):
-                known.claim = claim
+        entry = Reservation(claim, nodes, node_name, size, state, now, until, is_counted=is_reserving_storage)
+        if previous is not None and previous.state is state:
+            is_same_pool = previous.claim.storage_class == claim.storage_class and previous.nodes == nodes
+            if is_same_pool and (previous.node_name, previous.size) == (node_name, size):
+                previous.claim = claim
                 return
-            entry.since = known.since
+            entry.since = previous.since
         self._drop(uid)
         entry.is_over = self._clock.now() >= until
         if entry.is_over and state is STRANDED:
@@ -390,9 +406,9 @@ class CapacityReservations:
                 self._changed_pools.add(entry.wanted)
                 self._hold_together([entry])  # until `catch_up`, no decision may use the storage that it just lost
             return
-        here = sorted((pool for pool in found if entry.may_come_from(pool)), key=lambda pool: pool.key)
-        fitting = [pool for pool in here if pool.takes(entry.size)]
-        pool = max(fitting or here, key=lambda pool: pool.capacity - pool.in_flight, default=None)
+        possible = sorted((pool for pool in found if entry.may_come_from(pool)), key=lambda pool: pool.key)
+        fitting = [pool for pool in possible if pool.takes(entry.size)]
+        pool = max(fitting or possible, key=lambda pool: pool.capacity - pool.in_flight, default=None)
         if pool is None:
             return
         if entry.volume is not None:
@@ -445,6 +461,8 @@ class CapacityReservations:
 
     def _leave_pool(self, pool: CapacityPool) -> None:
         """Move the reservations of a pool that is gone or has other nodes to another pool."""
+        # The bytes need not be given back: the pool is gone with its sums. `catch_up` books the entries on another
+        # pool.
         for entry in self._by_pool.pop(pool.key, {}).values():
             entry.pool = None
         for entry in self._waiting.pop(pool.key, {}).values():
@@ -469,6 +487,8 @@ class CapacityReservations:
     def _settle(self, entry: Reservation, volume: PersistentVolume | None) -> None:
         """Start settling: the claim has its volume. It stays reserved until a newer capacity object is written."""
         now = self._clock.now()
+        # The volume exists after all, late or without a pod. The storage is used, so it is reserved until the object
+        # says so.
         if entry.is_over or not entry.is_counted:
             entry.is_over, entry.is_counted = False, True
             self._find_pool(entry)
@@ -484,33 +504,18 @@ class CapacityReservations:
 
     def _settle_all(self, old: CapacityPool, new: CapacityPool) -> None:
         """End the settling of the volumes that the written object includes."""
-        shrunk, now, young = old.capacity - new.capacity, self._clock.now(), []
-        for uid, entry in list(self._by_pool.get(new.key, {}).items()):
-            if entry.state is not SETTLING or entry.version == new.obj.metadata.resource_version:
-                continue
-            if now - entry.since >= GRACE_S:
-                shrunk -= entry.size
-                self._drop(uid)
-            else:
-                young.append((entry.since, uid, entry.size))
-        for _, uid, size in sorted(young):
-            if size <= shrunk:  # the capacity fell by that volume, so the object was measured after its creation
-                shrunk -= size
-                self._drop(uid)
+        entries = self._by_pool.get(new.key, {}).values()
+        for entry in included(entries, old, new, now=self._clock.now()):
+            self._drop(entry.claim.metadata.uid)
 
     def _find_settling(self, claim: PersistentVolumeClaim) -> None:
         """Reserve a volume that was already new when this process first saw it, after a restart."""
         volume = self._volumes.get_api(claim.spec.volume_name) if claim.spec.volume_name else None
-        uid = claim.metadata.uid
-        if volume is None or uid in self._entries or not claim.selected_node:
+        if volume is None or claim.metadata.uid in self._entries or not claim.selected_node:
             return
-        ref, age_s = volume.spec.claim_ref, self._clock.wall() - started_at(volume.metadata.creation_timestamp)
-        if ref is None or ref.uid != uid or PROVISIONED_BY not in volume.metadata.annotations:
-            return
-        if -SETTLE_S < age_s < SETTLE_S:
-            size, since = claim.request.value if claim.request is not None else 0, self._clock.now() - max(age_s, 0.0)
-            until, node_name = since + SETTLE_S, claim.selected_node
-            self._enter(Reservation(claim, EMPTY, node_name, size, SETTLING, since, until, volume=volume))
+        entry = settling_since(claim, volume, now=self._clock.now(), wall=self._clock.wall())
+        if entry is not None:
+            self._enter(entry)
 
     def _where_made(self, entry: Reservation) -> NodeSet:
         """Return the selected node if it can use the volume; else, after a change of that node, all nodes that can."""
@@ -558,17 +563,14 @@ class CapacityReservations:
 
         If a pod held only a part of its storage, it could block another pod while neither can be scheduled.
         """
+        # All stranded claims of these pools give back their storage first. So an older claim that was stranded later
+        # comes before the claim that holds the storage now.
         held = {uid: entry.pool for uid, entry in stranded.items() if entry.pool is not None}
         for uid, pool in held.items():
             self._unbook(stranded[uid], pool)
         by_key = {entry.claim.key: entry for entry in stranded.values()}
         plans = dict.fromkeys(plan for key in by_key for plan in self.together.sets(key))
-
-        def age(plan: ClaimSet) -> tuple[str, tuple[str, ...]]:
-            claims = (by_key[key].claim for key in plan.keys if key in by_key)
-            return min(claim.metadata.creation_timestamp or "" for claim in claims), plan.keys
-
-        for plan in sorted(plans, key=age):
+        for plan in sorted(plans, key=lambda plan: oldest_claim(plan.keys, by_key)):
             self._hold_together([by_key[key] for key in plan.keys if key in by_key])
         for uid, pool in held.items():
             if stranded[uid].pool is None:
@@ -580,6 +582,8 @@ class CapacityReservations:
             pool = self._capacities.pool(entry.wanted)
             if entry.pool is not None:
                 continue
+            # One claim of the pod finds no storage, so the pod cannot run, and its other claims must not keep storage
+            # from a pod that can.
             if pool is None or not pool.takes(entry.size):
                 for taken, where in booked:
                     self._unbook(taken, where)

@@ -35,6 +35,8 @@ class ClaimsTogether:
     def add(self, claim_keys: Iterable[str]) -> tuple[str, ...]:
         """Count one more pod with these claims; return each claim once. O(claims)."""
         keys = tuple(dict.fromkeys(claim_keys))
+        # The pods of a StatefulSet have different claims, those of a Deployment share one set. Counting pods per set
+        # keeps the second case as cheap as one pod.
         together = self._sets.get(keys)
         if together is None:
             together = self._sets[keys] = ClaimSet(keys)
@@ -50,6 +52,8 @@ class ClaimsTogether:
         if together is None:
             return keys
         together.pods -= 1
+        # The set ends with its last pod. Its claims then tie each other no longer, and their reservations can be
+        # dropped.
         if not together.pods:
             del self._sets[keys]
             for key in keys:
@@ -113,12 +117,15 @@ class ClaimTies:
 
     def of(self, sets: Iterable[ClaimSet]) -> NodeSet | None:
         """Return the nodes to which all claims of these sets are tied; None if no claim is."""
+        # None and the empty set differ: no claim ties the pod, or the ties exclude each other and no node remains.
         tied: NodeSet | None = None
         for each in sets:
             tied = _both(tied, self._of_set(each))
         return tied
 
     def _of_set(self, together: ClaimSet) -> NodeSet | None:
+        # Many lost claims belong to the same sets. Without the two memos a batch would cost the product of sets and
+        # claims.
         if together not in self._of_sets:
             tied: NodeSet | None = None
             for key in together.keys:
@@ -131,6 +138,8 @@ class ClaimTies:
     def _of_claim(self, claim: PersistentVolumeClaim | None) -> NodeSet | None:
         if claim is None:
             return None
+        # A volume decides over the selected node: it exists, while the node is only a request to the provisioner. A
+        # volume that is not known yet ties to nothing, because nothing is known of its nodes.
         if claim.spec.volume_name:
             volume = self._volumes.get(claim.spec.volume_name)
             return self._volumes.where(volume.key).nodes if volume is not None else None

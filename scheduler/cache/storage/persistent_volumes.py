@@ -64,7 +64,7 @@ class VolumeRequirements(NamedTuple):
         )
 
 
-def wish_of(claim: PersistentVolumeClaim) -> VolumeRequirements:
+def requirements_of(claim: PersistentVolumeClaim) -> VolumeRequirements:
     """Return the requirements in the claim's spec, which never changes."""
     spec = claim.spec
     return VolumeRequirements(
@@ -115,6 +115,8 @@ class ClassVolumes(ChangeLog[int]):
 
     def add(self, name: str, group: NodeGroup, size: int, *, kind: VolumeKind, labels: Mapping[str, str]) -> int:
         """Add a volume of `size` nano-bytes, taken until `set_free`; return its row."""
+        # Groups and sizes are numbered, and numbers are never reused. A cluster whose volumes come and go for months
+        # would keep a number for each topology and size that it ever had.
         if len(self.local_groups) > 2 * len(self.rows) + _SPARE_GROUPS:
             self._forget_groups()
         if len(self._sizes) > 2 * len(self.rows) + _SPARE_SIZES:
@@ -137,20 +139,24 @@ class ClassVolumes(ChangeLog[int]):
 
     def set_free(self, row: int, *, is_free: bool) -> None:
         """Set whether claims may take the volume."""
+        # The watch repeats volumes without a change of state. A row in the log makes every shape of claim count it
+        # again.
         if bool(self.free[row]) == is_free:
             return
         self.free[row] = is_free
-        known = self.rows[row]
-        assert known is not None
-        volumes = self._sorted.setdefault((known.group.number, known.kind), [])
-        entry = (known.size, known.name, row)
+        volume_row = self.rows[row]
+        assert volume_row is not None
+        # The columns serve questions about all nodes, these lists those about one node. Both are changed here and
+        # nowhere else, so they cannot disagree.
+        volumes = self._sorted.setdefault((volume_row.group.number, volume_row.kind), [])
+        entry = (volume_row.size, volume_row.name, row)
         at = bisect.bisect_left(volumes, entry)
         if is_free:
             volumes.insert(at, entry)
         else:
             del volumes[at]
             if not volumes:
-                del self._sorted[known.group.number, known.kind]
+                del self._sorted[volume_row.group.number, volume_row.kind]
         self.note(row)
 
     # -- reading -------------------------------------------------------------------------------------------------------
@@ -163,14 +169,16 @@ class ClassVolumes(ChangeLog[int]):
     def fits(self, requirements: VolumeRequirements, size: int) -> FittingVolumes:
         """Return the free volumes of at least `size` that meet the requirements, per node; valid until the next change."""
         key = (requirements, size)
-        known = self._fits.get(key)
-        if known is None:
-            known = self._fits.put(key, FittingVolumes(self, requirements, size))
-        known.catch_up()
-        return known
+        # StatefulSets create claims of the same shape again and again. The counts per node are computed for the first
+        # of them and then follow the log.
+        fitting = self._fits.get(key)
+        if fitting is None:
+            fitting = self._fits.put(key, FittingVolumes(self, requirements, size))
+        fitting.catch_up()
+        return fitting
 
     def smallest(
-        self, slot: int, claim: PersistentVolumeClaim, requirements: VolumeRequirements, *, besides: Container[str]
+        self, slot: int, claim: PersistentVolumeClaim, requirements: VolumeRequirements, *, excluded: Container[str]
     ) -> str | None:
         """Return the smallest free volume for the claim on this node, except `besides`; None if there is none.
 
@@ -180,12 +188,14 @@ class ClassVolumes(ChangeLog[int]):
         size = claim.request.nano if claim.request is not None else 0
         best: tuple[int, str] | None = None
         kinds = [number for number, kind in enumerate(self.kinds.contents) if requirements.admits(kind)]
+        # Two schedulers that decide at the same time, or two pods of one burst, should not choose the same of several
+        # equal volumes. The position follows from the claim's uid, so that a repeated attempt makes the same choice.
         turn = zlib.crc32(claim.metadata.uid.encode())
         for group in self.groups.of(slot):
             for kind in kinds:
                 volumes = self._sorted.get((group.number, kind))
                 found = (
-                    self._first(volumes, size, turn, requirements=requirements, besides=besides) if volumes else None
+                    self._first(volumes, size, turn, requirements=requirements, excluded=excluded) if volumes else None
                 )
                 if found is not None and (best is None or found < best):
                     best = found
@@ -210,30 +220,36 @@ class ClassVolumes(ChangeLog[int]):
         turn: int,
         *,
         requirements: VolumeRequirements,
-        besides: Container[str],
+        excluded: Container[str],
     ) -> tuple[int, str] | None:
         """Return the first matching volume.
 
         Among equal sizes, the search starts at a position that depends on the claim.
         """
         at = bisect.bisect_left(volumes, (size, "", -1))
+        # The list is sorted by size and name. The outer loop goes from size to size, and the inner one from the
+        # claim's position round all volumes of this size.
         while at < len(volumes):
-            here = volumes[at][0]
-            end = bisect.bisect_left(volumes, (here + 1, "", -1), at)
+            found_size = volumes[at][0]
+            end = bisect.bisect_left(volumes, (found_size + 1, "", -1), at)
             many = end - at
             for step in range(many):
                 _, name, row = volumes[at + (turn + step) % many]
-                if name not in besides and self.is_selected(requirements, row):
-                    return here, name
+                if name not in excluded and self.is_selected(requirements, row):
+                    return found_size, name
             at = end
         return None
 
     def is_selected(self, requirements: VolumeRequirements, row: int) -> bool:
         """Return whether the selector matches (gate 10)."""
-        known = self.rows[row]
-        return not requirements.selector or (known is not None and selector_of(requirements).matches(known.labels))
+        volume_row = self.rows[row]
+        return not requirements.selector or (
+            volume_row is not None and selector_of(requirements).matches(volume_row.labels)
+        )
 
     def _rank(self, size: int) -> int:
+        # Ranks are dense, so that columns can compare int32 instead of exact nano-bytes, which exceed int64. A new
+        # size moves all larger ranks by one.
         at = bisect.bisect_left(self._sizes, size)
         if at == len(self._sizes) or self._sizes[at] != size:
             self._sizes.insert(at, size)
@@ -243,9 +259,9 @@ class ClassVolumes(ChangeLog[int]):
     def _forget_groups(self) -> None:
         """Renumber the groups, without those that have no rows."""
         self.local_groups = Numbers()
-        for row, known in enumerate(self.rows):
-            if known is not None:
-                self.group[row] = self.local_groups.of(known.group)
+        for row, volume_row in enumerate(self.rows):
+            if volume_row is not None:
+                self.group[row] = self.local_groups.of(volume_row.group)
         self._fits.clear()
         self._slots_seen = (-1, -1)
 
@@ -254,10 +270,10 @@ class ClassVolumes(ChangeLog[int]):
 
         Counts stay valid, because they do not depend on ranks.
         """
-        self._sizes = sorted({known.size for known in self.rows if known is not None})
-        for row, known in enumerate(self.rows):
-            if known is not None:
-                self.rank[row] = self.threshold(known.size)
+        self._sizes = sorted({volume_row.size for volume_row in self.rows if volume_row is not None})
+        for row, volume_row in enumerate(self.rows):
+            if volume_row is not None:
+                self.rank[row] = self.threshold(volume_row.size)
 
     def _grow(self) -> None:
         more = len(self.rank)
@@ -273,10 +289,10 @@ _decode: Final = msgspec.msgpack.Decoder(LabelSelector).decode
 
 def selector_of(requirements: VolumeRequirements) -> LabelSelector:
     """Return the selector of the requirements; ValueError if it is invalid."""
-    known = _selectors.get(requirements.selector)
-    if known is None:
-        known = _selectors.share(requirements.selector, _decode(requirements.selector))
-    return known
+    selector = _selectors.get(requirements.selector)
+    if selector is None:
+        selector = _selectors.share(requirements.selector, _decode(requirements.selector))
+    return selector
 
 
 class FittingVolumes:
@@ -314,10 +330,14 @@ class FittingVolumes:
         """Apply the taken and freed volumes; count again if nodes changed or the log is too short."""
         class_volumes = self._class_volumes
         class_volumes.groups.catch_up()
+        # Two positions, because two things can change: the nodes of groups, after which every count is wrong, and
+        # single rows.
         now = (class_volumes.groups.position, class_volumes.nodes.capacity)
         if now == self._seen and class_volumes.position == self._position:
             return
         changed = class_volumes.changed_since(self._position) if now == self._seen else None
+        # A restart of a driver can change most rows. From about an eighth on, counting all rows in NumPy is cheaper
+        # than following each one.
         if changed is None or len(changed) > len(class_volumes.rows) // 8 + 8:
             self._count_all()
         else:
@@ -344,6 +364,8 @@ class FittingVolumes:
             self._recount_many(np.array(rows, dtype=np.intp))
             return
         for row in rows:
+            # The row may have been counted in another group before: it is a row that was reused for another volume.
+            # So the old count is taken back where it was made.
             now = int(class_volumes.group[row]) if self._is_fit(row) else _NOT_COUNTED
             before = int(self._counted[row])
             if now == before:
@@ -370,6 +392,8 @@ class FittingVolumes:
         before = self._counted[rows]
         differs = now != before
         self._counted[rows] = now
+        # `np.add.at` adds repeated slots one by one, where plain indexing would count them once. Groups of several
+        # nodes are rare and are added group by group.
         for locals_, by in ((before[differs], -1), (now[differs], 1)):
             there = locals_[locals_ != _NOT_COUNTED]
             slots = class_volumes.slots_of_groups()[there]
@@ -393,6 +417,8 @@ class FittingVolumes:
 
     def _add(self, local: int, by: int) -> None:
         group = self._class_volumes.local_groups.contents[local]
+        # Local volumes have a node each, and a burst of claims takes them one by one. This is the path that must be
+        # cheap.
         if group.slot >= 0:
             slot = group.slot
             self.counts[slot] += by
@@ -413,6 +439,8 @@ def together(fits: Sequence[FittingVolumes]) -> npt.NDArray[np.int32]:
     class_volumes = fits[0]._class_volumes  # noqa: SLF001 (same class)
     counted = np.full(max(len(one._counted) for one in fits), _NOT_COUNTED, dtype=np.int32)  # noqa: SLF001
     for one in fits:
+        # Each row counts in at most one group, -1 elsewhere. The maximum is therefore the union of the fitting rows,
+        # and no volume is counted for two shapes.
         np.maximum(counted[: len(one._counted)], one._counted, out=counted[: len(one._counted)])  # noqa: SLF001
     return _per_slot(class_volumes, counted[counted != _NOT_COUNTED])
 
@@ -459,6 +487,7 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
 
     def meant_for(self, claim_key: str) -> list[PersistentVolume]:
         """Return the volumes whose claimRef names this claim, by name. Uid, class and state are ignored."""
+        # The order by name makes the choice among several such volumes the same in each attempt.
         names = self._meant_for.get(claim_key)
         return [volume for name in sorted(names) if (volume := self.get(name)) is not None] if names else []
 
@@ -474,10 +503,14 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
             return
         if now.spec.claim_ref is not None:
             self._meant_for.setdefault(now.spec.claim_ref.key, {})[now.key] = None
+        # A volume whose size, class or nodes change gets a new row. Such changes are rare, and a row that may change
+        # would complicate every reader of the log.
         if before is None or not _stays(before, now):
             if before is not None:
                 self._leave(before)
             self._where[now.key] = self._groups.acquire(where_affinity(now.required_nodes))
+        # A volume gets a row when it is free for the first time. In most clusters nearly all volumes are bound, and
+        # rows for them would only make the columns longer.
         class_volumes, row = self._places.get(now.key) or (None, -1)
         if class_volumes is not None:
             class_volumes.set_free(row, is_free=is_free(now))

@@ -16,9 +16,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
+from scheduler.api.apps_and_policy import started_at
+from scheduler.api.storage_v1 import PROVISIONED_BY, PersistentVolume, PersistentVolumeClaim
 from scheduler.cache.storage.capacity import Capacities, CapacityPool
-from scheduler.core.nodeset import NodeSet
+from scheduler.core.nodeset import EMPTY, NodeSet
 
 SETTLE_S: Final = 120.0
 """How long a new volume is reserved if its object is not written. Drivers without shrinking capacity never write it."""
@@ -63,6 +64,8 @@ class Reservation:
 
     def may_come_from(self, pool: CapacityPool) -> bool:
         """Return whether an empty pool could provide the volume. A volume that exists was made somewhere."""
+        # A claim that is larger than the whole pool will get no volume there, and must not block the pool until it
+        # expires.
         return self.state is not FLYING or self.size <= min(pool.limit, pool.capacity)
 
 
@@ -72,7 +75,52 @@ def is_reserving(entry: Reservation) -> bool:
 
 def is_newer(version: str, than: str) -> bool:
     """Return whether an object was written after another one; False for versions that are not numbers."""
+    # Versions are opaque to clients in general. The comparison is only a hint here: without numbers, the reservation
+    # lasts until its time is over.
     return version.isdecimal() and than.isdecimal() and int(version) > int(than)
+
+
+def included(entries: Iterable[Reservation], old: CapacityPool, new: CapacityPool, *, now: float) -> list[Reservation]:
+    """Return the settling reservations of a pool whose volumes its written object includes."""
+    shrunk = old.capacity - new.capacity
+    found: list[Reservation] = []
+    young: list[Reservation] = []
+    for entry in entries:
+        if entry.state is not SETTLING or entry.version == new.obj.metadata.resource_version:
+            continue
+        if now - entry.since < GRACE_S:
+            young.append(entry)
+        else:
+            shrunk -= entry.size
+            found.append(entry)
+    # The driver may have measured before it made a young volume. Only a fall by that size proves the contrary.
+    for entry in sorted(young, key=lambda each: (each.since, each.claim.metadata.uid)):
+        if entry.size <= shrunk:
+            shrunk -= entry.size
+            found.append(entry)
+    return found
+
+
+def settling_since(
+    claim: PersistentVolumeClaim, volume: PersistentVolume, *, now: float, wall: float
+) -> Reservation | None:
+    """Return the reservation of a volume that was made for the claim shortly before; None for any other volume."""
+    ref, age_s = volume.spec.claim_ref, wall - started_at(volume.metadata.creation_timestamp)
+    if ref is None or ref.uid != claim.metadata.uid or PROVISIONED_BY not in volume.metadata.annotations:
+        return None
+    # The clocks of the server and of this machine differ, so that a new volume may come from the future.
+    if not -SETTLE_S < age_s < SETTLE_S:
+        return None
+    size, since = claim.request.value if claim.request is not None else 0, now - max(age_s, 0.0)
+    until, node_name = since + SETTLE_S, claim.selected_node or ""
+    return Reservation(claim, EMPTY, node_name, size, SETTLING, since, until, volume=volume)
+
+
+def oldest_claim(keys: Iterable[str], by_key: Mapping[str, Reservation]) -> tuple[str, tuple[str, ...]]:
+    """Return the sort key of claims that are used together: the creation of the oldest one with a reservation."""
+    all_keys = tuple(keys)
+    claims = (by_key[key].claim for key in all_keys if key in by_key)
+    return min(claim.metadata.creation_timestamp or "" for claim in claims), all_keys
 
 
 def oldest_s(entries: Iterable[Reservation], now: float) -> dict[str, float]:
@@ -90,6 +138,8 @@ def reserved_bytes(entries: Iterable[Reservation]) -> int:
 
 def drift_bytes(by_pool: Mapping[str, Mapping[str, Reservation]], capacities: Capacities) -> int:
     """Return the difference between the bytes in flight of the pools and of these entries. O(pools + in flight)."""
+    # The two sides are maintained by different code. A difference means that storage is refused, or promised twice,
+    # until the self-audit corrects it.
     booked = {key: sum(entry.size for entry in entries.values()) for key, entries in by_pool.items()}
     drift = sum(size for key, size in booked.items() if capacities.pool(key) is None)
     for pool in capacities:

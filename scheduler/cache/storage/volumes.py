@@ -124,19 +124,25 @@ class Volumes:
 
     def absent(self, kind: str, key: str) -> str:
         """Return the text for an unknown claim, volume or class."""
+        # An unreadable object is named with its error. The user of a pod that waits for it could not find that error
+        # anywhere else.
         named = f'{_NAMES_IN_TEXTS[kind]} "{key.rpartition("/")[2]}"'
         broken = self.broken.get((kind, key))
         return f"{named} not found" if broken is None else f"{named} cannot be read: {broken.why}"
 
     def bytes_in_flight(self) -> dict[str, int]:
         """Return the bytes in flight by class, also for classes without any, for the gauge."""
-        made = (name for name, known in self.classes.items() if not known.is_static)
+        # A gauge that appears with its first value has no rate for it, so classes without volumes in flight are
+        # listed with 0.
+        made = (name for name, known_class in self.classes.items() if not known_class.is_static)
         return dict.fromkeys(made, 0) | self.reservations.bytes_in_flight()
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def set_volume(self, volume: PersistentVolume) -> None:
         """Store a volume of the watch."""
+        # `is_new` must be read before the volume is stored. Only a volume that was not seen before can begin to
+        # settle after a restart.
         is_new = self.volumes.get_api(volume.key) is None
         self.volumes.set(volume)
         if volume.spec.claim_ref is not None:
@@ -152,6 +158,8 @@ class Volumes:
     def set_class(self, name: str, storage_class: StorageClass | None) -> None:
         """Add, update or remove a class."""
         old = self.classes.get(name)
+        # The new group is acquired before the old one is released. Equal topologies are one group, which would
+        # otherwise be dropped and computed again.
         if storage_class is not None:
             group = self.groups.acquire(where_topologies(storage_class.allowed_topologies))
             self.classes[name] = KnownClass(storage_class, group)
@@ -162,6 +170,7 @@ class Volumes:
 
     def set_capacity(self, key: str, capacity: CSIStorageCapacity | None) -> None:
         """Add, update or remove a capacity object."""
+        # The reservations need both states: the fall of the capacity shows which volumes the new object includes.
         old = self.capacities.pool(key)
         new = self.capacities.put(capacity) if capacity is not None else None
         if new is None:
@@ -183,6 +192,8 @@ class Volumes:
         O(nodes) after a change of nodes or CSINodes.
         """
         seen = (self._csi_generation, self._nodes.relabelled.position)
+        # The answer changes with CSINodes and with nodes, whose slots may get other names. Every attempt with an in-
+        # tree volume needs it, so it is kept until one of the two changes.
         if seen != self._migrated_seen:
             self._migrated, self._migrated_seen = {}, seen
             for name, csi_node in self.csi_nodes.items():
@@ -195,8 +206,8 @@ class Volumes:
         self.reservations.claim_changed(before, now)
 
     def _provisioner_of(self, storage_class: str) -> str:
-        known = self.classes.get(storage_class)
-        return known.obj.provisioner if known is not None else ""
+        known_class = self.classes.get(storage_class)
+        return known_class.obj.provisioner if known_class is not None else ""
 
     # -- subscriptions -------------------------------------------------------------------------------------------------
 
@@ -206,5 +217,6 @@ class Volumes:
 
     def notify(self, kind: str, key: str) -> None:
         """Call the subscribers of an object. The caches are already up to date."""
+        # Derived nominations only mark pods here. They must be marked before a subscriber can start an attempt.
         self.on_news(kind, key)
         self._watchers.notify((kind, key))

@@ -104,11 +104,11 @@ class SpreadRulesCache:
         """Return the pod's rules, by its current Services and owner. A look-up for a known shape."""
         if not pod.spread_shape and not self._defaults:
             return NONE
-        known = self._own if pod.spread_shape else self._fresh_defaults()
+        interner = self._own if pod.spread_shape else self._fresh_defaults()
         shape = self.shape(pod)
-        rules = known.get(shape)
+        rules = interner.get(shape)
         if rules is None:
-            rules = known.share(shape, self._own_of(pod) if pod.spread_shape else self._defaults_of(pod))
+            rules = interner.share(shape, self._own_of(pod) if pod.spread_shape else self._defaults_of(pod))
         return rules
 
     def shape(self, pod: PodInfo) -> Hashable:
@@ -223,13 +223,13 @@ class EligibleNodesCache:
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
-        self._known: ByObjects[tuple[EligibleNodes, ...]] = ByObjects(nodes)
+        self._cached: ByObjects[tuple[EligibleNodes, ...]] = ByObjects(nodes)
 
     def of(self, pod: PodInfo, constraints: Constraints) -> tuple[EligibleNodes, ...]:
         """Return one set per constraint, in order."""
         affinity = pod.placement_shape if constraints.honors_affinity else b""
         tolerations = pod.pod.spec.tolerations if constraints.honors_taints else ()
-        return self._known.get((constraints, affinity, tolerations), lambda: self._made(pod, constraints))
+        return self._cached.get((constraints, affinity, tolerations), lambda: self._made(pod, constraints))
 
     def _made(self, pod: PodInfo, constraints: Constraints) -> tuple[EligibleNodes, ...]:
         nodes = self._nodes

@@ -68,9 +68,11 @@ from scheduler.plugins.podtopologyspread.constraints import (
 T = TypeVar("T")
 
 PLUGIN: Final = "PodTopologySpread"
-_NO: Final = "node(s) didn't match pod topology spread constraints"
-SKEWED: Final = Rejection(PLUGIN, Code.UNSCHEDULABLE, (_NO,))
-KEYLESS: Final = Rejection(PLUGIN, Code.UNRESOLVABLE, (f"{_NO} (missing required label)",), cause="SpreadLabelMissing")
+_TEXT: Final = "node(s) didn't match pod topology spread constraints"
+SKEWED: Final = Rejection(PLUGIN, Code.UNSCHEDULABLE, (_TEXT,))
+KEYLESS: Final = Rejection(
+    PLUGIN, Code.UNRESOLVABLE, (f"{_TEXT} (missing required label)",), cause="SpreadLabelMissing"
+)
 
 
 _Floats: TypeAlias = npt.NDArray[np.float64]
@@ -131,9 +133,9 @@ class SoftConstraints:
         capacity = self._nodes.capacity
         ignored = nodeset.to_mask(frame.ignored, capacity) if frame.ignored else None
         judged = slots if ignored is None else slots[~ignored[slots]]
-        out: Scores = np.zeros(capacity, dtype=np.int64)
+        column: Scores = np.zeros(capacity, dtype=np.int64)
         if not judged.size:
-            return out
+            return column
         top = int(judged[-1]) + 1
         among = scores[:top] if len(judged) == top else scores.take(judged)  # all slots from 0 on: no copy
         lowest, highest = int(among.min()), int(among.max())
@@ -142,12 +144,12 @@ class SoftConstraints:
             part = np.subtract(float(highest + lowest), scores[:top])
             part *= float(MAX_NODE_SCORE)
             part /= float(highest)
-            out[:top] = part
+            column[:top] = part
         else:
-            out[:top] = MAX_NODE_SCORE
+            column[:top] = MAX_NODE_SCORE
         if ignored is not None:
-            out[ignored] = 0
-        return out
+            column[ignored] = 0
+        return column
 
     def _framed(self, constraints: Constraints, candidates: NodeSet) -> CandidateDomains:
         scored = candidates
@@ -443,10 +445,10 @@ class PodTopologySpread:
                 break
             topology = self._nodes.topologies.of(constraint.topology_key)
             crowded = self._crowded(constraint, topology, eligible.nodes)
-            for no, out in ((KEYLESS, nodes & ~topology.having), (SKEWED, nodes & crowded)):
-                if out:
-                    groups[no] = groups.get(no, EMPTY) | out
-                    nodes &= ~out
+            for rejection, refused in ((KEYLESS, nodes & ~topology.having), (SKEWED, nodes & crowded)):
+                if refused:
+                    groups[rejection] = groups.get(rejection, EMPTY) | refused
+                    nodes &= ~refused
         return groups
 
     def _crowded(self, constraint: Constraint, topology: Topology, eligible: NodeSet | None) -> NodeSet:

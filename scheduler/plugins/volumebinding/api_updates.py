@@ -112,11 +112,11 @@ class BindAPIUpdate:
 
     def _is_selected(self, step: DynamicStep, plan: BindingPlan) -> bool:
         """Return whether the server has the node: another pod shares the claim, or this is a second attempt."""
-        known = self._volumes.claims.get_api(step.claim.key)
+        stored = self._volumes.claims.get_api(step.claim.key)
         return (
-            known is not None
-            and known.metadata.uid == step.claim.metadata.uid
-            and known.selected_node == plan.node_name
+            stored is not None
+            and stored.metadata.uid == step.claim.metadata.uid
+            and stored.selected_node == plan.node_name
         )
 
     def _check_wanted(self, plan: BindingPlan) -> None:

@@ -125,11 +125,11 @@ class AssumedVolumes:
         if is_written:
             self._holders.pop(key, None)
             return False
-        here = self._holders.get(key)
-        if here is None or uid not in here:
+        pods = self._holders.get(key)
+        if pods is None or uid not in pods:
             return False
-        del here[uid]
-        if here:
+        del pods[uid]
+        if pods:
             return False
         del self._holders[key]
         return True
@@ -137,11 +137,11 @@ class AssumedVolumes:
 
 def _remove(holders: dict[str, dict[str, None]], key: str, uid: str) -> bool:
     """Return whether the key was present."""
-    here = holders.get(key)
-    if here is None:
+    pods = holders.get(key)
+    if pods is None:
         return False
-    here.pop(uid, None)
-    if not here:
+    pods.pop(uid, None)
+    if not pods:
         del holders[key]
     return True
 

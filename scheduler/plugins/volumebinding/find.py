@@ -23,9 +23,9 @@ from scheduler.cache.storage.persistent_volumes import (
     ClassVolumes,
     FittingVolumes,
     VolumeRequirements,
+    requirements_of,
     selector_of,
     together,
-    wish_of,
 )
 from scheduler.cache.storage.reachability import VolumeReachability
 from scheduler.cache.storage.volumes import KnownClass, Volumes
@@ -65,7 +65,7 @@ def first_miss(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Volume
 
     Upstream: staging/src/k8s.io/component-helpers/storage/volume/pv_helpers.go FindMatchingVolume
     """
-    spec, requirements, request = volume.spec, wish_of(claim), claim.request
+    spec, requirements, request = volume.spec, requirements_of(claim), claim.request
     is_meant = is_for(volume, claim)
     if spec.claim_ref is not None and not is_meant:
         return VolumeMismatch.TAKEN
@@ -83,7 +83,7 @@ def first_miss(volume: PersistentVolume, claim: PersistentVolumeClaim) -> Volume
 
 
 def _miss_of_any(volume: PersistentVolume, claim: PersistentVolumeClaim) -> VolumeMismatch | None:
-    requirements = wish_of(claim)
+    requirements = requirements_of(claim)
     if volume.status.phase != AVAILABLE:
         return VolumeMismatch.PHASE
     if requirements.selector and not selector_of(requirements).matches(volume.metadata.labels):
@@ -120,28 +120,28 @@ class VolumeFinder:
         if not claims.delayed:
             return _grouped({NODE_CONFLICT: away, VOLUME_NOT_EXIST: unknown})
         selected: list[PersistentVolumeClaim] = []
-        left = nodes
+        usable = nodes
         for claim in claims.delayed:
             if claim.selected_node is not None:
                 slot = self._nodes.present_slot(claim.selected_node)
-                left &= 1 << slot if slot is not None else EMPTY
+                usable &= 1 << slot if slot is not None else EMPTY
                 selected.append(claim)
-        elsewhere = nodes & ~left  # these nodes have no other reason (§3.2)
+        elsewhere = nodes & ~usable  # these nodes have no other reason (§3.2)
         conflict, full = EMPTY, EMPTY
-        if left:
+        if usable:
             matched = sorted((c for c in claims.delayed if c.selected_node is None), key=_size)
-            missing = self._nodes_without_match(matched, left, is_entangled=claims.is_entangled)
+            missing = self._nodes_without_match(matched, usable, is_entangled=claims.is_entangled)
             with volumes.reservations.without(claim.metadata.uid for claim in claims.delayed):
-                wanted = [(claim, left) for claim in selected] + list(zip(matched, missing))
-                conflict, full = self._not_provisioned(wanted, left)
+                wanted = [(claim, usable) for claim in selected] + list(zip(matched, missing))
+                conflict, full = self._not_provisioned(wanted, usable)
                 if claims.is_entangled:
                     # An unknown class is an error only where its claim finds no volume: then all nodes are tried.
                     are_known = all(claim.storage_class in volumes.classes for claim in matched)
-                    in_doubt = left & (away | unknown | conflict | full) if are_known else left
+                    in_doubt = usable & (away | unknown | conflict | full) if are_known else usable
                     contested = _contested(matched, missing, in_doubt)
                     conflict, full = self._exact(claims, contested, conflict=conflict, full=full)
             if claims.is_entangled:
-                conflict |= left & self._too_few(matched) & ~(conflict | full)
+                conflict |= usable & self._too_few(matched) & ~(conflict | full)
         return _grouped(
             {
                 NODE_CONFLICT: away,
@@ -156,13 +156,13 @@ class VolumeFinder:
 
         Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go checkBoundClaims
         """
-        left = nodes
+        usable = nodes
         for claim in (*claims.bound, *claims.followed):
             volume = self._volumes.volumes.get(claim.spec.volume_name)
             if volume is None:
-                return nodes & ~left, left
-            left = self._reach.nodes_of(volume, left)
-        return nodes & ~left, EMPTY
+                return nodes & ~usable, usable
+            usable = self._reach.nodes_of(volume, usable)
+        return nodes & ~usable, EMPTY
 
     def _nodes_without_match(
         self, claims: Sequence[PersistentVolumeClaim], nodes: NodeSet, *, is_entangled: bool
@@ -172,21 +172,21 @@ class VolumeFinder:
         Claims of a class that differ only in size take the smallest fitting volume one after the other. So the
         number of volumes of each size decides which claims get none. Entangled claims are counted one by one.
         """
-        out: list[NodeSet] = []
+        without_match: list[NodeSet] = []
         queues: dict[str, _Queue] = {}
         for claim in claims:
-            requirements = wish_of(claim)
+            requirements = requirements_of(claim)
             _check_selector(claim, requirements)
             class_volumes = self._volumes.volumes.class_volumes(claim.storage_class)
             meant = self._meant(claim)
             if meant is not None:
-                out.append(nodes & ~self._volumes.volumes.where(meant.key).nodes)
+                without_match.append(nodes & ~self._volumes.volumes.where(meant.key).nodes)
             elif class_volumes is None:
-                out.append(nodes)
+                without_match.append(nodes)
             else:
                 queue = queues.setdefault(claim.storage_class, _Queue(class_volumes))
-                out.append(nodes & ~queue.served(requirements, _size(claim), alone=is_entangled))
-        return out
+                without_match.append(nodes & ~queue.served(requirements, _size(claim), alone=is_entangled))
+        return without_match
 
     def _not_provisioned(
         self, wanted: Sequence[tuple[PersistentVolumeClaim, NodeSet]], nodes: NodeSet
@@ -195,19 +195,19 @@ class VolumeFinder:
         conflict, full, alive = EMPTY, EMPTY, nodes
         checks: dict[str, CapacityCheck] = {}
         for claim, where in wanted:
-            here = where & alive
-            if not here:
+            possible = where & alive
+            if not possible:
                 continue
-            known = self._class_of(claim)
-            if known.is_static:
-                conflict |= here
-                alive &= ~here
+            storage_class = self._class_of(claim)
+            if storage_class.is_static:
+                conflict |= possible
+                alive &= ~possible
                 continue
-            barred = here & ~known.allowed.nodes
+            barred = possible & ~storage_class.allowed.nodes
             conflict |= barred
-            here &= ~barred
+            possible &= ~barred
             alive &= ~barred
-            lacking = here & ~self._has_enough_capacity(claim, known, here, checks)
+            lacking = possible & ~self._has_enough_capacity(claim, storage_class, possible, checks)
             full |= lacking
             alive &= ~lacking
         return conflict, full
@@ -217,26 +217,33 @@ class VolumeFinder:
 
         Other nodes may still lack a volume for each claim, but mostly do not: few nodes are left to be tried.
         """
-        out = EMPTY
+        refused = EMPTY
         by_class: dict[str, list[FittingVolumes]] = {}
         for claim in claims:
             class_volumes = self._volumes.volumes.class_volumes(claim.storage_class)
-            known = self._volumes.classes.get(claim.storage_class)
-            if known is not None and known.is_static and class_volumes is not None and self._meant(claim) is None:
-                by_class.setdefault(claim.storage_class, []).append(class_volumes.fits(wish_of(claim), _size(claim)))
+            storage_class = self._volumes.classes.get(claim.storage_class)
+            if (
+                storage_class is not None
+                and storage_class.is_static
+                and class_volumes is not None
+                and self._meant(claim) is None
+            ):
+                by_class.setdefault(claim.storage_class, []).append(
+                    class_volumes.fits(requirements_of(claim), _size(claim))
+                )
         for fits in by_class.values():
             few = fits[:_COMPARED]
             for many in range(2, min(len(few), _SUBSETS) + 1):
                 for some in itertools.combinations(few, many):
-                    out |= nodeset.from_mask(together(some) < many)
-        return out
+                    refused |= nodeset.from_mask(together(some) < many)
+        return refused
 
     def _exact(
         self, claims: PodVolumeClaims, contested: NodeSet, *, conflict: NodeSet, full: NodeSet
     ) -> tuple[NodeSet, NodeSet]:
         """Return the failing nodes after trying each contested node, where counts of single claims do not decide."""
         classes = [self._volumes.classes.get(claim.storage_class) for claim in claims.delayed]
-        if all(known is not None and known.is_static for known in classes):
+        if all(storage_class is not None and storage_class.is_static for storage_class in classes):
             contested &= ~conflict  # a static class has no other reason
         for slot in nodeset.each(contested):
             _, wanted = self._find_matching_volumes(claims.delayed, slot)
@@ -247,17 +254,17 @@ class VolumeFinder:
         return conflict, full
 
     def _has_enough_capacity(
-        self, claim: PersistentVolumeClaim, known: KnownClass, nodes: NodeSet, checks: dict[str, CapacityCheck]
+        self, claim: PersistentVolumeClaim, storage_class: KnownClass, nodes: NodeSet, checks: dict[str, CapacityCheck]
     ) -> NodeSet:
-        size = self._tracked_bytes(claim, known)
+        size = self._tracked_bytes(claim, storage_class)
         if size is None:
             return nodes
-        check = self._capacity_check(known.obj.key, checks)
+        check = self._capacity_check(storage_class.obj.key, checks)
         return check.next(size, nodes) if check is not None else EMPTY
 
-    def _tracked_bytes(self, claim: PersistentVolumeClaim, known: KnownClass) -> int | None:
+    def _tracked_bytes(self, claim: PersistentVolumeClaim, storage_class: KnownClass) -> int | None:
         """Return the bytes to reserve; None if the driver does not track capacity, or the claim requests none."""
-        request, driver = claim.request, self._volumes.drivers.get(known.obj.provisioner)
+        request, driver = claim.request, self._volumes.drivers.get(storage_class.obj.provisioner)
         is_tracked = driver is not None and driver.tracks_capacity and self._volumes.capacities.is_served
         return request.value if request is not None and is_tracked else None
 
@@ -313,13 +320,13 @@ class VolumeFinder:
         return static, wanted
 
     def _match(self, claim: PersistentVolumeClaim, slot: int, taken: set[str]) -> PersistentVolume | None:
-        requirements = wish_of(claim)
+        requirements = requirements_of(claim)
         _check_selector(claim, requirements)
         meant = self._meant(claim)
         if meant is not None:
             return meant if self._volumes.volumes.where(meant.key).nodes >> slot & 1 else None
         class_volumes = self._volumes.volumes.class_volumes(claim.storage_class)
-        name = class_volumes.smallest(slot, claim, requirements, besides=taken) if class_volumes is not None else None
+        name = class_volumes.smallest(slot, claim, requirements, excluded=taken) if class_volumes is not None else None
         return self._volumes.volumes.get(name) if name is not None else None
 
     def _check_volume_provisions(self, wanted: Sequence[PersistentVolumeClaim], slot: int) -> list[Provision] | str:
@@ -327,13 +334,13 @@ class VolumeFinder:
         checks: dict[str, CapacityCheck] = {}
         drawn: list[tuple[PersistentVolumeClaim, CapacityCheck | None]] = []
         for claim in wanted:
-            known = self._class_of(claim)
-            if known.is_static or not known.allowed.nodes & bit:
+            storage_class = self._class_of(claim)
+            if storage_class.is_static or not storage_class.allowed.nodes & bit:
                 return BIND_CONFLICT
-            size = self._tracked_bytes(claim, known)
+            size = self._tracked_bytes(claim, storage_class)
             check = None
             if size is not None:
-                check = self._capacity_check(known.obj.key, checks)
+                check = self._capacity_check(storage_class.obj.key, checks)
                 if check is None or not check.at(slot, size):
                     return NOT_ENOUGH_SPACE
             drawn.append((claim, check))
@@ -353,10 +360,10 @@ class VolumeFinder:
         name = claim.storage_class
         if not name:
             raise VolumeError(f'no class for claim "{claim.key}"')
-        known = self._volumes.classes.get(name)
-        if known is None:
+        storage_class = self._volumes.classes.get(name)
+        if storage_class is None:
             raise VolumeError(f'failed to find storage class "{name}"')
-        return known
+        return storage_class
 
 
 class _Queue:
@@ -385,12 +392,12 @@ class _Queue:
 
 def _contested(claims: Sequence[PersistentVolumeClaim], missing: Sequence[NodeSet], nodes: NodeSet) -> NodeSet:
     """Return the nodes where two claims of one class each find a volume alone."""
-    out, once = EMPTY, dict[str, NodeSet]()
+    contested, once = EMPTY, dict[str, NodeSet]()
     for claim, lacking in zip(claims, missing):
         found, before = nodes & ~lacking, once.get(claim.storage_class, EMPTY)
-        out |= found & before
+        contested |= found & before
         once[claim.storage_class] = before | found
-    return out
+    return contested
 
 
 def _size(claim: PersistentVolumeClaim) -> int:
@@ -408,10 +415,10 @@ def _check_selector(claim: PersistentVolumeClaim, requirements: VolumeRequiremen
 
 def _grouped(flags: dict[str, NodeSet]) -> Conflicts:
     """Turn reason → nodes into the reasons of each node → nodes."""
-    left = EMPTY
+    remaining = EMPTY
     for nodes in flags.values():
-        left |= nodes
-    parts: list[tuple[Reasons, NodeSet]] = [((), left)] if left else []
+        remaining |= nodes
+    parts: list[tuple[Reasons, NodeSet]] = [((), remaining)] if remaining else []
     for reason in _ORDER:
         flagged = flags.get(reason, EMPTY)
         split = []

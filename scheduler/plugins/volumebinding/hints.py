@@ -78,9 +78,9 @@ class VolumeBindingHints:
         yield "class", storage_class
         if not claim.is_fully_bound:
             yield "capacity", storage_class
-            known = self._volumes.classes.get(storage_class)
-            if known is not None:
-                yield "driver", known.obj.provisioner
+            stored_class = self._volumes.classes.get(storage_class)
+            if stored_class is not None:
+                yield "driver", stored_class.obj.provisioner
 
     def _pod_gone(self, old: PodInfo | None, _new: PodInfo | None) -> Iterator[Hashable]:
         """Yield the topics of a deleted pod's claims: it may release volumes and capacity."""

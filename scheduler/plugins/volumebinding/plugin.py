@@ -113,17 +113,17 @@ class VolumeBinding:
         """
         if not state.has(STATE):
             return {Rejection(self.name, Code.ERROR, ("not found",)): nodes}
-        known = state.get(STATE)
-        claims = known.claims
-        if known.is_reserved:
+        volumes_state = state.get(STATE)
+        claims = volumes_state.claims
+        if volumes_state.is_reserved:
             claims = PodVolumeClaims(bound=claims.bound, followed=claims.followed)
         try:
             conflicts = self._binder.eligible_nodes(claims, nodes)
         except VolumeError as error:
             return {_failed(error): nodes}
         return {
-            Rejection(self.name, Code.UNRESOLVABLE, reasons, cause=CAUSES.get(reasons[0], "")): out
-            for reasons, out in conflicts.items()
+            Rejection(self.name, Code.UNRESOLVABLE, reasons, cause=CAUSES.get(reasons[0], "")): nodes_out
+            for reasons, nodes_out in conflicts.items()
         }
 
     def filter_is_exact(self, state: CycleState, pod: PodInfo) -> bool:
@@ -131,8 +131,8 @@ class VolumeBinding:
 
         It is also exact after PreFilter has rejected the pod, and after Reserve.
         """
-        known = state.get(STATE) if state.has(STATE) else None
-        return known is None or not known.claims.is_entangled or known.is_reserved
+        volumes_state = state.get(STATE) if state.has(STATE) else None
+        return volumes_state is None or not volumes_state.claims.is_entangled or volumes_state.is_reserved
 
     def verify(self, state: CycleState, pod: PodInfo, slot: int) -> Rejection | None:
         """Try the node for claims of one class with different requirements."""
@@ -162,9 +162,9 @@ class VolumeBinding:
         unbound = (*claims.immediate, *claims.delayed)
         return {"claims": [account_of(self._volumes, claim) for claim in unbound]} if unbound else None
 
-    def reason_code(self, no: Rejection, pod: PodInfo, slot: int) -> str:
+    def reason_code(self, rejection: Rejection, pod: PodInfo, slot: int) -> str:
         """Return StorageInFlight if the published capacity would suffice on this node without claims in flight."""
-        if NOT_ENOUGH_SPACE not in no.reasons:
+        if NOT_ENOUGH_SPACE not in rejection.reasons:
             return ""
         try:
             claims = self._binder.get_pod_volume_claims(pod)
@@ -173,72 +173,72 @@ class VolumeBinding:
         for claim in claims.delayed:
             pools = self._volumes.capacities.of(claim.storage_class)
             size = claim.request.value if claim.request is not None else 0
-            here = pools.at(slot) if pools is not None else ()
-            if any(pool.in_flight for pool in here) and not any(pool.takes(size) for pool in here):
-                return STORAGE_IN_FLIGHT if any(size <= min(pool.limit, pool.capacity) for pool in here) else ""
+            node_pools = pools.at(slot) if pools is not None else ()
+            if any(pool.in_flight for pool in node_pools) and not any(pool.takes(size) for pool in node_pools):
+                return STORAGE_IN_FLIGHT if any(size <= min(pool.limit, pool.capacity) for pool in node_pools) else ""
         return ""
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Work[Scores]:
         """Score the utilization of each node's volumes and pools. O(nodes), each tried, if any claim is delayed."""
-        out = np.zeros(self._nodes.capacity, dtype=np.int64)
+        column = np.zeros(self._nodes.capacity, dtype=np.int64)
         claims = state.get(STATE).claims
         if self._score is None or not claims.delayed:
-            return out
+            return column
         for slot in nodeset.each(nodes):
             found = self._binder.find_pod_volumes(claims, slot)
-            out[slot] = self._score.of(found) if isinstance(found, PodVolumes) else 0
+            column[slot] = self._score.of(found) if isinstance(found, PodVolumes) else 0
             yield
-        return out
+        return column
 
     # -- acting --------------------------------------------------------------------------------------------------------
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
         """Reserve the volumes and the capacity of this node (§5.1)."""
-        known = state.get(STATE) if state.has(STATE) else None
-        if known is None or not pod.claims:
-            if known is not None:
-                known.all_bound = True
+        volumes_state = state.get(STATE) if state.has(STATE) else None
+        if volumes_state is None or not pod.claims:
+            if volumes_state is not None:
+                volumes_state.all_bound = True
             return None
         slot = self._nodes.present_slot(node_name)
         if slot is None:
             return Rejection(self.name, Code.ERROR, (f'node "{node_name}" not found',))
         try:
-            found = self._binder.find_pod_volumes(known.claims, slot)
+            found = self._binder.find_pod_volumes(volumes_state.claims, slot)
             if isinstance(found, tuple):
                 return Rejection(self.name, Code.UNRESOLVABLE, found)
-            known.plan = self._binder.assume_pod_volumes(pod, node_name, found)
+            volumes_state.plan = self._binder.assume_pod_volumes(pod, node_name, found)
         except VolumeError as error:
             return _failed(error)
-        known.all_bound = known.plan is None
-        known.is_reserved = True
+        volumes_state.all_bound = volumes_state.plan is None
+        volumes_state.is_reserved = True
         return None
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
         """Undo Reserve; do nothing if it failed or reserved another node (§5.4)."""
-        known = state.get(STATE) if state.has(STATE) else None
-        if known is not None and known.plan is not None and known.plan.node_name == node_name:
-            self._binder.revert_assumed_pod_volumes(known.plan)
+        volumes_state = state.get(STATE) if state.has(STATE) else None
+        if volumes_state is not None and volumes_state.plan is not None and volumes_state.plan.node_name == node_name:
+            self._binder.revert_assumed_pod_volumes(volumes_state.plan)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | Skip | None:
         """Skip when every claim is bound, unless the watch may not show their newest state yet (§6.1, §12.3 B-18)."""
         if not state.has(STATE):
             return Rejection(self.name, Code.ERROR, ("not found",))
-        known = state.get(STATE)
-        if known.all_bound or not pod.claims:
+        volumes_state = state.get(STATE)
+        if volumes_state.all_bound or not pod.claims:
             return None if self._is_young(pod) else SKIP
-        if known.plan is None or known.plan.node_name != node_name:
+        if volumes_state.plan is None or volumes_state.plan.node_name != node_name:
             return Rejection(self.name, Code.ERROR, (f'no pod volume found for node "{node_name}"',))
         return None
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Rejection | None:
         """Write the plan and wait until its claims are bound (§6.2)."""
-        known = state.get(STATE)
+        volumes_state = state.get(STATE)
         try:
-            plan = None if known.all_bound else known.plan
-            if not known.all_bound and (plan is None or plan.node_name != node_name):
+            plan = None if volumes_state.all_bound else volumes_state.plan
+            if not volumes_state.all_bound and (plan is None or plan.node_name != node_name):
                 return Rejection(self.name, Code.ERROR, (f'no pod volume found for node "{node_name}"',))
-            if self._is_young(pod) and (no := await self._confirm(pod, known.claims)) is not None:
-                return no
+            if self._is_young(pod) and (rejection := await self._confirm(pod, volumes_state.claims)) is not None:
+                return rejection
             if plan is not None:
                 await self._binder.bind_pod_volumes(plan)
         except (VolumeError, ApiError) as error:
@@ -293,18 +293,18 @@ def _utilization(requested: int, capacity: int) -> int:
 
 def _classes(volumes: PodVolumes) -> dict[str, tuple[int, int]]:
     """Return class → requested and capacity. A pool's capacity counts once for all claims that use it."""
-    out: dict[str, tuple[int, int]] = {}
+    totals: dict[str, tuple[int, int]] = {}
     for binding in volumes.static:
         request, name = binding.claim.request, binding.volume.spec.storage_class_name
-        requested, capacity = out.get(name, (0, 0))
+        requested, capacity = totals.get(name, (0, 0))
         own = request.value if request is not None else 0
-        out[name] = requested + own, capacity + binding.volume.capacity.value
+        totals[name] = requested + own, capacity + binding.volume.capacity.value
     if volumes.static:
-        return out
+        return totals
     for claim, pool in volumes.dynamic:
         if pool is None or claim.request is None:
             continue
-        requested, _ = out.get(claim.storage_class, (0, 0))
+        requested, _ = totals.get(claim.storage_class, (0, 0))
         available = pool.obj.capacity
-        out[claim.storage_class] = requested + claim.request.value, available.value if available is not None else 0
-    return out
+        totals[claim.storage_class] = requested + claim.request.value, available.value if available is not None else 0
+    return totals

@@ -15,7 +15,7 @@ from scheduler.api.storage_v1 import (
     not_owned,
 )
 from scheduler.cache.storage.capacity import CapacityPool
-from scheduler.cache.storage.persistent_volumes import wish_of
+from scheduler.cache.storage.persistent_volumes import requirements_of
 from scheduler.cache.storage.volumes import CLAIM, VOLUME, Volumes
 from scheduler.core.errors import VolumeError
 from scheduler.core.nodeset import NodeSet
@@ -200,10 +200,10 @@ def _group(volumes: Volumes, claim: PersistentVolumeClaim, under_way: Container[
 def is_delayed(volumes: Volumes, claim: PersistentVolumeClaim) -> bool:
     """Return whether the claim's class waits for a pod; a missing class does not. Raises VolumeError (§2.3)."""
     name = claim.storage_class
-    known = volumes.classes.get(name) if name else None
-    if known is None:
+    storage_class = volumes.classes.get(name) if name else None
+    if storage_class is None:
         return False
-    mode = known.obj.volume_binding_mode
+    mode = storage_class.obj.volume_binding_mode
     if mode is None:
         raise VolumeError(f'VolumeBindingMode not set for StorageClass "{name}"')
     return mode == WAIT_FOR_FIRST_CONSUMER
@@ -211,4 +211,7 @@ def is_delayed(volumes: Volumes, claim: PersistentVolumeClaim) -> bool:
 
 def _is_entangled(delayed: tuple[PersistentVolumeClaim, ...]) -> bool:
     requirements: dict[str, object] = {}
-    return any(requirements.setdefault(claim.storage_class, wish_of(claim)) != wish_of(claim) for claim in delayed)
+    return any(
+        requirements.setdefault(claim.storage_class, requirements_of(claim)) != requirements_of(claim)
+        for claim in delayed
+    )

@@ -23,7 +23,7 @@ import aiohttp
 import yaml
 
 from tests.e2e.controlplane.build import binaries
-from tests.e2e.controlplane.process import Group, Server, free_port, was_refused_its_port
+from tests.e2e.controlplane.process import Group, ServerProcess, free_port, was_refused_its_port
 from tests.support.connections import SettledConnector
 from tests.support.kubeconfigs import kubeconfig
 
@@ -63,7 +63,7 @@ class ControlPlane:
         self._admission = () if default_admission else (_WITHOUT_CONTROLLERS,)
         self._flags = (*(_HIGH_LOAD if high_load else ()), *apiserver_flags)
         self._volume_resync_s = volume_resync_s
-        self._servers: dict[str, Server] = {}
+        self._servers: dict[str, ServerProcess] = {}
         self.ports: dict[str, int] = {}
         """Where kube-scheduler and kube-controller-manager serve HTTPS."""
 
@@ -196,7 +196,7 @@ class ControlPlane:
         authority = {"certificate-authority": str(self.ca_file)}
         self.kubeconfig.write_text(yaml.safe_dump(kubeconfig({"token": self.token}, self.url, **authority)))
 
-    def _run(self, name: str, *flags: str) -> Server:
+    def _run(self, name: str, *flags: str) -> ServerProcess:
         self._servers[name] = self._group.start(name, [str(self._bin / name), *flags])
         return self._servers[name]
 
@@ -274,7 +274,7 @@ class ControlPlane:
 
         await self._at_free_ports(name, start)
 
-    async def _until_ok(self, server: Server, url: str, *, is_verified: bool = True) -> None:
+    async def _until_ok(self, server: ServerProcess, url: str, *, is_verified: bool = True) -> None:
         """Wait until the URL answers 200 while the server lives."""
         deadline = time.monotonic() + _READY_WITHIN_S
         said: object = "nothing"
@@ -335,7 +335,7 @@ def daemon(
     config: Mapping[str, object] | None = None,
     flags: Sequence[str] = (),
     name: str = "kubestow",
-) -> Iterator[Server]:
+) -> Iterator[ServerProcess]:
     """Kubestow on this plane with one default profile per name. Starts and does not wait: a bound pod proves that it runs.
 
     `config` overrides the default configuration; `flags` come last and override both. `name` distinguishes replicas. Nothing

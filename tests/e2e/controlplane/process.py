@@ -23,7 +23,7 @@ class Died(Exception):
     """A server ended though it was needed. The message carries the end of its log."""
 
 
-class Server:
+class ServerProcess:
     def __init__(self, name: str, process: "subprocess.Popen[bytes]", log: Path, log_start: int) -> None:
         self.name = name
         self.log = log
@@ -80,12 +80,12 @@ class Server:
 class Group:
     def __init__(self, logs: Path) -> None:
         self._logs = logs
-        self._servers: list[Server] = []
+        self._servers: list[ServerProcess] = []
         self._watchdog = subprocess.Popen(
             [sys.executable, "-S", "-E", "-c", _WATCHDOG], stdin=subprocess.PIPE, process_group=0
         )
 
-    def start(self, name: str, command: Sequence[str]) -> Server:
+    def start(self, name: str, command: Sequence[str]) -> ServerProcess:
         """Start a server with its output appended to `<logs>/<name>.log`. Does not wait for anything."""
         path = self._logs / f"{name}.log"
         with path.open("ab") as log:
@@ -98,7 +98,7 @@ class Group:
                 cwd=self._logs,
                 process_group=self._watchdog.pid,
             )
-        server = Server(name, process, path, log_start)
+        server = ServerProcess(name, process, path, log_start)
         self._servers.append(server)
         return server
 
@@ -127,6 +127,6 @@ def free_port() -> int:
             return port
 
 
-def was_refused_its_port(server: Server) -> bool:
+def was_refused_its_port(server: ServerProcess) -> bool:
     """Whether it ended because another process had taken its port."""
     return not server.is_running() and "address already in use" in server.tail(200)

@@ -19,7 +19,7 @@ ALL_BUT_STABLE: Final = ("incubating", "experimental")
 
 
 @dataclasses.dataclass(frozen=True)
-class Answer:
+class AllocatorAnswer:
     """What the allocator says of one node: allocations, one per claim, or an error, or neither if the claims do not fit."""
 
     allocations: list[Json] | None = None
@@ -42,7 +42,7 @@ class DeviceOracle:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def answers(self, case: DeviceCase, *, variants: Sequence[str] = ()) -> dict[str, Answer]:
+    def answers(self, case: DeviceCase, *, variants: Sequence[str] = ()) -> dict[str, AllocatorAnswer]:
         """By node. `variants`: those of upstream's allocator that may answer, if not all."""
         question = {
             "Gates": sorted(case.gates),
@@ -74,8 +74,8 @@ def running(program: Path) -> Iterator[DeviceOracle]:
         process.communicate()
 
 
-def _answer(said: Json) -> Answer:
-    return Answer(
+def _answer(said: Json) -> AllocatorAnswer:
+    return AllocatorAnswer(
         allocations=said.get("allocations") or [] if said["isAllocated"] else None,
         error=said.get("error", ""),
         on_node=said.get("onNode", False),

@@ -14,7 +14,7 @@ from typing import Any, Final
 from scheduler.manifests.defaults import with_pod_defaults
 from tests.e2e.controlplane.build import MINOR, program
 from tests.parity.admission import admitted
-from tests.parity.api import DEVICES, KINDS, Api
+from tests.parity.api import DEVICES, KINDS, ScenarioApi
 from tests.parity.scenario import Scenario, named
 from tests.parity.storage import uid_to_come
 from tests.parity.suite import scheduler_configuration
@@ -45,7 +45,7 @@ class Oracle:
         self._given, self._told = process.stdin, process.stdout
         self._configuration = scheduler_configuration(_PREFIX, gates=gates)
 
-    async def answers(self, api: Api, scenario: Scenario, names: Iterable[str]) -> dict[str, Verdict]:
+    async def answers(self, api: ScenarioApi, scenario: Scenario, names: Iterable[str]) -> dict[str, Verdict]:
         """The outcomes of the tried pods of these names, each alone on what `api` has. Of writes only evictions are reported."""
         name = f"{_PREFIX}-{scenario.profile}"
         profiles = [one for one in self._configuration["profiles"] if one["schedulerName"] == name]

@@ -54,7 +54,7 @@ from tests.unit.audit.planted import (
     queue,
     volumes,
 )
-from tests.unit.audit.world import World
+from tests.unit.audit.world import AuditWorld
 
 
 def _rows_of_stored_objects() -> Iterator[Corruption]:
@@ -77,7 +77,7 @@ def _rows_of_stored_objects() -> Iterator[Corruption]:
         ("PodDisruptionBudget", "default/web"),
     ):
         yield Corruption("stored-objects", f"the cache has a {kind} that the informer lacks", _keep(kind, key))
-    forgotten: tuple[tuple[str, str, Callable[[World], object]], ...] = (
+    forgotten: tuple[tuple[str, str, Callable[[AuditWorld], object]], ...] = (
         ("Node", "n2", lambda here: here.cluster.remove_node("n2")),
         ("PersistentVolumeClaim", "default/idle", lambda here: volumes(here).set_claim("default/idle", None)),
         ("PersistentVolume", "pv-free", lambda here: volumes(here).volumes.remove("pv-free")),

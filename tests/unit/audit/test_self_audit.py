@@ -187,7 +187,7 @@ def test_parts_have_the_things_of_the_first_moment() -> None:
 # -- in the scheduling loop ----------------------------------------------------------------------------------------------
 
 
-async def steps(here: World, count: int = 200) -> None:
+async def steps(here: AuditWorld, count: int = 200) -> None:
     for _ in range(count):
         if not await here.parts.loop.step():
             return
@@ -232,5 +232,5 @@ async def test_no_pass_while_pods_can_be_tried(leads: bool, passes: int) -> None
     assert here.parts.audit.passes == passes
 
 
-def _record(here: World) -> Any:
+def _record(here: AuditWorld) -> Any:
     return here.parts.queue._places.get("uid-late")

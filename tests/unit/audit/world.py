@@ -11,7 +11,7 @@ from scheduler.audit.findings import Difference
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes import topology
 from scheduler.cache.pods import selection
-from scheduler.cache.storage.persistent_volumes import wish_of
+from scheduler.cache.storage.persistent_volumes import requirements_of
 from scheduler.config.types import Configuration, RunOptions
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
 from scheduler.kube.resources import KINDS
@@ -30,7 +30,7 @@ MIGRATED: Final = "storage.alpha.kubernetes.io/migrated-plugins"
 Manifest = dict[str, Any]
 
 
-class World:
+class AuditWorld:
     """The parts of a scheduler, the stores of its informers, and a clock that stands still."""
 
     def __init__(self) -> None:
@@ -91,9 +91,9 @@ class World:
             pass
 
 
-async def world() -> World:
+async def world() -> AuditWorld:
     """Return a settled cluster: nodes, pods, volumes, capacity, devices, workloads and waiting pods."""
-    here = World()
+    here = AuditWorld()
     _nodes(here)
     _storage(here)
     _devices(here)
@@ -106,7 +106,7 @@ async def world() -> World:
     return here
 
 
-def _nodes(here: World) -> None:
+def _nodes(here: AuditWorld) -> None:
     for at, zone in enumerate(("a", "b", "b"), start=1):
         taints = [{"key": "team", "value": "red", "effect": "NoSchedule"}] if at == 3 else []
         here.put(
@@ -122,7 +122,7 @@ def _nodes(here: World) -> None:
         )
 
 
-def _storage(here: World) -> None:
+def _storage(here: AuditWorld) -> None:
     here.put("StorageClass", "fast", provisioner="csi.example.com", volumeBindingMode="WaitForFirstConsumer")
     here.put("CSIDriver", "csi.example.com", spec={"storageCapacity": True})
     drivers = [{"name": "csi.example.com", "nodeID": "n1", "allocatable": {"count": 5}}]
@@ -155,7 +155,7 @@ def _storage(here: World) -> None:
     here.put("VolumeAttachment", "va", spec={"attacher": "csi.example.com", "nodeName": "n1", "source": source})
 
 
-def _devices(here: World) -> None:
+def _devices(here: AuditWorld) -> None:
     here.put("DeviceClass", "gpu", spec={"extendedResourceName": "example.com/gpu"})
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1}
     shared = {"name": "d2", "allowMultipleAllocations": True, "capacity": {"mem": {"value": "8"}}}
@@ -203,14 +203,14 @@ def _devices(here: World) -> None:
     here.put("ResourceClaim", "made", namespace="default", spec={"devices": {}}, meta=marked)
 
 
-def _workloads(here: World) -> None:
+def _workloads(here: AuditWorld) -> None:
     here.put("Namespace", "default", labels={"kubernetes.io/metadata.name": "default"})
     here.put("Service", "web", namespace="default", spec={"selector": WEB})
     here.put("ReplicaSet", "web", namespace="default", spec={"selector": {"matchLabels": WEB}})
     here.put("PodDisruptionBudget", "web", namespace="default", spec={"selector": {"matchLabels": WEB}})
 
 
-def _pods(here: World) -> None:
+def _pods(here: AuditWorld) -> None:
     port = {"ports": [{"containerPort": 80, "hostPort": 80, "protocol": "TCP"}]}
     here.pod("web-1", "n1", container=port, affinity=AWAY, priority=5)
     data = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
@@ -229,7 +229,7 @@ def _pods(here: World) -> None:
     here.pod("late", cpu="100")
 
 
-def _memos(here: World) -> None:
+def _memos(here: AuditWorld) -> None:
     """Read what is only maintained once a decision has read it, and nominate a pod that was refused before."""
     here.pod("nominated", cpu="100", status={"nominatedNodeName": "n2"})
     nodes, volumes = here.cluster.nodes, here.cluster.volumes
@@ -244,6 +244,6 @@ def _memos(here: World) -> None:
     class_volumes = volumes.volumes.class_volumes("fast")
     assert class_volumes is not None
     assert claim.request is not None
-    class_volumes.fits(wish_of(claim), claim.request.nano)
+    class_volumes.fits(requirements_of(claim), claim.request.nano)
     volumes.attached.catch_up()
     here.cluster.devices.on_nodes.catch_up()

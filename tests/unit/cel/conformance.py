@@ -23,7 +23,7 @@ _DATA = Path(__file__).parent / "conformance"
 _TYPES = {str(each): each for each in (BOOL, INT, UINT, DOUBLE, STRING, BYTES, NULL, DYN)}
 
 
-class Case(NamedTuple):
+class ConformanceCase(NamedTuple):
     """One expression, its variables, and what becomes of it: `value`, `error` (any), or `compile` (this very text)."""
 
     name: str
@@ -33,7 +33,7 @@ class Case(NamedTuple):
     wanted: Mapping[str, Any]
 
 
-def cases() -> Iterator[Case]:
+def cases() -> Iterator[ConformanceCase]:
     """In the order of the files and of the cases in them."""
     departures = json.loads((_DATA / "departures.json").read_text())["cases"]
     for path in sorted(_DATA.glob("*.json")):
@@ -43,11 +43,11 @@ def cases() -> Iterator[Case]:
             name = f"{path.stem}/{case['name']}"
             variables = {variable: _type(each) for variable, each in case.get("env", {}).items()}
             bindings = {variable: _native(each) for variable, each in case.get("bindings", {}).items()}
-            yield Case(name, case["expr"], variables, bindings, departures.pop(name, case))
+            yield ConformanceCase(name, case["expr"], variables, bindings, departures.pop(name, case))
     assert not departures, f"departures from cases that are not there: {sorted(departures)}"
 
 
-def shortcoming(case: Case) -> str | None:
+def shortcoming(case: ConformanceCase) -> str | None:
     """What is wrong with our answer; None if nothing is."""
     try:
         value = compile_expression(case.expression, KUBERNETES.extended(case.variables)).evaluate(case.bindings)
@@ -121,7 +121,7 @@ def main() -> None:
     sys.stdout.write(f"cel: {len(every) - len(wrong)}/{len(every)}\n")
 
 
-def _difference(case: Case) -> str | None:
+def _difference(case: ConformanceCase) -> str | None:
     try:
         return shortcoming(case)
     except Exception as error:  # noqa: BLE001 - a count goes on; the test does not

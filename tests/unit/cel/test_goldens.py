@@ -20,7 +20,7 @@ from scheduler.cel.errors import EvalError
 from scheduler.cel.eval.program import Program, compile_expression
 from scheduler.cel.values import Optional, Value
 from scheduler.core.cooperative import finish
-from tests.unit.cel.conformance import Case, cases, shortcoming
+from tests.unit.cel.conformance import ConformanceCase, cases, shortcoming
 from tests.unit.cel.conftest import meaning
 from tests.unit.cel.departures import FILE, reasons
 from tests.unit.cel.goldens import questions
@@ -215,7 +215,7 @@ def test_nothing_was_lost_in_conversion():
     ],
 )
 def test_other_answers_are_reported(expression, wanted):
-    assert shortcoming(Case("", expression, {}, {}, wanted)) is not None
+    assert shortcoming(ConformanceCase("", expression, {}, {}, wanted)) is not None
 
 
 def test_every_departure_has_a_reason():

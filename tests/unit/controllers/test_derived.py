@@ -450,3 +450,25 @@ async def test_no_status_is_written_for_a_derived_nomination() -> None:
     scene = await waiting(is_leaving=True)
     assert {node for _, node in scene.sched.writer.nominations} <= {""}
     assert "nominatedNodeName" not in str(scene.sched.writer.wire)
+
+
+async def test_the_worked_example() -> None:
+    """The steps of the docstring of derived_nominations."""
+    scene = Scene(nodes=("n1", "n2"))
+    full: dict[str, Any] = {"on": "n2", "cpu": "4", **OTHERS}
+    scene.pod("old", **full)
+    scene.shows(a_claim("data", "1Gi", "made").selected("n2"))
+    scene.shows(a_claim("logs", "1Gi", "made"))
+    scene.pod("db", "data", "logs", cpu="4")
+    assert scene.nominated("db") == "n2"
+
+    await scene.sched.settle()
+    assert (scene.sched.writer.binds, scene.nominated("db")) == ([], "")
+
+    scene.pod("old", **full, deleting=True)
+    assert scene.nominated("db") == "n2"
+
+    local("logs", "n1")(scene)
+    assert scene.nominated("db") == ""
+    scene.hides("PersistentVolumeClaim", "logs")
+    assert scene.nominated("db") == ""

@@ -275,7 +275,7 @@ async def test_a_deleted_node_does_not_come_last() -> None:
 def test_memory_of_bindings_is_bounded(history: list[str | float]) -> None:
     """Bindings of the last minute are kept once each. The oldest are dropped first."""
     clock = StepClock()
-    memory = refusals.KubeletRejections(Cluster(), clock=clock, metrics=Metrics(process=False), most=16)
+    memory = refusals.KubeletRejections(Cluster(), clock=clock, metrics=Metrics(process=False), sent_max=16)
     at: dict[str, float] = {}
     for step in history:
         if isinstance(step, float):

@@ -30,7 +30,7 @@ from tools.configuration_page import reference
 from tools.configuration_tables import ARGUMENTS, FIELDS, GATES, ignored
 
 ROOT = Path(__file__).parents[3]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "tests" / "README.md"])
 OPERATIONS = ROOT / "docs/operations.md"
 RULES = yaml.safe_load((ROOT / "deploy/helm/files/rules.yaml").read_text())
 ALERTS = {

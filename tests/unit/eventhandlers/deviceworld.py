@@ -45,7 +45,7 @@ class Hearing:
         return list(self.heard)
 
 
-class World(Hearing):
+class HandlersWorld(Hearing):
     """A cluster with devices, its event handlers, and the calls that they make."""
 
     def __init__(self, gates: frozenset[str] = DEVICE_GATES_ON) -> None:

@@ -19,12 +19,12 @@ from scheduler.core.cluster_events import Action
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.devices import TaintRuleBuilder, a_device, a_device_class, a_slice, a_taint_rule
-from tests.unit.eventhandlers.deviceworld import ADD, CHANGED, CLAIM, D0, DELETE, HELD, World, at, broken
+from tests.unit.eventhandlers.deviceworld import ADD, CHANGED, CLAIM, D0, DELETE, HELD, HandlersWorld, at, broken
 
 # -- one change of one object ------------------------------------------------------------------------------------------
 
 
-def _shown(world: World, kind: str, key: str) -> Any:
+def _shown(world: HandlersWorld, kind: str, key: str) -> Any:
     devices = world.devices
     return {"ResourceClaim": devices.claims.get, "ResourceSlice": devices.slice, "DeviceClass": devices.classes.get}[
         kind
@@ -37,7 +37,7 @@ def _shown(world: World, kind: str, key: str) -> Any:
     ("DeviceClass", a_device_class("gpu").extended_resource("example.com/gpu")),
 ])  # fmt: skip
 def test_the_cache_changes_before_subscribers_and_the_queue_are_called(kind: str, built: Any) -> None:
-    world = World()
+    world = HandlersWorld()
     first, second = built.resource_version("1").typed(), built.resource_version("2").label("a", "b").typed()
     key = first.key
     world.shown = lambda: _shown(world, kind, key)
@@ -65,7 +65,7 @@ def test_the_cache_changes_before_subscribers_and_the_queue_are_called(kind: str
 
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceSlice", "DeviceClass", "DeviceTaintRule"])
 def test_an_object_that_was_never_readable_causes_no_event(kind: str) -> None:
-    world, claim = World(DEVICE_GATES_ON | {TAINT_RULES}), CLAIM.typed()
+    world, claim = HandlersWorld(DEVICE_GATES_ON | {TAINT_RULES}), CLAIM.typed()
     bad = broken(kind, claim)
 
     assert [] == world.feed(kind, None, bad)
@@ -79,7 +79,7 @@ def test_an_object_that_was_never_readable_causes_no_event(kind: str) -> None:
 
 def test_a_claim_that_was_written_causes_an_event_before_the_watch_shows_it() -> None:
     """§1.2: events come from the state that decisions see, so the watch event of the same write causes none."""
-    world = World()
+    world = HandlersWorld()
     seen, later, written = at(CLAIM, 1), at(CLAIM, 2), at(HELD, 3)
     world.feed("ResourceClaim", None, seen)
     world.devices.claims.assume(written)
@@ -92,7 +92,7 @@ def test_a_claim_that_was_written_causes_an_event_before_the_watch_shows_it() ->
 
 
 def test_subscribers_are_notified_when_the_watch_shows_a_written_claim() -> None:
-    world = World()
+    world = HandlersWorld()
     seen, later, written = at(CLAIM, 1), at(CLAIM, 2), at(HELD, 3)
     world.feed("ResourceClaim", None, seen)
     world.devices.claims.assume(written)
@@ -106,7 +106,7 @@ def test_subscribers_are_notified_when_the_watch_shows_a_written_claim() -> None
 
 def test_a_restored_claim_causes_events() -> None:
     """§1.2: a restored claim is a change. Its events precede those of the next delta."""
-    world = World()
+    world = HandlersWorld()
     seen, written = at(CLAIM, 1), at(HELD, 2)
     other = a_claim("other").uid("other").resource_version("3").typed()
     world.feed("ResourceClaim", None, seen)
@@ -121,7 +121,7 @@ def test_a_restored_claim_causes_events() -> None:
 
 
 def test_a_claim_that_a_subscriber_writes_causes_its_event_in_the_same_turn() -> None:
-    world = World()
+    world = HandlersWorld()
     first, second, third = at(CLAIM, 1), at(CLAIM, 2), at(HELD, 3)
     world.feed("ResourceClaim", None, first)
     ends: list[Callable[[], None]] = []
@@ -139,7 +139,7 @@ def test_a_claim_that_a_subscriber_writes_causes_its_event_in_the_same_turn() ->
 
 
 def test_a_subscriber_that_raises_affects_one_change() -> None:
-    world = World()
+    world = HandlersWorld()
     claims = [a_claim(name).uid(name) for name in "cd"]
     for claim in claims:
         world.feed("ResourceClaim", None, at(claim, 1))
@@ -168,17 +168,17 @@ def bad(version: int, *devices: str, why: str = "no number") -> Broken:
     return with_devices(found, *devices) if devices else found
 
 
-def ours(world: World) -> None:
+def ours(world: HandlersWorld) -> None:
     """Our write of the allocation has succeeded."""
     world.devices.claims.assume(at(HELD, 2))
 
 
-def begins(world: World) -> None:
+def begins(world: HandlersWorld) -> None:
     """A binding of ours will write the allocation next."""
     world.devices.claims.signal("c", at(HELD, 1))
 
 
-def ends(world: World) -> None:
+def ends(world: HandlersWorld) -> None:
     """The binding of ours ends."""
     world.devices.claims.drop_pending("c")
 
@@ -207,7 +207,7 @@ KEPT = [(PLAIN, False), (ours, True), (bad(2), True), (bad(2, why="worse"), True
 ])  # fmt: skip
 def test_no_other_claim_gets_the_device_of_a_claim_that_cannot_be_read(history: list[tuple[Any, bool]]) -> None:
     """Each step is a watch event or a call, and whether the device is in use after it."""
-    world, before = World(), None
+    world, before = HandlersWorld(), None
     use = world.devices.use
     for step, is_used in history:
         if callable(step):
@@ -220,7 +220,7 @@ def test_no_other_claim_gets_the_device_of_a_claim_that_cannot_be_read(history: 
 
 @pytest.mark.parametrize("uid", ["c", ""])
 def test_the_readable_allocation_of_an_unreadable_claim_counts_after_a_start(uid: str) -> None:
-    world = World()
+    world = HandlersWorld()
     use = world.devices.use
     nameless = msgspec.structs.replace(broken("ResourceClaim", at(CLAIM, 1)), metadata=Metadata(name="c", uid=uid))
     bad, less = with_devices(nameless, str(D0), "drv/n1/d1"), with_devices(nameless, str(D0))
@@ -239,7 +239,7 @@ def test_the_readable_allocation_of_an_unreadable_claim_counts_after_a_start(uid
 
 def test_changes_without_pods_that_request_devices_do_not_accumulate(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(devicenodes, "_BACKLOG_MAX", 20)
-    world = World()
+    world = HandlersWorld()
     most = 0
     for number in range(100):
         claim = at(a_claim("c").uid("c").allocated(a_result("r", f"drv/n{number}/d0")), number + 1)
@@ -271,7 +271,7 @@ def slice_events(heard: list[tuple[Any, ...]]) -> list[tuple[Action, dict[str, l
 
 
 def test_239_without_rules() -> None:
-    world = World(RULES_ON)
+    world = HandlersWorld(RULES_ON)
     first, second = N1.typed(), N1.device(a_device("d2")).typed()
 
     assert [("ResourceSlice", ADD, None, first, None)] == world.feed("ResourceSlice", None, first)
@@ -287,7 +287,7 @@ def test_239_without_rules() -> None:
 ])  # fmt: skip
 def test_a_rule_comes_and_goes(rule: TaintRuleBuilder, changed: dict[str, list[str]]) -> None:
     """240, 243, 244, 246: only the slices that the rule changes have events."""
-    world = World(RULES_ON)
+    world = HandlersWorld(RULES_ON)
     for each in (N1, N2):
         world.feed("ResourceSlice", None, each.typed())
     plain = {name: world.taints(name) for name in ("n1-drv", "n2-other")}
@@ -314,7 +314,7 @@ def test_a_rule_comes_and_goes(rule: TaintRuleBuilder, changed: dict[str, list[s
 ])  # fmt: skip
 def test_a_rule_changes(after: TaintRuleBuilder, is_news: bool) -> None:
     """247: no event unless the taints of a device differ."""
-    world = World(RULES_ON)
+    world = HandlersWorld(RULES_ON)
     world.feed("ResourceSlice", None, N1.typed())
     world.feed("DeviceTaintRule", None, RULE.typed())
 
@@ -322,7 +322,7 @@ def test_a_rule_changes(after: TaintRuleBuilder, is_news: bool) -> None:
 
 
 def test_a_rule_that_cannot_be_read_any_more() -> None:
-    world = World(RULES_ON)
+    world = HandlersWorld(RULES_ON)
     world.feed("ResourceSlice", None, N2.typed())
     world.feed("DeviceTaintRule", None, RULE.typed())
     bad = broken("DeviceTaintRule", RULE.typed())
@@ -332,7 +332,7 @@ def test_a_rule_that_cannot_be_read_any_more() -> None:
 
 
 def test_a_slice_that_cannot_be_read_any_more() -> None:
-    world = World(RULES_ON)
+    world = HandlersWorld(RULES_ON)
     world.feed("DeviceTaintRule", None, RULE.typed())
     world.feed("ResourceSlice", None, N2.typed())
     bad = broken("ResourceSlice", N2.typed())

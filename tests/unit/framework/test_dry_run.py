@@ -351,7 +351,7 @@ class Soft(FakePlugin):
 
 def relenting(soft: Soft, nodes: int = 4) -> Callable[[Groups], Work[Groups]]:
     harness = PreemptionHarness(*(node(f"n{at}") for at in range(nodes)), plugins=(soft,))
-    return partial(harness.runner.relented, CycleState(), pod())
+    return partial(harness.runner.with_evictable_nodes, CycleState(), pod())
 
 
 @pytest.mark.parametrize(
@@ -395,3 +395,25 @@ class SoftOnAll(Soft):
 
 def test_other_nodes_in_the_answer_do_not_count() -> None:
     assert finish(relenting(SoftOnAll())({FOR_GOOD: 0b0110})) == {FOR_NOW: 0b0110}
+
+
+def test_the_worked_example() -> None:
+    """The steps of the docstring of dry_run."""
+    low = [pod(name, cpu="2", on="n1") for name in ("low-1", "low-2")]
+    scene = PreemptionHarness(node(cpu="4"), *low)
+    slot = scene.cluster.nodes.slot("n1")
+    assert slot is not None
+    before = scene.cluster.sizes()
+
+    with scene.what_if(pod("p", 10, cpu="2")).on(slot) as simulated:
+        verdicts = [simulated.verdict()]
+        for victim in low:
+            simulated.remove(victim)
+        verdicts.append(simulated.verdict())
+        for reprieved in reversed(low):
+            simulated.add(reprieved)
+            verdicts.append(simulated.verdict())
+
+    full = ("Insufficient cpu",)
+    assert [each.reasons if each is not None else None for each in verdicts] == [full, None, None, full]
+    assert scene.cluster.sizes() == before

@@ -54,7 +54,7 @@ WAITS = "p"
 
 
 @dataclass(frozen=True)
-class Row:
+class HintRow:
     """One thing that happens to one waiting pod."""
 
     plugin: str
@@ -93,7 +93,7 @@ def _row(woken: bool, row: dict[str, Any]) -> Any:
     for name in ("given", "then"):
         row[name] = row[name] if isinstance(row[name], tuple) else (row[name],)
     text, sense, event = row.pop("text"), "wakes" if woken else "leaves", row["event"]
-    return pytest.param(Row(woken=woken, **row), id=f"{row['plugin']} {sense} its pod when {text} ({event.label})")
+    return pytest.param(HintRow(woken=woken, **row), id=f"{row['plugin']} {sense} its pod when {text} ({event.label})")
 
 
 # -- profiles ----------------------------------------------------------------------------------------------------------

@@ -23,7 +23,7 @@ from tests.unit.hints import (
     hint_rows_pods,
     hint_rows_volumes,
 )
-from tests.unit.hints.hint_rows import DEFAULT, ONLY_IN_CELLAR, WAITS, Row, harness_of, pod, spreads_by_default
+from tests.unit.hints.hint_rows import DEFAULT, ONLY_IN_CELLAR, WAITS, HintRow, harness_of, pod, spreads_by_default
 from tests.unit.hints.hint_rows_between import DEFAULT_IN_ZONES
 
 ROWS: Final[list[Any]] = [
@@ -37,7 +37,7 @@ ROWS: Final[list[Any]] = [
 
 
 @pytest.mark.parametrize("row", ROWS)
-async def test_what_happens_to_a_waiting_pod(row: Row, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_what_happens_to_a_waiting_pod(row: HintRow, monkeypatch: pytest.MonkeyPatch) -> None:
     """149, 153, 166, 167, 168: the pod waits for this plugin; the event comes, and the pod is tried again or left alone."""
     sched = harness_of(row.profile)
     await refused(sched, row)
@@ -53,7 +53,7 @@ async def test_what_happens_to_a_waiting_pod(row: Row, monkeypatch: pytest.Monke
     assert place in ({"backoff", "active"} if row.woken else {waits_as})
 
 
-async def refused(sched: SchedulerHarness, row: Row) -> None:
+async def refused(sched: SchedulerHarness, row: HintRow) -> None:
     """The pod `p` is parked, and the row's plugin is why."""
     for thing in row.given:
         thing(sched)

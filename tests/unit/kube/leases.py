@@ -170,7 +170,7 @@ class Member:
         assert resigning.done()
 
 
-class World:
+class LeaseWorld:
     """A server and the candidates for its lease."""
 
     def __init__(self) -> None:

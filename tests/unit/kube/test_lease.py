@@ -16,7 +16,7 @@ from scheduler.core.errors import Ambiguous, ApiError, Conflict, Forbidden, TooM
 from scheduler.kube.leader_election import AnotherScheduler, Elector, LeaseTiming, OtherLeases
 from scheduler.kube.writes.api_writer import LABEL, NAMES, LeaseWriter
 from tests.support.clock import VirtualClock
-from tests.unit.kube.leases import NEVER_S, Line, World
+from tests.unit.kube.leases import NEVER_S, LeaseWorld, Line
 from tests.unit.kube.scripted import ScriptedTransport
 
 LONGEST_WAIT_S = 2 * 2.2
@@ -28,7 +28,7 @@ LOST = Ambiguous("connection reset")
 
 @pytest.fixture
 async def world():
-    world = World()
+    world = LeaseWorld()
     yield world
     await world.end()
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from scheduler.core.errors import Ambiguous, Conflict, Unavailable
 from scheduler.kube.leader_election import LeaseTiming
 from tests.examples import SLOW_SHARE, examples
-from tests.unit.kube.leases import NEVER_S, Member, World
+from tests.unit.kube.leases import NEVER_S, LeaseWorld, Member
 
 TIMINGS = [LeaseTiming(), LeaseTiming(3.0, 2.0, 0.5), LeaseTiming(11.0, 10.9, 2.0), LeaseTiming(15.5, 15.2, 2.0)]
 TICK_S = 1.0
@@ -52,7 +52,7 @@ class History:
     """Two members at a time; a member that ends is followed by another process with another name."""
 
     def __init__(self, timing: LeaseTiming) -> None:
-        self.world = World()
+        self.world = LeaseWorld()
         self.timing = timing
         self.now_on = [self._member("p0"), self._member("p1")]
         self.born = 2

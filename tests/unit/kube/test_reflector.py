@@ -101,6 +101,31 @@ def scripted(*streams: list[Step], answers: list[Answer] | None = None, spec: Ki
     return Mirror(ScriptedTransport(streams=list(streams), answers=answers or []), spec)
 
 
+async def test_the_worked_example() -> None:
+    """The steps of the docstring of reflector."""
+    batches: list[int] = []
+    mirror = Mirror(ScriptedTransport())
+    shown = Later(lambda: batches.append(len(mirror.batches)))
+    mirror.transport.streams = [
+        [
+            line("ADDED", pod("a", version="3")) + line("ADDED", pod("b", version="5")),
+            shown,
+            bookmark("7", ends_picture=True),
+            shown,
+            line("MODIFIED", pod("b", version="9")) + bookmark("12"),
+        ],
+        [error_line(410)],
+        [line("ADDED", pod("b", version="9")), shown, bookmark("20", ends_picture=True), Hang()],
+    ]
+    await mirror.run_through(3)
+    await until(lambda: mirror.reflector.version == "20")
+
+    assert batches == [0, 1, 2]
+    assert mirror.said() == [(None, "a@3"), (None, "b@5"), ("b@5", "b@9"), ("a@3", None)]
+    assert [watch.get("resourceVersion", "") for watch in mirror.transport.watches()] == ["", "12", ""]
+    assert mirror.holds() == {"b": "9"}
+
+
 async def test_the_first_list_arrives_as_one_batch():
     seen: list[int] = []
     mirror = scripted([line("ADDED", pod("a")), Later(lambda: seen.append(len(mirror.batches))),

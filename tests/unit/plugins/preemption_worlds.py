@@ -13,7 +13,7 @@ from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import KubestowArgs
 from tests.unit import objects
 from tests.unit.plugins.preempting import PreemptionHarness, away_from, budget, near_to, pod, spread
-from tests.unit.plugins.reference_preemption import Literal
+from tests.unit.plugins.reference_preemption import LiteralPreemption
 
 NAMES = ("n1", "n2", "n3")
 GPU = "example.com/gpu"
@@ -133,7 +133,7 @@ def newcomers(draw: st.DrawFn, name: str) -> PodInfo:
 
 
 @dataclass
-class World:
+class PreemptionWorld:
     nodes: dict[str, Node] = field(default_factory=dict)
     pods: dict[str, PodInfo] = field(default_factory=dict)
     budgets: dict[str, PodDisruptionBudget] = field(default_factory=dict)
@@ -150,16 +150,16 @@ class World:
             made.nominate(name, *pods)
         return made
 
-    def literal(self, ours: KubestowArgs) -> Literal:
+    def literal(self, ours: KubestowArgs) -> LiteralPreemption:
         """As the reference reads it."""
         nodes, pods = list(self.nodes.values()), list(self.pods.values())
-        return Literal(nodes, pods, list(self.budgets.values()), self.nominated, ours)
+        return LiteralPreemption(nodes, pods, list(self.budgets.values()), self.nominated, ours)
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn) -> PreemptionWorld:
     """One to three nodes, up to nine pods."""
-    made = World()
+    made = PreemptionWorld()
     for each in draw(st.lists(nodes, min_size=1, max_size=3)):
         made.nodes[each.metadata.name] = each
     there = st.sampled_from(sorted(made.nodes))

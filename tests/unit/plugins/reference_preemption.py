@@ -54,7 +54,7 @@ class Victims:
 
 
 @dataclass(frozen=True)
-class Literal:
+class LiteralPreemption:
     """The whole world as lists."""
 
     nodes: Sequence[Node]

@@ -36,8 +36,18 @@ from tests.unit import objects
 from tests.unit.cache.picture import check_sums, picture
 from tests.unit.objects import handle, node
 from tests.unit.plugins.preempting import NO_VICTIMS, Looks, PreemptionHarness, Refusal, near_to, pod, restarted, spread
-from tests.unit.plugins.preemption_worlds import NAMES, World, bound, budgets, newcomers, nodes, starts, unbound, worlds
-from tests.unit.plugins.reference_preemption import FILTERS, Literal, Victims
+from tests.unit.plugins.preemption_worlds import (
+    NAMES,
+    PreemptionWorld,
+    bound,
+    budgets,
+    newcomers,
+    nodes,
+    starts,
+    unbound,
+    worlds,
+)
+from tests.unit.plugins.reference_preemption import FILTERS, LiteralPreemption, Victims
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much)
 
@@ -69,7 +79,7 @@ def test_the_reference_has_the_default_filters() -> None:
 
 @settings(max_examples=examples(250, share=SLOW_SHARE), suppress_health_check=SLOW)
 @given(world=worlds(), incoming=unbound("incoming"), parity=st.booleans())
-def test_each_node_and_the_choice(world: World, incoming: PodInfo, parity: bool) -> None:
+def test_each_node_and_the_choice(world: PreemptionWorld, incoming: PodInfo, parity: bool) -> None:
     """182, 183: equal victims in equal order, violations or refusals on each node, and one of the best nodes is chosen."""
     ours = KubestowArgs(parity=parity)
     harness, literal = world.harness(ours=ours), world.literal(ours)
@@ -93,7 +103,7 @@ def kind(expected: Victims | Refusal) -> str:
 
 
 def check_choice(
-    harness: PreemptionHarness, incoming: PodInfo, could: dict[str, Victims | Refusal], literal: Literal
+    harness: PreemptionHarness, incoming: PodInfo, could: dict[str, Victims | Refusal], literal: LiteralPreemption
 ) -> None:
     """`could` are the nodes where an eviction might help."""
     answer = harness.post_filtered(incoming)
@@ -115,7 +125,7 @@ def check_choice(
 
 @settings(max_examples=examples(150, share=SLOW_SHARE), suppress_health_check=SLOW)
 @given(world=worlds(), incoming=st.one_of(unbound("incoming"), unbound("incoming", plain=True)))
-def test_counting_and_trying_agree(world: World, incoming: PodInfo) -> None:
+def test_counting_and_trying_agree(world: PreemptionWorld, incoming: PodInfo) -> None:
     """Wherever questions can be answered aside, the cache itself gives the same answers."""
     harness = world.harness()
     what_if = harness.what_if(incoming)
@@ -134,7 +144,7 @@ def test_counting_and_trying_agree(world: World, incoming: PodInfo) -> None:
 
 @settings(max_examples=examples(150, share=SLOW_SHARE), suppress_health_check=SLOW)
 @given(world=worlds(), incoming=unbound("incoming"), forced=st.booleans())
-def test_the_cache_is_as_before(world: World, incoming: PodInfo, forced: bool) -> None:
+def test_the_cache_is_as_before(world: PreemptionWorld, incoming: PodInfo, forced: bool) -> None:
     """Columns, indexes and counts are those of a cluster without a dry run."""
     harness, untouched = world.harness(), world.harness()
     for kind_of_what_if in (Simulation, Tried if forced else Simulation):
@@ -177,7 +187,7 @@ class Devices:
 
 
 @dataclass(frozen=True)
-class LiteralWithDevices(Literal):
+class LiteralWithDevices(LiteralPreemption):
     """Devices are free when no user is left."""
 
     devices: Devices = field(default_factory=Devices)
@@ -207,7 +217,7 @@ class DeviceWorld:
         self.devices.put_into(made.cluster, gone=frozenset())
         return made
 
-    def literal(self) -> Literal:
+    def literal(self) -> LiteralPreemption:
         nodes = [objects.node(name) for name in NODES]
         return LiteralWithDevices(nodes, self.pods, (), {}, KubestowArgs(), self.devices)
 
@@ -273,7 +283,7 @@ def test_each_node(world: DeviceWorld) -> None:
     state = CycleState()
     assert harness.runner.pre_filter(state, incoming).rejection is None
     _, groups = finish(harness.runner.filter(state, incoming, harness.cluster.nodes.present, exact=True))
-    relented = finish(harness.runner.relented(state, incoming, groups))
+    relented = finish(harness.runner.with_evictable_nodes(state, incoming, groups))
     codes = {slot: no.code for no, nodes in relented.items() for slot in each(nodes)}
     what_if = harness.runner.what_if(state, incoming)
     for name in NODES:
@@ -388,7 +398,9 @@ def preemptors(draw: st.DrawFn) -> list[PodInfo]:
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 @given(world=worlds(), incoming=preemptors(), history=st.lists(steps, max_size=6))
-def test_what_is_remembered_is_true(world: World, incoming: list[PodInfo], history: list[tuple[Any, ...]]) -> None:
+def test_what_is_remembered_is_true(
+    world: PreemptionWorld, incoming: list[PodInfo], history: list[tuple[Any, ...]]
+) -> None:
     """After every step, for every preemptor and node; so is what the filters remember of nodes with nominated pods."""
     harness = world.harness()
     old = Evaluator(harness.cluster, VictimRule())

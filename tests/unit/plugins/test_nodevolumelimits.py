@@ -28,7 +28,7 @@ from tests.support.volumebuilders import (
 )
 from tests.unit.objects import handle, info, node
 from tests.unit.plugins.ask import hinted, refused, using
-from tests.unit.wakeups.attaching import EBS, FULL, GCE, World
+from tests.unit.wakeups.attaching import EBS, FULL, GCE, AttachWorld
 
 PARITY = KubestowArgs(parity=True)
 MISSING = (Code.UNSCHEDULABLE, (f"{EBS} CSI driver is not installed on the node",))
@@ -37,7 +37,7 @@ DISK: dict[str, Any] = {"awsElasticBlockStore": {"volumeID": "vol-9"}}
 BAD_ID = "failed to translate Kubernetes ID to EBS Volume ID Invalid format for AWS volume (aws://zone/disk)"
 
 
-def limits_of(world: World, *gates: str, ours: KubestowArgs | None = None) -> NodeVolumeLimits:
+def limits_of(world: AttachWorld, *gates: str, ours: KubestowArgs | None = None) -> NodeVolumeLimits:
     plain = handle(world.cluster)
     return NodeVolumeLimits(
         None, dataclasses.replace(plain, ours=ours or KubestowArgs(), feature_gates=frozenset(gates))
@@ -52,9 +52,9 @@ def fixtures() -> list[Builder[Any]]:
     return [*bound, a_class("ebs", EBS), a_claim("disk1").bound_to("disk1"), disk]
 
 
-def a_world(*things: Any, limit: int = 2) -> World:
+def a_world(*things: Any, limit: int = 2) -> AttachWorld:
     """Node n1, whose EBS driver has this limit."""
-    return World(node("n1"), *fixtures(), a_csi_node("n1").driver(EBS, limit), *things)
+    return AttachWorld(node("n1"), *fixtures(), a_csi_node("n1").driver(EBS, limit), *things)
 
 
 P3 = using("p3", "c3", on="n1")
@@ -66,12 +66,12 @@ VA1 = an_attachment("v1", "n1", EBS)
     pytest.param(a_world(), using("p", awsElasticBlockStore={"volumeID": "aws://zone/disk"}),
         (Code.ERROR, (f"converting volume(awselasticblockstore) from inline to csi: {BAD_ID}",)),
         id="one written out in the pod that cannot be translated"),
-    pytest.param(World(node("n1")), using("p", "", awsElasticBlockStore={"volumeID": "aws://zone/disk"}),
+    pytest.param(AttachWorld(node("n1")), using("p", "", awsElasticBlockStore={"volumeID": "aws://zone/disk"}),
         (Code.ERROR, ("PersistentVolumeClaim had no name",)), id="a claim without a name"),
     pytest.param(a_world(using("q", on="n1", ephemeral=("x",)), a_claim("q-x", storage_class="ebs"), P3),
         using("p", "c0"), None, id="Q-13 a pod there whose ephemeral claim is not its own"),
 ])  # fmt: skip
-def test_limits(world: World, pod: PodInfo, out: Any) -> None:
+def test_limits(world: AttachWorld, pod: PodInfo, out: Any) -> None:
     """A node is refused iff some driver has more to attach than it can."""
     assert ({"n1": out} if out else {}) == refused(limits_of(world), world.cluster, pod)
 
@@ -108,14 +108,14 @@ SCALING = "VolumeLimitScaling"
 
 
 @pytest.mark.parametrize(("world", "gates", "pod", "out"), [
-    pytest.param(World(a_csi_driver(EBS)), (SCALING,), using("p", "c0"), {}, id="L27 the driver does not require it"),
-    pytest.param(World(a_csi_driver(EBS).must_be_registered()), (SCALING,), using("p", "c0"),
+    pytest.param(AttachWorld(a_csi_driver(EBS)), (SCALING,), using("p", "c0"), {}, id="L27 the driver does not require it"),
+    pytest.param(AttachWorld(a_csi_driver(EBS).must_be_registered()), (SCALING,), using("p", "c0"),
         {"bare": MISSING, "other": MISSING}, id="L27 L28 the driver requires it, and is on one node"),
-    pytest.param(World(a_csi_driver(EBS).must_be_registered()), (), using("p", "c0"), {}, id="L28 the gate is off"),
-    pytest.param(World(a_csi_driver(EBS).must_be_registered()), (SCALING,), using("p", **DISK), {"other": MISSING},
+    pytest.param(AttachWorld(a_csi_driver(EBS).must_be_registered()), (), using("p", "c0"), {}, id="L28 the gate is off"),
+    pytest.param(AttachWorld(a_csi_driver(EBS).must_be_registered()), (SCALING,), using("p", **DISK), {"other": MISSING},
         id="L27 in-tree volumes count only where a CSINode is"),
 ])  # fmt: skip
-def test_driver_must_be_there(world: World, gates: tuple[str, ...], pod: PodInfo, out: Any) -> None:
+def test_driver_must_be_there(world: AttachWorld, gates: tuple[str, ...], pod: PodInfo, out: Any) -> None:
     """With VolumeLimitScaling a driver may keep its pods off nodes without it."""
     others = [node("bare"), node("other"), node("n1"), a_csi_node("n1").driver(EBS), a_csi_node("other").driver(GCE)]
     for thing in (*fixtures(), *others):
@@ -171,7 +171,7 @@ POLICY = using("p", vsphereVolume={"volumePath": "[d] p", "storagePolicyName": "
 
 
 def plugin(*gates: str, parity: bool = False) -> NodeVolumeLimits:
-    return limits_of(World(), *gates, ours=KubestowArgs(parity=parity))
+    return limits_of(AttachWorld(), *gates, ours=KubestowArgs(parity=parity))
 
 
 @pytest.mark.parametrize(("gone", "hint"), [

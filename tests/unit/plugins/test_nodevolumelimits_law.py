@@ -15,7 +15,19 @@ from scheduler.plugins.nodevolumelimits import NodeVolumeLimits, wanted_by
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.objects import handle
 from tests.unit.plugins.ask import named
-from tests.unit.wakeups.attaching import EBS, FULL, NAMES, OTHER, LongWay, Refusal, Step, World, begun, pods, steps
+from tests.unit.wakeups.attaching import (
+    EBS,
+    FULL,
+    NAMES,
+    OTHER,
+    AttachWorld,
+    LongWay,
+    Refusal,
+    Step,
+    begun,
+    pods,
+    steps,
+)
 
 Rules = tuple[bool, bool, tuple[str, ...]]
 
@@ -26,19 +38,19 @@ LAW = settings(
 )
 
 
-def plugin_on(world: World, rule: Rules) -> NodeVolumeLimits:
+def plugin_on(world: AttachWorld, rule: Rules) -> NodeVolumeLimits:
     twice, scaling, required = rule
     ours = KubestowArgs(count_attached_twice=twice, require_csi_node_drivers=required)
     gates = frozenset({"VolumeLimitScaling"} if scaling else ())
     return NodeVolumeLimits(None, dataclasses.replace(handle(world.cluster), ours=ours, feature_gates=gates))
 
 
-def long_way(world: World, rule: Rules) -> LongWay:
+def long_way(world: AttachWorld, rule: Rules) -> LongWay:
     twice, scaling, required = rule
     return LongWay(world, twice=twice, scaling=scaling, required=required)
 
 
-def compare(world: World, plugin: NodeVolumeLimits, way: LongWay, *, pod: PodInfo, state: CycleState) -> None:
+def compare(world: AttachWorld, plugin: NodeVolumeLimits, way: LongWay, *, pod: PodInfo, state: CycleState) -> None:
     """Filter of all nodes, with the state of whatever was before."""
     nodes = world.cluster.nodes
     expected = {}

@@ -18,7 +18,7 @@ from tests.unit.fake_plugins import Refuses
 from tests.unit.objects import node
 from tests.unit.plugins.ask import named
 from tests.unit.plugins.preempting import Looks, PreemptionHarness, Refusal, pod
-from tests.unit.wakeups.attaching import EBS, FULL, World
+from tests.unit.wakeups.attaching import EBS, FULL, AttachWorld
 
 CLAIMS = ("c0", "c1", "c2", "c3")
 
@@ -39,10 +39,10 @@ def incoming(*claims: str, name: str = "incoming", **more: Any) -> PodInfo:
     return using(name, 10, *claims, on="", **more)
 
 
-def world_of(harness: PreemptionHarness, *things: Any, limit: int = 2) -> World:
+def world_of(harness: PreemptionHarness, *things: Any, limit: int = 2) -> AttachWorld:
     """Claims c0…c3 bound to volumes of the driver, with this limit on n1."""
     bound = [thing for name in CLAIMS for thing in (a_pv(name).csi(EBS), a_claim(name).bound_to(name))]
-    return World(node("n1"), *bound, a_csi_node("n1").driver(EBS, limit), *things, cluster=harness.cluster)
+    return AttachWorld(node("n1"), *bound, a_csi_node("n1").driver(EBS, limit), *things, cluster=harness.cluster)
 
 
 DISK = {"name": "d", "awsElasticBlockStore": {"volumeID": "c1"}}
@@ -104,7 +104,7 @@ def test_a_node_with_more_volumes_than_its_limit_takes_pods_whose_volume_is_atta
         pytest.param(lambda world: world.put(a_claim("c1")), id="a claim is not bound to it any more"),
     ],
 )
-def test_what_is_remembered_follows(change: Callable[[World], object]) -> None:
+def test_what_is_remembered_follows(change: Callable[[AttachWorld], object]) -> None:
     """The dry run's memory of a node ends with whatever changes what is attached there."""
     harness = a_harness()
     world = world_of(harness, using("a", 1, "c1"), an_attachment("c2", "n1", EBS), limit=2)

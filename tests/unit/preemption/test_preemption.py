@@ -66,6 +66,24 @@ async def test_180_a_victim_is_marked_and_deleted_and_the_preemptor_is_bound_aft
     assert is_clean(sched)
 
 
+async def test_the_worked_example() -> None:
+    """The steps of the docstring of scheduler.preemption."""
+    sched, wire = arena(2)
+    wire.hold("delete v1")
+    await rest(sched)
+    first = ["nominate p n1", "mark v0", "delete v0", "mark v1"]
+    assert (wire.landed, wire.sent) == (first, [*first, "delete v1"])
+    sched.gone("v0")
+    await rest(sched)
+    assert sched.writer.binds == []
+
+    wire.answer("delete v1")
+    await rest(sched)
+    sched.gone("v1")
+    await rest(sched)
+    assert sched.writer.binds == [("default/p", "n1")]
+
+
 async def test_no_victim_is_touched_before_the_nomination_is_on_the_server() -> None:
     """After a restart the nomination shows for which pod the capacity is."""
     sched, wire = arena(2)

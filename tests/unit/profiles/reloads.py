@@ -26,7 +26,7 @@ SEEN: StateKey[object] = StateKey("Witness")
 
 
 @dataclass(eq=False)
-class Witness:
+class ReloadWitness:
     """Refuses and gates the pods that its arguments name. It registers no event, so only a reload wakes them."""
 
     history: Instances
@@ -78,16 +78,16 @@ class Witness:
 class Instances:
     """All instances of the plugin, and the calls."""
 
-    made: list[Witness] = field(default_factory=list)
-    tried: dict[str, Witness] = field(default_factory=dict)
+    made: list[ReloadWitness] = field(default_factory=list)
+    tried: dict[str, ReloadWitness] = field(default_factory=dict)
     """The instance that was called last, by pod."""
-    bound: dict[str, Witness] = field(default_factory=dict)
-    in_force: Callable[[str], Witness] = field(init=False)
+    bound: dict[str, ReloadWitness] = field(default_factory=dict)
+    in_force: Callable[[str], ReloadWitness] = field(init=False)
     """Returns the instance in force for a scheduler name."""
 
-    def make(self, args: Any, handle: Handle) -> Witness:
+    def make(self, args: Any, handle: Handle) -> ReloadWitness:
         given = args.value if isinstance(args, RawArgs) else None
-        self.made.append(Witness(self, dict(given or {})))
+        self.made.append(ReloadWitness(self, dict(given or {})))
         return self.made[-1]
 
 
@@ -144,10 +144,10 @@ class Reloaded(SchedulerHarness):
         await self.settle()
         return self.parts.reloading.verdicts[name]
 
-    def witness(self, name: str = OURS) -> Witness:
+    def witness(self, name: str = OURS) -> ReloadWitness:
         """The instance in force."""
         profile = self.parts.profiles[name]
-        (one,) = [plugin for plugin in profile.reserve if isinstance(plugin, Witness)]
+        (one,) = [plugin for plugin in profile.reserve if isinstance(plugin, ReloadWitness)]
         return one
 
 

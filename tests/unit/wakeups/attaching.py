@@ -37,7 +37,7 @@ Refusal = tuple[Code, tuple[str, ...]]
 Stored = PersistentVolume | PersistentVolumeClaim | StorageClass | CSINode | CSIDriver | VolumeAttachment
 
 
-class World:
+class AttachWorld:
     """Nodes and pods go to the cluster, everything else through `StorageHandlers`."""
 
     def __init__(self, *things: Any, cluster: Cluster | None = None) -> None:
@@ -77,7 +77,7 @@ class LongWay:
     """docs/spec/volumes.md §9.1 for one node, step by step, from the objects alone."""
 
     def __init__(
-        self, world: World, *, twice: bool = False, scaling: bool = False, required: tuple[str, ...] = ()
+        self, world: AttachWorld, *, twice: bool = False, scaling: bool = False, required: tuple[str, ...] = ()
     ) -> None:
         self._world = world
         self._twice = twice
@@ -282,7 +282,7 @@ GONE: list[tuple[type[Any], str]] = [
     *((VolumeAttachment, f"{volume}-{name}") for volume in VOLUMES for name in NAMES),
 ]
 
-Step = Callable[[World], None]
+Step = Callable[[AttachWorld], None]
 
 
 def put(thing: Any) -> Step:
@@ -311,11 +311,11 @@ ends = st.one_of(
 steps = st.one_of(things, things, things, ends)
 
 
-def begun() -> World:
+def begun() -> AttachWorld:
     """Where histories begin: some of everything is there already."""
     bound = [a_claim("c0").bound_to("v0"), a_claim("c1").bound_to("v1")]
     pending = [a_claim(f"{uid}-x", storage_class="s").owned_by(uid, uid) for uid in "ab"]
-    return World(
+    return AttachWorld(
         *(node(name) for name in NAMES),
         *(a_csi_node("n1").driver(EBS, 2).driver(OTHER, 1), a_csi_node("n2").driver(EBS, 1)),
         *(a_class("s", EBS), a_class("t", "kubernetes.io/aws-ebs")),

@@ -2,7 +2,7 @@
 
 For laws: what indexes answer for all nodes must be what this says of each (docs/spec/volumes.md §3). It is slow, keeps
 nothing, and shares only the decoded objects and the check whether a selector can be parsed with what it judges.
-In-tree volumes are taken as they are; `World.translated` stands in for §3.6.
+In-tree volumes are taken as they are; `LiteralVolumes.translated` stands in for §3.6.
 """
 
 from __future__ import annotations
@@ -175,7 +175,7 @@ def _passes_last_gates(volume: PersistentVolume, claim: PersistentVolumeClaim) -
 
 
 @dataclass
-class World:
+class LiteralVolumes:
     """What Filter reads."""
 
     volumes: Mapping[str, PersistentVolume] = field(default_factory=dict)
@@ -186,7 +186,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LiteralDecision:
     """What a node would do for the pod, or why not. Claims and volumes by key."""
 
     reasons: tuple[str, ...]
@@ -196,13 +196,13 @@ class Outcome:
 
 
 def find(
-    world: World,
+    world: LiteralVolumes,
     bound: Sequence[PersistentVolumeClaim],
     delayed: Sequence[PersistentVolumeClaim],
     *,
     node_name: str,
     labels: Labels,
-) -> Outcome:
+) -> LiteralDecision:
     """§3.1 to §3.4 and §3.7, each claim alone. Raises Failure."""
     is_conflict, is_unknown = _bound(world, bound, node_name=node_name, labels=labels)
 
@@ -217,7 +217,7 @@ def find(
         elif claim.selected_node == node_name:
             provision.append(claim)
         else:
-            return Outcome(outcome(BIND_CONFLICT))
+            return LiteralDecision(outcome(BIND_CONFLICT))
     static: list[tuple[str, str]] = []
     for claim in sorted(match, key=size_of):
         of_class = [volume for volume in world.volumes.values() if volume.storage_class == claim.storage_class]
@@ -230,14 +230,14 @@ def find(
     for claim in provision:
         lacking = lacks(world, claim, labels)
         if lacking is not None:
-            return Outcome(outcome(lacking))
+            return LiteralDecision(outcome(lacking))
         dynamic.append((claim.key, capacity_for(world, claim, labels)[1]))
     reasons = outcome()
-    return Outcome(reasons) if reasons else Outcome((), tuple(static), tuple(dynamic))
+    return LiteralDecision(reasons) if reasons else LiteralDecision((), tuple(static), tuple(dynamic))
 
 
 def _bound(
-    world: World, bound: Sequence[PersistentVolumeClaim], *, node_name: str, labels: Labels
+    world: LiteralVolumes, bound: Sequence[PersistentVolumeClaim], *, node_name: str, labels: Labels
 ) -> tuple[bool, bool]:
     """Whether a volume is out of reach, or not known; the first ends the look."""
     for claim in bound:
@@ -250,7 +250,7 @@ def _bound(
     return False, False
 
 
-def lacks(world: World, claim: PersistentVolumeClaim, labels: Labels) -> str | None:
+def lacks(world: LiteralVolumes, claim: PersistentVolumeClaim, labels: Labels) -> str | None:
     """Why a claim cannot be provisioned here; None if it can (§3.4). Raises Failure."""
     name = claim.storage_class
     if not name:
@@ -265,7 +265,7 @@ def lacks(world: World, claim: PersistentVolumeClaim, labels: Labels) -> str | N
     return None if capacity_for(world, claim, labels)[0] else NOT_ENOUGH_SPACE
 
 
-def capacity_for(world: World, claim: PersistentVolumeClaim, labels: Labels) -> tuple[bool, str | None]:
+def capacity_for(world: LiteralVolumes, claim: PersistentVolumeClaim, labels: Labels) -> tuple[bool, str | None]:
     """Return whether there is capacity for this claim alone, and the first object that has it; None without tracking."""
     storage_class = world.classes[claim.storage_class]
     driver = world.drivers.get(storage_class.provisioner)

@@ -18,7 +18,7 @@ from scheduler.framework.preemption_state import Preempting
 from scheduler.framework.status import Wait
 from simulator.builders.claims import a_claim as device_claim, a_result
 from tests.support.volumebuilders import a_claim, a_class, a_pv
-from tests.unit.eventhandlers.deviceworld import CLAIM, D0, HELD, World, at, broken
+from tests.unit.eventhandlers.deviceworld import CLAIM, D0, HELD, HandlersWorld, at, broken
 from tests.unit.fake_plugins import Holds
 from tests.unit.harness import SchedulerHarness
 from tests.unit.hints.hint_rows import DEFAULT, gone, harness_of, node, pod
@@ -224,7 +224,7 @@ async def test_a_nomination_that_only_we_know_and_that_is_given_up_wakes_the_pod
     assert sched.writer.binds == [("default/p", "n")]
 
 
-def given_back(world: World) -> list[tuple[Any, Any]]:
+def given_back(world: HandlersWorld) -> list[tuple[Any, Any]]:
     """Return the events of this turn: the planned claim and the current one."""
     moved: list[tuple[ClusterEvent, Any, Any]] = []
     event_handlers = DeviceHandlers(
@@ -243,7 +243,7 @@ def given_back(world: World) -> list[tuple[Any, Any]]:
 ])  # fmt: skip
 def test_the_end_of_an_allocation_in_flight_is_an_event_unless_it_was_written(becomes: Any, is_event: bool) -> None:
     """There is one event, after the last pod that shares the claim has given up."""
-    world = World()
+    world = HandlersWorld()
     first, plan = at(CLAIM, 1), at(HELD, 1)
     world.feed("ResourceClaim", None, first)
     world.devices.claims.signal("c", plan)
@@ -261,7 +261,7 @@ def test_the_end_of_an_allocation_in_flight_is_an_event_unless_it_was_written(be
 
 def test_an_allocation_of_another_scheduler_is_an_event_at_once() -> None:
     """The claim has another device, so ours is free. There is one event."""
-    world = World()
+    world = HandlersWorld()
     first, plan, theirs = at(CLAIM, 1), at(HELD, 1), at(CLAIM.allocated(a_result("r", "drv/n1/d1")), 2)
     world.feed("ResourceClaim", None, first)
     world.devices.claims.signal("c", plan)
@@ -276,7 +276,7 @@ def test_an_allocation_of_another_scheduler_is_an_event_at_once() -> None:
 
 def test_an_allocation_of_another_scheduler_before_the_answer_to_our_create() -> None:
     """Another scheduler allocates the claim before the answer to our create arrives."""
-    world = World()
+    world = HandlersWorld()
     first, plan, theirs = at(CLAIM, 1), at(HELD, 1), at(CLAIM.allocated(a_result("r", "drv/n1/d1")), 2)
     world.devices.claims.signal("temporary", plan)
     world.feed("ResourceClaim", None, first)
@@ -292,7 +292,7 @@ def test_an_allocation_of_another_scheduler_before_the_answer_to_our_create() ->
 
 def test_the_end_of_an_allocation_without_devices_is_an_event() -> None:
     """Another pod that shares the claim may allocate it now."""
-    world = World()
+    world = HandlersWorld()
     plan = at(CLAIM.allocated(a_result("r", str(D0), admin=True)), 1)
     world.feed("ResourceClaim", None, at(CLAIM, 1))
     world.devices.claims.signal("c", plan)
@@ -303,7 +303,7 @@ def test_the_end_of_an_allocation_without_devices_is_an_event() -> None:
 
 def test_an_allocation_that_another_claim_takes_over_is_no_event() -> None:
     """That of a claim which had to be made first (§3.12)."""
-    world = World()
+    world = HandlersWorld()
     world.devices.claims.signal("temporary", at(HELD.uid(""), 0))
     world.feed("ResourceClaim", None, made := at(CLAIM, 1))
     world.devices.claims.adopt("temporary", made)
@@ -319,7 +319,7 @@ def test_an_allocation_that_another_claim_takes_over_is_no_event() -> None:
 ])  # fmt: skip
 def test_what_a_claim_kept_while_it_could_not_be_read(later: Any, is_event: bool) -> None:
     """The device was not free until now."""
-    world = World()
+    world = HandlersWorld()
     seen, bad = at(HELD, 1), broken("ResourceClaim", at(HELD, 2))
     world.feed("ResourceClaim", None, seen)
     world.feed("ResourceClaim", seen, bad)
@@ -331,7 +331,7 @@ def test_what_a_claim_kept_while_it_could_not_be_read(later: Any, is_event: bool
 
 def test_retry_waiting_is_an_event_of_the_claim() -> None:
     """The event is that of a new claim. A claim that is gone has none."""
-    world = World()
+    world = HandlersWorld()
     world.feed("ResourceClaim", None, claim := at(HELD, 1))
     world.devices.claims.retry_waiting("default/c")
     world.devices.claims.retry_waiting("default/gone")

@@ -22,9 +22,9 @@ from tests.unit.wakeups.attaching import (
     NAMES,
     OTHER,
     UIDS,
+    AttachWorld,
     LongWay,
     Step,
-    World,
     begun,
     pods,
     steps,
@@ -33,13 +33,13 @@ from tests.unit.wakeups.attaching import (
 # -- what must hold ----------------------------------------------------------------------------------------------------
 
 
-def on_nodes(world: World) -> Iterator[tuple[str, int, list[PodInfo]]]:
+def on_nodes(world: AttachWorld) -> Iterator[tuple[str, int, list[PodInfo]]]:
     seen = world.cluster.nodes
     for slot in nodeset.each(seen.present):
         yield seen.name(slot), slot, list(seen.pods(slot).values())
 
 
-def check(world: World) -> None:
+def check(world: AttachWorld) -> None:
     """Every column of every node, recounted."""
     attached, way = world.cluster.volumes.attached, LongWay(world)
     attached.catch_up()
@@ -101,13 +101,13 @@ def bound(at: int) -> list[Any]:
     return [a_pv(f"v{at}").csi(EBS), a_claim(f"c{at}").bound_to(f"v{at}")]
 
 
-def read(world: World) -> AttachedVolumes:
+def read(world: AttachWorld) -> AttachedVolumes:
     world.cluster.volumes.attached.catch_up()
     return world.cluster.volumes.attached
 
 
 def test_more_nodes_than_there_were_slots() -> None:
-    world = World(*bound(0), node("n0"), claiming("a", "c0", on="n0"))
+    world = AttachWorld(*bound(0), node("n0"), claiming("a", "c0", on="n0"))
     read(world)
     for at in range(1, 200):
         world.put(node(f"n{at}"))
@@ -121,7 +121,7 @@ def test_more_nodes_than_there_were_slots() -> None:
 
 
 def test_changed_counts_and_limits_are_in_the_change_log() -> None:
-    world = World(*bound(0), node("n1"), node("n2"), claiming("a", "c0", on="n1"))
+    world = AttachWorld(*bound(0), node("n1"), node("n2"), claiming("a", "c0", on="n1"))
     read(world)
     nodes = world.cluster.nodes
     slot = nodes.slot("n1")

@@ -15,7 +15,7 @@ from scheduler.cache.nodes.node_groups import NodeGroups, where_selector
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage import capacity as capacities_module, persistent_volumes as shelves_module
 from scheduler.cache.storage.capacity import Capacities, CapacityCheck, ClassPools, SharedPools
-from scheduler.cache.storage.persistent_volumes import ClassVolumes, PersistentVolumes, selector_of, wish_of
+from scheduler.cache.storage.persistent_volumes import ClassVolumes, PersistentVolumes, requirements_of, selector_of
 from scheduler.core import nodeset
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import NodeSet
@@ -287,8 +287,8 @@ class FreeVolumes:
         seen = [self.volumes.need(volume.key) for volume in self.volumes]
         return [volume for volume in seen if volume.spec.claim_ref is None]
 
-    def compare(self, claim: PersistentVolumeClaim, besides: frozenset[str]) -> None:
-        free, requirements = self.free(), wish_of(claim)
+    def compare(self, claim: PersistentVolumeClaim, excluded: frozenset[str]) -> None:
+        free, requirements = self.free(), requirements_of(claim)
         size = claim.request.nano if claim.request is not None else 0
         class_volumes = self.volumes.class_volumes(claim.storage_class)
         fits = class_volumes.fits(requirements, size) if class_volumes is not None else None
@@ -296,9 +296,9 @@ class FreeVolumes:
             fitting = [volume for volume in free if matching_volume(claim, [volume], labels) is not None]
             assert len(fitting) == (int(fits.counts[slot]) if fits is not None else 0)
             assert bool(fitting) is bool(fits is not None and fits.nodes >> slot & 1)
-            left = [volume for volume in fitting if volume.key not in besides]
+            left = [volume for volume in fitting if volume.key not in excluded]
             found = (
-                class_volumes.smallest(slot, claim, requirements, besides=besides)
+                class_volumes.smallest(slot, claim, requirements, excluded=excluded)
                 if class_volumes is not None
                 else None
             )
@@ -328,17 +328,21 @@ def requesting(request: str | None = "100Gi") -> Any:
     return a_claim("c", "1Gi", "W").uid("u").request(request)
 
 
-def chosen(known: list[Any], claim: PersistentVolumeClaim, *, on: str = "n1", besides: str = "") -> str | None:
+def chosen(known: list[Any], claim: PersistentVolumeClaim, *, on: str = "n1", excluded: str = "") -> str | None:
     """What the claim takes on that node; the counts and the other nodes are compared with the specification, too."""
     world = FreeVolumes()
     for name in ("n1", "n2", "n3"):
         world.nodes.set_node(node(name).typed())
     for volume in known:
         world.volumes.set(volume.typed())
-    world.compare(claim, frozenset(besides))
+    world.compare(claim, frozenset(excluded))
     class_volumes, slot = world.volumes.class_volumes("W"), world.nodes.slot(on)
     assert slot is not None
-    return class_volumes.smallest(slot, claim, wish_of(claim), besides=besides) if class_volumes is not None else None
+    return (
+        class_volumes.smallest(slot, claim, requirements_of(claim), excluded=excluded)
+        if class_volumes is not None
+        else None
+    )
 
 
 def test_m26_of_equal_volumes_a_claim_always_gets_the_same() -> None:
@@ -354,7 +358,7 @@ def test_m26_of_equal_volumes_a_claim_always_gets_the_same() -> None:
 
 def test_m19_a_selector_that_cannot_be_used() -> None:
     with pytest.raises(ValueError, match="'Near' is not a label selector operator"):
-        selector_of(wish_of(requesting().matching_expression("t", "Near", "x").typed()))
+        selector_of(requirements_of(requesting().matching_expression("t", "Near", "x").typed()))
 
 
 _shelves = st.lists(

@@ -90,6 +90,35 @@ def v(name: str, zone: str, claim: str) -> Any:
     return a_pv(name, "3Gi", "D").where("zone", zone).claimed_by(claim, uid=claim)
 
 
+# -- the worked example of the module ----------------------------------------------------------------------------------
+
+
+def test_the_worked_example() -> None:
+    """The steps of the docstring of capacity_reservations."""
+    world = World()
+    pool = world.volumes.capacities.pool("default/a")
+    assert pool is not None
+
+    world.claim(c("a", "6Gi").selected("n1"))
+    assert (world.taken(), [entry.state for entry in world.reservations]) == ({"a": 6}, ["flying"])
+    assert not pool.takes(6 * GI)
+
+    volume = a_pv("of-a", "6Gi", "D").where("zone", "a").claimed_by("a", uid="a")
+    world.volumes.set_volume(volume.typed())
+    world.claim(c("a", "6Gi").selected("n1").bound_to("of-a").resource_version("2"))
+    assert (world.taken(), [entry.state for entry in world.reservations]) == ({"a": 6}, ["settling"])
+
+    world.pass_(GRACE_S)
+    world.write("a", "4Gi", version="2")
+    assert (world.taken(), list(world.reservations)) == ({}, [])
+
+    world.freed()
+    world.claim(c("d", "3Gi").selected("n1"))
+    assert world.taken() == {"a": 3}
+    world.pass_(HOLD_S)
+    assert (world.taken(), world.freed(), world.reservations.expired["flying"]) == ({}, {"D"}, 1)
+
+
 # -- flying ------------------------------------------------------------------------------------------------------------
 
 
@@ -153,7 +182,7 @@ def test_a_selection_without_a_pod_reserves_nothing() -> None:
     world.claim(c().selected("n1"), is_used=False)
     assert {} == world.taken()
     world.reservations.users.add("pod", ["default/c"])
-    world.reservations.look_at("default/c")
+    world.reservations.claim_used("default/c")
 
     assert {"a": 3} == world.taken()
 

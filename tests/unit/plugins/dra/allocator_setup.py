@@ -22,8 +22,8 @@ from scheduler.plugins.dra.structured.allocator import Allocator
 from scheduler.plugins.dra.structured.candidate_order import packing
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, SelectorSets
-from tests.unit.plugins.dra.literal_devices import World
-from tests.unit.plugins.dra.random_devices import NODES, Case, Maker, newer_case
+from tests.unit.plugins.dra.literal_devices import LiteralDevices
+from tests.unit.plugins.dra.random_devices import NODES, AllocatorCase, Maker, newer_case
 
 cases = st.builds(
     lambda seed, is_rich: Maker(random.Random(seed), is_rich=is_rich).case(), st.integers(0, 2**64), st.booleans()
@@ -34,7 +34,7 @@ newer_cases = st.builds(lambda seed, is_rich: newer_case(seed, is_rich=is_rich),
 class AllocatorSetup:
     """Holds the caches and parsed claims of one case."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: AllocatorCase) -> None:
         self.case = case
         gates = case.world.gates
         self.nodes = Nodes()
@@ -67,7 +67,7 @@ class AllocatorSetup:
         return Allocator(self.demand, node_devices, [claim.key for claim in self.case.claims], order=order)
 
 
-def _allocations(world: World) -> Sequence[AllocationResult]:
+def _allocations(world: LiteralDevices) -> Sequence[AllocationResult]:
     results = [DeviceRequestAllocationResult("r", *device) for device in world.exclusive]
     for device, shares in world.shares.items():
         for number, share in enumerate(shares):

@@ -22,8 +22,8 @@ from scheduler.core.feature_gates import (
 )
 from tests.unit.plugins.dra.literal_devices import (
     Candidate,
+    LiteralDevices,
     NoAmount,
-    World,
     agree,
     amounts,
     candidates,
@@ -43,7 +43,7 @@ GUARD = (
 )
 
 
-class Refused(Exception):
+class LiteralError(Exception):
     """The input is wrong. `on_node` means that the error rejects only this node."""
 
     def __init__(self, text: str, *, on_node: bool = False) -> None:
@@ -84,10 +84,10 @@ class Need(NamedTuple):
     needed: int
 
 
-class Literal:
+class LiteralAllocator:
     """One run of the allocator on one node."""
 
-    def __init__(self, world: World, node: str, claims: Sequence[ResourceClaim], *, steps_max: int) -> None:
+    def __init__(self, world: LiteralDevices, node: str, claims: Sequence[ResourceClaim], *, steps_max: int) -> None:
         self.world = world
         self.node = node
         self.claims = claims
@@ -104,7 +104,7 @@ class Literal:
         if self._step((0, 0, -1, 0), 0):
             return self.picks
         if any(pool.state == "invalid" for pool in self.pools):
-            raise Refused("invalid resource pools were encountered", on_node=True)
+            raise LiteralError("invalid resource pools were encountered", on_node=True)
         return None
 
     # .. before the search .............................................................................................
@@ -113,7 +113,7 @@ class Literal:
         claim, least = self.claims[c], 0
         for r, request in enumerate(claim.spec.devices.requests):
             if request.first_available and PRIORITIZED_LIST not in self.world.gates:
-                raise Refused(
+                raise LiteralError(
                     f"claim {claim.key}, request {request.name}: has subrequests, "
                     "but the DRAPrioritizedList feature is disabled"
                 )
@@ -123,7 +123,7 @@ class Literal:
             for spec in specs:
                 if spec.capacity is not None and CONSUMABLE not in self.world.gates:
                     what = f"subrequest {spec.name}" if request.first_available else f"request {request.name}"
-                    raise Refused(
+                    raise LiteralError(
                         f"claim {claim.key}, {what}: has capacity requests, "
                         "but the DRAConsumableCapacity feature is disabled"
                     )
@@ -134,42 +134,44 @@ class Literal:
                 needs.append(self._need(c, full, own, spec))
             more = min(need.needed for need in needs)
             if least + more > RESULTS and LIMIT_NAMES_REQUEST in self.world.gates:
-                raise Refused(
+                raise LiteralError(
                     f"claim {claim.key}, request {request.name}: adding {more} devices exceeds the claim limit of "
                     f"{RESULTS}, with {least} already accounted for"
                 )
             least += more
         if least > RESULTS:
-            raise Refused(
+            raise LiteralError(
                 f"claim {claim.key}: number of requested devices {least} exceeds the claim limit of {RESULTS}"
             )
         for at, constraint in enumerate(claim.spec.devices.constraints):
             if constraint.match_attribute is None and constraint.distinct_attribute is None:
-                raise Refused(f"claim {claim.key}, constraint #{at}: empty constraint (unsupported constraint type?)")
+                raise LiteralError(
+                    f"claim {claim.key}, constraint #{at}: empty constraint (unsupported constraint type?)"
+                )
 
     def _need(self, c: int, full: str, own: str, spec: ExactDeviceRequest) -> Need:
         about = f"claim {self.claims[c].key}, request {own}"
         for at, selector in enumerate(spec.selectors):
             if selector.cel is None:
-                raise Refused(f"{about}, selector #{at}: CEL expression empty (unsupported selector type?)")
+                raise LiteralError(f"{about}, selector #{at}: CEL expression empty (unsupported selector type?)")
         if spec.admin_access is not None and ADMIN_ACCESS not in self.world.gates:
-            raise Refused(f"{about}: admin access is requested, but the feature is disabled")
+            raise LiteralError(f"{about}: admin access is requested, but the feature is disabled")
         name = spec.device_class_name
         if not name:
-            raise Refused(f"{about}: missing device class name (unsupported request type?)")
+            raise LiteralError(f"{about}: missing device class name (unsupported request type?)")
         if name not in self.world.classes:
             cause = f'deviceclass.resource.k8s.io "{name}" not found'
-            raise Refused(f"{about}: could not retrieve device class {name}: {cause}")
+            raise LiteralError(f"{about}: could not retrieve device class {name}: {cause}")
         if spec.allocation_mode == "ExactCount":
             return Need(full, own, spec, None, spec.count)
         if spec.allocation_mode != "All":
-            raise Refused(f"{about}: unsupported count mode {spec.allocation_mode}")
+            raise LiteralError(f"{about}: unsupported count mode {spec.allocation_mode}")
         found = []
         for pool in self.pools:
             text = {"incomplete": "being updated", "invalid": "invalid"}.get(pool.state)
             if text is not None:
                 where = f"{pool.driver}/{pool.name}"
-                raise Refused(f"{about}: asks for all devices, but resource pool {where} is currently {text}")
+                raise LiteralError(f"{about}: asks for all devices, but resource pool {where} is currently {text}")
             for each in candidates(pool):
                 if self._selectable(c, spec, each) and self._offers(about, spec, each):
                     found.append(each)  # noqa: PERF401 (what raises must raise here)
@@ -267,9 +269,9 @@ class Literal:
             answer = self.world.holds(selector.cel.expression, each.id.driver, each.device)
             if isinstance(answer, str):
                 if ERROR_NAMES_DEVICE not in self.world.gates or not answer.startswith("CEL runtime error"):
-                    raise Refused(f"{owner}: selector #{at}: {answer}")
+                    raise LiteralError(f"{owner}: selector #{at}: {answer}")
                 hint = GUARD if "no such key:" in answer else ""
-                raise Refused(f"{owner}: selector #{at} on device {each.id}: {answer}{hint}")
+                raise LiteralError(f"{owner}: selector #{at} on device {each.id}: {answer}{hint}")
             if not answer:
                 return False
         if not each.slice.spec.per_device_node_selection:
@@ -283,7 +285,7 @@ class Literal:
         try:
             wanted = amounts(self.world, spec, each.device)
         except NoAmount as wrong:
-            raise Refused(f"{about}: checking capacity for device {each.device.name}: {wrong}") from wrong
+            raise LiteralError(f"{about}: checking capacity for device {each.device.name}: {wrong}") from wrong
         return wanted is not None and all(
             amount <= each.device.capacity[name].value.nano for name, amount in wanted.items()
         )
@@ -295,7 +297,7 @@ class Literal:
             wanted = amounts(self.world, need.spec, each.device)
         except NoAmount as wrong:
             about = f"claim {self.claims[c].key}, request {need.own}"
-            raise Refused(f"{about}: checking capacity for device {each.id}: {wrong}") from wrong
+            raise LiteralError(f"{about}: checking capacity for device {each.id}: {wrong}") from wrong
         if wanted is None:
             return False
         for name, amount in wanted.items():
@@ -341,7 +343,7 @@ class Literal:
             ]
             if not agree(constraint, [*devices, (each.id.driver, each.device)]):
                 if must:
-                    raise Refused(
+                    raise LiteralError(
                         f"claim {self.claims[c].key}, request {need.own}: cannot add device {each.id} "
                         "because a claim constraint would not be satisfied"
                     )
@@ -375,7 +377,7 @@ class Literal:
 # -- checking the results of another search ----------------------------------------------------------------------------
 
 
-def broken_rules(literal: Literal, picks: Sequence[Pick]) -> list[str]:
+def broken_rules(literal: LiteralAllocator, picks: Sequence[Pick]) -> list[str]:
     """Return the rules that a full solution breaks. `literal` has been run for the same claims and node."""
     world, out = literal.world, []
     for c, claim in enumerate(literal.claims):
@@ -398,7 +400,7 @@ def broken_rules(literal: Literal, picks: Sequence[Pick]) -> list[str]:
     return out + _broken_sharing(world, picks)
 
 
-def _broken_request(literal: Literal, c: int, r: int, got: Sequence[Pick]) -> list[str]:
+def _broken_request(literal: LiteralAllocator, c: int, r: int, got: Sequence[Pick]) -> list[str]:
     needs, world = literal._needs[c, r], literal.world
     need = needs[max(got[0].alternative, 0)] if got else None
     if need is None:
@@ -425,7 +427,7 @@ def _broken_request(literal: Literal, c: int, r: int, got: Sequence[Pick]) -> li
     return out
 
 
-def _broken_capacity(world: World, each: Candidate, users: Sequence[Pick]) -> list[str]:
+def _broken_capacity(world: LiteralDevices, each: Candidate, users: Sequence[Pick]) -> list[str]:
     out = []
     for pick in users:
         wanted = amounts(world, pick.spec, each.device)
@@ -438,7 +440,7 @@ def _broken_capacity(world: World, each: Candidate, users: Sequence[Pick]) -> li
     return out
 
 
-def _broken_sharing(world: World, picks: Sequence[Pick]) -> list[str]:
+def _broken_sharing(world: LiteralDevices, picks: Sequence[Pick]) -> list[str]:
     out = []
     by_device: dict[DeviceId, list[Pick]] = {}
     for pick in picks:

@@ -36,7 +36,7 @@ MILLI = 10**6
 
 
 @dataclass
-class World:
+class LiteralDevices:
     """What there is. `holds` says of (expression, driver, device) whether it is true, or what is wrong."""
 
     nodes: dict[str, dict[str, str]]
@@ -81,7 +81,7 @@ class Candidate(NamedTuple):
 # -- pools -------------------------------------------------------------------------------------------------------------
 
 
-def node_matches(world: World, node: str, where: ResourceSliceSpec | Device) -> bool:
+def node_matches(world: LiteralDevices, node: str, where: ResourceSliceSpec | Device) -> bool:
     """§4.2."""
     if where.node_name:
         return where.node_name == node
@@ -95,7 +95,7 @@ def node_matches(world: World, node: str, where: ResourceSliceSpec | Device) -> 
     )
 
 
-def _relevant(world: World, node: str, each: ResourceSlice) -> bool:
+def _relevant(world: LiteralDevices, node: str, each: ResourceSlice) -> bool:
     spec = each.spec
     if PARTITIONABLE not in world.gates and (spec.per_device_node_selection is not None or spec.shared_counters):
         return False
@@ -106,7 +106,7 @@ def _relevant(world: World, node: str, each: ResourceSlice) -> bool:
     return False
 
 
-def pools(world: World, node: str) -> list[Pool]:
+def pools(world: LiteralDevices, node: str) -> list[Pool]:
     """In the order in which they are tried."""
     groups: dict[tuple[str, str], list[ResourceSlice]] = {}
     for each in sorted(world.slices, key=lambda each: each.key):
@@ -126,7 +126,7 @@ def _has_conditions(pool: Pool) -> bool:
     return any(device.binding_conditions for each in pool.slices for device in each.spec.devices)
 
 
-def _pool(world: World, key: tuple[str, str], group: list[ResourceSlice]) -> Pool | None:
+def _pool(world: LiteralDevices, key: tuple[str, str], group: list[ResourceSlice]) -> Pool | None:
     elsewhere: list[ResourceSlice] = []
     count = group[0].spec.pool.resource_slice_count
     if len(group) != count:
@@ -174,7 +174,7 @@ def candidates(pool: Pool) -> list[Candidate]:
 # -- single rules ------------------------------------------------------------------------------------------------------
 
 
-def shared(world: World, device: Device) -> bool:
+def shared(world: LiteralDevices, device: Device) -> bool:
     """Several may have it at once."""
     return CONSUMABLE in world.gates and device.allow_multiple_allocations
 
@@ -198,7 +198,7 @@ class NoAmount(Exception):
     """A request that is no amount of a capacity."""
 
 
-def amounts(world: World, spec: ExactDeviceRequest, device: Device) -> dict[str, int] | None:
+def amounts(world: LiteralDevices, spec: ExactDeviceRequest, device: Device) -> dict[str, int] | None:
     """§4.9, steps 1 to 3. Raises NoAmount."""
     asked = {} if spec.capacity is None else spec.capacity.requests
     if set(asked) - set(device.capacity):
@@ -217,7 +217,7 @@ def amounts(world: World, spec: ExactDeviceRequest, device: Device) -> dict[str,
     return out
 
 
-def _unit(world: World, valid: CapacityRange | None) -> int:
+def _unit(world: LiteralDevices, valid: CapacityRange | None) -> int:
     """In what a range is computed: thousandths, or whole units."""
     if valid is None or FRACTIONAL_RANGE not in world.gates:
         return NANO
@@ -312,7 +312,7 @@ def draw(left: dict[tuple[str, str], int], device: Device) -> None:
                 left[consumption.counter_set, name] -= amount.value.nano
 
 
-def left_of(world: World, pool: Pool) -> dict[tuple[str, str], int]:
+def left_of(world: LiteralDevices, pool: Pool) -> dict[tuple[str, str], int]:
     """What devices that are in use already leave of a pool's counters (§4.8)."""
     left = dict(pool.counters)
     for each in (*pool.slices, *pool.elsewhere):

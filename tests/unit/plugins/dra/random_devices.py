@@ -58,7 +58,7 @@ from scheduler.core.feature_gates import (
     PRIORITIZED_LIST,
     TAINTS,
 )
-from tests.unit.plugins.dra.literal_devices import World
+from tests.unit.plugins.dra.literal_devices import LiteralDevices
 
 NODES: Final = {"n1": {"zone": "a"}, "n2": {"zone": "b"}}
 _GATES: Final = (ADMIN_ACCESS, PRIORITIZED_LIST, PARTITIONABLE, TAINTS, CONSUMABLE, BINDING_CONDITIONS)
@@ -83,10 +83,10 @@ def holds(expression: str, driver: str, device: Device) -> bool | str:
 
 
 @dataclass
-class Case:
+class AllocatorCase:
     """A cluster and the claims of one pod."""
 
-    world: World
+    world: LiteralDevices
     claims: list[ResourceClaim]
 
 
@@ -101,14 +101,14 @@ class Maker:
         self._is_rich = is_rich
         self._is_plain = False
 
-    def case(self) -> Case:
+    def case(self) -> AllocatorCase:
         gates = set(DEVICE_GATES_ON)
         if self._in(6):
             gates.discard(self._one(_GATES))
         self._is_plain = self._in(4)
-        world = World(NODES, self._slices(), self._classes(), frozenset(gates), holds)
+        world = LiteralDevices(NODES, self._slices(), self._classes(), frozenset(gates), holds)
         self._use(world)
-        return Case(world, [self._claim(f"c{at}") for at in range(self._often(1, 1, 1, 2, 2, 3))])
+        return AllocatorCase(world, [self._claim(f"c{at}") for at in range(self._often(1, 1, 1, 2, 2, 3))])
 
     def slice_named(self, name: str) -> ResourceSlice:
         """Return one slice, which shares a pool with another slice at random."""
@@ -311,7 +311,7 @@ class Maker:
             for name, words in said.items()
         }
 
-    def _use(self, world: World) -> None:
+    def _use(self, world: LiteralDevices) -> None:
         most = self._often(0, 0, 1, 2)
         for each in world.slices:
             for device in each.spec.devices:
@@ -405,7 +405,7 @@ _AMOUNTS: Final = ("150m", "250m", "700m", "1", "1001m", "1500m", "2")
 _VALUES: Final = ("1", "1500m", "3", "4")
 
 
-def newer_case(seed: int, *, is_rich: bool) -> Case:
+def newer_case(seed: int, *, is_rich: bool) -> AllocatorCase:
     chance = random.Random(seed)
     case = Maker(chance, is_rich=is_rich).case()
     gates = case.world.gates | DEVICE_CHANGES
@@ -413,7 +413,7 @@ def newer_case(seed: int, *, is_rich: bool) -> Case:
         gates |= {FRACTIONAL_RANGE}
     slices = [_newer_slice(each, chance) for each in case.world.slices]
     claims = [_newer_claim(each, chance) for each in case.claims]
-    return Case(dataclasses.replace(case.world, gates=gates, slices=slices), claims)
+    return AllocatorCase(dataclasses.replace(case.world, gates=gates, slices=slices), claims)
 
 
 def _newer_slice(each: ResourceSlice, chance: random.Random) -> ResourceSlice:

@@ -46,7 +46,7 @@ NO_DEVICES = (UU, "cannot allocate all claims")
 
 
 @dataclass
-class Counted(Uncounted):
+class DeviceCounts(Uncounted):
     """Metrics that keep every observation."""
 
     conflicts: int = 0
@@ -109,7 +109,7 @@ class Served(World):
         self.event_handlers: DeviceHandlers | None = None
         self._seen: dict[str, ResourceClaim | Broken] = {}
         super().__init__(
-            gates=gates, ours=ours, args=args or DynamicResourcesArgs(), writer=ScriptedWriter(), metrics=Counted()
+            gates=gates, ours=ours, args=args or DynamicResourcesArgs(), writer=ScriptedWriter(), metrics=DeviceCounts()
         )
         self.event_handlers = DeviceHandlers(
             self.cluster, lambda event, old, new: self.moves.append((event, old, new)), self.handle.preempting

@@ -23,9 +23,9 @@ from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN
 from scheduler.plugins.dra.structured.feasibility import Position, SearchState, SolverAnswer
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.allocator_setup import AllocatorSetup, cases, newer_cases
-from tests.unit.plugins.dra.literal_allocator import Literal, Pick, Refused, TooSlow, broken_rules
+from tests.unit.plugins.dra.literal_allocator import LiteralAllocator, LiteralError, Pick, TooSlow, broken_rules
 from tests.unit.plugins.dra.literal_devices import Candidate, candidates, left_of
-from tests.unit.plugins.dra.random_devices import NODES, Case, Maker, newer_case
+from tests.unit.plugins.dra.random_devices import NODES, AllocatorCase, Maker, newer_case
 from tests.unit.plugins.dra.test_worst_cases import COUNTERS, STEPS, _case, _claim, _request, counter_set, partitions
 
 STEPS_MAX = 30_000
@@ -42,15 +42,15 @@ slow_laws_of_both = settings(slow_laws, max_examples=examples(800, share=SLOW_SH
 """Half of the cases have what kube-scheduler 1.37 adds."""
 
 
-def _expected(case: Case, node: str) -> tuple[Literal, Any]:
+def _expected(case: AllocatorCase, node: str) -> tuple[LiteralAllocator, Any]:
     """Return results, None or an error text of the literal allocator; a case that is TooSlow is discarded."""
     try:
-        literal = Literal(case.world, node, case.claims, steps_max=STEPS_MAX)
+        literal = LiteralAllocator(case.world, node, case.claims, steps_max=STEPS_MAX)
         picks = literal.run()
     except TooSlow:
         assume(False)
         raise
-    except Refused as refused:
+    except LiteralError as refused:
         return literal, f"{'on node' if refused.on_node else 'failed'}: {refused}"
     return literal, picks if picks is None else [_shown(pick) for pick in picks]
 
@@ -79,7 +79,7 @@ def _comparable(search: Allocator, picked: Picked) -> tuple[object, ...]:
     return picked.claim, picked.request, asked.full_name, device, picked.amounts
 
 
-def _as_picks(literal: Literal, case: Case, told: Sequence[Any]) -> list[Pick]:
+def _as_picks(literal: LiteralAllocator, case: AllocatorCase, told: Sequence[Any]) -> list[Pick]:
     there: dict[object, Candidate] = {each.id: each for pool in literal.pools for each in candidates(pool)}
     picks = []
     for c, r, name, device, amounts in told:
@@ -97,7 +97,7 @@ def _as_picks(literal: Literal, case: Case, told: Sequence[Any]) -> list[Pick]:
 @laws_of_both
 @given(cases | newer_cases)
 @example(ALONE)
-def test_first_fit_finds_what_trying_everything_in_order_finds(case: Case) -> None:
+def test_first_fit_finds_what_trying_everything_in_order_finds(case: AllocatorCase) -> None:
     """11, 39, 45, 50, 55, 86, 87, 122, 125, 210: the cases draw these rows of docs/spec/dra.md, and many more."""
     setup = AllocatorSetup(case)
     for node in NODES:
@@ -109,7 +109,7 @@ def test_first_fit_finds_what_trying_everything_in_order_finds(case: Case) -> No
 @slow_laws_of_both
 @given(cases | newer_cases)
 @example(ALONE)
-def test_packing_finds_something_exactly_where_first_fit_does_and_breaks_no_rule(case: Case) -> None:
+def test_packing_finds_something_exactly_where_first_fit_does_and_breaks_no_rule(case: AllocatorCase) -> None:
     setup = AllocatorSetup(case)
     for node in NODES:
         literal, expected = _expected(case, node)
@@ -125,7 +125,7 @@ def test_packing_finds_something_exactly_where_first_fit_does_and_breaks_no_rule
 @slow_laws
 @given(cases)
 @example(NOTHING_DRAWN)
-def test_looking_closely_from_the_start_on_finds_the_same(case: Case) -> None:
+def test_looking_closely_from_the_start_on_finds_the_same(case: AllocatorCase) -> None:
     """Small cases are rarely hard, so the test treats every search as hard from its start."""
     setup = AllocatorSetup(case)
     for node in NODES:
@@ -138,7 +138,7 @@ def test_looking_closely_from_the_start_on_finds_the_same(case: Case) -> None:
 
 @laws
 @given(cases)
-def test_a_search_that_failed_has_given_everything_back(case: Case) -> None:
+def test_a_search_that_failed_has_given_everything_back(case: AllocatorCase) -> None:
     setup = AllocatorSetup(case)
     for node in NODES:
         search, new = setup.search(node), setup.search(node)
@@ -167,9 +167,9 @@ def test_the_literal_allocator_breaks_no_rule_and_meets_every_one() -> None:
     for seed in range(3000):
         case = Maker(random.Random(seed), is_rich=seed % 2 == 1).case()
         try:
-            literal = Literal(case.world, "n1", case.claims, steps_max=STEPS_MAX)
+            literal = LiteralAllocator(case.world, "n1", case.claims, steps_max=STEPS_MAX)
             picks = literal.run()
-        except (TooSlow, Refused) as ended:
+        except (TooSlow, LiteralError) as ended:
             met.update([_ERRORS.search(str(ended) or "too slow").group()])  # type: ignore[union-attr]
             continue
         if picks is None:
@@ -195,7 +195,7 @@ _EVERYTHING = frozenset(_ERRORS.pattern.split("|")) - {"too slow"} | {
 }  # fmt: skip
 
 
-def _features(case: Case, literal: Literal, picks: Sequence[Pick]) -> set[str]:
+def _features(case: AllocatorCase, literal: LiteralAllocator, picks: Sequence[Pick]) -> set[str]:
     """Return the features that the result depends on."""
     world = case.world
     constraints = [each for claim in case.claims for each in claim.spec.devices.constraints]
@@ -229,8 +229,8 @@ def test_the_newer_cases_meet_each_rule_of_kube_scheduler_1_37() -> None:
     for seed in range(1200):
         case = newer_case(seed, is_rich=seed % 2 == 1)
         try:
-            picks = Literal(case.world, "n1", case.claims, steps_max=STEPS_MAX).run() or []
-        except (TooSlow, Refused) as ended:
+            picks = LiteralAllocator(case.world, "n1", case.claims, steps_max=STEPS_MAX).run() or []
+        except (TooSlow, LiteralError) as ended:
             met.update(each for each in ("already accounted", "on device", "milli value") if each in str(ended))
             continue
         parts = [amount for pick in picks for amount in (pick.consumed or {}).values()]
@@ -243,13 +243,13 @@ def test_the_newer_cases_meet_each_rule_of_kube_scheduler_1_37() -> None:
     assert {rule: count for rule, count in met.items() if count < 5} == {}
 
 
-def a_case(seed: int, amount: int, *, wanted: int = 10) -> Case:
+def a_case(seed: int, amount: int, *, wanted: int = 10) -> AllocatorCase:
     devices = partitions(random.Random(seed), 60, COUNTERS)
     return _case(devices, _claim(_request(count=wanted)), counters=counter_set(COUNTERS, amount))
 
 
 @st.composite
-def small_cases(draw: st.DrawFn) -> Case:
+def small_cases(draw: st.DrawFn) -> AllocatorCase:
     """Generate cases that are so small that every allocation can be tried."""
     chance = random.Random(draw(st.integers(0, 2**64)))
     counters = COUNTERS[: chance.randint(1, 3)]
@@ -265,7 +265,7 @@ def small_cases(draw: st.DrawFn) -> Case:
 
 
 @st.composite
-def cases_with_admins(draw: st.DrawFn) -> Case:
+def cases_with_admins(draw: st.DrawFn) -> AllocatorCase:
     """Generate small cases with shared devices, requests for capacity, and requests with admin access."""
     chance = random.Random(draw(st.integers(0, 2**64)))
     counters, devices = COUNTERS[: chance.randint(1, 2)], []
@@ -296,7 +296,7 @@ def _anything(chance: random.Random, names: Sequence[str]) -> api.ExactDeviceReq
 
 
 @st.composite
-def cases_of_groups(draw: st.DrawFn) -> Case:
+def cases_of_groups(draw: st.DrawFn) -> AllocatorCase:
     """Generate partitions of few groups, and requests for devices of one group or of different ones."""
     chance = random.Random(draw(st.integers(0, 2**64)))
     devices = [
@@ -311,7 +311,7 @@ def cases_of_groups(draw: st.DrawFn) -> Case:
 
 
 @st.composite
-def cases_of_parts(draw: st.DrawFn) -> Case:
+def cases_of_parts(draw: st.DrawFn) -> AllocatorCase:
     """Generate requests for parts of shared devices, most of which are interchangeable."""
     chance = random.Random(draw(st.integers(0, 2**64)))
     names = ("mem", "cores")[: chance.randint(1, 2)]
@@ -372,7 +372,7 @@ UNLIKE_GROUPS = _case(
 def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, packed: bool) -> None:
     """The first fit is still the allocation that a full search in order finds, also where it takes several programs."""
     try:
-        picks = Literal(case.world, "n1", case.claims, steps_max=STEPS_MAX).run()
+        picks = LiteralAllocator(case.world, "n1", case.claims, steps_max=STEPS_MAX).run()
     except TooSlow:
         assume(False)
         raise
@@ -388,7 +388,7 @@ def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, p
         assert devices == [pick.candidate.id for pick in picks]
 
 
-def _root(case: Case) -> object:
+def _root(case: AllocatorCase) -> object:
     """Solve the state before any device is picked; None if counting and matching already reject it."""
     setup = AllocatorSetup(case)
     node_devices = setup.node_devices("n1")
@@ -402,10 +402,10 @@ def _root(case: Case) -> object:
 @settings(max_examples=examples(300, share=SLOW_SHARE))
 @given(small_cases() | cases_of_parts() | cases_of_groups(), st.sampled_from((1, 512)))
 @example(UNLIKE_GROUPS, 512)
-def test_the_program_has_a_solution_exactly_where_an_allocation_exists(case: Case, compared: int) -> None:
+def test_the_program_has_a_solution_exactly_where_an_allocation_exists(case: AllocatorCase, compared: int) -> None:
     """Also in a pool of too many devices to compare each with each."""
     try:
-        picks = Literal(case.world, "n1", case.claims, steps_max=STEPS_MAX).run()
+        picks = LiteralAllocator(case.world, "n1", case.claims, steps_max=STEPS_MAX).run()
     except TooSlow:
         assume(False)
         raise

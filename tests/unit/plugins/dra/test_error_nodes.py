@@ -29,8 +29,8 @@ from simulator.builders.devices import a_device, a_slice
 from tests.examples import SLOW_SHARE, examples
 from tests.support.clock import VirtualClock
 from tests.unit.plugins.dra.allocator_setup import AllocatorSetup, cases
-from tests.unit.plugins.dra.literal_allocator import Literal, Refused, TooSlow
-from tests.unit.plugins.dra.random_devices import NODES, Case
+from tests.unit.plugins.dra.literal_allocator import LiteralAllocator, LiteralError, TooSlow
+from tests.unit.plugins.dra.random_devices import NODES, AllocatorCase
 from tests.unit.plugins.dra.served import PARITY
 from tests.unit.plugins.dra.trying import Trying
 from tests.unit.plugins.dra.world import FIRST_FIT
@@ -242,7 +242,9 @@ STEPS_MAX = 30_000
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(cases, st.data())
-def test_the_error_of_the_first_node_on_which_the_literal_allocator_has_one_is_found(case: Case, data: Any) -> None:
+def test_the_error_of_the_first_node_on_which_the_literal_allocator_has_one_is_found(
+    case: AllocatorCase, data: Any
+) -> None:
     """The law holds for any set of nodes, and no search of another node is needed."""
     setup = AllocatorSetup(case)
     names = [claim.key for claim in case.claims]
@@ -266,12 +268,12 @@ def test_the_error_of_the_first_node_on_which_the_literal_allocator_has_one_is_f
     assert expected == (found and (found[0], boards.text_on(found[0], found[1], names)))
 
 
-def _literal_error(case: Case, node: str) -> str:
+def _literal_error(case: AllocatorCase, node: str) -> str:
     try:
-        Literal(case.world, node, case.claims, steps_max=STEPS_MAX).run()
+        LiteralAllocator(case.world, node, case.claims, steps_max=STEPS_MAX).run()
     except TooSlow:
         assume(False)
-    except Refused as refused:
+    except LiteralError as refused:
         return "" if refused.on_node else str(refused)
     return ""
 

@@ -441,10 +441,10 @@ async def test_the_status_changes_after_the_writes() -> None:
     under = world.reserved(pod_naming("first"))
     assert "" == await world.bound(under)
     assert [] == again(world, under)
-    before = world.cluster.outlook(under.info)
+    before = world.cluster.decision_version(under.info)
 
     seen_again(world, "second")
-    assert before != world.cluster.outlook(under.info)
+    assert before != world.cluster.decision_version(under.info)
     assert [(Code.UNRESOLVABLE, SAID)] == [(no.code, no.message) for no in again(world, under)]
 
 

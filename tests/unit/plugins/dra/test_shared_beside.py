@@ -30,7 +30,7 @@ from simulator.builders.core import Builder, Manifest
 from simulator.builders.devices import DeviceBuilder, SliceBuilder, a_device, a_slice
 from tests.examples import SLOW_SHARE, examples
 from tests.unit.plugins.dra.allocator_setup import AllocatorSetup, cases
-from tests.unit.plugins.dra.random_devices import NODES, Case
+from tests.unit.plugins.dra.random_devices import NODES, AllocatorCase
 from tests.unit.plugins.dra.served import Served, Step, Under, nothing, steps, using
 from tests.unit.plugins.dra.world import FIRST_FIT, Allocated, World
 
@@ -377,7 +377,7 @@ RUNNING = a_claim("x").reserved_for("x").typed()
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 @given(cases, st.sampled_from(sorted(NODES)))
-def test_a_search_gives_away_what_the_second_look_lets_pass(case: Case, node: str) -> None:
+def test_a_search_gives_away_what_the_second_look_lets_pass(case: AllocatorCase, node: str) -> None:
     """Counters may be overdrawn, pools incomplete, objects contradictory. Conflicts over whole devices are ignored."""
     setup = AllocatorSetup(case)
     search = setup.search(node)

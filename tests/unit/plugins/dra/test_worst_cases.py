@@ -19,9 +19,9 @@ from scheduler.api.quantity import parse
 from scheduler.core.feature_gates import DEVICE_GATES_ON
 from scheduler.plugins.dra.structured.allocator import Allocator, Picked
 from tests.unit.plugins.dra.allocator_setup import AllocatorSetup
-from tests.unit.plugins.dra.literal_allocator import Literal, Pick, TooSlow, broken_rules
-from tests.unit.plugins.dra.literal_devices import World, candidates
-from tests.unit.plugins.dra.random_devices import NODES, Case
+from tests.unit.plugins.dra.literal_allocator import LiteralAllocator, Pick, TooSlow, broken_rules
+from tests.unit.plugins.dra.literal_devices import LiteralDevices, candidates
+from tests.unit.plugins.dra.random_devices import NODES, AllocatorCase
 
 STEPS = 600
 """A step costs some microseconds, so this limit is a few milliseconds."""
@@ -114,7 +114,7 @@ def _case(
     used: Iterable[str] = (),
     counters: Sequence[api.CounterSet] = (),
     per_slice: int = 64,
-) -> Case:
+) -> AllocatorCase:
     parts = [tuple(devices[at : at + per_slice]) for at in range(0, len(devices), per_slice)]
     specs: list[dict[str, Any]] = [{"devices": part} for part in parts]
     specs += [{"shared_counters": tuple(counters[at : at + 8])} for at in range(0, len(counters), 8)]
@@ -126,12 +126,12 @@ def _case(
         for at, spec in enumerate(specs)
     ]
     classes = {"any": api.DeviceClass(Metadata(name="any"), api.DeviceClassSpec())}
-    world = World(NODES, slices, classes, DEVICE_GATES_ON, _holds)
+    world = LiteralDevices(NODES, slices, classes, DEVICE_GATES_ON, _holds)
     world.exclusive = {api.DeviceId("a", "n1", name) for name in used}
-    return Case(world, list(claims))
+    return AllocatorCase(world, list(claims))
 
 
-def _on_eight_gpus(*claims: api.ResourceClaim) -> Case:
+def _on_eight_gpus(*claims: api.ResourceClaim) -> AllocatorCase:
     return _case(_partitions(8), *claims, counters=_gpu_counters(8))
 
 
@@ -224,7 +224,7 @@ POSSIBLE = [
 
 
 @pytest.mark.parametrize("case", IMPOSSIBLE)
-def test_an_impossible_case_fails_after_few_steps(case: Callable[[], Case]) -> None:
+def test_an_impossible_case_fails_after_few_steps(case: Callable[[], AllocatorCase]) -> None:
     search = AllocatorSetup(case()).search("n1")
 
     assert search.run() is None
@@ -233,7 +233,9 @@ def test_an_impossible_case_fails_after_few_steps(case: Callable[[], Case]) -> N
 
 @pytest.mark.parametrize(("case", "count"), POSSIBLE)
 @pytest.mark.parametrize("packed", [False, True], ids=["first fit", "packing"])
-def test_a_possible_case_succeeds_after_few_steps(case: Callable[[], Case], count: int, *, packed: bool) -> None:
+def test_a_possible_case_succeeds_after_few_steps(
+    case: Callable[[], AllocatorCase], count: int, *, packed: bool
+) -> None:
     search = AllocatorSetup(case()).search("n1", packed=packed)
     found = search.run()
 
@@ -277,18 +279,18 @@ def _in_groups(chance: random.Random, groups: int) -> list[api.Device]:
     ]
 
 
-def unlike_groups(seed: int, amount: int, wanted: int) -> Case:
+def unlike_groups(seed: int, amount: int, wanted: int) -> AllocatorCase:
     devices = _in_groups(random.Random(seed), 12)
     return _case(devices, _claim(_request(count=wanted), distinct=["group"]), counters=counter_set(COUNTERS, amount))
 
 
-def many_of_many(seed: int, amount: int) -> Case:
+def many_of_many(seed: int, amount: int) -> AllocatorCase:
     """Return a claim for twenty of 120 partitions."""
     devices = partitions(random.Random(seed), 120, COUNTERS)
     return _case(devices, _claim(_request(count=20)), counters=counter_set(COUNTERS, amount))
 
 
-def all_sizes(seed: int, share: float) -> Case:
+def all_sizes(seed: int, share: float) -> AllocatorCase:
     """Return requests for GPU partitions of all sizes; together they take `share` of the slices of eight GPUs."""
     chance, slices = random.Random(seed), 0
     asks: list[api.ExactDeviceRequest] = []
@@ -300,7 +302,7 @@ def all_sizes(seed: int, share: float) -> Case:
     return _case(_partitions(8), _claim(*asks), counters=_gpu_counters(8))
 
 
-def full_devices(seed: int, count: int, *, more: int = 0) -> Case:
+def full_devices(seed: int, count: int, *, more: int = 0) -> AllocatorCase:
     """Return three parts per shared device that fill it exactly; `more` is added to the largest part."""
     chance, parts = random.Random(seed), []
     for _ in range(count):
@@ -328,7 +330,7 @@ def _shared(at: int, *names: str, draws: tuple[api.DeviceCounterConsumption, ...
     return api.Device(name=f"d{at:02}", allow_multiple_allocations=True, capacity=capacity, consumes_counters=draws)
 
 
-def two_capacities(seed: int, count: int, each: int, *, moved: int = 0) -> Case:
+def two_capacities(seed: int, count: int, each: int, *, moved: int = 0) -> AllocatorCase:
     """Return `each` parts per shared device that fill both capacities; then `moved` units move between two parts."""
     chance = random.Random(seed)
     wanted = [list(part) for _ in range(count) for part in zip(_cut(chance, each), _cut(chance, each), strict=True)]
@@ -340,7 +342,7 @@ def two_capacities(seed: int, count: int, each: int, *, moved: int = 0) -> Case:
     return _case(devices, _claim(*[_taking(mem=mem, cores=cores) for mem, cores in wanted]))
 
 
-def drawing_devices(seed: int, amount: int) -> Case:
+def drawing_devices(seed: int, amount: int) -> AllocatorCase:
     """Return twelve parts for sixteen shared devices that consume counters."""
     chance = random.Random(seed)
     draws = partitions(chance, 16, COUNTERS[:4])
@@ -349,7 +351,7 @@ def drawing_devices(seed: int, amount: int) -> Case:
     return _case(devices, claim, counters=counter_set(COUNTERS[:4], amount))
 
 
-def admin_between(seed: int, amount: int) -> Case:
+def admin_between(seed: int, amount: int) -> AllocatorCase:
     """Return three claims: for five partitions, for three with admin access, and for four."""
     devices = partitions(random.Random(seed), 60, COUNTERS)
     admin = api.ExactDeviceRequest("", "any", (), "ExactCount", 3, admin_access=True)
@@ -385,8 +387,8 @@ ROWS = [
 ]  # fmt: skip
 
 
-def _broken(case: Case, search: Allocator, found: Sequence[Picked]) -> list[str]:
-    literal = Literal(case.world, "n1", case.claims, steps_max=0)
+def _broken(case: AllocatorCase, search: Allocator, found: Sequence[Picked]) -> list[str]:
+    literal = LiteralAllocator(case.world, "n1", case.claims, steps_max=0)
     with contextlib.suppress(TooSlow):
         literal.run()  # resolves the requests, and tries no device
     there = {each.id: each for pool in literal.pools for each in candidates(pool)}
@@ -411,7 +413,9 @@ def _broken(case: Case, search: Allocator, found: Sequence[Picked]) -> list[str]
 
 @pytest.mark.parametrize(("make", "fits", "most"), ROWS)
 @pytest.mark.parametrize("packed", [False, True], ids=["first fit", "packing"])
-def test_the_answer_comes_after_little_work(make: Callable[[], Case], most: int, *, fits: bool, packed: bool) -> None:
+def test_the_answer_comes_after_little_work(
+    make: Callable[[], AllocatorCase], most: int, *, fits: bool, packed: bool
+) -> None:
     case = make()
     search = AllocatorSetup(case).search("n1", packed=packed)
     found = search.run()

@@ -53,7 +53,7 @@ from tests.unit.plugins.volumebinding.world import (
     A,
     B,
     Decided,
-    World,
+    VolumeWorld,
     tracking,
     using,
 )
@@ -62,14 +62,14 @@ from tests.unit.wakeups import literal_volumes as literal
 ERROR, UNRESOLVABLE = Code.ERROR, Code.UNRESOLVABLE
 
 
-def answered(world: World, info: Any) -> tuple[Code, str] | None:
+def answered(world: VolumeWorld, info: Any) -> tuple[Code, str] | None:
     """The refusal's code and text."""
     _, no = world.pre_filtered(info)
     assert no is not SKIP
     return (no.code, no.message) if isinstance(no, Rejection) else None
 
 
-def groups(world: World, info: Any) -> dict[str, list[str]]:
+def groups(world: VolumeWorld, info: Any) -> dict[str, list[str]]:
     """Names of the claims in each group that has any."""
     state, no = world.pre_filtered(info)
     assert no is None, no
@@ -80,7 +80,7 @@ def groups(world: World, info: Any) -> dict[str, list[str]]:
 
 def test_g1_pods_without_claims_are_none_of_its_business() -> None:
     """G1 Skip, also for an emptyDir; and what follows all the same finds nothing to do."""
-    world, info = World(), pod_info(pod("p").volume("v", emptyDir={}).typed())
+    world, info = VolumeWorld(), pod_info(pod("p").volume("v", emptyDir={}).typed())
     state, no = world.pre_filtered(info)
 
     assert SKIP is no
@@ -91,14 +91,14 @@ def test_g1_pods_without_claims_are_none_of_its_business() -> None:
 
 def test_g7_a_class_without_mode() -> None:
     """G7 What is wrong with the cluster itself is an error."""
-    world = World(a_class("M").binding_mode(None), a_claim("x", "1G", "M"))
+    world = VolumeWorld(a_class("M").binding_mode(None), a_claim("x", "1G", "M"))
 
     assert (ERROR, 'VolumeBindingMode not set for StorageClass "M"') == answered(world, using("p", "x"))
 
 
 def test_g16_an_ephemeral_claim_of_another_namespace_is_not_the_claim_that_is_meant() -> None:
     """G16 Even if the pod's uid owns it."""
-    world = World(a_claim("pod-vol", "1G", "W", ns="other").owned_by("pod", "pod"))
+    world = VolumeWorld(a_claim("pod-vol", "1G", "W", ns="other").owned_by("pod", "pod"))
 
     text = 'waiting for ephemeral volume controller to create the persistentvolumeclaim "pod-vol"'
     assert (UNRESOLVABLE, text) == answered(world, using("pod", ephemeral=["vol"]))
@@ -106,14 +106,14 @@ def test_g16_an_ephemeral_claim_of_another_namespace_is_not_the_claim_that_is_me
 
 def test_groups() -> None:
     """§2.3, each claim once."""
-    world = World(U1, U2, BND, PB)
+    world = VolumeWorld(U1, U2, BND, PB)
 
     assert {"bound": ["bnd"], "delayed": ["u2", "u1"]} == groups(world, using("p", "u2", "bnd", "u1"))
 
 
 def test_g20_an_assumed_node_pins_the_claim() -> None:
     """G20 What is about to be written counts, although the server does not have it yet."""
-    world = World(a_class("E", "P"), a_claim("e", "1G", "E"))
+    world = VolumeWorld(a_class("E", "P"), a_claim("e", "1G", "E"))
     world.reserved(using("first", "e"), on="n2")
 
     assert world.cluster.volumes.claims.get_api("default/e").selected_node is None  # type: ignore[union-attr]
@@ -124,7 +124,7 @@ def test_g20_an_assumed_node_pins_the_claim() -> None:
 
 def test_g21_a_claim_that_only_one_view_has() -> None:
     """G21 The two looks at claims may be answered from different places; then it is an error, not a refusal."""
-    world = World(U1)
+    world = VolumeWorld(U1)
     world.cluster.volumes.claims.get = lambda key: None  # type: ignore[method-assign]
 
     text = 'error getting PVC "default/u1": persistentvolumeclaims "default/u1" not found'
@@ -133,7 +133,7 @@ def test_g21_a_claim_that_only_one_view_has() -> None:
 
 def test_f25_filter_without_prefilter_is_an_error() -> None:
     """F25 The state of the attempt is missing."""
-    world = World()
+    world = VolumeWorld()
     (no,) = world.plugin.filter(CycleState(), using("p", "u1"), world.cluster.nodes.present)
 
     assert (ERROR, "not found") == (no.code, no.message)
@@ -144,7 +144,7 @@ def test_f25_filter_without_prefilter_is_an_error() -> None:
 
 def test_a_claim_that_is_being_completed_is_followed() -> None:
     """B-26 The PV controller has written the volume's name, not yet the annotation: other pods of the claim go where the volume is."""
-    world = World(U1, a_pv("a", "5G", "W").where("k", "n1"))
+    world = VolumeWorld(U1, a_pv("a", "5G", "W").where("k", "n1"))
     world.plan(using("first", "u1"))
     world.show(U1.wants("a"))
     follower = using("second", "u1")
@@ -163,7 +163,7 @@ def test_a_claim_that_is_being_completed_is_followed() -> None:
 )
 def test_a_claim_that_is_not_followed(ours: KubestowArgs, is_under_way: bool) -> None:
     """B-26 Otherwise it is unbound, as upstream says."""
-    world = World(U1, a_pv("a", "5G", "W").where("k", "n1"), ours=ours)
+    world = VolumeWorld(U1, a_pv("a", "5G", "W").where("k", "n1"), ours=ours)
     if is_under_way:
         world.plan(using("first", "u1"))
     world.show(U1.wants("a"))
@@ -180,7 +180,7 @@ def out(*reasons: str) -> Decided:
 
 def test_the_first_that_is_wrong_ends_the_look_at_bound_claims() -> None:
     """The volume of one claim is on n2, and the other claim has none."""
-    world = World(BND, IB, PI.set({"spec": {"nodeAffinity": None}}).where("k", "n2"))
+    world = VolumeWorld(BND, IB, PI.set({"spec": {"nodeAffinity": None}}).where("k", "n2"))
 
     assert {"n1": (NODE_CONFLICT,), "n2": (NOT_EXISTING,)} == world.judged(using("p", "ib", "bnd"))
 
@@ -190,12 +190,14 @@ def test_f5_claims_of_a_class_leave_the_larger_volumes_to_the_larger_claims() ->
     small, large = a_claim("v1", "1G", "W"), a_claim("v2", "2G", "W")
     volumes = [a_pv(name, size, "W").where("k", "n1") for name, size in (("g1", "1G"), ("g2", "2G"))]
 
-    assert World(small, large, *volumes).decide(using("p", "v1", "v2")) == Decided((), (("v1", "g1"), ("v2", "g2")))
+    assert VolumeWorld(small, large, *volumes).decide(using("p", "v1", "v2")) == Decided(
+        (), (("v1", "g1"), ("v2", "g2"))
+    )
 
 
 def test_f20_a_class_that_vanished_after_pre_filter() -> None:
     """F20 After PreFilter there was a class, and now there is none."""
-    world = World(D1)
+    world = VolumeWorld(D1)
     state, no = world.pre_filtered(using("p", "d1"))
     assert no is None
     world.withdraw("StorageClass", "D")
@@ -208,7 +210,7 @@ def test_f20_a_class_that_vanished_after_pre_filter() -> None:
 @pytest.mark.parametrize("ours", [KubestowArgs(), PARITY], ids=["ours", "parity"])
 def test_f21_the_volume_that_was_assumed_is_taken_again(ours: KubestowArgs) -> None:
     """F21 What was pre-bound for a claim is its, although another one is as small."""
-    world = World(U1, A, a_pv("a2", "5G", "W").where("k", "n1"), ours=ours)
+    world = VolumeWorld(U1, A, a_pv("a2", "5G", "W").where("k", "n1"), ours=ours)
     taken = world.plan(using("p", "u1")).static[0].volume.key
 
     for _ in range(50):
@@ -218,10 +220,10 @@ def test_f21_the_volume_that_was_assumed_is_taken_again(ours: KubestowArgs) -> N
 
 def test_f23_the_same_claim_twice_is_bound_once() -> None:
     """F23 (B-16) Upstream takes a second volume for it."""
-    world = World(U1, A, B)
+    world = VolumeWorld(U1, A, B)
 
     assert (("u1", "a"),) == world.decide(using("p", "u1", "u1")).static
-    assert Decided((), (("u1", "a"),)) == World(U1, A).decide(using("p", "u1", "u1"))
+    assert Decided((), (("u1", "a"),)) == VolumeWorld(U1, A).decide(using("p", "u1", "u1"))
 
 
 # -- migrated volumes ----------------------------------------------------------------------------------------------------
@@ -231,7 +233,9 @@ def test_f23_the_same_claim_twice_is_bound_once() -> None:
 
 def test_a_volume_that_is_meant_for_it_elsewhere_and_a_provisioner() -> None:
     """Gate 8 is about volumes: what cannot be matched may still be provisioned."""
-    world = World(a_class("E", "P"), a_claim("e", "1G", "E"), a_pv("m", "1G", "E").where("k", "n1").claimed_by("e"))
+    world = VolumeWorld(
+        a_class("E", "P"), a_claim("e", "1G", "E"), a_pv("m", "1G", "E").where("k", "n1").claimed_by("e")
+    )
 
     assert Decided((), (("e", "m"),)) == world.decide(using("p", "e"))
     assert Decided((), (), ("e",)) == world.decide(using("p", "e"), on="n2")
@@ -240,7 +244,7 @@ def test_a_volume_that_is_meant_for_it_elsewhere_and_a_provisioner() -> None:
 @pytest.mark.parametrize("things", [(), (A,)], ids=["no volumes", "a volume that would fit"])
 def test_m19_a_selector_that_is_none(things: Any) -> None:
     """M19 An error, whether or not the class has any volume."""
-    world = World(U1.matching_expression("tier", "Near", "a"), *things)
+    world = VolumeWorld(U1.matching_expression("tier", "Near", "a"), *things)
     state, no = world.pre_filtered(using("p", "u1"))
     assert no is None
     (refused,) = world.plugin.filter(state, using("p", "u1"), world.cluster.nodes.present)
@@ -252,7 +256,7 @@ def test_m19_a_selector_that_is_none(things: Any) -> None:
 def test_m26_of_equal_volumes_always_the_same() -> None:
     """M26 (B-24) And not the same for every claim."""
     claims = [a_claim(f"c{at}", "1G", "W") for at in range(20)]
-    world = World(*claims, *(a_pv(f"v{at}", "1G", "W").where("k", "n1") for at in range(8)))
+    world = VolumeWorld(*claims, *(a_pv(f"v{at}", "1G", "W").where("k", "n1") for at in range(8)))
     chosen = {f"c{at}": world.decide(using("p", f"c{at}")).static[0][1] for at in range(20)}
 
     assert len(set(chosen.values())) > 2
@@ -265,7 +269,7 @@ def test_m26_of_equal_volumes_always_the_same() -> None:
 
 def test_entangled_claims_say_why_as_upstream_does() -> None:
     """Claims without a volume are provisioned in order of size: the first that cannot be gives the reason."""
-    world = World(
+    world = VolumeWorld(
         *tracking(True),
         a_class("X", "P").allowed("k", "n2"),
         a_claim("small", "1G", "X"),
@@ -392,7 +396,7 @@ class Case:
         delayed = tuple(world.delayed)
         entangled = len(delayed) > 1 and _is_entangled(delayed)
         self.claims = PodVolumeClaims(bound=tuple(world.bound), delayed=delayed, is_entangled=entangled)
-        self.literal = literal.World(
+        self.literal = literal.LiteralVolumes(
             volumes={name: found for name in sorted(v.key for v in kept.volumes) if (found := kept.volumes.get(name))},
             classes={name: known.obj for name, known in kept.classes.items()},
             drivers=kept.drivers,
@@ -432,7 +436,7 @@ class Case:
         return [(claim, self.literal.volumes[volume].capacity.nano) for claim, volume in static]
 
 
-def outcome(case: Case, name: str, found_labels: dict[str, str]) -> literal.Outcome | None:
+def outcome(case: Case, name: str, found_labels: dict[str, str]) -> literal.LiteralDecision | None:
     try:
         return literal.find(case.literal, case.claims.bound, case.claims.delayed, node_name=name, labels=found_labels)
     except literal.Failure:

@@ -17,7 +17,7 @@ from scheduler.framework.interface import Hint
 from simulator.builders.core import pod
 from tests.support.volumebuilders import a_capacity, a_claim, a_class, a_csi_driver, a_pv
 from tests.unit.plugins.ask import hinted
-from tests.unit.plugins.volumebinding.world import BND, D1, PB, U1, World, using
+from tests.unit.plugins.volumebinding.world import BND, D1, PB, U1, VolumeWorld, using
 
 Q, S = Hint.QUEUE, Hint.SKIP
 RESOURCES = {
@@ -32,7 +32,7 @@ RESOURCES = {
 
 def answer(kind: str, info: Any, old: Any, new: Any) -> Hint | None:
     """Return the hint for a pod in this cluster, after the event shows in the caches."""
-    world = World(U1, D1, BND, PB)
+    world = VolumeWorld(U1, D1, BND, PB)
     if new is not None:
         world.show(new)
     action = Action.ADD if old is None else Action.DELETE if new is None else Action.UPDATE_OTHER
@@ -123,7 +123,7 @@ def test_volumes(info: Any, old: Any, new: Any, expected: Hint | None) -> None:
 
 def test_capacity_in_flight_does_not_matter_to_bound_claims() -> None:
     """B-1 When it is given back, the class alone says so; no object was written."""
-    assert S is hinted(World(D1, BND, PB).plugin, CAPACITY_FREED, using("p", "bnd"), new="W")
+    assert S is hinted(VolumeWorld(D1, BND, PB).plugin, CAPACITY_FREED, using("p", "bnd"), new="W")
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_capacity_in_flight_does_not_matter_to_bound_claims() -> None:
 )
 def test_pods_that_go(waits: list[str], goes: list[str], expected: Hint) -> None:
     """What they had taken and not written is free again; upstream does not look."""
-    world = World(U1, a_claim("u2", "1G", "W"), D1, BND, PB)
+    world = VolumeWorld(U1, a_claim("u2", "1G", "W"), D1, BND, PB)
 
     assert expected is hinted(world.plugin, ASSIGNED_POD_DELETE, using("p", *waits), old=using("q", *goes))
 
@@ -143,7 +143,7 @@ def test_pods_that_go(waits: list[str], goes: list[str], expected: Hint) -> None
 @pytest.mark.parametrize("kind", RESOURCES)
 def test_h1_objects_of_another_kind(kind: str) -> None:
     """H1 A hint that is given something else raises, and the queue takes that for a yes (core §1.10)."""
-    world = World(U1)
+    world = VolumeWorld(U1)
     odd = object()
     wanting = [r for r in world.plugin.events_to_register() if r.event.resource is RESOURCES[kind]]
 

@@ -32,7 +32,7 @@ from tests.unit.plugins.volumebinding.world import (
     U2,
     A,
     B,
-    World,
+    VolumeWorld,
     tracking,
     using,
 )
@@ -51,7 +51,7 @@ def no_volume_for(name: str) -> Rejection:
     return Rejection("VolumeBinding", Code.ERROR, (f'no pod volume found for node "{name}"',))
 
 
-def breaks(world: World, operation: str, error: Exception) -> None:
+def breaks(world: VolumeWorld, operation: str, error: Exception) -> None:
     """Each call of this operation of the binder fails."""
 
     def fails(*_: object) -> None:
@@ -73,7 +73,7 @@ def breaks(world: World, operation: str, error: Exception) -> None:
 )
 def test_filter_is_exact(info: PodInfo, exact: bool) -> None:
     """Preemption calls it for each pod, also for pods that PreFilter refused."""
-    world = World(U1, MANY, IMM, A)
+    world = VolumeWorld(U1, MANY, IMM, A)
     state, _ = world.pre_filtered(info)
 
     assert exact == world.plugin.filter_is_exact(state, info)
@@ -81,7 +81,7 @@ def test_filter_is_exact(info: PodInfo, exact: bool) -> None:
 
 def test_verify_that_breaks_ends_the_attempt() -> None:
     """Only claims that were not judged exactly are tried."""
-    world, entangled = World(U1, MANY, A), using("p", "u1", "many")
+    world, entangled = VolumeWorld(U1, MANY, A), using("p", "u1", "many")
     states = [world.pre_filtered(info)[0] for info in (POD, entangled)]
     breaks(world, "find_pod_volumes", VolumeError("it broke"))
 
@@ -94,7 +94,7 @@ def test_verify_that_breaks_ends_the_attempt() -> None:
 
 def test_reserve_on_a_node_that_cannot_after_all() -> None:
     """Nothing is held then, and Filter looks at all claims again."""
-    world = World(U1, A)
+    world = VolumeWorld(U1, A)
     state, _ = world.pre_filtered(POD)
     world.withdraw("PersistentVolume", "a")
 
@@ -105,7 +105,7 @@ def test_reserve_on_a_node_that_cannot_after_all() -> None:
 
 def test_reserve_on_a_node_that_is_gone() -> None:
     """An error, and nothing is held."""
-    world = World(U1, A)
+    world = VolumeWorld(U1, A)
     state, _ = world.pre_filtered(POD)
 
     assert Rejection("VolumeBinding", Code.ERROR, ('node "n9" not found',)) == world.plugin.reserve(state, POD, "n9")
@@ -114,7 +114,7 @@ def test_reserve_on_a_node_that_is_gone() -> None:
 
 def test_a12_unreserve_has_nothing_to_do() -> None:
     """A12 Without state, and on another node than the one that was reserved."""
-    world = World(U1, A)
+    world = VolumeWorld(U1, A)
     state, _ = world.reserved(POD)
     world.plugin.unreserve(CycleState(), POD, "n1")
     world.plugin.unreserve(state, POD, "n2")
@@ -124,7 +124,7 @@ def test_a12_unreserve_has_nothing_to_do() -> None:
 
 def test_the_second_look_spares_what_is_assumed() -> None:
     """Between PreBind and Bind the node is looked at again: by what is bound, for the rest is ours and on its way."""
-    world, info = World(U1, A, BND, PB, MANY), using("p", "u1", "bnd")
+    world, info = VolumeWorld(U1, A, BND, PB, MANY), using("p", "u1", "bnd")
     state, assumed = world.reserved(info)
     world.withdraw("PersistentVolume", "a")
 
@@ -139,7 +139,7 @@ def test_the_second_look_spares_what_is_assumed() -> None:
 
 async def test_v1_pre_flight_and_pre_bind_without_a_plan() -> None:
     """V1 Skip, go on, not found, nothing for this node; PreBind says the same (§6.2)."""
-    world, bound = World(U1, A, BND, PB, ours=KubestowArgs(pre_bind_live_check="none")), using("q", "bnd")
+    world, bound = VolumeWorld(U1, A, BND, PB, ours=KubestowArgs(pre_bind_live_check="none")), using("q", "bnd")
     state, _ = world.reserved(POD)
     all_bound, _ = world.reserved(bound)
     fresh, _ = world.pre_filtered(using("r", "u1"))
@@ -165,7 +165,7 @@ async def test_v1_pre_flight_and_pre_bind_without_a_plan() -> None:
 )
 async def test_pre_bind_fails(error: Exception) -> None:
     """§6.2 An error, and not a refusal: the pod backs off."""
-    world = World(U1, A, ours=KubestowArgs(pre_bind_live_check="none"))
+    world = VolumeWorld(U1, A, ours=KubestowArgs(pre_bind_live_check="none"))
     state, assumed = world.reserved(POD)
     breaks(world, "bind_pod_volumes", error)
 
@@ -177,14 +177,14 @@ async def test_pre_bind_fails(error: Exception) -> None:
 BOUND = a_claim("c", "1G", "W").bound_to("pb").uid("c")
 
 
-def young(world: World, *claims: str, age_s: float) -> Any:
+def young(world: VolumeWorld, *claims: str, age_s: float) -> Any:
     info = using("p", *claims)
     stamp = seconds(world.clock.wall() - age_s)
     return pod_info(replace(info.pod, metadata=replace(info.pod.metadata, creation_timestamp=stamp)))
 
 
-def is_bound_and_young(*, age_s: float = 1.0, ours: KubestowArgs | None = None) -> tuple[World, CycleState, Any]:
-    world = World(BOUND, PB, ours=ours)
+def is_bound_and_young(*, age_s: float = 1.0, ours: KubestowArgs | None = None) -> tuple[VolumeWorld, CycleState, Any]:
+    world = VolumeWorld(BOUND, PB, ours=ours)
     info = young(world, "c", age_s=age_s)
     state, assumed = world.reserved(info)
     return world, state, assumed
@@ -238,7 +238,7 @@ async def test_what_the_server_has_of_a_bound_claim(now: Any, answer: str | None
 
 async def test_bound_claims_are_read_also_next_to_unbound_ones() -> None:
     """B-18 Before anything is written for those that are not bound yet."""
-    world = World(BOUND, PB, U1, A)
+    world = VolumeWorld(BOUND, PB, U1, A)
     state, assumed = world.reserved(young(world, "c", "u1", age_s=1.0))
     world.writer.claims["default/c"] = BOUND.uid("new").typed()
     task = asyncio.ensure_future(world.plugin.pre_bind(state, assumed, "n1"))
@@ -254,7 +254,7 @@ REF = ObjectRef("default", "u1", "u1")
 A_FOR_U1 = A.claimed_by("u1", uid="u1", by_controller=True)
 
 
-def found(world: World, *claims: str) -> PodVolumes:
+def found(world: VolumeWorld, *claims: str) -> PodVolumes:
     """What n1 would do."""
     state, no = world.pre_filtered(using("p", *claims))
     assert no is None
@@ -263,7 +263,7 @@ def found(world: World, *claims: str) -> PodVolumes:
     return volumes
 
 
-def assumptions(world: World) -> set[str]:
+def assumptions(world: VolumeWorld) -> set[str]:
     """Volumes and claims that are not as the server has them."""
     kept = world.cluster.volumes
     caches: Any = (kept.volumes, kept.claims)
@@ -272,7 +272,7 @@ def assumptions(world: World) -> set[str]:
 
 def test_a2_a_volume_is_pre_bound() -> None:
     """A2 In the cache; the server knows nothing of it."""
-    world = World(U1, A)
+    world = VolumeWorld(U1, A)
     plan = world.plan(using("p", "u1"))
 
     assert (1, []) == (len(plan.static), plan.dynamic)
@@ -286,7 +286,7 @@ def test_a2_a_volume_is_pre_bound() -> None:
 
 def test_a5_a_volume_is_gone() -> None:
     """A5 Nothing stays assumed."""
-    world = World(U1, U2, A, B)
+    world = VolumeWorld(U1, U2, A, B)
     volumes = found(world, "u1", "u2")
     world.withdraw("PersistentVolume", "b")
 
@@ -299,7 +299,7 @@ def test_a5_a_volume_is_gone() -> None:
 
 def test_a7_a_claim_was_written_before_reserve() -> None:
     """A7 The volumes are searched again."""
-    world = World(U1, A, D2)
+    world = VolumeWorld(U1, A, D2)
     volumes = found(world, "u1", "d2")
     world.show(D2.label("tier", "a"))
 
@@ -311,7 +311,7 @@ def test_a7_a_claim_was_written_before_reserve() -> None:
 
 def test_a7_as_reserve_says_it() -> None:
     """An error: the pod is tried again."""
-    world = World(U1, A)
+    world = VolumeWorld(U1, A)
     state, _ = world.pre_filtered(using("p", "u1"))
     world.withdraw("PersistentVolumeClaim", "default/u1")
     world.show(U1, A.label("x", "y"))
@@ -329,7 +329,7 @@ def _out_of_sync(obj: Any) -> None:
 
 def test_a8_given_back() -> None:
     """A8 And again: no change."""
-    world = World(U1, A, D1)
+    world = VolumeWorld(U1, A, D1)
     state, assumed = world.reserved(using("p", "u1", "d1"))
     for _ in range(2):
         world.plugin.unreserve(state, assumed, "n1")
@@ -340,7 +340,7 @@ def test_a8_given_back() -> None:
 
 def test_a11_bound_between_filter_and_reserve() -> None:
     """A11 Another client wrote it: nothing is assumed."""
-    world = World(U1, A)
+    world = VolumeWorld(U1, A)
     state, _ = world.pre_filtered(using("p", "u1"))
     world.show(U1.bound_to("a"), A_FOR_U1.phase("Bound"))
 
@@ -351,7 +351,7 @@ def test_a11_bound_between_filter_and_reserve() -> None:
 
 def test_an_older_attempts_undoing_spares_a_newer_one() -> None:
     """§1.2 What the watch has shown since is another version."""
-    world = World(U1, A)
+    world = VolumeWorld(U1, A)
     state, assumed = world.reserved(using("first", "u1"))
     world.show(A.label("tier", "a"))
     world.plan(using("second", "u1"))
@@ -370,7 +370,7 @@ SHARED = pytest.mark.parametrize(("things", "claim"), [((U1, A), "u1"), (SHARED_
 @pytest.mark.parametrize("first_goes", [True, False], ids=["the first goes", "the second goes"])
 def test_what_two_pods_hold_stays_until_both_let_go(things: Any, claim: str, first_goes: bool) -> None:
     """B-15 Upstream drops what the other one still counts on."""
-    world = World(*things)
+    world = VolumeWorld(*things)
     first, second = (world.reserved(using(name, claim)) for name in ("first", "second"))
     kept = assumptions(world)
     goes, stays = (first, second) if first_goes else (second, first)
@@ -384,7 +384,7 @@ def test_what_two_pods_hold_stays_until_both_let_go(things: Any, claim: str, fir
 
 def test_a_shared_claim_is_charged_once() -> None:
     """B-15 Two pods with one claim reserve its capacity once."""
-    world = World(*SHARED_D, a_claim("f", "1Gi", "E"), *tracking(True), a_capacity("o", "E", "2Gi").everywhere())
+    world = VolumeWorld(*SHARED_D, a_claim("f", "1Gi", "E"), *tracking(True), a_capacity("o", "E", "2Gi").everywhere())
     for name in ("first", "second"):
         world.reserved(using(name, "e"))
 
@@ -394,7 +394,7 @@ def test_a_shared_claim_is_charged_once() -> None:
 @SHARED
 def test_what_one_of_two_pods_has_written_stays(things: Any, claim: str) -> None:
     """B-17 It is held until the watch shows it, also after Unreserve."""
-    world = World(*things)
+    world = VolumeWorld(*things)
     writes, waits = (world.reserved(using(name, claim)) for name in ("first", "second"))
     plan = writes[0].get(STATE).plan
     assert plan is not None
@@ -410,7 +410,7 @@ def test_what_one_of_two_pods_has_written_stays(things: Any, claim: str) -> None
 
 def test_a_volume_that_was_freed_is_held_again() -> None:
     """A volume that was written and freed belongs to the plan that took it last, and that plan gives it back."""
-    world = World(U1, a_claim("v1", "1G", "W"), A)
+    world = VolumeWorld(U1, a_claim("v1", "1G", "W"), A)
     writes = world.reserved(using("first", "u1"))
     plan = writes[0].get(STATE).plan
     assert plan is not None

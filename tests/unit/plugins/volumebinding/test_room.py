@@ -21,7 +21,7 @@ from tests.unit.plugins.volumebinding.world import (
     PARITY,
     PB,
     Decided,
-    World,
+    VolumeWorld,
     tracking,
     using,
 )
@@ -36,7 +36,9 @@ GIB = a_capacity("o", "D", "1Gi").everywhere()
 @BOTH
 def test_an_amount_beyond_64_bits_is_the_largest_amount(ours: KubestowArgs) -> None:
     """Such a claim fits where as much is said to be as 64 bits can say."""
-    world = World(a_claim("d1", "200E", "D"), *tracking(True), a_capacity("o", "D", "9Ei").everywhere(), ours=ours)
+    world = VolumeWorld(
+        a_claim("d1", "200E", "D"), *tracking(True), a_capacity("o", "D", "9Ei").everywhere(), ours=ours
+    )
 
     assert FITS == world.decide(using("p", "d1"))
 
@@ -52,7 +54,7 @@ def test_an_amount_beyond_64_bits_is_the_largest_amount(ours: KubestowArgs) -> N
 def test_two_claims_share_what_there_is(amount: str, reservation: Literal["ledger", "none"], decided: Decided) -> None:
     """B-1 To the byte."""
     ours = KubestowArgs(storage_capacity_reservation=reservation)
-    world = World(D1, D2, *tracking(True), a_capacity("o", "D", amount).everywhere(), ours=ours)
+    world = VolumeWorld(D1, D2, *tracking(True), a_capacity("o", "D", amount).everywhere(), ours=ours)
 
     assert decided == world.decide(using("p", "d1", "d2"))
 
@@ -60,7 +62,7 @@ def test_two_claims_share_what_there_is(amount: str, reservation: Literal["ledge
 @pytest.mark.parametrize("is_ours", [True, False], ids=["our own pod", "another scheduler"])
 def test_what_is_in_flight_is_not_there(is_ours: bool) -> None:
     """B-1 A claim with a selected node and no volume is in flight, for each scheduler."""
-    world = World(D1, D2, *tracking(True), GIB)
+    world = VolumeWorld(D1, D2, *tracking(True), GIB)
     if is_ours:
         world.reserved(using("first", "d1"))
     else:
@@ -72,7 +74,7 @@ def test_what_is_in_flight_is_not_there(is_ours: bool) -> None:
 
 def test_a_pod_is_not_in_its_own_way() -> None:
     """B-1 Its own claim, selected for this node already, has reserved the capacity that it finds, in Filter and in Reserve."""
-    world = World(*tracking(True), GIB)
+    world = VolumeWorld(*tracking(True), GIB)
     world.cluster.volumes.reservations.users.add("p", ["default/d1"])
     world.show(D1.selected("n1"))
     (entry,) = world.cluster.volumes.reservations
@@ -85,7 +87,7 @@ def test_a_pod_is_not_in_its_own_way() -> None:
 
 def test_what_is_given_back_is_there_again() -> None:
     """B-1 After Unreserve; and the class is noted for pods that wait for capacity."""
-    world = World(D1, D2, *tracking(True), GIB)
+    world = VolumeWorld(D1, D2, *tracking(True), GIB)
     state, assumed = world.reserved(using("first", "d1"))
     world.plugin.unreserve(state, assumed, "n1")
 
@@ -96,7 +98,7 @@ def test_what_is_given_back_is_there_again() -> None:
 @pytest.mark.parametrize("ends", ["written", "given up"])
 async def test_a_label_that_comes_before_our_write_gives_nothing_away(ends: str) -> None:
     """B-1 The claim as the watch shows it has no node, and the write is repeated for the node that was chosen."""
-    world = World(D1, D2, *tracking(True), GIB)
+    world = VolumeWorld(D1, D2, *tracking(True), GIB)
     world.writer.write_hold = asyncio.Event()
     state, assumed = world.reserved(using("first", "d1"))
     binding = asyncio.ensure_future(world.plugin.pre_bind(state, assumed, "n1"))
@@ -128,7 +130,7 @@ def test_a_pod_with_claims_of_classes_that_share_their_capacity(mode: str, decid
     """B-1 Also what one class draws counts for the other."""
     other = a_class("D9", "P").allowed("k", "n1")
     objects = (GIB, a_capacity("p", "D9", "1Gi").everywhere())
-    world = World(other, D1, a_claim("e1", "1Gi", "D9"), *tracking(True), *objects)
+    world = VolumeWorld(other, D1, a_claim("e1", "1Gi", "D9"), *tracking(True), *objects)
     world.cluster.volumes.reservations.pools_share(mode)
 
     assert decided == world.decide(using("p", "d1", "e1"))
@@ -142,14 +144,14 @@ SIX, TEN, FIVE = (a_claim(f"c{gib}", f"{gib}Gi", "D") for gib in (6, 10, 5))
 def test_a_node_with_two_pools_takes_claims_that_fit_in_some_way(pools: tuple[str, str], ours: KubestowArgs) -> None:
     """B-1 The smaller claim does not keep the larger one from the only pool that it fits."""
     objects = [a_capacity(f"o{at}", "D", amount).where("k", "n1") for at, amount in enumerate(pools)]
-    world = World(SIX, TEN, *tracking(True), *objects, ours=ours)
+    world = VolumeWorld(SIX, TEN, *tracking(True), *objects, ours=ours)
 
     assert Decided((), (), ("c6", "c10")) == world.decide(using("p", "c6", "c10"))
 
 
 def test_a_node_with_two_pools_refuses_claims_that_fit_in_no_way() -> None:
     objects = [a_capacity(f"o{at}", "D", amount).where("k", "n1") for at, amount in enumerate(("10Gi", "9Gi"))]
-    world = World(SIX, TEN, FIVE, *tracking(True), *objects)
+    world = VolumeWorld(SIX, TEN, FIVE, *tracking(True), *objects)
 
     assert FULL == world.decide(using("p", "c6", "c10", "c5"))
 
@@ -157,7 +159,7 @@ def test_a_node_with_two_pools_refuses_claims_that_fit_in_no_way() -> None:
 def test_each_claim_has_its_pool() -> None:
     """B-1 Also after claims were moved to other pools."""
     objects = [a_capacity(f"o{amount}", "D", f"{amount}Gi").where("k", "n1") for amount in (10, 6)]
-    world = World(SIX, TEN, *tracking(True), *objects)
+    world = VolumeWorld(SIX, TEN, *tracking(True), *objects)
     state, _ = world.pre_filtered(using("p", "c6", "c10"))
     found = world.binder.find_pod_volumes(state.get(STATE).claims, world.slot("n1")).dynamic
 
@@ -190,7 +192,7 @@ def test_the_curve(shape: Any, classes: list[tuple[int, int]], score: int) -> No
 
 def scored(shape: Any, claims: list[str], *things: Any) -> dict[str, int] | None:
     """Node → score of those that pass; None if the plugin skips."""
-    world = World(*things, args=VolumeBindingArgs(shape=shape))
+    world = VolumeWorld(*things, args=VolumeBindingArgs(shape=shape))
     info = using("p", *claims)
     state, no = world.pre_filtered(info)
     assert no is None or no is SKIP
@@ -221,7 +223,7 @@ def pools(**rooms: str) -> list[Any]:
 
 
 def test_scoring_lets_the_event_loop_run_between_nodes() -> None:
-    world = World(E, DYN, *pools(n1="50Gi", n2="70Gi"), args=VolumeBindingArgs(shape=CAPACITY_SHAPE))
+    world = VolumeWorld(E, DYN, *pools(n1="50Gi", n2="70Gi"), args=VolumeBindingArgs(shape=CAPACITY_SHAPE))
     info = using("p", "dyn")
     state, _ = world.pre_filtered(info)
     passed = world.cluster.nodes.present

@@ -26,7 +26,7 @@ from tests.unit.plugins.volumebinding.world import (
     U1,
     UNBOUND_IMMEDIATE,
     A,
-    World,
+    VolumeWorld,
     tracking,
     using,
 )
@@ -43,14 +43,14 @@ def slow(kind: str, after_s: int, *waits: str) -> Noted:
     return Noted("default/p", kind, "WaitForVolumeBinding", "Binding", note)
 
 
-def waiting(world: World, *claims: str, name: str = "p") -> asyncio.Task[None]:
+def waiting(world: VolumeWorld, *claims: str, name: str = "p") -> asyncio.Task[None]:
     return asyncio.ensure_future(world.binder.bind_pod_volumes(world.plan(using(name, *claims))))
 
 
 @BOTH
 async def test_b21_a_slow_binding_says_what_it_waits_for(ours: Any) -> None:
     """B-21 After 30, 60 and 300 seconds; a claim that is bound is not named."""
-    world = World(U1, A, D1, ours=ours)
+    world = VolumeWorld(U1, A, D1, ours=ours)
     task = waiting(world, "u1", "d1")
     await world.clock.advance(29.9)
     before = list(world.recorder.events)
@@ -70,7 +70,7 @@ async def test_b21_a_slow_binding_says_what_it_waits_for(ours: Any) -> None:
 
 async def test_b21_a_binding_in_time_says_nothing() -> None:
     """B-21 Nor does one that ends at the very moment."""
-    world = World(U1, A)
+    world = VolumeWorld(U1, A)
     task = waiting(world, "u1")
     await world.clock.advance(29.5)
     world.relay()
@@ -83,7 +83,7 @@ async def test_b21_a_binding_in_time_says_nothing() -> None:
 
 async def test_b21_a_class_that_was_deleted() -> None:
     """B-21 The event says that there is no provisioner."""
-    world = World(D1)
+    world = VolumeWorld(D1)
     task = waiting(world, "d1")
     await world.clock.settle()
     world.relay()
@@ -105,7 +105,7 @@ QUOTED = f"{FOR_P} (last event: {NO_ROOM})"
 @BOTH
 async def test_b21_what_the_provisioner_said_is_quoted(ours: Any) -> None:
     """B-21 Of claims that wait for one only, read again each time; our events do not count."""
-    world = World(U1, A, D1, ours=ours)
+    world = VolumeWorld(U1, A, D1, ours=ours)
     world.writer.events = {"default/d1": NO_ROOM, "default/u1": "r: m"}
     task = waiting(world, "u1", "d1")
     await world.clock.advance(31.0)
@@ -121,7 +121,7 @@ async def test_b21_what_the_provisioner_said_is_quoted(ours: Any) -> None:
 
 async def test_b21_the_claim_names_its_provisioner() -> None:
     """B-21 For a class of an in-tree plugin that is the CSI driver."""
-    world = World(D1.annotation("volume.beta.kubernetes.io/storage-provisioner", "disk.example"))
+    world = VolumeWorld(D1.annotation("volume.beta.kubernetes.io/storage-provisioner", "disk.example"))
     task = waiting(world, "d1")
     await world.clock.advance(30.0)
     task.cancel()
@@ -132,7 +132,7 @@ async def test_b21_the_claim_names_its_provisioner() -> None:
 @pytest.mark.parametrize("error", [Forbidden("no", status=403), Unavailable("down")], ids=["forbidden", "no server"])
 async def test_b21_events_that_cannot_be_read(error: ApiError) -> None:
     """B-21 The event is sent, and one line is logged; after a failure the next claim is not read."""
-    world = World(D1, D2)
+    world = VolumeWorld(D1, D2)
 
     def fail() -> None:
         raise error
@@ -154,7 +154,7 @@ async def test_b21_events_that_cannot_be_read(error: ApiError) -> None:
 
 async def test_b21_a_server_that_does_not_answer_is_not_waited_for() -> None:
     """B-21 The event has the answers that came in time."""
-    world = World(D1, D2)
+    world = VolumeWorld(D1, D2)
     world.writer.events = {"default/d1": NO_ROOM}
     task = waiting(world, "d1", "d2")
 
@@ -173,7 +173,7 @@ async def test_b21_a_server_that_does_not_answer_is_not_waited_for() -> None:
 @BOTH
 async def test_b21_no_binding_waits_for_an_answer(ours: Any) -> None:
     """B-21 The binding ends as soon as without the request; the event is sent then."""
-    world = World(D1, ours=ours)
+    world = VolumeWorld(D1, ours=ours)
     world.writer.event_hold = asyncio.Event()
     task = waiting(world, "d1")
     await world.clock.advance(30.0)
@@ -188,7 +188,7 @@ async def test_b21_no_binding_waits_for_an_answer(ours: Any) -> None:
 
 async def test_b21_a_binding_that_fails_at_a_mark_sends_the_event_first() -> None:
     """B-21 Its time-out is the last mark: there is no time for a question, but for the event."""
-    world = World(D1, args=VolumeBindingArgs(bind_timeout_s=300))
+    world = VolumeWorld(D1, args=VolumeBindingArgs(bind_timeout_s=300))
     world.writer.event_hold = asyncio.Event()
     ended = await world.ends(world.binder.bind_pod_volumes(world.plan(using("p", "d1"))))
     await world.clock.settle()
@@ -214,7 +214,7 @@ def mistaken(*_: Any, **__: Any) -> Any:
 )
 async def test_an_unforeseen_error_while_telling_costs_no_binding_its_time_out(at: str, is_busy: bool) -> None:
     """The binding fails at its deadline, its polls go on until then, and the error is in the log."""
-    world = World(D1, args=VolumeBindingArgs(100.0))
+    world = VolumeWorld(D1, args=VolumeBindingArgs(100.0))
     slowness: Any = world.binder._waiter._slow_reports
     if is_busy:
         slowness._reading = set(range(AT_ONCE))
@@ -236,7 +236,7 @@ async def test_an_unforeseen_error_while_telling_costs_no_binding_its_time_out(a
 async def test_b21_few_requests_run_at_once() -> None:
     """B-21 Thousands may wait for a provisioner: the other events are sent at once; later requests are sent again."""
     names = [f"c{n}" for n in range(AT_ONCE + 2)]
-    world = World(*(a_claim(name, "1Gi", "D") for name in names))
+    world = VolumeWorld(*(a_claim(name, "1Gi", "D") for name in names))
     world.writer.event_hold = asyncio.Event()
     tasks = [waiting(world, name, name=f"p-{name}") for name in names]
     await world.clock.advance(30.0)
@@ -254,7 +254,7 @@ async def test_b21_few_requests_run_at_once() -> None:
 # -- volumes that are meant for a claim -----------------------------------------------------------------------------------
 
 
-def notes(world: World) -> list[tuple[str, str]]:
+def notes(world: VolumeWorld) -> list[tuple[str, str]]:
     assert all(event.reason == "PreBoundVolume" and event.type_ == "Warning" for event in world.recorder.events)
     return [(event.pod, event.note) for event in world.recorder.events]
 
@@ -273,7 +273,7 @@ SEVERAL = "PVs m, n are all pre-bound to claim u1"
 ])  # fmt: skip
 def test_b25_odd_volumes_have_one_event(volumes: list[Any], note: str | None) -> None:
     """B-25 On the pod and on the claim; another claim of that name has another event."""
-    world = World(U1, *volumes)
+    world = VolumeWorld(U1, *volumes)
     for name in ("p", "p", "q"):
         world.pre_filtered(using(name, "u1"))
 
@@ -287,7 +287,7 @@ def test_b25_odd_volumes_have_one_event(volumes: list[Any], note: str | None) ->
 # -- unreadable objects ---------------------------------------------------------------------------------------------------
 
 
-def broken(world: World, kind: str, key: str, why: str) -> None:
+def broken(world: VolumeWorld, kind: str, key: str, why: str) -> None:
     """It changed, and cannot be read any more (or could not be from the first)."""
     namespace, _, name = key.rpartition("/")
     bad = Broken(kind=kind, metadata=Metadata(name=name, namespace=namespace), why=why)
@@ -310,7 +310,7 @@ WHY = "'many' is not a quantity - at `$.spec.capacity[...]`"
 ])  # fmt: skip
 def test_what_cannot_be_read_is_named(claim: str, kind: str, key: str, text: str | None) -> None:
     """The object and the field, whatever the nodes are; and nothing once it can be read again."""
-    world = World(U1, IMM, BND, PB, A)
+    world = VolumeWorld(U1, IMM, BND, PB, A)
     before = world.pre_filtered(using("p", claim))[1]
     broken(world, kind, key, WHY)
     no = world.pre_filtered(using("p", claim))[1]
@@ -328,7 +328,7 @@ def test_what_cannot_be_read_is_named(claim: str, kind: str, key: str, text: str
 
 def test_a_broken_volume_is_nobodys() -> None:
     """No claim gets it, although it is free; other claims get their volumes."""
-    world = World(U1, a_claim("u2", "1G", "W"), A, a_pv("z", "2G", "W").where("k", "n1"))
+    world = VolumeWorld(U1, a_claim("u2", "1G", "W"), A, a_pv("z", "2G", "W").where("k", "n1"))
     broken(world, "PersistentVolume", "z", WHY)
 
     assert (("u1", "a"),) == world.decide(using("p", "u1")).static
@@ -338,7 +338,7 @@ def test_a_broken_volume_is_nobodys() -> None:
 # -- why a claim found nothing ------------------------------------------------------------------------------------------------
 
 
-def logged(world: World, *claims: str) -> list[dict[str, Any]]:
+def logged(world: VolumeWorld, *claims: str) -> list[dict[str, Any]]:
     with structlog.testing.capture_logs() as lines:
         world.judged(using("p", *claims))
     return [dict(line) for line in lines if line["event"] == "no node serves all claims of a pod"]
@@ -346,7 +346,7 @@ def logged(world: World, *claims: str) -> list[dict[str, Any]]:
 
 def test_b20_numbers_for_the_log() -> None:
     """B-20 Which claim, of which class, how large, and what the volumes of its class lack."""
-    world = World(
+    world = VolumeWorld(
         a_claim("c", "2G", "W").matching({"tier": "a"}),
         a_pv("far", "2G", "W").label("tier", "a").where("k", "n9"),
         a_pv("small", "1G", "W").label("tier", "a"),
@@ -375,7 +375,7 @@ def test_b20_numbers_for_the_log() -> None:
 
 def test_b20_of_every_claim_and_its_pools() -> None:
     """B-20 The pod is refused as a whole: which claim it was is for the reader to see."""
-    world = World(D1, U1, *tracking(True), a_capacity("o", "D", "1Mi").everywhere(), a_capacity("p", "D", "2Mi"))
+    world = VolumeWorld(D1, U1, *tracking(True), a_capacity("o", "D", "1Mi").everywhere(), a_capacity("p", "D", "2Mi"))
     of_d, of_u = logged(world, "d1", "u1")
 
     assert ("P", 2, 2 * 2**20) == (of_d["provisioner"], of_d["capacityObjects"], of_d["largestBytes"])
@@ -387,8 +387,8 @@ def test_b20_of_every_claim_and_its_pools() -> None:
 
 def test_b20_nothing_while_a_node_is_left() -> None:
     """B-20 Nor for claims that are bound."""
-    assert [] == logged(World(U1, A), "u1")
-    assert [] == logged(World(BND, PB.set({"spec": {"nodeAffinity": None}}).where("k", "n9")), "bnd")
+    assert [] == logged(VolumeWorld(U1, A), "u1")
+    assert [] == logged(VolumeWorld(BND, PB.set({"spec": {"nodeAffinity": None}}).where("k", "n9")), "bnd")
 
 
 @pytest.mark.parametrize(
@@ -400,4 +400,4 @@ def test_b20_nothing_while_a_node_is_left() -> None:
 )
 def test_b20_an_explanation_without_numbers(things: tuple[Any, ...], explained: Any) -> None:
     """B-20 A bound claim has its volume. The text of PreFilter is passed on."""
-    assert explained == World(*things).plugin.explain(using("p", "bnd"))
+    assert explained == VolumeWorld(*things).plugin.explain(using("p", "bnd"))

@@ -14,7 +14,7 @@ from scheduler.core.errors import Conflict, VolumeError
 from scheduler.plugins.volumebinding.pod_volumes import BindingPlan
 from simulator.builders.core import node
 from tests.support.volumebuilders import a_claim, a_class, a_csi_node, a_pv
-from tests.unit.plugins.volumebinding.world import D1, PARITY, U1, U2, A, B, World, using
+from tests.unit.plugins.volumebinding.world import D1, PARITY, U1, U2, A, B, VolumeWorld, using
 
 BOUND_A = A.claimed_by("u1", uid="u1", by_controller=True).phase("Bound")
 BOUND_U1 = U1.bound_to("a")
@@ -28,12 +28,12 @@ BOTH = pytest.mark.parametrize("ours", [KubestowArgs(), PARITY], ids=["ours", "p
 
 def planned(
     *claims: str, things: Any = (), ours: KubestowArgs | None = None, timeout_s: float = 600.0
-) -> tuple[World, BindingPlan]:
-    world = World(U1, U2, A, B, D1, *things, ours=ours, args=VolumeBindingArgs(timeout_s))
+) -> tuple[VolumeWorld, BindingPlan]:
+    world = VolumeWorld(U1, U2, A, B, D1, *things, ours=ours, args=VolumeBindingArgs(timeout_s))
     return world, world.plan(using("p", *claims))
 
 
-def look(world: World, plan: BindingPlan) -> Any:
+def look(world: VolumeWorld, plan: BindingPlan) -> Any:
     """Whether it is bound, or the error's text."""
     try:
         return world.binder._waiter.is_bound(plan)
@@ -41,15 +41,15 @@ def look(world: World, plan: BindingPlan) -> Any:
         return str(error)
 
 
-def node_away(name: str = "n1") -> Callable[[World], None]:
+def node_away(name: str = "n1") -> Callable[[VolumeWorld], None]:
     return lambda world: world.cluster.remove_node(name)
 
 
-def gone(kind: str, key: str) -> Callable[[World], None]:
+def gone(kind: str, key: str) -> Callable[[VolumeWorld], None]:
     return lambda world: world.withdraw(kind, key)
 
 
-def shown(*things: Any) -> Callable[[World], None]:
+def shown(*things: Any) -> Callable[[VolumeWorld], None]:
     return lambda world: world.show(*things)
 
 
@@ -94,9 +94,9 @@ AWAY = 'pv "{}" node affinity doesn\'t match node "n1": no matching NodeSelector
     pytest.param(["d1", "u1"], [shown(WRITTEN), shown(D1.annotation("x", "y"))], FAILED,
         id="W26 (B-4) a claim behind a volume that waits"),
 ])  # fmt: skip
-def test_one_look(claims: list[str], changes: list[Callable[[World], None]], verdict: Any) -> None:
+def test_one_look(claims: list[str], changes: list[Callable[[VolumeWorld], None]], verdict: Any) -> None:
     """Bound, not yet, or never; judged by what the server has, not by what is assumed."""
-    world, plan = planned(*claims) if claims else (World(), BindingPlan(using("p"), "n1"))
+    world, plan = planned(*claims) if claims else (VolumeWorld(), BindingPlan(using("p"), "n1"))
     if not claims:
         world.show(replace(plan.pod.pod, spec=replace(plan.pod.pod.spec, node_name="n1")))
     for change in changes:
@@ -106,7 +106,7 @@ def test_one_look(claims: list[str], changes: list[Callable[[World], None]], ver
 
 
 @pytest.mark.parametrize(("claim", "change"), [("u1", shown(A)), ("d1", shown(D1))], ids=["a volume", "a claim"])
-def test_w15_the_watch_is_behind(claim: str, change: Callable[[World], None]) -> None:
+def test_w15_the_watch_is_behind(claim: str, change: Callable[[VolumeWorld], None]) -> None:
     """W15 What looks as if it had been undone is what was there before we wrote."""
     world, plan = planned(claim)
     change(world)
@@ -220,7 +220,7 @@ def test_claims_that_are_followed() -> None:
 # -- waiting --------------------------------------------------------------------------------------------------------------
 
 
-def change_later(world: World, at_s: float, *changes: Callable[[World], None]) -> asyncio.Task[None]:
+def change_later(world: VolumeWorld, at_s: float, *changes: Callable[[VolumeWorld], None]) -> asyncio.Task[None]:
     async def run() -> None:
         await world.clock.sleep(at_s)
         for change in changes:
@@ -229,17 +229,17 @@ def change_later(world: World, at_s: float, *changes: Callable[[World], None]) -
     return asyncio.ensure_future(run())
 
 
-def relayed(world: World) -> None:
+def relayed(world: VolumeWorld) -> None:
     world.relay()
 
 
-def pod_gone(world: World) -> None:
+def pod_gone(world: VolumeWorld) -> None:
     (assumed,) = world.cluster.assumed()
     world.cluster.forget(assumed)
     world.cluster.volumes.notify("Pod", assumed.uid)
 
 
-def namesake(world: World) -> None:
+def namesake(world: VolumeWorld) -> None:
     pod_gone(world)
     info = using("p", "u1")
     metadata = replace(info.pod.metadata, uid="another")
@@ -259,7 +259,7 @@ def namesake(world: World) -> None:
 @BOTH
 async def test_the_end_of_the_wait(
     claims: list[str],
-    changes: list[Callable[[World], None]],
+    changes: list[Callable[[VolumeWorld], None]],
     error: str | None,
     ours_s: float,
     parity_s: float,
@@ -361,7 +361,7 @@ async def test_slow_plans_let_other_plans_begin() -> None:
     """More plans than are begun at once, and none of the first ever ends."""
     claims = [f"c{at}" for at in range(100)]
     made = [a_claim(name, "1Gi", "E") for name in claims]
-    world = World(a_class("E", "P"), *made)
+    world = VolumeWorld(a_class("E", "P"), *made)
     plans = [world.plan(using(f"p-{name}", name)) for name in claims]
     tasks = [asyncio.ensure_future(world.binder.bind_pod_volumes(plan)) for plan in plans]
     await world.clock.settle()

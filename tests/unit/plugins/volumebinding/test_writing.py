@@ -37,7 +37,7 @@ from tests.unit.plugins.volumebinding.world import (
     A,
     B,
     Step,
-    World,
+    VolumeWorld,
     case,
     fails,
     using,
@@ -65,7 +65,7 @@ SELECTS, SELECTS_TOO = ("default/d1", "n1"), ("default/d2", "n1")
 ])  # fmt: skip
 async def test_what_is_written(things: Any, claims: list[str], prebinds: Any, selections: Any) -> None:
     """In order; what is there already is not written again (B-15), and what was answered is kept (B-17)."""
-    world = World(*things)
+    world = VolumeWorld(*things)
     plan = written(world, *claims)
     await write(world, plan)
 
@@ -96,7 +96,7 @@ def _labelled(kind: str, labels: dict[str, str], *, conflicts: bool) -> Step:
 def _change(kind: str, change: Callable[[Any], Any], *, conflicts: bool = True) -> Step:
     """Another client writes first."""
 
-    def step(world: World) -> None:
+    def step(world: VolumeWorld) -> None:
         held: Any = world.writer.volumes if kind == VOLUME else world.writer.claims
         (key,) = held if kind == VOLUME else ["default/d1"]
         world.writer.newest += 1
@@ -122,7 +122,7 @@ def _carried_out(kind: str, error: ApiError) -> Step:
 
     change = _change(kind, done, conflicts=False)
 
-    def step(world: World) -> None:
+    def step(world: VolumeWorld) -> None:
         change(world)
         raise error
 
@@ -314,7 +314,7 @@ async def test_a_volume_that_is_not_to_be_had_any_more(change: Callable[[Any], A
 
 async def test_a_volume_that_lost_the_label_it_was_selected_by() -> None:
     """Gate 10."""
-    world = World(U1.matching({"tier": "a"}), A.label("tier", "a"))
+    world = VolumeWorld(U1.matching({"tier": "a"}), A.label("tier", "a"))
     steps = {VOLUME: [_labelled(VOLUME, {"tier": "b"}, conflicts=True)]}
     ended = await world.ends(write(world, written(world, "u1", steps=steps)))
 
@@ -378,7 +378,7 @@ async def test_an_object_that_is_gone(kind: str) -> None:
 )
 async def test_a_claim_that_two_pods_share_is_written(ours: Any, selections: Any) -> None:
     """B-15 The first pod writes; the other one waits for it, before the watch shows it."""
-    world = World(D1, ours=ours)
+    world = VolumeWorld(D1, ours=ours)
     first, second = written(world, "d1"), world.plan(using("q", "d1"))
     await write(world, first)
     await write(world, second)

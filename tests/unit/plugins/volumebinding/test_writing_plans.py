@@ -32,7 +32,7 @@ from tests.unit.plugins.volumebinding.world import (
     A,
     B,
     Step,
-    World,
+    VolumeWorld,
     case,
     fails,
     using,
@@ -47,7 +47,7 @@ SHARED = pytest.mark.parametrize(("things", "claim"), [((U1, A), "u1"), ((D1,), 
 # -- half a plan -----------------------------------------------------------------------------------------------------------
 
 
-def seen_by_decisions(world: World) -> dict[str, str]:
+def seen_by_decisions(world: VolumeWorld) -> dict[str, str]:
     """Volumes by the claim that decisions take them to be for, claims by their node."""
     kept = world.cluster.volumes
     volumes = {v.key: kept.volumes.need(v.key).spec.claim_ref for v in kept.volumes}
@@ -65,7 +65,7 @@ def seen_by_decisions(world: World) -> dict[str, str]:
 ])  # fmt: skip
 async def test_half_a_plan(claims: list[str], steps: dict[str, int], left: dict[str, str], sent: int) -> None:
     """What is written stays, and stays assumed until the watch shows it (B-17); the rest is given back."""
-    world = World(U1, U2, A, B, D1, D2)
+    world = VolumeWorld(U1, U2, A, B, D1, D2)
     made: dict[str, list[Step]] = {
         kind: [*[lambda _: None] * good, fails(Forbidden("no"))] for kind, good in steps.items()
     }
@@ -82,7 +82,7 @@ async def test_half_a_plan(claims: list[str], steps: dict[str, int], left: dict[
 @pytest.mark.parametrize("after", [1, 2, 3])
 async def test_cancelling_acts_between_writes(after: int) -> None:
     """Whatever was sent is awaited to its answer, and kept; nothing more is sent."""
-    world = World(U1, A, U2, B, D1)
+    world = VolumeWorld(U1, A, U2, B, D1)
     plan = written(world, "u1", "u2", "d1")
     world.writer.write_hold = asyncio.Event()
     task = asyncio.ensure_future(write(world, plan))
@@ -135,11 +135,11 @@ async def test_cancelling_while_it_waits_for_another_try() -> None:
 async def test_a_claim_that_has_no_use_for_a_volume_any_more_gets_none(change: Step, error: str, sent: int) -> None:
     """The PV controller would treat the volume as released, so no claim would get it."""
 
-    def busy(world: World) -> None:
+    def busy(world: VolumeWorld) -> None:
         change(world)
         raise Unavailable("busy")
 
-    world = World(U1, U2, A, B)
+    world = VolumeWorld(U1, U2, A, B)
     plan = written(world, "u1", "u2", steps={VOLUME: [change] if sent == 1 else [lambda _: None, busy]})
     ended = await world.ends(write(world, plan))
 
@@ -149,7 +149,7 @@ async def test_a_claim_that_has_no_use_for_a_volume_any_more_gets_none(change: S
 # -- volumes that are deleted with their claim (B-19) --------------------------------------------------------------------------
 
 
-def created(claim: Any, world: World, age_s: float) -> Any:
+def created(claim: Any, world: VolumeWorld, age_s: float) -> Any:
     return claim.set({"metadata": {"creationTimestamp": seconds(world.clock.wall() - age_s)}})
 
 
@@ -169,7 +169,7 @@ async def test_claims_of_volumes_that_go_with_them(
     policy: str, age_s: float, ours: KubestowArgs | None, now: Any, error: str | None
 ) -> None:
     """B-19 A volume that the PV controller deletes is given only to a claim that is surely there."""
-    world = World(ours=ours)
+    world = VolumeWorld(ours=ours)
     world.show(created(U1, world, age_s), A.reclaim(policy))
     plan = written(world, "u1")
     world.writer.claims = {} if now is None else {"default/u1": now.typed()}
@@ -183,7 +183,7 @@ async def test_claims_of_volumes_that_go_with_them(
 
 async def test_the_read_before_it_is_tried_again() -> None:
     """B-19 A busy server is waited for, as for a write."""
-    world = World()
+    world = VolumeWorld()
     world.show(created(U1, world, 0.0), A.reclaim("Delete"))
     plan = written(world, "u1")
     errors: list[ApiError] = [Unavailable("no"), Ambiguous("lost")]
@@ -204,7 +204,7 @@ async def test_the_read_before_it_is_tried_again() -> None:
 @SHARED
 async def test_ten_pods_with_one_claim(things: Any, claim: str) -> None:
     """B-15 All of them get through, whatever the order of their writes; upstream has nine conflicts."""
-    world = World(*things)
+    world = VolumeWorld(*things)
     plans = [world.plan(using(f"p{at}", claim)) for at in range(10)]
 
     def stale(obj: Any, _: Any) -> None:
@@ -228,7 +228,7 @@ async def test_ten_pods_with_one_claim(things: Any, claim: str) -> None:
 # -- pods that share a claim and are bound at the same time: one plan writes, and the other plans wait (§12.2) -------------------
 
 
-def bound_by_controllers(world: World, claim: str) -> None:
+def bound_by_controllers(world: VolumeWorld, claim: str) -> None:
     """What was written shows, and the claim is bound."""
     volume = "a" if claim == "u1" else "pv-d1"
     world.relay()
@@ -244,7 +244,7 @@ async def test_a_pod_that_is_held_before_its_binding_does_not_keep_another_from_
     things: Any, claim: str
 ) -> None:
     """B-15 The first pod was reserved first and waits in Permit: the second one writes what both need."""
-    world = World(*things)
+    world = VolumeWorld(*things)
     first, second = (world.plan(using(name, claim)) for name in ("p", "q"))
     binding = asyncio.ensure_future(world.binder.bind_pod_volumes(second))
     await world.clock.advance(0.1)
@@ -262,7 +262,7 @@ async def test_a_pod_that_is_held_before_its_binding_does_not_keep_another_from_
 @SHARED
 async def test_a_pod_writes_what_another_one_was_to_write_and_did_not(things: Any, claim: str) -> None:
     """B-15 The first pod is deleted while its write waits for its turn."""
-    world = World(*things)
+    world = VolumeWorld(*things)
     first, second = (world.plan(using(name, claim)) for name in ("p", "q"))
     world.binder._assumptions.begin(first)
     binding = asyncio.ensure_future(world.binder.bind_pod_volumes(second))
@@ -283,7 +283,7 @@ async def test_a_pod_writes_what_another_one_was_to_write_and_did_not(things: An
 
 async def test_a_node_that_was_withdrawn_is_not_selected_again_for_the_pod_that_followed() -> None:
     """B-15 The first pod has written it, and provisioning has failed for both."""
-    world = World(D1)
+    world = VolumeWorld(D1)
     first, second = (world.plan(using(name, "d1")) for name in ("p", "q"))
     bindings = [asyncio.ensure_future(world.binder.bind_pod_volumes(plan)) for plan in (first, second)]
     await world.clock.advance(0.1)
@@ -304,7 +304,7 @@ async def _awaited(binding: asyncio.Future[Any]) -> None:
 
 async def test_a_volume_that_another_claim_has_by_now_is_not_taken_over() -> None:
     """B-15 The plan that was to write it has ended, and another scheduler came first."""
-    world = World(U1, A)
+    world = VolumeWorld(U1, A)
     first, second = (world.plan(using(name, "u1")) for name in ("p", "q"))
     world.binder._assumptions.begin(first)
     binding = asyncio.ensure_future(world.binder.bind_pod_volumes(second))
@@ -318,7 +318,7 @@ async def test_a_volume_that_another_claim_has_by_now_is_not_taken_over() -> Non
 
 async def test_a_claim_that_is_bound_before_its_volume_is_seen_ends_the_wait_with_the_volume() -> None:
     """B-3 Watches of two kinds may be behind one another; no look of the safety net is needed."""
-    world = World(D1)
+    world = VolumeWorld(D1)
     plan = world.plan(using("p", "d1"))
     binding = asyncio.ensure_future(world.binder.bind_pod_volumes(plan))
     await world.clock.advance(20.0)

@@ -45,7 +45,7 @@ PARITY = KubestowArgs(parity=True)
 
 
 @dataclass
-class Counted(Uncounted):
+class VolumeCounts(Uncounted):
     errors: list[str] = field(default_factory=list)
     conflicts: list[str] = field(default_factory=list)
     waits: list[tuple[str, float]] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Counted(Uncounted):
         self.long.append(after_s)
 
 
-class Server(ScriptedWriter):
+class VolumeServer(ScriptedWriter):
     """Writes of volumes and claims may be held until the test says so."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class Ended(NamedTuple):
     is_cancelled: bool = False
 
 
-class World:
+class VolumeWorld:
     """Nodes n1 and n2, labelled `k` with their names, classes W, I, D and T, and what else is shown (§11)."""
 
     def __init__(
@@ -110,7 +110,7 @@ class World:
         self.clock = VirtualClock()
         self.cluster = Cluster(self.clock)
         self.moves: list[tuple[ClusterEvent, Any, Any]] = []
-        self.writer, self.recorder, self.metrics = Server(), ListRecorder(), Counted()
+        self.writer, self.recorder, self.metrics = VolumeServer(), ListRecorder(), VolumeCounts()
         self.storage = StorageHandlers(self.cluster, lambda event, old, new: self.moves.append((event, old, new)))
         self._shown: dict[tuple[str, str], Any] = {}
         self.handle = Handle(
@@ -298,14 +298,14 @@ D2 = a_claim("d2", "1Gi", "D")
 # -- plans, and servers that do something else with what is written first ----------------------------------------------
 
 CHANGED = "Operation cannot be fulfilled on {}: the object has been modified"
-Step: TypeAlias = Callable[[World], None]
+Step: TypeAlias = Callable[[VolumeWorld], None]
 """What the server does with one write; nothing: it carries it out."""
 
 VOLUME, CLAIM = "volume", "claim"
 KINDS = pytest.mark.parametrize("kind", [VOLUME, CLAIM], ids=["a volume", "a claim"])
 
 
-def written(world: World, *claims: str, steps: dict[str, list[Step]] | None = None) -> BindingPlan:
+def written(world: VolumeWorld, *claims: str, steps: dict[str, list[Step]] | None = None) -> BindingPlan:
     """A plan for n1, and a server that does these things first with writes of each kind."""
     plan = world.plan(using("p", *claims))
     left = steps or {}
@@ -319,24 +319,24 @@ def written(world: World, *claims: str, steps: dict[str, list[Step]] | None = No
     return plan
 
 
-def write(world: World, plan: BindingPlan, *, within_s: float = 600.0) -> Any:
+def write(world: VolumeWorld, plan: BindingPlan, *, within_s: float = 600.0) -> Any:
     world.binder._assumptions.begin(plan)
     return world.binder._writer.write(plan, WriteDeadline(world.clock.now() + within_s, lambda: None))
 
 
-def case(kind: str, *steps: Step, ours: KubestowArgs | None = None) -> tuple[World, BindingPlan]:
+def case(kind: str, *steps: Step, ours: KubestowArgs | None = None) -> tuple[VolumeWorld, BindingPlan]:
     """One object of this kind to be written."""
     things, claim = ((U1, A), "u1") if kind == VOLUME else ((D1,), "d1")
-    world = World(*things, ours=ours)
+    world = VolumeWorld(*things, ours=ours)
     return world, written(world, claim, steps={kind: list(steps)})
 
 
-def writes(world: World) -> int:
+def writes(world: VolumeWorld) -> int:
     return len(world.writer.prebinds) + len(world.writer.selections)
 
 
 def fails(error: ApiError) -> Step:
-    def step(world: World) -> None:
+    def step(world: VolumeWorld) -> None:
         raise error
 
     return step

@@ -10,7 +10,16 @@ from simulator.simulate.input import schema
 from simulator.simulate.input.manifests import Found
 from simulator.simulate.input.references import driver_notes, missing_references
 from simulator.simulate.input.validation import mistakes
-from tests.unit.simulator.simulate.manifest_cases import BAD, GOOD, Case, Object, container, pod, refusal, workload
+from tests.unit.simulator.simulate.manifest_cases import (
+    BAD,
+    GOOD,
+    ManifestCase,
+    Object,
+    container,
+    pod,
+    refusal,
+    workload,
+)
 
 PVC = "PersistentVolumeClaim"
 CLUSTER_SCOPED = {
@@ -158,12 +167,12 @@ def test_notes_on_drivers(objects: list[Found], notes: list[str]) -> None:
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in GOOD])
-def test_good_manifests_pass(tmp_path: Any, case: Case) -> None:
+def test_good_manifests_pass(tmp_path: Any, case: ManifestCase) -> None:
     assert refusal(tmp_path, case.manifest) == ""
 
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in BAD])
-def test_bad_manifests_are_refused(tmp_path: Any, case: Case) -> None:
+def test_bad_manifests_are_refused(tmp_path: Any, case: ManifestCase) -> None:
     said = refusal(tmp_path, case.manifest)
 
     line = next((line for line in said.splitlines() if case.said[0] in line), said)
