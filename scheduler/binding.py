@@ -293,7 +293,7 @@ class Binder:
         await self._writer.turn()
         await self._pods_followed()
         self._inbox.catch_up()  # what the watch has already delivered
-        rejection = self._second_look(binding)
+        rejection = self._changed_node_rejection(binding)
         if rejection is not None:
             self._metrics.binding_conflict("node")
             raise BindingRejected(rejection)

@@ -103,7 +103,7 @@ class PodStatusUpdater:
         """Write the values that differ from those last requested. Replaces a pending patch of the pod."""
         uid = pod.metadata.uid
         shown = _shown(pod, condition)
-        asked = self._wanted.get(uid, _NOTHING).left(shown)
+        asked = self._wanted.get(uid, _NOTHING).remaining(shown)
         requested = asked.over(shown)
         if condition is not None and (verdict := verdict_of(condition)) != requested.verdict:
             wanted = asked._replace(verdict=verdict)
@@ -148,7 +148,7 @@ class PodStatusUpdater:
         uid = pod.metadata.uid
         if uid not in self._wanted or uid in self._pending:
             return
-        unshown = self._wanted[uid].left(_shown(pod, None))
+        unshown = self._wanted[uid].remaining(_shown(pod, None))
         if uid not in self._running:
             self._want(uid, unshown)
         elif unshown == _NOTHING:

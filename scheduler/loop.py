@@ -240,7 +240,7 @@ class SchedulingLoop:
                         waits=outcome.waits,
                         record=outcome.record,
                         popped_at=popped_at,
-                        outlook=self._cluster.outlook(outcome.assumed),
+                        decision_version=self._cluster.decision_version(outcome.assumed),
                     )
                 )
             case Unschedulable():

@@ -113,10 +113,10 @@ class Informers:
         for spec in self.kinds:
             reflector = self.reflectors.get(spec.name)
             if reflector is not None and not reflector.stats.absent:
-                told[spec.name] = int(reflector.synced.is_set() and not reflector.stats.denied)
+                synced_kinds[spec.name] = int(reflector.synced.is_set() and not reflector.stats.denied)
             elif spec.is_needed or not answered:
-                told[spec.name] = 0
-        return told
+                synced_kinds[spec.name] = 0
+        return synced_kinds
 
     def _version(self, spec: KindSpec) -> str | None:
         reflector = self.reflectors.get(spec.name)

@@ -16,8 +16,8 @@ from scheduler.kube.writes.permissions import PROFILE_RULES, RbacRule
 from tests.contract.test_contract_profiles import CRD, CRDS, PROFILES
 from tests.e2e.cluster import Cluster, Json, node, pod, until
 from tests.e2e.controlplane.harness import SCHEDULER_NAME, ControlPlane, daemon
-from tests.e2e.controlplane.process import Server, free_port
-from tests.e2e.faultproxy import ALL, FaultProxy, Stage
+from tests.e2e.controlplane.process import ServerProcess, free_port
+from tests.e2e.faultproxy import ALL, FaultProxy, ProxyStage
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 

@@ -215,6 +215,6 @@ async def staged(
             prepare(server)
         async with rig_on(server, clock=clock, max_in_unschedulable_s=max_in_unschedulable_s, **more) as cluster:
             cluster.daemon.scheduler.chance.seed(1)
-            stage = Stage(server, cluster.daemon)
+            stage = DaemonStage(server, cluster.daemon)
             stage.clock, stage.steps = clock, Steps(lambda: cluster.daemon)
             yield stage

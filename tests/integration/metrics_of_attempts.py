@@ -349,7 +349,7 @@ REFUSALS: Final = [
 ]
 
 
-async def _flushes(stage: Stage) -> None:
+async def _flushes(stage: DaemonStage) -> None:
     directed: Any = next(p for p in stage.daemon.scheduler.profiles[OUR_NAME].reserve if p.name == Directed.name)
     with stage.steps("no event wakes a pod"):
         labelled(stage, "closed", refused="PreFilter")
@@ -379,7 +379,7 @@ FLUSHES: Final = [
 # -- a pod is held at Permit ---------------------------------------------------------------------------------------------
 
 
-async def _waiting_pods(stage: Stage) -> None:
+async def _waiting_pods(stage: DaemonStage) -> None:
     waiting_pods = stage.daemon.scheduler.binder.waiting_pods
     with stage.steps("a pod is held at Permit while a node is added"):
         labelled(stage, "held", hold="60")
@@ -411,7 +411,7 @@ PERMITS: Final = [
 # -- another scheduler was faster ----------------------------------------------------------------------------------------
 
 
-async def _conflicts(stage: Stage) -> None:
+async def _conflicts(stage: DaemonStage) -> None:
     waiting_pods = stage.daemon.scheduler.binder.waiting_pods
     with stage.steps("another scheduler fills the node of a pod that is held"):
         labelled(stage, "late", cpu="800", hold="60")

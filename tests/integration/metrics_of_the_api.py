@@ -169,7 +169,7 @@ def _stored(stage: DaemonStage, resource: str, name: str, obj: dict[str, Any]) -
     stage.server.store(resource, json.dumps(obj, separators=(",", ":")).encode(), name=name)
 
 
-async def _informers(stage: Stage) -> None:
+async def _informers(stage: DaemonStage) -> None:
     with stage.steps("a node is changed and deleted"):
         stage.node("n2")
         stage.server.patch("nodes", "n2", {"metadata": {"labels": {"rack": "1"}}})

@@ -16,7 +16,7 @@ EVERY_S = 60.0
 """In place of an hour, because many bookmarks arrive within an hour."""
 
 
-def shown(stage: Stage) -> dict[str, Any]:
+def shown(stage: DaemonStage) -> dict[str, Any]:
     return stage.daemon.scheduler.audit.page()
 
 

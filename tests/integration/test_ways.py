@@ -22,8 +22,9 @@ from tests.integration.daemon import Rig, rig
 ROOT: Final = Path(__file__).parents[2]
 SCHEDULER: Final = ROOT / "scheduler"
 NAME: Final = "the-traced-object"
-NOT_LISTED: Final = ("api/", "core/", "metrics/", "plugins/")
-FIELDS: Final = ("key", "name", "pod", "info", "old", "new", "entity", "queued", "attempt")
+VALUES: Final = ("api/", "core/", "metrics/")
+NOT_LISTED: Final = (*VALUES, "plugins/")
+FIELDS: Final = ("key", "name", "pod", "info", "old", "new", "entity", "queued", "attempt", "claims")
 POD_MAX: Final = 26
 VOLUME_MAX: Final = 20
 CLAIM_MAX: Final = 32
@@ -150,7 +151,7 @@ async def test_the_way_of_a_resource_claim() -> None:
             world.node(name, labels={"kubernetes.io/hostname": name})
             world.server.create("resourceslices", a_slice(name, "gpu.example", a_device("d0")).obj())
         world.pod("p", resourceClaims=[{"name": "e", "resourceClaimName": NAME}])
-        pending = world.daemon.decisions.queue
+        pending = world.daemon.scheduler.queue
         await world.until(lambda: [entry.place for entry in pending.entries()] == ["gated"], "the pod is not gated")
 
         _refuses_the_first_node(world)

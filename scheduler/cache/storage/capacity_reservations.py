@@ -19,9 +19,7 @@ import contextlib
 import math
 from collections.abc import Iterable, Iterator
 
-from scheduler.api.apps_and_policy import started_at
 from scheduler.api.storage_v1 import (
-    PROVISIONED_BY,
     STORAGE_PROVISIONERS,
     ObjectRef,
     PersistentVolume,

@@ -15,7 +15,7 @@ from scheduler.binding import Binder
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.loop import MAX_BINDINGS
 from scheduler.queueing.types import Place
-from tests.unit.audit.world import World, world
+from tests.unit.audit.world import AuditWorld, world
 from tests.unit.harness import StepClock
 
 WRONG = Difference("node n1", "requested cpu", 2, 1)

@@ -369,7 +369,7 @@ UNLIKE_GROUPS = _case(
     st.booleans(),
 )
 @example(ADMIN_WITH_ALL_OF_ANOTHER, False)
-def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: Case, packed: bool) -> None:
+def test_looking_closely_at_counters_changes_nothing_but_the_steps(case: AllocatorCase, packed: bool) -> None:
     """The first fit is still the allocation that a full search in order finds, also where it takes several programs."""
     try:
         picks = LiteralAllocator(case.world, "n1", case.claims, steps_max=STEPS_MAX).run()
