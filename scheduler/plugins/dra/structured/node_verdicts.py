@@ -317,20 +317,20 @@ class NodeVerdicts:
         `use`: as if devices were in this use. The verdict is then cached for all nodes of the same kind in this use,
         unless the node sees a shared pool. The default of `limit_s` is `limits.resting_s`.
         """
-        if use is not None:
+        if use is None:
+            verdict = yield from self.verdict(demand, slot, limit_s=limit_s)
+            kind = self._on_nodes.kind(slot)
+            # The picked devices are numbers. They mean the same devices on all nodes of a kind, unless a pool of the
+            # network sorts between the node's own ones.
+            if kind is None or verdict.refusal or not kind.visible_pools.views:
+                return verdict
+        else:
             self._on_nodes.catch_up()
             kind = self._on_nodes.kind_if(slot, use)
             if kind is None:
                 return NO_DEVICES
-        else:
-            verdict = yield from self.verdict(demand, slot, limit_s=limit_s)
-            kind = self._on_nodes.kind(slot)
-            if kind is None or verdict.refusal:
-                return verdict
-        # The picked devices are numbers. They mean the same devices on all nodes of a kind, unless a pool of the
-        # network sorts between the node's own ones.
-        if not kind.visible_pools.views:
-            return (yield from self._of_kind(demand, kind, slot, use, limit_s=limit_s))
+            if not kind.visible_pools.views:
+                return (yield from self._of_kind(demand, kind, slot, use, limit_s=limit_s))
         search = self._search_node(demand, kind, slot, use)
         key = demand if use is None else (demand, slot, self._node_devices(slot, use).in_use)
         return (yield from self._limited(search, kind, key, limit_s))
@@ -385,7 +385,9 @@ class NodeVerdicts:
         verdict = self._cached(demand, kind)
         if verdict is not None:
             return verdict
-        search = self._resumed(demand, kind) or self._search(demand, kind, slot, use)
+        # A search ahead of Verify never goes on with another one: while it backs off it ends before its first step.
+        resumed = None if suspends else self._resumed(demand, kind)
+        search = resumed or self._search(demand, kind, slot, use)
         try:
             return (yield from self._limited(search, kind, demand, limit_s, keeps_open=suspends))
         except TimedOut:
@@ -457,10 +459,13 @@ class NodeVerdicts:
         # Claims with different selectors often select the same devices. Their search is the same search, so the key
         # has the selected devices in place of the selectors.
         if demand.form and not kind.visible_pools.views:
-            memo = kind.key[0].memo
-            selected = [memo.get(request_data.selectors) for _, _, request_data in demand.request_data]
-            if all(each is not None and not each.faults for each in selected):
-                return self, demand.form, tuple([each.mask for each in selected])
+            masks = []
+            for _, _, request_data in demand.request_data:
+                selected = kind.key[0].memo.get(request_data.selectors)
+                if selected is None or selected.faults:
+                    return self, demand
+                masks.append(selected.mask)
+            return self, demand.form, tuple(masks)
         return self, demand
 
     def _search(
