@@ -176,7 +176,7 @@ async def run(arguments: argparse.Namespace) -> None:
             transport=transport,
             on_batch=on_batch,
             clock=clock,
-            chance=random.Random(),
+            rng=random.Random(),
             locate=locate,
         )
 

@@ -68,11 +68,11 @@ class Hard(NamedTuple):
 
 def partitions(room: int, seed: int, *, count: int = 60, claims: Sequence[dict[str, Any]] = ()) -> Hard:
     """Ten of sixty partitions, or other claims, where each counter has so much."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     devices = []
     for number in range(count):
-        drawn = chance.sample(_COUNTERS, chance.randint(1, 3))
-        takes = {name: {"value": str(chance.randint(50, 150))} for name in drawn}
+        drawn = rng.sample(_COUNTERS, rng.randint(1, 3))
+        takes = {name: {"value": str(rng.randint(50, 150))} for name in drawn}
         consumes = [{"counterSet": "board", "counters": takes}]
         says = {"uuid": {"int": number}, "group": {"int": number % 12}}
         devices.append({"name": f"part-{number}", "attributes": says, "consumesCounters": consumes})
@@ -82,13 +82,13 @@ def partitions(room: int, seed: int, *, count: int = 60, claims: Sequence[dict[s
 
 def sizes(seed: int) -> Hard:
     """Partitions of eight GPUs, that take all slices or a few more."""
-    chance, requests, slices = random.Random(seed), list[dict[str, Any]](), 0
+    rng, requests, slices = random.Random(seed), list[dict[str, Any]](), 0
     while slices < 56 and len(requests) < 32:
-        size = chance.choice((1, 1, 2, 2, 3, 3, 4, 7))
+        size = rng.choice((1, 1, 2, 2, 3, 3, 4, 7))
         selector = {"cel": {"expression": f'device.attributes["{DRIVER}"].size == {size}'}}
         requests.append({"exactly": _requesting(1) | {"selectors": [selector]}})
         slices += size
-    chance.shuffle(requests)
+    rng.shuffle(requests)
     devices, sets = [], []
     for gpu in range(8):
         for size, (memory, starts) in _PARTS.items():
@@ -105,10 +105,10 @@ def sizes(seed: int) -> Hard:
 
 def parts(seed: int, *, devices: int = 5, each: int = 3, names: Sequence[str] = ("memory",), moved: int = 0) -> Hard:
     """Parts for each shared device that fill it exactly, except that one unit of some is moved to another part."""
-    chance = random.Random(seed)
-    wanted = [list(part) for _ in range(devices) for part in zip(*(_cut(chance, each) for _ in names), strict=True)]
+    rng = random.Random(seed)
+    wanted = [list(part) for _ in range(devices) for part in zip(*(_cut(rng, each) for _ in names), strict=True)]
     for _ in range(moved):
-        (one, other), at = chance.sample(wanted, 2), chance.randrange(len(names))
+        (one, other), at = rng.sample(wanted, 2), rng.randrange(len(names))
         one[at], other[at] = one[at] + 1, other[at] - 1
     if seed % 3:
         wanted.sort(reverse=seed % 3 == 1)
@@ -122,17 +122,17 @@ def drawing(room: int, seed: int, *, names: Sequence[str] = ("memory",)) -> Hard
     capacity = {name: {"value": "100"} for name in names}
     hard = partitions(room, seed, count=16)
     devices = [each | {"allowMultipleAllocations": True, "capacity": capacity} for each in hard.devices]
-    chance = random.Random(seed)
-    asked = [_taking({name: chance.randint(20, 45) for name in names}) for _ in range(12)]
+    rng = random.Random(seed)
+    asked = [_taking({name: rng.randint(20, 45) for name in names}) for _ in range(12)]
     return Hard(devices, hard.sets, [_spec(*asked)])
 
 
-def _cut(chance: random.Random, count: int) -> list[int]:
+def _cut(rng: random.Random, count: int) -> list[int]:
     """A hundred in parts that do not differ much."""
     least, most = 60 // count, 135 // count
-    parts = [chance.randint(least, most) for _ in range(count - 1)]
+    parts = [rng.randint(least, most) for _ in range(count - 1)]
     rest = 100 - sum(parts)
-    return [*parts, rest] if least // 2 <= rest <= 2 * most else _cut(chance, count)
+    return [*parts, rest] if least // 2 <= rest <= 2 * most else _cut(rng, count)
 
 
 def _taking(amounts: dict[str, int]) -> dict[str, Any]:

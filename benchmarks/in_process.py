@@ -129,7 +129,7 @@ class InProcess:
             )
             for name, profile in scheduler.profiles.items()
         }
-        return Cycle(runners, scheduler.cluster, clock=self.clock, chance=scheduler.chance, metrics=self.metrics)
+        return Cycle(runners, scheduler.cluster, clock=self.clock, rng=scheduler.rng, metrics=self.metrics)
 
 
 def microseconds(work: Callable[[], int]) -> float:

@@ -117,7 +117,7 @@ class Rounds:
         self.spent: dict[str, list[float]] = {}
         """By plugin and half, one entry per pod."""
         self._now: dict[str, float] = {}
-        self.chance = random.Random(1)
+        self.rng = random.Random(1)
 
     def timed(self, label: str, call: Callable[[], Any]) -> Any:
         began = time.perf_counter()
@@ -140,7 +140,7 @@ class Rounds:
             self.spent.setdefault(label, []).append(spent_s)
         self._now.clear()
         best = slots[total[slots] == total[slots].max()]
-        self.cluster.assume(placed(info, nodes.name(int(self.chance.choice(best)))))
+        self.cluster.assume(placed(info, nodes.name(int(self.rng.choice(best)))))
 
     def _filtered(self, plugin: Any, state: CycleState, info: PodInfo, nodes: NodeSet) -> NodeSet:
         label = f"{plugin.name} filter"

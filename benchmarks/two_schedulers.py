@@ -114,7 +114,7 @@ class _View:
 
 class _World:
     def __init__(self, run: Run) -> None:
-        self.run, self.chance, self.clock = run, random.Random(run.seed), VirtualClock()
+        self.run, self.rng, self.clock = run, random.Random(run.seed), VirtualClock()
         self.later, self.counts = _Later(self.clock), Counts()
         self.free = [NODE_MILLI_CPU] * run.nodes
         self._shown_at = [0.0, 0.0]
@@ -130,7 +130,7 @@ class _World:
         self.scheduler = Scheduler(
             options, writer=_Writer.of(self), recorder=Silent(), clock=self.clock, metrics=Metrics(process=False)
         )
-        self.scheduler.chance.seed(run.seed)
+        self.scheduler.rng.seed(run.seed)
         node = ObjectDecoder("Node", Node).decode
         self.scheduler.event_handlers.apply("Node", [Delta(None, node(_node(index))) for index in range(run.nodes)])
 
@@ -178,7 +178,7 @@ class _World:
             partial(self._seen, delta, node, milli_cpu),
         )
         for at, call in enumerate(calls):
-            self._shown_at[at] = max(self._shown_at[at], self.clock.now() + self.chance.uniform(*WATCH_S))
+            self._shown_at[at] = max(self._shown_at[at], self.clock.now() + self.rng.uniform(*WATCH_S))
             self.later.put(self._shown_at[at] - self.clock.now(), call)
 
     def _seen(self, delta: Delta[Pod], node: int, milli_cpu: int) -> None:
@@ -196,10 +196,10 @@ class _World:
         if not fitting:
             return
         wanted = min(fitting) if self.run.packs else max(fitting)
-        node = self.chance.choice([index for index, left in enumerate(free) if left == wanted])
+        node = self.rng.choice([index for index, left in enumerate(free) if left == wanted])
         free[node] -= milli_cpu
         self.view.placed[pod.metadata.name] = node
-        self.later.put(self.chance.uniform(*BIND_S), partial(self.commit, pod, node, is_ours=False))
+        self.later.put(self.rng.uniform(*BIND_S), partial(self.commit, pod, node, is_ours=False))
 
 
 class _Writer(Echo):
@@ -215,7 +215,7 @@ class _Writer(Echo):
     async def bind(self, pod: Pod, node_name: str) -> None:
         """As the `Writer` port."""
         world = self._world
-        await world.clock.sleep(world.chance.uniform(*BIND_S))
+        await world.clock.sleep(world.rng.uniform(*BIND_S))
         world.commit(pod, int(node_name.partition("-")[2]), is_ours=True)
 
 
@@ -232,14 +232,14 @@ async def history(run: Run) -> Counts:
         if world.counts.ours + world.counts.theirs >= run.bindings:
             break
         for scheduler in ("kubestow", "other"):
-            size = world.chance.choice(world.run.sizes)
+            size = world.rng.choice(world.run.sizes)
             pod = world.pod(f"{scheduler}-{index}", size, scheduler)
             if scheduler == "other":
                 world.decide(pod)
             else:
                 world.scheduler.inbox.put(partial(world.scheduler.event_handlers.apply, "Pod", [Delta(None, pod)]))
         while sum(world.free) < run.nodes * NODE_MILLI_CPU * (1 - run.full):
-            world.end(world.chance.choice(list(world.bound)))
+            world.end(world.rng.choice(list(world.bound)))
         for _ in range(5):
             await world.clock.advance(1 / run.pods_per_s / 5)
             world.later.due()
@@ -254,7 +254,7 @@ def _fill(world: _World) -> None:
     for index in itertools.count():
         if sum(world.free) <= wanted:
             return
-        pod = world.pod(f"first-{index}", world.chance.choice(world.run.sizes), "other")
+        pod = world.pod(f"first-{index}", world.rng.choice(world.run.sizes), "other")
         node = world.free.index(max(world.free))
         if _size(pod) <= world.free[node]:
             world.view.placed[pod.metadata.name] = node

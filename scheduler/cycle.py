@@ -107,7 +107,7 @@ class Cycle:
     runners: Mapping[str, FrameworkRunner]
     cluster: Cluster
     clock: Clock
-    chance: random.Random
+    rng: random.Random
     metrics: Metrics
     held_back: Callable[[PodInfo], NodeSet] = lambda _: nodeset.EMPTY
     _next_start: int = field(default=0, init=False)
@@ -129,7 +129,7 @@ class Cycle:
         record = DecisionRecord(
             pod=pod.key, uid=pod.uid, profile=runner.profile.name, attempt=attempts, started_wall=self.clock.wall()
         )
-        state = CycleState(is_sampled=self.chance.random() < SAMPLED)
+        state = CycleState(is_sampled=self.rng.random() < SAMPLED)
         is_answered = True
         if consultation is not None:
             if consultation.error:
@@ -288,7 +288,7 @@ class Cycle:
             ties = contested.fullest(self.cluster.nodes, slots[others == others.max()], pod)
         if len(ties) > 1 and runner.profile.prefer and not runner.profile.ours.parity:
             ties = self._preferred_of(runner, state, pod, ties)
-        return int(ties[0] if len(ties) == 1 else ties[int(self.chance.random() * len(ties))])
+        return int(ties[0] if len(ties) == 1 else ties[int(self.rng.random() * len(ties))])
 
     def _is_contested(self, pod: PodInfo, slot: int) -> bool:
         others = self.cluster.foreign_bindings

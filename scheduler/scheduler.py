@@ -81,7 +81,7 @@ class Scheduler:
         `stores` returns the synced stores of the informers by kind, for the self-audit.
         """
         # The state: the cache, and the inbox through which alone it changes.
-        self.chance = random.Random()
+        self.rng = random.Random()
         self.cluster = Cluster(clock, options.config.feature_gates)
         self.errors = errors = errors or UnforeseenErrors(clock)
         self.inbox = Inbox(errors)
@@ -96,7 +96,7 @@ class Scheduler:
             recorder,
             clock,
             preempting=preempting,
-            chance=self.chance,
+            rng=self.rng,
             volume_metrics=metrics.volumes,
             device_metrics=metrics.devices,
             errors=errors,
@@ -177,7 +177,7 @@ class Scheduler:
         # The attempt itself, and the loop that drives everything above.
         self.records = DecisionRecords()
         self.cycle = Cycle(
-            runners, self.cluster, clock=clock, chance=self.chance, metrics=metrics, held_back=self.refusals.held_back
+            runners, self.cluster, clock=clock, rng=self.rng, metrics=metrics, held_back=self.refusals.held_back
         )
         self.loop = SchedulingLoop(
             SchedulingLoopParts(

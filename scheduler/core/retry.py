@@ -64,10 +64,10 @@ class BusyRetry:
 
 @dataclass(eq=False)
 class Backoff:
-    """Waits of 0.2 s doubling to 10 s. With `chance` each is up to half shorter, so that kinds and replicas spread."""
+    """Waits of 0.2 s doubling to 10 s. With `rng` each is up to half shorter, so that kinds and replicas spread."""
 
     clock: Clock
-    chance: random.Random | None = None
+    rng: random.Random | None = None
     first_s: float = 0.2
     longest_s: float = 10.0
 
@@ -92,4 +92,4 @@ class Backoff:
         await self.clock.sleep(self._spread(wait_s))
 
     def _spread(self, wait_s: float) -> float:
-        return wait_s if self.chance is None else wait_s * self.chance.uniform(0.5, 1.0)
+        return wait_s if self.rng is None else wait_s * self.rng.uniform(0.5, 1.0)

@@ -210,7 +210,7 @@ class Daemon:
             transport=transport,
             throttle=throttle,
             clock=self._clock,
-            chance=self.scheduler.chance,
+            rng=self.scheduler.rng,
         )
         self._spawn("list-audit", lists.run)
         self._spawn("event-loop-lag", self._measure_lag)
@@ -399,7 +399,7 @@ class Daemon:
             transport=transport,
             on_batch=self._on_failed if spec.typ is FailedPod else partial(self._on_batch, spec.name),
             clock=self._clock,
-            chance=self.scheduler.chance,
+            rng=self.scheduler.rng,
             locate=partial(self._discovery.locate, spec),
             on_served=self._on_capacity if spec.name == CAPACITY.name else bool,  # other kinds keep their last objects
         )

@@ -76,19 +76,19 @@ class ListAudit:
         transport: Transport,
         throttle: Throttle,
         clock: Clock,
-        chance: random.Random,
+        rng: random.Random,
     ) -> None:
         self._informers = informers
         self._audit = audit
         self._transport = transport
         self._throttle = throttle
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
 
     async def run(self) -> None:
         """Run until cancelled."""
         while True:
-            await self._clock.sleep(EVERY_S * self._chance.uniform(1 - _SPREAD, 1 + _SPREAD))
+            await self._clock.sleep(EVERY_S * self._rng.uniform(1 - _SPREAD, 1 + _SPREAD))
             for reflector in list(self._informers.reflectors.values()):
                 await self.compare(reflector)
 

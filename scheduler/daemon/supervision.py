@@ -30,11 +30,11 @@ class Supervisor:
     """Starts parts as tasks and keeps them running. One per daemon."""
 
     def __init__(
-        self, clock: Clock, chance: random.Random, errors: UnforeseenErrors, *, fatal: tuple[type[Exception], ...] = ()
+        self, clock: Clock, rng: random.Random, errors: UnforeseenErrors, *, fatal: tuple[type[Exception], ...] = ()
     ) -> None:
         """Create a supervisor. `fatal` are the errors that are raised at once."""
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._errors = errors
         self._fatal = fatal
         self._tasks: set[asyncio.Task[None]] = set()
@@ -66,7 +66,7 @@ class Supervisor:
 
     async def _keep(self, part: str, run: Run) -> None:
         failed_at: deque[float] = deque(maxlen=FAILURES)
-        backoff = Backoff(self._clock, self._chance, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
+        backoff = Backoff(self._clock, self._rng, first_s=_FIRST_PAUSE_S, longest_s=_LONGEST_PAUSE_S)
         try:
             while True:
                 try:

@@ -232,7 +232,7 @@ class Handle:
     feature_gates: frozenset[str] = frozenset()
     """The enabled feature gates of kube-scheduler (`core.feature_gates.GATES`)."""
     preempting: Preempting = field(default_factory=Preempting)
-    chance: random.Random = field(default_factory=random.Random)
+    rng: random.Random = field(default_factory=random.Random)
     volume_metrics: VolumeMetrics = field(default_factory=Uncounted)
     device_metrics: DeviceMetrics = field(default_factory=Uncounted)
     errors: UnforeseenErrors = field(default_factory=UnforeseenErrors)

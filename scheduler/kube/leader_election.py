@@ -77,7 +77,7 @@ class Elector:
     """
 
     def __init__(
-        self, leases: LeaseWriter, clock: Clock, chance: random.Random, *, identity: str, timing: LeaseTiming
+        self, leases: LeaseWriter, clock: Clock, rng: random.Random, *, identity: str, timing: LeaseTiming
     ) -> None:
         self.identity = identity
         self.lease: Lease | None = None
@@ -86,7 +86,7 @@ class Elector:
         """The reason why the lease cannot be acquired, if it needs a person."""
         self._leases = leases
         self._clock = clock
-        self._chance = chance
+        self._rng = rng
         self._timing = timing
         self._until = _NEVER
         self._renewed_at: float | None = None
@@ -112,7 +112,7 @@ class Elector:
         """Wait until the lease is acquired. Never gives up; cancelling may leave a lease that `resign` releases."""
         period_s = self._timing.retry_period_s
         while not await self._try():
-            await self._clock.sleep(period_s * (1 + _JITTER * self._chance.random()))
+            await self._clock.sleep(period_s * (1 + _JITTER * self._rng.random()))
 
     async def hold(self) -> None:
         """Renew until that fails. Always raises LeaseLost; afterwards this elector never leads again."""

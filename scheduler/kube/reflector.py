@@ -163,7 +163,7 @@ class Reflector(Generic[T]):
     transport: Transport
     on_batch: Callable[[list[Delta[T]]], None]
     clock: Clock
-    chance: random.Random
+    rng: random.Random
     locate: Callable[[], Awaitable[ServedKind | None]]
     on_served: Callable[[bool], object] = bool
 
@@ -172,7 +172,7 @@ class Reflector(Generic[T]):
         self.synced = asyncio.Event()
         """Set at the first complete list."""
         self.stats = ReflectorStats(self.clock, last_byte_at=self.clock.now(), complete_at=self.clock.now())
-        self._backoff = Backoff(self.clock, self.chance)
+        self._backoff = Backoff(self.clock, self.rng)
         self._version = ""
         self._cause = "start"
         self._can_watch_list = True
@@ -225,7 +225,7 @@ class Reflector(Generic[T]):
                 case NotFound():
                     await self._locate_again()
                 case TooManyRequests(retry_after_s=float(wait_s)):
-                    await self.clock.sleep(wait_s + self.chance.uniform(0.0, 1.0))
+                    await self.clock.sleep(wait_s + self.rng.uniform(0.0, 1.0))
                 case ApiError():
                     if cause := self._relist_cause_of(outcome):
                         self._start_over(cause)
@@ -427,7 +427,7 @@ class Reflector(Generic[T]):
         query = {
             "watch": "true",
             "allowWatchBookmarks": "true",
-            "timeoutSeconds": str(self.chance.randint(300, 600)),
+            "timeoutSeconds": str(self.rng.randint(300, 600)),
         } | self._selection()
         # A WatchList has no resourceVersion. The server then waits until its cache is as new as etcd, and sends all
         # objects as ADDED events.

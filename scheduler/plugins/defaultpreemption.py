@@ -219,7 +219,7 @@ class DefaultPreemption:
         self._nodes = handle.cluster.nodes
         self._preempting = handle.preempting
         self._clock = handle.clock
-        self._chance = handle.chance
+        self._rng = handle.rng
         ours = handle.ours
         self._parity = ours.parity
         self._names_node = PREEMPTOR_TEXT in handle.feature_gates
@@ -341,7 +341,7 @@ class DefaultPreemption:
         slots = nodeset.slots(nodes, self._nodes.capacity)
         if not len(slots):
             return []
-        order: list[int] = np.roll(slots, -int(self._chance.random() * len(slots))).tolist()
+        order: list[int] = np.roll(slots, -int(self._rng.random() * len(slots))).tolist()
         return order
 
     # -- the choice ------------------------------------------------------------------------------------------------------

@@ -44,12 +44,12 @@ async def unbound(stage: ProxyStage) -> list[str]:
     ]
 
 
-async def killed_again_and_again(stage: ProxyStage, chance: random.Random) -> None:
+async def killed_again_and_again(stage: ProxyStage, rng: random.Random) -> None:
     """Each daemon sends this number of patches; it is killed when the next one is on its way."""
     for _ in range(KILLS):
         stage.proxy.faults.clear()
         last = Fault(verb="patch", delay_s=FOR_EVER_S, times=None)
-        stage.proxy.add(Fault(verb="patch", times=chance.randint(*PATCHES_BETWEEN_KILLS)), last)
+        stage.proxy.add(Fault(verb="patch", times=rng.randint(*PATCHES_BETWEEN_KILLS)), last)
         with stage.daemon(config=scheduler_config(SCHEDULER_NAME)) as server:
 
             async def is_over(last: Fault = last) -> bool:
@@ -65,7 +65,7 @@ async def test_no_pod_is_stuck_after_a_daemon_has_been_killed_again_and_again(
     control_plane_binaries: Path, nth: int, seed: int
 ) -> None:
     seed = seed * SEEDS + nth
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     async with ControlPlane() as plane:
         await plane.start_controllers(CONTROLLERS)
         async with plane.client() as admin, FaultProxy(plane) as proxy:
@@ -73,11 +73,11 @@ async def test_no_pod_is_stuck_after_a_daemon_has_been_killed_again_and_again(
             await create(stage, classes())
             await create(stage, nodes())
             await until(lambda: are_available(stage), "volumes that the PV controller knows")
-            made = [list(with_claims(*each)) for each in replicas(chance)]
+            made = [list(with_claims(*each)) for each in replicas(rng)]
             async with Provisioner(admin, "default", MADE, delay_s=0.3):
                 await create(stage, (claim for *claims, _ in made for claim in claims))
                 await create(stage, (built for *_, built in made))
-                await killed_again_and_again(stage, chance)
+                await killed_again_and_again(stage, rng)
                 with stage.daemon(config=scheduler_config(SCHEDULER_NAME)) as server:
 
                     async def all_bound() -> bool:

@@ -513,8 +513,8 @@ async def running_cluster(
     elected = ELECTION if replicas > 1 else election or LeaderElection(leader_elect=False)
     asyncio.get_running_loop().set_task_factory(remembering_task_factory)
     before = asyncio.all_tasks()
-    time, chance = clock(), random.Random(seed)
-    async with ApiServer(clock=time, rng=chance, watch_list=watch_list, bookmark_interval_s=5) as server:
+    time, rng = clock(), random.Random(seed)
+    async with ApiServer(clock=time, rng=rng, watch_list=watch_list, bookmark_interval_s=5) as server:
         cluster = Harness(
             server,
             time,

@@ -214,7 +214,7 @@ async def staged(
         for prepare in before:
             prepare(server)
         async with rig_on(server, clock=clock, max_in_unschedulable_s=max_in_unschedulable_s, **more) as cluster:
-            cluster.daemon.scheduler.chance.seed(1)
+            cluster.daemon.scheduler.rng.seed(1)
             stage = DaemonStage(server, cluster.daemon)
             stage.clock, stage.steps = clock, Steps(lambda: cluster.daemon)
             yield stage

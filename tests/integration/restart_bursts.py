@@ -46,19 +46,19 @@ class RestartBurst:
 
     def __init__(self, cluster: Harness, seed: int) -> None:
         self.cluster = cluster
-        self._chance = random.Random(seed)
+        self._rng = random.Random(seed)
         self._writes = 0
         self._changed = asyncio.Event()
         cluster.server.subscribe(self._on_write)
 
     async def run(self) -> None:
         """Create all pods, in one wave or several, and kill the daemon in between."""
-        listed = replicas(self._chance)
-        waves = self._chance.choice((1, 4, KILLS))
+        listed = replicas(self._rng)
+        waves = self._rng.choice((1, 4, KILLS))
         for kill in range(KILLS):
             for app, replica in listed[kill * PODS // waves : (kill + 1) * PODS // waves]:
                 create(self.cluster, with_claims(app, replica))
-            await self._writes_more(self._chance.randint(*WRITES_BETWEEN_KILLS))
+            await self._writes_more(self._rng.randint(*WRITES_BETWEEN_KILLS))
             await self.cluster.crash_daemon()
 
     async def unbound(self) -> list[str]:
@@ -121,10 +121,10 @@ def nodes() -> Iterator[Builder[Any]]:
         yield from (a_pv(f"{name}-v{each}", "1Gi", "local").on(name) for each in range(APPS))
 
 
-def replicas(chance: random.Random) -> list[tuple[int, int]]:
+def replicas(rng: random.Random) -> list[tuple[int, int]]:
     """Return app and replica of each pod, in random order."""
     listed = [(app, replica) for app in range(APPS) for replica in range(REPLICAS)]
-    chance.shuffle(listed)
+    rng.shuffle(listed)
     return listed
 
 

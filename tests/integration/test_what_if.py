@@ -38,12 +38,12 @@ class Case:
     """A random cluster, and a workload whose pods need cpu, and perhaps volumes, devices, or distance."""
 
     def __init__(self, seed: int) -> None:
-        self.chance = random.Random(seed)
+        self.rng = random.Random(seed)
         self.objects: list[dict[str, Any]] = []
-        self.replicas = self.chance.randint(1, 8)
+        self.replicas = self.rng.randint(1, 8)
         self.template: dict[str, Any] = {}
         self.claim_templates: list[dict[str, Any]] = []
-        names = [f"n{at}" for at in range(self.chance.randint(1, 5))]
+        names = [f"n{at}" for at in range(self.rng.randint(1, 5))]
         for at, name in enumerate(names):
             self._node(name, zone="ab"[at % 2])
         spec: dict[str, Any] = {
@@ -52,16 +52,16 @@ class Case:
                 {
                     "name": "c",
                     "image": "i",
-                    "resources": {self.chance.choice(("requests", "limits")): {"cpu": self._cpu()}},
+                    "resources": {self.rng.choice(("requests", "limits")): {"cpu": self._cpu()}},
                 }
             ],
         }
         for part in (self._distance, self._spread, self._volumes, self._local_volumes, self._devices):
-            if self.chance.random() < 0.35:
+            if self.rng.random() < 0.35:
                 part(spec, names)
         self.template = {"metadata": {"labels": {"app": "w"}}, "spec": spec}
-        for at in range(self.chance.randint(0, 4)):
-            self._running(f"old{at}", self.chance.choice(names))
+        for at in range(self.rng.randint(0, 4)):
+            self._running(f"old{at}", self.rng.choice(names))
 
     @property
     def workload(self) -> dict[str, Any]:
@@ -80,22 +80,22 @@ class Case:
         }
 
     def _cpu(self) -> str:
-        return f"{self.chance.choice((300, 500, 800, 1500))}m"
+        return f"{self.rng.choice((300, 500, 800, 1500))}m"
 
     def _node(self, name: str, zone: str) -> None:
-        taints = [{"key": "team", "value": "x", "effect": "NoSchedule"}] if self.chance.random() < 0.15 else []
+        taints = [{"key": "team", "value": "x", "effect": "NoSchedule"}] if self.rng.random() < 0.15 else []
         self._add(
             "v1",
             "Node",
             name,
             namespace="",
             labels={HOSTNAME: name, ZONE: zone},
-            spec={"taints": taints, "unschedulable": self.chance.random() < 0.1},
+            spec={"taints": taints, "unschedulable": self.rng.random() < 0.1},
             status={
                 "allocatable": {
-                    "cpu": str(self.chance.randint(1, 4)),
+                    "cpu": str(self.rng.randint(1, 4)),
                     "memory": "8Gi",
-                    "pods": str(self.chance.randint(2, 20)),
+                    "pods": str(self.rng.randint(2, 20)),
                 }
             },
         )
@@ -106,18 +106,18 @@ class Case:
             "schedulerName": "default-scheduler",
             "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "500m"}}}],
         }
-        labels = {"app": self.chance.choice(("w", "other"))}
+        labels = {"app": self.rng.choice(("w", "other"))}
         self._add("v1", "Pod", name, labels=labels, spec=spec, status={"phase": "Running"})
 
     def _distance(self, spec: dict[str, Any], _: list[str]) -> None:
-        term = {"labelSelector": {"matchLabels": {"app": "w"}}, "topologyKey": self.chance.choice((HOSTNAME, ZONE))}
+        term = {"labelSelector": {"matchLabels": {"app": "w"}}, "topologyKey": self.rng.choice((HOSTNAME, ZONE))}
         spec["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
 
     def _spread(self, spec: dict[str, Any], _: list[str]) -> None:
         spec["topologySpreadConstraints"] = [
             {
                 "maxSkew": 1,
-                "topologyKey": self.chance.choice((HOSTNAME, ZONE)),
+                "topologyKey": self.rng.choice((HOSTNAME, ZONE)),
                 "whenUnsatisfiable": "DoNotSchedule",
                 "labelSelector": {"matchLabels": {"app": "w"}},
             }
@@ -145,9 +145,9 @@ class Case:
                 f"c-{name}",
                 storageClassName="fast",
                 nodeTopology={"matchLabels": {HOSTNAME: name}},
-                capacity=f"{self.chance.choice((0, 5, 12, 25))}Gi",
+                capacity=f"{self.rng.choice((0, 5, 12, 25))}Gi",
             )
-        named = {} if self.chance.random() < 0.5 else {"storageClassName": "fast"}
+        named = {} if self.rng.random() < 0.5 else {"storageClassName": "fast"}
         self._claim_template("data", named)
 
     def _local_volumes(self, _: dict[str, Any], names: list[str]) -> None:
@@ -159,12 +159,12 @@ class Case:
             provisioner="kubernetes.io/no-provisioner",
             volumeBindingMode="WaitForFirstConsumer",
         )
-        for at in range(self.chance.randint(0, 6)):
-            node = self.chance.choice(names)
+        for at in range(self.rng.randint(0, 6)):
+            node = self.rng.choice(names)
             term = {"matchExpressions": [{"key": HOSTNAME, "operator": "In", "values": [node]}]}
             spec = {
                 "accessModes": ["ReadWriteOnce"],
-                "capacity": {"storage": f"{self.chance.choice((3, 8))}Gi"},
+                "capacity": {"storage": f"{self.rng.choice((3, 8))}Gi"},
                 "storageClassName": "local",
                 "local": {"path": f"/d{at}"},
                 "persistentVolumeReclaimPolicy": "Retain",
@@ -180,12 +180,12 @@ class Case:
     def _devices(self, spec: dict[str, Any], names: list[str]) -> None:
         self._add("resource.k8s.io/v1", "DeviceClass", "gpu", namespace="", spec={})
         for name in names:
-            devices = [{"name": f"d{at}"} for at in range(self.chance.randint(0, 4))]
+            devices = [{"name": f"d{at}"} for at in range(self.rng.randint(0, 4))]
             if devices:
                 pool = {"name": name, "generation": 1, "resourceSliceCount": 1}
                 body = {"driver": "gpu.example.com", "nodeName": name, "pool": pool, "devices": devices}
                 self._add("resource.k8s.io/v1", "ResourceSlice", f"s-{name}", namespace="", spec=body)
-        request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": self.chance.randint(1, 2)}}
+        request = {"name": "r", "exactly": {"deviceClassName": "gpu", "count": self.rng.randint(1, 2)}}
         template = {"spec": {"devices": {"requests": [request]}}}
         self._add("resource.k8s.io/v1", "ResourceClaimTemplate", "t", spec=template)
         spec["resourceClaims"] = [{"name": "g", "resourceClaimTemplateName": "t"}]

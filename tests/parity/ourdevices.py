@@ -63,7 +63,7 @@ class OurDevices:
             scheduler_name="kubestow",
             ours=KubestowArgs(parity=parity),
             feature_gates=case.gates,
-            chance=random.Random(_SEED),
+            rng=random.Random(_SEED),
             device_metrics=self._steps,
         )
         self._plugin = DynamicResources(DynamicResourcesArgs(), handle)

@@ -94,11 +94,11 @@ class CycleHarness:
         )
         self.clock = clock = StepClock()
         metrics = Metrics(process=False)
-        handle = Handle(self.cluster, ScriptedWriter(), ListRecorder(), clock, "kubestow", chance=random.Random(1))
+        handle = Handle(self.cluster, ScriptedWriter(), ListRecorder(), clock, "kubestow", rng=random.Random(1))
         runner = FrameworkRunner(
             build(config, registry, handle), self.cluster, self.nominated, clock=clock, metrics=metrics
         )
-        self.cycle = Cycle({"kubestow": runner}, self.cluster, clock=clock, chance=random.Random(7), metrics=metrics)
+        self.cycle = Cycle({"kubestow": runner}, self.cluster, clock=clock, rng=random.Random(7), metrics=metrics)
 
     def attempt(self, pod: PodInfo | None = None) -> Outcome:
         return finish(self.cycle.attempt(pod or a_pod(), 1))

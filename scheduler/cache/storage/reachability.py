@@ -29,12 +29,15 @@ class VolumeReachability:
 
         Raises VolumeError if a node needs the translated volume and it cannot be translated.
         """
+        # The answer for the volume as it is stored is kept in the index of volumes.
         raw = self._volumes.volumes.where(volume.key).nodes & among
         kind = kind_of(volume.spec)
         is_migratable = kind is not None and kind.plugin in MIGRATABLE
+        # A node whose kubelet has handed the in-tree plugin to its CSI driver knows the driver's topology keys only.
         migrated = self._volumes.migrated(kind.plugin) & among if kind is not None and is_migratable else EMPTY
         if not migrated:
             return raw
+        # Both kinds of nodes exist while a cluster is upgraded, so that each is judged by its own form.
         translated = self._volumes.groups.nodes_of(where_affinity(self._translated(volume).required_nodes))
         return (translated & migrated) | (raw & ~migrated)
 

@@ -83,7 +83,7 @@ class DynamicResources:
         self._gates = gates
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
-        self._rng = handle.chance
+        self._rng = handle.rng
         self._binding_timeout_s = args.binding_timeout_s
         sets = SelectorSets(self._devices.holding, evaluated=handle.device_metrics.evaluated)
         self._parser = ClaimParser(self._devices.classes, sets, gates)

@@ -72,7 +72,7 @@ class BindAPIUpdate:
         self._volumes = handle.cluster.volumes
         self._writer = handle.writer
         self._clock = handle.clock
-        self._chance = handle.chance
+        self._rng = handle.rng
         self._metrics = handle.volume_metrics
         self._check = check
         self._is_led = is_led
@@ -214,7 +214,7 @@ class BindAPIUpdate:
             if not self._retries or conflicts > self._retries:
                 raise failed
             is_conflict = isinstance(failed, Conflict)
-            await retry.pause(failed, pause_s=self._chance.uniform(*_JITTER_S) if is_conflict else None)
+            await retry.pause(failed, pause_s=self._rng.uniform(*_JITTER_S) if is_conflict else None)
             if isinstance(failed, Unavailable):
                 continue
             now = await self._reread(read, write_deadline)

@@ -40,7 +40,7 @@ class Audited:
             transport=self.transport,
             on_batch=lambda _: None,
             clock=self.clock,
-            chance=random.Random(1),
+            rng=random.Random(1),
             locate=_nowhere,
         )
         self.reflector.stats.synced = True
@@ -57,7 +57,7 @@ class Audited:
             transport=self.transport,
             throttle=Throttle(self.clock, qps=-1),
             clock=self.clock,
-            chance=random.Random(1),
+            rng=random.Random(1),
         )
 
     def put(self, name: str, version: str, uid: str = "") -> None:

@@ -176,7 +176,7 @@ SPREAD = {
 async def bound(request: dict[str, Any] | None) -> list[Any]:
     """Return the bindings of pods next to those of another scheduler, and to a question before each of them."""
     sched = cluster({f"n{at}": {} for at in range(4)}, {})
-    sched.parts.chance.seed(5)
+    sched.parts.rng.seed(5)
     what_if = pausing(sched)
     for number in range(6):
         asking = None
@@ -263,15 +263,15 @@ def test_news_from_before_a_question_is_kept() -> None:
     assert news(sched) == before
 
 
-def random_requests(chance: random.Random) -> Iterator[dict[str, Any]]:
+def random_requests(rng: random.Random) -> Iterator[dict[str, Any]]:
     """Yield questions about the claims of both kinds."""
     for _ in range(12):
-        names = chance.sample(("static", "dynamic"), chance.randint(0, 2))
+        names = rng.sample(("static", "dynamic"), rng.randint(0, 2))
         yield {
-            "manifests": (pod(cpu=f"{chance.randint(1, 6)}", **volume_of(*names)),),
-            "replicas": chance.randint(1, 4),
-            "cordon": tuple(chance.sample(("n1", "n2"), chance.randint(0, 1))),
-            "add_nodes_like": {"n1": 1} if chance.random() < 0.5 else {},
+            "manifests": (pod(cpu=f"{rng.randint(1, 6)}", **volume_of(*names)),),
+            "replicas": rng.randint(1, 4),
+            "cordon": tuple(rng.sample(("n1", "n2"), rng.randint(0, 1))),
+            "add_nodes_like": {"n1": 1} if rng.random() < 0.5 else {},
         }
 
 

@@ -465,14 +465,14 @@ def test_a_cluster_that_never_stands_still_is_an_error() -> None:
 
 def test_a_random_cluster_gets_as_many_pods_as_the_answer_says() -> None:
     """The harness places the pods of each question afterwards, one by one."""
-    chance = random.Random(7)
+    rng = random.Random(7)
     for case in range(60):
         sched = cluster(
-            {f"n{at}": {"cpu": str(chance.randint(1, 6))} for at in range(chance.randint(1, 5))},
+            {f"n{at}": {"cpu": str(rng.randint(1, 6))} for at in range(rng.randint(1, 5))},
             {},
         )
-        asked = pod(cpu=f"{chance.choice((500, 700, 1500))}m")
-        replicas = chance.randint(1, 20)
+        asked = pod(cpu=f"{rng.choice((500, 700, 1500))}m")
+        replicas = rng.randint(1, 20)
         found = answered(sched, manifests=(asked,), replicas=replicas)
         placed = 0
         for at in range(replicas):

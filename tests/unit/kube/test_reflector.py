@@ -63,7 +63,7 @@ class Mirror:
             **settings,
             transport=transport,
             clock=self.clock,
-            chance=random.Random(1),
+            rng=random.Random(1),
         )
         self.stats = self.reflector.stats
 

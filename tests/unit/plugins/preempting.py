@@ -183,7 +183,7 @@ class PreemptionHarness:
     ) -> None:
         self.cluster = Cluster()
         self.nominator = Nominator(lambda key: None)
-        self.chance = Chance()
+        self.rng = Chance()
         self.calls: list[str] = []
         self.metrics = Metrics(process=False)
         clock = clock or SystemClock()
@@ -195,7 +195,7 @@ class PreemptionHarness:
             "kubestow",
             scheduler_names=frozenset({"kubestow"}),
             ours=ours or KubestowArgs(),
-            chance=self.chance,
+            rng=self.rng,
             feature_gates=gates,
         )
         for plugin in plugins:

@@ -118,7 +118,7 @@ def looked_at(
     harness = PreemptionHarness(
         *(node(f"n{at}", cpu="1") for at in range(nodes)), *budgets, args=args, plugins=(looks,)
     )
-    harness.chance.value = start
+    harness.rng.value = start
     for at in range(nodes):
         harness.put(low(f"low{at}", f"n{at}", 10 if at < empty else 0, labels={"at": str(at)}))
     harness.driven(incoming(cpu="1"), harness.all_refused())
@@ -185,7 +185,7 @@ def test_until_one_violates_no_budget(protected: tuple[str, ...], looked: int) -
 def test_186_criteria(first: list[PodInfo], second: list[PodInfo], start: float, ours: KubestowArgs) -> None:
     """n1 wins by the first criterion in which the two differ, in each order."""
     harness = PreemptionHarness(*small("n1", "n2"), *first, *second, budget("d", 0, X), ours=ours)
-    harness.chance.value = start
+    harness.rng.value = start
     name, victims = harness.chosen(incoming())
 
     assert name == "n1"
@@ -206,7 +206,7 @@ def test_the_nominated_node_comes_first_among_the_equally_dear(
 ) -> None:
     """Victims for this pod may have left that node already."""
     harness = PreemptionHarness(*small("n1", "n2"), ours=ours)
-    harness.chance.value = 0.5  # n2 is met first
+    harness.rng.value = 0.5  # n2 is met first
     for where, priorities in (("n1", at_home), ("n2", elsewhere)):
         for at, priority in enumerate(priorities):
             harness.put(low(f"{where}-{at}", where, priority, cpu=str(2 // len(priorities))))

@@ -61,7 +61,7 @@ class ClaimWriter:
         self._claims = handle.cluster.devices.claims
         self._writer = handle.writer.device_claims
         self._clock = handle.clock
-        self._rng = handle.chance
+        self._rng = handle.rng
         self._metrics = handle.device_metrics
         self._stamps = stamps
         self._conflicts = conflicts

@@ -49,7 +49,7 @@ class ExtendedResourceClaimWriter:
         self._writer = handle.writer.device_claims
         self._claims = claims
         self._clock = handle.clock
-        self._rng = handle.chance
+        self._rng = handle.rng
         self._metrics = handle.device_metrics
         self._must_be_seen = must_be_seen
 

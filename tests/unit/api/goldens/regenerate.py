@@ -77,16 +77,16 @@ def main() -> None:
     (HERE / "quantities.jsonl").write_text(told)
 
 
-def _random_texts(chance: random.Random) -> Iterator[str]:
+def _random_texts(rng: random.Random) -> Iterator[str]:
     """Numbers of up to 40 digits, and characters of numbers in any order."""
     for _ in range(_RANDOM):
-        digits = "".join(chance.choices("0123456789", k=chance.choice((1, 3, 12, 17, 18, 19, 20, 40))))
-        point = chance.randint(0, len(digits))
-        number = digits[:point] + chance.choice(("", ".")) + digits[point:]
-        exponent = f"{chance.choice('eE')}{chance.choice(('', '+', '-'))}{chance.randint(0, 60)}"
-        yield chance.choice(("", "", "-", "+")) + number + chance.choice((*_SUFFIXES, exponent, exponent))
+        digits = "".join(rng.choices("0123456789", k=rng.choice((1, 3, 12, 17, 18, 19, 20, 40))))
+        point = rng.randint(0, len(digits))
+        number = digits[:point] + rng.choice(("", ".")) + digits[point:]
+        exponent = f"{rng.choice('eE')}{rng.choice(('', '+', '-'))}{rng.randint(0, 60)}"
+        yield rng.choice(("", "", "-", "+")) + number + rng.choice((*_SUFFIXES, exponent, exponent))
     for _ in range(_RANDOM):
-        yield "".join(chance.choices("0123456789.+-eEinumkKMGTP", k=chance.randint(1, 6)))
+        yield "".join(rng.choices("0123456789.+-eEinumkKMGTP", k=rng.randint(1, 6)))
 
 
 if __name__ == "__main__":

@@ -61,8 +61,8 @@ def gates(partitionable: bool) -> frozenset[str]:
 class World:
     """Nodes and shared pools, and what follows from them by the letter."""
 
-    def __init__(self, chance: random.Random, *, partitionable: bool, generations: tuple[int, ...] = (1,)) -> None:
-        self.chance = chance
+    def __init__(self, rng: random.Random, *, partitionable: bool, generations: tuple[int, ...] = (1,)) -> None:
+        self.rng = rng
         self.generations = generations
         self.held: dict[str, AllocationResult | None] = {}
         self.partitionable = partitionable
@@ -75,20 +75,20 @@ class World:
     # -- what happens --------------------------------------------------------------------------------------------------
 
     def change_node(self) -> None:
-        name = self.chance.choice(NAMES)
-        if self.chance.randrange(4) == 0:
+        name = self.rng.choice(NAMES)
+        if self.rng.randrange(4) == 0:
             self.there.pop(name, None)
             self.nodes.remove_node(name)
             return
-        labels = {"zone": self.chance.choice("abcd"), "size": self.chance.choice("012")}
-        labels |= {"fast": ""} if self.chance.randrange(2) else {}
+        labels = {"zone": self.rng.choice("abcd"), "size": self.rng.choice("012")}
+        labels |= {"fast": ""} if self.rng.randrange(2) else {}
         self.there[name] = Node(metadata=AnnotatedMetadata(name=name, labels=labels))
         self.nodes.set_node(self.there[name])
 
     def change_slice(self) -> None:
-        pool, at = self.chance.choice(POOLS), self.chance.randrange(2)
+        pool, at = self.rng.choice(POOLS), self.rng.randrange(2)
         name = f"{pool}-{at}"
-        if self.chance.randrange(4) == 0:
+        if self.rng.randrange(4) == 0:
             self.slices.pop(name, None)
             self.on_nodes.remove_slice(name)
             return
@@ -96,24 +96,24 @@ class World:
         self.on_nodes.set_slice(self.slices[name])
 
     def use_device(self) -> None:
-        pool = self.chance.choice(POOLS)
-        result = DeviceRequestAllocationResult("r", "drv", pool, f"d{self.chance.randrange(2)}")
-        held = AllocationResult(DeviceAllocationResult((result,))) if self.chance.randrange(2) else None
+        pool = self.rng.choice(POOLS)
+        result = DeviceRequestAllocationResult("r", "drv", pool, f"d{self.rng.randrange(2)}")
+        held = AllocationResult(DeviceAllocationResult((result,))) if self.rng.randrange(2) else None
         self.held[f"claim of {pool}"] = held
         self.use.hold(f"claim of {pool}", held)
 
     def step(self) -> None:
-        self.chance.choice((self.change_node, self.change_node, self.change_slice, self.use_device))()
+        self.rng.choice((self.change_node, self.change_node, self.change_slice, self.use_device))()
 
     def _slice(self, name: str, pool: str, at: int) -> ResourceSlice:
-        kind = self.chance.choice(("all", "selector", "selector", "name", "devices", "devices", "counters"))
+        kind = self.rng.choice(("all", "selector", "selector", "name", "devices", "devices", "counters"))
         where: dict[str, Any] = {"all": {"all_nodes": True}, "devices": {"per_device_node_selection": True}}.get(
             kind, {}
         )
         if kind in {"selector", "counters"}:
-            where = {"node_selector": self.chance.choice(RULES)}
+            where = {"node_selector": self.rng.choice(RULES)}
         elif kind == "name":
-            where = {"node_name": self.chance.choice(NAMES)}
+            where = {"node_name": self.rng.choice(NAMES)}
         if kind == "counters":
             where["shared_counters"] = (CounterSet("set", {}),)
         devices = tuple(self._device(f"d{number}", own=kind == "devices") for number in range(2 * at, 2 * at + 2))
@@ -123,18 +123,18 @@ class World:
     def _pool(self, name: str) -> ResourcePool:
         if len(self.generations) == 1:
             return ResourcePool(name, self.generations[0], 2)
-        return ResourcePool(name, self.chance.choice(self.generations), self.chance.choice((1, 2, 2)))
+        return ResourcePool(name, self.rng.choice(self.generations), self.rng.choice((1, 2, 2)))
 
     def _device(self, name: str, *, own: bool) -> Device:
         if not own:
             return Device(name=name)
-        match self.chance.randrange(4):
+        match self.rng.randrange(4):
             case 0:
                 return Device(name=name, all_nodes=True)
             case 1:
-                return Device(name=name, node_name=self.chance.choice(NAMES))
+                return Device(name=name, node_name=self.rng.choice(NAMES))
             case _:
-                return Device(name=name, node_selector=self.chance.choice(RULES))
+                return Device(name=name, node_selector=self.rng.choice(RULES))
 
     # -- by the letter -------------------------------------------------------------------------------------------------
 
@@ -190,7 +190,7 @@ def test_every_node_sees_what_the_rules_say(seed: int, length: int, partitionabl
     world = World(random.Random(seed), partitionable=partitionable)
     for _ in range(length):
         world.step()
-        if world.chance.randrange(2):
+        if world.rng.randrange(2):
             world.on_nodes.catch_up()
     world.on_nodes.catch_up()
 
@@ -245,7 +245,7 @@ def test_after_any_history_the_caches_equal_new_ones(seed: int, length: int, par
     world = World(random.Random(seed), partitionable=partitionable, generations=(1, 2, 3))
     for _ in range(length):
         world.step()
-        if world.chance.randrange(3) == 0:
+        if world.rng.randrange(3) == 0:
             world.on_nodes.catch_up()
     world.on_nodes.catch_up()
 

@@ -134,11 +134,11 @@ def _holding(expression: str, kind: DeviceKind) -> Work[bool | str]:
 class History:
     """Does random things to the caches, and knows what should have come of them."""
 
-    def __init__(self, chance: random.Random) -> None:
-        self.chance = chance
-        self.maker = Maker(chance)
-        gates = DEVICE_GATES_ON - ({PARTITIONABLE} if chance.randrange(5) == 4 else set())
-        asked = [[self.maker.claim_named(f"x{at}") for at in range(chance.choice((1, 1, 2)))] for _ in range(2)]
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.maker = Maker(rng)
+        gates = DEVICE_GATES_ON - ({PARTITIONABLE} if rng.randrange(5) == 4 else set())
+        asked = [[self.maker.claim_named(f"x{at}") for at in range(rng.choice((1, 1, 2)))] for _ in range(2)]
         asked += [[self.maker.easy_claim_named("easy")] for _ in range(2)]
         self.caches, self.asked, self.gates = Caches(gates, asked), asked, gates
         self.slices: dict[str, ResourceSlice] = {}
@@ -150,27 +150,27 @@ class History:
 
     def step(self) -> None:
         self.version += 1
-        self.chance.choice(
+        self.rng.choice(
             (self._slice, self._slice, self._slice, self._node, self._claim, self._claim, self._look, self._look)
         )()
 
     def _slice(self) -> None:
-        name = self.chance.choice(SLICES)
-        if self.chance.randrange(4) == 0:
+        name = self.rng.choice(SLICES)
+        if self.rng.randrange(4) == 0:
             self.slices.pop(name, None)
             self.caches.on_nodes.remove_slice(name)
             return
-        make = self.maker.shared_slice_named if self.chance.randrange(3) == 0 else self.maker.slice_named
+        make = self.maker.shared_slice_named if self.rng.randrange(3) == 0 else self.maker.slice_named
         self.slices[name] = make(name)
         self.caches.on_nodes.set_slice(self.slices[name])
 
     def _node(self) -> None:
-        name = self.chance.choice(NODES)
-        if self.chance.randrange(3) == 0:
+        name = self.rng.choice(NODES)
+        if self.rng.randrange(3) == 0:
             self.node_objects.pop(name, None)
             self.caches.nodes.remove_node(name)
             return
-        self.node_objects[name] = Node(metadata=AnnotatedMetadata(name=name, labels={"zone": self.chance.choice("ab")}))
+        self.node_objects[name] = Node(metadata=AnnotatedMetadata(name=name, labels={"zone": self.rng.choice("ab")}))
         self.caches.nodes.set_node(self.node_objects[name])
 
     def _look(self) -> None:
@@ -182,19 +182,19 @@ class History:
 
     def _allocation(self) -> AllocationResult:
         results: list[DeviceRequestAllocationResult] = []
-        for at in range(self.chance.choice((1, 1, 2))):
+        for at in range(self.rng.choice((1, 1, 2))):
             device = (
-                ("a", self.chance.choice(SLICES), "d0")
-                if self.chance.randrange(2)
+                ("a", self.rng.choice(SLICES), "d0")
+                if self.rng.randrange(2)
                 else (
-                    self.chance.choice("aab"),
-                    self.chance.choice(("n1", "n2", "n3", "net", *SLICES)),
-                    self.chance.choice(("d0", "d1", "d2")),
+                    self.rng.choice("aab"),
+                    self.rng.choice(("n1", "n2", "n3", "net", *SLICES)),
+                    self.rng.choice(("d0", "d1", "d2")),
                 )
             )
             if any((r.driver, r.pool, r.device) == device for r in results):
                 continue
-            kind = self.chance.randrange(6)
+            kind = self.rng.randrange(6)
             if kind < 3:
                 results.append(DeviceRequestAllocationResult("r", *device, admin_access=True if kind == 2 else None))
             else:
@@ -211,14 +211,14 @@ class History:
         return ResourceClaim(metadata, status=ResourceClaimStatus(allocation))
 
     def _claim(self) -> None:
-        name = self.chance.choice(CLAIMS)
+        name = self.rng.choice(CLAIMS)
         key = f"default/{name}"
         claims, now = self.caches.claims, self._now(key)
-        match self.chance.choice(("seen", "seen", "stale", "signal", "signal", "drop", "assume", "restore", "gone")):
+        match self.rng.choice(("seen", "seen", "stale", "signal", "signal", "drop", "assume", "restore", "gone")):
             case "seen":
-                again = self.chance.randrange(6) == 0
+                again = self.rng.randrange(6) == 0
                 uid = f"{name}-{self.version}" if again or now is None else now.uid
-                allocation = self._allocation() if self.chance.randrange(2) else None
+                allocation = self._allocation() if self.rng.randrange(2) else None
                 self.watched[key] = self._made(name, uid, allocation)
                 self.ours.pop(key, None)
                 claims.set(self.watched[key])
@@ -227,7 +227,7 @@ class History:
             case "signal":
                 self._signal(name, now)
             case "drop" if self.flying:
-                uid = self.chance.choice(sorted(self.flying))
+                uid = self.rng.choice(sorted(self.flying))
                 held, sharers = self.flying.pop(uid)
                 if sharers > 1:
                     self.flying[uid] = held, sharers - 1
@@ -255,9 +255,9 @@ class History:
             self.flying[now.uid] = held, sharers + 1
 
     def _assume(self, key: str, now: ResourceClaim) -> None:
-        allocation = self._allocation() if self.chance.randrange(3) else None
+        allocation = self._allocation() if self.rng.randrange(3) else None
         claim = self._made(now.metadata.name, now.uid, allocation)
-        if self.chance.randrange(4) == 0:
+        if self.rng.randrange(4) == 0:
             with pytest.raises(OutOfSync):
                 self.caches.claims.assume(msgspec.structs.replace(claim, metadata=_at_version(claim, "0")))
             return

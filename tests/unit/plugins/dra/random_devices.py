@@ -96,8 +96,8 @@ class Maker:
     With `is_rich`, the devices are of more kinds, and each kind has fewer devices.
     """
 
-    def __init__(self, chance: random.Random, *, is_rich: bool = False) -> None:
-        self._chance = chance
+    def __init__(self, rng: random.Random, *, is_rich: bool = False) -> None:
+        self._rng = rng
         self._is_rich = is_rich
         self._is_plain = False
 
@@ -152,14 +152,14 @@ class Maker:
 
     def _in(self, times: int) -> bool:
         """Return True once in `times` calls, on average."""
-        return self._chance.randrange(times) == times - 1
+        return self._rng.randrange(times) == times - 1
 
     def _rarely(self, times: int) -> bool:
         """Return the result of `_in` if the case is rich, else False."""
         return self._is_rich and self._in(times)
 
     def _one(self, of: Sequence[_T]) -> _T:
-        return of[self._chance.randrange(len(of))]
+        return of[self._rng.randrange(len(of))]
 
     def _often(self, *of: _T) -> _T:
         return self._one(of)
@@ -171,7 +171,7 @@ class Maker:
         keys = [("a", "p1"), ("b", "p1"), ("a", "p2"), ("a", "p0")][: self._often(1, 1, 2, 2, 3, 4)]
         for driver, pool in keys:
             out += self._pool(driver, pool, most=5 if len(keys) > 1 else 7)
-        self._chance.shuffle(out)
+        self._rng.shuffle(out)
         return out
 
     def _pool(self, driver: str, pool: str, *, most: int) -> list[ResourceSlice]:
@@ -186,7 +186,7 @@ class Maker:
             sets += (CounterSet("t", slots),)
         left = self._often(*range(most + 1), most, most, most, most)
         for at in range(self._often(1, 1, 2)):
-            n = left if at else self._chance.randrange(left + 1)
+            n = left if at else self._rng.randrange(left + 1)
             left -= n
             placed = self._place(where, at)
             own = "per_device_node_selection" in placed
@@ -203,7 +203,7 @@ class Maker:
             count = len(specs) + (wrong == "incomplete")
             if wrong in ("older", "newer") and self._in(2):
                 count = 1 if at == 0 else len(specs) - 1
-            name = f"{driver}-{pool}-{self._chance.randrange(10)}{at}"
+            name = f"{driver}-{pool}-{self._rng.randrange(10)}{at}"
             about = ResourcePool(pool, generation, count)
             slices.append(ResourceSlice(Metadata(name=name), ResourceSliceSpec(driver=driver, pool=about, **spec)))
         return slices
@@ -223,14 +223,14 @@ class Maker:
         return {"all_nodes": True}
 
     def _device(self, name: str, driver: str, *, counts: bool, own: bool) -> Device:
-        chance = self._chance
+        rng = self._rng
         more: dict[str, Any] = {}
         if own:
             more = self._often(
                 {"node_name": "n1"}, {"node_name": "n2"}, {"all_nodes": True}, {"node_selector": _ZONES["a"]}
             )
         if counts and not self._in(4):
-            counters = {"x": Counter(parse(str(1 + chance.randrange(5))))}
+            counters = {"x": Counter(parse(str(1 + rng.randrange(5))))}
             if self._in(2):
                 counters["y"] = Counter(parse("1"))
             name_of = "s" if not self._in(25) else "nowhere"
@@ -316,7 +316,7 @@ class Maker:
         for each in world.slices:
             for device in each.spec.devices:
                 name = DeviceId(each.spec.driver, each.spec.pool.name, device.name)
-                if self._chance.randrange(4) >= most or name in world.exclusive or name in world.shares:
+                if self._rng.randrange(4) >= most or name in world.exclusive or name in world.shares:
                     continue
                 if CONSUMABLE in world.gates and device.allow_multiple_allocations and not self._in(5):
                     amounts = [{"mem": parse(self._often("0", "1", "2")).nano} for _ in range(self._often(1, 1, 2))]
@@ -406,48 +406,48 @@ _VALUES: Final = ("1", "1500m", "3", "4")
 
 
 def newer_case(seed: int, *, is_rich: bool) -> AllocatorCase:
-    chance = random.Random(seed)
-    case = Maker(chance, is_rich=is_rich).case()
+    rng = random.Random(seed)
+    case = Maker(rng, is_rich=is_rich).case()
     gates = case.world.gates | DEVICE_CHANGES
-    if chance.random() < 0.8:
+    if rng.random() < 0.8:
         gates |= {FRACTIONAL_RANGE}
-    slices = [_newer_slice(each, chance) for each in case.world.slices]
-    claims = [_newer_claim(each, chance) for each in case.claims]
+    slices = [_newer_slice(each, rng) for each in case.world.slices]
+    claims = [_newer_claim(each, rng) for each in case.claims]
     return AllocatorCase(dataclasses.replace(case.world, gates=gates, slices=slices), claims)
 
 
-def _newer_slice(each: ResourceSlice, chance: random.Random) -> ResourceSlice:
-    spec = replace(each.spec, devices=tuple(_newer_device(device, chance) for device in each.spec.devices))
-    if spec.shared_counters and chance.random() < 0.5:
-        spec = replace(spec, node_name=chance.choice(sorted(NODES)), node_selector=None, all_nodes=None)
+def _newer_slice(each: ResourceSlice, rng: random.Random) -> ResourceSlice:
+    spec = replace(each.spec, devices=tuple(_newer_device(device, rng) for device in each.spec.devices))
+    if spec.shared_counters and rng.random() < 0.5:
+        spec = replace(spec, node_name=rng.choice(sorted(NODES)), node_selector=None, all_nodes=None)
     return replace(each, spec=spec)
 
 
-def _newer_device(device: Device, chance: random.Random) -> Device:
-    if not device.capacity or chance.random() < 0.4:
+def _newer_device(device: Device, rng: random.Random) -> Device:
+    if not device.capacity or rng.random() < 0.4:
         return device
     capacity = {
-        name: DeviceCapacity(parse(chance.choice(_VALUES)), CapacityRequestPolicy(valid_range=chance.choice(_RANGES)))
+        name: DeviceCapacity(parse(rng.choice(_VALUES)), CapacityRequestPolicy(valid_range=rng.choice(_RANGES)))
         for name in device.capacity
     }
     return replace(device, capacity=capacity)
 
 
-def _newer_claim(claim: ResourceClaim, chance: random.Random) -> ResourceClaim:
+def _newer_claim(claim: ResourceClaim, rng: random.Random) -> ResourceClaim:
     requests = tuple(
         replace(
             request,
-            exactly=_newer_request(request.exactly, chance) if request.exactly is not None else None,
-            first_available=tuple(_newer_request(each, chance) for each in request.first_available),
+            exactly=_newer_request(request.exactly, rng) if request.exactly is not None else None,
+            first_available=tuple(_newer_request(each, rng) for each in request.first_available),
         )
         for request in claim.spec.devices.requests
     )
     return replace(claim, spec=replace(claim.spec, devices=replace(claim.spec.devices, requests=requests)))
 
 
-def _newer_request(spec: ExactDeviceRequest, chance: random.Random) -> ExactDeviceRequest:
+def _newer_request(spec: ExactDeviceRequest, rng: random.Random) -> ExactDeviceRequest:
     if spec.capacity is None:
         return spec
-    unit: Sequence[Any] = _AMOUNTS if chance.random() < 0.8 else ("1000500u",)
-    amounts = {name: parse(chance.choice(unit)) for name in spec.capacity.requests}
+    unit: Sequence[Any] = _AMOUNTS if rng.random() < 0.8 else ("1000500u",)
+    amounts = {name: parse(rng.choice(unit)) for name in spec.capacity.requests}
     return replace(spec, capacity=CapacityRequirements(amounts))

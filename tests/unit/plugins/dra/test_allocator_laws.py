@@ -251,15 +251,15 @@ def a_case(seed: int, amount: int, *, wanted: int = 10) -> AllocatorCase:
 @st.composite
 def small_cases(draw: st.DrawFn) -> AllocatorCase:
     """Generate cases that are so small that every allocation can be tried."""
-    chance = random.Random(draw(st.integers(0, 2**64)))
-    counters = COUNTERS[: chance.randint(1, 3)]
-    coarse = chance.random() < 0.5
-    devices = partitions(chance, chance.randint(4, 9), counters, least=1 if coarse else 50, most=4 if coarse else 150)
+    rng = random.Random(draw(st.integers(0, 2**64)))
+    counters = COUNTERS[: rng.randint(1, 3)]
+    coarse = rng.random() < 0.5
+    devices = partitions(rng, rng.randint(4, 9), counters, least=1 if coarse else 50, most=4 if coarse else 150)
     wheres = ["any", "any", "size == 0", "size < 2", "u > 2"]
-    asks = [_request(count=chance.randint(1, 3), where=chance.choice(wheres)) for _ in range(chance.randint(1, 3))]
-    used = [each.name for each in devices if chance.random() < 0.15]
-    amount = chance.randint(2, 12) if coarse else chance.randint(100, 500)
-    split = chance.randint(1, len(asks))
+    asks = [_request(count=rng.randint(1, 3), where=rng.choice(wheres)) for _ in range(rng.randint(1, 3))]
+    used = [each.name for each in devices if rng.random() < 0.15]
+    amount = rng.randint(2, 12) if coarse else rng.randint(100, 500)
+    split = rng.randint(1, len(asks))
     claims = [_claim(*some) for some in (asks[:split], asks[split:]) if some]
     return _case(devices, *claims, used=used, counters=counter_set(counters, amount))
 
@@ -267,27 +267,27 @@ def small_cases(draw: st.DrawFn) -> AllocatorCase:
 @st.composite
 def cases_with_admins(draw: st.DrawFn) -> AllocatorCase:
     """Generate small cases with shared devices, requests for capacity, and requests with admin access."""
-    chance = random.Random(draw(st.integers(0, 2**64)))
-    counters, devices = COUNTERS[: chance.randint(1, 2)], []
-    names = ("mem", "cores")[: chance.randint(1, 2)]
-    for each in partitions(chance, chance.randint(3, 7), counters, least=1, most=4):
-        capacity = {name: api.DeviceCapacity(parse(str(chance.randint(2, 9)))) for name in names}
-        is_shared, draws = chance.random() < 0.6, chance.random() < 0.7
+    rng = random.Random(draw(st.integers(0, 2**64)))
+    counters, devices = COUNTERS[: rng.randint(1, 2)], []
+    names = ("mem", "cores")[: rng.randint(1, 2)]
+    for each in partitions(rng, rng.randint(3, 7), counters, least=1, most=4):
+        capacity = {name: api.DeviceCapacity(parse(str(rng.randint(2, 9)))) for name in names}
+        is_shared, draws = rng.random() < 0.6, rng.random() < 0.7
         more: dict[str, Any] = {"allow_multiple_allocations": True, "capacity": capacity} if is_shared else {}
         consumes = each.consumes_counters if draws or not is_shared else ()
         devices.append(api.Device(name=each.name, attributes=each.attributes, consumes_counters=consumes, **more))
-    asks = [_anything(chance, names) for _ in range(chance.randint(1, 4))]
-    cut, most = chance.randint(0, len(asks)), chance.randint(1, len(asks))
+    asks = [_anything(rng, names) for _ in range(rng.randint(1, 4))]
+    cut, most = rng.randint(0, len(asks)), rng.randint(1, len(asks))
     claims = [_claim(*some) for some in (asks[:cut], asks[cut:most], asks[max(cut, most) :]) if some]
-    return _case(devices, *claims, counters=counter_set(counters, chance.randint(3, 14)))
+    return _case(devices, *claims, counters=counter_set(counters, rng.randint(3, 14)))
 
 
-def _anything(chance: random.Random, names: Sequence[str]) -> api.ExactDeviceRequest:
+def _anything(rng: random.Random, names: Sequence[str]) -> api.ExactDeviceRequest:
     exactly: api.ExactDeviceRequest = _request(
-        count=chance.choice((1, 1, 2, 3)), where=chance.choice(("any", "any", "size < 2"))
+        count=rng.choice((1, 1, 2, 3)), where=rng.choice(("any", "any", "size < 2"))
     )
-    amounts = {name: parse(str(chance.randint(1, 5))) for name in names}
-    kind = chance.choice(("part", "part", "admin", "plain"))
+    amounts = {name: parse(str(rng.randint(1, 5))) for name in names}
+    kind = rng.choice(("part", "part", "admin", "plain"))
     return msgspec.structs.replace(
         exactly,
         admin_access=True if kind == "admin" else None,
@@ -298,44 +298,44 @@ def _anything(chance: random.Random, names: Sequence[str]) -> api.ExactDeviceReq
 @st.composite
 def cases_of_groups(draw: st.DrawFn) -> AllocatorCase:
     """Generate partitions of few groups, and requests for devices of one group or of different ones."""
-    chance = random.Random(draw(st.integers(0, 2**64)))
+    rng = random.Random(draw(st.integers(0, 2**64)))
     devices = [
-        msgspec.structs.replace(each, attributes={"group": api.DeviceAttribute(int_=chance.randint(0, 2))})
-        for each in partitions(chance, chance.randint(3, 7), COUNTERS[: chance.randint(1, 2)], least=1, most=3)
+        msgspec.structs.replace(each, attributes={"group": api.DeviceAttribute(int_=rng.randint(0, 2))})
+        for each in partitions(rng, rng.randint(3, 7), COUNTERS[: rng.randint(1, 2)], least=1, most=3)
     ]
-    constraint = chance.choice(("match", "distinct"))
-    requests = [_request(count=chance.choice((1, 2, 2))) for _ in range(chance.randint(1, 2))]
+    constraint = rng.choice(("match", "distinct"))
+    requests = [_request(count=rng.choice((1, 2, 2))) for _ in range(rng.randint(1, 2))]
     return _case(
-        devices, _claim(*requests, **{constraint: ["group"]}), counters=counter_set(COUNTERS[:2], chance.randint(2, 6))
+        devices, _claim(*requests, **{constraint: ["group"]}), counters=counter_set(COUNTERS[:2], rng.randint(2, 6))
     )
 
 
 @st.composite
 def cases_of_parts(draw: st.DrawFn) -> AllocatorCase:
     """Generate requests for parts of shared devices, most of which are interchangeable."""
-    chance = random.Random(draw(st.integers(0, 2**64)))
-    names = ("mem", "cores")[: chance.randint(1, 2)]
-    kinds = [{name: api.DeviceCapacity(parse(str(chance.randint(4, 9)))) for name in names} for _ in range(2)]
-    draws = (api.DeviceCounterConsumption("c", {"a": api.Counter(parse("1"))}),) if chance.random() < 0.5 else ()
+    rng = random.Random(draw(st.integers(0, 2**64)))
+    names = ("mem", "cores")[: rng.randint(1, 2)]
+    kinds = [{name: api.DeviceCapacity(parse(str(rng.randint(4, 9)))) for name in names} for _ in range(2)]
+    draws = (api.DeviceCounterConsumption("c", {"a": api.Counter(parse("1"))}),) if rng.random() < 0.5 else ()
     devices = [
         api.Device(
             name=f"d{at}",
             allow_multiple_allocations=True,
-            capacity=kinds[chance.random() < 0.3],
+            capacity=kinds[rng.random() < 0.3],
             consumes_counters=draws,
         )
-        for at in range(chance.randint(2, 4))
+        for at in range(rng.randint(2, 4))
     ]
     asks = [
         msgspec.structs.replace(
-            _request(count=chance.choice((1, 1, 1, 2))),
-            capacity=api.CapacityRequirements({name: parse(str(chance.randint(1, 6))) for name in names}),
+            _request(count=rng.choice((1, 1, 1, 2))),
+            capacity=api.CapacityRequirements({name: parse(str(rng.randint(1, 6))) for name in names}),
         )
-        for _ in range(chance.randint(2, 5))
+        for _ in range(rng.randint(2, 5))
     ]
-    cut = chance.randint(0, len(asks))
+    cut = rng.randint(0, len(asks))
     claims = [_claim(*some) for some in (asks[:cut], asks[cut:]) if some]
-    return _case(devices, *claims, counters=counter_set("a", chance.randint(1, 4)))
+    return _case(devices, *claims, counters=counter_set("a", rng.randint(1, 4)))
 
 
 ADMIN_WITH_ALL_OF_ANOTHER = _case(

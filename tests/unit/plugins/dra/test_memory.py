@@ -123,9 +123,9 @@ class Puzzle:
     """One node whose devices consume counters in amounts that make a search try many devices."""
 
     def __init__(self, clock: Clock) -> None:
-        chance = random.Random(2)
+        rng = random.Random(2)
         self.world = world = World(nodes=("n1",))
-        draws = [{f"k{at}": str(chance.randint(50, 150)) for at in range(4)} for _ in range(24)]
+        draws = [{f"k{at}": str(rng.randint(50, 150)) for at in range(4)} for _ in range(24)]
         devices = [a_device(f"d{at:02}").attr("u", at).consumes("c", each) for at, each in enumerate(draws)]
         world.show(a_slice("n1", "a", *devices).of(2))
         world.show(a_slice("n1", "a").named("c").counters("c", {f"k{at}": "500" for at in range(4)}).of(2))

@@ -268,24 +268,24 @@ def _devices(allocation: AllocationResult) -> frozenset[DeviceId]:
 
 
 async def _round(seed: int) -> Server:
-    chance, server = random.Random(seed), Server()
+    rng, server = random.Random(seed), Server()
     names = [*CLAIMS_OF_OURS, *FOREIGN]
-    chance.shuffle(names)
+    rng.shuffle(names)
     for name in names:
         server.make(name)
     daemons = [Daemon(server, ("p", "q")), Daemon(server, ("r", "t"))]
     left = list(FOREIGN)
-    for _ in range(chance.randint(10, 60)):
-        at = chance.randrange(2)
+    for _ in range(rng.randint(10, 60)):
+        at = rng.randrange(2)
         daemons[at].collect()
-        if chance.random() < 0.02:
+        if rng.random() < 0.02:
             daemons[at] = await _died(daemons[at])
-        elif left and chance.random() < 0.05:
-            server.take(left.pop(), chance.randrange(DEVICES))
-        elif chance.random() < 0.1:
-            _touch(server, chance)
+        elif left and rng.random() < 0.05:
+            server.take(left.pop(), rng.randrange(DEVICES))
+        elif rng.random() < 0.1:
+            _touch(server, rng)
         else:
-            await _goes_on(daemons[at], chance)
+            await _goes_on(daemons[at], rng)
     for _ in range(2):
         for daemon in daemons:
             await _ends(daemon)
@@ -299,28 +299,28 @@ async def _round(seed: int) -> Server:
 ANYTHING: Final = ("watch", "watch", "list", "begin", "begin", "write", "write", "time")
 
 
-async def _goes_on(daemon: Daemon, chance: random.Random, whats: Sequence[str] = ANYTHING) -> None:
+async def _goes_on(daemon: Daemon, rng: random.Random, whats: Sequence[str] = ANYTHING) -> None:
     """Let the daemon receive events, begin an attempt, or write for some time."""
-    what = chance.choice(whats)
+    what = rng.choice(whats)
     if what == "watch":
-        daemon.watch(chance.randint(1, 4))
+        daemon.watch(rng.randint(1, 4))
     elif what == "list":
         daemon.list()
     elif what == "begin":
-        daemon.begin(chance.choice(daemon.pods))
+        daemon.begin(rng.choice(daemon.pods))
     elif what == "time":
         await daemon.clock.advance(0.1)
     else:
         assert daemon.writer.claim_hold is not None
         daemon.writer.claim_hold.set()
-        for _ in range(chance.randint(1, 30)):
+        for _ in range(rng.randint(1, 30)):
             await asyncio.sleep(0)
         daemon.writer.claim_hold.clear()
 
 
-def _touch(server: Server, chance: random.Random) -> None:
+def _touch(server: Server, rng: random.Random) -> None:
     """Change only the version of a claim, as a write that does not concern its devices."""
-    key = chance.choice(sorted(server.claims))
+    key = rng.choice(sorted(server.claims))
     claim = server.claims[key]
     assert isinstance(claim, ResourceClaim)
     version = server.next_version(None)
@@ -377,7 +377,7 @@ def check(server: Server) -> None:
 
 async def _fifty_rounds(seed: int) -> Server:
     """Run fifty rounds. In each round all three schedulers allocate before they see each other's writes."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     pods = {f"p{at}": (f"c{at}",) for at in range(300)}
     server = Server(devices=200, pods=pods)
     for claim in (*(c for claims in pods.values() for c in claims), *(f"x{at}" for at in range(50))):
@@ -390,11 +390,11 @@ async def _fifty_rounds(seed: int) -> Server:
         for daemon in daemons:
             for name in [name for name in daemon.pods if name not in server.bound][:5]:
                 daemon.begin(name)
-        foreign_at = chance.randrange(12)
+        foreign_at = rng.randrange(12)
         for moment in range(12):
             if moment == foreign_at and free:
                 server.take(f"x{turn}", free[0])
-            await _goes_on(daemons[chance.randrange(2)], chance, ("watch", "list", "write", "write", "time"))
+            await _goes_on(daemons[rng.randrange(2)], rng, ("watch", "list", "write", "write", "time"))
         for daemon in daemons:
             await _ends(daemon)
         for daemon in daemons:

@@ -249,14 +249,12 @@ def test_a_possible_case_succeeds_after_few_steps(
 COUNTERS = "abcdef"
 
 
-def partitions(
-    chance: random.Random, count: int, counters: str, *, least: int = 50, most: int = 150
-) -> list[api.Device]:
+def partitions(rng: random.Random, count: int, counters: str, *, least: int = 50, most: int = 150) -> list[api.Device]:
     """Return devices that consume one to three of the counters, with an unrelated size from 0 to 2."""
     out = []
     for at in range(count):
-        drawn = chance.sample(counters, chance.randint(1, min(3, len(counters))))
-        takes = {name: api.Counter(parse(str(chance.randint(least, most)))) for name in drawn}
+        drawn = rng.sample(counters, rng.randint(1, min(3, len(counters))))
+        takes = {name: api.Counter(parse(str(rng.randint(least, most)))) for name in drawn}
         attributes = {"u": api.DeviceAttribute(int_=at), "size": api.DeviceAttribute(int_=at % 3)}
         consumes = (api.DeviceCounterConsumption("c", takes),)
         out.append(api.Device(name=f"d{at:03}", attributes=attributes, consumes_counters=consumes))
@@ -267,7 +265,7 @@ def counter_set(counters: str, amount: int) -> tuple[api.CounterSet, ...]:
     return (api.CounterSet("c", {name: api.Counter(parse(str(amount))) for name in counters}),)
 
 
-def _in_groups(chance: random.Random, groups: int) -> list[api.Device]:
+def _in_groups(rng: random.Random, groups: int) -> list[api.Device]:
     """Return sixty partitions; each belongs to one of `groups` groups."""
     return [
         api.Device(
@@ -275,7 +273,7 @@ def _in_groups(chance: random.Random, groups: int) -> list[api.Device]:
             attributes={"group": api.DeviceAttribute(int_=at % groups)},
             consumes_counters=each.consumes_counters,
         )
-        for at, each in enumerate(partitions(chance, 60, COUNTERS))
+        for at, each in enumerate(partitions(rng, 60, COUNTERS))
     ]
 
 
@@ -292,32 +290,32 @@ def many_of_many(seed: int, amount: int) -> AllocatorCase:
 
 def all_sizes(seed: int, share: float) -> AllocatorCase:
     """Return requests for GPU partitions of all sizes; together they take `share` of the slices of eight GPUs."""
-    chance, slices = random.Random(seed), 0
+    rng, slices = random.Random(seed), 0
     asks: list[api.ExactDeviceRequest] = []
     while slices < 56 * share and len(asks) < 32:
-        size = chance.choice((1, 1, 2, 2, 3, 3, 4, 7))
+        size = rng.choice((1, 1, 2, 2, 3, 3, 4, 7))
         asks.append(_request(where=f"size == {size}"))
         slices += size
-    chance.shuffle(asks)
+    rng.shuffle(asks)
     return _case(_partitions(8), _claim(*asks), counters=_gpu_counters(8))
 
 
 def full_devices(seed: int, count: int, *, more: int = 0) -> AllocatorCase:
     """Return three parts per shared device that fill it exactly; `more` is added to the largest part."""
-    chance, parts = random.Random(seed), []
+    rng, parts = random.Random(seed), []
     for _ in range(count):
-        first, second = chance.randint(20, 45), chance.randint(20, 45)
+        first, second = rng.randint(20, 45), rng.randint(20, 45)
         parts += [first, second, 100 - first - second]
     parts.sort(reverse=bool(seed % 2))
     parts[0 if seed % 2 else -1] += more
     return _case(_parts(count, "100"), _claim(*[_request(mem=str(each)) for each in parts]))
 
 
-def _cut(chance: random.Random, count: int) -> list[int]:
+def _cut(rng: random.Random, count: int) -> list[int]:
     """Split 100 into `count` parts of similar size."""
-    parts = [chance.randint(60 // count, 135 // count) for _ in range(count - 1)]
+    parts = [rng.randint(60 // count, 135 // count) for _ in range(count - 1)]
     rest = 100 - sum(parts)
-    return [*parts, rest] if 30 // count <= rest <= 270 // count else _cut(chance, count)
+    return [*parts, rest] if 30 // count <= rest <= 270 // count else _cut(rng, count)
 
 
 def _taking(**amounts: int) -> api.ExactDeviceRequest:
@@ -332,22 +330,22 @@ def _shared(at: int, *names: str, draws: tuple[api.DeviceCounterConsumption, ...
 
 def two_capacities(seed: int, count: int, each: int, *, moved: int = 0) -> AllocatorCase:
     """Return `each` parts per shared device that fill both capacities; then `moved` units move between two parts."""
-    chance = random.Random(seed)
-    wanted = [list(part) for _ in range(count) for part in zip(_cut(chance, each), _cut(chance, each), strict=True)]
+    rng = random.Random(seed)
+    wanted = [list(part) for _ in range(count) for part in zip(_cut(rng, each), _cut(rng, each), strict=True)]
     for _ in range(moved):
-        (one, other), at = chance.sample(wanted, 2), chance.randrange(2)
+        (one, other), at = rng.sample(wanted, 2), rng.randrange(2)
         one[at], other[at] = one[at] + 1, other[at] - 1
-    chance.shuffle(wanted)
+    rng.shuffle(wanted)
     devices = [_shared(at, "mem", "cores") for at in range(count)]
     return _case(devices, _claim(*[_taking(mem=mem, cores=cores) for mem, cores in wanted]))
 
 
 def drawing_devices(seed: int, amount: int) -> AllocatorCase:
     """Return twelve parts for sixteen shared devices that consume counters."""
-    chance = random.Random(seed)
-    draws = partitions(chance, 16, COUNTERS[:4])
+    rng = random.Random(seed)
+    draws = partitions(rng, 16, COUNTERS[:4])
     devices = [_shared(at, "mem", draws=each.consumes_counters) for at, each in enumerate(draws)]
-    claim = _claim(*[_taking(mem=chance.randint(20, 45)) for _ in range(12)])
+    claim = _claim(*[_taking(mem=rng.randint(20, 45)) for _ in range(12)])
     return _case(devices, claim, counters=counter_set(COUNTERS[:4], amount))
 
 

@@ -63,10 +63,10 @@ def _slowly(work: Callable[..., Any]) -> Callable[..., Any]:
 
 def puzzle(node: str, *, room: int = 180, seed: int = 2) -> list[SliceBuilder]:
     """Return partitions of which many steps are needed to find ten that fit, or that none fit."""
-    chance = random.Random(seed)
+    rng = random.Random(seed)
     devices = []
     for at in range(60):
-        takes = {f"k{each}": str(chance.randint(50, 150)) for each in chance.sample("abcdef", chance.randint(1, 3))}
+        takes = {f"k{each}": str(rng.randint(50, 150)) for each in rng.sample("abcdef", rng.randint(1, 3))}
         devices.append(a_device(f"d{at:02}").attr("u", at).consumes("c", takes))
     counters = {f"k{each}": str(room) for each in "abcdef"}
     return [a_slice(node, "a", *devices).of(2), a_slice(node, "a").named(f"{node}-c").counters("c", counters).of(2)]
@@ -187,7 +187,7 @@ def test_an_attempt_that_is_given_up_in_a_turn_leaves_nothing_behind(
         attempt.close()
 
         assert world.held() == before
-        world.cycle.chance = random.Random(3)
+        world.cycle.rng = random.Random(3)
         assert result_of(finish(world.attempt(*claims, nominated=nominated))) == undisturbed
 
 

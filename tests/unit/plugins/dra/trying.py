@@ -55,7 +55,7 @@ class Trying(World):
             build(config, registry, self.handle), self.cluster, self.nominated, clock=self.clock, metrics=metrics
         )
         self.cycle = Cycle(
-            {"kubestow": runner}, self.cluster, clock=self.clock, chance=random.Random(seed), metrics=metrics
+            {"kubestow": runner}, self.cluster, clock=self.clock, rng=random.Random(seed), metrics=metrics
         )
 
     def attempt(self, *claims: str, nominated: str = "", name: str = "p") -> Work[Outcome]:

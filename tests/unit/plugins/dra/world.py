@@ -68,7 +68,7 @@ class World:
             scheduler_name="kubestow",
             ours=self.ours,
             feature_gates=self.gates,
-            chance=random.Random(7),
+            rng=random.Random(7),
             device_metrics=self.metrics,
         )
         self.plugin = DynamicResources(self.args, self.handle)

@@ -120,7 +120,7 @@ class VolumeWorld:
             self.clock,
             "kubestow",
             ours=ours or KubestowArgs(),
-            chance=random.Random(1),
+            rng=random.Random(1),
             volume_metrics=self.metrics,
         )
         self.show(*(() if bare else FIXTURES), *things)
