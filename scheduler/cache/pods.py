@@ -14,9 +14,10 @@ may concern it. `Nodes` updates both, also for assumed pods and in trials.
 from __future__ import annotations
 
 import enum
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -29,6 +30,8 @@ from scheduler.core.caching import Interner
 from scheduler.core.cooperative import Work
 
 T = TypeVar("T")
+
+_NOWHERE: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class SelectorIndex(dict[Anchor, dict[T, None]], Generic[T]):
@@ -93,7 +96,7 @@ def selection(terms: Iterable[Term], *, counts_terminating: bool) -> Selection:
     return Selection(terms, counts_terminating, _encode((counts_terminating, written)))
 
 
-_ClassKey: TypeAlias = tuple[str, frozenset[tuple[str, str]], bool]
+ClassKey: TypeAlias = tuple[str, frozenset[tuple[str, str]], bool]
 
 
 @dataclass(slots=True, eq=False)
@@ -137,7 +140,7 @@ class SelectorCounts:
     """All pods on nodes by class, and the tallies in use. Only `Nodes` changes it."""
 
     def __init__(self) -> None:
-        self._classes: dict[_ClassKey, _Class] = {}
+        self._classes: dict[ClassKey, _Class] = {}
         self._by_namespace: dict[str, dict[_Class, None]] = {}
         self._tallies: OrderedDict[bytes, _Tally] = OrderedDict()
         self._index: SelectorIndex[_Tally] = SelectorIndex()
@@ -161,6 +164,44 @@ class SelectorCounts:
             self._end(self._tallies.popitem(last=False)[1])
         return tally
 
+    def clear(self) -> None:
+        """Remove all pods and selections. Each selection is counted again at its next use."""
+        self._classes.clear()
+        self._by_namespace.clear()
+        self._tallies.clear()
+        self._index.clear()
+        self._entries = 0
+
+    def __iter__(self) -> Iterator[ClassKey]:
+        return iter(self._classes)
+
+    def slots(self, key: ClassKey) -> Mapping[int, int]:
+        """Return slot → number of pods of a class. A live view."""
+        pods = self._classes.get(key)
+        return pods.counts if pods is not None else _NOWHERE
+
+    def tallies(self) -> tuple[SlotCounts, ...]:
+        """Return the counts of all selections in use."""
+        return tuple(self._tallies.values())
+
+    def faults(self) -> Iterator[list[str]]:
+        """Yield what is wrong between selections, classes and namespaces: empty lists, unless there is a bug.
+
+        Pods may be added and removed between two steps. A step costs as much as the counts of a selection.
+        """
+        for tally in tuple(self._tallies.values()):
+            counts = Counter[int]()
+            for pods in tally.classes:
+                counts.update(pods.counts)
+            is_right = counts == tally.counts and all(tally in self._index.get(at, ()) for at in tally.anchors)
+            yield ["counts or anchors"] if not is_right and self._tallies.get(tally.selection.key) is tally else []
+        for pods in tuple(self._classes.values()):
+            wanted = [tally for tally in self._index.under(pods.namespace, pods.labels) if tally.wants(pods)]
+            is_right = set(wanted) == set(pods.tallies) and all(pods in tally.classes for tally in wanted)
+            is_right = is_right and pods in self._by_namespace.get(pods.namespace, ())
+            yield [f"selections or namespace of pods like {dict(pods.labels)}"] if not is_right and pods.counts else []
+        yield ["classes by namespace"] if sum(map(len, self._by_namespace.values())) != len(self._classes) else []
+
     def counting(self, wanted: Iterable[Selection]) -> Work[None]:
         """Count the pods of several selections; yields after each, because one may take 100 ms in a large cluster."""
         for each in wanted:
@@ -169,7 +210,7 @@ class SelectorCounts:
 
     def add(self, slot: int, pod: PodInfo) -> None:
         """Add a pod on the slot. O(selections that find it)."""
-        key = _class_key(pod)
+        key = class_key(pod)
         pods = self._classes.get(key)
         if pods is None:
             pods = self._appear(key, pod)
@@ -179,7 +220,7 @@ class SelectorCounts:
 
     def remove(self, slot: int, pod: PodInfo) -> None:
         """Undo `add`; KeyError for a pod that was not added."""
-        key = _class_key(pod)
+        key = class_key(pod)
         pods = self._classes[key]
         left = pods.counts.pop(slot) - 1
         if left:
@@ -207,7 +248,7 @@ class SelectorCounts:
         for pods in tally.classes:
             pods.tallies.remove(tally)
 
-    def _appear(self, key: _ClassKey, pod: PodInfo) -> _Class:
+    def _appear(self, key: ClassKey, pod: PodInfo) -> _Class:
         metadata = pod.pod.metadata
         pods = self._classes[key] = _Class(metadata.namespace, metadata.labels, terminating=key[2])
         self._by_namespace.setdefault(metadata.namespace, {})[pods] = None
@@ -216,7 +257,7 @@ class SelectorCounts:
                 self._join(tally, pods)
         return pods
 
-    def _vanish(self, key: _ClassKey, pods: _Class) -> None:
+    def _vanish(self, key: ClassKey, pods: _Class) -> None:
         del self._classes[key]
         neighbours = self._by_namespace[pods.namespace]
         del neighbours[pods]
@@ -245,7 +286,8 @@ class SelectorCounts:
             pods.tallies.append(tally)
 
 
-def _class_key(pod: PodInfo) -> _ClassKey:
+def class_key(pod: PodInfo) -> ClassKey:
+    """Return the key of the pod's class: namespace, labels, and whether the pod is being deleted."""
     metadata = pod.pod.metadata
     return metadata.namespace, frozenset(metadata.labels.items()), metadata.deletion_timestamp is not None
 
@@ -335,17 +377,17 @@ class PodTerms:
         self.generation = 0
         """A number that changes when a group is added or removed, not when its counts change."""
         self._groups: dict[bytes, TermGroup] = {}
-        self._index: dict[TermKind, SelectorIndex[TermGroup]] = {kind: SelectorIndex() for kind in TermKind}
+        self.indexes: dict[TermKind, SelectorIndex[TermGroup]] = {kind: SelectorIndex() for kind in TermKind}
 
     def any(self, kind: TermKind) -> bool:
         """Return whether a pod on a node has a term of this kind."""
-        return bool(self._index[kind])
+        return bool(self.indexes[kind])
 
     def concerning(
         self, kind: TermKind, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]
     ) -> list[TermGroup]:
         """Return the groups whose term selects such a pod, each once. O(labels + groups indexed under them)."""
-        candidates = self._index[kind].under(namespace, labels)
+        candidates = self.indexes[kind].under(namespace, labels)
         return [group for group in candidates if group.term.matches(namespace, labels, namespace_labels)]
 
     def add(self, slot: int, pod: PodInfo) -> None:
@@ -354,7 +396,7 @@ class PodTerms:
             group = self._groups.get(term.key)
             if group is None:
                 group = self._groups[term.key] = TermGroup(term)
-                self._index[term.kind].add(group, term.anchors)
+                self.indexes[term.kind].add(group, term.anchors)
                 self.generation += 1
             group.add(slot)
 
@@ -366,10 +408,33 @@ class PodTerms:
             if not group.counts:
                 self._drop(group)
 
+    def clear(self) -> None:
+        """Remove all groups."""
+        self._groups.clear()
+        for index in self.indexes.values():
+            index.clear()
+        self.generation += 1
+
+    def __iter__(self) -> Iterator[bytes]:
+        return iter(self._groups)
+
+    def slots(self, key: bytes) -> Mapping[int, int]:
+        """Return slot → number of pods with a term. A live view."""
+        group = self._groups.get(key)
+        return group.counts if group is not None else _NOWHERE
+
+    def groups(self) -> tuple[TermGroup, ...]:
+        """Return all groups."""
+        return tuple(self._groups.values())
+
+    def has(self, group: TermGroup) -> bool:
+        """Return whether this is the group of its term."""
+        return self._groups.get(group.term.key) is group
+
     def _drop(self, group: TermGroup) -> None:
         term = group.term
         del self._groups[term.key]
-        self._index[term.kind].remove(group, term.anchors)
+        self.indexes[term.kind].remove(group, term.anchors)
         self.generation += 1
 
 

@@ -25,6 +25,7 @@ from scheduler.cache.devices.pools import (
 )
 from scheduler.cache.devices.shared_pools import NO_SHARED_POOLS, PoolSlices, PoolVisibility, SharedPoolVisibility
 from scheduler.cache.nodes.nodes import Nodes
+from scheduler.core import nodeset
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 
@@ -133,6 +134,55 @@ class DeviceNodes(ChangeLog[int]):
         pool = self._pools.get(key)
         return pool.draws() if pool is not None else None
 
+    def pool_of(self, name: str) -> tuple[PoolKey | None, ResourceSlice | None]:
+        """Return the pool of a slice, and the slice that the pool has under this name."""
+        key = self._pool_of.get(name)
+        pool = self._pools.get(key) if key is not None else None
+        return key, pool.slices.get(name) if pool is not None else None
+
+    def pool_keys(self) -> tuple[PoolKey, ...]:
+        """Return the keys of all pools."""
+        return tuple(self._pools)
+
+    def entries(self, key: PoolKey, like: DeviceNodes) -> dict[str, object]:
+        """Return what follows from the slices of a pool, for comparisons; of results only those that `like` has cached."""
+        pool, other = self._pools.get(key), like._pools.get(key)
+        if pool is None or other is None:
+            return {}
+        pool.wheres = other.wheres
+        is_local = self._local.get(pool.home, {}).get(key) is pool
+        fields = {"slices": set(pool.slices), "home node": pool.home, "at its node": is_local}
+        return {**fields, "shared": key in self.shared, **pool.results(other)}
+
+    def alone(self, key: PoolKey) -> DeviceNodes:
+        """Return a new object with the slices of this pool."""
+        alone = DeviceNodes(Nodes(capacity=1), AllocationState(), self._gates)
+        for each in self.published(key):
+            alone.set_slice(each)
+        return alone
+
+    def placement(self, slot: int) -> dict[str, object]:
+        """Return the kind of a node, for comparisons."""
+        kind = self._kind_at.get(slot)
+        if kind is None:
+            return {"placed": self.placed >> slot & 1}
+        fields = {
+            "placed": self.placed >> slot & 1,
+            "devices": id(kind.key[0]),
+            "free devices": kind.free,
+            "of its kind": kind.nodes >> slot & 1,
+        }
+        return {**fields, "use": kind.key[1:3], "shared pools": id(kind.visible_pools)}
+
+    def placement_now(self, slot: int) -> dict[str, object]:
+        """Return `placement` as it follows from the node's pools and their use."""
+        if not self._nodes.present >> slot & 1:
+            return {"placed": 0}
+        here = self._own_pools_of(slot)
+        use = _use_of(here, self._use)
+        fields = {"placed": 1, "devices": id(here.content), "free devices": len(here.numbers) - use[0].bit_count()}
+        return {**fields, "of its kind": 1, "use": use, "shared pools": id(self.shared.of(slot))}
+
     # -- changing ------------------------------------------------------------------------------------------------------
 
     def set_slice(self, each: ResourceSlice) -> None:
@@ -153,6 +203,29 @@ class DeviceNodes(ChangeLog[int]):
         pool = self._pools[key]
         del pool.slices[name]
         self._settle(pool)
+
+    def settle(self, key: PoolKey) -> None:
+        """Compute again what follows from the slices of a pool, and from the pools of all nodes."""
+        self._settle(self._pools[key])
+        self._stale.update(self._nodes.name(slot) for slot in nodeset.each(self._nodes.present))
+
+    def see_again(self, slot: int) -> None:
+        """Compute again which shared pools the node sees."""
+        for changed in self.shared.catch_up((slot,)):
+            self._place(changed)
+
+    def place_again(self, slot: int) -> None:
+        """Compute the kind of a node again, in a new kind, whatever is wrong with the present one."""
+        kind, bit = self._kind_at.pop(slot, None), 1 << slot
+        self._kinds = {key: each for key, each in self._kinds.items() if each is not kind}
+        for each in self.kinds():
+            each.nodes &= ~bit
+        self.placed &= ~bit
+        if kind is not None:
+            self._stale.update(self._nodes.name(other) for other in nodeset.each(kind.nodes & ~bit))
+        self._own.pop(slot, None)
+        self._place(slot)
+        self.catch_up()
 
     def _settle(self, pool: PoolSlices) -> None:
         """Update the pool's home node and mark the nodes that are affected by its change."""
@@ -192,6 +265,11 @@ class DeviceNodes(ChangeLog[int]):
     def backlog(self) -> int:
         """The number of changed nodes, pools or devices that are not processed yet."""
         return max(len(self._stale), self.shared.backlog, self._use.backlog)
+
+    @property
+    def behind(self) -> int:
+        """The same, relabelled nodes included."""
+        return max(self.backlog, self._nodes.relabelled.position - self._position)
 
     def keep_up(self) -> None:
         """Call `catch_up` if there is much to do, so that the backlog stays bounded even without reads."""

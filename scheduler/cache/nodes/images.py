@@ -6,6 +6,7 @@ node is left, its own size counts; upstream has the same result after that node'
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -66,6 +67,23 @@ class ImageIndex:
         """Return the image of this name; None if no node has it."""
         return self._states.get(name)
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._states)
+
+    def nodes(self, name: str) -> NodeSet:
+        """Return the nodes that have the image."""
+        state = self._states.get(name)
+        return state.nodes if state is not None else EMPTY
+
+    def on(self, slot: int) -> tuple[ContainerImage, ...]:
+        """Return the images of the node at `slot`, as its last heartbeat had them."""
+        return self._on.get(slot, ())
+
+    def clear(self) -> None:
+        """Remove all images."""
+        self._states.clear()
+        self._on.clear()
+
     def put(self, slot: int, images: tuple[ContainerImage, ...]) -> None:
         """Set the images of the node at `slot`; none if it is gone.
 
@@ -78,7 +96,7 @@ class ImageIndex:
             self._on.pop(slot, None)
         if before == images:
             return
-        had, has = _sizes(before), _sizes(images)
+        had, has = sizes_of(before), sizes_of(images)
         for name in had.keys() - has.keys():
             self._leave(slot, name)
         for name, size_bytes in has.items():
@@ -100,7 +118,8 @@ class ImageIndex:
             del self._states[name]
 
 
-def _sizes(images: tuple[ContainerImage, ...]) -> dict[str, int]:
+def sizes_of(images: tuple[ContainerImage, ...]) -> dict[str, int]:
+    """Return name → size in bytes. The first of several images with a name counts."""
     sizes: dict[str, int] = {}
     for image in images:
         for name in image.names or ():

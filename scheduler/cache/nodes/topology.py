@@ -8,7 +8,7 @@ many), and scores as a column. Each form is computed at its first use and update
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -54,6 +54,10 @@ class Topology:
     def number(self, value: str) -> int | None:
         """Return the number of the domain with this value; None if no node has the value."""
         return self._numbers.get(value)
+
+    def values(self) -> AbstractSet[str]:
+        """Return the values of all domains. A live view."""
+        return self._numbers.keys()
 
     def distinct(self, nodes: NodeSet) -> int:
         """Return the number of domains of these nodes. O(1) for all nodes, else O(domains) for few domains."""
@@ -116,6 +120,14 @@ class Topologies:
         if topology is None:
             topology = self._known.put(key, Topology(key, self._labels.values(key), self._capacity))
         return topology
+
+    def in_use(self) -> tuple[Topology, ...]:
+        """Return the topologies in use."""
+        return tuple(self._known.values())
+
+    def drop(self, key: str) -> None:
+        """Compute the key's domains again at their next use."""
+        self._known.pop(key)
 
     def relabelled(self, slot: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
         """Update the domains of a node that was added (`old` is empty), removed (`new` is empty), or relabelled.
@@ -228,6 +240,14 @@ class DomainCounts:
                 if members if self.eligible is None else members & self.eligible:
                     self._levels.setdefault(self.per_domain.get(number, 0), DomainLevel()).enter(members)
         return self._levels
+
+    def entries(self, like: DomainCounts) -> dict[str, object]:
+        """Return the sums for a comparison, with the column and the levels if `like` has them."""
+        entries = {"pods by domain": self.per_domain, "domains": self.existing, "occupied": self.occupied}
+        column = self.column().tolist() if like._column is not None else None
+        levels = self.levels() if like._levels is not None else {}
+        by_count = {count: (level.nodes, level.domains) for count, level in levels.items()}
+        return {**entries, "column": column, "domains by count": by_count}
 
     def refresh(self) -> None:
         """Apply the changes since the last call. O(changes), or O(nodes) if the domains themselves changed."""

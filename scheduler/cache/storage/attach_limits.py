@@ -122,8 +122,8 @@ class AttachedVolumes:
         """A claim without a volume gets a name that is used nowhere else."""
         self._capacity = nodes.capacity
         self._drivers: dict[str, _Driver] = {}
-        self._by_pods: NodeMultiset[CSISource] = NodeMultiset()
-        self._by_attachments: NodeMultiset[CSISource] = NodeMultiset()
+        self.by_pods: NodeMultiset[CSISource] = NodeMultiset()
+        self.by_attachments: NodeMultiset[CSISource] = NodeMultiset()
         self._changed_slots: set[int] = set()
         """Slots that changed since the readers were notified."""
         self.version = 0
@@ -141,14 +141,13 @@ class AttachedVolumes:
         self._counted: dict[str, tuple[int, CSISource]] = {}
         """Attachment → the slot and the volume for which it counts. Attachments that do not count are left out."""
         self._shown: dict[int, str] = {}
-        self._positions = (nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position)
+        self._positions = self._now()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
         """Process the nodes and pods that changed. The cost is a few comparisons if there are none."""
-        nodes = self._nodes
-        now = (nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position)
+        nodes, now = self._nodes, self._now()
         if now == self._positions and nodes.capacity == self._capacity:
             return
         relabelled, claims, disks = self._positions
@@ -220,19 +219,87 @@ class AttachedVolumes:
 
     def users(self, name: CSISource) -> NodeSet:
         """Return the nodes with pods that use the volume."""
-        return self._by_pods.nodes(name)
+        return self.by_pods.nodes(name)
 
     def holders(self, name: CSISource) -> NodeSet:
         """Return the nodes to which a VolumeAttachment attaches the volume."""
-        return self._by_attachments.nodes(name)
+        return self.by_attachments.nodes(name)
 
     def uses(self, name: CSISource, slot: int) -> int:
         """Return the number of claims and inline volumes by which pods on the node use the volume."""
-        return self._by_pods.count(slot, name)
+        return self.by_pods.count(slot, name)
 
     def is_attached(self, name: CSISource, slot: int) -> bool:
         """Return whether a VolumeAttachment attaches the volume to this node."""
-        return self._by_attachments.count(slot, name) > 0
+        return self.by_attachments.count(slot, name) > 0
+
+    # -- the self-audit ------------------------------------------------------------------------------------------------
+
+    @property
+    def behind(self) -> int:
+        """The number of changes of nodes or pods that `catch_up` must process."""
+        return max(now - known for now, known in zip(self._now(), self._positions))
+
+    def rebuild(self) -> None:
+        """Compute everything again, whatever is wrong."""
+        for index in (self._uses, self._uses_of_volume, self._uses_of_class, self._csi_nodes, self._drivers):
+            index.clear()
+        for counted in (self._attachments, self._attachments_of_volume, self._attachments_of_node, self._counted):
+            counted.clear()
+        self.by_pods.clear()
+        self.by_attachments.clear()
+        self._disks, self.with_csi_node = set(), EMPTY
+        for key in self._known_attachments:
+            self._attachment_changed(key)
+        self._positions = (-1, -1, -1)
+        self.catch_up()
+        for slot in range(self._nodes.capacity):
+            self._nodes.touch(slot)
+
+    def attachments(self) -> dict[str, None]:
+        """Return the keys of all VolumeAttachments of which anything is known."""
+        return dict.fromkeys((*self._known_attachments, *self._attachments, *self._counted))
+
+    def attachment(self, key: str) -> dict[str, object]:
+        """Return what is known of a VolumeAttachment, for comparisons."""
+        node, volume = names = self._attachments.get(key, ("", ""))
+        is_indexed = key in self._attachments_of_node.get(node, ()) or not node
+        is_indexed &= key in self._attachments_of_volume.get(volume, ()) or not volume
+        return {"node and volume": names, "indexed": is_indexed, "counted at": self._counted.get(key)}
+
+    def attachment_now(self, key: str) -> dict[str, object]:
+        """Return `attachment` as it follows from the object."""
+        known = self._known_attachments.get(key)
+        names = (
+            (known.spec.node_name, known.spec.source.persistent_volume_name or "") if known is not None else ("", "")
+        )
+        return {"node and volume": names, "indexed": True, "counted at": self._place_of(key)}
+
+    def attachments_at(self, slot: int) -> list[CSISource]:
+        """Return the volumes of the VolumeAttachments that count for a node."""
+        places = (self._place_of(key) for key in self._attachments_of_node.get(self._nodes.name(slot), ()))
+        return [place[1] for place in places if place is not None and place[0] == slot]
+
+    def claims(self) -> tuple[str, ...]:
+        """Return the claims that count somewhere."""
+        return tuple(self._uses)
+
+    def use(self, key: str) -> dict[str, object]:
+        """Return the nodes where a claim counts, and its name, for comparisons."""
+        use = self._uses.get(key)
+        return {"nodes": sorted(use.slots), "volume": use.named} if use is not None else {}
+
+    def limits(self, slot: int) -> dict[str, object]:
+        """Return the limits and the installed drivers of a node, for comparisons."""
+        known = self._drivers.items()
+        limits = {f"limit of {name}": driver.limits.item(slot) for name, driver in known}
+        installed = {f"{name} is installed": True for name, driver in known if driver.installed >> slot & 1}
+        fields = {"CSINode": self._csi_nodes.get(slot), "has a CSINode": bool(self.with_csi_node >> slot & 1)}
+        return fields | installed | {field: limit for field, limit in limits.items() if limit != NO_LIMIT}
+
+    def are_disks_right(self) -> bool:
+        """Return whether the inline volumes of pods are counted. O(inline volumes)."""
+        return self._disks == self._nodes.disk_users.everywhere()
 
     # -- changing: called after the caches are updated -----------------------------------------------------------------
 
@@ -295,10 +362,10 @@ class AttachedVolumes:
                 self._index_use(key, use)
             if slot not in use.slots:
                 use.slots.add(slot)
-                self._count(use.named.name, slot, 1, self._by_pods)
+                self._count(use.named.name, slot, 1, self.by_pods)
         elif use is not None and slot in use.slots:
             use.slots.discard(slot)
-            self._count(use.named.name, slot, -1, self._by_pods)
+            self._count(use.named.name, slot, -1, self.by_pods)
             if not use.slots:
                 self._unindex_use(key, use)
                 del self._uses[key]
@@ -307,7 +374,7 @@ class AttachedVolumes:
         is_used = self._nodes.disk_users.count(slot, disk) > 0
         if is_used != ((slot, disk) in self._disks):
             self._disks ^= {(slot, disk)}
-            self._count(disk, slot, 1 if is_used else -1, self._by_pods)
+            self._count(disk, slot, 1 if is_used else -1, self.by_pods)
 
     def _all_uses(self) -> set[tuple[int, str]]:
         """Return all current and all earlier uses."""
@@ -326,8 +393,8 @@ class AttachedVolumes:
         self._index_use(key, use)
         if use.named.name != before:
             for slot in use.slots:
-                self._count(before, slot, -1, self._by_pods)
-                self._count(use.named.name, slot, 1, self._by_pods)
+                self._count(before, slot, -1, self.by_pods)
+                self._count(use.named.name, slot, 1, self.by_pods)
 
     def _index_use(self, key: str, use: _Use) -> None:
         _index(self._uses_of_volume, use.volume, key)
@@ -376,10 +443,10 @@ class AttachedVolumes:
             return
         if before is not None:
             del self._counted[key]
-            self._count(before[1], before[0], -1, self._by_attachments)
+            self._count(before[1], before[0], -1, self.by_attachments)
         if now is not None:
             self._counted[key] = now
-            self._count(now[1], now[0], 1, self._by_attachments)
+            self._count(now[1], now[0], 1, self.by_attachments)
 
     def _place_of(self, key: str) -> tuple[int, CSISource] | None:
         attachment = self._known_attachments.get(key)
@@ -399,7 +466,7 @@ class AttachedVolumes:
         if name is None:
             return
         differs = counts.add(slot, name) if by > 0 else counts.remove(slot, name)
-        others = self._by_attachments if counts is self._by_pods else self._by_pods
+        others = self.by_attachments if counts is self.by_pods else self.by_pods
         if differs and not others.count(slot, name):
             self._driver(name.driver).used[slot] += by
             if by < 0:
@@ -415,6 +482,10 @@ class AttachedVolumes:
     def _forget_idle(self, name: str) -> None:
         if self._drivers[name].is_idle:
             del self._drivers[name]
+
+    def _now(self) -> tuple[int, int, int]:
+        nodes = self._nodes
+        return nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position
 
     def _fit(self) -> None:
         if self._nodes.capacity != self._capacity:

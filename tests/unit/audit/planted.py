@@ -68,7 +68,7 @@ def _sums(here: World) -> Any:
 
 
 def _flying(here: World) -> Any:
-    return volumes(here).reservations._entries["uid-flying"]
+    return volumes(here).reservations.entries["uid-flying"]
 
 
 def _pool(here: World) -> Any:
@@ -86,7 +86,7 @@ def _where_b(here: World) -> Any:
 
 
 def _record(here: World, name: str) -> Any:
-    return queue(here)._places.get(f"uid-{name}")
+    return queue(here).places.get(f"uid-{name}")
 
 
 def _rejected(here: World) -> Any:
@@ -106,7 +106,7 @@ def _no_topics(here: World) -> None:
 
 
 def _strange_row(here: World) -> None:
-    rows = nodes(here)._rows
+    rows = nodes(here).rows
     rows.set_aside("example.com/z", 1, 7)
 
 
@@ -148,12 +148,12 @@ def _held_assumption(here: World) -> None:
 
 def _heap_entry(here: World) -> None:
     record = _record(here, "late")
-    queue(here)._places.enter(record, Place.ACTIVE, "test")
+    queue(here).places.enter(record, Place.ACTIVE, "test")
     record.ticket = -1
 
 
 def _heap_order(here: World) -> None:
-    places = queue(here)._places
+    places = queue(here).places
     for name in ("late", "big"):
         places.enter(_record(here, name), Place.ACTIVE, "test")
     places._active._entries.reverse()
@@ -161,7 +161,7 @@ def _heap_order(here: World) -> None:
 
 def _two_places(here: World) -> None:
     record = _record(here, "late")
-    queue(here)._in_flight.begin(record)
+    queue(here).in_flight.begin(record)
 
 
 def _gone_record(here: World) -> None:
@@ -170,7 +170,7 @@ def _gone_record(here: World) -> None:
 
 
 def _lost_record(here: World) -> None:
-    queue(here)._places.remove("uid-late")
+    queue(here).places.remove("uid-late")
 
 
 def _kind_elsewhere(here: World) -> None:
@@ -192,7 +192,7 @@ def _view(here: World) -> None:
 
 
 def _ghost_slice(here: World) -> None:
-    devices(here)._published.pop("s-net")
+    devices(here).published.pop("s-net")
     here.stores["ResourceSlice"]._objects.pop("s-net")
 
 

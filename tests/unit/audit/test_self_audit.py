@@ -224,7 +224,7 @@ async def test_pods_that_were_refused_are_tried_again_after_a_correction() -> No
 async def test_no_pass_while_pods_can_be_tried(leads: bool, passes: int) -> None:
     """The number of bindings holds back an active pod, as in a burst."""
     here = await world()
-    here.parts.queue._places.enter(_record(here), Place.ACTIVE, "test")
+    here.parts.queue.places.enter(_record(here), Place.ACTIVE, "test")
     here.parts.loop._may_pop = lambda: leads
     here.clock.move(PASS_EVERY_S)
     with mock.patch.object(Binder, "in_flight", MAX_BINDINGS):
@@ -233,4 +233,4 @@ async def test_no_pass_while_pods_can_be_tried(leads: bool, passes: int) -> None
 
 
 def _record(here: World) -> Any:
-    return here.parts.queue._places.get("uid-late")
+    return here.parts.queue.places.get("uid-late")

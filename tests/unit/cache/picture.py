@@ -39,7 +39,7 @@ def picture(seen: Cluster) -> dict[str, Any]:
         "terms": {key: _counts(nodes, group.counts) for key, group in nodes.pod_terms._groups.items()},
         "filed terms": {
             (kind, anchor): {group.term.key for group in groups}
-            for kind, filed in nodes.pod_terms._index.items()
+            for kind, filed in nodes.pod_terms.indexes.items()
             for anchor, groups in filed.items()
         },
         "priorities": _held(nodes, nodes.priorities),
