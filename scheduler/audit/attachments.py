@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 
 from scheduler.api.storage_v1 import CSISource
-from scheduler.audit.findings import BEHIND, Check, Items, Steps, by_key, faultless
+from scheduler.audit.findings import BEHIND, Check, Steps, TwoWay, by_key, faultless
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.volume_users import disks_of
@@ -56,22 +56,32 @@ class AttachmentChecks:
     def _at_nodes(self) -> Steps:
         """Compare uses of claims, used volumes per driver, and counts by pods and by attachments."""
         attached, users = self._attached, self._nodes.claim_users
-        claims = dict.fromkeys((*users.users, *attached.claims()))
+        claims = dict.fromkeys((*users.users, *attached.claims_in_use))
         ready = attached.catch_up
         yield from by_key(claims, lambda key: f"claim {key}", attached.use, self._use, self._heal, ready=ready)
         yield from faultless(
-            "inline volumes", ([] if attached.are_disks_right() else ["nodes"] for _ in "1"), self._heal
+            "inline volumes",
+            ([] if attached.disks == self._nodes.disk_users.everywhere() else ["nodes"] for _ in "1"),
+            self._heal,
         )
         yield from by_key(
             range(self._nodes.capacity), self._about, self._used, self._stored_used, self._heal, ready=ready
         )
         for counts, stored in ((attached.by_pods, self._by_pods), (attached.by_attachments, attached.attachments_at)):
-            for found in self._items(counts, stored).steps(self._nodes.capacity, self._about):
-                yield found
-                attached.catch_up()
+            yield from self._counts(counts, stored).steps(ready)
 
-    def _items(self, counts: NodeMultiset[CSISource], of: Callable[[int], Iterable[CSISource]]) -> Items[CSISource]:
-        return Items("users of volume", lambda: counts, counts.slots, counts.count, of, self._heal)
+    def _counts(
+        self, counts: NodeMultiset[CSISource], of: Callable[[int], Iterable[CSISource]]
+    ) -> TwoWay[int, CSISource]:
+        return TwoWay(
+            self._about,
+            range(self._nodes.capacity),
+            lambda slot: Counter(of(slot)),
+            counts,
+            counts.slots,
+            lambda name, slot: counts.slots(name).get(slot),
+            lambda *_: self._heal(),
+        )
 
     def _use(self, key: str) -> dict[str, object]:
         claim, users = self._volumes.claims.get_api(key), self._nodes.claim_users

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.audit.findings import Check, Grouped, Steps, by_key
+from scheduler.api.storage_v1 import PersistentVolumeClaim
+from scheduler.audit.findings import Check, Comparison, Steps, by_key, grouped, in_parts
 from scheduler.cache.nodes.node_groups import where_selector
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.capacity import ClassPools
-from scheduler.cache.storage.reservation import FLYING, SETTLING, STRANDED, Reservation
+from scheduler.cache.storage.reservation import STRANDED, Reservation
 from scheduler.cache.storage.volumes import Volumes
 from scheduler.context import UnboundPods
 
@@ -37,59 +38,43 @@ class CapacityChecks:
     # -- reservations ------------------------------------------------------------------------------------------------
 
     def _all_reservations(self) -> Steps:
-        """Compare each claim with its reservation, and each reservation with its claim.
+        """Let each claim reserve again, which changes nothing if its reservation is right, and compare with before.
 
         Claims that lost their node since the last decision are brought up to date first, as before a decision.
         """
         reservations, claims = self._reservations, self._volumes.claims
+        for some in in_parts(claims.keys()):
+            found = Comparison("")
+            for each in filter(None, map(claims.get, some)):
+                if each.selected_node and not each.spec.volume_name:
+                    self._reserve(found, each)
+            yield found
+        for uid in tuple(reservations.entries):
+            reservations.catch_up()
+            if (entry := reservations.entries.get(uid)) is not None:
+                claim, found = claims.get(entry.claim.key), Comparison(self._about(uid))
+                if claim is not None and claim.metadata.uid == uid:
+                    self._reserve(found, claim)
+                elif not entry.is_gone or entry.state is STRANDED:
+                    found.differs("reservation of a deleted claim", entry.state, None)
+                    reservations.again(uid, entry.claim.key)
+                yield found
+        yield from self._grouped(reservations.by_class, lambda entry: (entry.claim.storage_class,))
 
-        def again(key: str) -> None:
-            if (claim := claims.get(key)) is not None:
-                reservations.again(claim.metadata.uid, key)
-
-        def entry_again(uid: str) -> None:
-            reservations.again(uid, reservations.entries[uid].claim.key)
-
-        yield from by_key(
-            claims.keys(), lambda key: f"claim {key}", self._reserved, lambda key: self._reserved(key, now=True), again
-        )
-        yield from by_key(
-            reservations.entries, self._about, self._state, self._stored_state, entry_again, ready=reservations.catch_up
-        )
-        yield from self._grouped(reservations.by_class, lambda entry: entry.claim.storage_class)
+    def _reserve(self, found: Comparison, claim: PersistentVolumeClaim) -> None:
+        uid, reservations = claim.metadata.uid, self._reservations
+        before = reservations.entries.get(uid)
+        if before is not None and not before.is_counted and not reservations.is_used(claim.key):
+            return
+        shown = str(before)
+        reservations.consider(claim)
+        if shown != str(reservations.entries.get(uid)):
+            found.about = f"claim {claim.key}"
+            found.differs("reservation", shown, str(reservations.entries.get(uid)))
 
     def _about(self, uid: str) -> str:
         entry = self._reservations.entries.get(uid)
         return f"claim {entry.claim.key if entry is not None else f'with uid {uid}'}"
-
-    def _reserved(self, key: str, *, now: bool = False) -> dict[str, object]:
-        """Return the reservation of a claim that has a selected node and no volume. Other states depend on the time."""
-        claim = self._volumes.claims.get(key)
-        if claim is None or claim.spec.volume_name or not claim.selected_node:
-            return {}
-        entry = self._reservations.entries.get(claim.metadata.uid)
-        is_counted = entry is not None and entry.is_counted
-        if now:
-            size = claim.request.value if claim.request is not None else 0
-            is_counted |= self._reservations.is_used(key)
-            return {"reservation": (FLYING, claim.selected_node, size), "counts": is_counted}
-        known = (entry.state, entry.node_name, entry.size) if entry is not None else None
-        return {"reservation": known, "counts": is_counted}
-
-    def _state(self, uid: str) -> dict[str, object]:
-        entry = self._reservations.entries.get(uid)
-        return {"state": entry.state} if entry is not None else {}
-
-    def _stored_state(self, uid: str) -> dict[str, object]:
-        entry = self._reservations.entries.get(uid)
-        if entry is None:
-            return {}
-        claim = self._volumes.claims.get(entry.claim.key)
-        if claim is None or claim.metadata.uid != uid:
-            return self._state(uid) if entry.is_gone and entry.state is not STRANDED else {"state": "no such claim"}
-        if claim.spec.volume_name:
-            return {"state": SETTLING}
-        return {"state": FLYING if claim.selected_node or self._reservations.is_promised(uid) else STRANDED}
 
     def _by_pool(self) -> Steps:
         """Compare the reservations of each pool with all reservations."""
@@ -105,17 +90,20 @@ class CapacityChecks:
             return {"pool": pools.pool(known.key) if newest and known is not None else known}
 
         yield from by_key(reservations.entries, self._about, pool, lambda uid: pool(uid, newest=True), renew)
-        yield from self._grouped(reservations.by_pool, lambda entry: entry.pool.key if entry.pool is not None else "")
-        yield from self._grouped(reservations.waiting, lambda entry: entry.wanted)
+        yield from self._grouped(
+            reservations.by_pool, lambda entry: (entry.pool.key,) if entry.pool is not None else ()
+        )
+        yield from self._grouped(reservations.waiting, lambda entry: (entry.wanted,) if entry.wanted else ())
 
-    def _grouped(self, index: dict[str, dict[str, Reservation]], of: Callable[[Reservation], str]) -> Steps:
+    def _grouped(self, index: dict[str, dict[str, Reservation]], of: Callable[[Reservation], Collection[str]]) -> Steps:
         entries = self._reservations.entries
-
-        def groups(uid: str) -> Collection[str]:
-            group = of(entries[uid]) if uid in entries else ""
-            return (group,) if group or (uid in entries and index is self._reservations.by_class) else ()
-
-        return Grouped("reservation of claim with uid", entries, groups, index, value=entries.get).steps()
+        return grouped(
+            "reservation of claim with uid",
+            entries,
+            lambda uid: of(entries[uid]) if uid in entries else (),
+            index,
+            value=entries.get,
+        )
 
     def _together(self) -> Steps:
         """Compare the sets of claims that waiting pods use together with the pods. A set costs O(waiting pods)."""
@@ -181,9 +169,7 @@ class CapacityChecks:
             pool = capacities.pool(key)
             return (pool.group.number,) if pool is not None else ()
 
-        yield from Grouped(
-            "capacity object", capacities.objects, segment, capacities.segments, value=capacities.pool
-        ).steps()
+        yield from grouped("capacity object", capacities.objects, segment, capacities.segments, value=capacities.pool)
         yield from by_key(capacities.objects, lambda key: f"capacity object {key}", of, stored, heal)
 
     def _columns(self) -> Steps:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping
 
 from scheduler.api.resource_v1 import AllocationResult, DeviceId
-from scheduler.audit.findings import BEHIND, Check, Comparison, Grouped, Steps, by_key
+from scheduler.audit.findings import BEHIND, Check, Comparison, Steps, by_key, grouped
 from scheduler.cache.devices.claim_tracker import pods_of
 from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.devices.pools import PoolKey
@@ -59,7 +59,7 @@ class DeviceChecks:
             claims.keys_by_uid.clear()
             claims.keys_by_uid.update(stored)
         yield found
-        yield from Grouped("claim of devices", stored.values(), pods, claims.keys_by_pod).steps()
+        yield from grouped("claim of devices", stored.values(), pods, claims.keys_by_pod)
 
     def _allocations(self) -> Steps:
         """Compare the devices of each claim with its allocation, written or pending."""
@@ -111,7 +111,7 @@ class DeviceChecks:
             classes.generation += 1
 
         names = [each.metadata.name for each in classes]
-        return Grouped("device class", names, resources, classes.by_resource, healed).steps()
+        return grouped("device class", names, resources, classes.by_resource, healed=healed)
 
     def _slices(self) -> Steps:
         """Compare each effective slice with the published one and the taint rules."""
@@ -153,7 +153,7 @@ class DeviceChecks:
             heal,
         )
         yield from by_key(
-            on_nodes.pool_keys(),
+            on_nodes.pools_by_key,
             lambda key: f"device pool {key.driver}/{key.name}",
             lambda key: on_nodes.entries(key, on_nodes),
             lambda key: on_nodes.alone(key).entries(key, on_nodes),

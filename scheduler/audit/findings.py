@@ -6,17 +6,14 @@ between two steps is no difference. The step also corrects what it found, before
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from operator import countOf
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 K = TypeVar("K")
 T = TypeVar("T", bound=Hashable)
 G = TypeVar("G", bound=Hashable)
 
-_MANY: Final = 50
 _SOME: Final = 10
 """Entries of one step, where an entry costs as much as the pods of a node."""
 
@@ -95,55 +92,6 @@ def by_key(
         yield found
 
 
-def _nothing(_: object) -> None:
-    """Return what a set stored as a dict has as its values."""
-
-
-@dataclass(frozen=True, slots=True)
-class Grouped(Generic[T, G]):
-    """An index group → keys, and the groups that follow from the object of a key; none for an object that is gone.
-
-    `value` is what a key has in the index, which is corrected key by key. `healed` is called for each corrected key.
-    """
-
-    about: str
-    keys: Iterable[T]
-    groups: Callable[[T], Collection[G]]
-    index: dict[G, Any]
-    healed: Callable[[T], object] = bool
-    value: Callable[[T], object] = _nothing
-    ready: Callable[[], object] = bool
-
-    def steps(self) -> Steps:
-        """Compare by key, which finds missing entries, and by group, which finds those that no object explains."""
-        for keys in in_parts(self.keys, _MANY):
-            self.ready()
-            found = Comparison("")
-            for key in keys:
-                for group in self.groups(key):
-                    self._compare(found, group, key, is_there=True)
-            yield found
-        for group in tuple(self.index):
-            for keys in in_parts(self.index.get(group, ()), _MANY):
-                self.ready()
-                found = Comparison("")
-                for key in keys:
-                    self._compare(found, group, key, is_there=group in self.groups(key))
-                yield found
-
-    def _compare(self, found: Comparison, group: G, key: T, *, is_there: bool) -> None:
-        here = self.index.get(group, {})
-        if (key in here) == is_there and (not is_there or here[key] is self.value(key)):
-            return
-        found.about = f"{self.about} {key}"
-        found.differs(f"in {group}", "another" if key in here and is_there else key in here, is_there)
-        if is_there:
-            self.index.setdefault(group, {})[key] = self.value(key)
-        elif here.pop(key, self) is not self and not here:
-            del self.index[group]
-        self.healed(key)
-
-
 def faultless(about: str, faults: Iterable[Sequence[str]], heal: Callable[[], object]) -> Steps:
     """Expect that an index finds no fault in itself; else fill it again, and end."""
     for each in faults:
@@ -157,35 +105,68 @@ def faultless(about: str, faults: Iterable[Sequence[str]], heal: Callable[[], ob
 
 
 @dataclass(frozen=True, slots=True)
-class Items(Generic[T]):
-    """An index of items by slot, and the items that the stored objects of a slot have, with repeats."""
+class TwoWay(Generic[K, G]):
+    """An index group → keys, with a value for each, and the groups and values that follow from the object of a key."""
 
-    name: str
-    known: Callable[[], Iterable[T]]
-    slots: Callable[[T], Iterable[int]]
-    count: Callable[[int, T], int]
-    stored: Callable[[int], Iterable[T]]
-    heal: Callable[[], object]
+    about: Callable[[K], str]
+    keys: Iterable[K]
+    stored: Callable[[K], Mapping[G, object]]
+    groups: Iterable[G]
+    members: Callable[[G], Iterable[K]]
+    cached: Callable[[G, K], object]
+    """The value of a key in a group; None if it is not there."""
+    heal: Callable[[G, K], object]
 
-    def steps(self, capacity: int, about: Callable[[int], str]) -> Steps:
-        """Compare by slot, which finds missing items, and by item, which finds those that no object explains."""
-        for slot in range(capacity):
-            found = Comparison(about(slot))
-            for item, count in Counter(iter(self.stored(slot))).items():
-                if (cached := self.count(slot, item)) != count:
-                    found.differs(f"{self.name} {item}", cached, count)
-            yield self._healed(found)
-        for item in tuple(self.known()):
-            for some in in_parts(self.slots(item)):
-                found = Comparison("")
-                for slot in some:
-                    cached, count = self.count(slot, item), countOf(self.stored(slot), item)
-                    if cached != count:
-                        found.about = about(slot)
-                        found.differs(f"{self.name} {item}", cached, count)
-                yield self._healed(found)
+    def steps(self, ready: Callable[[], object] = bool) -> Steps:
+        """Compare by key, which finds missing entries, and by group, which finds those that no object explains."""
+        for keys in in_parts(self.keys):
+            ready()
+            yield self._compared((key, self.stored(key)) for key in keys)
+        for group in tuple(self.groups):
+            for keys in in_parts(self.members(group)):
+                ready()
+                yield self._compared((key, {group: self.stored(key).get(group)}) for key in keys)
 
-    def _healed(self, found: Comparison) -> Comparison:
-        if found:
-            self.heal()
+    def _compared(self, pairs: Iterable[tuple[K, Mapping[G, object]]]) -> Comparison:
+        found = Comparison("")
+        for key, stored in pairs:
+            for group, value in stored.items():
+                cached = self.cached(group, key)
+                if cached is not value and cached != value:
+                    found.about = self.about(key)
+                    found.differs(f"{group}", cached, value)
+                    self.heal(group, key)
         return found
+
+
+def grouped(
+    about: str,
+    keys: Iterable[K],
+    groups: Callable[[K], Collection[G]],
+    index: dict[G, Any],
+    *,
+    healed: Callable[[K], object] = bool,
+    value: Callable[[K], object] | None = None,
+) -> Steps:
+    """Compare an index group → key → value of stored dicts, and correct it entry by entry. Without `value` it is None."""
+
+    def stored(key: K) -> Mapping[G, object]:
+        return dict.fromkeys(groups(key), value(key) if value is not None else True)
+
+    def cached(group: G, key: K) -> object:
+        here = index.get(group, {})
+        return here[key] if value is not None and key in here else key in here or None
+
+    def heal(group: G, key: K) -> None:
+        here = index.setdefault(group, {})
+        if group in groups(key):
+            here[key] = value(key) if value is not None else None
+        else:
+            here.pop(key, None)
+        if not here:
+            del index[group]
+        healed(key)
+
+    return TwoWay(
+        lambda key: f"{about} {key}", keys, stored, index, lambda group: index.get(group, ()), cached, heal
+    ).steps()

@@ -9,7 +9,7 @@ import numpy as np
 
 from scheduler.api.core_v1 import Node
 from scheduler.api.podinfo import allocatable
-from scheduler.audit.findings import Check, Comparison, Items, Steps, by_key, in_parts
+from scheduler.audit.findings import Check, Comparison, Steps, TwoWay, by_key, in_parts
 from scheduler.cache.nodes.images import sizes_of
 from scheduler.cache.nodes.indexes import LabelIndex
 from scheduler.cache.nodes.nodes import PODS, Nodes
@@ -87,7 +87,7 @@ class NodeChecks:
             return (*labels.items(), *((key, None) for key in labels))
 
         heal = self._filled(index.clear, lambda slot, node: index.add(slot, of(node)))
-        return lambda: self._sets(name, index.items, index.nodes, stored, heal)
+        return lambda: self._sets(name, index.items(), index.nodes, stored, heal)
 
     def _taints(self) -> Steps:
         taints = self._nodes.taints
@@ -99,7 +99,7 @@ class NodeChecks:
         heal = self._filled(taints.clear, fill)
         yield from self._sets(
             "taints",
-            lambda: taints,
+            taints,
             lambda item: taints.get(item, EMPTY),
             lambda node: (node.spec.taints,) if node.spec.taints else (),
             heal,
@@ -108,18 +108,29 @@ class NodeChecks:
     def _images(self) -> Steps:
         """Compare the images of each node with its last heartbeat, and the nodes of each image with both."""
         images = self._nodes.images
-        heal = self._filled(images.clear, lambda slot, node: images.put(slot, node.status.images))
+
+        def clear() -> None:
+            images.states.clear()
+            images.on.clear()
+
+        heal = self._filled(clear, lambda slot, node: images.put(slot, node.status.images))
         for slot in range(self._nodes.capacity):
             node, found = self._nodes.node(slot), Comparison(self.about(slot))
             stored = node.status.images if node is not None else ()
-            found.differs("images", images.on(slot), stored)
+            found.differs("images", images.on.get(slot, ()), stored)
             for name, size_bytes in sizes_of(stored).items():
                 if (state := images.get(name)) is not None and state.few == (slot,):
                     found.differs(f"size of image {name}", state.size_bytes, size_bytes)
             if found:
                 heal()
             yield found
-        yield from self._sets("image", lambda: images, images.nodes, lambda node: sizes_of(node.status.images), heal)
+        yield from self._sets(
+            "image",
+            images.states,
+            lambda name: images.states[name].nodes if name in images.states else EMPTY,
+            lambda node: sizes_of(node.status.images),
+            heal,
+        )
 
     def _filled(self, clear: Callable[[], None], fill: Callable[[int, Node], None]) -> Callable[[], None]:
         """Return the function that fills an index again."""
@@ -136,35 +147,40 @@ class NodeChecks:
     def _sets(
         self,
         name: str,
-        known: Callable[[], Iterable[T]],
-        of: Callable[[T], NodeSet],
-        stored: Callable[[Node], Iterable[T]],
+        index: Iterable[T],
+        nodes: Callable[[T], NodeSet],
+        items: Callable[[Node], Iterable[T]],
         heal: Callable[[], None],
     ) -> Steps:
-        node_at = self._nodes.node
-        items = Items(
-            name,
-            known,
-            lambda item: nodeset.members(of(item)),
-            lambda slot, item: of(item) >> slot & 1,
-            lambda slot: stored(node) if (node := node_at(slot)) is not None else (),
-            heal,
-        )
-        return items.steps(self._nodes.capacity, self.about)
+        """Compare the nodes of each item of an index with the items of each Node object."""
+
+        def stored(slot: int) -> dict[T, object]:
+            node = self._nodes.node(slot)
+            return dict.fromkeys(items(node), name) if node is not None else {}
+
+        return TwoWay(
+            self.about,
+            range(self._nodes.capacity),
+            stored,
+            index,
+            lambda item: nodeset.members(nodes(item)),
+            lambda item, slot: name if nodes(item) >> slot & 1 else None,
+            lambda *_: heal(),
+        ).steps()
 
     # -- topologies ----------------------------------------------------------------------------------------------------
 
     def _topologies(self) -> Steps:
         """Compare the domains of the topology keys in use with the labels. A wrong topology is computed again."""
         topologies = self._nodes.topologies
-        for topology in topologies.in_use():
+        for topology in tuple(topologies.in_use.values()):
             for values in (*in_parts(self._nodes.labels.values(topology.key), _MANY), None):
-                if topology not in topologies.in_use():
+                if topology not in topologies.in_use.values():
                     break
                 found = Comparison(f"topology {topology.key}")
                 self._domains(found, topology, values)
                 if found:
-                    topologies.drop(topology.key)
+                    topologies.in_use.pop(topology.key)
                 yield found
 
     def _domains(self, found: Comparison, topology: Topology, values: Iterable[str] | None) -> None:
@@ -179,6 +195,6 @@ class NodeChecks:
                 found.differs(f"domain of {value}", numbers, {number} if there else set())
         if values is None:
             found.differs("nodes", named(topology.having), named(having))
-            found.differs("domains", topology.values(), labels.values(topology.key).keys())
+            found.differs("domains", topology.numbers.keys(), labels.values(topology.key).keys())
             found.differs("nodes in domains", int(np.count_nonzero(topology.domain >= 0)), having.bit_count())
             found.differs("slots", len(topology.domain), self._nodes.capacity)

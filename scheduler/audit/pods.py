@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import partial
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.selectors import Anchor
-from scheduler.audit.findings import Check, Comparison, Difference, Grouped, Items, Steps, by_key, faultless
+from scheduler.audit.findings import Check, Comparison, Difference, Steps, TwoWay, by_key, faultless, grouped
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.topology import DomainCounts, SlotCounts
@@ -24,13 +24,6 @@ from scheduler.cache.storage.volume_users import ClaimUsers, disks_of, uses_of
 T = TypeVar("T", bound=Hashable)
 
 _WRAP: Final = 2**63
-
-
-class _Counts(Protocol[T]):
-    """An index item → slot → number of pods."""
-
-    def __iter__(self) -> Iterator[T]: ...
-    def slots(self, item: T) -> Mapping[int, int]: ...
 
 
 class PodChecks:
@@ -60,8 +53,8 @@ class PodChecks:
             "disks": multiset("disk", nodes.disk_users.users, disks_of, fill_disks),
             "disk-conflicts": multiset("disk", nodes.disk_conflicts.used, lambda pod: pod.exclusive_disks),
             "claim-users": multiset("claim", nodes.claim_users.users, uses_of, fill_claims),
-            "spread-counts": self._counts("pods like", population, lambda pod: (class_key(pod),), fill_classes),
-            "affinity-terms": self._counts("term", terms, lambda pod: (t.key for t in pod_terms(pod)), fill_terms),
+            "spread-counts": self._values(population.classes, lambda pod: (class_key(pod),), fill_classes),
+            "affinity-terms": self._values(terms.groups, lambda pod: (term.key for term in pod_terms(pod)), fill_terms),
             "claims-by-node": partial(self._claims_by_node, fill_claims),
             "spread-selections": lambda: faultless("selections of pods", population.faults(), fill_classes),
             "affinity-index": self._affinity_index,
@@ -124,18 +117,35 @@ class PodChecks:
     # -- counts by item ----------------------------------------------------------------------------------------------
 
     def _counts(
-        self, name: str, index: _Counts[T], items: Callable[[PodInfo], Iterable[T]], heal: Callable[[], None]
+        self,
+        name: str,
+        index: Iterable[T],
+        slots: Callable[[T], Mapping[int, int]],
+        items: Callable[[PodInfo], Iterable[T]],
+        heal: Callable[[], None],
+    ) -> Steps:
+        """Compare an index item → slot → number of pods with the items of the pods."""
+
+        def stored(slot: int) -> Mapping[T, object]:
+            return Counter(item for info in self._nodes.pods(slot).values() for item in items(info))
+
+        return TwoWay(
+            lambda slot: f"{name} on node {self._nodes.name(slot)}",
+            range(self._nodes.capacity),
+            stored,
+            index,
+            slots,
+            lambda item, slot: slots(item).get(slot),
+            lambda *_: heal(),
+        ).steps()
+
+    def _values(
+        self,
+        index: Mapping[T, Any],
+        items: Callable[[PodInfo], Iterable[T]],
+        heal: Callable[[], None],
     ) -> Check:
-        pods = self._nodes.pods
-        of = Items(
-            name,
-            lambda: index,
-            index.slots,
-            lambda slot, item: index.slots(item).get(slot, 0),
-            lambda slot: (item for info in pods(slot).values() for item in items(info)),
-            heal,
-        )
-        return lambda: of.steps(self._nodes.capacity, self._about)
+        return lambda: self._counts("pods", index, lambda key: index[key].counts if key in index else {}, items, heal)
 
     def _multiset(
         self,
@@ -150,11 +160,11 @@ class PodChecks:
             for item in items(info):
                 index.add(slot, item)
 
-        heal = heal or self._filled(index.clear, fill)
+        filled = heal or self._filled(index.clear, fill)
 
         def check() -> Steps:
-            yield from self._counts(name, index, items, heal)()
-            yield from faultless(name, ([] if index.is_current(item) else [f"{item}"] for item in tuple(index)), heal)
+            yield from self._counts(name, index, index.slots, items, filled)
+            yield from faultless(name, ([] if index.is_current(item) else [f"{item}"] for item in tuple(index)), filled)
 
         return check
 
@@ -190,9 +200,11 @@ class PodChecks:
         for kind, index in terms.indexes.items():
 
             def anchors(group: TermGroup, kind: TermKind = kind) -> Collection[Anchor]:
-                return group.term.anchors if terms.has(group) and group.term.kind is kind else ()
+                return (
+                    group.term.anchors if terms.groups.get(group.term.key) is group and group.term.kind is kind else ()
+                )
 
-            yield from Grouped(kind.value, terms.groups(), anchors, index, self._recounted).steps()
+            yield from grouped(kind.value, terms.groups.values(), anchors, index, healed=self._recounted)
 
     def _recounted(self, _: TermGroup) -> None:
         self._nodes.pod_terms.generation += 1
@@ -200,13 +212,13 @@ class PodChecks:
     # -- sums over domains -------------------------------------------------------------------------------------------
 
     def _domain_sums(self) -> Steps:
-        for counts in (*self._nodes.population.tallies(), *self._nodes.pod_terms.groups()):
+        for counts in (*self._nodes.population.tallies.values(), *self._nodes.pod_terms.groups.values()):
             for key in tuple(counts.domains):
                 yield self._sums(counts, key)
 
     def _sums(self, counts: SlotCounts, key: tuple[str, int | None]) -> Comparison:
         found, sums = Comparison(f"sums of pods by {key[0]}"), counts.domains.get(key)
-        if sums is None or sums.topology not in self._nodes.topologies.in_use():
+        if sums is None or sums.topology not in self._nodes.topologies.in_use.values():
             return found  # computed again at the next use
         sums.refresh()
         fresh = DomainCounts(counts, sums.topology, sums.eligible)

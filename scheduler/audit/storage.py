@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from scheduler.audit.findings import BEHIND, Check, Comparison, Grouped, Steps, by_key, faultless
+from scheduler.audit.findings import BEHIND, Check, Comparison, Steps, by_key, faultless, grouped
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.node_groups import NodeGroups
 from scheduler.cache.storage.volumes import CLAIM, VOLUME
@@ -62,7 +62,7 @@ class StorageChecks:
             is_listed = claim is not None and not claim.spec.volume_name and claim.selected_node is None
             return (claim.metadata.namespace,) if claim is not None and is_listed else ()
 
-        return Grouped("claim", claims.keys(), namespace, claims.unselected).steps()
+        return grouped("claim", claims.keys(), namespace, claims.unselected)
 
     def _all_volumes(self) -> Steps:
         volumes = self._volumes.volumes
@@ -72,7 +72,7 @@ class StorageChecks:
             ref = volume.spec.claim_ref if volume is not None else None
             return (ref.key,) if ref is not None else ()
 
-        yield from Grouped("volume", volumes.keys(), claim, volumes.by_claim).steps()
+        yield from grouped("volume", volumes.keys(), claim, volumes.by_claim)
         yield from by_key(
             volumes.names(),
             lambda name: f"volume {name}",

@@ -17,7 +17,7 @@ from scheduler.api.meta import Metadata
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.api.selectors import LabelSelector
 from scheduler.api.storage_v1 import claim_uses
-from scheduler.audit.findings import Check, Comparison, Difference, Grouped, Steps, in_parts
+from scheduler.audit.findings import Check, Comparison, Difference, Steps, grouped, in_parts
 from scheduler.cache.cluster import Cluster
 from scheduler.context import Shared, UnboundPods
 from scheduler.eventhandlers.pods_and_nodes import PodAndNodeHandlers
@@ -163,7 +163,7 @@ class StoredObjectChecks:
                 reservations.look_at(key)
 
         pods, users = [obj.key for obj in store], reservations.users.by_claim
-        yield from Grouped("pod", pods, self._uses, users, healed).steps()
+        yield from grouped("pod", pods, self._uses, users, healed=healed)
 
     def _uses(self, pod_key: str) -> set[str]:
         """Return the claims of a stored pod without a node."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from scheduler.api.selectors import Anchor, LabelSelector
-from scheduler.audit.findings import Check, Grouped
+from scheduler.audit.findings import Check, grouped
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.disruptions import anchors_of
 
@@ -22,10 +22,10 @@ def workload_checks(cluster: Cluster) -> dict[str, Check]:
         return disruptions.anchors(key) if key in disruptions.budgets else ()
 
     return {
-        "services": lambda: Grouped(
-            "Service", workloads.services, of_service, workloads.index, workloads.reindexed
-        ).steps(),
-        "budgets": lambda: Grouped(
-            "PodDisruptionBudget", disruptions.budgets, of_budget, disruptions.index, disruptions.reindexed
-        ).steps(),
+        "services": lambda: grouped(
+            "Service", workloads.services, of_service, workloads.index, healed=workloads.reindexed
+        ),
+        "budgets": lambda: grouped(
+            "PodDisruptionBudget", disruptions.budgets, of_budget, disruptions.index, healed=disruptions.reindexed
+        ),
     }

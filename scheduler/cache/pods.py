@@ -17,7 +17,6 @@ import enum
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Final, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -30,8 +29,6 @@ from scheduler.core.caching import Interner
 from scheduler.core.cooperative import Work
 
 T = TypeVar("T")
-
-_NOWHERE: Final[Mapping[int, int]] = MappingProxyType({})
 
 
 class SelectorIndex(dict[Anchor, dict[T, None]], Generic[T]):
@@ -140,9 +137,9 @@ class SelectorCounts:
     """All pods on nodes by class, and the tallies in use. Only `Nodes` changes it."""
 
     def __init__(self) -> None:
-        self._classes: dict[ClassKey, _Class] = {}
+        self.classes: dict[ClassKey, _Class] = {}
         self._by_namespace: dict[str, dict[_Class, None]] = {}
-        self._tallies: OrderedDict[bytes, _Tally] = OrderedDict()
+        self.tallies: OrderedDict[bytes, _Tally] = OrderedDict()
         self._index: SelectorIndex[_Tally] = SelectorIndex()
         self._entries = 0
         """The entries of all tallies, each at its last use."""
@@ -152,55 +149,43 @@ class SelectorCounts:
 
         Call it for each use, because tallies that are not used for a long time are no longer updated.
         """
-        tally = self._tallies.get(wanted.key)
+        tally = self.tallies.get(wanted.key)
         if tally is None:
             tally = self._begin(wanted)
         else:
-            self._tallies.move_to_end(wanted.key)
+            self.tallies.move_to_end(wanted.key)
         size = tally.size
         self._entries += size - tally.entries
         tally.entries = size
-        while self._entries > _ENTRIES_MAX and len(self._tallies) > _TALLIES_MIN:
-            self._end(self._tallies.popitem(last=False)[1])
+        while self._entries > _ENTRIES_MAX and len(self.tallies) > _TALLIES_MIN:
+            self._end(self.tallies.popitem(last=False)[1])
         return tally
 
     def clear(self) -> None:
         """Remove all pods and selections. Each selection is counted again at its next use."""
-        self._classes.clear()
+        self.classes.clear()
         self._by_namespace.clear()
-        self._tallies.clear()
+        self.tallies.clear()
         self._index.clear()
         self._entries = 0
-
-    def __iter__(self) -> Iterator[ClassKey]:
-        return iter(self._classes)
-
-    def slots(self, key: ClassKey) -> Mapping[int, int]:
-        """Return slot → number of pods of a class. A live view."""
-        pods = self._classes.get(key)
-        return pods.counts if pods is not None else _NOWHERE
-
-    def tallies(self) -> tuple[SlotCounts, ...]:
-        """Return the counts of all selections in use."""
-        return tuple(self._tallies.values())
 
     def faults(self) -> Iterator[list[str]]:
         """Yield what is wrong between selections, classes and namespaces: empty lists, unless there is a bug.
 
         Pods may be added and removed between two steps. A step costs as much as the counts of a selection.
         """
-        for tally in tuple(self._tallies.values()):
+        for tally in tuple(self.tallies.values()):
             counts = Counter[int]()
             for pods in tally.classes:
                 counts.update(pods.counts)
             is_right = counts == tally.counts and all(tally in self._index.get(at, ()) for at in tally.anchors)
-            yield ["counts or anchors"] if not is_right and self._tallies.get(tally.selection.key) is tally else []
-        for pods in tuple(self._classes.values()):
+            yield ["counts or anchors"] if not is_right and self.tallies.get(tally.selection.key) is tally else []
+        for pods in tuple(self.classes.values()):
             wanted = [tally for tally in self._index.under(pods.namespace, pods.labels) if tally.wants(pods)]
             is_right = set(wanted) == set(pods.tallies) and all(pods in tally.classes for tally in wanted)
             is_right = is_right and pods in self._by_namespace.get(pods.namespace, ())
             yield [f"selections or namespace of pods like {dict(pods.labels)}"] if not is_right and pods.counts else []
-        yield ["classes by namespace"] if sum(map(len, self._by_namespace.values())) != len(self._classes) else []
+        yield ["classes by namespace"] if sum(map(len, self._by_namespace.values())) != len(self.classes) else []
 
     def counting(self, wanted: Iterable[Selection]) -> Work[None]:
         """Count the pods of several selections; yields after each, because one may take 100 ms in a large cluster."""
@@ -211,7 +196,7 @@ class SelectorCounts:
     def add(self, slot: int, pod: PodInfo) -> None:
         """Add a pod on the slot. O(selections that find it)."""
         key = class_key(pod)
-        pods = self._classes.get(key)
+        pods = self.classes.get(key)
         if pods is None:
             pods = self._appear(key, pod)
         pods.counts[slot] = pods.counts.get(slot, 0) + 1
@@ -221,7 +206,7 @@ class SelectorCounts:
     def remove(self, slot: int, pod: PodInfo) -> None:
         """Undo `add`; KeyError for a pod that was not added."""
         key = class_key(pod)
-        pods = self._classes[key]
+        pods = self.classes[key]
         left = pods.counts.pop(slot) - 1
         if left:
             pods.counts[slot] = left
@@ -231,9 +216,9 @@ class SelectorCounts:
             self._vanish(key, pods)
 
     def _begin(self, wanted: Selection) -> _Tally:
-        tally = self._tallies[wanted.key] = _Tally(wanted)
-        if len(self._tallies) > _TALLIES_MAX:
-            self._end(self._tallies.popitem(last=False)[1])
+        tally = self.tallies[wanted.key] = _Tally(wanted)
+        if len(self.tallies) > _TALLIES_MAX:
+            self._end(self.tallies.popitem(last=False)[1])
         self._index.add(tally, tally.anchors)
         for pods in self._candidates(tally):
             if tally.wants(pods):
@@ -250,7 +235,7 @@ class SelectorCounts:
 
     def _appear(self, key: ClassKey, pod: PodInfo) -> _Class:
         metadata = pod.pod.metadata
-        pods = self._classes[key] = _Class(metadata.namespace, metadata.labels, terminating=key[2])
+        pods = self.classes[key] = _Class(metadata.namespace, metadata.labels, terminating=key[2])
         self._by_namespace.setdefault(metadata.namespace, {})[pods] = None
         for tally in self._index.under(metadata.namespace, metadata.labels):
             if tally.wants(pods):
@@ -258,7 +243,7 @@ class SelectorCounts:
         return pods
 
     def _vanish(self, key: ClassKey, pods: _Class) -> None:
-        del self._classes[key]
+        del self.classes[key]
         neighbours = self._by_namespace[pods.namespace]
         del neighbours[pods]
         if not neighbours:
@@ -272,7 +257,7 @@ class SelectorCounts:
         Other classes of its namespaces cost a look-up of one label.
         """
         for place, pair in tally.anchors:
-            classes: Iterable[_Class] = self._classes.values() if place is None else self._by_namespace.get(place, ())
+            classes: Iterable[_Class] = self.classes.values() if place is None else self._by_namespace.get(place, ())
             if pair is None:
                 yield from classes
                 continue
@@ -376,7 +361,7 @@ class PodTerms:
     def __init__(self) -> None:
         self.generation = 0
         """A number that changes when a group is added or removed, not when its counts change."""
-        self._groups: dict[bytes, TermGroup] = {}
+        self.groups: dict[bytes, TermGroup] = {}
         self.indexes: dict[TermKind, SelectorIndex[TermGroup]] = {kind: SelectorIndex() for kind in TermKind}
 
     def any(self, kind: TermKind) -> bool:
@@ -393,9 +378,9 @@ class PodTerms:
     def add(self, slot: int, pod: PodInfo) -> None:
         """Add a pod on the slot; a pod without terms changes nothing."""
         for term in pod_terms(pod):
-            group = self._groups.get(term.key)
+            group = self.groups.get(term.key)
             if group is None:
-                group = self._groups[term.key] = TermGroup(term)
+                group = self.groups[term.key] = TermGroup(term)
                 self.indexes[term.kind].add(group, term.anchors)
                 self.generation += 1
             group.add(slot)
@@ -403,37 +388,21 @@ class PodTerms:
     def remove(self, slot: int, pod: PodInfo) -> None:
         """Undo `add`; KeyError for a pod that was not added."""
         for term in pod_terms(pod):
-            group = self._groups[term.key]
+            group = self.groups[term.key]
             group.remove(slot)
             if not group.counts:
                 self._drop(group)
 
     def clear(self) -> None:
         """Remove all groups."""
-        self._groups.clear()
+        self.groups.clear()
         for index in self.indexes.values():
             index.clear()
         self.generation += 1
 
-    def __iter__(self) -> Iterator[bytes]:
-        return iter(self._groups)
-
-    def slots(self, key: bytes) -> Mapping[int, int]:
-        """Return slot → number of pods with a term. A live view."""
-        group = self._groups.get(key)
-        return group.counts if group is not None else _NOWHERE
-
-    def groups(self) -> tuple[TermGroup, ...]:
-        """Return all groups."""
-        return tuple(self._groups.values())
-
-    def has(self, group: TermGroup) -> bool:
-        """Return whether this is the group of its term."""
-        return self._groups.get(group.term.key) is group
-
     def _drop(self, group: TermGroup) -> None:
         term = group.term
-        del self._groups[term.key]
+        del self.groups[term.key]
         self.indexes[term.kind].remove(group, term.anchors)
         self.generation += 1
 

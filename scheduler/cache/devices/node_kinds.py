@@ -76,7 +76,7 @@ class DeviceNodes(ChangeLog[int]):
         self._nodes = nodes
         self._use = use
         self._gates = gates
-        self._pools: dict[PoolKey, PoolSlices] = {}
+        self.pools_by_key: dict[PoolKey, PoolSlices] = {}
         self._pool_of: dict[str, PoolKey] = {}
         self._local: dict[str, dict[PoolKey, PoolSlices]] = {}
         self._own: dict[int, _OwnPools] = {}
@@ -123,7 +123,7 @@ class DeviceNodes(ChangeLog[int]):
 
     def published(self, key: PoolKey) -> Iterable[ResourceSlice]:
         """Return all slices of a pool, of any generation."""
-        pool = self._pools.get(key)
+        pool = self.pools_by_key.get(key)
         return pool.slices.values() if pool is not None else ()
 
     def draws(self, key: PoolKey) -> CounterUse | None:
@@ -131,22 +131,18 @@ class DeviceNodes(ChangeLog[int]):
 
         Return None if the pool is missing, incomplete or invalid.
         """
-        pool = self._pools.get(key)
+        pool = self.pools_by_key.get(key)
         return pool.draws() if pool is not None else None
 
     def pool_of(self, name: str) -> tuple[PoolKey | None, ResourceSlice | None]:
         """Return the pool of a slice, and the slice that the pool has under this name."""
         key = self._pool_of.get(name)
-        pool = self._pools.get(key) if key is not None else None
+        pool = self.pools_by_key.get(key) if key is not None else None
         return key, pool.slices.get(name) if pool is not None else None
-
-    def pool_keys(self) -> tuple[PoolKey, ...]:
-        """Return the keys of all pools."""
-        return tuple(self._pools)
 
     def entries(self, key: PoolKey, like: DeviceNodes) -> dict[str, object]:
         """Return what follows from the slices of a pool, for comparisons; of results only those that `like` has cached."""
-        pool, other = self._pools.get(key), like._pools.get(key)
+        pool, other = self.pools_by_key.get(key), like.pools_by_key.get(key)
         if pool is None or other is None:
             return {}
         pool.wheres = other.wheres
@@ -163,25 +159,21 @@ class DeviceNodes(ChangeLog[int]):
 
     def placement(self, slot: int) -> dict[str, object]:
         """Return the kind of a node, for comparisons."""
-        kind = self._kind_at.get(slot)
-        if kind is None:
-            return {"placed": self.placed >> slot & 1}
-        fields = {
-            "placed": self.placed >> slot & 1,
-            "devices": id(kind.key[0]),
-            "free devices": kind.free,
-            "of its kind": kind.nodes >> slot & 1,
+        kind, bit = self._kind_at.get(slot), 1 << slot
+        is_placed = bool(self.placed & bit)
+        return {
+            "placed": is_placed,
+            **(_shown(kind.key, kind.free, is_of_kind=bool(kind.nodes & bit)) if kind is not None else {}),
         }
-        return {**fields, "use": kind.key[1:3], "shared pools": id(kind.visible_pools)}
 
     def placement_now(self, slot: int) -> dict[str, object]:
         """Return `placement` as it follows from the node's pools and their use."""
         if not self._nodes.present >> slot & 1:
-            return {"placed": 0}
+            return {"placed": False}
         here = self._own_pools_of(slot)
-        use = _use_of(here, self._use)
-        fields = {"placed": 1, "devices": id(here.content), "free devices": len(here.numbers) - use[0].bit_count()}
-        return {**fields, "of its kind": 1, "use": use, "shared pools": id(self.shared.of(slot))}
+        used, shares = _use_of(here, self._use)
+        key = (here.content, used, shares, id(self.shared.of(slot)))
+        return {"placed": True, **_shown(key, len(here.numbers) - used.bit_count(), is_of_kind=True)}
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -191,7 +183,7 @@ class DeviceNodes(ChangeLog[int]):
         if self._pool_of.get(each.key, key) != key:
             self.remove_slice(each.key)
         self._pool_of[each.key] = key
-        pool = self._pools.setdefault(key, PoolSlices(key, self._gates))
+        pool = self.pools_by_key.setdefault(key, PoolSlices(key, self._gates))
         pool.slices[each.key] = each
         self._settle(pool)
 
@@ -200,13 +192,13 @@ class DeviceNodes(ChangeLog[int]):
         key = self._pool_of.pop(name, None)
         if key is None:
             return
-        pool = self._pools[key]
+        pool = self.pools_by_key[key]
         del pool.slices[name]
         self._settle(pool)
 
     def settle(self, key: PoolKey) -> None:
         """Compute again what follows from the slices of a pool, and from the pools of all nodes."""
-        self._settle(self._pools[key])
+        self._settle(self.pools_by_key[key])
         self._stale.update(self._nodes.name(slot) for slot in nodeset.each(self._nodes.present))
 
     def see_again(self, slot: int) -> None:
@@ -232,7 +224,7 @@ class DeviceNodes(ChangeLog[int]):
         pool.forget()
         self._unlink(pool)
         if not pool.slices:
-            del self._pools[pool.key]
+            del self.pools_by_key[pool.key]
             return
         pool.home = self._home(pool)
         if pool.home:
@@ -284,7 +276,7 @@ class DeviceNodes(ChangeLog[int]):
         stale = self._relabelled()
         stale |= self.shared.catch_up(stale) | self._changed_at_home()
         for device in self._use.take_changed():
-            pool = self._pools.get(PoolKey(device.driver, device.pool))
+            pool = self.pools_by_key.get(PoolKey(device.driver, device.pool))
             if pool is not None and not pool.home:
                 self.shared.used(pool.key)
             elif pool is not None and (home := self._nodes.present_slot(pool.home)) is not None:
@@ -377,6 +369,11 @@ class DeviceNodes(ChangeLog[int]):
         devices = [each.id for view in views for each in view.devices]
         numbers = {device: number for number, device in enumerate(devices)}
         return _OwnPools(tuple(views), content_of(tuple(view.content for view in views)), numbers)
+
+
+def _shown(key: tuple[Content, int, Hashable, int], free: int, *, is_of_kind: bool) -> dict[str, object]:
+    fields = {"devices": id(key[0]), "use": key[1:3], "shared pools": key[3]}
+    return {**fields, "free devices": free, "node of its kind": is_of_kind}
 
 
 def _use_of(here: _OwnPools, use: DeviceUse) -> tuple[int, Hashable]:

@@ -6,7 +6,6 @@ node is left, its own size counts; upstream has the same result after that node'
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Final
 
 import msgspec
@@ -60,62 +59,47 @@ class ImageIndex:
     """
 
     def __init__(self) -> None:
-        self._states: dict[str, ImageState] = {}
-        self._on: dict[int, tuple[ContainerImage, ...]] = {}
+        self.states: dict[str, ImageState] = {}
+        """The images of all nodes by name. Read-only."""
+        self.on: dict[int, tuple[ContainerImage, ...]] = {}
+        """Slot → the images of its last heartbeat. Read-only."""
 
     def get(self, name: str) -> ImageState | None:
         """Return the image of this name; None if no node has it."""
-        return self._states.get(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._states)
-
-    def nodes(self, name: str) -> NodeSet:
-        """Return the nodes that have the image."""
-        state = self._states.get(name)
-        return state.nodes if state is not None else EMPTY
-
-    def on(self, slot: int) -> tuple[ContainerImage, ...]:
-        """Return the images of the node at `slot`, as its last heartbeat had them."""
-        return self._on.get(slot, ())
-
-    def clear(self) -> None:
-        """Remove all images."""
-        self._states.clear()
-        self._on.clear()
+        return self.states.get(name)
 
     def put(self, slot: int, images: tuple[ContainerImage, ...]) -> None:
         """Set the images of the node at `slot`; none if it is gone.
 
         The cost is a comparison if nothing changed, else some µs per changed image.
         """
-        before = self._on.get(slot, ())
+        before = self.on.get(slot, ())
         if images:
-            self._on[slot] = images
+            self.on[slot] = images
         else:
-            self._on.pop(slot, None)
+            self.on.pop(slot, None)
         if before == images:
             return
         had, has = sizes_of(before), sizes_of(images)
         for name in had.keys() - has.keys():
             self._leave(slot, name)
         for name, size_bytes in has.items():
-            state = self._states.get(name)
+            state = self.states.get(name)
             if state is None or (state.few == (slot,) and state.size_bytes != size_bytes):
-                self._states[name] = ImageState(size_bytes, (slot,))
+                self.states[name] = ImageState(size_bytes, (slot,))
             elif name not in had:
-                self._states[name] = state.joined(slot)
+                self.states[name] = state.joined(slot)
 
     def _leave(self, slot: int, name: str) -> None:
-        state = self._states[name].left(slot)
+        state = self.states[name].left(slot)
         if len(state.few) == 1:
-            images = self._on[state.few[0]]
+            images = self.on[state.few[0]]
             size_bytes = next(image.size_bytes for image in images if name in (image.names or ()))
-            self._states[name] = ImageState(size_bytes, state.few)
+            self.states[name] = ImageState(size_bytes, state.few)
         elif state.few or state.many:
-            self._states[name] = state
+            self.states[name] = state
         else:
-            del self._states[name]
+            del self.states[name]
 
 
 def sizes_of(images: tuple[ContainerImage, ...]) -> dict[str, int]:

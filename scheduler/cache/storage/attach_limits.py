@@ -129,10 +129,10 @@ class AttachedVolumes:
         self.version = 0
         """A number that grows with every reported change, also without an effect on a node."""
         self.with_csi_node: NodeSet = EMPTY
-        self._uses: dict[str, _Use] = {}
+        self.claims_in_use: dict[str, _Use] = {}
         self._uses_of_volume: dict[str, set[str]] = {}
         self._uses_of_class: dict[str, set[str]] = {}
-        self._disks: set[tuple[int, CSISource]] = set()
+        self.disks: set[tuple[int, CSISource]] = set()
         self._csi_nodes: dict[int, CSINode] = {}
         self._attachments: dict[str, tuple[str, str]] = {}
         """Attachment → the names of its node and its volume."""
@@ -160,13 +160,13 @@ class AttachedVolumes:
         for slot, key in set(uses) if uses is not None else self._all_uses():
             self._update_use(slot, key)
         changed = nodes.disk_users.changed_since(disks)
-        for slot, disk in set(changed) if changed is not None else self._disks | nodes.disk_users.everywhere():
+        for slot, disk in set(changed) if changed is not None else self.disks | nodes.disk_users.everywhere():
             self._update_disk(slot, disk)
         self._changed_slots.clear()  # the changes of nodes and pods are already recorded
 
     def name_in_use(self, claim_key: str) -> CSISource | None:
         """Return the name of a claim's volume, cached if a pod on a node uses it; None if it is not counted."""
-        use = self._uses.get(claim_key)
+        use = self.claims_in_use.get(claim_key)
         if use is not None:
             return use.named.name
         claim = self._claims.get_api(claim_key)
@@ -242,13 +242,13 @@ class AttachedVolumes:
 
     def rebuild(self) -> None:
         """Compute everything again, whatever is wrong."""
-        for index in (self._uses, self._uses_of_volume, self._uses_of_class, self._csi_nodes, self._drivers):
+        for index in (self.claims_in_use, self._uses_of_volume, self._uses_of_class, self._csi_nodes, self._drivers):
             index.clear()
         for counted in (self._attachments, self._attachments_of_volume, self._attachments_of_node, self._counted):
             counted.clear()
         self.by_pods.clear()
         self.by_attachments.clear()
-        self._disks, self.with_csi_node = set(), EMPTY
+        self.disks, self.with_csi_node = set(), EMPTY
         for key in self._known_attachments:
             self._attachment_changed(key)
         self._positions = (-1, -1, -1)
@@ -280,13 +280,9 @@ class AttachedVolumes:
         places = (self._place_of(key) for key in self._attachments_of_node.get(self._nodes.name(slot), ()))
         return [place[1] for place in places if place is not None and place[0] == slot]
 
-    def claims(self) -> tuple[str, ...]:
-        """Return the claims that count somewhere."""
-        return tuple(self._uses)
-
     def use(self, key: str) -> dict[str, object]:
         """Return the nodes where a claim counts, and its name, for comparisons."""
-        use = self._uses.get(key)
+        use = self.claims_in_use.get(key)
         return {"nodes": sorted(use.slots), "volume": use.named} if use is not None else {}
 
     def limits(self, slot: int) -> dict[str, object]:
@@ -296,10 +292,6 @@ class AttachedVolumes:
         installed = {f"{name} is installed": True for name, driver in known if driver.installed >> slot & 1}
         fields = {"CSINode": self._csi_nodes.get(slot), "has a CSINode": bool(self.with_csi_node >> slot & 1)}
         return fields | installed | {field: limit for field, limit in limits.items() if limit != NO_LIMIT}
-
-    def are_disks_right(self) -> bool:
-        """Return whether the inline volumes of pods are counted. O(inline volumes)."""
-        return self._disks == self._nodes.disk_users.everywhere()
 
     # -- changing: called after the caches are updated -----------------------------------------------------------------
 
@@ -326,7 +318,7 @@ class AttachedVolumes:
         self._changed_slots.clear()
 
     def _claim_changed(self, key: str) -> None:
-        use = self._uses.get(key)
+        use = self.claims_in_use.get(key)
         for slot in {*self._nodes.claim_users.slots(key), *(use.slots if use is not None else ())}:
             self._update_use(slot, key)
         self._rename(key)
@@ -355,10 +347,10 @@ class AttachedVolumes:
     def _update_use(self, slot: int, key: str) -> None:
         """Update whether pods on the node use the claim and are allowed to."""
         claim = self._claims.get_api(key)
-        use = self._uses.get(key)
+        use = self.claims_in_use.get(key)
         if claim is not None and self._nodes.claim_users.rightful(slot, claim) > 0:
             if use is None:
-                use = self._uses[key] = _Use(self.name_of(claim), claim.spec.volume_name)
+                use = self.claims_in_use[key] = _Use(self.name_of(claim), claim.spec.volume_name)
                 self._index_use(key, use)
             if slot not in use.slots:
                 use.slots.add(slot)
@@ -368,23 +360,23 @@ class AttachedVolumes:
             self._count(use.named.name, slot, -1, self.by_pods)
             if not use.slots:
                 self._unindex_use(key, use)
-                del self._uses[key]
+                del self.claims_in_use[key]
 
     def _update_disk(self, slot: int, disk: CSISource) -> None:
         is_used = self._nodes.disk_users.count(slot, disk) > 0
-        if is_used != ((slot, disk) in self._disks):
-            self._disks ^= {(slot, disk)}
+        if is_used != ((slot, disk) in self.disks):
+            self.disks ^= {(slot, disk)}
             self._count(disk, slot, 1 if is_used else -1, self.by_pods)
 
     def _all_uses(self) -> set[tuple[int, str]]:
         """Return all current and all earlier uses."""
         users = self._nodes.claim_users
-        known = {(slot, key) for key, use in self._uses.items() for slot in use.slots}
+        known = {(slot, key) for key, use in self.claims_in_use.items() for slot in use.slots}
         return known | {(slot, key) for slot in range(self._nodes.capacity) for key in users.at(slot)}
 
     def _rename(self, key: str) -> None:
         """Compute the name of a claim in use again, because its volume may have changed."""
-        use, claim = self._uses.get(key), self._claims.get_api(key)
+        use, claim = self.claims_in_use.get(key), self._claims.get_api(key)
         if use is None or claim is None:
             return
         before = use.named.name

@@ -121,7 +121,7 @@ class CapacityReservations:
         if now is not None:
             if (entry := self.entries.get(now.metadata.uid)) is not None:
                 entry.is_gone = False  # a list from an older server can miss a claim that a newer list has
-            self._consider(now)
+            self.consider(now)
             if before is None:
                 self._find_settling(now)
         changed = now or before
@@ -163,7 +163,7 @@ class CapacityReservations:
         """Reserve storage for a claim that a pod uses from now on."""
         claim = self._claims.get(key)
         if claim is not None and claim.selected_node:
-            self._consider(claim)
+            self.consider(claim)
 
     def is_used(self, key: str) -> bool:
         """Return whether a pod uses the claim, on a node or without one."""
@@ -229,16 +229,12 @@ class CapacityReservations:
         self._capacities.recount(self.booked())
         claim = self._claims.get(key)
         if claim is not None:
-            self._consider(claim)
+            self.consider(claim)
             self._note_moved(key)
 
     def booked(self) -> dict[str, int]:
         """Return the sums of the reservations by key of the pool."""
         return {key: sum(entry.size for entry in entries.values()) for key, entries in self.by_pool.items()}
-
-    def is_promised(self, uid: str) -> bool:
-        """Return whether a plan selects a node for the claim."""
-        return uid in self._promised
 
     def set_changed(self, keys: tuple[str, ...]) -> None:
         """Process a set of claims that began or ended to be used together."""
@@ -274,9 +270,9 @@ class CapacityReservations:
         for key in keys:
             claim = self._claims.get(key)
             if claim is not None:
-                self._consider(claim)
+                self.consider(claim)
 
-    def _consider(self, claim: PersistentVolumeClaim) -> None:
+    def consider(self, claim: PersistentVolumeClaim) -> None:
         """Update the reservation of a claim from its own state, in O(1). `_consider_lost` follows the pod's other claims."""
         uid = claim.metadata.uid
         entry = self.entries.get(uid)

@@ -61,6 +61,9 @@ class Reservation:
     is_gone: bool = False
     """Whether the claim is deleted. Its provisioner may have the request, and does not end it."""
 
+    def __str__(self) -> str:
+        return f"{self.size} bytes, {self.state}, node {self.node_name or 'not selected'}"
+
     def may_come_from(self, pool: CapacityPool) -> bool:
         """Return whether an empty pool could provide the volume. A volume that exists was made somewhere."""
         return self.state is not FLYING or self.size <= min(pool.limit, pool.capacity)

@@ -151,18 +151,18 @@ CORRUPTIONS: Final = [
         lambda h: nodes(h).taints.update(dict.fromkeys(nodes(h).taints, 5)),
     ),
     Corruption(
-        "images", "a node lacks an image", _set(lambda h: nodes(h).images._states, "img", ImageState(1000, (0, 1)))
+        "images", "a node lacks an image", _set(lambda h: nodes(h).images.states, "img", ImageState(1000, (0, 1)))
     ),
     Corruption(
         "images",
         "an image is on a node too many",
-        _set(lambda h: nodes(h).images._states, "img-1", ImageState(1000, (0, 1))),
+        _set(lambda h: nodes(h).images.states, "img-1", ImageState(1000, (0, 1))),
     ),
-    Corruption("images", "an image is on no node", _set(lambda h: nodes(h).images._states, "old", ImageState(1, (1,)))),
+    Corruption("images", "an image is on no node", _set(lambda h: nodes(h).images.states, "old", ImageState(1, (1,)))),
     Corruption(
-        "images", "an image has the wrong size", _set(lambda h: nodes(h).images._states, "img-1", ImageState(1, (0,)))
+        "images", "an image has the wrong size", _set(lambda h: nodes(h).images.states, "img-1", ImageState(1, (0,)))
     ),
-    Corruption("images", "the images of a node are those of no heartbeat", _pop(lambda h: nodes(h).images._on, 1)),
+    Corruption("images", "the images of a node are those of no heartbeat", _pop(lambda h: nodes(h).images.on, 1)),
     Corruption("topologies", "a node is in another zone", _set(lambda h: nodes(h).topologies.of("zone").domain, 0, 1)),
     Corruption(
         "topologies", "a zone has a node too many", lambda h: nodes(h).topologies.of("zone").members.__setitem__(0, 3)
@@ -212,9 +212,9 @@ CORRUPTIONS: Final = [
     Corruption(
         "spread-counts",
         "one pod too many has these labels",
-        lambda h: _set(lambda _: next(iter(nodes(h).population._classes.values())).counts, 0, 2)(h),
+        lambda h: _set(lambda _: next(iter(nodes(h).population.classes.values())).counts, 0, 2)(h),
     ),
-    Corruption("spread-counts", "no pod has these labels", lambda h: nodes(h).population._classes.clear()),
+    Corruption("spread-counts", "no pod has these labels", lambda h: nodes(h).population.classes.clear()),
     Corruption("spread-selections", "a selection counts one pod too many", _set(lambda h: _tally(h).counts, 0, 7)),
     Corruption(
         "spread-selections",
@@ -225,7 +225,7 @@ CORRUPTIONS: Final = [
     Corruption("spread-selections", "a namespace has no pods", lambda h: nodes(h).population._by_namespace.clear()),
     Corruption("affinity-terms", "a term counts one pod too many", _set(lambda h: _group(h).counts, 0, 2)),
     Corruption("affinity-terms", "a term is on a node without pods", _set(lambda h: _group(h).counts, 2, 1)),
-    Corruption("affinity-terms", "a term of a pod is unknown", lambda h: nodes(h).pod_terms._groups.clear()),
+    Corruption("affinity-terms", "a term of a pod is unknown", lambda h: nodes(h).pod_terms.groups.clear()),
     Corruption(
         "affinity-index", "a term is not indexed", lambda h: nodes(h).pod_terms.indexes[TermKind.REQUIRED_ANTI].clear()
     ),
@@ -401,14 +401,14 @@ CORRUPTIONS: Final = [
     Corruption(
         "attached-volumes",
         "a used claim does not count",
-        lambda h: volumes(h).attached._uses["default/data"].slots.clear(),
+        lambda h: volumes(h).attached.claims_in_use["default/data"].slots.clear(),
     ),
     Corruption(
         "attached-volumes",
         "a claim counts where no pod uses it",
-        lambda h: volumes(h).attached._uses["default/data"].slots.add(2),
+        lambda h: volumes(h).attached.claims_in_use["default/data"].slots.add(2),
     ),
-    Corruption("attached-volumes", "an inline volume does not count", lambda h: volumes(h).attached._disks.clear()),
+    Corruption("attached-volumes", "an inline volume does not count", lambda h: volumes(h).attached.disks.clear()),
     Corruption(
         "attach-limits",
         "a node takes one volume too many",
@@ -466,12 +466,12 @@ CORRUPTIONS: Final = [
     Corruption(
         "device-pools",
         "a pool lacks a slice",
-        lambda h: devices(h).on_nodes._pools[PoolKey("drv", "net")].slices.clear(),
+        lambda h: devices(h).on_nodes.pools_by_key[PoolKey("drv", "net")].slices.clear(),
     ),
     Corruption(
         "device-pools",
         "a pool has another home",
-        lambda h: setattr(devices(h).on_nodes._pools[PoolKey("drv", "n1")], "home", "n2"),
+        lambda h: setattr(devices(h).on_nodes.pools_by_key[PoolKey("drv", "n1")], "home", "n2"),
     ),
     Corruption("device-pools", "a node lacks its device pool", lambda h: devices(h).on_nodes._local.clear()),
     Corruption("device-pools", "a view of a pool has no devices", _view),

@@ -56,11 +56,11 @@ def _only(items: Any) -> Any:
 
 
 def _tally(here: World) -> Any:
-    return _only(nodes(here).population._tallies.values())
+    return _only(nodes(here).population.tallies.values())
 
 
 def _group(here: World) -> Any:
-    return _only(nodes(here).pod_terms._groups.values())
+    return _only(nodes(here).pod_terms.groups.values())
 
 
 def _sums(here: World) -> Any:
@@ -186,7 +186,7 @@ def _wrong_kind(here: World) -> None:
 
 
 def _view(here: World) -> None:
-    pool = devices(here).on_nodes._pools[PoolKey("drv", "n1")]
+    pool = devices(here).on_nodes.pools_by_key[PoolKey("drv", "n1")]
     (names,) = pool.views
     pool.views[names] = None
 
