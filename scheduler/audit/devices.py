@@ -54,7 +54,7 @@ class DeviceChecks:
             claim = claims.get(key)
             return pods_of(claim) if claim is not None else ()
 
-        stored = {claim.uid: claim.key for claim in claims}
+        stored = {claim.uid: key for key, claim in claims.latest.items()}
         if found.compare(claims.keys_by_uid, stored):
             claims.keys_by_uid.clear()
             claims.keys_by_uid.update(stored)

@@ -54,13 +54,11 @@ class NodeChecks:
 
     def _columns(self) -> Steps:
         nodes = self._nodes
-        yield from by_key(
-            sorted({*nodes.rows.offers, *nodes.resources()}),
-            lambda resource: f"resource {resource}",
-            lambda resource: {"nodes that offer it": nodes.rows.offers.get(resource, 0)},
-            lambda resource: {"nodes that offer it": nodes.offering(resource)},
-            nodes.recount_offers,
-        )
+        for resource in sorted({*nodes.rows.offers, *nodes.resources()}):
+            found, count = Comparison(f"resource {resource}"), nodes.offering(resource)
+            if found.differs("nodes that offer it", nodes.rows.offers.get(resource, 0), count):
+                nodes.recount_offers(resource, count)
+            yield found
         yield from by_key(range(nodes.capacity), self.about, nodes.columns, self._stored, self._apply)
 
     def _stored(self, slot: int) -> dict[str, object]:
@@ -190,7 +188,9 @@ class NodeChecks:
         for value in values or ():
             there, number = labels.equal(topology.key, value), topology.number(value)
             members = topology.members[number] if number is not None else EMPTY
-            if not found.differs(f"nodes of {value}", named(members), named(there)):
+            if members != there:
+                found.differs(f"nodes of {value}", named(members), named(there))
+            else:
                 numbers = set(topology.domain[nodeset.members(there)].tolist())
                 found.differs(f"domain of {value}", numbers, {number} if there else set())
         if values is None:

@@ -67,8 +67,8 @@ class PodChecks:
     # -- pods by node ------------------------------------------------------------------------------------------------
 
     def _pods(self) -> Steps:
-        for uid in [info.uid for info in self._cluster.pods()]:
-            yield self._pod(uid)
+        for info in tuple(self._cluster.pods()):
+            yield self._pod(info.uid)
         for slot in range(self._nodes.capacity):
             yield self._strangers(slot)
         found = Comparison("pods")

@@ -162,7 +162,10 @@ class StoredObjectChecks:
             for key in self._uses(pod_key):
                 reservations.look_at(key)
 
-        pods, users = [obj.key for obj in store], reservations.users.by_claim
+        pods, users = (
+            [obj.key for obj in store if isinstance(obj, Pod) and not obj.spec.node_name],
+            reservations.users.by_claim,
+        )
         yield from grouped("pod", pods, self._uses, users, healed=healed)
 
     def _uses(self, pod_key: str) -> set[str]:

@@ -152,7 +152,7 @@ class DeviceNodes(ChangeLog[int]):
 
     def alone(self, key: PoolKey) -> DeviceNodes:
         """Return a new object with the slices of this pool."""
-        alone = DeviceNodes(Nodes(capacity=1), AllocationState(), self._gates)
+        alone = DeviceNodes(self._nodes, self._use, self._gates)
         for each in self.published(key):
             alone.set_slice(each)
         return alone

@@ -166,8 +166,15 @@ class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
 
     def expected(self, group: NodeGroup) -> dict[str, object]:
         """Return `entries` as they follow from the labels of the nodes. The cost grows with the values of the rule."""
-        alone = NodeGroups(self._nodes)
-        return alone.entries(alone.acquire(group.where)) if self._groups.get(group.where) is group else {}
+        if self._groups.get(group.where) is not group:
+            return {}
+        alone = NodeGroup(-1, group.where, self._matching(group.where))
+        self._resize(alone)
+        return {
+            "nodes": self._nodes.names(alone.nodes),
+            "known at nodes": alone.nodes.bit_count(),
+            "only node": alone.slot,
+        }
 
     def faults(self) -> Iterator[list[str]]:
         """Yield for each node the groups that it is known for and that lack it: none, unless there is a bug."""
@@ -206,15 +213,19 @@ class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
             self._by_label.setdefault(label, set()).add(group)
 
     def _fill(self, group: NodeGroup) -> None:
-        nodes, group.nodes = self._nodes, EMPTY
-        for term in group.where:
-            found = nodes.present
-            for requirement in term:
-                found &= nodes.labels.matching(requirement, nodes.present)
-            group.nodes |= found
+        group.nodes = self._matching(group.where)
         self._resize(group)
         for slot in nodeset.each(group.nodes):
             self._members.setdefault(slot, set()).add(group)
+
+    def _matching(self, where: Where) -> NodeSet:
+        nodes, found = self._nodes, EMPTY
+        for term in where:
+            matching = nodes.present
+            for requirement in term:
+                matching &= nodes.labels.matching(requirement, nodes.present)
+            found |= matching
+        return found
 
     def _replace(self, slot: int) -> None:
         """Update the groups that contain this node."""

@@ -375,9 +375,9 @@ class Nodes(ChangeLog[int]):
         for info in self._pods[slot].values():
             self._count(slot, info, 1)
 
-    def recount_offers(self, resource: str) -> None:
-        """Count the nodes that offer a resource again; its row appears or disappears. O(nodes)."""
-        rows, count = self.rows, self.offering(resource)
+    def recount_offers(self, resource: str, count: int) -> None:
+        """Set the number of nodes that offer a resource; its row appears or disappears. O(nodes)."""
+        rows = self.rows
         if count and resource not in rows.numbers:
             self._offered(resource)
         elif not count and resource in rows.numbers and resource not in _ALWAYS:
