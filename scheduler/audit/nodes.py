@@ -41,13 +41,12 @@ class NodeChecks:
             "topologies": self._topologies,
         }
 
-    def about(self, slot: int) -> str:
-        """Return the node of a slot for a finding."""
+    def _about(self, slot: int) -> str:
         return f"node {self._nodes.name(slot) or f'at free slot {slot}'}"
 
-    def changed(self) -> None:
-        """Make all readers compute again what they derived from nodes."""
-        for slot in range(self._nodes.capacity):
+    def _changed(self, slots: Iterable[int]) -> None:
+        """Make all readers compute again what they derived from these nodes."""
+        for slot in slots:
             self._nodes.touch(slot)
             self._nodes.relabelled.note(slot)
         self._nodes.object_generation += 1
@@ -59,7 +58,7 @@ class NodeChecks:
             if found.differs("nodes that offer it", nodes.rows.offers.get(resource, 0), count):
                 nodes.recount_offers(resource, count)
             yield found
-        yield from by_key(range(nodes.capacity), self.about, nodes.columns, self._stored, self._apply)
+        yield from by_key(range(nodes.capacity), self._about, nodes.columns, self._stored, self._apply)
 
     def _stored(self, slot: int) -> dict[str, object]:
         node, name = self._nodes.node(slot), self._nodes.name(slot)
@@ -73,7 +72,7 @@ class NodeChecks:
 
     def _apply(self, slot: int) -> None:
         self._nodes.apply_again(slot)
-        self.changed()
+        self._changed((slot,))
 
     # -- sets of nodes by item -----------------------------------------------------------------------------------------
 
@@ -113,7 +112,7 @@ class NodeChecks:
 
         heal = self._filled(clear, lambda slot, node: images.put(slot, node.status.images))
         for slot in range(self._nodes.capacity):
-            node, found = self._nodes.node(slot), Comparison(self.about(slot))
+            node, found = self._nodes.node(slot), Comparison(self._about(slot))
             stored = node.status.images if node is not None else ()
             found.differs("images", images.on.get(slot, ()), stored)
             for name, size_bytes in sizes_of(stored).items():
@@ -138,7 +137,7 @@ class NodeChecks:
             for slot in range(self._nodes.capacity):
                 if (node := self._nodes.node(slot)) is not None:
                     fill(slot, node)
-            self.changed()
+            self._changed(range(self._nodes.capacity))
 
         return heal
 
@@ -157,7 +156,7 @@ class NodeChecks:
             return dict.fromkeys(items(node), name) if node is not None else {}
 
         return TwoWay(
-            self.about,
+            self._about,
             range(self._nodes.capacity),
             stored,
             index,

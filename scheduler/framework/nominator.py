@@ -135,7 +135,8 @@ class Nominator(ChangeLog[str]):
             if pods.pop(uid, None) is not None:
                 self._record(name)
             if not pods:
-                del self._by_node[name], self._versions[name]
+                del self._by_node[name]
+                self._versions.pop(name, None)
 
     def nodes(self) -> tuple[str, ...]:
         """Return the names of the nodes with at least one nominated pod."""

@@ -153,20 +153,24 @@ class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
         """The number of changes of nodes that `catch_up` must process."""
         return self._nodes.relabelled.position - self._position
 
+    def __contains__(self, group: NodeGroup) -> bool:
+        """Return whether the group is kept up to date."""
+        return self._groups.get(group.where) is group
+
     def in_use(self) -> tuple[NodeGroup, ...]:
         """Return all groups."""
         return tuple(self._groups.values())
 
     def entries(self, group: NodeGroup) -> dict[str, object]:
         """Return what is known of a group, for comparisons; nothing of a group that is not in use."""
-        if self._groups.get(group.where) is not group:
+        if group not in self:
             return {}
         known = [slot for slot in nodeset.members(group.nodes) if group in self.of(slot)]
         return {"nodes": self._nodes.names(group.nodes), "known at nodes": len(known), "only node": group.slot}
 
     def expected(self, group: NodeGroup) -> dict[str, object]:
         """Return `entries` as they follow from the labels of the nodes. The cost grows with the values of the rule."""
-        if self._groups.get(group.where) is not group:
+        if group not in self:
             return {}
         alone = NodeGroup(-1, group.where, self._matching(group.where))
         self._resize(alone)

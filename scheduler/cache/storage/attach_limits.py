@@ -252,6 +252,7 @@ class AttachedVolumes:
         for key in self._known_attachments:
             self._attachment_changed(key)
         self._positions = (-1, -1, -1)
+        self.version += 1
         self.catch_up()
         for slot in range(self._nodes.capacity):
             self._nodes.touch(slot)

@@ -492,7 +492,8 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
     def entries(self, name: str) -> dict[str, object]:
         """Return what is known of a volume, for comparisons."""
         where, place = self._where.get(name), self._places.get(name)
-        fields: dict[str, object] = {"nodes": where.where} if where is not None else {}
+        is_known = where is not None and where in self._groups
+        fields: dict[str, object] = {"nodes": where.where if is_known else None} if where is not None else {}
         if place is None:
             return fields
         classes = [name for name, class_volumes in self._classes.items() if class_volumes is place[0]]
@@ -515,11 +516,11 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
         where, self._where = self._where, {}
         for name in self.keys():
             if (volume := self.get(name)) is not None:
-                self._where[name] = self._groups.acquire(where_affinity(volume.required_nodes))
+                group = self._where[name] = self._groups.acquire(where_affinity(volume.required_nodes))
+                if where.get(name) is group:  # a wrong group may be that of another volume, which needs it
+                    self._groups.release(group)
                 if is_free(volume):
                     self._enter(volume)
-        for group in where.values():
-            self._groups.release(group)
 
     def where(self, name: str) -> NodeGroup:
         """Return the nodes of a known volume by its node affinity; KeyError for an unknown one."""

@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 import structlog
 
-from scheduler.audit.findings import Comparison, Difference, in_parts
+from scheduler.audit.findings import Comparison, Difference, by_key, faultless, grouped, in_parts
 from scheduler.audit.self_audit import PASS_EVERY_S, SHARE, TURN_S, SelfAudit
 from scheduler.binding import Binder
 from scheduler.core.errors import UnforeseenErrors
@@ -175,6 +175,44 @@ def test_equal_values_are_no_difference() -> None:
     assert not found.differs("pods", 1, 1)
     assert found.differs("pods", 1, 2)
     assert found == [Difference("node n1", "pods", 1, 2)]
+
+
+def test_different_objects_with_equal_texts_are_told_apart() -> None:
+    driven = Driven(1, found=[Difference("pod default/p", "object", "x" * 300, "x" * 301)])
+    while driven.audit.step():
+        pass
+    last = driven.audit.page()["indexes"]["one"]["lastDifference"]
+    assert last["cached"].startswith("another: ")
+    assert last["cached"] != last["stored"]
+
+
+def test_an_index_of_dicts_is_corrected_from_both_sides() -> None:
+    stored = {"a": "x", "b": "x", "c": "y"}
+    index: dict[str, dict[str, object]] = {"x": {"a": None, "c": None}, "z": {"gone": None}}
+    healed: list[str] = []
+    steps = grouped("object", stored, lambda key: stored.get(key, ()), index, healed=healed.append)
+    assert [str(each.about) for step in steps for each in step] == ["object b", "object c", "object c", "object gone"]
+    assert index == {"x": {"a": None, "b": None}, "y": {"c": None}}
+    assert healed == ["b", "c", "c", "gone"]
+
+
+def test_an_index_by_key_is_read_when_it_is_up_to_date() -> None:
+    cached, stored, calls = {1: {"n": 1}, 2: {"n": 5}}, {1: {"n": 1}, 2: {"n": 2, "m": 3}}, []
+
+    def heal(key: int) -> None:
+        cached[key] = stored[key]
+
+    steps = by_key(stored, str, cached.__getitem__, stored.__getitem__, heal, ready=lambda: calls.append(0))
+    assert [each for step in steps for each in step] == [Difference("2", "n", 5, 2), Difference("2", "m", None, 3)]
+    assert cached == stored
+    assert calls == [0]
+
+
+def test_an_index_with_a_fault_is_filled_once() -> None:
+    filled: list[int] = []
+    steps = faultless("index", iter([[], ["x"], ["y"]]), lambda: filled.append(0))
+    assert [[each.field for each in step] for step in steps] == [[], ["x"]]
+    assert filled == [0]
 
 
 def test_parts_have_the_things_of_the_first_moment() -> None:
