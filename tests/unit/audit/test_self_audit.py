@@ -177,7 +177,7 @@ def test_equal_values_are_no_difference() -> None:
     assert found == [Difference("node n1", "pods", 1, 2)]
 
 
-def test_different_objects_with_equal_texts_are_told_apart() -> None:
+def test_different_objects_with_equal_texts_have_different_lines() -> None:
     driven = Driven(1, found=[Difference("pod default/p", "object", "x" * 300, "x" * 301)])
     while driven.audit.step():
         pass
