@@ -74,7 +74,7 @@ class SchedulingQueue:
         self._wakers = QueueingHints(profiles, metrics=metrics, clock=clock, errors=errors)
         self._pool = UnschedulablePods(self._wakers)
         self.fair_share = FairShare(clock)
-        self._places = PodStates(
+        self.places = PodStates(
             self._profiles,
             clock=clock,
             metrics=metrics,
@@ -83,7 +83,7 @@ class SchedulingQueue:
             backoff=lambda tickets: BackoffQueue(initial_backoff_s, max_backoff_s, tickets),
             fair_share=self.fair_share,
         )
-        self._in_flight = InFlightEvents()
+        self.in_flight = InFlightEvents()
         self._flush = Flush(self._pool, now=clock.now(), limit_s=max_in_unschedulable_s)
         self._is_closed = False
 
@@ -97,29 +97,29 @@ class SchedulingQueue:
         """Add a pod without a node; pods of other schedulers are ignored (§1.4)."""
         if info.node_name or not self.owns(info.pod):
             return
-        queued = self._places.get(info.uid) or self._in_flight.get(info.uid)
-        if queued is not None:
-            self.update(queued.info, info)
+        known = self.places.get(info.uid) or self.in_flight.get(info.uid)
+        if known is not None:
+            self.update(known.info, info)
             return
         self.nominator.add(info, None)
-        if self._places.enter(QueuedPodInfo(info, self._clock.now()), Place.ACTIVE, _ADDED):
+        if self.places.enter(QueuedPodInfo(info, self._clock.now()), Place.ACTIVE, _ADDED):
             self._on_ready()
 
     def update(self, old: PodInfo, new: PodInfo) -> None:
         """Take a change of a pod without a node (§1.12). The caller filters updates of assumed pods."""
         if old.pod.metadata.resource_version == new.pod.metadata.resource_version:
             return
-        queued = self._places.get(new.uid)
+        queued = self.places.get(new.uid)
         before = (old.pod.status.nominated_node_name, self.nominator.node_of(new.uid))
-        if queued is None and new.uid not in self._in_flight:
+        if queued is None and new.uid not in self.in_flight:
             self.add(new)
         else:
             self.nominator.update(old, new)
             if queued is None:
                 for event in pod_changes(old, new):
-                    self._in_flight.record(event, old, new, target=new.uid)
+                    self.in_flight.record(event, old, new, target=new.uid)
             else:
-                self._places.replace(queued, new)
+                self.places.replace(queued, new)
                 if queued.place in IN_POOL:
                     self._wake_by_own_change(queued, old, new)
         for node_name in dict.fromkeys(before):
@@ -130,17 +130,17 @@ class SchedulingQueue:
         """Remove a deleted pod without a node (§1.13). If it is in flight, its attempt must still call `done`."""
         nominated_to = self.nominator.delete(info)
         if (
-            info.uid in self._places
+            info.uid in self.places
         ):  # it was released already, and no waiter was woken, because the watch had not shown it
             nominated_to = nominated_to or info.pod.status.nominated_node_name
-        self._places.remove(info.uid)
+        self.places.remove(info.uid)
         if nominated_to:
             self.nomination_ended(info, nominated_to)
 
     def observed_bound(self, info: PodInfo) -> None:
         """Remove a pod that got a node from any scheduler. Wakes no pod."""
         self.nominator.delete(info)
-        self._places.remove(info.uid)
+        self.places.remove(info.uid)
 
     # -- attempts ----------------------------------------------------------------------------------------------------
 
@@ -150,10 +150,10 @@ class SchedulingQueue:
         `early`: also a pod that backs off after a rejection, if no other pod is ready.
         """
         while not self._is_closed:
-            queued = self._places.pop(early=early)
+            queued = self.places.pop(early=early)
             if queued is None:
                 return None
-            if not self._in_flight.begin(queued):
+            if not self.in_flight.begin(queued):
                 self._log.error("pod popped while in flight, discarded", pod=queued.info.key)
                 continue
             queued.place = Place.IN_FLIGHT
@@ -167,7 +167,7 @@ class SchedulingQueue:
 
     def done(self, uid: str) -> None:
         """Stop recording events for an attempt that failed and was handled, or that begins PreBind. Idempotent."""
-        ended = self._in_flight.end(uid)
+        ended = self.in_flight.end(uid)
         if ended is not None and ended.place is Place.IN_FLIGHT:
             ended.place = Place.NOWHERE
 
@@ -176,7 +176,7 @@ class SchedulingQueue:
 
         The caller has set `info` to the newest object, and the plugins that rejected the pod; none after an error.
         """
-        if queued.uid in self._places:
+        if queued.uid in self.places:
             self._log.error("failed pod is in the queue already", pod=queued.info.key)
             self.done(queued.uid)
             return
@@ -188,10 +188,10 @@ class SchedulingQueue:
         queued.queued_at = self._clock.now()
         queued.backoff_until = queued.flushed_at = None
         queued.was_flushed = False
-        self._places.count_rejecters(queued, 1)
+        self.places.count_rejecters(queued, 1)
         strategy = self._replay(queued)
         self.done(queued.uid)
-        if self._places.enter_by(queued, strategy, _ATTEMPT_FAILED):
+        if self.places.enter_by(queued, strategy, _ATTEMPT_FAILED):
             self._on_ready()
 
     # -- what brings pods back ---------------------------------------------------------------------------------------
@@ -210,10 +210,10 @@ class SchedulingQueue:
         woken = self._pool.woken_by(event, old, new, concerns=concerns)
         if woken:
             label = event.label
-            moved = [self._places.enter_by(queued, strategy, label) for queued, strategy in woken]
+            moved = [self.places.enter_by(queued, strategy, label) for queued, strategy in woken]
             if any(moved):
                 self._on_ready()
-        self._in_flight.record(event, old, new, concerns=concerns)
+        self.in_flight.record(event, old, new, concerns=concerns)
 
     def activate(self, infos: Iterable[PodInfo]) -> None:
         """Make these pods ready now, for plugins (§1.14). A pod in flight will back off instead of waiting."""
@@ -226,20 +226,20 @@ class SchedulingQueue:
     def _force(self, infos: Iterable[PodInfo], place: Place) -> None:
         moved = False
         for info in infos:
-            queued = self._places.get(info.uid)
+            queued = self.places.get(info.uid)
             if queued is None:
-                self._in_flight.record(FORCE_ACTIVATE, None, info, target=info.uid)
+                self.in_flight.record(FORCE_ACTIVATE, None, info, target=info.uid)
             elif queued.place is not Place.ACTIVE:
-                moved |= self._places.enter(queued, place, FORCE_ACTIVATE.label)
+                moved |= self.places.enter(queued, place, FORCE_ACTIVATE.label)
         if moved:
             self._on_ready()
 
     def reconsider(self, info: PodInfo) -> None:
         """Run PreEnqueue for a pod again. Pods that no PreEnqueue plugin holds are not changed."""
-        queued = self._places.get(info.uid)
+        queued = self.places.get(info.uid)
         if queued is None or queued.place is not Place.GATED:
             return
-        if self._places.enter_by(queued, QueueingStrategy.AFTER_BACKOFF, FORCE_ACTIVATE.label):
+        if self.places.enter_by(queued, QueueingStrategy.AFTER_BACKOFF, FORCE_ACTIVATE.label):
             self._on_ready()
 
     def adopt(self, profiles: Mapping[str, QueueProfile]) -> None:
@@ -252,79 +252,77 @@ class SchedulingQueue:
         unknown = profiles.keys() - self._profiles.keys()
         if unknown:
             raise KeyError(*sorted(unknown))
-        if self._places.adopt(profiles, lambda: self._wakers.adopt(profiles), PROFILE_CHANGED.label):
+        if self.places.adopt(profiles, lambda: self._wakers.adopt(profiles), PROFILE_CHANGED.label):
             self._on_ready()
-        self._in_flight.record(
-            PROFILE_CHANGED, None, None, concerns=lambda pod: pod.pod.spec.scheduler_name in profiles
-        )
+        self.in_flight.record(PROFILE_CHANGED, None, None, concerns=lambda pod: pod.pod.spec.scheduler_name in profiles)
 
     def tick(self) -> None:
         """Move pods whose time has come: completed back-offs, and every 30 s pods that waited too long."""
         now = self._clock.now()
-        moved = self._places.complete_backoffs(now)
+        moved = self.places.complete_backoffs(now)
         for queued in self._flush.late(now):
-            moved |= self._places.enter_by(queued, QueueingStrategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT.label)
+            moved |= self.places.enter_by(queued, QueueingStrategy.AFTER_BACKOFF, UNSCHEDULABLE_TIMEOUT.label)
         if moved:
             self._on_ready()
 
     def close(self) -> None:
         """Pop no further pod; every attempt counts as done."""
         self._is_closed = True
-        for queued in list(self._in_flight):
+        for queued in list(self.in_flight):
             self.done(queued.uid)
 
     # -- pods whose claims leave them one node (docs/adr/0012) -------------------------------------------------------
 
     def record_of(self, uid: str) -> QueuedPodInfo | None:
         """Return the record of a pod that is not in flight. The caller must not change it."""
-        return self._places.get(uid)
+        return self.places.get(uid)
 
     def follow(self, uid: str, *, is_followed: bool) -> None:
         """Start or stop recording moves of this pod, for `take_moved`."""
         if is_followed:
-            self._places.followed.add(uid)
+            self.places.followed.add(uid)
         else:
-            self._places.followed.discard(uid)
+            self.places.followed.discard(uid)
             self.put_first(uid, is_first=False)
 
     def take_moved(self) -> Iterable[str]:
         """Return the followed pods that moved since the last call, also after failed attempts."""
-        moved, self._places.moved = self._places.moved, {}
+        moved, self.places.moved = self.places.moved, {}
         return moved
 
     def put_first(self, uid: str, *, is_first: bool) -> None:
         """Sort an untried pod before pods that only differ in time, or stop doing so."""
-        if is_first == (uid in self._places.first):
+        if is_first == (uid in self.places.first):
             return
-        (self._places.first.add if is_first else self._places.first.discard)(uid)
-        queued = self._places.get(uid)
+        (self.places.first.add if is_first else self.places.first.discard)(uid)
+        queued = self.places.get(uid)
         if queued is not None:
-            self._places.replace(queued, queued.info)
+            self.places.replace(queued, queued.info)
 
     # -- state for other parts ----------------------------------------------------------------------------------------
 
     def counts(self) -> dict[str, int]:
         """Return the pending_pods gauge: label → pods."""
-        return self._places.counts()
+        return self.places.counts()
 
     def in_flight_events(self) -> dict[str, int]:
         """Return the inflight_events gauge: label → stored events, `PodPopped` for the pods in flight."""
-        return self._in_flight.counts()
+        return self.in_flight.counts()
 
     def all_failed_since(self, moment: float) -> bool:
         """Return whether each pod that backs off had an error in an attempt that began after `moment`. O(pods)."""
         return all(
             queued.place is Place.ERROR_BACKOFF and queued.tried_at > moment
-            for queued in self._places
+            for queued in self.places
             if queued.place in IN_BACKOFF
         )
 
     def entries(self) -> Iterator[QueueEntry]:
         """Yield every pod, in no order: the pods at the first step, each in its current state."""
-        for queued in (*self._places, *self._in_flight):
+        for queued in (*self.places, *self.in_flight):
             deadline = None
             if queued.place in IN_BACKOFF:
-                deadline = self._places.backoff.until(queued) + 1.0
+                deadline = self.places.backoff.until(queued) + 1.0
             elif queued.place in IN_POOL:
                 deadline = self._flush.waits_until(queued)
             plugins = tuple(sorted(queued.rejecters))
@@ -335,7 +333,7 @@ class SchedulingQueue:
 
     def pods(self) -> Iterator[PodInfo]:
         """Yield every pod, in no order."""
-        return (queued.info for queued in (*self._places, *self._in_flight))
+        return (queued.info for queued in (*self.places, *self.in_flight))
 
     # -- events and pods ---------------------------------------------------------------------------------------------
 
@@ -344,7 +342,7 @@ class SchedulingQueue:
         rejecters = queued.rejecters
         if not rejecters:
             return QueueingStrategy.AFTER_BACKOFF
-        events = self._in_flight.since_pop(queued.uid)
+        events = self.in_flight.since_pop(queued.uid)
         if events is None:
             self._log.debug("no events were kept for a failed pod, it is retried", pod=queued.info.key)
             return QueueingStrategy.AFTER_BACKOFF
@@ -363,7 +361,7 @@ class SchedulingQueue:
         """Call the hints for the pod's own changes; the first one that moves it ends the loop."""
         for event in pod_changes(old, new):
             strategy = self._wakers.evaluate(queued, event, old, new)
-            if strategy is not QueueingStrategy.SKIP and self._places.enter_by(queued, strategy, event.label):
+            if strategy is not QueueingStrategy.SKIP and self.places.enter_by(queued, strategy, event.label):
                 self._on_ready()
                 return
 

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from collections.abc import Callable, Iterable
+from functools import partial
 
-from scheduler.api.storage_v1 import CSINode, CSISource
-from scheduler.audit.findings import BEHIND, Check, Comparison, Steps, in_parts
+from scheduler.api.storage_v1 import CSISource
+from scheduler.audit.findings import BEHIND, Check, Steps, TwoWay, by_key, faultless
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.nodes.volume_users import disks_of
-from scheduler.cache.storage.attach_limits import NO_LIMIT, _index
+from scheduler.cache.storage.volume_users import disks_of
 from scheduler.cache.storage.volumes import Volumes
-
-_MANY: Final = 50
 
 
 class AttachmentChecks:
-    """The checks of one cluster's attached volumes."""
+    """The checks of one cluster's attached volumes. If anything is wrong, all of it is computed again."""
 
     def __init__(self, nodes: Nodes, volumes: Volumes) -> None:
         self._nodes = nodes
@@ -26,199 +24,100 @@ class AttachmentChecks:
 
     def checks(self) -> dict[str, Check]:
         """Return index → check. Names and uses come before the counts that follow from them."""
-        return {
+        steps = {
             "volume-attachments": self._attachments,
             "attached-volumes": self._at_nodes,
             "attach-limits": self._limits,
         }
+        return {name: partial(self._unless_behind, check) for name, check in steps.items()}
 
-    def _is_behind(self) -> bool:
-        nodes, known = self._nodes, self._attached._positions
-        now = nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position
-        return any(position - processed > BEHIND for position, processed in zip(now, known))
+    def _unless_behind(self, check: Check) -> Steps:
+        if self._attached.behind <= BEHIND:
+            self._attached.catch_up()
+            yield from check()
 
-    # -- VolumeAttachment objects ------------------------------------------------------------------------------------
+    def _about(self, slot: int) -> str:
+        return f"node {self._nodes.name(slot)}"
+
+    def _heal(self, _: object = None) -> None:
+        self._attached.rebuild()
 
     def _attachments(self) -> Steps:
         attached = self._attached
-        if self._is_behind():
-            return
-        for known in (attached._watched_attachments, attached._attachments, attached._counted):
-            for some in in_parts(known, _MANY):
-                attached.catch_up()
-                found = Comparison("")
-                for key in some:
-                    self._attachment(found, key)
-                yield found
-
-    def _attachment(self, found: Comparison, key: str) -> None:
-        attached = self._attached
-        found.about = f"VolumeAttachment {key}"
-        obj = attached._watched_attachments.get(key)
-        stored = (obj.spec.node_name, obj.spec.source.persistent_volume_name or "") if obj is not None else None
-        is_indexed = stored is None or (
-            (not stored[0] or key in attached._attachments_of_node.get(stored[0], ()))
-            and (not stored[1] or key in attached._attachments_of_volume.get(stored[1], ()))
+        return by_key(
+            attached.attachments(),
+            lambda key: f"VolumeAttachment {key}",
+            attached.attachment,
+            attached.attachment_now,
+            self._heal,
+            ready=attached.catch_up,
         )
-        if found.differs("node and volume", attached._attachments.get(key), stored):
-            attached._attachments.pop(key, None)
-            if stored is not None:
-                attached._attachments[key] = stored
-        if found.differs("indexed by node and volume", is_indexed, True) and stored is not None:
-            _index(attached._attachments_of_node, stored[0], key)
-            _index(attached._attachments_of_volume, stored[1], key)
-        place = attached._place_of(key)
-        if found.differs("counted at", attached._counted.get(key), place):
-            attached._counted.pop(key, None)
-            if place is not None:
-                attached._counted[key] = place
-
-    # -- volumes by node ---------------------------------------------------------------------------------------------
 
     def _at_nodes(self) -> Steps:
-        """Compare uses of claims, counts by pods and by attachments, and used volumes per driver, node by node."""
-        attached = self._attached
-        if self._is_behind():
-            return
-        for slot in range(self._nodes.capacity):
-            attached.catch_up()
-            yield self._at(slot)
-        for keys in in_parts(attached._uses):
-            attached.catch_up()
-            found = Comparison("")
-            for key in keys:
-                self._use(found, key)
-            yield found
-        yield self._disks()
-        for counts in (attached._by_pods, attached._by_attachments):
-            for name in tuple(counts):
-                for some in in_parts(counts.slots(name)):
-                    attached.catch_up()
-                    found = Comparison("")
-                    for slot in some:
-                        stored = (self._by_pods if counts is attached._by_pods else self._by_attachments)(slot)
-                        self._count(found, counts, slot, name, stored.get(name, 0))
-                    yield found
-
-    def _at(self, slot: int) -> Comparison:
-        attached, found = self._attached, Comparison(f"node {self._nodes.name(slot)}")
-        self._uses(found, slot)
-        by_pods, by_attachments = self._by_pods(slot), self._by_attachments(slot)
-        for counts, stored in ((attached._by_pods, by_pods), (attached._by_attachments, by_attachments)):
-            for name, count in stored.items():
-                self._count(found, counts, slot, name, count)
-        used = Counter(name.driver for name in {*by_pods, *by_attachments})
-        for driver in {*used, *attached._drivers}:
-            if found.differs(f"volumes of driver {driver}", attached.used(driver, slot), used[driver]):
-                attached._driver(driver).used[slot] = used[driver]
-                self._nodes.touch(slot)
-                attached._forget_idle(driver)
-        return found
-
-    def _uses(self, found: Comparison, slot: int) -> None:
-        """Compare which claims count on the node, and the names of their volumes."""
+        """Compare uses of claims, used volumes per driver, and counts by pods and by attachments."""
         attached, users = self._attached, self._nodes.claim_users
-        for key in users.at(slot):
-            claim, use = self._volumes.claims.get_api(key), attached._uses.get(key)
-            is_used = claim is not None and users.rightful(slot, claim) > 0
-            if found.differs(f"claim {key} counts", use is not None and slot in use.slots, is_used):
-                attached._update_use(slot, key)
-                use = attached._uses.get(key)
-            if use is not None and claim is not None:
-                stored = attached.name_of(claim)
-                if found.differs(f"volume of claim {key}", use.named, stored):
-                    attached._unindex_use(key, use)
-                    use.named, use.volume = stored, claim.spec.volume_name
-                    attached._index_use(key, use)
+        claims = dict.fromkeys((*users.users, *attached.claims_in_use))
+        ready = attached.catch_up
+        yield from by_key(claims, lambda key: f"claim {key}", attached.use, self._use, self._heal, ready=ready)
+        yield from faultless(
+            "inline volumes",
+            ([] if attached.disks == self._nodes.disk_users.everywhere() else ["nodes"] for _ in "1"),
+            self._heal,
+        )
+        yield from by_key(
+            range(self._nodes.capacity), self._about, self._used, self._stored_used, self._heal, ready=ready
+        )
+        for counts, stored in ((attached.by_pods, self._by_pods), (attached.by_attachments, attached.attachments_at)):
+            yield from self._counts(counts, stored).steps(ready)
 
-    def _use(self, found: Comparison, key: str) -> None:
-        """Compare the nodes where a claim counts with the pods that use it."""
-        attached, use = self._attached, self._attached._uses.get(key)
-        if use is None:
-            return
-        found.about = f"claim {key}"
-        gone = sorted(slot for slot in use.slots if key not in self._nodes.claim_users.at(slot))
-        if found.differs("nodes where it counts without a pod", [self._nodes.name(slot) for slot in gone], []):
-            use.slots.difference_update(gone)
-            if not use.slots:
-                attached._unindex_use(key, use)
-                del attached._uses[key]
+    def _counts(
+        self, counts: NodeMultiset[CSISource], of: Callable[[int], Iterable[CSISource]]
+    ) -> TwoWay[int, CSISource]:
+        return TwoWay(
+            self._about,
+            range(self._nodes.capacity),
+            lambda slot: Counter(of(slot)),
+            counts,
+            counts.slots,
+            lambda name, slot: counts.slots(name).get(slot),
+            lambda *_: self._heal(),
+        )
 
-    def _disks(self) -> Comparison:
-        """Compare the inline volumes that count with those of the pods. O(inline volumes)."""
-        found, attached, stored = Comparison("inline volumes"), self._attached, self._nodes.disk_users.everywhere()
-        if found.differs("node slots and volumes", attached._disks, stored):
-            attached._disks = stored
-        return found
+    def _use(self, key: str) -> dict[str, object]:
+        claim, users = self._volumes.claims.get_api(key), self._nodes.claim_users
+        slots = sorted(slot for slot in users.slots(key) if claim is not None and users.rightful(slot, claim) > 0)
+        return {"nodes": slots, "volume": self._attached.name_of(claim)} if claim is not None and slots else {}
 
-    def _by_pods(self, slot: int) -> Counter[CSISource]:
-        attached, users = self._attached, self._nodes.claim_users
-        counts: Counter[CSISource] = Counter()
-        for key in users.at(slot):
-            claim = self._volumes.claims.get_api(key)
-            if claim is not None and users.rightful(slot, claim) > 0:
-                name = attached.name_of(claim).name
-                if name is not None:
-                    counts[name] += 1
-        counts.update({disk for info in self._nodes.pods(slot).values() if info.disks for disk in disks_of(info)})
-        return counts
+    def _used(self, slot: int) -> dict[str, object]:
+        used = {driver: self._attached.used(driver, slot) for driver in self._attached.drivers()}
+        return {f"volumes of driver {driver}": count for driver, count in used.items() if count}
 
-    def _by_attachments(self, slot: int) -> Counter[CSISource]:
-        attached, name = self._attached, self._nodes.name(slot)
-        places = (attached._place_of(key) for key in attached._attachments_of_node.get(name, ())) if name else ()
-        return Counter(place[1] for place in places if place is not None and place[0] == slot)
+    def _stored_used(self, slot: int) -> dict[str, object]:
+        names = {*self._by_pods(slot), *self._attached.attachments_at(slot)}
+        return {
+            f"volumes of driver {driver}": count for driver, count in Counter(name.driver for name in names).items()
+        }
 
-    def _count(
-        self, found: Comparison, counts: NodeMultiset[CSISource], slot: int, name: CSISource, count: int
-    ) -> None:
-        if not found.differs(f"users of volume {name.volume_handle}", counts.count(slot, name), count):
-            return
-        slots = counts._slots.setdefault(name, {})
-        slots[slot] = count
-        if not count:
-            del slots[slot]
-        if not slots:
-            del counts._slots[name]
-        counts._sets.pop(name, None)
-        self._nodes.touch(slot)
-
-    # -- limits ------------------------------------------------------------------------------------------------------
+    def _by_pods(self, slot: int) -> list[CSISource]:
+        """Return the volumes of the claims and the inline volumes of the pods on a node, each with its uses."""
+        claims = (self._volumes.claims.get_api(key) for key in self._nodes.claim_users.at(slot))
+        rightful = (c for c in claims if c is not None and self._nodes.claim_users.rightful(slot, c) > 0)
+        named = [name for claim in rightful if (name := self._attached.name_of(claim).name) is not None]
+        return [*named, *{disk for info in self._nodes.pods(slot).values() if info.disks for disk in disks_of(info)}]
 
     def _limits(self) -> Steps:
         """Compare the limits and the installed drivers of each node with its CSINode."""
         attached = self._attached
-        if self._is_behind():
-            return
-        for slot in range(self._nodes.capacity):
-            attached.catch_up()
+
+        def stored(slot: int) -> dict[str, object]:
             name = self._nodes.name(slot) if self._nodes.present >> slot & 1 else ""
             csi_node = self._volumes.csi_nodes.get(name) if name else None
-            found = Comparison(f"node {name}")
-            found.differs("CSINode is the newest", attached._csi_nodes.get(slot) is csi_node, True)
-            found.differs("has a CSINode", bool(attached.with_csi_node >> slot & 1), csi_node is not None)
-            for driver in {*attached._drivers, *(csi_node.limits if csi_node is not None else ())}:
-                known = attached._drivers.get(driver)
-                limit = known.limits.item(slot) if known is not None else NO_LIMIT
-                found.differs(f"limit of {driver}", limit, _limit(csi_node, driver))
-                found.differs(
-                    f"{driver} is installed",
-                    known is not None and bool(known.installed >> slot & 1),
-                    csi_node is not None and any(each.name == driver for each in csi_node.spec.drivers),
-                )
-            if found:
-                self._reset(slot, csi_node)
-            yield found
+            fields: dict[str, object] = {"CSINode": csi_node, "has a CSINode": csi_node is not None}
+            if csi_node is not None:
+                fields |= {f"{driver.name} is installed": True for driver in csi_node.spec.drivers}
+                fields |= {f"limit of {driver}": limit for driver, limit in csi_node.limits.items()}
+            return fields
 
-    def _reset(self, slot: int, csi_node: CSINode | None) -> None:
-        attached = self._attached
-        for known in attached._drivers.values():
-            known.limits[slot] = NO_LIMIT
-            known.installed &= ~(1 << slot)
-        attached._csi_nodes.pop(slot, None)
-        attached._update_csi_node(slot, csi_node)
-        attached._changed_slots.discard(slot)
-        self._nodes.touch(slot)
-
-
-def _limit(csi_node: CSINode | None, driver: str) -> int:
-    return csi_node.limits.get(driver, NO_LIMIT) if csi_node is not None else NO_LIMIT
+        return by_key(
+            range(self._nodes.capacity), self._about, attached.limits, stored, self._heal, ready=attached.catch_up
+        )

@@ -13,7 +13,7 @@ from scheduler.audit.pods import PodChecks
 from scheduler.audit.queue import QueueChecks
 from scheduler.audit.storage import StorageChecks
 from scheduler.audit.stored import ObjectStore, StoredObjectChecks
-from scheduler.audit.workloads import WorkloadChecks
+from scheduler.audit.workloads import workload_checks
 from scheduler.cache.cluster import Cluster
 from scheduler.context import Shared
 from scheduler.eventhandlers.event_handlers import EventHandlers
@@ -22,14 +22,14 @@ from scheduler.eventhandlers.event_handlers import EventHandlers
 def cache_checks(cluster: Cluster, is_binding: Callable[[str], bool]) -> dict[str, Check]:
     """Return the checks that need the cache alone. `is_binding` says of a uid whether a binding of this pod runs."""
     storage = StorageChecks(cluster, is_binding)
-    groups = cluster.devices.on_nodes.shared._groups
+    groups = cluster.devices.on_nodes.shared.groups
     return {
         **NodeChecks(cluster.nodes).checks(),
         **PodChecks(cluster).checks(),
         **storage.checks(),
         **AttachmentChecks(cluster.nodes, cluster.volumes).checks(),
         **DeviceChecks(cluster.nodes, cluster.devices, lambda: storage.groups(groups)).checks(),
-        **WorkloadChecks(cluster.workloads, cluster.disruptions).checks(),
+        **workload_checks(cluster),
     }
 
 

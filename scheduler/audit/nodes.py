@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from typing import Final, TypeVar
 
 import numpy as np
 
-from scheduler.api.core_v1 import Node, Taint
+from scheduler.api.core_v1 import Node
 from scheduler.api.podinfo import allocatable
-from scheduler.audit.findings import Check, Comparison, Steps, in_parts
-from scheduler.cache.nodes.images import ImageState, _sizes
+from scheduler.audit.findings import Check, Comparison, Steps, TwoWay, by_key, in_parts
+from scheduler.cache.nodes.images import sizes_of
 from scheduler.cache.nodes.indexes import LabelIndex
-from scheduler.cache.nodes.nodes import _ALWAYS, PODS, Nodes
+from scheduler.cache.nodes.nodes import PODS, Nodes
 from scheduler.cache.nodes.topology import Topology
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
@@ -22,7 +22,7 @@ _MANY: Final = 50
 
 
 class NodeChecks:
-    """The checks of one cluster's nodes."""
+    """The checks of one cluster's nodes. An index with a wrong entry is filled again from the Node objects."""
 
     def __init__(self, nodes: Nodes) -> None:
         self._nodes = nodes
@@ -32,279 +32,168 @@ class NodeChecks:
         nodes = self._nodes
         return {
             "node-columns": self._columns,
-            "node-labels": self._labels,
-            "node-features": lambda: self._sets("feature", _LabelSets(nodes.features), _features),
-            "node-taints": lambda: self._sets("taints", _TaintSets(nodes.taints), _taints),
+            "node-labels": self._labels("label", nodes.labels, lambda node: node.metadata.labels),
+            "node-features": self._labels(
+                "feature", nodes.features, lambda node: dict.fromkeys(node.status.declared_features, "")
+            ),
+            "node-taints": self._taints,
             "images": self._images,
             "topologies": self._topologies,
         }
 
-    # -- columns -----------------------------------------------------------------------------------------------------
+    def _about(self, slot: int) -> str:
+        return f"node {self._nodes.name(slot) or f'at free slot {slot}'}"
+
+    def _changed(self, slots: Iterable[int]) -> None:
+        """Make all readers compute again what they derived from these nodes."""
+        for slot in slots:
+            self._nodes.touch(slot)
+            self._nodes.relabelled.note(slot)
+        self._nodes.object_generation += 1
 
     def _columns(self) -> Steps:
-        for resource in sorted({*self._nodes._rows._offers, *self._nodes.resources()}):
-            yield self._row(resource)
-        for slot in range(self._nodes.capacity):
-            yield self._columns_at(slot)
-
-    def _row(self, resource: str) -> Comparison:
-        """Compare the number of nodes that offer a resource. O(nodes)."""
-        nodes, rows, found = self._nodes, self._nodes._rows, Comparison(f"resource {resource}")
-        offering = sum(node is not None and resource in node.status.allocatable for node in nodes._objects)
-        if found.differs("nodes that offer it", rows._offers.get(resource, 0), offering):
-            rows._offers.pop(resource, None)
-            if offering:
-                rows._offers[resource] = offering
-            elif resource in rows.numbers and resource not in _ALWAYS:
-                rows._offers[resource] = 1
-                nodes._withdrawn(resource)
-        return found
-
-    def _columns_at(self, slot: int) -> Comparison:
         nodes = self._nodes
-        node, bit, name = nodes.node(slot), 1 << slot, nodes.name(slot)
-        found = Comparison(f"node {name or f'at free slot {slot}'}")
-        amounts = allocatable(node.status.allocatable) if node is not None else {}
-        allowed = amounts.pop(PODS, 0)
-        if found.differs("allowed pods", int(nodes.allowed_pods[slot]), allowed):
-            nodes.allowed_pods[slot] = allowed
-        for resource in amounts:
-            if resource not in nodes.resources():
-                found.differs(f"row of {resource}", "missing", "present")
-                nodes._offered(resource)
-        for resource, row in nodes.resources().items():
-            amount = amounts.get(resource, 0)
-            if found.differs(f"allocatable {resource}", nodes.allocatable.item(row, slot), amount):
-                nodes.allocatable[row, slot] = amount
-        if found.differs("present", bool(nodes.present & bit), node is not None):
-            nodes.present ^= bit
-        is_cordoned = node is not None and node.spec.unschedulable
-        if found.differs("unschedulable", bool(nodes.unschedulable & bit), is_cordoned):
-            nodes.unschedulable ^= bit
-        if name and found.differs("slot", nodes.slot(name), slot):
-            nodes._slots[name] = slot
-        if found:
-            _changed(nodes, slot)
-        return found
-
-    # -- sets of nodes by label, feature and taints --------------------------------------------------------------------
-
-    def _labels(self) -> Steps:
-        yield from self._sets("label", _LabelSets(self._nodes.labels), lambda node: node.metadata.labels.items())
-        for key in tuple(self._nodes.labels._having):
-            yield self._having(key)
-
-    def _having(self, key: str) -> Comparison:
-        """Compare the nodes with a key with those of its values. O(values)."""
-        labels, found, nodes = self._nodes.labels, Comparison(f"label {key}"), EMPTY
-        for each in labels.values(key).values():
-            nodes |= each
-        if found.differs("nodes", NamedNodes(self._nodes, labels.having(key)), NamedNodes(self._nodes, nodes)):
-            for slot in slots_of(labels.having(key) ^ nodes):
-                _changed(self._nodes, slot)
-            labels._having[key] = nodes
-            if not nodes:
-                del labels._having[key]
-        return found
-
-    def _sets(self, field: str, sets: _Sets[T], items: Callable[[Node], Iterable[T]]) -> Steps:
-        """Compare the nodes of each item, first by node and then by item."""
-        nodes = self._nodes
-        for slot in range(nodes.capacity):
-            node, found = nodes.node(slot), Comparison(f"node {nodes.name(slot)}")
-            for item in items(node) if node is not None else ():
-                self._compare(found, field, sets, slot, item, is_there=True)
+        for resource in sorted({*nodes.rows.offers, *nodes.resources()}):
+            found, count = Comparison(f"resource {resource}"), nodes.offering(resource)
+            if found.differs("nodes that offer it", nodes.rows.offers.get(resource, 0), count):
+                nodes.recount_offers(resource, count)
             yield found
-        for item in tuple(sets.items()):
-            for some in in_parts(slots_of(sets.of(item)), _MANY):
-                found = Comparison("")
-                for slot in some:
-                    node = nodes.node(slot)
-                    found.about = f"node {nodes.name(slot)}"
-                    is_there = node is not None and item in items(node)
-                    self._compare(found, field, sets, slot, item, is_there=is_there)
-                yield found
+        yield from by_key(range(nodes.capacity), self._about, nodes.columns, self._stored, self._apply)
 
-    def _compare(self, found: Comparison, field: str, sets: _Sets[T], slot: int, item: T, *, is_there: bool) -> None:
-        known = sets.of(item)
-        if bool(known >> slot & 1) != is_there:
-            found.differs(f"{field} {item}", not is_there, is_there)
-            sets.put(item, known ^ 1 << slot)
-            _changed(self._nodes, slot)
+    def _stored(self, slot: int) -> dict[str, object]:
+        node, name = self._nodes.node(slot), self._nodes.name(slot)
+        fields: dict[str, object] = {"slot": slot} if name else {}
+        if node is None:
+            return fields
+        amounts = allocatable(node.status.allocatable)
+        flags = {"present": 1, "unschedulable": int(node.spec.unschedulable), "allowed pods": amounts.pop(PODS, 0)}
+        flags |= {f"allocatable {resource}": amount for resource, amount in amounts.items()}
+        return fields | {field: value for field, value in flags.items() if value}
 
-    # -- images --------------------------------------------------------------------------------------------------------
+    def _apply(self, slot: int) -> None:
+        self._nodes.apply_again(slot)
+        self._changed((slot,))
+
+    # -- sets of nodes by item -----------------------------------------------------------------------------------------
+
+    def _labels(self, name: str, index: LabelIndex, of: Callable[[Node], Mapping[str, str]]) -> Check:
+        """Compare the nodes of each label, and those of each key, which is an item without a value."""
+
+        def stored(node: Node) -> Iterable[tuple[str, str | None]]:
+            labels = of(node)
+            return (*labels.items(), *((key, None) for key in labels))
+
+        heal = self._filled(index.clear, lambda slot, node: index.add(slot, of(node)))
+        return lambda: self._sets(name, index.items(), index.nodes, stored, heal)
+
+    def _taints(self) -> Steps:
+        taints = self._nodes.taints
+
+        def fill(slot: int, node: Node) -> None:
+            if node.spec.taints:
+                taints[node.spec.taints] = taints.get(node.spec.taints, EMPTY) | 1 << slot
+
+        heal = self._filled(taints.clear, fill)
+        yield from self._sets(
+            "taints",
+            taints,
+            lambda item: taints.get(item, EMPTY),
+            lambda node: (node.spec.taints,) if node.spec.taints else (),
+            heal,
+        )
 
     def _images(self) -> Steps:
-        nodes, images = self._nodes, self._nodes.images
-        for slot in range(nodes.capacity):
-            yield self._images_at(slot)
-        for name in tuple(images._states):
-            state = images.get(name)
-            for some in in_parts(slots_of(state.nodes) if state is not None else ()):
-                found = Comparison(f"image {name}")
-                for slot in some:
-                    self._image(found, slot, name, is_there=name in _sizes(images._on.get(slot, ())))
-                yield found
-
-    def _images_at(self, slot: int) -> Comparison:
-        nodes, images = self._nodes, self._nodes.images
-        node, found = nodes.node(slot), Comparison(f"node {nodes.name(slot)}")
-        stored = node.status.images if node is not None else ()
-        if found.differs("images", images._on.get(slot, ()), stored):
-            images._on[slot] = stored
-            if not stored:
-                del images._on[slot]
-        for name, size_bytes in _sizes(stored).items():
-            self._image(found, slot, name, is_there=True)
-            state = images._states[name]
-            if state.few == (slot,) and found.differs(f"size of image {name}", state.size_bytes, size_bytes):
-                images._states[name] = ImageState(size_bytes, (slot,))
-        if found:
-            _changed(nodes, slot)
-        return found
-
-    def _image(self, found: Comparison, slot: int, name: str, *, is_there: bool) -> None:
+        """Compare the images of each node with its last heartbeat, and the nodes of each image with both."""
         images = self._nodes.images
-        state = images.get(name)
-        if not found.differs(
-            f"image {name} on {self._nodes.name(slot)}",
-            state is not None and bool(state.nodes >> slot & 1),
-            is_there,
-        ):
-            return
-        if is_there:
-            size_bytes = _sizes(images._on[slot])[name]
-            images._states[name] = ImageState(size_bytes, (slot,)) if state is None else state.joined(slot)
-        elif state is not None:
-            left = state.without(slot)
-            images._states[name] = left
-            if not left.nodes:
-                del images._states[name]
-        _changed(self._nodes, slot)
+
+        def clear() -> None:
+            images.states.clear()
+            images.on.clear()
+
+        heal = self._filled(clear, lambda slot, node: images.put(slot, node.status.images))
+        for slot in range(self._nodes.capacity):
+            node, found = self._nodes.node(slot), Comparison(self._about(slot))
+            stored = node.status.images if node is not None else ()
+            found.differs("images", images.on.get(slot, ()), stored)
+            for name, size_bytes in sizes_of(stored).items():
+                if (state := images.get(name)) is not None and state.few == (slot,):
+                    found.differs(f"size of image {name}", state.size_bytes, size_bytes)
+            if found:
+                heal()
+            yield found
+        yield from self._sets(
+            "image",
+            images.states,
+            lambda name: images.states[name].nodes if name in images.states else EMPTY,
+            lambda node: sizes_of(node.status.images),
+            heal,
+        )
+
+    def _filled(self, clear: Callable[[], None], fill: Callable[[int, Node], None]) -> Callable[[], None]:
+        """Return the function that fills an index again."""
+
+        def heal() -> None:
+            clear()
+            for slot in range(self._nodes.capacity):
+                if (node := self._nodes.node(slot)) is not None:
+                    fill(slot, node)
+            self._changed(range(self._nodes.capacity))
+
+        return heal
+
+    def _sets(
+        self,
+        name: str,
+        index: Iterable[T],
+        nodes: Callable[[T], NodeSet],
+        items: Callable[[Node], Iterable[T]],
+        heal: Callable[[], None],
+    ) -> Steps:
+        """Compare the nodes of each item of an index with the items of each Node object."""
+
+        def stored(slot: int) -> dict[T, object]:
+            node = self._nodes.node(slot)
+            return dict.fromkeys(items(node), name) if node is not None else {}
+
+        return TwoWay(
+            self._about,
+            range(self._nodes.capacity),
+            stored,
+            index,
+            lambda item: nodeset.members(nodes(item)),
+            lambda item, slot: name if nodes(item) >> slot & 1 else None,
+            lambda *_: heal(),
+        ).steps()
 
     # -- topologies ----------------------------------------------------------------------------------------------------
 
     def _topologies(self) -> Steps:
         """Compare the domains of the topology keys in use with the labels. A wrong topology is computed again."""
-        known = self._nodes.topologies._known
-        for key in tuple(known):
-            for values in in_parts(self._nodes.labels.values(key), _MANY):
-                if (topology := known._entries.get(key)) is not None:
-                    yield self._domains(topology, values)
-            if (topology := known._entries.get(key)) is not None:
-                yield self._whole(topology)
+        topologies = self._nodes.topologies
+        for topology in tuple(topologies.in_use.values()):
+            for values in (*in_parts(self._nodes.labels.values(topology.key), _MANY), None):
+                if topology not in topologies.in_use.values():
+                    break
+                found = Comparison(f"topology {topology.key}")
+                self._domains(found, topology, values)
+                if found:
+                    topologies.in_use.pop(topology.key)
+                yield found
 
-    def _domains(self, topology: Topology, values: Iterable[str]) -> Comparison:
-        found, labels = Comparison(f"topology {topology.key}"), self._nodes.labels.values(topology.key)
-        for value in values:
-            there, number = labels.get(value, EMPTY), topology.number(value)
-            members = topology.members[number] if number is not None else EMPTY
-            if not found.differs(f"nodes of {value}", NamedNodes(self._nodes, members), NamedNodes(self._nodes, there)):
-                numbers = set(topology.domain[slots_of(there)].tolist())
-                found.differs(f"domain of {value}", numbers, {number} if there else set())
-        self._drop(found, topology)
-        return found
-
-    def _whole(self, topology: Topology) -> Comparison:
-        found, labels = Comparison(f"topology {topology.key}"), self._nodes.labels
+    def _domains(self, found: Comparison, topology: Topology, values: Iterable[str] | None) -> None:
+        """Compare the nodes of some domains, or with None what the domains have together."""
+        labels, named = self._nodes.labels, self._nodes.names
         having = labels.having(topology.key)
-        found.differs("nodes", NamedNodes(self._nodes, topology.having), NamedNodes(self._nodes, having))
-        found.differs("domains", topology._numbers.keys(), labels.values(topology.key).keys())
-        found.differs("nodes in domains", int(np.count_nonzero(topology.domain >= 0)), having.bit_count())
-        found.differs("slots", len(topology.domain), self._nodes.capacity)
-        self._drop(found, topology)
-        return found
-
-    def _drop(self, found: Comparison, topology: Topology) -> None:
-        if found:
-            self._nodes.topologies._known.pop(topology.key)
-
-
-def slots_of(nodes: NodeSet) -> list[int]:
-    """Return the slots of a set in ascending order; faster than `nodeset.each` for large sets."""
-    return nodeset.slots(nodes, nodes.bit_length()).tolist() if nodes else []
-
-
-def _changed(nodes: Nodes, slot: int) -> None:
-    """Make all readers compute again what they derived from the node."""
-    nodes.touch(slot)
-    nodes.relabelled.note(slot)
-    nodes.object_generation += 1
-
-
-def _features(node: Node) -> Iterable[tuple[str, str]]:
-    return dict.fromkeys(node.status.declared_features, "").items()
-
-
-def _taints(node: Node) -> Iterable[tuple[Taint, ...]]:
-    return (node.spec.taints,) if node.spec.taints else ()
-
-
-_SHOWN: Final = 8
-
-
-class NamedNodes:
-    """A set of nodes that is compared as a set and shown by names."""
-
-    __slots__ = ("_nodes", "_slots")
-
-    def __init__(self, nodes: Nodes, slots: NodeSet) -> None:
-        self._nodes = nodes
-        self._slots = slots
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, NamedNodes) and self._slots == other._slots
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def __str__(self) -> str:
-        names = [self._nodes.name(slot) for slot, _ in zip(nodeset.each(self._slots), range(_SHOWN), strict=False)]
-        return f"{self._slots.bit_count()} nodes: {', '.join(names)}"
-
-
-class _Sets(Protocol[T]):
-    """Item → set of nodes. No item has an empty set."""
-
-    def items(self) -> Iterable[T]: ...
-    def of(self, item: T) -> NodeSet: ...
-    def put(self, item: T, nodes: NodeSet) -> None: ...
-
-
-class _TaintSets(Generic[T]):
-    def __init__(self, sets: dict[T, NodeSet]) -> None:
-        self._sets = sets
-
-    def items(self) -> Iterable[T]:
-        return self._sets
-
-    def of(self, item: T) -> NodeSet:
-        return self._sets.get(item, EMPTY)
-
-    def put(self, item: T, nodes: NodeSet) -> None:
-        self._sets[item] = nodes
-        if not nodes:
-            del self._sets[item]
-
-
-class _LabelSets:
-    def __init__(self, index: LabelIndex) -> None:
-        self._index = index
-
-    def items(self) -> Iterable[tuple[str, str]]:
-        return [(key, value) for key, values in self._index._values.items() for value in values]
-
-    def of(self, item: tuple[str, str]) -> NodeSet:
-        return self._index.equal(*item)
-
-    def put(self, item: tuple[str, str], nodes: NodeSet) -> None:
-        key, value = item
-        values: dict[str, NodeSet] = self._index._values.setdefault(key, {})
-        values[value] = nodes
-        if not nodes:
-            del values[value]
-        having = EMPTY
-        for each in values.values():
-            having |= each
-        self._index._having[key] = having
-        if not values:
-            del self._index._values[key], self._index._having[key]
+        for value in values or ():
+            there, number = labels.equal(topology.key, value), topology.number(value)
+            members = topology.members[number] if number is not None else EMPTY
+            if members != there:
+                found.differs(f"nodes of {value}", named(members), named(there))
+            else:
+                numbers = set(topology.domain[nodeset.members(there)].tolist())
+                found.differs(f"domain of {value}", numbers, {number} if there else set())
+        if values is None:
+            found.differs("nodes", named(topology.having), named(having))
+            found.differs("domains", topology.numbers.keys(), labels.values(topology.key).keys())
+            found.differs("nodes in domains", int(np.count_nonzero(topology.domain >= 0)), having.bit_count())
+            found.differs("slots", len(topology.domain), self._nodes.capacity)

@@ -159,9 +159,11 @@ class SelfAudit:
             shown = {
                 "object": shortened(each.about, _TEXT_BYTES),
                 "field": shortened(each.field, _TEXT_BYTES),
-                "cached": shortened(str(each.cached), _TEXT_BYTES),
-                "stored": shortened(str(each.stored), _TEXT_BYTES),
+                "cached": _text(each.cached),
+                "stored": _text(each.stored),
             }
+            if shown["cached"] == shown["stored"]:
+                shown["cached"] = f"another: {shown['cached']}"
             record.last_difference = {**shown, "at": self.clock.wall()}
             record.lines += 1
             if record.lines <= _LINES_MAX:
@@ -203,3 +205,9 @@ class SelfAudit:
                 for index, record in self.records.items()
             },
         }
+
+
+def _text(value: object) -> str:
+    """Return a short text; that of an object of the API is its version."""
+    metadata = getattr(value, "metadata", None)
+    return shortened(str(value) if metadata is None else f"version {metadata.resource_version}", _TEXT_BYTES)

@@ -17,7 +17,7 @@ from scheduler.api.meta import Metadata
 from scheduler.api.resource_v1 import ResourceClaim
 from scheduler.api.selectors import LabelSelector
 from scheduler.api.storage_v1 import claim_uses
-from scheduler.audit.findings import Check, Comparison, Steps, in_parts
+from scheduler.audit.findings import Check, Comparison, Difference, Steps, grouped, in_parts
 from scheduler.cache.cluster import Cluster
 from scheduler.context import Shared, UnboundPods
 from scheduler.eventhandlers.event_handlers import EventHandlers
@@ -81,16 +81,15 @@ class StoredObjectChecks:
 
     def _object(self, found: Comparison, kind: str, key: str, store: Any) -> None:
         held, stored = self._kinds[kind], store.get(key)
-        if (kind, key) in self._event_handlers._missed:
+        if (kind, key) in self._intake.missed:
             return
         cached, expected = held.get(key), None
         if stored is not None and not isinstance(stored, Broken):
             expected = held.view(stored)
         if cached is expected or cached == expected or self._is_newer(cached, stored):
             return
-        found.about = f"{kind} {key}"
-        found.differs("version", _version(cached, expected), _version(expected, cached))
-        self._event_handlers.apply(kind, [Delta(cached if hasattr(cached, "metadata") else _gone(kind, key), stored)])
+        found.append(Difference(f"{kind} {key}", "object", cached, expected))
+        self._intake.apply(kind, [Delta(cached if hasattr(cached, "metadata") else _gone(kind, key), stored)])
 
     def _is_newer(self, cached: object, stored: object) -> bool:
         """Return whether a claim's own write is newer than the watch, which the claim tracker then ignores."""
@@ -111,7 +110,7 @@ class StoredObjectChecks:
                 if newest is not None:
                     self._pod(found, newest)
             yield found
-        for known in (self._cluster._pods.values(), self._pending):
+        for known in (tuple(self._cluster.pods()), self._pending):
             for infos in in_parts(known, _MANY):
                 found = Comparison("")
                 for info in infos:
@@ -120,7 +119,7 @@ class StoredObjectChecks:
 
     def _pod(self, found: Comparison, stored: Any) -> None:
         """Compare a stored pod with the cache of bound pods, or with the unbound pods of this scheduler."""
-        if not isinstance(stored, Pod) or stored.is_terminal or ("Pod", stored.key) in self._event_handlers._missed:
+        if not isinstance(stored, Pod) or stored.is_terminal or ("Pod", stored.key) in self._intake.missed:
             return
         if stored.spec.node_name:
             info = self._cluster.get(stored.metadata.uid)
@@ -129,16 +128,15 @@ class StoredObjectChecks:
         else:
             return
         if info is None or info.pod is not stored:
-            found.about = f"pod {stored.key}"
             cached = info.pod if info is not None else None
-            found.differs("version", _version(cached, stored), _version(stored, cached))
-            self._event_handlers.apply("Pod", [Delta(cached, stored)])
+            found.append(Difference(f"pod {stored.key}", "object", cached, stored))
+            self._intake.apply("Pod", [Delta(cached, stored)])
 
     def _known(self, found: Comparison, uid: str, key: str) -> None:
         """Compare a pod of the cache with the store."""
         info, waiting = self._cluster.get(uid), self._pending.get(key)
         stored, found.about = self._stores()["Pod"].get(key), f"pod {key}"
-        if ("Pod", key) in self._event_handlers._missed:
+        if ("Pod", key) in self._intake.missed:
             return
         is_there = isinstance(stored, Pod) and stored.metadata.uid == uid and not stored.is_terminal
         is_bound = is_there and bool(stored.spec.node_name)
@@ -158,33 +156,24 @@ class StoredObjectChecks:
         store = self._stores().get("Pod")
         if store is None:
             return
-        users = self._cluster.volumes.reservations.users
-        for some in in_parts([obj.key for obj in store]):
-            found = Comparison("")
-            for pod_key in some:
-                found.about = f"pod {pod_key}"
-                missing = [key for key in self._uses(pod_key) if not users.has(key, pod_key)]
-                found.differs("claims without it as user", missing, [])
-                users.add(pod_key, missing)
-                for key in missing:
-                    self._cluster.volumes.reservations.claim_used(key)
-            yield found
-        for claims in in_parts(users.snapshot().items()):
-            found = Comparison("")
-            for key, pods in claims:
-                found.about = f"claim {key}"
-                gone = [pod_key for pod_key in pods if users.has(key, pod_key) and key not in self._uses(pod_key)]
-                found.differs("pods that do not use it", gone, [])
-                for pod_key in gone:
-                    users.remove(pod_key, (key,))
-            yield found
+        reservations = self._cluster.volumes.reservations
+
+        def healed(pod_key: str) -> None:
+            for key in self._uses(pod_key):
+                reservations.look_at(key)
+
+        pods, users = (
+            [obj.key for obj in store if isinstance(obj, Pod) and not obj.spec.node_name],
+            reservations.users.by_claim,
+        )
+        yield from grouped("pod", pods, self._uses, users, healed=healed)
 
     def _uses(self, pod_key: str) -> set[str]:
         """Return the claims of a stored pod without a node."""
         pod = self._stores()["Pod"].get(pod_key)
         if not isinstance(pod, Pod) or pod.is_terminal or pod.spec.node_name or not pod.spec.volumes:
             return set()
-        return {use.key for use in claim_uses(pod)} if ("Pod", pod_key) not in self._event_handlers._missed else set()
+        return {use.key for use in claim_uses(pod)} if ("Pod", pod_key) not in self._intake.missed else set()
 
 
 def _kinds(cluster: Cluster) -> dict[str, _Kind]:
@@ -198,36 +187,36 @@ def _kinds(cluster: Cluster) -> dict[str, _Kind]:
 
     def controllers(kind: Any) -> _Kind:
         return _Kind(
-            lambda key: (workloads._controllers[kind, key],) if (kind, key) in workloads._controllers else None,
-            lambda: [key for each, key in workloads._controllers if each is kind],
+            lambda key: (workloads.controllers[kind, key],) if (kind, key) in workloads.controllers else None,
+            lambda: [key for each, key in workloads.controllers if each is kind],
             _selector,
         )
 
     kinds = {
         "Node": _Kind(node, nodes.known_names),
-        "PersistentVolumeClaim": _Kind(volumes.claims.get_api, lambda: volumes.claims._store),
-        "PersistentVolume": _Kind(volumes.volumes.get_api, lambda: volumes.volumes._store),
+        "PersistentVolumeClaim": _Kind(volumes.claims.get_api, volumes.claims.keys),
+        "PersistentVolume": _Kind(volumes.volumes.get_api, volumes.volumes.keys),
         "StorageClass": _Kind(
             lambda key: volumes.classes[key].obj if key in volumes.classes else None, lambda: volumes.classes
         ),
-        "CSINode": _Kind(volumes.csi_nodes.get, lambda: volumes.csi_nodes),
-        "CSIDriver": _Kind(volumes.drivers.get, lambda: volumes.drivers),
-        "VolumeAttachment": _Kind(volumes.attachments.get, lambda: volumes.attachments),
+        "CSINode": _Kind(volumes.csi_nodes.get, volumes.csi_nodes.keys),
+        "CSIDriver": _Kind(volumes.drivers.get, volumes.drivers.keys),
+        "VolumeAttachment": _Kind(volumes.attachments.get, volumes.attachments.keys),
         "CSIStorageCapacity": _Kind(
-            lambda key: pool.obj if (pool := capacities.pool(key)) is not None else None, lambda: capacities._objects
+            lambda key: pool.obj if (pool := capacities.pool(key)) is not None else None, lambda: capacities.objects
         ),
-        "ResourceClaim": _Kind(device_claims.get_api, lambda: device_claims._watched),
-        "ResourceSlice": _Kind(devices._published.get, lambda: devices._published),
-        "DeviceClass": _Kind(devices.classes.get, lambda: devices.classes._classes),
-        "Namespace": _Kind(namespaces._labels.get, lambda: namespaces._labels, lambda obj: obj.metadata.labels),
-        "Service": _Kind(workloads._services.get, lambda: workloads._services, lambda service: service.spec.selector),
+        "ResourceClaim": _Kind(device_claims.get_api, device_claims.watched.keys),
+        "ResourceSlice": _Kind(devices.published.get, devices.published.keys),
+        "DeviceClass": _Kind(devices.classes.get, devices.classes.by_name.keys),
+        "Namespace": _Kind(namespaces.by_name.get, namespaces.by_name.keys, lambda obj: obj.metadata.labels),
+        "Service": _Kind(workloads.services.get, workloads.services.keys, lambda service: service.spec.selector),
         "PodDisruptionBudget": _Kind(
-            lambda key: _protecting(disruptions._budgets.get(key)), lambda: disruptions._budgets, _protecting
+            lambda key: _protecting(disruptions.budgets.get(key)), disruptions.budgets.keys, _protecting
         ),
         **{kind.__name__: controllers(kind) for kind in (ReplicationController, ReplicaSet, StatefulSet)},
     }
-    if devices._applies_rules:
-        kinds["DeviceTaintRule"] = _Kind(devices._rules._rules.get, lambda: devices._rules._rules)
+    if devices.applies_rules:
+        kinds["DeviceTaintRule"] = _Kind(devices.rules.rules.get, devices.rules.rules.keys)
     return kinds
 
 
@@ -243,15 +232,6 @@ def _protecting(budget: Any) -> Any:
     if selector is None or not (selector.match_labels or selector.match_expressions):
         return None
     return budget.spec, budget.status
-
-
-def _version(obj: Any, other: Any) -> str:
-    """Return a text for one side, which differs from that of the other side."""
-    if obj is None:
-        return "missing"
-    version = getattr(getattr(obj, "metadata", None), "resource_version", "")
-    is_same = version == getattr(getattr(other, "metadata", None), "resource_version", "")
-    return f"{version or obj}" if not is_same else f"{version} {id(obj):x}"
 
 
 def _gone(kind: str, key: str) -> Broken:

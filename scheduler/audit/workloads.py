@@ -2,60 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection
 
 from scheduler.api.selectors import Anchor, LabelSelector
-from scheduler.audit.findings import Check, Comparison, Steps
-from scheduler.cache.disruptions import Disruptions, anchors_of
-from scheduler.cache.pods import SelectorIndex
-from scheduler.cache.workloads import Workloads
+from scheduler.audit.findings import Check, grouped
+from scheduler.cache.cluster import Cluster
+from scheduler.cache.disruptions import anchors_of
 
 
-class WorkloadChecks:
-    """The checks of one cluster's Services and budgets."""
+def workload_checks(cluster: Cluster) -> dict[str, Check]:
+    """Return the checks of one cluster's Services and budgets by index."""
+    workloads, disruptions = cluster.workloads, cluster.disruptions
 
-    def __init__(self, workloads: Workloads, disruptions: Disruptions) -> None:
-        self._workloads = workloads
-        self._disruptions = disruptions
+    def of_service(key: str) -> Collection[Anchor]:
+        selector = workloads.services.get(key)
+        return set(anchors_of(key, LabelSelector(dict(selector)))) if selector is not None else ()
 
-    def checks(self) -> dict[str, Check]:
-        """Return index → check."""
-        workloads, disruptions = self._workloads, self._disruptions
-        return {
-            "services": lambda: _index("Service", workloads, workloads._index, workloads._services, self._of_service),
-            "budgets": lambda: _index(
-                "PodDisruptionBudget", disruptions, disruptions._index, disruptions._budgets, self._of_budget
-            ),
-        }
+    def of_budget(key: str) -> Collection[Anchor]:
+        return disruptions.anchors(key) if key in disruptions.budgets else ()
 
-    def _of_service(self, key: str) -> Iterable[Anchor]:
-        return anchors_of(key, LabelSelector(dict(self._workloads._services[key])))
-
-    def _of_budget(self, key: str) -> Iterable[Anchor]:
-        return self._disruptions.anchors(key)
-
-
-def _index(
-    kind: str,
-    owner: Workloads | Disruptions,
-    index: SelectorIndex[str],
-    objects: Mapping[str, object],
-    anchors: Callable[[str], Iterable[Anchor]],
-) -> Steps:
-    """Compare the index with the objects. `owner` invalidates what readers store."""
-    for key in tuple(objects):
-        found = Comparison(f"{kind} {key}")
-        if key in objects:
-            stored = tuple(anchors(key))
-            if found.differs("indexed by labels", all(key in index.get(anchor, ()) for anchor in stored), True):
-                index.add(key, stored)
-                owner.reindexed(key)
-        yield found
-    for anchor in tuple(index):
-        found = Comparison(f"{kind} objects at {anchor}")
-        for key in tuple(index.get(anchor, ())):
-            is_right = key in objects and anchor in set(anchors(key))
-            if found.differs(f"indexed {key}", True, is_right):
-                index.remove(key, (anchor,))
-                owner.reindexed(key)
-        yield found
+    return {
+        "services": lambda: grouped(
+            "Service", workloads.services, of_service, workloads.index, healed=workloads.reindexed
+        ),
+        "budgets": lambda: grouped(
+            "PodDisruptionBudget", disruptions.budgets, of_budget, disruptions.index, healed=disruptions.reindexed
+        ),
+    }

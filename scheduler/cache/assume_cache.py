@@ -6,7 +6,7 @@ the newest. Any other version from the watch replaces it. Versions are compared 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, KeysView
 from typing import Generic, TypeVar
 
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim
@@ -39,6 +39,10 @@ class AssumeCache(Generic[T]):
     def __iter__(self) -> Iterator[T]:
         """Iterate over the objects of the watch."""
         return iter(self._store.values())
+
+    def keys(self) -> KeysView[str]:
+        """Return the keys of the objects of the watch. A live view."""
+        return self._store.keys()
 
     def get_api(self, key: str) -> T | None:
         """Return the newest object of the watch, never an assumption; None if there is none."""
@@ -74,6 +78,10 @@ class AssumeCache(Generic[T]):
         """Return whether there is a valid assumption."""
         stored, assumed = self._store.get(key), self._assumed.get(key)
         return stored is not None and assumed is not None and _same(stored, assumed)
+
+    def drop(self, key: str) -> None:
+        """Drop an assumption that does not count."""
+        self._assumed.pop(key, None)
 
     def assume(self, obj: T) -> None:
         """Use `obj` in place of the newest object until that changes. The last call wins. Raise NotKnown or OutOfSync."""

@@ -224,6 +224,15 @@ class Cluster:
         """Return whether the pod is assumed and not confirmed by the watch."""
         return uid in self._assumed
 
+    def drop_unexplained(self) -> dict[str, list[str]]:
+        """Drop assumptions without a pod, and responses without an assumption; return their uids. For the self-audit."""
+        assumed = sorted(self._assumed - self._pods.keys())
+        self._assumed.difference_update(assumed)
+        answered = sorted(self._answered.keys() - self._assumed)
+        for uid in answered:
+            del self._answered[uid]
+        return {"assumed without a pod": assumed, "answered and not assumed": answered}
+
     def get(self, uid: str) -> PodInfo | None:
         """Return the cached copy of a bound or assumed pod."""
         return self._pods.get(uid)

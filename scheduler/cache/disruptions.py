@@ -53,8 +53,8 @@ class Disruptions:
     def __init__(self) -> None:
         self.generation = 0
         """Changes when a value that is read here changes, which most status updates do not do."""
-        self._budgets: dict[str, PodDisruptionBudget] = {}
-        self._index: SelectorIndex[str] = SelectorIndex()
+        self.budgets: dict[str, PodDisruptionBudget] = {}
+        self.index: SelectorIndex[str] = SelectorIndex()
         self._anchors: dict[str, tuple[Anchor, ...]] = {}
         self._namespaces: dict[str, _Namespace] = {}
         self._unreadable: dict[str, str] = {}
@@ -64,18 +64,18 @@ class Disruptions:
     def put(self, budget: PodDisruptionBudget) -> None:
         """Add or replace a budget. As upstream, a budget without or with an empty selector protects no pods."""
         key, selector = budget.key, budget.spec.selector
-        previous = self._budgets.get(key)
-        if previous is not None and (previous.spec, previous.status) == (budget.spec, budget.status):
+        known = self.budgets.get(key)
+        if known is not None and (known.spec, known.status) == (budget.spec, budget.status):
             return
-        if previous is not None and previous.spec.selector == selector:
-            self._budgets[key] = budget
+        if known is not None and known.spec.selector == selector:
+            self.budgets[key] = budget
             self.generation += 1
             return
         self.remove(key)
         if selector is None or not (selector.match_labels or selector.match_expressions):
             return
-        self._budgets[key] = budget
-        self._index.add(key, self.anchors(key))
+        self.budgets[key] = budget
+        self.index.add(key, self.anchors(key))
         self._namespaces.setdefault(budget.metadata.namespace, _Namespace()).budgets += 1
         self.reindexed(key)
 
@@ -90,14 +90,14 @@ class Disruptions:
         """Remove a budget that is gone."""
         if self._unreadable.pop(key, None) is not None:
             self.generation += 1
-        previous = self._budgets.pop(key, None)
-        if previous is None:
+        known = self.budgets.pop(key, None)
+        if known is None:
             return
-        self._index.remove(key, self._anchors.pop(key))
-        namespace = previous.metadata.namespace
-        namespace_budgets = self._namespaces[namespace]
-        namespace_budgets.budgets -= 1
-        if not namespace_budgets.budgets:
+        self.index.remove(key, self._anchors.pop(key))
+        namespace = known.metadata.namespace
+        here = self._namespaces[namespace]
+        here.budgets -= 1
+        if not here.budgets:
             del self._namespaces[namespace]
         self.reindexed(key)
 
@@ -110,10 +110,10 @@ class Disruptions:
 
     def anchors(self, key: str) -> tuple[Anchor, ...]:
         """Return the index keys of a budget. They are chosen again if the selector does not require the stored ones."""
-        choices = tuple(_choices(key, self._budgets[key].spec.selector))
+        choices = tuple(_choices(key, self.budgets[key].spec.selector))
         chosen = self._anchors.get(key)
         if chosen not in choices:
-            chosen = min(choices, key=lambda each: sum(len(self._index.get(anchor, ())) for anchor in each))
+            chosen = min(choices, key=lambda each: sum(len(self.index.get(anchor, ())) for anchor in each))
             self._anchors[key] = chosen
         return chosen
 
@@ -123,7 +123,7 @@ class Disruptions:
         O(pods and their budgets). It yields once per pod in a namespace with budgets.
         Upstream: pkg/scheduler/framework/preemption/util.go FilterVictimsWithPDBViolation
         """
-        if not self._index and not self._unreadable:
+        if not self.index and not self._unreadable:
             return set()
         remaining: dict[str, int] = {}
         unsure = set(self._unreadable.values())
@@ -140,7 +140,7 @@ class Disruptions:
                 self._warn(metadata.namespace, pod.key)
                 continue
             for key in keys:
-                status = self._budgets[key].status
+                status = self.budgets[key].status
                 if metadata.name in status.disrupted_pods:
                     continue
                 remaining[key] = remaining.get(key, status.disruptions_allowed) - 1
@@ -151,13 +151,13 @@ class Disruptions:
     def _selecting(self, namespace_budgets: _Namespace, namespace: str, labels: Mapping[str, str]) -> _Keys:
         """Return the budgets that select pods with these labels, or more than `BUDGETS_MAX`, which may select them."""
         kind = tuple(labels.items()) if len(labels) <= _LABELS_MAX else None
-        cached = namespace_budgets.selected.get(kind) if kind is not None else None
-        if cached is not None:
-            return cached
-        found = tuple(self._index.under(namespace, labels)[: BUDGETS_MAX + 1])
+        known = here.known.get(kind) if kind is not None else None
+        if known is not None:
+            return known
+        found = tuple(self.index.under(namespace, labels)[: BUDGETS_MAX + 1])
         if len(found) <= BUDGETS_MAX:
-            found = tuple(key for key in found if _selects(self._budgets.get(key), labels))
-        return namespace_budgets.selected.put(kind, found) if kind is not None else found
+            found = tuple(key for key in found if _selects(self.budgets.get(key), labels))
+        return here.known.put(kind, found) if kind is not None else found
 
     def _warn(self, namespace: str, pod: str) -> None:
         if self._logged.is_new(namespace):

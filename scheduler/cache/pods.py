@@ -14,7 +14,7 @@ may concern it. `Nodes` updates both, also for assumed pods and in trials.
 from __future__ import annotations
 
 import enum
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -93,7 +93,7 @@ def selection(terms: Iterable[Term], *, counts_terminating: bool) -> Selection:
     return Selection(terms, counts_terminating, _encode((counts_terminating, written)))
 
 
-_ClassKey: TypeAlias = tuple[str, frozenset[tuple[str, str]], bool]
+ClassKey: TypeAlias = tuple[str, frozenset[tuple[str, str]], bool]
 
 
 @dataclass(slots=True, eq=False)
@@ -137,9 +137,9 @@ class SelectorCounts:
     """All pods on nodes by class, and the tallies in use. Only `Nodes` changes it."""
 
     def __init__(self) -> None:
-        self._classes: dict[_ClassKey, _Class] = {}
+        self.classes: dict[ClassKey, _Class] = {}
         self._by_namespace: dict[str, dict[_Class, None]] = {}
-        self._tallies: OrderedDict[bytes, _Tally] = OrderedDict()
+        self.tallies: OrderedDict[bytes, _Tally] = OrderedDict()
         self._index: SelectorIndex[_Tally] = SelectorIndex()
         self._entries = 0
         """The entries of all tallies, each at its last use."""
@@ -149,17 +149,43 @@ class SelectorCounts:
 
         Call it for each use, because tallies that are not used for a long time are no longer updated.
         """
-        tally = self._tallies.get(wanted.key)
+        tally = self.tallies.get(wanted.key)
         if tally is None:
             tally = self._begin(wanted)
         else:
-            self._tallies.move_to_end(wanted.key)
+            self.tallies.move_to_end(wanted.key)
         size = tally.size
         self._entries += size - tally.entries
         tally.entries = size
-        while self._entries > _ENTRIES_MAX and len(self._tallies) > _TALLIES_MIN:
-            self._end(self._tallies.popitem(last=False)[1])
+        while self._entries > _ENTRIES_MAX and len(self.tallies) > _TALLIES_MIN:
+            self._end(self.tallies.popitem(last=False)[1])
         return tally
+
+    def clear(self) -> None:
+        """Remove all pods and selections. Each selection is counted again at its next use."""
+        self.classes.clear()
+        self._by_namespace.clear()
+        self.tallies.clear()
+        self._index.clear()
+        self._entries = 0
+
+    def faults(self) -> Iterator[list[str]]:
+        """Yield what is wrong between selections, classes and namespaces: empty lists, unless there is a bug.
+
+        Pods may be added and removed between two steps. A step costs as much as the counts of a selection.
+        """
+        for tally in tuple(self.tallies.values()):
+            counts = Counter[int]()
+            for pods in tally.classes:
+                counts.update(pods.counts)
+            is_right = counts == tally.counts and all(tally in self._index.get(at, ()) for at in tally.anchors)
+            yield ["counts or anchors"] if not is_right and self.tallies.get(tally.selection.key) is tally else []
+        for pods in tuple(self.classes.values()):
+            wanted = [tally for tally in self._index.under(pods.namespace, pods.labels) if tally.wants(pods)]
+            is_right = set(wanted) == set(pods.tallies) and all(pods in tally.classes for tally in wanted)
+            is_right = is_right and pods in self._by_namespace.get(pods.namespace, ())
+            yield [f"selections or namespace of pods like {dict(pods.labels)}"] if not is_right and pods.counts else []
+        yield ["classes by namespace"] if sum(map(len, self._by_namespace.values())) != len(self.classes) else []
 
     def counting(self, wanted: Iterable[Selection]) -> Work[None]:
         """Count the pods of several selections; yields after each, because one may take 100 ms in a large cluster."""
@@ -169,8 +195,8 @@ class SelectorCounts:
 
     def add(self, slot: int, pod: PodInfo) -> None:
         """Add a pod on the slot. O(selections that find it)."""
-        key = _class_key(pod)
-        pods = self._classes.get(key)
+        key = class_key(pod)
+        pods = self.classes.get(key)
         if pods is None:
             pods = self._appear(key, pod)
         pods.counts[slot] = pods.counts.get(slot, 0) + 1
@@ -179,20 +205,20 @@ class SelectorCounts:
 
     def remove(self, slot: int, pod: PodInfo) -> None:
         """Undo `add`; KeyError for a pod that was not added."""
-        key = _class_key(pod)
-        pods = self._classes[key]
-        remaining = pods.counts.pop(slot) - 1
-        if remaining:
-            pods.counts[slot] = remaining
+        key = class_key(pod)
+        pods = self.classes[key]
+        left = pods.counts.pop(slot) - 1
+        if left:
+            pods.counts[slot] = left
         for tally in pods.tallies:
             tally.remove(slot)
         if not pods.counts:
             self._vanish(key, pods)
 
     def _begin(self, wanted: Selection) -> _Tally:
-        tally = self._tallies[wanted.key] = _Tally(wanted)
-        if len(self._tallies) > _TALLIES_MAX:
-            self._end(self._tallies.popitem(last=False)[1])
+        tally = self.tallies[wanted.key] = _Tally(wanted)
+        if len(self.tallies) > _TALLIES_MAX:
+            self._end(self.tallies.popitem(last=False)[1])
         self._index.add(tally, tally.anchors)
         for pods in self._candidates(tally):
             if tally.wants(pods):
@@ -207,17 +233,17 @@ class SelectorCounts:
         for pods in tally.classes:
             pods.tallies.remove(tally)
 
-    def _appear(self, key: _ClassKey, pod: PodInfo) -> _Class:
+    def _appear(self, key: ClassKey, pod: PodInfo) -> _Class:
         metadata = pod.pod.metadata
-        pods = self._classes[key] = _Class(metadata.namespace, metadata.labels, terminating=key[2])
+        pods = self.classes[key] = _Class(metadata.namespace, metadata.labels, terminating=key[2])
         self._by_namespace.setdefault(metadata.namespace, {})[pods] = None
         for tally in self._index.under(metadata.namespace, metadata.labels):
             if tally.wants(pods):
                 self._join(tally, pods)
         return pods
 
-    def _vanish(self, key: _ClassKey, pods: _Class) -> None:
-        del self._classes[key]
+    def _vanish(self, key: ClassKey, pods: _Class) -> None:
+        del self.classes[key]
         neighbours = self._by_namespace[pods.namespace]
         del neighbours[pods]
         if not neighbours:
@@ -231,7 +257,7 @@ class SelectorCounts:
         Other classes of its namespaces cost a look-up of one label.
         """
         for place, pair in tally.anchors:
-            classes: Iterable[_Class] = self._classes.values() if place is None else self._by_namespace.get(place, ())
+            classes: Iterable[_Class] = self.classes.values() if place is None else self._by_namespace.get(place, ())
             if pair is None:
                 yield from classes
                 continue
@@ -245,7 +271,8 @@ class SelectorCounts:
             pods.tallies.append(tally)
 
 
-def _class_key(pod: PodInfo) -> _ClassKey:
+def class_key(pod: PodInfo) -> ClassKey:
+    """Return the key of the pod's class: namespace, labels, and whether the pod is being deleted."""
     metadata = pod.pod.metadata
     return metadata.namespace, frozenset(metadata.labels.items()), metadata.deletion_timestamp is not None
 
@@ -334,42 +361,49 @@ class PodTerms:
     def __init__(self) -> None:
         self.generation = 0
         """A number that changes when a group is added or removed, not when its counts change."""
-        self._groups: dict[bytes, TermGroup] = {}
-        self._index: dict[TermKind, SelectorIndex[TermGroup]] = {kind: SelectorIndex() for kind in TermKind}
+        self.groups: dict[bytes, TermGroup] = {}
+        self.indexes: dict[TermKind, SelectorIndex[TermGroup]] = {kind: SelectorIndex() for kind in TermKind}
 
     def any(self, kind: TermKind) -> bool:
         """Return whether a pod on a node has a term of this kind."""
-        return bool(self._index[kind])
+        return bool(self.indexes[kind])
 
     def concerning(
         self, kind: TermKind, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]
     ) -> list[TermGroup]:
         """Return the groups whose term selects such a pod, each once. O(labels + groups indexed under them)."""
-        candidates = self._index[kind].under(namespace, labels)
+        candidates = self.indexes[kind].under(namespace, labels)
         return [group for group in candidates if group.term.matches(namespace, labels, namespace_labels)]
 
     def add(self, slot: int, pod: PodInfo) -> None:
         """Add a pod on the slot; a pod without terms changes nothing."""
         for term in pod_terms(pod):
-            group = self._groups.get(term.key)
+            group = self.groups.get(term.key)
             if group is None:
-                group = self._groups[term.key] = TermGroup(term)
-                self._index[term.kind].add(group, term.anchors)
+                group = self.groups[term.key] = TermGroup(term)
+                self.indexes[term.kind].add(group, term.anchors)
                 self.generation += 1
             group.add(slot)
 
     def remove(self, slot: int, pod: PodInfo) -> None:
         """Undo `add`; KeyError for a pod that was not added."""
         for term in pod_terms(pod):
-            group = self._groups[term.key]
+            group = self.groups[term.key]
             group.remove(slot)
             if not group.counts:
                 self._drop(group)
 
+    def clear(self) -> None:
+        """Remove all groups."""
+        self.groups.clear()
+        for index in self.indexes.values():
+            index.clear()
+        self.generation += 1
+
     def _drop(self, group: TermGroup) -> None:
         term = group.term
-        del self._groups[term.key]
-        self._index[term.kind].remove(group, term.anchors)
+        del self.groups[term.key]
+        self.indexes[term.kind].remove(group, term.anchors)
         self.generation += 1
 
 

@@ -33,9 +33,9 @@ class Workloads:
     def __init__(self) -> None:
         self.generation = 0
         """A number that changes when the selector of a Service or controller changes."""
-        self._services: dict[str, Mapping[str, str]] = {}
-        self._index: SelectorIndex[str] = SelectorIndex()
-        self._controllers: dict[tuple[type[Controller], str], LabelSelector | None] = {}
+        self.services: dict[str, Mapping[str, str]] = {}
+        self.index: SelectorIndex[str] = SelectorIndex()
+        self.controllers: dict[tuple[type[Controller], str], LabelSelector | None] = {}
 
     def default_selector(self, pod: Pod) -> LabelSelector | None:
         """Return the combined selectors of the pod's Services and owner; None if there are none.
@@ -44,13 +44,13 @@ class Workloads:
         """
         labels: dict[str, str] = {}
         metadata = pod.metadata
-        for key in sorted(self._index.under(metadata.namespace, metadata.labels)):
-            selector = self._services[key]
+        for key in sorted(self.index.under(metadata.namespace, metadata.labels)):
+            selector = self.services[key]
             if all(metadata.labels.get(name) == value for name, value in selector.items()):
                 labels |= selector
         expressions: tuple[LabelSelectorRequirement, ...] = ()
         owner = selecting_owner(pod)
-        owned = self._controllers.get(owner) if owner is not None else None
+        owned = self.controllers.get(owner) if owner is not None else None
         if owner is not None and owner[0] is ReplicationController and owned is not None:
             labels |= owned.match_labels
         elif owned is not None:
@@ -69,15 +69,15 @@ class Workloads:
         A nil selector selects no pods; an empty one selects every pod and requires nothing.
         """
         selector = service.spec.selector if service is not None else None
-        previous = self._services.get(key)
-        if previous == selector:
+        known = self.services.get(key)
+        if known == selector:
             return
-        if previous is not None:
-            del self._services[key]
-            self._index.remove(key, anchors_of(key, LabelSelector(dict(previous))))
+        if known is not None:
+            del self.services[key]
+            self.index.remove(key, anchors_of(key, LabelSelector(dict(known))))
         if selector is not None:
-            self._services[key] = selector
-            self._index.add(key, anchors_of(key, LabelSelector(dict(selector))))
+            self.services[key] = selector
+            self.index.add(key, anchors_of(key, LabelSelector(dict(selector))))
         self.reindexed(key)
 
     def reindexed(self, key: str) -> None:
@@ -88,14 +88,14 @@ class Workloads:
         """Add, replace or remove a controller."""
         at = (kind, key)
         if controller is None:
-            if at in self._controllers:
-                del self._controllers[at]
+            if at in self.controllers:
+                del self.controllers[at]
                 self.generation += 1
             return
         selector = controller.spec.selector
         wanted = LabelSelector(selector) if isinstance(selector, dict) else selector
-        if at not in self._controllers or self._controllers[at] != wanted:
-            self._controllers[at] = wanted
+        if at not in self.controllers or self.controllers[at] != wanted:
+            self.controllers[at] = wanted
             self.generation += 1
 
 
@@ -115,24 +115,24 @@ class Namespaces:
     def __init__(self) -> None:
         self.generation = 0
         """A number that changes when a namespace is added or removed, or its labels change."""
-        self._labels: dict[str, Mapping[str, str]] = {}
+        self.by_name: dict[str, Mapping[str, str]] = {}
 
     def labels(self, name: str) -> Mapping[str, str]:
         """Return the labels; empty for an unknown namespace."""
-        return self._labels.get(name, _NONE)
+        return self.by_name.get(name, _NONE)
 
     def matching(self, selector: LabelSelector) -> frozenset[str]:
         """Return the names of the selected namespaces. O(namespaces): cache the result per generation."""
-        return frozenset(name for name, labels in self._labels.items() if selector.matches(labels))
+        return frozenset(name for name, labels in self.by_name.items() if selector.matches(labels))
 
     def set(self, namespace: Namespace) -> None:
         """Add or replace a namespace."""
         name, labels = namespace.metadata.name, namespace.metadata.labels
-        if self._labels.get(name) != labels:
-            self._labels[name] = labels
+        if self.by_name.get(name) != labels:
+            self.by_name[name] = labels
             self.generation += 1
 
     def remove(self, name: str) -> None:
         """Remove a namespace that is gone or unreadable."""
-        if self._labels.pop(name, None) is not None:
+        if self.by_name.pop(name, None) is not None:
             self.generation += 1

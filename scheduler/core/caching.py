@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, ItemsView, Iterator
 from typing import Final, Generic, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -33,6 +33,10 @@ class BoundedCache(Generic[K, V]):
     def __iter__(self) -> Iterator[K]:
         """Iterate over the keys, the least recently used first."""
         return iter(self._entries)
+
+    def items(self) -> ItemsView[K, V]:
+        """Return keys and values, the least recently used first; the call does not count as a use of them."""
+        return self._entries.items()
 
     def values(self) -> Iterator[V]:
         """Iterate over the values, the least recently used first; the call does not count as a use of them."""

@@ -72,6 +72,11 @@ class ChangeLog(Generic[T]):
         self._log_start += drop
         return True
 
+    def restart(self) -> None:
+        """Drop all entries and move the position, so that every reader computes everything again."""
+        self._log_start += len(self._log) + 1
+        self._log = []
+
     def drop_all(self) -> None:
         """Drop all entries. The position stays, so that a reader that is up to date remains so."""
         self._log_start += len(self._log)

@@ -7,7 +7,7 @@ Nominations by other schedulers are respected and never changed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import Any, Final
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.changes import ChangeLog
@@ -114,6 +114,29 @@ class Nominator(ChangeLog[str]):
     def pods(self) -> Iterator[tuple[str, PodInfo]]:
         """Return all nominated pods, each with its node."""
         return ((name, info) for name, pods in self._by_node.items() for info in pods.values())
+
+    def uids(self) -> dict[str, None]:
+        """Return the uids of all pods of which anything is known, for the self-audit."""
+        listed = (uid for pods in self._by_node.values() for uid in pods)
+        return dict.fromkeys((*self._node_of, *listed, *self._foreign, *self._derived))
+
+    def entries(self, uid: str) -> dict[str, Any]:
+        """Return all that is known of a pod: its node, the nodes that list it, and its kinds."""
+        listed = [name for name, pods in self._by_node.items() if uid in pods]
+        kinds = [name for name, uids in (("foreign", self._foreign), (DERIVED, self._derived)) if uid in uids]
+        return {"nominated to": self._node_of.get(uid), "listed on": listed, "kinds": kinds}
+
+    def forget(self, uid: str) -> None:
+        """Remove a pod from all nodes, whatever is wrong with its nomination."""
+        self._node_of.pop(uid, None)
+        self._foreign.discard(uid)
+        self._derived.discard(uid)
+        for name, pods in tuple(self._by_node.items()):
+            if pods.pop(uid, None) is not None:
+                self._record(name)
+            if not pods:
+                del self._by_node[name]
+                self._versions.pop(name, None)
 
     def nodes(self) -> tuple[str, ...]:
         """Return the names of the nodes with at least one nominated pod."""

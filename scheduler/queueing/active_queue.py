@@ -34,25 +34,38 @@ class ActiveQueue:
     def __init__(self, tickets: Iterator[int]) -> None:
         self._tickets = tickets
         self._entries: list[tuple[SortKey, int, QueuedPodInfo]] = []
-        self._live = 0
+        self.live = 0
 
     def __len__(self) -> int:
-        return self._live
+        return self.live
 
     def push(self, key: SortKey, queued: QueuedPodInfo) -> None:
         """Add a pod that is in no heap. O(log n)."""
         queued.ticket = next(self._tickets)
         heapq.heappush(self._entries, (key, queued.ticket, queued))
-        self._live += 1
+        self.live += 1
 
     def discard(self, queued: QueuedPodInfo) -> None:
         """Remove a pod that is in this heap. Amortized O(1)."""
         queued.ticket = -1  # the entry stays in the heap and is skipped later
-        self._live -= 1
-        dead = len(self._entries) - self._live
-        if dead > _DEAD_MIN and dead > self._live:
+        self.live -= 1
+        dead = len(self._entries) - self.live
+        if dead > _DEAD_MIN and dead > self.live:
             self._entries = [entry for entry in self._entries if entry[2].ticket == entry[1]]
             heapq.heapify(self._entries)
+
+    def clear(self) -> None:
+        """Remove all entries; the pods keep their tickets."""
+        self._entries, self.live = [], 0
+
+    def entries(self) -> dict[int, SortKey]:
+        """Return id of a record → its key, for the self-audit. O(entries)."""
+        return {id(queued): key for key, ticket, queued in self._entries if queued.ticket == ticket}
+
+    @property
+    def is_ordered(self) -> bool:
+        """Whether the entries are a heap."""
+        return all(self._entries[(at - 1) // 2] <= self._entries[at] for at in range(1, len(self._entries)))
 
     def first(self) -> QueuedPodInfo | None:
         """Return the pod to take next, without removing it; None if the heap is empty."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from scheduler.queueing.active_queue import ActiveQueue
-from scheduler.queueing.types import Place, QueuedPodInfo
+from scheduler.queueing.types import Place, QueuedPodInfo, SortKey
 from scheduler.queueing.unschedulable_pods import UnschedulablePods
 
 _NEVER: Final = -1
@@ -39,6 +39,16 @@ class BackoffQueue:
     def __len__(self) -> int:
         return len(self._rejected) + len(self._failed)
 
+    @property
+    def heaps(self) -> tuple[ActiveQueue, ActiveQueue]:
+        """The pods that back off after a rejection, and after an error."""
+        return self._rejected, self._failed
+
+    def key(self, queued: QueuedPodInfo, order: SortKey) -> SortKey:
+        """Return the key in the queue that `queued.place` names; `order` is the order within one second."""
+        until = self.until(queued)
+        return (until,) if queued.place is Place.ERROR_BACKOFF else (until, *order)
+
     def until(self, queued: QueuedPodInfo) -> int:
         """Return the last second of the pod's back-off, cached in the record, because its inputs stay the same."""
         if queued.backoff_until is None:
@@ -57,11 +67,10 @@ class BackoffQueue:
         return self.until(queued) >= math.floor(now)
 
     def push(self, queued: QueuedPodInfo) -> None:
-        """Add the pod to the queue that `queued.place` names; `queued.order` is the order within one second."""
-        if queued.place is Place.ERROR_BACKOFF:
-            self._failed.push((self.until(queued),), queued)
-        else:
-            self._rejected.push((self.until(queued), *queued.order), queued)
+        """Add the pod to the queue that `queued.place` names."""
+        (self._failed if queued.place is Place.ERROR_BACKOFF else self._rejected).push(
+            self.key(queued, queued.order), queued
+        )
 
     def discard(self, queued: QueuedPodInfo) -> None:
         """Remove the pod from the queue that `queued.place` names."""

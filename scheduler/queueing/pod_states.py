@@ -163,6 +163,35 @@ class PodStates:
             self._leave(queued)
             self.count_rejecters(queued, -1)
 
+    def forget(self, queued: QueuedPodInfo) -> None:
+        """Remove a record that is wrong, and `rebuild`."""
+        self._pods.pop(queued.uid, None)
+        queued.place, queued.ticket = Place.NOWHERE, -1
+        self.rebuild()
+
+    def rebuild(self) -> None:
+        """Fill the heaps and the pool again from the records, whatever is wrong with them. O(pods)."""
+        self.pool.clear()
+        for heap in self.heaps:
+            heap.clear()
+        for queued in self._pods.values():
+            queued.is_passed_over = False
+            if queued.place in IN_POOL:
+                self.pool.add(queued)
+            else:
+                queued.order = self._order(self._profiles, queued)
+                self._push(queued, queued.place)
+
+    @property
+    def heaps(self) -> tuple[ActiveQueue, ...]:
+        """The active pods, the ones that are passed over, and those that back off after a rejection or an error."""
+        return self._active, self._passed_over, *self.backoff.heaps
+
+    def key(self, queued: QueuedPodInfo) -> SortKey:
+        """Return the key of a pod in its heap as it follows from the record."""
+        order = self._order(self._profiles, queued)
+        return self.backoff.key(queued, order) if queued.place in IN_BACKOFF else order
+
     def replace(self, queued: QueuedPodInfo, info: PodInfo) -> None:
         """Replace the pod's object. The pod keeps its state; its order is that of the new object."""
         if queued.place in IN_POOL:

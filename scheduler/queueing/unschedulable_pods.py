@@ -8,9 +8,9 @@ of shapes for which the hint says QUEUE. The result equals that of `QueueingHint
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import ClusterEvent
@@ -81,6 +81,21 @@ class RejectedPods:
                 del index.groups[value]
                 for topic_index in index.topic_indexes.values():
                     topic_index.remove(group)
+
+    def has(self, queued: QueuedPodInfo, values: Sequence[Hashable]) -> bool:
+        """Return whether the pod is in the groups of these values, and in no place with another record."""
+        places = zip(self._shape_indexes.values(), values)
+        groups = [self.pods, *(index.groups.get(value, {}) for index, value in places)]
+        return len(groups) == len(self._shape_indexes) + 1 and all(each.get(queued.uid) is queued for each in groups)
+
+    def faults(self, known: Pods) -> list[str]:
+        """Return what is wrong with groups and topics. `known` are the pods of the index. O(pods and topics)."""
+        faults = [f"pod with uid {uid}" for uid in self.pods if uid not in known]
+        for index in self._shape_indexes.values():
+            faults += ["groups by shape"] if sum(map(len, index.groups.values())) != len(self.pods) else []
+            for topics in index.topic_indexes.values():
+                faults += ["groups by topic"] if not topics.has_exactly(index.groups.values()) else []
+        return faults
 
     def groups(self, registered: EventHint, about: SomeTopics) -> Iterable[Pods]:
         """Return the groups of pods with equal hint results, of those that an event about these topics can concern."""
@@ -153,6 +168,14 @@ class _TopicIndex:
             if not groups:
                 del self.by_topic[topic]
 
+    def has_exactly(self, groups: Iterable[Pods]) -> bool:
+        """Return whether these are the groups, with the topics that they had when they were added."""
+        fresh = _TopicIndex()
+        for group in groups:
+            fresh.add(group, self.topics.get(id(group), ()))
+        ours = (self.topics, self.with_all_topics, self.by_topic)
+        return ours == (fresh.topics, fresh.with_all_topics, fresh.by_topic)
+
     def concerned(self, about: tuple[Hashable, ...]) -> Iterable[Pods]:
         """Return the groups that share a topic with the event, and those with all topics. O(its topics + groups)."""
         found = [groups for topic in about if (groups := self.by_topic.get(topic)) is not None]
@@ -195,6 +218,17 @@ class _Index:
             rejected.remove(uid, values)
             if not rejected.pods:
                 del self._by_rejecter[rejected.rejecter]
+
+    def faults(self) -> Iterator[list[str]]:
+        """Yield what is wrong with the groups of each pod, and of each plugin: empty lists, unless there is a bug."""
+        for uid, queued in tuple(self.pods.items()):
+            entries = self._entries.get(uid, [])
+            is_right = {each.rejecter[1] for each, _ in entries} == set(queued.rejecters) and all(
+                self._by_rejecter.get(each.rejecter) is each and each.has(queued, values) for each, values in entries
+            )
+            yield [] if is_right or self.pods.get(uid) is not queued else [f"pod {queued.info.key}"]
+        for rejected in tuple(self._by_rejecter.values()):
+            yield rejected.faults(self.pods)
 
     def woken_by(
         self, queueing_event: QueueingEvent, registrations: Iterable[HintRegistration], concerns: Concerns
@@ -274,6 +308,28 @@ class UnschedulablePods:
             index = self._gated[gate]
         index.add(queued)
         self._index_of[queued.uid] = index
+
+    def clear(self) -> None:
+        """Remove all pods."""
+        self._rejected, self._gated, self._index_of = _Index(self._hints), {}, {}
+
+    def uids(self) -> dict[str, None]:
+        """Return the uids of all pods in any part of the pool, for the self-audit."""
+        return dict.fromkeys((*self._index_of, *(uid for index in self._indexes().values() for uid in index.pods)))
+
+    def entries(self, uid: str) -> Mapping[Any, object]:
+        """Return index → record for each index that has the pod, and the index that the pool knows for it."""
+        indexes = self._indexes().items()
+        known = [("index", name) for name, index in indexes if index is self._index_of.get(uid)]
+        return dict([*known, *((name, index.pods[uid]) for name, index in indexes if uid in index.pods)])
+
+    def faults(self) -> Iterator[list[str]]:
+        """Yield what is wrong with the groups by which pods are woken."""
+        for index in tuple(self._indexes().values()):
+            yield from index.faults()
+
+    def _indexes(self) -> dict[Rejecter, _Index]:
+        return {("", ""): self._rejected, **self._gated}
 
     def remove(self, queued: QueuedPodInfo) -> None:
         """Remove a pod that is in the pool."""

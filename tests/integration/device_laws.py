@@ -213,7 +213,7 @@ def device_differences(server: ApiServer, daemon: Daemon) -> list[str]:
     use = devices.use
     pairs: dict[str, tuple[Any, Any]] = {
         "claims": (_versions(devices.claims), _versions(stored)),
-        "claims of the watch": (_versions(devices.claims._watched.values()), _versions(stored)),
+        "claims of the watch": (_versions(devices.claims.watched.values()), _versions(stored)),
         "slices": (
             sorted(each.key for each in devices.slices()),
             sorted(o["metadata"]["name"] for o in server.objects("resourceslices")),

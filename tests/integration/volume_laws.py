@@ -227,7 +227,7 @@ def volume_differences(server: ApiServer, daemon: Daemon) -> list[str]:
         "persistentvolumeclaims": volumes.claims,
         "persistentvolumes": volumes.volumes,
         "storageclasses": [known.obj for known in volumes.classes.values()],
-        "csistoragecapacities": [pool.obj for pool in volumes.capacities._objects.values()],
+        "csistoragecapacities": [pool.obj for pool in volumes.capacities.objects.values()],
         "volumeattachments": volumes.attachments.values(),
         "csinodes": volumes.csi_nodes.values(),
         "csidrivers": volumes.drivers.values(),
@@ -264,8 +264,8 @@ def volume_leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
 
 
 def _wrong_totals(daemon: Daemon) -> Iterator[str]:
-    volumes = daemon.scheduler.cluster.volumes
-    for pool in volumes.capacities._objects.values():
+    volumes = daemon.decisions.cluster.volumes
+    for pool in volumes.capacities.objects.values():
         drawn = sum(entry.size for entry in volumes.reservations if entry.pool is pool)
         if drawn != pool.in_flight:
             yield f"pool {pool.key}: {pool.in_flight} bytes in flight, {drawn} reserved"

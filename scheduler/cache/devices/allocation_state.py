@@ -96,6 +96,30 @@ class AllocationState:
         """Return the wholly allocated devices."""
         return self._holders.keys()
 
+    def uids(self) -> tuple[str, ...]:
+        """Return the uids of the claims that have devices."""
+        return tuple(self._held)
+
+    def used(self) -> dict[DeviceId, None]:
+        """Return the devices of which anything is counted."""
+        return dict.fromkeys((*self._holders, *self._shares, *self._consumed))
+
+    def entries(self, device: DeviceId) -> dict[str, object]:
+        """Return what is counted for a device, for comparisons."""
+        parts = sorted((part.claim_uid, part.share_id, sorted(part.consumed.items())) for part in self.shares(device))
+        consumed = dict(self.consumed(device))
+        return {"claims": sorted(self.holders(device)), "shares": parts, "consumed capacity": consumed}
+
+    def recounted(self, device: DeviceId, uid: str = "") -> dict[str, object]:
+        """Return `entries` as they follow from the allocations of the device's known users and of the claim `uid`."""
+        alone = AllocationState(shares_count=self._shares_count)
+        for user in dict.fromkeys((*self.users(device), uid)):
+            held = self._held.get(user)
+            for result in held.devices.results if held is not None else ():
+                if result.id == device:
+                    alone._take(user, result)
+        return alone.entries(device)
+
     @property
     def backlog(self) -> int:
         """The number of changed devices since the last `take_changed`."""
@@ -141,6 +165,17 @@ class AllocationState:
             for result in allocation.devices.results:
                 self._take(claim_uid, result)
             self._held[claim_uid] = allocation
+        self.revision += 1
+
+    def recount(self) -> None:
+        """Count all devices again from the allocations. O(allocated devices)."""
+        self._changed |= self.used()
+        self._holders.clear()
+        self._shares.clear()
+        self._consumed.clear()
+        for uid, allocation in self._held.items():
+            for result in allocation.devices.results:
+                self._take(uid, result)
         self.revision += 1
 
     def _take(self, claim_uid: str, result: DeviceRequestAllocationResult) -> None:

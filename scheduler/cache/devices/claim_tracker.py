@@ -44,35 +44,35 @@ class ClaimTracker:
         self.given_back: list[ClaimChange] = []
         """Released devices without a change of a claim: the claim with its pending allocation, and the claim now."""
         self._use = use
-        self._watched: dict[str, ResourceClaim] = {}
-        self._latest: dict[str, ResourceClaim] = {}
-        self._keys: dict[str, str] = {}
-        """Uid → key of the latest claims."""
+        self.watched: dict[str, ResourceClaim] = {}
+        self.latest: dict[str, ResourceClaim] = {}
+        self.keys_by_uid: dict[str, str] = {}
+        """Uid → key of the latest claims. Read-only."""
         self._kept: dict[str, ResourceClaim] = {}
         """Key → the last readable state of a claim that cannot be decoded and has devices."""
         self._pending: dict[str, PendingAllocation] = {}
-        self._made_for: dict[str, dict[str, None]] = {}
-        """Uid of a pod → keys of the claims that a scheduler created for its extended resources."""
+        self.keys_by_pod: dict[str, dict[str, None]] = {}
+        """Uid of a pod → keys of the claims that a scheduler created for its extended resources. Read-only."""
 
     def __iter__(self) -> Iterator[ResourceClaim]:
-        return iter(self._latest.values())
+        return iter(self.latest.values())
 
     def get(self, key: str) -> ResourceClaim | None:
         """Return the newest known claim; None if there is none."""
-        return self._latest.get(key)
+        return self.latest.get(key)
 
     def by_uid(self, uid: str) -> ResourceClaim | None:
         """Return the newest known claim with this uid; None if there is none."""
-        key = self._keys.get(uid)
-        return self._latest[key] if key is not None else None
+        key = self.keys_by_uid.get(uid)
+        return self.latest[key] if key is not None else None
 
     def get_api(self, key: str) -> ResourceClaim | None:
         """Return the newest claim that the watch has shown."""
-        return self._watched.get(key)
+        return self.watched.get(key)
 
     def need(self, key: str) -> ResourceClaim:
         """Return the newest known claim; raise NotKnown with the text of upstream's cache."""
-        found = self._latest.get(key)
+        found = self.latest.get(key)
         if found is None:
             raise NotKnown(f'could not find ResourceClaim "{key}"')
         return found
@@ -86,7 +86,7 @@ class ClaimTracker:
 
     def all_made_for(self, pod: Pod) -> list[ResourceClaim]:
         """Return all such claims by name. Lost or false responses can lead to more than one."""
-        claims = (self._latest[key] for key in sorted(self._made_for.get(pod.metadata.uid, ())))
+        claims = (self.latest[key] for key in sorted(self.keys_by_pod.get(pod.metadata.uid, ())))
         return [claim for claim in claims if is_made_for(claim, pod)]
 
     # -- what the watch shows ------------------------------------------------------------------------------------------
@@ -97,19 +97,19 @@ class ClaimTracker:
         One of the same version replaces only the watched state.
         """
         key = claim.key
-        latest = self._latest.get(key)
+        latest = self.latest.get(key)
         if latest is not None and latest.uid == claim.uid:
             if claim.version < latest.version:
                 return
             if claim.version == latest.version:
-                self._watched[key] = claim
+                self.watched[key] = claim
                 return
-        self._watched[key] = claim
+        self.watched[key] = claim
         self._show(key, claim)
 
     def remove(self, key: str) -> None:
         """Remove a claim that is gone."""
-        self._watched.pop(key, None)
+        self.watched.pop(key, None)
         self._show(key, None)
 
     def kept(self, key: str) -> ResourceClaim | None:
@@ -141,8 +141,8 @@ class ClaimTracker:
 
     def restore(self, key: str) -> None:
         """Return to the state that the watch has shown. Idempotent."""
-        if key in self._watched and self._latest.get(key) is not self._watched[key]:
-            self._show(key, self._watched[key])
+        if key in self.watched and self.latest.get(key) is not self.watched[key]:
+            self._show(key, self.watched[key])
 
     # -- what is about to be written -----------------------------------------------------------------------------------
 
@@ -194,8 +194,13 @@ class ClaimTracker:
 
     def retry_waiting(self, key: str) -> None:
         """Retry the pods that wait for the claim, although the claim has not changed."""
-        if (claim := self._latest.get(key)) is not None:
+        if (claim := self.latest.get(key)) is not None:
             self.given_back.append(ClaimChange(None, claim))
+
+    def uids(self) -> dict[str, str]:
+        """Return uid → key of all claims that may have devices, the pending, the unreadable and the latest ones."""
+        pending = {uid: each.claim.key for uid, each in self._pending.items()}
+        return pending | {claim.uid: key for known in (self._kept, self.latest) for key, claim in known.items()}
 
     def in_flight(self) -> Iterator[ResourceClaim]:
         """Return the claims with an allocation that may not be written yet."""
@@ -204,16 +209,16 @@ class ClaimTracker:
     # -- inside --------------------------------------------------------------------------------------------------------
 
     def _show(self, key: str, now: ResourceClaim | None) -> None:
-        before = self._latest.get(key)
+        before = self.latest.get(key)
         if before is now:
             return
         if before is not None:
-            self._keys.pop(before.uid, None)
+            self.keys_by_uid.pop(before.uid, None)
         if now is None:
-            del self._latest[key]
+            del self.latest[key]
         else:
-            self._latest[key] = now
-            self._keys[now.uid] = key
+            self.latest[key] = now
+            self.keys_by_uid[now.uid] = key
         if before is not None:
             self._index(key, before, is_there=False)
         if now is not None:
@@ -232,38 +237,44 @@ class ClaimTracker:
             self._release(pending.claim)
 
     def _release(self, planned: ResourceClaim) -> None:
-        change = ClaimChange(planned, self._latest.get(planned.key))
+        change = ClaimChange(planned, self.latest.get(planned.key))
         if gives_back(*change):
             self.given_back.append(change)
 
     def _is_overtaken(self, claim: ResourceClaim) -> bool:
         """Return whether this claim has been allocated, so that its pending allocation no longer counts."""
-        known = self._latest.get(claim.key)
+        known = self.latest.get(claim.key)
         return known is not None and known.uid == claim.uid and known.is_allocated
 
     def _index(self, key: str, claim: ResourceClaim, *, is_there: bool) -> None:
         """Update the index by pod for a claim that a scheduler created."""
-        if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
-            return
-        for owner in claim.metadata.owner_references:
-            if not owner.controller:
-                continue
+        for uid in pods_of(claim):
             if is_there:
-                self._made_for.setdefault(owner.uid, {})[key] = None
-            elif (keys := self._made_for.get(owner.uid)) is not None:
+                self.keys_by_pod.setdefault(uid, {})[key] = None
+            elif (keys := self.keys_by_pod.get(uid)) is not None:
                 keys.pop(key, None)
                 if not keys:
-                    del self._made_for[owner.uid]
+                    del self.keys_by_pod[uid]
 
     def _count(self, uid: str, *, key: str = "") -> None:
-        """Count the claim's own allocation, else its pending one."""
+        self._use.hold(uid, self.allocation(uid, key))
+
+    def allocation(self, uid: str, key: str) -> AllocationResult | None:
+        """Return the claim's own allocation, else its pending one."""
         pending = self._pending.get(uid)
         key = key or (pending.claim.key if pending is not None else "")
-        known = self._latest.get(key) or self._kept.get(key)
+        known = self.latest.get(key) or self._kept.get(key)
         allocation = known.status.allocation if known is not None and known.uid == uid else None
         if allocation is None and pending is not None:
             allocation = pending.claim.status.allocation
-        self._use.hold(uid, allocation)
+        return allocation
+
+
+def pods_of(claim: ResourceClaim) -> list[str]:
+    """Return the uids of the pods for whose extended resources a scheduler created the claim."""
+    if claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) != "true":
+        return []
+    return [owner.uid for owner in claim.metadata.owner_references if owner.controller]
 
 
 def gives_back(before: ResourceClaim | None, now: ResourceClaim | None) -> bool:

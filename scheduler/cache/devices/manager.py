@@ -56,41 +56,41 @@ class DeviceClasses:
     def __init__(self) -> None:
         self.generation = 0
         """A number that grows with every change."""
-        self._classes: dict[str, DeviceClass] = {}
-        self._by_resource: dict[str, dict[str, None]] = {}
+        self.by_name: dict[str, DeviceClass] = {}
+        self.by_resource: dict[str, dict[str, None]] = {}
 
     def __iter__(self) -> Iterator[DeviceClass]:
-        return iter(self._classes.values())
+        return iter(self.by_name.values())
 
     def get(self, name: str) -> DeviceClass | None:
         """Return the class of this name."""
-        return self._classes.get(name)
+        return self.by_name.get(name)
 
     def put(self, name: str, device_class: DeviceClass | None) -> None:
         """Add, update or remove a class."""
-        old = self._classes.pop(name, None)
+        old = self.by_name.pop(name, None)
         if old is not None and old.spec.extended_resource_name:
-            names = self._by_resource[old.spec.extended_resource_name]
+            names = self.by_resource[old.spec.extended_resource_name]
             del names[name]
             if not names:
-                del self._by_resource[old.spec.extended_resource_name]
+                del self.by_resource[old.spec.extended_resource_name]
         if device_class is not None:
-            self._classes[name] = device_class
+            self.by_name[name] = device_class
             if device_class.spec.extended_resource_name:
-                self._by_resource.setdefault(device_class.spec.extended_resource_name, {})[name] = None
+                self.by_resource.setdefault(device_class.spec.extended_resource_name, {})[name] = None
         self.generation += 1
 
     def for_resource(self, resource: str) -> DeviceClass | None:
         """Return the class that serves an extended resource; None if there is none."""
-        names = self._by_resource.get(resource)
+        names = self.by_resource.get(resource)
         if names:
-            return self._classes[max(sorted(names), key=self._created)]
+            return self.by_name[max(sorted(names), key=self._created)]
         if resource.startswith(IMPLICIT_EXTENDED_RESOURCE):
-            return self._classes.get(resource.removeprefix(IMPLICIT_EXTENDED_RESOURCE))
+            return self.by_name.get(resource.removeprefix(IMPLICIT_EXTENDED_RESOURCE))
         return None
 
     def _created(self, name: str) -> str:
-        return self._classes[name].metadata.creation_timestamp or ""
+        return self.by_name[name].metadata.creation_timestamp or ""
 
 
 NONE_SERVED: Final[frozenset[str]] = frozenset()
@@ -136,9 +136,9 @@ class SharedDRAManager:
         self.broken: dict[tuple[str, str], Broken] = {}
         """Kind and key → objects that could not be decoded. They count as absent, but can be named."""
         self._gates = gates
-        self._applies_rules = TAINT_RULES in gates
-        self._rules = TaintRules()
-        self._published: dict[str, ResourceSlice] = {}
+        self.applies_rules = TAINT_RULES in gates
+        self.rules = TaintRules()
+        self.published: dict[str, ResourceSlice] = {}
         self._effective: dict[str, ResourceSlice] = {}
         self._watchers = Watchers()
         self.subscribe = self._watchers.subscribe
@@ -176,17 +176,22 @@ class SharedDRAManager:
 
     def set_slice(self, each: ResourceSlice) -> ResourceSlice:
         """Add or update a slice; return the effective slice."""
-        self._published[each.key] = each
-        effective = self._rules.lay(each)
+        self.published[each.key] = each
+        effective = self.rules.lay(each)
         self._effective[each.key] = effective
         self.on_nodes.set_slice(effective)
         return effective
 
     def remove_slice(self, name: str) -> ResourceSlice | None:
         """Remove a slice; return the effective slice that was removed."""
-        self._published.pop(name, None)
+        self.published.pop(name, None)
         self.on_nodes.remove_slice(name)
         return self._effective.pop(name, None)
+
+    def published_now(self, name: str) -> ResourceSlice | None:
+        """Return the effective slice as it follows from the published one and the rules."""
+        published = self.published.get(name)
+        return self.rules.lay(published) if published is not None else None
 
     def slice(self, name: str) -> ResourceSlice | None:
         """Return the effective slice of this name."""
@@ -205,16 +210,16 @@ class SharedDRAManager:
         self, name: str, old: DeviceTaintRule | None, new: DeviceTaintRule | None
     ) -> list[tuple[ResourceSlice, ResourceSlice]]:
         """Add, update or remove a taint rule; return the slices whose effective state changed, before and after."""
-        if not self._applies_rules:
+        if not self.applies_rules:
             return []
-        self._rules.put(name, new)
+        self.rules.put(name, new)
         if old is not None and new is not None and old.spec == new.spec:
             return []  # only its status changed, which its controller writes often
         rules = [rule for rule in (old, new) if rule is not None]
         changed = []
-        for each in self._published.values():
+        for each in self.published.values():
             if any(may_mean(rule, each) for rule in rules):
-                before, now = self._effective[each.key], self._rules.lay(each)
+                before, now = self._effective[each.key], self.rules.lay(each)
                 if before.spec.devices != now.spec.devices:
                     self._effective[each.key] = now
                     self.on_nodes.set_slice(now)

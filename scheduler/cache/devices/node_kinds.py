@@ -25,6 +25,7 @@ from scheduler.cache.devices.pools import (
 )
 from scheduler.cache.devices.shared_pools import NO_SHARED_POOLS, PoolSlices, PoolVisibility, SharedPoolVisibility
 from scheduler.cache.nodes.nodes import Nodes
+from scheduler.core import nodeset
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 
@@ -75,7 +76,7 @@ class DeviceNodes(ChangeLog[int]):
         self._nodes = nodes
         self._use = use
         self._gates = gates
-        self._pools: dict[PoolKey, PoolSlices] = {}
+        self.pools_by_key: dict[PoolKey, PoolSlices] = {}
         self._pool_of: dict[str, PoolKey] = {}
         self._local: dict[str, dict[PoolKey, PoolSlices]] = {}
         self._own: dict[int, _OwnPools] = {}
@@ -122,7 +123,7 @@ class DeviceNodes(ChangeLog[int]):
 
     def published(self, key: PoolKey) -> Iterable[ResourceSlice]:
         """Return all slices of a pool, of any generation."""
-        pool = self._pools.get(key)
+        pool = self.pools_by_key.get(key)
         return pool.slices.values() if pool is not None else ()
 
     def draws(self, key: PoolKey) -> CounterUse | None:
@@ -130,8 +131,49 @@ class DeviceNodes(ChangeLog[int]):
 
         Return None if the pool is missing, incomplete or invalid.
         """
-        pool = self._pools.get(key)
+        pool = self.pools_by_key.get(key)
         return pool.draws() if pool is not None else None
+
+    def pool_of(self, name: str) -> tuple[PoolKey | None, ResourceSlice | None]:
+        """Return the pool of a slice, and the slice that the pool has under this name."""
+        key = self._pool_of.get(name)
+        pool = self.pools_by_key.get(key) if key is not None else None
+        return key, pool.slices.get(name) if pool is not None else None
+
+    def entries(self, key: PoolKey, like: DeviceNodes) -> dict[str, object]:
+        """Return what follows from the slices of a pool, for comparisons; of results only those that `like` has cached."""
+        pool, other = self.pools_by_key.get(key), like.pools_by_key.get(key)
+        if pool is None or other is None:
+            return {}
+        pool.wheres = other.wheres
+        is_local = self._local.get(pool.home, {}).get(key) is pool
+        fields = {"slices": set(pool.slices), "home node": pool.home, "at its node": is_local}
+        return {**fields, "shared": key in self.shared, **pool.results(other)}
+
+    def alone(self, key: PoolKey) -> DeviceNodes:
+        """Return a new object with the slices of this pool."""
+        alone = DeviceNodes(self._nodes, self._use, self._gates)
+        for each in self.published(key):
+            alone.set_slice(each)
+        return alone
+
+    def placement(self, slot: int) -> dict[str, object]:
+        """Return the kind of a node, for comparisons."""
+        kind, bit = self._kind_at.get(slot), 1 << slot
+        is_placed = bool(self.placed & bit)
+        return {
+            "placed": is_placed,
+            **(_shown(kind.key, kind.free, is_of_kind=bool(kind.nodes & bit)) if kind is not None else {}),
+        }
+
+    def placement_now(self, slot: int) -> dict[str, object]:
+        """Return `placement` as it follows from the node's pools and their use."""
+        if not self._nodes.present >> slot & 1:
+            return {"placed": False}
+        here = self._own_pools_of(slot)
+        used, shares = _use_of(here, self._use)
+        key = (here.content, used, shares, id(self.shared.of(slot)))
+        return {"placed": True, **_shown(key, len(here.numbers) - used.bit_count(), is_of_kind=True)}
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -141,7 +183,7 @@ class DeviceNodes(ChangeLog[int]):
         if self._pool_of.get(each.key, key) != key:
             self.remove_slice(each.key)
         self._pool_of[each.key] = key
-        pool = self._pools.setdefault(key, PoolSlices(key, self._gates))
+        pool = self.pools_by_key.setdefault(key, PoolSlices(key, self._gates))
         pool.slices[each.key] = each
         self._settle(pool)
 
@@ -150,16 +192,39 @@ class DeviceNodes(ChangeLog[int]):
         key = self._pool_of.pop(name, None)
         if key is None:
             return
-        pool = self._pools[key]
+        pool = self.pools_by_key[key]
         del pool.slices[name]
         self._settle(pool)
+
+    def settle(self, key: PoolKey) -> None:
+        """Compute again what follows from the slices of a pool, and from the pools of all nodes."""
+        self._settle(self.pools_by_key[key])
+        self._stale.update(self._nodes.name(slot) for slot in nodeset.each(self._nodes.present))
+
+    def see_again(self, slot: int) -> None:
+        """Compute again which shared pools the node sees."""
+        for changed in self.shared.catch_up((slot,)):
+            self._place(changed)
+
+    def place_again(self, slot: int) -> None:
+        """Compute the kind of a node again, in a new kind, whatever is wrong with the present one."""
+        kind, bit = self._kind_at.pop(slot, None), 1 << slot
+        self._kinds = {key: each for key, each in self._kinds.items() if each is not kind}
+        for each in self.kinds():
+            each.nodes &= ~bit
+        self.placed &= ~bit
+        if kind is not None:
+            self._stale.update(self._nodes.name(other) for other in nodeset.each(kind.nodes & ~bit))
+        self._own.pop(slot, None)
+        self._place(slot)
+        self.catch_up()
 
     def _settle(self, pool: PoolSlices) -> None:
         """Update the pool's home node and mark the nodes that are affected by its change."""
         pool.forget()
         self._unlink(pool)
         if not pool.slices:
-            del self._pools[pool.key]
+            del self.pools_by_key[pool.key]
             return
         pool.home = self._home(pool)
         if pool.home:
@@ -193,6 +258,11 @@ class DeviceNodes(ChangeLog[int]):
         """The number of changed nodes, pools or devices that are not processed yet."""
         return max(len(self._stale), self.shared.backlog, self._use.backlog)
 
+    @property
+    def behind(self) -> int:
+        """The same, relabelled nodes included."""
+        return max(self.backlog, self._nodes.relabelled.position - self._position)
+
     def keep_up(self) -> None:
         """Call `catch_up` if there is much to do, so that the backlog stays bounded even without reads."""
         if self.backlog > _BACKLOG_MAX:
@@ -206,7 +276,7 @@ class DeviceNodes(ChangeLog[int]):
         stale = self._relabelled()
         stale |= self.shared.catch_up(stale) | self._changed_at_home()
         for device in self._use.take_changed():
-            pool = self._pools.get(PoolKey(device.driver, device.pool))
+            pool = self.pools_by_key.get(PoolKey(device.driver, device.pool))
             if pool is not None and not pool.home:
                 self.shared.used(pool.key)
             elif pool is not None and (home := self._nodes.present_slot(pool.home)) is not None:
@@ -299,6 +369,11 @@ class DeviceNodes(ChangeLog[int]):
         devices = [each.id for view in views for each in view.devices]
         numbers = {device: number for number, device in enumerate(devices)}
         return _OwnPools(tuple(views), content_of(tuple(view.content for view in views)), numbers)
+
+
+def _shown(key: tuple[Content, int, Hashable, int], free: int, *, is_of_kind: bool) -> dict[str, object]:
+    fields = {"devices": id(key[0]), "use": key[1:3], "shared pools": key[3]}
+    return {**fields, "free devices": free, "node of its kind": is_of_kind}
 
 
 def _use_of(here: _OwnPools, use: DeviceUse) -> tuple[int, Hashable]:

@@ -447,19 +447,19 @@ class TaintRules:
     """
 
     def __init__(self) -> None:
-        self._rules: dict[str, DeviceTaintRule] = {}
+        self.rules: dict[str, DeviceTaintRule] = {}
 
     def put(self, name: str, rule: DeviceTaintRule | None) -> None:
         """Add, update or remove a rule."""
         if rule is None:
-            self._rules.pop(name, None)
+            self.rules.pop(name, None)
         else:
-            self._rules[name] = rule
+            self.rules[name] = rule
 
     def lay(self, each: ResourceSlice) -> ResourceSlice:
         """Return the slice with the taints of all rules; the same object if there are none. O(rules × devices)."""
         spec = each.spec
-        rules = [self._rules[name] for name in sorted(self._rules) if may_mean(self._rules[name], each)]
+        rules = [self.rules[name] for name in sorted(self.rules) if may_mean(self.rules[name], each)]
         if not rules:
             return each
         devices = tuple(self._tainted(spec.driver, spec.pool.name, device, rules) for device in spec.devices)

@@ -69,6 +69,16 @@ class PoolSlices:
             )
         return self.views[names]
 
+    def results(self, like: PoolSlices) -> dict[str, object]:
+        """Return the results that `like` has cached, for comparisons. Equal contents are one object."""
+        views = {names: self.view(names) for names in like.views}
+        contents = {
+            names: view and (id(view.content), [each.id for each in view.devices]) for names, view in views.items()
+        }
+        draws = self.draws() if like._draws is not None else None
+        names = ("capacities", "counters", "drawn", "drawers") if draws is not None else ()
+        return {"devices of views": contents, "draws": [getattr(draws, name) for name in names]}
+
     def draws(self) -> CounterUse | None:
         """Return the pool's shared capacities and counters; None if the pool is incomplete or invalid."""
         if self._draws is None:
@@ -118,7 +128,7 @@ class SharedPoolVisibility:
         self._problems: dict[PoolKey, str] = {}
         self._parts_of: dict[PoolKey, list[tuple[NodeMatch, _Seen]]] = {}
         self._users: dict[NodeMatch, dict[_Seen, None]] = {}
-        self._groups = NodeGroups(nodes)
+        self.groups = NodeGroups(nodes)
         self._everywhere = _Place()
         self._nowhere = _Place()
         self._named: dict[str, _Place] = {}
@@ -150,6 +160,12 @@ class SharedPoolVisibility:
     def of(self, slot: int) -> PoolVisibility:
         """Return the shared pools that the node sees."""
         return self._at.get(slot, NO_SHARED_POOLS)
+
+    def entries(self, slot: int) -> dict[str, object]:
+        """Return what is known of a node, and the nodes of each place, for comparisons."""
+        name = self._names.get(slot, "")
+        places = (self._everywhere, *self._by_fields.values(), self._named.get(name, self._nowhere))
+        return {"name": name, "visible slices": self.of(slot).parts, "places": [place.nodes for place in places]}
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -194,7 +210,7 @@ class SharedPoolVisibility:
 
     def _update_places(self, slots: set[int]) -> None:
         nodes = self._nodes
-        self._groups.catch_up()
+        self.groups.catch_up()
         self._everywhere.nodes = nodes.present
         for slot in slots:
             before = self._names.pop(slot, "")
@@ -224,14 +240,14 @@ class SharedPoolVisibility:
             if any(term.match_fields for term in selector.node_selector_terms):
                 where = self._by_fields.setdefault(selector, _Place(matching_selector(self._nodes, selector), selector))
             else:
-                where = self._groups.acquire(where_affinity(selector))
+                where = self.groups.acquire(where_affinity(selector))
         if isinstance(where, _Place):
             where.users += 1
         return where
 
     def _release(self, where: NodeMatch) -> None:
         if isinstance(where, NodeGroup):
-            self._groups.release(where)
+            self.groups.release(where)
         elif isinstance(where, _Place):
             where.users -= 1
             if where.users:
@@ -317,7 +333,7 @@ class SharedPoolVisibility:
         yield self._everywhere
         if name in self._named:
             yield self._named[name]
-        yield from self._groups.of(slot)
+        yield from self.groups.of(slot)
         yield from (place for place in self._by_fields.values() if place.nodes >> slot & 1)
 
     def _visible_pools(self, parts: _Parts) -> PoolVisibility:

@@ -59,48 +59,51 @@ class ImageIndex:
     """
 
     def __init__(self) -> None:
-        self._states: dict[str, ImageState] = {}
-        self._on: dict[int, tuple[ContainerImage, ...]] = {}
+        self.states: dict[str, ImageState] = {}
+        """The images of all nodes by name. Read-only."""
+        self.on: dict[int, tuple[ContainerImage, ...]] = {}
+        """Slot → the images of its last heartbeat. Read-only."""
 
     def get(self, name: str) -> ImageState | None:
         """Return the image of this name; None if no node has it."""
-        return self._states.get(name)
+        return self.states.get(name)
 
     def put(self, slot: int, images: tuple[ContainerImage, ...]) -> None:
         """Set the images of the node at `slot`; none if it is gone.
 
         The cost is a comparison if nothing changed, else some µs per changed image.
         """
-        before = self._on.get(slot, ())
+        before = self.on.get(slot, ())
         if images:
-            self._on[slot] = images
+            self.on[slot] = images
         else:
-            self._on.pop(slot, None)
+            self.on.pop(slot, None)
         if before == images:
             return
-        had, has = _sizes(before), _sizes(images)
+        had, has = sizes_of(before), sizes_of(images)
         for name in had.keys() - has.keys():
             self._leave(slot, name)
         for name, size_bytes in has.items():
-            state = self._states.get(name)
+            state = self.states.get(name)
             if state is None or (state.few == (slot,) and state.size_bytes != size_bytes):
-                self._states[name] = ImageState(size_bytes, (slot,))
+                self.states[name] = ImageState(size_bytes, (slot,))
             elif name not in had:
-                self._states[name] = state.joined(slot)
+                self.states[name] = state.joined(slot)
 
     def _leave(self, slot: int, name: str) -> None:
-        state = self._states[name].without(slot)
+        state = self.states[name].left(slot)
         if len(state.few) == 1:
-            images = self._on[state.few[0]]
+            images = self.on[state.few[0]]
             size_bytes = next(image.size_bytes for image in images if name in (image.names or ()))
-            self._states[name] = ImageState(size_bytes, state.few)
+            self.states[name] = ImageState(size_bytes, state.few)
         elif state.few or state.many:
-            self._states[name] = state
+            self.states[name] = state
         else:
-            del self._states[name]
+            del self.states[name]
 
 
-def _sizes(images: tuple[ContainerImage, ...]) -> dict[str, int]:
+def sizes_of(images: tuple[ContainerImage, ...]) -> dict[str, int]:
+    """Return name → size in bytes. The first of several images with a name counts."""
     sizes: dict[str, int] = {}
     for image in images:
         for name in image.names or ():

@@ -41,6 +41,20 @@ class LabelIndex:
             if not values:
                 del self._values[key], self._having[key]
 
+    def clear(self) -> None:
+        """Remove all labels."""
+        self._values.clear()
+        self._having.clear()
+
+    def items(self) -> list[tuple[str, str | None]]:
+        """Return all labels, and each key with None in place of its value."""
+        labels = ((key, value) for key, values in self._values.items() for value in values)
+        return [*((key, None) for key in self._having), *labels]
+
+    def nodes(self, item: tuple[str, str | None]) -> NodeSet:
+        """Return the nodes with this label, or with this key if the value is None."""
+        return self.having(item[0]) if item[1] is None else self.equal(item[0], item[1])
+
     def equal(self, key: str, value: str) -> NodeSet:
         """Return the nodes with this label."""
         values = self._values.get(key)
@@ -146,6 +160,11 @@ class NodeMultiset(Generic[T]):
             del self._slots[item]
         return True
 
+    def clear(self) -> None:
+        """Remove all items."""
+        self._slots.clear()
+        self._sets.clear()
+
     def count(self, slot: int, item: T) -> int:
         """Return how often the item is on the slot."""
         slots = self._slots.get(item)
@@ -166,6 +185,10 @@ class NodeMultiset(Generic[T]):
         if cached is None:
             cached = self._sets[item] = nodeset.of(slots)
         return cached
+
+    def is_current(self, item: T) -> bool:
+        """Return whether the cached node set of the item, if there is one, has its slots. O(slots of the item)."""
+        return self._sets.get(item) in {None, nodeset.of(self.slots(item))}
 
     def snapshot(self) -> dict[T, dict[int, int]]:
         """Return a copy of all counts. O(items and their slots)."""

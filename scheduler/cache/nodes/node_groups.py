@@ -9,7 +9,7 @@ look-up per label, and one evaluation per rule that is not of the form "this key
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -148,6 +148,55 @@ class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
         """Return the groups that contain this node. A live view: do not keep it."""
         return self._members.get(slot, _NONE)
 
+    @property
+    def behind(self) -> int:
+        """The number of changes of nodes that `catch_up` must process."""
+        return self._nodes.relabelled.position - self._position
+
+    def __contains__(self, group: NodeGroup) -> bool:
+        """Return whether the group is kept up to date."""
+        return self._groups.get(group.where) is group
+
+    def in_use(self) -> tuple[NodeGroup, ...]:
+        """Return all groups."""
+        return tuple(self._groups.values())
+
+    def entries(self, group: NodeGroup) -> dict[str, object]:
+        """Return what is known of a group, for comparisons; nothing of a group that is not in use."""
+        if group not in self:
+            return {}
+        known = [slot for slot in nodeset.members(group.nodes) if group in self.of(slot)]
+        return {"nodes": self._nodes.names(group.nodes), "known at nodes": len(known), "only node": group.slot}
+
+    def expected(self, group: NodeGroup) -> dict[str, object]:
+        """Return `entries` as they follow from the labels of the nodes. The cost grows with the values of the rule."""
+        if group not in self:
+            return {}
+        alone = NodeGroup(-1, group.where, self._matching(group.where))
+        self._resize(alone)
+        return {
+            "nodes": self._nodes.names(alone.nodes),
+            "known at nodes": alone.nodes.bit_count(),
+            "only node": alone.slot,
+        }
+
+    def faults(self) -> Iterator[list[str]]:
+        """Yield for each node the groups that it is known for and that lack it: none, unless there is a bug."""
+        for slot in tuple(self._members):
+            self.catch_up()
+            yield [
+                f"{group.where} at {self._nodes.name(slot)}" for group in self.of(slot) if not group.nodes >> slot & 1
+            ]
+
+    def refill(self) -> None:
+        """Compute the nodes of all groups again, whatever is wrong with them."""
+        self._members.clear()
+        for group in self._groups.values():
+            before = group.nodes
+            self._fill(group)
+            for slot in nodeset.each(before ^ group.nodes):
+                self.note((group, slot))
+
     def catch_up(self) -> None:
         """Process nodes that were added, relabelled or removed. The cost is a comparison if there are none."""
         changed = self._nodes.relabelled
@@ -168,15 +217,19 @@ class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
             self._by_label.setdefault(label, set()).add(group)
 
     def _fill(self, group: NodeGroup) -> None:
-        nodes = self._nodes
-        for term in group.where:
-            found = nodes.present
-            for requirement in term:
-                found &= nodes.labels.matching(requirement, nodes.present)
-            group.nodes |= found
+        group.nodes = self._matching(group.where)
         self._resize(group)
         for slot in nodeset.each(group.nodes):
             self._members.setdefault(slot, set()).add(group)
+
+    def _matching(self, where: Where) -> NodeSet:
+        nodes, found = self._nodes, EMPTY
+        for term in where:
+            matching = nodes.present
+            for requirement in term:
+                matching &= nodes.labels.matching(requirement, nodes.present)
+            found |= matching
+        return found
 
     def _replace(self, slot: int) -> None:
         """Update the groups that contain this node."""

@@ -18,12 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.api.core_v1 import Node, Taint
-from scheduler.api.podinfo import ANY_IP, HostPort, PodInfo, Requests, allocatable
+from scheduler.api.podinfo import ANY_IP, HostPort, PodInfo, allocatable
 from scheduler.cache.nodes.images import ImageIndex
 from scheduler.cache.nodes.indexes import LabelIndex, NodeMultiset
 from scheduler.cache.nodes.topology import Topologies
 from scheduler.cache.nodes.volume_users import ClaimUsers, DiskConflicts, DiskUsers
 from scheduler.cache.pods import PodTerms, SelectorCounts, has_pod_affinity
+from scheduler.cache.storage.volume_users import ClaimUsers, DiskConflicts, DiskUsers
+from scheduler.core import nodeset
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet
 
@@ -86,27 +88,27 @@ class ResourceRows:
     """Row numbers, and requested amounts of resources without a row. Only `Nodes` changes it. O(1), except `offered`."""
 
     numbers: dict[str, int] = field(default_factory=lambda: {name: row for row, name in enumerate(_ALWAYS)})
-    _offers: dict[str, int] = field(default_factory=dict)
+    offers: dict[str, int] = field(default_factory=dict)
     _vacant: list[int] = field(default_factory=list)
-    _without_row: dict[str, dict[int, int]] = field(default_factory=dict)
+    without_row: dict[str, dict[int, int]] = field(default_factory=dict)
 
     def offered(self, resource: str) -> tuple[int, Mapping[int, int]]:
         """Record that one more node offers the resource. Return its row, and the requests by slot if the row is new."""
-        self._offers[resource] = self._offers.get(resource, 0) + 1
+        self.offers[resource] = self.offers.get(resource, 0) + 1
         row = self.numbers.get(resource)
         if row is not None:
             return row, {}
         row = self.numbers[resource] = self._vacant.pop() if self._vacant else len(self.numbers)
-        return row, self._without_row.pop(resource, {})
+        return row, self.without_row.pop(resource, {})
 
     def withdrawn(self, resource: str) -> int | None:
         """Record that one node fewer offers the resource. Return the row if the resource has lost it.
 
         The caller must then store the row's requests by `set_aside`.
         """
-        remaining = self._offers.pop(resource) - 1
-        if remaining:
-            self._offers[resource] = remaining
+        left = self.offers.pop(resource) - 1
+        if left:
+            self.offers[resource] = left
         elif resource not in _ALWAYS:
             self._vacant.append(row := self.numbers.pop(resource))
             return row
@@ -117,16 +119,16 @@ class ResourceRows:
 
         An overflow of int64 wraps, as in a row, and is undone by removal.
         """
-        amounts = self._without_row.setdefault(resource, {})
-        amounts[slot] = (amounts.get(slot, 0) + amount + _TOO_MUCH) % (2 * _TOO_MUCH) - _TOO_MUCH
-        if not amounts[slot]:
-            del amounts[slot]
-        if not amounts:
-            del self._without_row[resource]
+        here = self.without_row.setdefault(resource, {})
+        here[slot] = (here.get(slot, 0) + amount + _TOO_MUCH) % (2 * _TOO_MUCH) - _TOO_MUCH
+        if not here[slot]:
+            del here[slot]
+        if not here:
+            del self.without_row[resource]
 
     def aside(self, resource: str, slot: int) -> int:
         """Return the requested amount of a resource without a row."""
-        return self._without_row.get(resource, {}).get(slot, 0)
+        return self.without_row.get(resource, {}).get(slot, 0)
 
 
 PODS: Final = "pods"
@@ -174,7 +176,7 @@ class Nodes(ChangeLog[int]):
         """A number that changes when a node is added or removed, or its labels, taints or cordon change."""
         self.stamps = [0] * capacity
         """A number per slot that grows when its columns change, or its pods in a way that matters to preemption."""
-        self._rows = ResourceRows()
+        self.rows = ResourceRows()
         self._objects: list[Node | None] = [None] * capacity
         self._names: list[str] = [""] * capacity
         self._pods: list[dict[str, PodInfo]] = [{} for _ in range(capacity)]
@@ -198,6 +200,10 @@ class Nodes(ChangeLog[int]):
     def name(self, slot: int) -> str:
         """Return the node's name; "" for a free slot."""
         return self._names[slot]
+
+    def names(self, nodes: NodeSet) -> list[str]:
+        """Return the names of these nodes by slot."""
+        return [self._names[slot] for slot in nodeset.members(nodes)]
 
     def known_names(self) -> tuple[str, ...]:
         """Return the names of all nodes that exist or still have pods."""
@@ -226,12 +232,27 @@ class Nodes(ChangeLog[int]):
 
     def resources(self) -> Mapping[str, int]:
         """Return every resource that some node offers, with its row in `allocatable` and `requested`."""
-        return self._rows.numbers
+        return self.rows.numbers
 
     def requested_at(self, slot: int, resource: str) -> int:
         """Return the sum over the pods on the node, also for a resource that no node offers."""
-        row = self._rows.numbers.get(resource)
-        return self._rows.aside(resource, slot) if row is None else int(self.requested[row, slot])
+        row = self.rows.numbers.get(resource)
+        return self.rows.aside(resource, slot) if row is None else int(self.requested[row, slot])
+
+    def columns(self, slot: int) -> dict[str, object]:
+        """Return what the columns hold of the Node object at a slot, by field and without zeros."""
+        flags = {"present": self.present >> slot & 1, "unschedulable": self.unschedulable >> slot & 1}
+        amounts = {f"allocatable {name}": self.allocatable.item(row, slot) for name, row in self.resources().items()}
+        fields = {**flags, **amounts, "allowed pods": self.allowed_pods.item(slot), "slot": self.slot(self.name(slot))}
+        return {field: value for field, value in fields.items() if value or (field == "slot" and value is not None)}
+
+    def requests(self, slot: int) -> dict[str, int]:
+        """Return the sums over the pods at a slot, by field and without zeros."""
+        cpu, memory = self.non_zero[:, slot].tolist()
+        fields = {"cpu for scores": cpu, "memory for scores": memory, "number of pods": self.pod_count.item(slot)}
+        for name in (*self.rows.numbers, *self.rows.without_row):
+            fields[f"requested {name}"] = self.requested_at(slot, name)
+        return {field: amount for field, amount in fields.items() if amount}
 
     # -- changing: Cluster only ------------------------------------------------------------------------------------
 
@@ -271,9 +292,7 @@ class Nodes(ChangeLog[int]):
         """Count a pod on a node, which need not be known yet; return the slot."""
         slot = self._slot_for(name)
         self._pods[slot][info.uid] = info
-        self._count(slot, info.requests, 1)
-        self.non_zero[0, slot] += info.non_zero_milli_cpu
-        self.non_zero[1, slot] += info.non_zero_memory_bytes
+        self._count(slot, info, 1)
         if info.host_ports:
             self.ports.add(slot, info.host_ports)
         self.population.add(slot, info)
@@ -294,9 +313,7 @@ class Nodes(ChangeLog[int]):
         info = self._pods[slot].pop(uid, None) if slot is not None else None
         if info is None or slot is None:
             return None
-        self._count(slot, info.requests, -1)
-        self.non_zero[0, slot] -= info.non_zero_milli_cpu
-        self.non_zero[1, slot] -= info.non_zero_memory_bytes
+        self._count(slot, info, -1)
         if info.host_ports:
             self.ports.remove(slot, info.host_ports)
         self.population.remove(slot, info)
@@ -340,6 +357,41 @@ class Nodes(ChangeLog[int]):
         self.note(slot)
         self.stamps[slot] += 1
 
+    def apply_again(self, slot: int) -> None:
+        """Compute the columns of a slot again from its node and its pods, whatever is wrong with them."""
+        node, bit = self._objects[slot], 1 << slot
+        for column in (self.allocatable, self.requested, self.non_zero):
+            column[:, slot] = 0
+        self.pod_count[slot] = self.allowed_pods[slot] = 0
+        for resource in tuple(self.rows.without_row):
+            self.rows.set_aside(resource, slot, -self.rows.aside(resource, slot))
+        self.present &= ~bit
+        self.unschedulable &= ~bit
+        if self._names[slot]:
+            self._slots[self._names[slot]] = slot
+        if node is not None:
+            self.present |= bit
+            self.unschedulable |= bit if node.spec.unschedulable else EMPTY
+            self._reallocate(slot, node, node)
+        for info in self._pods[slot].values():
+            self._count(slot, info, 1)
+
+    def recount_offers(self, resource: str, count: int) -> None:
+        """Set the number of nodes that offer a resource; its row appears or disappears. O(nodes)."""
+        rows = self.rows
+        if count and resource not in rows.numbers:
+            self._offered(resource)
+        elif not count and resource in rows.numbers and resource not in _ALWAYS:
+            rows.offers[resource] = 1
+            self._withdrawn(resource)
+        rows.offers.pop(resource, None)
+        if count:
+            rows.offers[resource] = count
+
+    def offering(self, resource: str) -> int:
+        """Return the number of Node objects that offer a resource. O(nodes)."""
+        return sum(node is not None and resource in node.status.allocatable for node in self._objects)
+
     # -- inside ----------------------------------------------------------------------------------------------------
 
     def _slot_for(self, name: str) -> int:
@@ -357,14 +409,16 @@ class Nodes(ChangeLog[int]):
             self._names[slot] = ""
             self._free.append(slot)
 
-    def _count(self, slot: int, requests: Requests, sign: int) -> None:
-        requested, rows = self.requested, self._rows.numbers
-        for resource, amount in requests.items():
+    def _count(self, slot: int, info: PodInfo, sign: int) -> None:
+        requested, rows = self.requested, self.rows.numbers
+        for resource, amount in info.requests.items():
             row = rows.get(resource)
             if row is None:
-                self._rows.set_aside(resource, slot, sign * amount)
+                self.rows.set_aside(resource, slot, sign * amount)
             else:
                 requested[row, slot] += sign * amount
+        self.non_zero[0, slot] += sign * info.non_zero_milli_cpu
+        self.non_zero[1, slot] += sign * info.non_zero_memory_bytes
         self.pod_count[slot] += sign
         self.touch(slot)
 
@@ -413,13 +467,13 @@ class Nodes(ChangeLog[int]):
         for resource in before:
             if resource not in now:
                 self._withdrawn(resource)
-        rows = self._rows.numbers
+        rows = self.rows.numbers
         for resource, amount in now.items():
             self.allocatable[rows[resource], slot] = amount
         self.touch(slot)
 
     def _offered(self, resource: str) -> None:
-        row, waiting = self._rows.offered(resource)
+        row, waiting = self.rows.offered(resource)
         if row == self.allocatable.shape[0]:
             self.allocatable = np.vstack((self.allocatable, np.zeros_like(self.allocatable)))
             self.requested = np.vstack((self.requested, np.zeros_like(self.requested)))
@@ -427,11 +481,11 @@ class Nodes(ChangeLog[int]):
             self.requested[row, slot] = amount
 
     def _withdrawn(self, resource: str) -> None:
-        row = self._rows.withdrawn(resource)
+        row = self.rows.withdrawn(resource)
         if row is None:
             return
         for slot in np.flatnonzero(self.requested[row]).tolist():
-            self._rows.set_aside(resource, slot, self.requested.item(row, slot))
+            self.rows.set_aside(resource, slot, self.requested.item(row, slot))
         self.requested[row] = 0
 
     def _grow(self) -> None:

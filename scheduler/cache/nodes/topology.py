@@ -28,7 +28,7 @@ _FEW: Final = 64
 class Topology:
     """The domains of one key. All public attributes are read-only."""
 
-    __slots__ = ("_free", "_numbers", "domain", "generation", "having", "key", "members")
+    __slots__ = ("_free", "domain", "generation", "having", "key", "members", "numbers")
 
     def __init__(self, key: str, values: Mapping[str, NodeSet], capacity: int) -> None:
         self.key = key
@@ -39,21 +39,21 @@ class Topology:
         """Slot → number of its domain, or -1 without the key. In a column of `DomainCounts`, -1 is the last entry."""
         self.members: list[NodeSet] = []
         """Number → nodes; empty for a free number."""
-        self._numbers: dict[str, int] = {}
+        self.numbers: dict[str, int] = {}
         self._free: list[int] = []
         for number, (value, nodes) in enumerate(values.items()):
-            self._numbers[value] = number
+            self.numbers[value] = number
             self.members.append(nodes)
             self.having |= nodes
             for slot in nodeset.each(nodes):
                 self.domain[slot] = number
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self.numbers)
 
     def number(self, value: str) -> int | None:
         """Return the number of the domain with this value; None if no node has the value."""
-        return self._numbers.get(value)
+        return self.numbers.get(value)
 
     def distinct(self, nodes: NodeSet) -> int:
         """Return the number of domains of these nodes. O(1) for all nodes, else O(domains) for few domains."""
@@ -70,12 +70,12 @@ class Topology:
         """Move a node between domains; None stands for a missing label."""
         bit = 1 << slot
         if old is not None:
-            number = self._numbers[old]
+            number = self.numbers[old]
             self.members[number] &= ~bit
             self.having &= ~bit
             self.domain[slot] = -1
             if not self.members[number]:
-                del self._numbers[old]
+                del self.numbers[old]
                 self._free.append(number)
         if new is not None:
             number = self._number_for(new)
@@ -91,14 +91,14 @@ class Topology:
         self.generation += 1
 
     def _number_for(self, value: str) -> int:
-        number = self._numbers.get(value)
+        number = self.numbers.get(value)
         if number is None:
             if self._free:
                 number = self._free.pop()
             else:
                 number = len(self.members)
                 self.members.append(EMPTY)
-            self._numbers[value] = number
+            self.numbers[value] = number
         return number
 
 
@@ -108,13 +108,13 @@ class Topologies:
     def __init__(self, labels: LabelIndex, capacity: int) -> None:
         self._labels = labels
         self._capacity = capacity
-        self._known: BoundedCache[str, Topology] = BoundedCache(_KEYS_MAX)
+        self.in_use: BoundedCache[str, Topology] = BoundedCache(_KEYS_MAX)
 
     def of(self, key: str) -> Topology:
         """Return the key's current domains. O(nodes) the first time, then a look-up."""
-        topology = self._known.get(key)
+        topology = self.in_use.get(key)
         if topology is None:
-            topology = self._known.put(key, Topology(key, self._labels.values(key), self._capacity))
+            topology = self.in_use.put(key, Topology(key, self._labels.values(key), self._capacity))
         return topology
 
     def relabelled(self, slot: int, old: Mapping[str, str], new: Mapping[str, str]) -> None:
@@ -122,7 +122,7 @@ class Topologies:
 
         O(keys in use).
         """
-        for topology in self._known.values():
+        for topology in self.in_use.values():
             before, after = old.get(topology.key), new.get(topology.key)
             if before != after:
                 topology.move(slot, before, after)
@@ -130,7 +130,7 @@ class Topologies:
     def grow(self, capacity: int) -> None:
         """Extend the columns of all topologies."""
         self._capacity = capacity
-        for topology in self._known.values():
+        for topology in self.in_use.values():
             topology.grow(capacity)
 
 
@@ -228,6 +228,14 @@ class DomainCounts:
                 if members if self.eligible is None else members & self.eligible:
                     self._levels.setdefault(self.per_domain.get(number, 0), DomainLevel()).enter(members)
         return self._levels
+
+    def entries(self, like: DomainCounts) -> dict[str, object]:
+        """Return the sums for a comparison, with the column and the levels if `like` has them."""
+        entries = {"pods by domain": self.per_domain, "domains": self.existing, "occupied": self.occupied}
+        column = self.column().tolist() if like._column is not None else None
+        levels = self.levels() if like._levels is not None else {}
+        by_count = {count: (level.nodes, level.domains) for count, level in levels.items()}
+        return {**entries, "column": column, "domains by count": by_count}
 
     def refresh(self) -> None:
         """Apply the changes since the last call. O(changes), or O(nodes) if the domains themselves changed."""

@@ -24,18 +24,19 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
     the owner of the claim matters.
     """
 
-    __slots__ = ("_at", "_ephemeral", "_users")
+    __slots__ = ("_at", "_ephemeral", "users")
 
     def __init__(self) -> None:
         super().__init__()
-        self._users: NodeMultiset[str] = NodeMultiset()
+        self.users: NodeMultiset[str] = NodeMultiset()
+        """Read-only."""
         self._at: dict[int, dict[str, None]] = {}
         self._ephemeral: dict[tuple[int, str], set[str]] = {}
 
     def add(self, slot: int, info: PodInfo) -> None:
         """Add the claims of a pod on the node."""
         for key, is_ephemeral in uses_of(info).items():
-            is_first = self._users.add(slot, key)
+            is_first = self.users.add(slot, key)
             if is_ephemeral:
                 self._ephemeral.setdefault((slot, key), set()).add(info.uid)
             if is_first:
@@ -49,7 +50,7 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
     def remove(self, slot: int, info: PodInfo) -> None:
         """Remove the claims of a pod on the node."""
         for key, is_ephemeral in uses_of(info).items():
-            is_last = self._users.remove(slot, key)
+            is_last = self.users.remove(slot, key)
             if (slot, key) in self._ephemeral:
                 self.note((slot, key))
                 if is_ephemeral:
@@ -60,18 +61,30 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
                     del self._at[slot]
                 self.note((slot, key))
 
+    def clear(self) -> None:
+        """Remove all claims; every reader of the log computes everything again."""
+        for index in (self.users, self._at, self._ephemeral):
+            index.clear()
+        self.restart()
+
+    def entries(self, slot: int) -> dict[str, object]:
+        """Return the claims used on a node, each with the uids of the pods that have it only as an ephemeral volume."""
+        return {key: self._ephemeral.get((slot, key), set()) for key in self.at(slot)}
+
+    def unused(self) -> list[tuple[int, str]]:
+        """Return the ephemeral volumes on nodes where no pod uses the claim. O(ephemeral volumes)."""
+        return [(slot, key) for slot, key in self._ephemeral if key not in self.at(slot)]
+
     def slots(self, key: str) -> Mapping[int, int]:
         """Return slot → number of pods that use the claim. A live view: do not keep it."""
-        return self._users.slots(key)
+        return self.users.slots(key)
 
     def rightful(self, slot: int, claim: PersistentVolumeClaim) -> int:
         """Return the number of pods that use the claim and are allowed to.
 
         A pod that has the claim as an ephemeral volume must own it.
         """
-        count = self._users.count(slot, claim.key)
-        # An ephemeral volume names its claim after pod and volume. A claim of the same name that another user created
-        # does not belong to the pod, and its kubelet would not mount it. So this pod does not attach the volume.
+        count = self.users.count(slot, claim.key)
         ephemeral = self._ephemeral.get((slot, claim.key)) if self._ephemeral else None
         if ephemeral is None:
             return count
@@ -101,31 +114,37 @@ def uses_of(info: PodInfo) -> dict[str, bool]:
 class DiskUsers(ChangeLog[tuple[int, CSISource]]):
     """Volume → node slots → number of pods that use it. The log contains (slot, volume) where a use began or ended."""
 
-    __slots__ = ("_users",)
+    __slots__ = ("users",)
 
     def __init__(self) -> None:
         super().__init__()
-        self._users: NodeMultiset[CSISource] = NodeMultiset()
+        self.users: NodeMultiset[CSISource] = NodeMultiset()
+        """Read-only."""
 
     def add(self, slot: int, info: PodInfo) -> None:
         """Add the inline volumes of a pod on the node."""
         for disk in disks_of(info):
-            if self._users.add(slot, disk):
+            if self.users.add(slot, disk):
                 self.note((slot, disk))
 
     def remove(self, slot: int, info: PodInfo) -> None:
         """Remove the inline volumes of a pod on the node."""
         for disk in disks_of(info):
-            if self._users.remove(slot, disk):
+            if self.users.remove(slot, disk):
                 self.note((slot, disk))
+
+    def clear(self) -> None:
+        """Remove all volumes; every reader of the log computes everything again."""
+        self.users.clear()
+        self.restart()
 
     def count(self, slot: int, disk: CSISource) -> int:
         """Return the number of pods on the node that use the volume."""
-        return self._users.count(slot, disk)
+        return self.users.count(slot, disk)
 
     def everywhere(self) -> set[tuple[int, CSISource]]:
         """Return all uses, for readers whose position the log no longer contains."""
-        return {(slot, disk) for disk in self._users for slot in self._users.slots(disk)}
+        return {(slot, disk) for disk in self.users for slot in self.users.slots(disk)}
 
 
 def disks_of(info: PodInfo) -> set[CSISource]:

@@ -122,17 +122,17 @@ class AttachedVolumes:
         """A claim without a volume gets a name that is used nowhere else."""
         self._capacity = nodes.capacity
         self._drivers: dict[str, _Driver] = {}
-        self._by_pods: NodeMultiset[CSISource] = NodeMultiset()
-        self._by_attachments: NodeMultiset[CSISource] = NodeMultiset()
+        self.by_pods: NodeMultiset[CSISource] = NodeMultiset()
+        self.by_attachments: NodeMultiset[CSISource] = NodeMultiset()
         self._changed_slots: set[int] = set()
         """Slots that changed since the readers were notified."""
         self.version = 0
         """A number that grows with every reported change, also without an effect on a node."""
         self.with_csi_node: NodeSet = EMPTY
-        self._uses: dict[str, _Use] = {}
+        self.claims_in_use: dict[str, _Use] = {}
         self._uses_of_volume: dict[str, set[str]] = {}
         self._uses_of_class: dict[str, set[str]] = {}
-        self._disks: set[tuple[int, CSISource]] = set()
+        self.disks: set[tuple[int, CSISource]] = set()
         self._csi_nodes: dict[int, CSINode] = {}
         self._attachments: dict[str, tuple[str, str]] = {}
         """Attachment → the names of its node and its volume."""
@@ -141,16 +141,13 @@ class AttachedVolumes:
         self._counted: dict[str, tuple[int, CSISource]] = {}
         """Attachment → the slot and the volume for which it counts. Attachments that do not count are left out."""
         self._shown: dict[int, str] = {}
-        self._positions = (nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position)
+        self._positions = self._now()
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
     def catch_up(self) -> None:
         """Process the nodes and pods that changed. The cost is a few comparisons if there are none."""
-        nodes = self._nodes
-        # Three logs may have news: nodes, claims in use, and inline disks. Three comparisons decide whether there is
-        # anything to do, because this runs before each attempt.
-        now = (nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position)
+        nodes, now = self._nodes, self._now()
         if now == self._positions and nodes.capacity == self._capacity:
             return
         relabelled, claims, disks = self._positions
@@ -165,13 +162,13 @@ class AttachedVolumes:
         for slot, key in set(uses) if uses is not None else self._all_uses():
             self._update_use(slot, key)
         changed = nodes.disk_users.changed_since(disks)
-        for slot, disk in set(changed) if changed is not None else self._disks | nodes.disk_users.everywhere():
+        for slot, disk in set(changed) if changed is not None else self.disks | nodes.disk_users.everywhere():
             self._update_disk(slot, disk)
         self._changed_slots.clear()  # the changes of nodes and pods are already recorded
 
     def name_in_use(self, claim_key: str) -> CSISource | None:
         """Return the name of a claim's volume, cached if a pod on a node uses it; None if it is not counted."""
-        use = self._uses.get(claim_key)
+        use = self.claims_in_use.get(claim_key)
         if use is not None:
             return use.named.name
         claim = self._claims.get_api(claim_key)
@@ -226,19 +223,80 @@ class AttachedVolumes:
 
     def users(self, name: CSISource) -> NodeSet:
         """Return the nodes with pods that use the volume."""
-        return self._by_pods.nodes(name)
+        return self.by_pods.nodes(name)
 
     def holders(self, name: CSISource) -> NodeSet:
         """Return the nodes to which a VolumeAttachment attaches the volume."""
-        return self._by_attachments.nodes(name)
+        return self.by_attachments.nodes(name)
 
     def uses(self, name: CSISource, slot: int) -> int:
         """Return the number of claims and inline volumes by which pods on the node use the volume."""
-        return self._by_pods.count(slot, name)
+        return self.by_pods.count(slot, name)
 
     def is_attached(self, name: CSISource, slot: int) -> bool:
         """Return whether a VolumeAttachment attaches the volume to this node."""
-        return self._by_attachments.count(slot, name) > 0
+        return self.by_attachments.count(slot, name) > 0
+
+    # -- the self-audit ------------------------------------------------------------------------------------------------
+
+    @property
+    def behind(self) -> int:
+        """The number of changes of nodes or pods that `catch_up` must process."""
+        return max(now - known for now, known in zip(self._now(), self._positions))
+
+    def rebuild(self) -> None:
+        """Compute everything again, whatever is wrong."""
+        for index in (self.claims_in_use, self._uses_of_volume, self._uses_of_class, self._csi_nodes, self._drivers):
+            index.clear()
+        for counted in (self._attachments, self._attachments_of_volume, self._attachments_of_node, self._counted):
+            counted.clear()
+        self.by_pods.clear()
+        self.by_attachments.clear()
+        self.disks, self.with_csi_node = set(), EMPTY
+        for key in self._known_attachments:
+            self._attachment_changed(key)
+        self._positions = (-1, -1, -1)
+        self.version += 1
+        self.catch_up()
+        for slot in range(self._nodes.capacity):
+            self._nodes.touch(slot)
+
+    def attachments(self) -> dict[str, None]:
+        """Return the keys of all VolumeAttachments of which anything is known."""
+        return dict.fromkeys((*self._known_attachments, *self._attachments, *self._counted))
+
+    def attachment(self, key: str) -> dict[str, object]:
+        """Return what is known of a VolumeAttachment, for comparisons."""
+        node, volume = names = self._attachments.get(key, ("", ""))
+        is_indexed = key in self._attachments_of_node.get(node, ()) or not node
+        is_indexed &= key in self._attachments_of_volume.get(volume, ()) or not volume
+        return {"node and volume": names, "indexed": is_indexed, "counted at": self._counted.get(key)}
+
+    def attachment_now(self, key: str) -> dict[str, object]:
+        """Return `attachment` as it follows from the object."""
+        known = self._known_attachments.get(key)
+        names = (
+            (known.spec.node_name, known.spec.source.persistent_volume_name or "") if known is not None else ("", "")
+        )
+        return {"node and volume": names, "indexed": True, "counted at": self._place_of(key)}
+
+    def attachments_at(self, slot: int) -> list[CSISource]:
+        """Return the volumes of the VolumeAttachments that count for a node."""
+        places = (self._place_of(key) for key in self._attachments_of_node.get(self._nodes.name(slot), ()))
+        return [place[1] for place in places if place is not None and place[0] == slot]
+
+    def use(self, key: str) -> dict[str, object]:
+        """Return the nodes where a claim counts, and its name, for comparisons."""
+        use = self.claims_in_use.get(key)
+        return {"nodes": sorted(use.slots), "volume": use.named} if use is not None else {}
+
+    def limits(self, slot: int) -> dict[str, object]:
+        """Return the limits and the installed drivers of a node, for comparisons."""
+        known = self._drivers.items()
+        limits = {f"limit of {name}": driver.limits.item(slot) for name, driver in known}
+        installed = {f"{name} is installed": True for name, driver in known if driver.installed >> slot & 1}
+        fields = {"CSINode": self._csi_nodes.get(slot), "has a CSINode": bool(self.with_csi_node >> slot & 1)}
+        return fields | installed | {field: limit for field, limit in limits.items() if limit != NO_LIMIT}
 
     # -- changing: called after the caches are updated -----------------------------------------------------------------
 
@@ -269,9 +327,7 @@ class AttachedVolumes:
         self._changed_slots.clear()
 
     def _claim_changed(self, key: str) -> None:
-        # The owner of the claim decides whether ephemeral users count, and its volume decides the name. So both may
-        # change with the claim: uses first, because a new use takes the new name at once.
-        use = self._uses.get(key)
+        use = self.claims_in_use.get(key)
         for slot in {*self._nodes.claim_users.slots(key), *(use.slots if use is not None else ())}:
             self._update_use(slot, key)
         self._rename(key)
@@ -300,36 +356,36 @@ class AttachedVolumes:
     def _update_use(self, slot: int, key: str) -> None:
         """Update whether pods on the node use the claim and are allowed to."""
         claim = self._claims.get_api(key)
-        use = self._uses.get(key)
+        use = self.claims_in_use.get(key)
         if claim is not None and self._nodes.claim_users.rightful(slot, claim) > 0:
             if use is None:
-                use = self._uses[key] = _Use(self.name_of(claim), claim.spec.volume_name)
+                use = self.claims_in_use[key] = _Use(self.name_of(claim), claim.spec.volume_name)
                 self._index_use(key, use)
             if slot not in use.slots:
                 use.slots.add(slot)
-                self._count(use.named.name, slot, 1, self._by_pods)
+                self._count(use.named.name, slot, 1, self.by_pods)
         elif use is not None and slot in use.slots:
             use.slots.discard(slot)
-            self._count(use.named.name, slot, -1, self._by_pods)
+            self._count(use.named.name, slot, -1, self.by_pods)
             if not use.slots:
                 self._unindex_use(key, use)
-                del self._uses[key]
+                del self.claims_in_use[key]
 
     def _update_disk(self, slot: int, disk: CSISource) -> None:
         is_used = self._nodes.disk_users.count(slot, disk) > 0
-        if is_used != ((slot, disk) in self._disks):
-            self._disks ^= {(slot, disk)}
-            self._count(disk, slot, 1 if is_used else -1, self._by_pods)
+        if is_used != ((slot, disk) in self.disks):
+            self.disks ^= {(slot, disk)}
+            self._count(disk, slot, 1 if is_used else -1, self.by_pods)
 
     def _all_uses(self) -> set[tuple[int, str]]:
         """Return all current and all earlier uses."""
         users = self._nodes.claim_users
-        uses = {(slot, key) for key, use in self._uses.items() for slot in use.slots}
-        return uses | {(slot, key) for slot in range(self._nodes.capacity) for key in users.at(slot)}
+        known = {(slot, key) for key, use in self.claims_in_use.items() for slot in use.slots}
+        return known | {(slot, key) for slot in range(self._nodes.capacity) for key in users.at(slot)}
 
     def _rename(self, key: str) -> None:
         """Compute the name of a claim in use again, because its volume may have changed."""
-        use, claim = self._uses.get(key), self._claims.get_api(key)
+        use, claim = self.claims_in_use.get(key), self._claims.get_api(key)
         if use is None or claim is None:
             return
         # A claim that is bound changes its name from the invented one to that of its volume. The count moves, and
@@ -340,8 +396,8 @@ class AttachedVolumes:
         self._index_use(key, use)
         if use.named.name != before:
             for slot in use.slots:
-                self._count(before, slot, -1, self._by_pods)
-                self._count(use.named.name, slot, 1, self._by_pods)
+                self._count(before, slot, -1, self.by_pods)
+                self._count(use.named.name, slot, 1, self.by_pods)
 
     def _index_use(self, key: str, use: _Use) -> None:
         _index(self._uses_of_volume, use.volume, key)
@@ -393,10 +449,10 @@ class AttachedVolumes:
             return
         if before is not None:
             del self._counted[key]
-            self._count(before[1], before[0], -1, self._by_attachments)
+            self._count(before[1], before[0], -1, self.by_attachments)
         if now is not None:
             self._counted[key] = now
-            self._count(now[1], now[0], 1, self._by_attachments)
+            self._count(now[1], now[0], 1, self.by_attachments)
 
     def _place_of(self, key: str) -> tuple[int, CSISource] | None:
         attachment = self._watched_attachments.get(key)
@@ -420,7 +476,7 @@ class AttachedVolumes:
         # A volume is attached once to a node, however many pods and attachments say so. `used` changes only when the
         # first reason comes or the last one goes.
         differs = counts.add(slot, name) if by > 0 else counts.remove(slot, name)
-        others = self._by_attachments if counts is self._by_pods else self._by_pods
+        others = self.by_attachments if counts is self.by_pods else self.by_pods
         if differs and not others.count(slot, name):
             self._driver(name.driver).used[slot] += by
             if by < 0:
@@ -437,6 +493,10 @@ class AttachedVolumes:
         # Users choose the names of drivers in their claims, and could fill the memory with drivers that do not exist.
         if self._drivers[name].is_idle:
             del self._drivers[name]
+
+    def _now(self) -> tuple[int, int, int]:
+        nodes = self._nodes
+        return nodes.relabelled.position, nodes.claim_users.position, nodes.disk_users.position
 
     def _fit(self) -> None:
         if self._nodes.capacity != self._capacity:

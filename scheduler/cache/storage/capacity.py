@@ -16,7 +16,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -291,6 +291,30 @@ class ClassPools:
         self.spare[slot] = pool.spare
         self.is_used[slot] = pool.in_flight > 0
 
+    def entries(self, slot: int) -> dict[str, object]:
+        """Return what the columns hold for a node, for comparisons."""
+        here = self._at.get(slot, [])
+        fields = {"several pools": self.crowded >> slot & 1, "pools": [pool.key for pool in here]}
+        if not here or len(here) > 1:
+            return fields if here else {**fields, "largest volume": self.limit.item(slot)}
+        return {**fields, **_shown(self.limit.item(slot), self.spare.item(slot), self.is_used.item(slot))}
+
+    def expected(self, slot: int) -> dict[str, object]:
+        """Return `entries` as they follow from the pools. O(pools of the class at the node's groups)."""
+        numbers = (group.number for group in self._groups.of(slot))
+        here = sorted((pool for number in numbers for pool in self._by_group.get(number, ())), key=attrgetter("key"))
+        fields = {"several pools": int(len(here) > 1), "pools": [pool.key for pool in here]}
+        if not here or len(here) > 1:
+            return fields if here else {**fields, "largest volume": -1}
+        return {**fields, **_shown(here[0].limit, here[0].spare, here[0].in_flight > 0)}
+
+    def rebuild(self) -> None:
+        """Compute the columns again from the pools."""
+        self._by_group = {}
+        for pool in self.pools.values():
+            self._by_group.setdefault(pool.group.number, []).append(pool)
+        self._rebuild()
+
     def _rebuild(self) -> None:
         capacity = self._nodes.capacity
         self.limit: npt.NDArray[np.int64] = np.full(capacity, -1, dtype=np.int64)
@@ -308,6 +332,10 @@ class ClassPools:
 _FEW: Final = 16
 
 
+def _shown(limit: int, spare: int, is_used: bool) -> dict[str, object]:
+    return {"largest volume": limit, "bytes left": spare, "in use": is_used}
+
+
 def _swap(pools: list[CapacityPool], old: CapacityPool, new: CapacityPool) -> None:
     pools[pools.index(old)] = new
 
@@ -323,17 +351,17 @@ class Capacities:
         self._groups = groups
         self.sharing = sharing
         self._classes: dict[str, ClassPools] = {}
-        self._objects: dict[str, CapacityPool] = {}
-        self._segments: dict[int, dict[str, CapacityPool]] = {}
+        self.objects: dict[str, CapacityPool] = {}
+        self.segments: dict[int, dict[str, CapacityPool]] = {}
         """Number of the node group → the pools of all classes on exactly these nodes, by key."""
         self.is_served = True
         """Whether the API server has capacity objects; without them, no pod is rejected for missing storage (§8 D5)."""
 
     def __len__(self) -> int:
-        return len(self._objects)
+        return len(self.objects)
 
     def __iter__(self) -> Iterator[CapacityPool]:
-        return iter(self._objects.values())
+        return iter(self.objects.values())
 
     def of(self, storage_class: str) -> ClassPools | None:
         """Return the pools of a class; None if it has none."""
@@ -341,18 +369,18 @@ class Capacities:
 
     def pool(self, key: str) -> CapacityPool | None:
         """Return the pool of an object."""
-        return self._objects.get(key)
+        return self.objects.get(key)
 
     def put(self, obj: CSIStorageCapacity) -> CapacityPool:
         """Add or update an object. Its class is immutable; an object with a different class is a new pool."""
-        old = self._objects.get(obj.key)
+        old = self.objects.get(obj.key)
         if old is not None and old.obj.storage_class_name != obj.storage_class_name:
             self.remove(obj.key)
             old = None
         stays = old is not None and old.obj.node_topology == obj.node_topology
         group = old.group if old is not None and stays else self._groups.acquire(where_selector(obj.node_topology))
         pool = CapacityPool(obj, group)
-        self._objects[obj.key] = pool
+        self.objects[obj.key] = pool
         pools = self._classes.get(obj.storage_class_name)
         if pools is None:
             pools = self._classes[obj.storage_class_name] = ClassPools(self._nodes, self._groups)
@@ -360,13 +388,13 @@ class Capacities:
         if old is not None and not stays:
             self._leave_segment(old)
             self._groups.release(old.group)
-        self._segments.setdefault(group.number, {})[pool.key] = pool
+        self.segments.setdefault(group.number, {})[pool.key] = pool
         self._count(pool)
         return pool
 
     def remove(self, key: str) -> CapacityPool | None:
         """Remove an object that is gone; return its pool, if there was one."""
-        pool = self._objects.pop(key, None)
+        pool = self.objects.pop(key, None)
         if pool is None:
             return None
         storage_class = pool.obj.storage_class_name
@@ -394,13 +422,13 @@ class Capacities:
         if not self.sharing.is_any:
             return []
         name = pool.obj.storage_class_name
-        segment = self._segments.get(pool.group.number, {})
-        return [other for other in segment.values() if self.sharing.shares(name, other.obj.storage_class_name)]
+        here = self.segments.get(pool.group.number, {})
+        return [other for other in here.values() if self.sharing.shares(name, other.obj.storage_class_name)]
 
     def other_classes(self, pool: CapacityPool) -> list[CapacityPool]:
         """Return the pools of all other classes on the same nodes. O(classes on these nodes)."""
-        segment = self._segments.get(pool.group.number, {})
-        return [other for other in segment.values() if other.obj.storage_class_name != pool.obj.storage_class_name]
+        here = self.segments.get(pool.group.number, {})
+        return [other for other in here.values() if other.obj.storage_class_name != pool.obj.storage_class_name]
 
     def sharing_changed(self) -> set[str]:
         """Count every pool again after a change of shared storage; return the classes that have more storage now.
@@ -408,12 +436,22 @@ class Capacities:
         O(pools).
         """
         grown = set()
-        for pool in self._objects.values():
+        for pool in self.objects.values():
             before = pool.in_flight
             self._count(pool)
             if pool.in_flight < before:
                 grown.add(pool.obj.storage_class_name)
         return grown
+
+    def recount(self, booked: Mapping[str, int]) -> None:
+        """Set the bytes in flight of all pools to these sums by key. O(pools)."""
+        for pool in self.objects.values():
+            pool.booked = booked.get(pool.key, 0)
+        self.sharing_changed()
+
+    def total(self, pool: CapacityPool, booked: Mapping[str, int]) -> int:
+        """Return the bytes in flight of a pool and of those with shared storage."""
+        return sum(booked.get(each.key, 0) for each in (pool, *self.sharing_with(pool)))
 
     def _count(self, pool: CapacityPool) -> None:
         size = pool.booked + sum(other.booked for other in self.sharing_with(pool))
@@ -422,11 +460,10 @@ class Capacities:
             pools.set_in_flight(pool, size)
 
     def _leave_segment(self, pool: CapacityPool) -> None:
-        segment = self._segments[pool.group.number]
-        del segment[pool.key]
-        if not segment:
-            del self._segments[pool.group.number]
-        # What was booked on this pool no longer counts against the pools that shared its storage.
+        here = self.segments[pool.group.number]
+        del here[pool.key]
+        if not here:
+            del self.segments[pool.group.number]
         for other in self.sharing_with(pool):
             self._count(other)
 

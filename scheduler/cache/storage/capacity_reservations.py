@@ -69,10 +69,10 @@ class CapacityReservations:
         self._claims = claims
         self._volumes = volumes
         self._clock = clock
-        self._entries: dict[str, Reservation] = {}
-        self._by_class: dict[str, dict[str, Reservation]] = {}
-        self._by_pool: dict[str, dict[str, Reservation]] = {}
-        self._waiting: dict[str, dict[str, Reservation]] = {}
+        self.entries: dict[str, Reservation] = {}
+        self.by_class: dict[str, dict[str, Reservation]] = {}
+        self.by_pool: dict[str, dict[str, Reservation]] = {}
+        self.waiting: dict[str, dict[str, Reservation]] = {}
         """Key of the pool → the stranded claims for which it is the only possible pool, booked or not."""
         self._changed_pools: set[str] = set()
         """Pools whose stranded claims must be checked again."""
@@ -97,22 +97,22 @@ class CapacityReservations:
         """Number of expired reservations by state, for the counter."""
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return len(self.entries)
 
     def __iter__(self) -> Iterator[Reservation]:
-        return iter(self._entries.values())
+        return iter(self.entries.values())
 
     def bytes_in_flight(self) -> dict[str, int]:
         """Return the bytes in flight by class, for the gauge."""
-        return {name: reserved_bytes(entries.values()) for name, entries in self._by_class.items()}
+        return {name: reserved_bytes(entries.values()) for name, entries in self.by_class.items()}
 
     def oldest_s(self) -> dict[str, float]:
         """Return by state the age of the oldest entry in seconds; 0 if there is none. For the gauge: O(in flight)."""
-        return oldest_s(self._entries.values(), self._clock.now())
+        return oldest_s(self.entries.values(), self._clock.now())
 
     def drift_bytes(self) -> int:
         """Return 0, unless the booked bytes differ between pools and entries. For the gauge: O(pools + in flight)."""
-        return drift_bytes(self._by_pool, self._capacities)
+        return drift_bytes(self.by_pool, self._capacities)
 
     # -- what changes it -----------------------------------------------------------------------------------------------
 
@@ -123,9 +123,9 @@ class CapacityReservations:
             self._began.pop(before.metadata.uid, None)
             self._lost.pop(before.key, False)
         if now is not None:
-            if (entry := self._entries.get(now.metadata.uid)) is not None:
+            if (entry := self.entries.get(now.metadata.uid)) is not None:
                 entry.is_gone = False  # a list from an older server can miss a claim that a newer list has
-            self._consider(now)
+            self.consider(now)
             if before is None:
                 self._find_settling(now)
         changed = now or before
@@ -147,11 +147,11 @@ class CapacityReservations:
 
     def plan(self, claim_keys: Iterable[str]) -> None:
         """Record that a pod of this scheduler waits and uses these claims together."""
-        self._set_changed(self.together.add(claim_keys))
+        self.set_changed(self.together.add(claim_keys))
 
     def end_plan(self, claim_keys: Iterable[str]) -> None:
         """Undo `plan`."""
-        self._set_changed(self.together.remove(claim_keys))
+        self.set_changed(self.together.remove(claim_keys))
 
     def volume_came(self, volume: PersistentVolume, ref: ObjectRef, *, is_new: bool) -> None:
         """Record a volume of the claim `ref`; other claims of the pod may be tied to its nodes."""
@@ -159,8 +159,7 @@ class CapacityReservations:
         claim = self._claims.get(ref.key) if is_new else None
         if claim is not None:
             self._find_settling(claim)
-        entry = self._entries.get(ref.uid)
-        # A deleted claim gets no update with the name of its volume, so the volume itself starts the settling.
+        entry = self.entries.get(ref.uid)
         if entry is not None and entry.is_gone and entry.state is FLYING:
             self._settle(entry, volume)
 
@@ -168,7 +167,7 @@ class CapacityReservations:
         """Reserve storage for a claim that a pod uses from now on."""
         claim = self._claims.get(key)
         if claim is not None and claim.selected_node:
-            self._consider(claim)
+            self.consider(claim)
 
     def is_used(self, key: str) -> bool:
         """Return whether a pod uses the claim, on a node or without one."""
@@ -190,14 +189,13 @@ class CapacityReservations:
             if new is None:
                 self._capacities.sharing.forget(changed.key)
             return
-        # An update keeps the pool's nodes and class. The reservations stay booked, on the new object.
-        for entry in self._by_pool.get(new.key, {}).values():
+        for entry in self.by_pool.get(new.key, {}).values():
             entry.pool = new
         other_pools, now = self._capacities.other_classes(new), self._clock.now()
         if other_pools and self._capacities.sharing.learn(old, new, other_pools, now=now, grace_s=GRACE_S):
             self._sharing_changed()
         self._settle_all(old, new)
-        for entry in list(self._by_pool.get(new.key, {}).values()):
+        for entry in list(self.by_pool.get(new.key, {}).values()):
             if not entry.may_come_from(new):
                 self._release(entry)
         if (old.limit, old.capacity) != (new.limit, new.capacity):
@@ -213,20 +211,42 @@ class CapacityReservations:
         if self._position != self._nodes.relabelled.position:
             self._position = self._nodes.relabelled.position
             self._leave_moved()
-            self._without_pool.update(self._by_class)
+            self._without_pool.update(self.by_class)
             self._moved = dict.fromkeys(self._lost, self._clock.now()) | self._moved
         # The order matters. Claims that moved create or drop entries, these find pools, and only then do the stranded
         # claims share what remains.
         if self._moved:
             self._consider_lost()
         for storage_class in self._without_pool:
-            for entry in list(self._by_class.get(storage_class, {}).values()):
+            for entry in list(self.by_class.get(storage_class, {}).values()):
                 if entry.pool is None and not entry.wanted:
                     self._find_pool(entry)
         self._without_pool.clear()
         if self._changed_pools:
             self._hold(self._stranded_at(self._changed_pools))
             self._changed_pools.clear()
+
+    def again(self, uid: str, key: str) -> None:
+        """Drop a reservation, whatever is wrong with it, and consider its claim again. For the self-audit."""
+        self.entries.pop(uid, None)
+        for index in (self.by_class, self.by_pool, self.waiting):
+            for group in [group for group, entries in index.items() if uid in entries]:
+                drop_from(index, group, uid)
+        self._capacities.recount(self.booked())
+        claim = self._claims.get(key)
+        if claim is not None:
+            self.consider(claim)
+            self._note_moved(key)
+
+    def booked(self) -> dict[str, int]:
+        """Return the sums of the reservations by key of the pool."""
+        return {key: sum(entry.size for entry in entries.values()) for key, entries in self.by_pool.items()}
+
+    def set_changed(self, keys: tuple[str, ...]) -> None:
+        """Process a set of claims that began or ended to be used together."""
+        self._consider_all(keys)
+        for key in filter(self._lost.__contains__, keys):
+            self._note_moved(key)
 
     def pools_share(self, mode: str) -> None:
         """Set which classes share storage: the learned ones, all of a driver, or none (`SharedPools`)."""
@@ -239,7 +259,7 @@ class CapacityReservations:
         """Ignore the reservations of these claims until the block ends, so that a pod can use its own reservations."""
         drawn: dict[CapacityPool, int] = {}
         for uid in uids:
-            entry = self._entries.get(uid)
+            entry = self.entries.get(uid)
             if entry is not None and entry.pool is not None:
                 drawn[entry.pool] = drawn.get(entry.pool, 0) + entry.size
         for pool, size in drawn.items():
@@ -256,12 +276,12 @@ class CapacityReservations:
         for key in keys:
             claim = self._claims.get(key)
             if claim is not None:
-                self._consider(claim)
+                self.consider(claim)
 
-    def _consider(self, claim: PersistentVolumeClaim) -> None:
+    def consider(self, claim: PersistentVolumeClaim) -> None:
         """Update the reservation of a claim from its own state, in O(1). `_consider_lost` follows the pod's other claims."""
         uid = claim.metadata.uid
-        entry = self._entries.get(uid)
+        entry = self.entries.get(uid)
         was_lost = self._lost.pop(claim.key, False)
         # A claim is in one of three situations, and the assumptions of this process count: it has its volume, it has
         # a node, or it lost its node.
@@ -273,7 +293,7 @@ class CapacityReservations:
             self._charge(claim, self._node(node_name), node_name, FLYING, self._clock.now())
             stored = self._claims.get_api(claim.key)
             if stored is not None and stored.metadata.uid == uid and stored.selected_node:
-                self._entries[uid].is_written = True
+                self.entries[uid].is_written = True
                 self._promised.pop(uid, None)
         else:
             if entry is not None and entry.is_written:
@@ -296,12 +316,6 @@ class CapacityReservations:
             return False
         had_node = claim.metadata.uid in self._began
         return had_node or any(name in claim.metadata.annotations for name in STORAGE_PROVISIONERS)
-
-    def _set_changed(self, keys: tuple[str, ...]) -> None:
-        """Process a set of claims that began or ended to be used together."""
-        self._consider_all(keys)
-        for key in filter(self._lost.__contains__, keys):
-            self._note_moved(key)
 
     def _note_moved(self, key: str) -> None:
         if self.together.has(key):
@@ -334,14 +348,12 @@ class CapacityReservations:
     def _charge(self, claim: PersistentVolumeClaim, nodes: NodeSet, node_name: str, state: str, now: float) -> None:
         """Create the entry of a claim without a volume, or keep it if nothing relevant changed."""
         uid = claim.metadata.uid
-        previous = self._entries.get(uid)
-        if previous is not None and previous.state is SETTLING:
-            previous = None
-        is_reserving_storage = previous is not None and previous.is_counted
-        # Otherwise any user could block a pool with claims that no pod uses, by writing the annotation of a selected
-        # node.
-        if not is_reserving_storage:
-            previous, is_reserving_storage = None, state is STRANDED or uid in self._promised or self.is_used(claim.key)
+        known = self.entries.get(uid)
+        if known is not None and known.state is SETTLING:
+            known = None
+        is_counted = known is not None and known.is_counted
+        if not is_counted:  # any user may write the annotation
+            known, is_counted = None, state is STRANDED or uid in self._promised or self.is_used(claim.key)
         size = claim.request.value if claim.request is not None else 0
         until = previous.until if previous is not None else now + HOLD_S
         if state is STRANDED:
@@ -365,14 +377,14 @@ class CapacityReservations:
 
     def _enter(self, entry: Reservation) -> None:
         uid = entry.claim.metadata.uid
-        self._entries[uid] = entry
-        self._by_class.setdefault(entry.claim.storage_class, {})[uid] = entry
+        self.entries[uid] = entry
+        self.by_class.setdefault(entry.claim.storage_class, {})[uid] = entry
         self._due = min(self._due, entry.until)
         self._find_pool(entry)
 
     def _expire(self) -> None:
         now, self._due = self._clock.now(), math.inf
-        for uid, entry in list(self._entries.items()):
+        for uid, entry in list(self.entries.items()):
             if entry.is_over:
                 continue
             if now < entry.until:
@@ -400,7 +412,7 @@ class CapacityReservations:
         if entry.state is STRANDED:
             if len(found) == 1:  # else there are several possible pools, or none
                 entry.wanted = found.pop().key
-                self._waiting.setdefault(entry.wanted, {})[entry.claim.metadata.uid] = entry
+                self.waiting.setdefault(entry.wanted, {})[entry.claim.metadata.uid] = entry
                 self._changed_pools.add(entry.wanted)
                 self._hold_together([entry])  # until `catch_up`, no decision may use the storage that it just lost
             return
@@ -418,7 +430,7 @@ class CapacityReservations:
 
     def _book(self, entry: Reservation, pool: CapacityPool) -> None:
         entry.pool = pool
-        self._by_pool.setdefault(pool.key, {})[entry.claim.metadata.uid] = entry
+        self.by_pool.setdefault(pool.key, {})[entry.claim.metadata.uid] = entry
         self._capacities.book(pool, entry.size)
         self._note_changed(pool)
 
@@ -430,25 +442,25 @@ class CapacityReservations:
             self._note_changed(pool)
             self._add_freed(pool)
         if entry.wanted:
-            drop_from(self._waiting, entry.wanted, entry.claim.metadata.uid)
+            drop_from(self.waiting, entry.wanted, entry.claim.metadata.uid)
             entry.wanted = ""
 
     def _add_freed(self, pool: CapacityPool) -> None:
         self.freed.update(each.obj.storage_class_name for each in (pool, *self._capacities.sharing_with(pool)))
 
     def _note_changed(self, pool: CapacityPool) -> None:
-        if self._waiting:
+        if self.waiting:
             self._changed_pools.update(each.key for each in (pool, *self._capacities.sharing_with(pool)))
 
     def _drop(self, uid: str) -> None:
-        entry = self._entries.pop(uid, None)
+        entry = self.entries.pop(uid, None)
         if entry is not None:
             self._release(entry)
-            drop_from(self._by_class, entry.claim.storage_class, uid)
+            drop_from(self.by_class, entry.claim.storage_class, uid)
 
     def _end_claim(self, uid: str) -> None:
         """Keep the reservation of a deleted claim if its provisioner may make its volume, or has just made it."""
-        entry = self._entries.get(uid)
+        entry = self.entries.get(uid)
         is_asked = entry is not None and entry.is_written and entry.is_counted and entry.claim.key not in self._lost
         if entry is not None and (
             entry.state is SETTLING or (entry.state is FLYING and is_asked and not entry.is_over)
@@ -459,17 +471,15 @@ class CapacityReservations:
 
     def _leave_pool(self, pool: CapacityPool) -> None:
         """Move the reservations of a pool that is gone or has other nodes to another pool."""
-        # The bytes need not be given back: the pool is gone with its sums. `catch_up` books the entries on another
-        # pool.
-        for entry in self._by_pool.pop(pool.key, {}).values():
+        for entry in self.by_pool.pop(pool.key, {}).values():
             entry.pool = None
-        for entry in self._waiting.pop(pool.key, {}).values():
+        for entry in self.waiting.pop(pool.key, {}).values():
             entry.wanted = ""
         self._without_pool.add(pool.obj.storage_class_name)
 
     def _leave_moved(self) -> None:
         """Update the nodes of entries after changes of nodes. Claims without a volume move; a volume keeps its nodes."""
-        for entry in self._entries.values():
+        for entry in self.entries.values():
             if entry.state is FLYING:
                 entry.nodes = self._node(entry.node_name)
             elif entry.state is SETTLING:
@@ -502,14 +512,25 @@ class CapacityReservations:
 
     def _settle_all(self, old: CapacityPool, new: CapacityPool) -> None:
         """End the settling of the volumes that the written object includes."""
-        entries = self._by_pool.get(new.key, {}).values()
-        for entry in included(entries, old, new, now=self._clock.now()):
-            self._drop(entry.claim.metadata.uid)
+        shrunk, now, young = old.capacity - new.capacity, self._clock.now(), []
+        for uid, entry in list(self.by_pool.get(new.key, {}).items()):
+            if entry.state is not SETTLING or entry.version == new.obj.metadata.resource_version:
+                continue
+            if now - entry.since >= GRACE_S:
+                shrunk -= entry.size
+                self._drop(uid)
+            else:
+                young.append((entry.since, uid, entry.size))
+        for _, uid, size in sorted(young):
+            if size <= shrunk:  # the capacity fell by that volume, so the object was measured after its creation
+                shrunk -= size
+                self._drop(uid)
 
     def _find_settling(self, claim: PersistentVolumeClaim) -> None:
         """Reserve a volume that was already new when this process first saw it, after a restart."""
         volume = self._volumes.get_api(claim.spec.volume_name) if claim.spec.volume_name else None
-        if volume is None or claim.metadata.uid in self._entries or not claim.selected_node:
+        uid = claim.metadata.uid
+        if volume is None or uid in self.entries or not claim.selected_node:
             return
         entry = settling_since(claim, volume, now=self._clock.now(), wall=self._clock.wall())
         if entry is not None:
@@ -534,13 +555,13 @@ class CapacityReservations:
         """Return the stranded claims of these pools, and all that compete with them, directly or through a pod."""
         found: dict[str, Reservation] = {}
         seen_sets: set[ClaimSet] = set()
-        todo = [key for key in keys if key in self._waiting]
+        todo = [key for key in keys if key in self.waiting]
         seen = set(todo)
         while todo:
             key = todo.pop()
             pool = self._capacities.pool(key)
             near = [other.key for other in self._capacities.sharing_with(pool)] if pool is not None else []
-            for uid, entry in self._waiting.get(key, {}).items():
+            for uid, entry in self.waiting.get(key, {}).items():
                 found[uid] = entry
                 for together in self.together.sets(entry.claim.key):
                     if together not in seen_sets:
@@ -553,7 +574,7 @@ class CapacityReservations:
     def _waiting_in(self, together: ClaimSet) -> Iterator[Reservation]:
         for key in together.keys:
             claim = self._claims.get(key)
-            if claim is not None and (entry := self._entries.get(claim.metadata.uid)) is not None and entry.wanted:
+            if claim is not None and (entry := self.entries.get(claim.metadata.uid)) is not None and entry.wanted:
                 yield entry
 
     def _hold(self, stranded: dict[str, Reservation]) -> None:
@@ -591,10 +612,10 @@ class CapacityReservations:
 
     def _unbook(self, entry: Reservation, pool: CapacityPool) -> None:
         entry.pool = None
-        drop_from(self._by_pool, pool.key, entry.claim.metadata.uid)
+        drop_from(self.by_pool, pool.key, entry.claim.metadata.uid)
         self._capacities.book(pool, -entry.size)
 
     def _sharing_changed(self) -> None:
         """Check stranded claims again, and wake waiting pods, because storage may have become smaller or larger."""
         self.freed |= self._capacities.sharing_changed()
-        self._changed_pools.update(self._waiting)
+        self._changed_pools.update(self.waiting)

@@ -26,83 +26,93 @@ class ClaimSet:
 class ClaimsTogether:
     """The sets of claims that pods use together, with the number of pods for each set."""
 
-    __slots__ = ("_by_claim", "_sets")
+    __slots__ = ("by_claim", "by_keys")
 
     def __init__(self) -> None:
-        self._sets: dict[tuple[str, ...], ClaimSet] = {}
-        self._by_claim: dict[str, dict[ClaimSet, None]] = {}
+        self.by_keys: dict[tuple[str, ...], ClaimSet] = {}
+        self.by_claim: dict[str, dict[ClaimSet, None]] = {}
 
     def add(self, claim_keys: Iterable[str]) -> tuple[str, ...]:
         """Count one more pod with these claims; return each claim once. O(claims)."""
         keys = tuple(dict.fromkeys(claim_keys))
-        # The pods of a StatefulSet have different claims, those of a Deployment share one set. Counting pods per set
-        # keeps the second case as cheap as one pod.
-        together = self._sets.get(keys)
+        together = self.by_keys.get(keys)
         if together is None:
-            together = self._sets[keys] = ClaimSet(keys)
+            together = self.by_keys[keys] = ClaimSet(keys)
             for key in keys:
-                self._by_claim.setdefault(key, {})[together] = None
+                self.by_claim.setdefault(key, {})[together] = None
         together.pods += 1
         return keys
 
     def remove(self, claim_keys: Iterable[str]) -> tuple[str, ...]:
         """Undo `add`."""
         keys = tuple(dict.fromkeys(claim_keys))
-        together = self._sets.get(keys)
+        together = self.by_keys.get(keys)
         if together is None:
             return keys
         together.pods -= 1
         # The set ends with its last pod. Its claims then tie each other no longer, and their reservations can be
         # dropped.
         if not together.pods:
-            del self._sets[keys]
+            del self.by_keys[keys]
             for key in keys:
-                del self._by_claim[key][together]
-                if not self._by_claim[key]:
-                    del self._by_claim[key]
+                del self.by_claim[key][together]
+                if not self.by_claim[key]:
+                    del self.by_claim[key]
         return keys
+
+    def recount(self, keys: tuple[str, ...], pods: int) -> None:
+        """Set the number of pods of a set, whatever is wrong with it."""
+        for key in keys:
+            here = {each: None for each in self.by_claim.pop(key, ()) if each.keys != keys}
+            self.by_claim |= {key: here} if here else {}
+        self.by_keys.pop(keys, None)
+        for _ in range(pods):
+            self.add(keys)
+
+    def entries(self, keys: tuple[str, ...]) -> dict[str, object]:
+        """Return the number of pods of a set, and the claims that lead to it or to another set with the same claims."""
+        each = self.by_keys.get(keys)
+        claims = [key for key in keys if each in self.by_claim.get(key, ())]
+        others = [key for key in keys for other in self.sets(key) if other.keys == keys and other is not each]
+        return {"waiting pods": each.pods if each is not None else 0, "claims": claims, "outdated at": others}
 
     def snapshot(self) -> dict[str, dict[tuple[str, ...], int]]:
         """Return claim → the sets that have it, and the number of pods for each."""
-        return {key: {each.keys: each.pods for each in sets} for key, sets in self._by_claim.items()}
+        return {key: {each.keys: each.pods for each in sets} for key, sets in self.by_claim.items()}
 
     def has(self, key: str) -> bool:
         """Return whether a pod uses the claim."""
-        return key in self._by_claim
+        return key in self.by_claim
 
     def sets(self, key: str) -> Iterable[ClaimSet]:
         """Return the sets that have the claim."""
-        return self._by_claim.get(key, ())
+        return self.by_claim.get(key, ())
 
 
 class PendingUsers:
     """The pods without a node, of any scheduler, that use each claim. Idempotent."""
 
-    __slots__ = ("_by_claim",)
+    __slots__ = ("by_claim",)
 
     def __init__(self) -> None:
-        self._by_claim: dict[str, dict[str, None]] = {}
+        self.by_claim: dict[str, dict[str, None]] = {}
 
     def add(self, pod_key: str, claim_keys: Iterable[str]) -> None:
         """Record a pod that uses these claims."""
         for key in claim_keys:
-            self._by_claim.setdefault(key, {})[pod_key] = None
+            self.by_claim.setdefault(key, {})[pod_key] = None
 
     def remove(self, pod_key: str, claim_keys: Iterable[str]) -> None:
         """Undo `add`. Reservations stay: the provisioner may have the requests."""
         for key in claim_keys:
-            users = self._by_claim.get(key, {})
+            users = self.by_claim.get(key, {})
             users.pop(pod_key, None)
             if not users:
-                self._by_claim.pop(key, None)
+                self.by_claim.pop(key, None)
 
     def has(self, key: str, pod_key: str = "") -> bool:
         """Return whether this pod uses the claim; without `pod_key` whether any pod does."""
-        return pod_key in self._by_claim.get(key, {}) if pod_key else key in self._by_claim
-
-    def snapshot(self) -> dict[str, tuple[str, ...]]:
-        """Return claim → its pods, for the self-audit. O(pods + claims)."""
-        return {key: tuple(pods) for key, pods in self._by_claim.items()}
+        return pod_key in self.by_claim.get(key, {}) if pod_key else key in self.by_claim
 
 
 class ClaimTies:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import bisect
 import zlib
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -161,6 +161,18 @@ class ClassVolumes(ChangeLog[int]):
 
     # -- reading -------------------------------------------------------------------------------------------------------
 
+    def entries(self, row: int) -> dict[str, object]:
+        """Return what is known of a free row, for comparisons; nothing of a row that is not free."""
+        known = self.rows[row] if row < len(self.rows) else None
+        if known is None or not self.free[row]:
+            return {"free without a volume": True} if known is None and self.free[row] else {}
+        columns = (self.rank[row], self.kind[row], self.group[row])
+        entry, kind = (known.size, known.name, row), self.kinds.contents[known.kind]
+        is_sorted = entry in self._sorted.get((known.group.number, known.kind), ())
+        is_right = columns == (self.threshold(known.size), known.kind, self.local_groups.of(known.group))
+        fields = {"name": known.name, "group": known.group.where, "size": known.size, "kind": kind}
+        return {**fields, "labels": known.labels, "columns are right": is_right, "sorted by size": is_sorted}
+
     @property
     def is_empty(self) -> bool:
         """Whether there are no volumes."""
@@ -176,6 +188,16 @@ class ClassVolumes(ChangeLog[int]):
             fitting = self._fits.put(key, FittingVolumes(self, requirements, size))
         fitting.catch_up()
         return fitting
+
+    def recounted(self) -> Iterator[tuple[FittingVolumes, FittingVolumes]]:
+        """Yield the counts of each known shape of claim with a recount. Those that differ are counted again at their use."""
+        for key, known in tuple(self._fits.items()):
+            known.catch_up()
+            fresh = FittingVolumes(self, *key)
+            fresh.catch_up()
+            if known.nodes != fresh.nodes or not np.array_equal(known.counts, fresh.counts):
+                self._fits.pop(key)
+            yield known, fresh
 
     def smallest(
         self, slot: int, claim: PersistentVolumeClaim, requirements: VolumeRequirements, *, excluded: Container[str]
@@ -458,6 +480,12 @@ def _per_slot(class_volumes: ClassVolumes, groups: npt.NDArray[np.int32]) -> npt
     return counts
 
 
+def _kind_of(volume: PersistentVolume) -> VolumeKind:
+    spec = volume.spec
+    modes = frozenset(spec.access_modes)
+    return VolumeKind(spec.volume_mode or FILESYSTEM, spec.volume_attributes_class_name or "", modes)
+
+
 AVAILABLE: Final = "Available"
 
 
@@ -474,11 +502,53 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
         self._classes: dict[str, ClassVolumes] = {}
         self._places: dict[str, tuple[ClassVolumes, int]] = {}
         self._where: dict[str, NodeGroup] = {}
-        self._meant_for: dict[str, dict[str, None]] = {}
+        self.by_claim: dict[str, dict[str, None]] = {}
 
     def class_volumes(self, storage_class: str) -> ClassVolumes | None:
         """Return the volumes of a class; None if no volume of it was ever free."""
         return self._classes.get(storage_class)
+
+    def classes(self) -> tuple[tuple[str, ClassVolumes], ...]:
+        """Return the classes with rows."""
+        return tuple(self._classes.items())
+
+    def names(self) -> dict[str, None]:
+        """Return the names of all volumes, and of all rows."""
+        rows = (row.name for _, class_volumes in self.classes() for row in class_volumes.rows if row is not None)
+        return dict.fromkeys((*self.keys(), *self._places, *rows))
+
+    def entries(self, name: str) -> dict[str, object]:
+        """Return what is known of a volume, for comparisons."""
+        where, place = self._where.get(name), self._places.get(name)
+        is_known = where is not None and where in self._groups
+        fields: dict[str, object] = {"nodes": where.where if is_known else None} if where is not None else {}
+        if place is None:
+            return fields
+        classes = [name for name, class_volumes in self._classes.items() if class_volumes is place[0]]
+        row = place[0].entries(place[1])
+        return {**fields, "class": classes, **row} if row else fields
+
+    def expected(self, name: str) -> dict[str, object]:
+        """Return `entries` as they follow from the volume alone."""
+        alone, volume = PersistentVolumes(self._nodes, self._groups), self.get(name)
+        if volume is not None:
+            alone.set(volume)
+        entries = alone.entries(name)
+        alone.remove(name)
+        return entries
+
+    def rebuild(self) -> None:
+        """Fill the classes again from the volumes, whatever is wrong with them. O(volumes)."""
+        self._classes.clear()
+        self._places.clear()
+        where, self._where = self._where, {}
+        for name in self.keys():
+            if (volume := self.get(name)) is not None:
+                group = self._where[name] = self._groups.acquire(where_affinity(volume.required_nodes))
+                if where.get(name) is group:  # a wrong group may be that of another volume, which needs it
+                    self._groups.release(group)
+                if is_free(volume):
+                    self._enter(volume)
 
     def where(self, name: str) -> NodeGroup:
         """Return the nodes of a known volume by its node affinity; KeyError for an unknown one."""
@@ -487,24 +557,21 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
 
     def meant_for(self, claim_key: str) -> list[PersistentVolume]:
         """Return the volumes whose claimRef names this claim, by name. Uid, class and state are ignored."""
-        # The order by name makes the choice among several such volumes the same in each attempt.
-        names = self._meant_for.get(claim_key)
+        names = self.by_claim.get(claim_key)
         return [volume for name in sorted(names) if (volume := self.get(name)) is not None] if names else []
 
     def _changed(self, before: PersistentVolume | None, now: PersistentVolume | None) -> None:
         if before is not None and before.spec.claim_ref is not None:
-            names = self._meant_for[before.spec.claim_ref.key]
+            names = self.by_claim[before.spec.claim_ref.key]
             del names[before.key]
             if not names:
-                del self._meant_for[before.spec.claim_ref.key]
+                del self.by_claim[before.spec.claim_ref.key]
         if now is None:
             assert before is not None
             self._leave(before)
             return
         if now.spec.claim_ref is not None:
-            self._meant_for.setdefault(now.spec.claim_ref.key, {})[now.key] = None
-        # A volume whose size, class or nodes change gets a new row. Such changes are rare, and a row that may change
-        # would complicate every reader of the log.
+            self.by_claim.setdefault(now.spec.claim_ref.key, {})[now.key] = None
         if before is None or not _stays(before, now):
             if before is not None:
                 self._leave(before)
@@ -522,14 +589,11 @@ class PersistentVolumes(AssumeCache[PersistentVolume]):
         class_volumes = self._classes.get(volume.storage_class)
         if class_volumes is None:
             class_volumes = self._classes[volume.storage_class] = ClassVolumes(self._nodes, self._groups)
-        spec = volume.spec
-        modes = frozenset(spec.access_modes)
-        kind = VolumeKind(spec.volume_mode or FILESYSTEM, spec.volume_attributes_class_name or "", modes)
         row = class_volumes.add(
             volume.key,
             self._where[volume.key],
             volume.capacity.nano,
-            kind=kind,
+            kind=_kind_of(volume),
             labels=volume.metadata.labels,
         )
         class_volumes.set_free(row, is_free=True)

@@ -62,6 +62,9 @@ class Reservation:
     is_gone: bool = False
     """Whether the claim is deleted. Its provisioner may have the request, and does not end it."""
 
+    def __str__(self) -> str:
+        return f"{self.size} bytes, {self.state}, node {self.node_name or 'not selected'}"
+
     def may_come_from(self, pool: CapacityPool) -> bool:
         """Return whether an empty pool could provide the volume. A volume that exists was made somewhere."""
         # A claim that is larger than the whole pool will get no volume there, and must not block the pool until it

@@ -89,10 +89,10 @@ def _rows_of_stored_objects() -> Iterator[Corruption]:
         ("ResourceClaim", "default/held", lambda here: devices(here).claims.remove("default/held")),
         ("ResourceSlice", "s-n1", lambda here: devices(here).remove_slice("s-n1")),
         ("DeviceClass", "gpu", lambda here: devices(here).classes.put("gpu", None)),
-        ("DeviceTaintRule", "rule", lambda here: devices(here)._rules.put("rule", None)),
+        ("DeviceTaintRule", "rule", lambda here: devices(here).rules.put("rule", None)),
         ("Namespace", "default", lambda here: here.cluster.namespaces.remove("default")),
         ("Service", "default/web", lambda here: here.cluster.workloads.set_service("default/web", None)),
-        ("ReplicaSet", "default/web", lambda here: here.cluster.workloads._controllers.clear()),
+        ("ReplicaSet", "default/web", lambda here: here.cluster.workloads.controllers.clear()),
         ("PodDisruptionBudget", "default/web", lambda here: here.cluster.disruptions.remove("default/web")),
     )
     for kind, key, forget in forgotten:
@@ -108,7 +108,7 @@ CORRUPTIONS: Final = [
     Corruption(
         "claims-of-unbound-pods",
         "a claim lacks a pod that uses it",
-        lambda h: volumes(h).reservations.users._by_claim.clear(),
+        lambda h: volumes(h).reservations.users.by_claim.clear(),
     ),
     Corruption(
         "claims-of-unbound-pods",
@@ -127,7 +127,7 @@ CORRUPTIONS: Final = [
         "node-columns", "a free slot counts as cordoned", lambda h: setattr(nodes(h), "unschedulable", 4 | 1 << 9)
     ),
     Corruption("node-columns", "the slot of a node is that of another", _set(lambda h: nodes(h)._slots, "n1", 2)),
-    Corruption("node-columns", "a resource counts one node too many", _set(lambda h: nodes(h)._rows._offers, "cpu", 4)),
+    Corruption("node-columns", "a resource counts one node too many", _set(lambda h: nodes(h).rows.offers, "cpu", 4)),
     Corruption("node-labels", "a node lacks its zone", _set(lambda h: nodes(h).labels._values["zone"], "b", 0b100)),
     Corruption(
         "node-labels", "a node has the zone of another", _set(lambda h: nodes(h).labels._values["zone"], "a", 3)
@@ -151,18 +151,18 @@ CORRUPTIONS: Final = [
         lambda h: nodes(h).taints.update(dict.fromkeys(nodes(h).taints, 5)),
     ),
     Corruption(
-        "images", "a node lacks an image", _set(lambda h: nodes(h).images._states, "img", ImageState(1000, (0, 1)))
+        "images", "a node lacks an image", _set(lambda h: nodes(h).images.states, "img", ImageState(1000, (0, 1)))
     ),
     Corruption(
         "images",
         "an image is on a node too many",
-        _set(lambda h: nodes(h).images._states, "img-1", ImageState(1000, (0, 1))),
+        _set(lambda h: nodes(h).images.states, "img-1", ImageState(1000, (0, 1))),
     ),
-    Corruption("images", "an image is on no node", _set(lambda h: nodes(h).images._states, "old", ImageState(1, (1,)))),
+    Corruption("images", "an image is on no node", _set(lambda h: nodes(h).images.states, "old", ImageState(1, (1,)))),
     Corruption(
-        "images", "an image has the wrong size", _set(lambda h: nodes(h).images._states, "img-1", ImageState(1, (0,)))
+        "images", "an image has the wrong size", _set(lambda h: nodes(h).images.states, "img-1", ImageState(1, (0,)))
     ),
-    Corruption("images", "the images of a node are those of no heartbeat", _pop(lambda h: nodes(h).images._on, 1)),
+    Corruption("images", "the images of a node are those of no heartbeat", _pop(lambda h: nodes(h).images.on, 1)),
     Corruption("topologies", "a node is in another zone", _set(lambda h: nodes(h).topologies.of("zone").domain, 0, 1)),
     Corruption(
         "topologies", "a zone has a node too many", lambda h: nodes(h).topologies.of("zone").members.__setitem__(0, 3)
@@ -182,7 +182,7 @@ CORRUPTIONS: Final = [
     Corruption("requests", "a free slot has requests", _set(lambda h: nodes(h).requested, (1, 9), 5)),
     Corruption("requests", "a node's requests for scores are wrong", _set(lambda h: nodes(h).non_zero, (0, 0), 1)),
     Corruption("requests", "a node counts one pod too many", _set(lambda h: nodes(h).pod_count, 0, 3)),
-    Corruption("requests", "a request without an offer is lost", lambda h: nodes(h)._rows._without_row.clear()),
+    Corruption("requests", "a request without an offer is lost", lambda h: nodes(h).rows.without_row.clear()),
     Corruption("requests", "a request without an offer has no pod", _strange_row),
     Corruption("host-ports", "a held port is free", lambda h: nodes(h).ports.held.remove(0, ("TCP", 80, "0.0.0.0"))),
     Corruption("host-ports", "a free port is held", lambda h: nodes(h).ports.held.add(1, ("TCP", 80, "0.0.0.0"))),
@@ -195,13 +195,11 @@ CORRUPTIONS: Final = [
     Corruption(
         "disks",
         "a node has a volume that no pod has",
-        lambda h: nodes(h).disk_users._users.add(1, next(iter(nodes(h).disk_users._users))),
+        lambda h: nodes(h).disk_users.users.add(1, next(iter(nodes(h).disk_users.users))),
     ),
     Corruption("disk-conflicts", "a disk in use is free", lambda h: nodes(h).disk_conflicts.used._slots.clear()),
-    Corruption("claim-users", "a claim is used twice", lambda h: nodes(h).claim_users._users.add(0, "default/data")),
-    Corruption(
-        "claim-users", "a used claim is unused", lambda h: nodes(h).claim_users._users.remove(0, "default/data")
-    ),
+    Corruption("claim-users", "a claim is used twice", lambda h: nodes(h).claim_users.users.add(0, "default/data")),
+    Corruption("claim-users", "a used claim is unused", lambda h: nodes(h).claim_users.users.remove(0, "default/data")),
     Corruption(
         "claims-by-node", "a node lacks a claim of its pod", _pop(lambda h: nodes(h).claim_users._at[0], "default/data")
     ),
@@ -214,9 +212,9 @@ CORRUPTIONS: Final = [
     Corruption(
         "spread-counts",
         "one pod too many has these labels",
-        lambda h: _set(lambda _: next(iter(nodes(h).population._classes.values())).counts, 0, 2)(h),
+        lambda h: _set(lambda _: next(iter(nodes(h).population.classes.values())).counts, 0, 2)(h),
     ),
-    Corruption("spread-counts", "no pod has these labels", lambda h: nodes(h).population._classes.clear()),
+    Corruption("spread-counts", "no pod has these labels", lambda h: nodes(h).population.classes.clear()),
     Corruption("spread-selections", "a selection counts one pod too many", _set(lambda h: _tally(h).counts, 0, 7)),
     Corruption(
         "spread-selections",
@@ -227,14 +225,14 @@ CORRUPTIONS: Final = [
     Corruption("spread-selections", "a namespace has no pods", lambda h: nodes(h).population._by_namespace.clear()),
     Corruption("affinity-terms", "a term counts one pod too many", _set(lambda h: _group(h).counts, 0, 2)),
     Corruption("affinity-terms", "a term is on a node without pods", _set(lambda h: _group(h).counts, 2, 1)),
-    Corruption("affinity-terms", "a term of a pod is unknown", lambda h: nodes(h).pod_terms._groups.clear()),
+    Corruption("affinity-terms", "a term of a pod is unknown", lambda h: nodes(h).pod_terms.groups.clear()),
     Corruption(
-        "affinity-index", "a term is not indexed", lambda h: nodes(h).pod_terms._index[TermKind.REQUIRED_ANTI].clear()
+        "affinity-index", "a term is not indexed", lambda h: nodes(h).pod_terms.indexes[TermKind.REQUIRED_ANTI].clear()
     ),
     Corruption(
         "affinity-index",
         "a term is indexed under the wrong label",
-        lambda h: nodes(h).pod_terms._index[TermKind.PREFERRED].add(_group(h), [(None, None)]),
+        lambda h: nodes(h).pod_terms.indexes[TermKind.PREFERRED].add(_group(h), [(None, None)]),
     ),
     Corruption("domain-sums", "a zone has one pod too many", _set(lambda h: _sums(h).per_domain, 0, 9)),
     Corruption("domain-sums", "an occupied zone counts as empty", lambda h: setattr(_sums(h), "occupied", 0)),
@@ -261,11 +259,11 @@ CORRUPTIONS: Final = [
         "a claim that is gone is listed",
         _set(lambda h: volumes(h).claims.unselected["default"], "default/gone", None),
     ),
-    Corruption("volumes", "a claim lacks its volume", lambda h: volumes(h).volumes._meant_for.clear()),
+    Corruption("volumes", "a claim lacks its volume", lambda h: volumes(h).volumes.by_claim.clear()),
     Corruption(
         "volumes",
         "a claim has the volume of another",
-        _set(lambda h: volumes(h).volumes._meant_for, "default/idle", {"pv-data": None}),
+        _set(lambda h: volumes(h).volumes.by_claim, "default/idle", {"pv-data": None}),
     ),
     Corruption(
         "volumes",
@@ -314,7 +312,7 @@ CORRUPTIONS: Final = [
     Corruption(
         "reservations",
         "a claim in flight has no reservation",
-        _pop(lambda h: volumes(h).reservations._entries, "uid-flying"),
+        _pop(lambda h: volumes(h).reservations.entries, "uid-flying"),
     ),
     Corruption("reservations", "a reservation has the wrong size", lambda h: setattr(_flying(h), "size", 7)),
     Corruption("reservations", "a reservation is on another node", lambda h: setattr(_flying(h), "node_name", "n2")),
@@ -322,31 +320,31 @@ CORRUPTIONS: Final = [
     Corruption(
         "reservations",
         "a claim that waits has a reservation",
-        lambda h: volumes(h).reservations._entries.update({"uid-gone": _flying(h)}),
+        lambda h: volumes(h).reservations.entries.update({"uid-gone": _flying(h)}),
     ),
     Corruption(
-        "reservations", "a reservation is not indexed by class", lambda h: volumes(h).reservations._by_class.clear()
+        "reservations", "a reservation is not indexed by class", lambda h: volumes(h).reservations.by_class.clear()
     ),
-    Corruption(
-        "reservations-by-pool", "a pool lacks a reservation", lambda h: volumes(h).reservations._by_pool.clear()
-    ),
+    Corruption("reservations-by-pool", "a pool lacks a reservation", lambda h: volumes(h).reservations.by_pool.clear()),
     Corruption(
         "reservations-by-pool",
         "a pool has a reservation too many",
-        lambda h: volumes(h).reservations._by_pool[CAP].update({"uid-gone": _flying(h)}),
+        lambda h: volumes(h).reservations.by_pool[CAP].update({"uid-gone": _flying(h)}),
     ),
     Corruption(
         "reservations-by-pool",
         "a claim awaits a pool without a reason",
-        lambda h: volumes(h).reservations._waiting.update({CAP: {"uid-flying": _flying(h)}}),
+        lambda h: volumes(h).reservations.waiting.update({CAP: {"uid-flying": _flying(h)}}),
     ),
     Corruption(
-        "claims-together", "two claims of a pod are separate", lambda h: volumes(h).reservations.together._sets.clear()
+        "claims-together",
+        "two claims of a pod are separate",
+        lambda h: volumes(h).reservations.together.by_keys.clear(),
     ),
     Corruption(
         "claims-together",
         "two claims of a pod are not indexed",
-        lambda h: volumes(h).reservations.together._by_claim.clear(),
+        lambda h: volumes(h).reservations.together.by_claim.clear(),
     ),
     Corruption(
         "claims-together",
@@ -358,7 +356,7 @@ CORRUPTIONS: Final = [
         "capacity-pools", "the ledger drifts", lambda h: volumes(h).capacities.of("fast").set_in_flight(_pool(h), 0)
     ),
     Corruption("capacity-pools", "a class lacks a pool", _pop(lambda h: volumes(h).capacities.of("fast").pools, CAP)),
-    Corruption("capacity-pools", "the nodes of a pool lack it", lambda h: volumes(h).capacities._segments.clear()),
+    Corruption("capacity-pools", "the nodes of a pool lack it", lambda h: volumes(h).capacities.segments.clear()),
     Corruption(
         "capacity-columns",
         "a node has too much capacity",
@@ -390,27 +388,27 @@ CORRUPTIONS: Final = [
     Corruption(
         "attached-volumes",
         "a volume is used by one claim too many",
-        lambda h: volumes(h).attached._by_pods.add(0, next(iter(volumes(h).attached._by_pods))),
+        lambda h: volumes(h).attached.by_pods.add(0, next(iter(volumes(h).attached.by_pods))),
     ),
     Corruption(
         "attached-volumes",
         "a volume is on a node without pods",
-        lambda h: volumes(h).attached._by_pods.add(2, next(iter(volumes(h).attached._by_pods))),
+        lambda h: volumes(h).attached.by_pods.add(2, next(iter(volumes(h).attached.by_pods))),
     ),
     Corruption(
-        "attached-volumes", "an attachment is forgotten", lambda h: volumes(h).attached._by_attachments._slots.clear()
+        "attached-volumes", "an attachment is forgotten", lambda h: volumes(h).attached.by_attachments._slots.clear()
     ),
     Corruption(
         "attached-volumes",
         "a used claim does not count",
-        lambda h: volumes(h).attached._uses["default/data"].slots.clear(),
+        lambda h: volumes(h).attached.claims_in_use["default/data"].slots.clear(),
     ),
     Corruption(
         "attached-volumes",
         "a claim counts where no pod uses it",
-        lambda h: volumes(h).attached._uses["default/data"].slots.add(2),
+        lambda h: volumes(h).attached.claims_in_use["default/data"].slots.add(2),
     ),
-    Corruption("attached-volumes", "an inline volume does not count", lambda h: volumes(h).attached._disks.clear()),
+    Corruption("attached-volumes", "an inline volume does not count", lambda h: volumes(h).attached.disks.clear()),
     Corruption(
         "attach-limits",
         "a node takes one volume too many",
@@ -423,21 +421,21 @@ CORRUPTIONS: Final = [
     ),
     Corruption("attach-limits", "a node lacks its CSINode", lambda h: setattr(volumes(h).attached, "with_csi_node", 0)),
     # -- devices
-    Corruption("device-claims", "a claim is not known by its uid", lambda h: devices(h).claims._keys.clear()),
+    Corruption("device-claims", "a claim is not known by its uid", lambda h: devices(h).claims.keys_by_uid.clear()),
     Corruption(
         "device-claims",
         "a uid of no claim is known",
-        _set(lambda h: devices(h).claims._keys, "uid-gone", "default/held"),
+        _set(lambda h: devices(h).claims.keys_by_uid, "uid-gone", "default/held"),
     ),
     Corruption(
         "device-claims",
         "a pod lacks the claim for its extended resources",
-        lambda h: devices(h).claims._made_for.clear(),
+        lambda h: devices(h).claims.keys_by_pod.clear(),
     ),
     Corruption(
         "device-claims",
         "a pod has a claim for extended resources too many",
-        _set(lambda h: devices(h).claims._made_for, "uid-web-2", {"default/held": None}),
+        _set(lambda h: devices(h).claims.keys_by_pod, "uid-web-2", {"default/held": None}),
     ),
     Corruption(
         "device-allocations", "an allocated claim has no devices", lambda h: devices(h).use.hold("uid-held", None)
@@ -457,32 +455,30 @@ CORRUPTIONS: Final = [
     Corruption(
         "devices-in-use", "a shared device has too much left", _set(lambda h: devices(h).use._consumed, D2, {"mem": 1})
     ),
-    Corruption(
-        "device-classes", "an extended resource has no class", lambda h: devices(h).classes._by_resource.clear()
-    ),
+    Corruption("device-classes", "an extended resource has no class", lambda h: devices(h).classes.by_resource.clear()),
     Corruption(
         "device-slices",
         "a slice lacks the taint of a rule",
-        lambda h: devices(h)._effective.update({"s-n1": devices(h)._published["s-n1"]}),
+        lambda h: devices(h)._effective.update({"s-n1": devices(h).published["s-n1"]}),
     ),
     Corruption("device-slices", "a slice that is gone is in effect", _ghost_slice),
     Corruption("device-pools", "a slice is in no pool", _pop(lambda h: devices(h).on_nodes._pool_of, "s-n1")),
     Corruption(
         "device-pools",
         "a pool lacks a slice",
-        lambda h: devices(h).on_nodes._pools[PoolKey("drv", "net")].slices.clear(),
+        lambda h: devices(h).on_nodes.pools_by_key[PoolKey("drv", "net")].slices.clear(),
     ),
     Corruption(
         "device-pools",
         "a pool has another home",
-        lambda h: setattr(devices(h).on_nodes._pools[PoolKey("drv", "n1")], "home", "n2"),
+        lambda h: setattr(devices(h).on_nodes.pools_by_key[PoolKey("drv", "n1")], "home", "n2"),
     ),
     Corruption("device-pools", "a node lacks its device pool", lambda h: devices(h).on_nodes._local.clear()),
     Corruption("device-pools", "a view of a pool has no devices", _view),
     Corruption(
         "device-node-groups",
         "a shared pool has a node too many",
-        lambda h: setattr(_only(devices(h).on_nodes.shared._groups._groups.values()), "nodes", 7),
+        lambda h: setattr(_only(devices(h).on_nodes.shared.groups._groups.values()), "nodes", 7),
     ),
     Corruption(
         "shared-device-pools", "a node does not see a shared pool", _pop(lambda h: devices(h).on_nodes.shared._at, 1)
@@ -510,13 +506,13 @@ CORRUPTIONS: Final = [
         lambda h: setattr(devices(h).on_nodes.kind(0), "free", 3),
     ),
     # -- workloads
-    Corruption("services", "a Service is not indexed", lambda h: h.cluster.workloads._index.clear()),
+    Corruption("services", "a Service is not indexed", lambda h: h.cluster.workloads.index.clear()),
     Corruption(
         "services",
         "a Service that is gone is indexed",
-        lambda h: h.cluster.workloads._index.add("default/gone", [("default", None)]),
+        lambda h: h.cluster.workloads.index.add("default/gone", [("default", None)]),
     ),
-    Corruption("budgets", "a budget is not indexed", lambda h: h.cluster.disruptions._index.clear()),
+    Corruption("budgets", "a budget is not indexed", lambda h: h.cluster.disruptions.index.clear()),
     # -- queue
     Corruption("queue", "a waiting pod is in no place", _lost_record),
     Corruption("queue", "a pod that is gone is in the queue", _gone_record),
@@ -524,12 +520,12 @@ CORRUPTIONS: Final = [
     Corruption("queue-order", "a ready pod has no entry in its heap", _heap_entry),
     Corruption("queue-order", "the heap is in the wrong order", _heap_order),
     Corruption(
-        "queue-order", "the gauge of ready pods is 1 too high", lambda h: setattr(queue(h)._places._active, "_live", 1)
+        "queue-order", "the gauge of ready pods is 1 too high", lambda h: setattr(queue(h).places._active, "live", 1)
     ),
     Corruption(
         "queue-order",
         "the gauge of pods that back off is 1 too low",
-        lambda h: setattr(queue(h)._places.backoff._rejected, "_live", -1),
+        lambda h: setattr(queue(h).places.backoff._rejected, "live", -1),
     ),
     Corruption(
         "unschedulable-pods", "a waiting pod is not in the pool", _pop(lambda h: queue(h)._pool._index_of, "uid-late")

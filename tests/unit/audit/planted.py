@@ -55,20 +55,20 @@ def _only(items: Any) -> Any:
     return item
 
 
-def _tally(here: AuditWorld) -> Any:
-    return _only(nodes(here).population._tallies.values())
+def _tally(here: World) -> Any:
+    return _only(nodes(here).population.tallies.values())
 
 
-def _group(here: AuditWorld) -> Any:
-    return _only(nodes(here).pod_terms._groups.values())
+def _group(here: World) -> Any:
+    return _only(nodes(here).pod_terms.groups.values())
 
 
 def _sums(here: AuditWorld) -> Any:
     return _only(_tally(here).domains.values())
 
 
-def _flying(here: AuditWorld) -> Any:
-    return volumes(here).reservations._entries["uid-flying"]
+def _flying(here: World) -> Any:
+    return volumes(here).reservations.entries["uid-flying"]
 
 
 def _pool(here: AuditWorld) -> Any:
@@ -85,8 +85,8 @@ def _where_b(here: AuditWorld) -> Any:
     return groups._groups[where_affinity(volume.required_nodes)]
 
 
-def _record(here: AuditWorld, name: str) -> Any:
-    return queue(here)._places.get(f"uid-{name}")
+def _record(here: World, name: str) -> Any:
+    return queue(here).places.get(f"uid-{name}")
 
 
 def _rejected(here: AuditWorld) -> Any:
@@ -105,8 +105,8 @@ def _no_topics(here: AuditWorld) -> None:
     found.with_all_topics.clear()
 
 
-def _strange_row(here: AuditWorld) -> None:
-    rows = nodes(here)._rows
+def _strange_row(here: World) -> None:
+    rows = nodes(here).rows
     rows.set_aside("example.com/z", 1, 7)
 
 
@@ -148,12 +148,12 @@ def _held_assumption(here: AuditWorld) -> None:
 
 def _heap_entry(here: AuditWorld) -> None:
     record = _record(here, "late")
-    queue(here)._places.enter(record, Place.ACTIVE, "test")
+    queue(here).places.enter(record, Place.ACTIVE, "test")
     record.ticket = -1
 
 
-def _heap_order(here: AuditWorld) -> None:
-    places = queue(here)._places
+def _heap_order(here: World) -> None:
+    places = queue(here).places
     for name in ("late", "big"):
         places.enter(_record(here, name), Place.ACTIVE, "test")
     places._active._entries.reverse()
@@ -161,7 +161,7 @@ def _heap_order(here: AuditWorld) -> None:
 
 def _two_places(here: AuditWorld) -> None:
     record = _record(here, "late")
-    queue(here)._in_flight.begin(record)
+    queue(here).in_flight.begin(record)
 
 
 def _gone_record(here: AuditWorld) -> None:
@@ -169,8 +169,8 @@ def _gone_record(here: AuditWorld) -> None:
     here.stores["Pod"]._objects.pop("default/late")
 
 
-def _lost_record(here: AuditWorld) -> None:
-    queue(here)._places.remove("uid-late")
+def _lost_record(here: World) -> None:
+    queue(here).places.remove("uid-late")
 
 
 def _kind_elsewhere(here: AuditWorld) -> None:
@@ -185,14 +185,14 @@ def _wrong_kind(here: AuditWorld) -> None:
     on_nodes._kind_at[0] = on_nodes.kind(1)
 
 
-def _view(here: AuditWorld) -> None:
-    pool = devices(here).on_nodes._pools[PoolKey("drv", "n1")]
+def _view(here: World) -> None:
+    pool = devices(here).on_nodes.pools_by_key[PoolKey("drv", "n1")]
     (names,) = pool.views
     pool.views[names] = None
 
 
-def _ghost_slice(here: AuditWorld) -> None:
-    devices(here)._published.pop("s-net")
+def _ghost_slice(here: World) -> None:
+    devices(here).published.pop("s-net")
     here.stores["ResourceSlice"]._objects.pop("s-net")
 
 

@@ -100,7 +100,11 @@ def test_no_difference_after_claims_and_slices_of_devices(seed: int, length: int
     history = DeviceHistory(random.Random(seed))
     caches = history.caches
     devices: Any = SimpleNamespace(
-        claims=caches.claims, use=caches.use, on_nodes=caches.on_nodes, _effective=history.slices
+        claims=caches.claims,
+        use=caches.use,
+        on_nodes=caches.on_nodes,
+        slices=history.slices.values,
+        slice=history.slices.get,
     )
     checks = DeviceChecks(caches.nodes, devices, lambda: iter(())).checks()
     for unused in ("device-classes", "device-slices"):

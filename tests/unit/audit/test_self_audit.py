@@ -9,7 +9,7 @@ from unittest import mock
 import pytest
 import structlog
 
-from scheduler.audit.findings import Comparison, Difference, in_parts
+from scheduler.audit.findings import Comparison, Difference, by_key, faultless, grouped, in_parts
 from scheduler.audit.self_audit import PASS_EVERY_S, SHARE, TURN_S, SelfAudit
 from scheduler.binding import Binder
 from scheduler.core.errors import UnforeseenErrors
@@ -177,6 +177,44 @@ def test_equal_values_are_no_difference() -> None:
     assert found == [Difference("node n1", "pods", 1, 2)]
 
 
+def test_different_objects_with_equal_texts_have_different_lines() -> None:
+    driven = Driven(1, found=[Difference("pod default/p", "object", "x" * 300, "x" * 301)])
+    while driven.audit.step():
+        pass
+    last = driven.audit.page()["indexes"]["one"]["lastDifference"]
+    assert last["cached"].startswith("another: ")
+    assert last["cached"] != last["stored"]
+
+
+def test_an_index_of_dicts_is_corrected_from_both_sides() -> None:
+    stored = {"a": "x", "b": "x", "c": "y"}
+    index: dict[str, dict[str, object]] = {"x": {"a": None, "c": None}, "z": {"gone": None}}
+    healed: list[str] = []
+    steps = grouped("object", stored, lambda key: stored.get(key, ()), index, healed=healed.append)
+    assert [str(each.about) for step in steps for each in step] == ["object b", "object c", "object c", "object gone"]
+    assert index == {"x": {"a": None, "b": None}, "y": {"c": None}}
+    assert healed == ["b", "c", "c", "gone"]
+
+
+def test_an_index_by_key_is_read_when_it_is_up_to_date() -> None:
+    cached, stored, calls = {1: {"n": 1}, 2: {"n": 5}}, {1: {"n": 1}, 2: {"n": 2, "m": 3}}, []
+
+    def heal(key: int) -> None:
+        cached[key] = stored[key]
+
+    steps = by_key(stored, str, cached.__getitem__, stored.__getitem__, heal, ready=lambda: calls.append(0))
+    assert [each for step in steps for each in step] == [Difference("2", "n", 5, 2), Difference("2", "m", None, 3)]
+    assert cached == stored
+    assert calls == [0]
+
+
+def test_an_index_with_a_fault_is_filled_once() -> None:
+    filled: list[int] = []
+    steps = faultless("index", iter([[], ["x"], ["y"]]), lambda: filled.append(0))
+    assert [[each.field for each in step] for step in steps] == [[], ["x"]]
+    assert filled == [0]
+
+
 def test_parts_have_the_things_of_the_first_moment() -> None:
     things = dict.fromkeys("abcde")
     parts = in_parts(things, 2)
@@ -224,7 +262,7 @@ async def test_pods_that_were_refused_are_tried_again_after_a_correction() -> No
 async def test_no_pass_while_pods_can_be_tried(leads: bool, passes: int) -> None:
     """The number of bindings holds back an active pod, as in a burst."""
     here = await world()
-    here.parts.queue._places.enter(_record(here), Place.ACTIVE, "test")
+    here.parts.queue.places.enter(_record(here), Place.ACTIVE, "test")
     here.parts.loop._may_pop = lambda: leads
     here.clock.move(PASS_EVERY_S)
     with mock.patch.object(Binder, "in_flight", MAX_BINDINGS):
@@ -232,5 +270,5 @@ async def test_no_pass_while_pods_can_be_tried(leads: bool, passes: int) -> None
     assert here.parts.audit.passes == passes
 
 
-def _record(here: AuditWorld) -> Any:
-    return here.parts.queue._places.get("uid-late")
+def _record(here: World) -> Any:
+    return here.parts.queue.places.get("uid-late")

@@ -234,7 +234,7 @@ def _memos(here: AuditWorld) -> None:
     here.pod("nominated", cpu="100", status={"nominatedNodeName": "n2"})
     nodes, volumes = here.cluster.nodes, here.cluster.volumes
     web = selection([(frozenset({"default"}), LabelSelector(WEB))], counts_terminating=False)
-    for counts in (nodes.population.tally(web), *nodes.pod_terms._groups.values()):
+    for counts in (nodes.population.tally(web), *nodes.pod_terms.groups.values()):
         sums = topology.of(counts, nodes.topologies.of("zone"))
         sums.column()
         sums.levels()

@@ -34,12 +34,12 @@ def picture(seen: Cluster) -> dict[str, Any]:
         "ports": _held(nodes, nodes.ports.held),
         "ports of any ip": _held(nodes, nodes.ports.of_any_ip),
         "disks": _held(nodes, nodes.disk_conflicts.used),
-        "population": {key: _counts(nodes, pods.counts) for key, pods in nodes.population._classes.items()},
+        "population": {key: _counts(nodes, pods.counts) for key, pods in nodes.population.classes.items()},
         "namespaces": {name: len(pods) for name, pods in nodes.population._by_namespace.items()},
-        "terms": {key: _counts(nodes, group.counts) for key, group in nodes.pod_terms._groups.items()},
+        "terms": {key: _counts(nodes, group.counts) for key, group in nodes.pod_terms.groups.items()},
         "filed terms": {
             (kind, anchor): {group.term.key for group in groups}
-            for kind, filed in nodes.pod_terms._index.items()
+            for kind, filed in nodes.pod_terms.indexes.items()
             for anchor, groups in filed.items()
         },
         "priorities": _held(nodes, nodes.priorities),
@@ -56,7 +56,7 @@ def check_sums(seen: Cluster) -> None:
         if (slot := nodes.slot(name)) is not None
         for pod in nodes.pods(slot).values()
     ]
-    for tally in nodes.population._tallies.values():
+    for tally in nodes.population.tallies.values():
         wanted = tally.selection
         found = Counter(
             slot
@@ -66,7 +66,7 @@ def check_sums(seen: Cluster) -> None:
         )
         assert tally.counts == found
         _check_domains(tally)
-    for group in nodes.pod_terms._groups.values():
+    for group in nodes.pod_terms.groups.values():
         _check_domains(group)
 
 

@@ -253,7 +253,7 @@ def test_nothing_is_remembered_of_pods_that_have_gone() -> None:
     assert scene.nominated() == "n3"
     scene.sched.gone("p")
     scene.nominated()
-    derived, places = scene.sched.parts.derived, scene.sched.parts.queue._places
+    derived, places = scene.sched.parts.derived, scene.sched.parts.queue.places
     left = [derived._entries, derived._uids, derived._dirty, derived._by_topic, derived._by_group, derived._checked]
     assert [each for each in (*left, places.first, places.followed) if each] == []
 

@@ -296,5 +296,5 @@ async def test_an_unreadable_budget_does_not_stop_preemption() -> None:
 
     (web,) = sched.cluster.nodes.pods(0).values()
     disruptions = sched.cluster.disruptions
-    assert (list(disruptions._budgets), finish(disruptions.violating([web]))) == (["default/other"], {web.uid})
+    assert (list(disruptions.budgets), finish(disruptions.violating([web]))) == (["default/other"], {web.uid})
     assert sched.writer.deletions == ["default/web"]

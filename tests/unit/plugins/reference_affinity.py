@@ -43,7 +43,7 @@ class Reference:
         wanted = term.namespace_selector
         if wanted is None:
             return False
-        known = other.metadata.namespace in self.seen.namespaces._labels
+        known = other.metadata.namespace in self.seen.namespaces.by_name
         is_incoming_owner = owner is self.pod
         if is_incoming_owner and wanted.matches({}):  # v1.36.3 matches once more, against no labels
             return True

@@ -345,7 +345,7 @@ def happens(seen: Cluster, step: tuple[Any, ...]) -> Iterator[News]:
 
 
 def is_labelled(seen: Cluster, new: Namespace) -> Iterator[News]:
-    before = seen.namespaces._labels.get(new.key)
+    before = seen.namespaces.by_name.get(new.key)
     seen.namespaces.set(new)
     if before is None:
         yield NAMESPACE_ADD, None, new

@@ -224,7 +224,7 @@ def test_35_a_pod_popped_twice_is_discarded() -> None:
     harness = QueueHarness(PLUGINS)
     harness.add(pod("p"), pod("q"))
     queued = harness.pop()
-    harness.queue._places.enter(QueuedPodInfo(pod("p"), 0.0), Place.ACTIVE, "by mistake")
+    harness.queue.places.enter(QueuedPodInfo(pod("p"), 0.0), Place.ACTIVE, "by mistake")
 
     assert harness.pop().uid == "q"
     assert harness.log.texts == ["pod popped while in flight, discarded"]

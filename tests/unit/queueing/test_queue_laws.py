@@ -182,7 +182,7 @@ class History(QueueHarness):
             strategy = expected[uid]
             if strategy is QueueingStrategy.SKIP or (queued.info.pod.spec.scheduling_gates and queued.profile == OURS):
                 assert queued.place in IN_POOL, uid
-            elif strategy is QueueingStrategy.IMMEDIATELY or not self.queue._places.backoff.is_backing_off(queued, now):
+            elif strategy is QueueingStrategy.IMMEDIATELY or not self.queue.places.backoff.is_backing_off(queued, now):
                 assert queued.place is Place.ACTIVE, uid
             else:
                 assert queued.place is Place.BACKOFF, uid
@@ -199,7 +199,7 @@ class History(QueueHarness):
         if not self.tried:
             assert self.queue.in_flight_events() == {}, "nothing in flight, nothing kept"
         rejected: Counter[tuple[str, str]] = Counter()
-        for queued in self.queue._places:
+        for queued in self.queue.places:
             rejected.update((plugin, queued.profile) for plugin in queued.rejecters)
             assert (queued.place is Place.GATED) <= bool(queued.gating_plugin)
         assert rejected == +self.metrics.rejected, "the gauge counts the rejecters of what is queued"

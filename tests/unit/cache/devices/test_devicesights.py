@@ -301,7 +301,7 @@ def test_nothing_is_kept_of_pools_that_are_gone(seed: int, length: int) -> None:
     shared = world.on_nodes.shared
     assert not len(world.on_nodes.shared)
     assert all(world.seen(slot) == {} for slot in nodeset.each(world.nodes.present))
-    assert leftovers(shared, spared=frozenset({"_names"})) == leftovers(shared._groups) == {}
+    assert leftovers(shared, spared=frozenset({"_names"})) == leftovers(shared.groups) == {}
     assert shared.problem == ""
 
 

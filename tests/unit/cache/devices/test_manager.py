@@ -118,7 +118,7 @@ def test_a_slice_that_no_rule_means_is_itself() -> None:
     rules.put("all", selecting("all").typed())
     rules.put("all", None)
     assert rules.lay(SLICE) is SLICE
-    assert 2 == len(rules._rules)
+    assert 2 == len(rules.rules)
 
 
 @pytest.mark.parametrize(

@@ -265,7 +265,7 @@ def having(name: str, *images: dict[str, Any]) -> Node:
 
 def seen(index: ImageIndex) -> dict[str, tuple[int, int]]:
     """Name → nodes and size."""
-    return {name: (state.nodes, state.size_bytes) for name, state in index._states.items()}
+    return {name: (state.nodes, state.size_bytes) for name, state in index.states.items()}
 
 
 def test_only_what_changed_is_news() -> None:
@@ -321,7 +321,7 @@ def test_nodes_share_equal_images(monkeypatch: pytest.MonkeyPatch) -> None:
     nodes.set_node(first)
     nodes.set_node(third)
 
-    assert nodes.images._on[0] is third.status.images  # a heartbeat's own, or both would be kept
+    assert nodes.images.on[0] is third.status.images  # a heartbeat's own, or both would be kept
 
 
 class Upstream:
@@ -384,4 +384,4 @@ def test_the_index_equals_upstreams_after_every_heartbeat(
                 upstream.remove(each)
         upstream.heartbeats()
         assert seen(index) == {name: (nodeset.of(on), size) for name, (on, size) in upstream.states.items()}
-    assert index._on == {slot: having_ for slot, having_ in upstream.nodes.items() if having_}
+    assert index.on == {slot: having_ for slot, having_ in upstream.nodes.items() if having_}

@@ -211,7 +211,7 @@ def test_unused_selections_are_dropped():
         )
     cluster.add_pod(pod("p0", "n0", "a", {"app": "x"}))
 
-    assert len(cluster.nodes.population._tallies) == 4096
+    assert len(cluster.nodes.population.tallies) == 4096
     check(cluster, None)
 
 
@@ -269,10 +269,10 @@ def test_selections_that_find_pods_on_all_nodes_are_let_go_beyond_a_number_of_en
         for _ in range(2):
             domains.of(pods.tally(everything_but(str(at))), host).column()
 
-    kept = list(pods._tallies)
+    kept = list(pods.tallies)
     assert kept[-1] == everything_but("199").key
     assert 5 <= len(kept) <= 1_000 // 40
-    assert pods._entries == sum(tally.entries for tally in pods._tallies.values()) <= 1_000
+    assert pods._entries == sum(tally.entries for tally in pods.tallies.values()) <= 1_000
     seen.add_pod(pod("more", "n0", "a", {}))
     assert sum(pods.tally(everything_but("0")).counts.values()) == 21
     assert sum(pods.tally(everything_but("199")).counts.values()) == 21
@@ -286,7 +286,7 @@ def test_a_new_label_set_is_compared_with_a_bounded_number_of_selections_without
         seen.tally(everything_but(str(at)))
         seen.tally(selection(((frozenset({"a"}), LabelSelector({"app": str(at)})),), counts_terminating=True))
 
-    without = [tally for tally in seen._tallies.values() if any(pair is None for _, pair in tally.anchors)]
+    without = [tally for tally in seen.tallies.values() if any(pair is None for _, pair in tally.anchors)]
     assert 64 <= len(without) <= 256
     seen.add(0, pod("p1", "n0", "a", {"app": "y"}))
     assert seen.tally(everything_but("599")).counts == {0: 2}
@@ -310,4 +310,4 @@ def test_a_few_selections_are_kept_whatever_their_size(monkeypatch: pytest.Monke
     for at in range(10):
         seen.nodes.population.tally(everything_but(str(at)))
 
-    assert list(seen.nodes.population._tallies) == [everything_but(str(at)).key for at in (7, 8, 9)]
+    assert list(seen.nodes.population.tallies) == [everything_but(str(at)).key for at in (7, 8, 9)]

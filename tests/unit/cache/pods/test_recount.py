@@ -139,7 +139,7 @@ def columns(seen: Cluster) -> dict[str, Any]:
             "allocatable": {r: v for r in nodes.resources() if (v := nodes.view(slot).allocatable(r))},
             "ports": held,
             "keeping_away": {
-                group.term.key: count for group in nodes.pod_terms._groups.values() if (count := group.counts.get(slot))
+                group.term.key: count for group in nodes.pod_terms.groups.values() if (count := group.counts.get(slot))
             },
         }
     return actual
@@ -160,7 +160,7 @@ def check_object_indexes(seen: Cluster) -> None:
         for key, value in each.metadata.labels.items():
             labels[key][value] |= 1 << slot
 
-    assert all(group.counts and {*group.counts} <= {*each_slot(seen)} for group in nodes.pod_terms._groups.values())
+    assert all(group.counts and {*group.counts} <= {*each_slot(seen)} for group in nodes.pod_terms.groups.values())
     assert taints == nodes.taints
     assert nodeset.of(s for s, o in objects.items() if o.spec.unschedulable) == nodes.unschedulable
     assert {k: dict(v) for k, v in labels.items()} == nodes.labels._values

@@ -68,7 +68,7 @@ def test_columns_are_what_the_objects_say(history: list[tuple[Step, bool, list[P
         with world.cluster.trial(add=[(pod, pod.node_name) for pod in come], remove=leave):
             check(world)
         check(world)
-        noted(f"something attached: {len(world.cluster.volumes.attached._by_pods) > 0}")
+        noted(f"something attached: {len(world.cluster.volumes.attached.by_pods) > 0}")
     check(world)
 
 
