@@ -10,7 +10,7 @@ from scheduler.api.storage_v1 import CSISource
 from scheduler.audit.findings import BEHIND, Check, Steps, TwoWay, by_key, faultless
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.volume_users import disks_of
+from scheduler.cache.nodes.volume_users import disks_of
 from scheduler.cache.storage.volumes import Volumes
 
 

@@ -18,8 +18,8 @@ from scheduler.audit.findings import Check, Comparison, Difference, Steps, TwoWa
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes.indexes import NodeMultiset
 from scheduler.cache.nodes.topology import DomainCounts, SlotCounts
+from scheduler.cache.nodes.volume_users import ClaimUsers, disks_of, uses_of
 from scheduler.cache.pods import TermGroup, TermKind, class_key, pod_terms
-from scheduler.cache.storage.volume_users import ClaimUsers, disks_of, uses_of
 
 T = TypeVar("T", bound=Hashable)
 

@@ -81,7 +81,7 @@ class StoredObjectChecks:
 
     def _object(self, found: Comparison, kind: str, key: str, store: Any) -> None:
         held, stored = self._kinds[kind], store.get(key)
-        if (kind, key) in self._intake.missed:
+        if (kind, key) in self._event_handlers.missed:
             return
         cached, expected = held.get(key), None
         if stored is not None and not isinstance(stored, Broken):
@@ -89,7 +89,7 @@ class StoredObjectChecks:
         if cached is expected or cached == expected or self._is_newer(cached, stored):
             return
         found.append(Difference(f"{kind} {key}", "object", cached, expected))
-        self._intake.apply(kind, [Delta(cached if hasattr(cached, "metadata") else _gone(kind, key), stored)])
+        self._event_handlers.apply(kind, [Delta(cached if hasattr(cached, "metadata") else _gone(kind, key), stored)])
 
     def _is_newer(self, cached: object, stored: object) -> bool:
         """Return whether a claim's own write is newer than the watch, which the claim tracker then ignores."""
@@ -119,7 +119,7 @@ class StoredObjectChecks:
 
     def _pod(self, found: Comparison, stored: Any) -> None:
         """Compare a stored pod with the cache of bound pods, or with the unbound pods of this scheduler."""
-        if not isinstance(stored, Pod) or stored.is_terminal or ("Pod", stored.key) in self._intake.missed:
+        if not isinstance(stored, Pod) or stored.is_terminal or ("Pod", stored.key) in self._event_handlers.missed:
             return
         if stored.spec.node_name:
             info = self._cluster.get(stored.metadata.uid)
@@ -130,13 +130,13 @@ class StoredObjectChecks:
         if info is None or info.pod is not stored:
             cached = info.pod if info is not None else None
             found.append(Difference(f"pod {stored.key}", "object", cached, stored))
-            self._intake.apply("Pod", [Delta(cached, stored)])
+            self._event_handlers.apply("Pod", [Delta(cached, stored)])
 
     def _known(self, found: Comparison, uid: str, key: str) -> None:
         """Compare a pod of the cache with the store."""
         info, waiting = self._cluster.get(uid), self._pending.get(key)
         stored, found.about = self._stores()["Pod"].get(key), f"pod {key}"
-        if ("Pod", key) in self._intake.missed:
+        if ("Pod", key) in self._event_handlers.missed:
             return
         is_there = isinstance(stored, Pod) and stored.metadata.uid == uid and not stored.is_terminal
         is_bound = is_there and bool(stored.spec.node_name)
@@ -160,7 +160,7 @@ class StoredObjectChecks:
 
         def healed(pod_key: str) -> None:
             for key in self._uses(pod_key):
-                reservations.look_at(key)
+                reservations.claim_used(key)
 
         pods, users = (
             [obj.key for obj in store if isinstance(obj, Pod) and not obj.spec.node_name],
@@ -173,7 +173,7 @@ class StoredObjectChecks:
         pod = self._stores()["Pod"].get(pod_key)
         if not isinstance(pod, Pod) or pod.is_terminal or pod.spec.node_name or not pod.spec.volumes:
             return set()
-        return {use.key for use in claim_uses(pod)} if ("Pod", pod_key) not in self._intake.missed else set()
+        return {use.key for use in claim_uses(pod)} if ("Pod", pod_key) not in self._event_handlers.missed else set()
 
 
 def _kinds(cluster: Cluster) -> dict[str, _Kind]:

@@ -151,13 +151,13 @@ class Disruptions:
     def _selecting(self, namespace_budgets: _Namespace, namespace: str, labels: Mapping[str, str]) -> _Keys:
         """Return the budgets that select pods with these labels, or more than `BUDGETS_MAX`, which may select them."""
         kind = tuple(labels.items()) if len(labels) <= _LABELS_MAX else None
-        known = here.known.get(kind) if kind is not None else None
-        if known is not None:
-            return known
+        cached = namespace_budgets.selected.get(kind) if kind is not None else None
+        if cached is not None:
+            return cached
         found = tuple(self.index.under(namespace, labels)[: BUDGETS_MAX + 1])
         if len(found) <= BUDGETS_MAX:
             found = tuple(key for key in found if _selects(self.budgets.get(key), labels))
-        return here.known.put(kind, found) if kind is not None else found
+        return namespace_budgets.selected.put(kind, found) if kind is not None else found
 
     def _warn(self, namespace: str, pod: str) -> None:
         if self._logged.is_new(namespace):

@@ -67,7 +67,7 @@ class EventHandlers:
         self._updating_s = 0.0
         """Time that the cache took for the running change."""
         self._errors = shared.errors
-        self._missed: dict[tuple[str, Key], _Missed] = {}
+        self.missed: dict[tuple[str, Key], _Missed] = {}
         self.pods = PodHandlers(
             shared, failures, self._move, is_binding=is_binding, waiting_pods=waiting_pods, derive=derive
         )
@@ -88,7 +88,7 @@ class EventHandlers:
         """
         apply = self._handlers[kind]
         for delta in deltas:
-            change = self._with_missed(kind, delta) if self._missed else delta
+            change = self._with_missed(kind, delta) if self.missed else delta
             self._began, self._updating_s = self._clock.now(), 0.0
             try:
                 apply(change)
@@ -99,8 +99,8 @@ class EventHandlers:
     def tick(self) -> None:
         """Retry the failed changes that are due."""
         now = self._clock.now()
-        for (kind, _), missed in [item for item in self._missed.items() if item[1].due <= now]:
-            del self._missed[kind, _key(missed.delta)]
+        for (kind, _), missed in [item for item in self.missed.items() if item[1].due <= now]:
+            del self.missed[kind, _key(missed.delta)]
             try:
                 self._handlers[kind](missed.delta)
             except Exception as error:  # noqa: BLE001 (as above)
@@ -108,13 +108,13 @@ class EventHandlers:
 
     def _with_missed(self, kind: str, delta: Delta[Any]) -> Delta[Any]:
         """Return the change merged with the failed change before it, if there is one, and forget that one."""
-        missed = self._missed.pop((kind, _key(delta)), None)
+        missed = self.missed.pop((kind, _key(delta)), None)
         return delta if missed is None else Delta(missed.delta.old, delta.new)
 
     def _miss(self, kind: str, delta: Delta[Any], error: Exception, pause_s: float) -> None:
         key = _key(delta)
         self._errors.record("event-handler", error, "change could not be applied", kind=kind, key=key)
-        self._missed[kind, key] = _Missed(delta, pause_s, self._clock.now() + pause_s)
+        self.missed[kind, key] = _Missed(delta, pause_s, self._clock.now() + pause_s)
 
     def _move(self, event: ClusterEvent, old: object, new: object) -> None:
         """Wake pods. The time that the cache took is part of the duration of each event of the change."""

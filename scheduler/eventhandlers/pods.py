@@ -53,71 +53,8 @@ class PodHandlers:
         self._clock = shared.clock
         self._failures = failures
         self._is_binding = is_binding
-        self.missed: dict[tuple[str, Key], _Missed] = {}
-        self.storage = StorageHandlers(shared.cluster, self._move)
-        self.devices = DeviceHandlers(shared.cluster, self._move, preempting)
-        self._handlers: dict[str, Callable[[Delta[Any]], None]] = {
-            "Pod": self._pod_delta,
-            "Node": self._node,
-            **workload_handlers(shared.cluster, self._move),
-            **self.storage.handlers(),
-            **self.devices.handlers(),
-        }
 
-    def apply(self, kind: str, deltas: Iterable[Delta[Any]]) -> None:
-        """Apply one batch of the reflector of this kind. Raises KeyError for a kind without a handler.
-
-        The deltas are applied one by one: the store delivers nothing twice, so one failure must not lose the rest.
-        """
-        apply = self._handlers[kind]
-        for delta in deltas:
-            change = self._with_missed(kind, delta) if self.missed else delta
-            self._began, self._updating_s = self._clock.now(), 0.0
-            try:
-                apply(change)
-            except Exception as error:  # noqa: BLE001 (an unforeseen failure costs this one object)
-                self._miss(kind, change, error, _FIRST_PAUSE_S)
-        self._began, self._updating_s = None, 0.0
-
-    def tick(self) -> None:
-        """Retry the failed changes that are due."""
-        now = self._clock.now()
-        for (kind, _), missed in [item for item in self.missed.items() if item[1].due <= now]:
-            del self.missed[kind, _key(missed.delta)]
-            try:
-                self._handlers[kind](missed.delta)
-            except Exception as error:  # noqa: BLE001 (as above)
-                self._miss(kind, missed.delta, error, min(2 * missed.pause_s, _LONGEST_PAUSE_S))
-
-    def _with_missed(self, kind: str, delta: Delta[Any]) -> Delta[Any]:
-        """Return the change merged with the failed change before it, if there is one, and forget that one."""
-        missed = self.missed.pop((kind, _key(delta)), None)
-        return delta if missed is None else Delta(missed.delta.old, delta.new)
-
-    def _miss(self, kind: str, delta: Delta[Any], error: Exception, pause_s: float) -> None:
-        key = _key(delta)
-        self._errors.record("event-handler", error, "change could not be applied", kind=kind, key=key)
-        self.missed[kind, key] = _Missed(delta, pause_s, self._clock.now() + pause_s)
-
-    # -- nodes -------------------------------------------------------------------------------------------------------
-
-    def _node(self, delta: Delta[Node]) -> None:
-        """Treat a node that cannot be read as absent, so that it gets no pods. Pods that are on it stay."""
-        volumes = self._cluster.volumes
-        name, old, new = seen(delta, volumes.broken)
-        if new is not None:
-            self._cluster.set_node(new)
-            volumes.notify("Node", name)
-            for event in (NODE_ADD,) if old is None else node_changes(old, new):
-                self._move(event, old, new)
-        elif old is not None:
-            self._move(NODE_DELETE, old, None)
-            self._cluster.remove_node(name)
-            volumes.notify("Node", name)
-
-    # -- pods --------------------------------------------------------------------------------------------------------
-
-    def _pod_delta(self, delta: Delta[Pod]) -> None:
+    def apply(self, delta: Delta[Pod]) -> None:
         """Process bound pods, our pending pods, and foreign nominations."""
         if isinstance(delta.old, Broken):
             self._cluster.remove_broken(delta.old.metadata.uid or delta.old.key)

@@ -154,7 +154,7 @@ def nodes(daemon: Daemon, preemptor: PodInfo) -> dict[str, NodeState]:
 
 
 def budgets(daemon: Daemon) -> tuple[Any, ...]:
-    known = daemon.decisions.cluster.disruptions.budgets
+    known = daemon.scheduler.cluster.disruptions.budgets
     return tuple((key, budget.spec, budget.status.disruptions_allowed) for key, budget in sorted(known.items()))
 
 

@@ -104,7 +104,7 @@ async def test_184_a_disruption_budget_decides_the_node(spared: str, evicted: st
             cluster.server.patch("pods", f"{name}-0", {"metadata": {"labels": {"on": name}}})
         selector = {"matchLabels": {"on": spared}}
         cluster.server.create("poddisruptionbudgets", {"metadata": {"name": "b"}, "spec": {"selector": selector}})
-        known = cluster.daemon.decisions.cluster.disruptions
+        known = cluster.daemon.scheduler.cluster.disruptions
         await cluster.until(lambda: bool(known.budgets), "the budget was not seen")
         high(cluster, "1")
         await cluster.until(lambda: bool(leaving(cluster)), "not evicted")

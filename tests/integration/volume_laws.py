@@ -264,7 +264,7 @@ def volume_leftovers(server: ApiServer, daemon: Daemon) -> list[str]:
 
 
 def _wrong_totals(daemon: Daemon) -> Iterator[str]:
-    volumes = daemon.decisions.cluster.volumes
+    volumes = daemon.scheduler.cluster.volumes
     for pool in volumes.capacities.objects.values():
         drawn = sum(entry.size for entry in volumes.reservations if entry.pool is pool)
         if drawn != pool.in_flight:

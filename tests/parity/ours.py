@@ -67,7 +67,7 @@ class Hooks:
         self.cycle: Cycle = daemon.scheduler.cycle
         self._choose = self.cycle._choose
         self.cycle._choose = self._read_scores  # type: ignore[method-assign]
-        backoff = daemon.decisions.queue.places.backoff
+        backoff = daemon.scheduler.queue.places.backoff
         self._first_rejected = backoff.first_rejected
         backoff.first_rejected = self._first_to_try_early  # type: ignore[method-assign]
 

@@ -91,7 +91,7 @@ class ImageIndex:
                 self.states[name] = state.joined(slot)
 
     def _leave(self, slot: int, name: str) -> None:
-        state = self.states[name].left(slot)
+        state = self.states[name].without(slot)
         if len(state.few) == 1:
             images = self.on[state.few[0]]
             size_bytes = next(image.size_bytes for image in images if name in (image.names or ()))

@@ -24,7 +24,6 @@ from scheduler.cache.nodes.indexes import LabelIndex, NodeMultiset
 from scheduler.cache.nodes.topology import Topologies
 from scheduler.cache.nodes.volume_users import ClaimUsers, DiskConflicts, DiskUsers
 from scheduler.cache.pods import PodTerms, SelectorCounts, has_pod_affinity
-from scheduler.cache.storage.volume_users import ClaimUsers, DiskConflicts, DiskUsers
 from scheduler.core import nodeset
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import EMPTY, NodeSet

@@ -253,7 +253,7 @@ class AttachedVolumes:
         self.by_pods.clear()
         self.by_attachments.clear()
         self.disks, self.with_csi_node = set(), EMPTY
-        for key in self._known_attachments:
+        for key in self._watched_attachments:
             self._attachment_changed(key)
         self._positions = (-1, -1, -1)
         self.version += 1
@@ -263,7 +263,7 @@ class AttachedVolumes:
 
     def attachments(self) -> dict[str, None]:
         """Return the keys of all VolumeAttachments of which anything is known."""
-        return dict.fromkeys((*self._known_attachments, *self._attachments, *self._counted))
+        return dict.fromkeys((*self._watched_attachments, *self._attachments, *self._counted))
 
     def attachment(self, key: str) -> dict[str, object]:
         """Return what is known of a VolumeAttachment, for comparisons."""
@@ -274,7 +274,7 @@ class AttachedVolumes:
 
     def attachment_now(self, key: str) -> dict[str, object]:
         """Return `attachment` as it follows from the object."""
-        known = self._known_attachments.get(key)
+        known = self._watched_attachments.get(key)
         names = (
             (known.spec.node_name, known.spec.source.persistent_volume_name or "") if known is not None else ("", "")
         )

@@ -40,7 +40,6 @@ from scheduler.cache.storage.reservation import (
     Reservation,
     drift_bytes,
     drop_from,
-    included,
     is_newer,
     is_reserving,
     oldest_claim,
@@ -160,6 +159,7 @@ class CapacityReservations:
         if claim is not None:
             self._find_settling(claim)
         entry = self.entries.get(ref.uid)
+        # A deleted claim gets no update with the name of its volume, so the volume itself starts the settling.
         if entry is not None and entry.is_gone and entry.state is FLYING:
             self._settle(entry, volume)
 
@@ -189,6 +189,7 @@ class CapacityReservations:
             if new is None:
                 self._capacities.sharing.forget(changed.key)
             return
+        # An update keeps the pool's nodes and class. The reservations stay booked, on the new object.
         for entry in self.by_pool.get(new.key, {}).values():
             entry.pool = new
         other_pools, now = self._capacities.other_classes(new), self._clock.now()
@@ -348,12 +349,14 @@ class CapacityReservations:
     def _charge(self, claim: PersistentVolumeClaim, nodes: NodeSet, node_name: str, state: str, now: float) -> None:
         """Create the entry of a claim without a volume, or keep it if nothing relevant changed."""
         uid = claim.metadata.uid
-        known = self.entries.get(uid)
-        if known is not None and known.state is SETTLING:
-            known = None
-        is_counted = known is not None and known.is_counted
-        if not is_counted:  # any user may write the annotation
-            known, is_counted = None, state is STRANDED or uid in self._promised or self.is_used(claim.key)
+        previous = self.entries.get(uid)
+        if previous is not None and previous.state is SETTLING:
+            previous = None
+        is_reserving_storage = previous is not None and previous.is_counted
+        # Otherwise any user could block a pool with claims that no pod uses, by writing the annotation of a selected
+        # node.
+        if not is_reserving_storage:
+            previous, is_reserving_storage = None, state is STRANDED or uid in self._promised or self.is_used(claim.key)
         size = claim.request.value if claim.request is not None else 0
         until = previous.until if previous is not None else now + HOLD_S
         if state is STRANDED:

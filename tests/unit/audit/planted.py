@@ -55,11 +55,11 @@ def _only(items: Any) -> Any:
     return item
 
 
-def _tally(here: World) -> Any:
+def _tally(here: AuditWorld) -> Any:
     return _only(nodes(here).population.tallies.values())
 
 
-def _group(here: World) -> Any:
+def _group(here: AuditWorld) -> Any:
     return _only(nodes(here).pod_terms.groups.values())
 
 
@@ -67,7 +67,7 @@ def _sums(here: AuditWorld) -> Any:
     return _only(_tally(here).domains.values())
 
 
-def _flying(here: World) -> Any:
+def _flying(here: AuditWorld) -> Any:
     return volumes(here).reservations.entries["uid-flying"]
 
 
@@ -85,7 +85,7 @@ def _where_b(here: AuditWorld) -> Any:
     return groups._groups[where_affinity(volume.required_nodes)]
 
 
-def _record(here: World, name: str) -> Any:
+def _record(here: AuditWorld, name: str) -> Any:
     return queue(here).places.get(f"uid-{name}")
 
 
@@ -105,7 +105,7 @@ def _no_topics(here: AuditWorld) -> None:
     found.with_all_topics.clear()
 
 
-def _strange_row(here: World) -> None:
+def _strange_row(here: AuditWorld) -> None:
     rows = nodes(here).rows
     rows.set_aside("example.com/z", 1, 7)
 
@@ -152,7 +152,7 @@ def _heap_entry(here: AuditWorld) -> None:
     record.ticket = -1
 
 
-def _heap_order(here: World) -> None:
+def _heap_order(here: AuditWorld) -> None:
     places = queue(here).places
     for name in ("late", "big"):
         places.enter(_record(here, name), Place.ACTIVE, "test")
@@ -169,7 +169,7 @@ def _gone_record(here: AuditWorld) -> None:
     here.stores["Pod"]._objects.pop("default/late")
 
 
-def _lost_record(here: World) -> None:
+def _lost_record(here: AuditWorld) -> None:
     queue(here).places.remove("uid-late")
 
 
@@ -185,13 +185,13 @@ def _wrong_kind(here: AuditWorld) -> None:
     on_nodes._kind_at[0] = on_nodes.kind(1)
 
 
-def _view(here: World) -> None:
+def _view(here: AuditWorld) -> None:
     pool = devices(here).on_nodes.pools_by_key[PoolKey("drv", "n1")]
     (names,) = pool.views
     pool.views[names] = None
 
 
-def _ghost_slice(here: World) -> None:
+def _ghost_slice(here: AuditWorld) -> None:
     devices(here).published.pop("s-net")
     here.stores["ResourceSlice"]._objects.pop("s-net")
 

@@ -270,5 +270,5 @@ async def test_no_pass_while_pods_can_be_tried(leads: bool, passes: int) -> None
     assert here.parts.audit.passes == passes
 
 
-def _record(here: World) -> Any:
+def _record(here: AuditWorld) -> Any:
     return here.parts.queue.places.get("uid-late")
