@@ -49,7 +49,6 @@ class ClaimsTogether:
         """Undo `add`."""
         keys = tuple(dict.fromkeys(claim_keys))
         together = self._sets.get(keys)
-        # A plan may be ended twice. The second call changes nothing.
         if together is None:
             return keys
         together.pods -= 1
