@@ -322,6 +322,7 @@ class ClassPools:
         self.is_used = np.zeros(capacity, dtype=np.bool_)
         self.crowded: NodeSet = EMPTY
         self._at: dict[int, list[CapacityPool]] = {}
+        # By key, as `_enter` inserts them, so that a rebuilt index equals one that was maintained.
         for _, pool in sorted(self.pools.items()):
             for slot in nodeset.each(pool.group.nodes):
                 self._at.setdefault(slot, []).append(pool)

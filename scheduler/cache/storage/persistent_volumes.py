@@ -225,6 +225,7 @@ class ClassVolumes(ChangeLog[int]):
 
     def threshold(self, size: int) -> int:
         """Return the lowest rank of volumes that are large enough."""
+        # Ranks follow the order of sizes, so one comparison per row replaces the comparison of quantities.
         return bisect.bisect_left(self._sizes, size)
 
     def slots_of_groups(self) -> npt.NDArray[np.int32]:
@@ -280,6 +281,8 @@ class ClassVolumes(ChangeLog[int]):
 
     def _forget_groups(self) -> None:
         """Renumber the groups, without those that have no rows."""
+        # The cached fits count by the old numbers, so they are dropped with them. Sizes are different: counts do not
+        # depend on ranks.
         self.local_groups = Numbers()
         for row, volume_row in enumerate(self.rows):
             if volume_row is not None:

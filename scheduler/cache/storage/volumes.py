@@ -150,6 +150,8 @@ class Volumes:
 
     def set_claim(self, key: str, claim: PersistentVolumeClaim | None) -> None:
         """Add, update or remove a claim of the watch."""
+        # The cache decides whether this is a change: the watch may repeat a claim, and an assumption may hide the
+        # stored object.
         if claim is None:
             self.claims.remove(key)
         else:
@@ -213,6 +215,8 @@ class Volumes:
 
     def subscribe(self, topics: Iterable[Hashable], callback: Callable[[], None]) -> Callable[[], None]:
         """Call back at each change of one of these `(kind, key)`; return the function that ends the subscription."""
+        # A binding waits for its own claims, nodes and volumes only. With thousands of bindings, a call for each
+        # change of any object would be too slow.
         return self._watchers.subscribe(topics, callback)
 
     def notify(self, kind: str, key: str) -> None:
