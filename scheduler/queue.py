@@ -97,9 +97,9 @@ class SchedulingQueue:
         """Add a pod without a node; pods of other schedulers are ignored (§1.4)."""
         if info.node_name or not self.owns(info.pod):
             return
-        known = self.places.get(info.uid) or self.in_flight.get(info.uid)
-        if known is not None:
-            self.update(known.info, info)
+        queued = self.places.get(info.uid) or self.in_flight.get(info.uid)
+        if queued is not None:
+            self.update(queued.info, info)
             return
         self.nominator.add(info, None)
         if self.places.enter(QueuedPodInfo(info, self._clock.now()), Place.ACTIVE, _ADDED):

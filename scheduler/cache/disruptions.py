@@ -64,10 +64,10 @@ class Disruptions:
     def put(self, budget: PodDisruptionBudget) -> None:
         """Add or replace a budget. As upstream, a budget without or with an empty selector protects no pods."""
         key, selector = budget.key, budget.spec.selector
-        known = self.budgets.get(key)
-        if known is not None and (known.spec, known.status) == (budget.spec, budget.status):
+        previous = self.budgets.get(key)
+        if previous is not None and (previous.spec, previous.status) == (budget.spec, budget.status):
             return
-        if known is not None and known.spec.selector == selector:
+        if previous is not None and previous.spec.selector == selector:
             self.budgets[key] = budget
             self.generation += 1
             return
@@ -90,14 +90,14 @@ class Disruptions:
         """Remove a budget that is gone."""
         if self._unreadable.pop(key, None) is not None:
             self.generation += 1
-        known = self.budgets.pop(key, None)
-        if known is None:
+        budget = self.budgets.pop(key, None)
+        if budget is None:
             return
         self.index.remove(key, self._anchors.pop(key))
-        namespace = known.metadata.namespace
-        here = self._namespaces[namespace]
-        here.budgets -= 1
-        if not here.budgets:
+        namespace = budget.metadata.namespace
+        namespace_budgets = self._namespaces[namespace]
+        namespace_budgets.budgets -= 1
+        if not namespace_budgets.budgets:
             del self._namespaces[namespace]
         self.reindexed(key)
 

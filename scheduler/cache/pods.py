@@ -207,9 +207,9 @@ class SelectorCounts:
         """Undo `add`; KeyError for a pod that was not added."""
         key = class_key(pod)
         pods = self.classes[key]
-        left = pods.counts.pop(slot) - 1
-        if left:
-            pods.counts[slot] = left
+        remaining = pods.counts.pop(slot) - 1
+        if remaining:
+            pods.counts[slot] = remaining
         for tally in pods.tallies:
             tally.remove(slot)
         if not pods.counts:

@@ -69,12 +69,12 @@ class Workloads:
         A nil selector selects no pods; an empty one selects every pod and requires nothing.
         """
         selector = service.spec.selector if service is not None else None
-        known = self.services.get(key)
-        if known == selector:
+        previous = self.services.get(key)
+        if previous == selector:
             return
-        if known is not None:
+        if previous is not None:
             del self.services[key]
-            self.index.remove(key, anchors_of(key, LabelSelector(dict(known))))
+            self.index.remove(key, anchors_of(key, LabelSelector(dict(previous))))
         if selector is not None:
             self.services[key] = selector
             self.index.add(key, anchors_of(key, LabelSelector(dict(selector))))

@@ -60,11 +60,11 @@ def read_node_affinity(fields: Fields) -> Mapping[str, Any]:
         with fields.child(_REQUIRED) as required:
             for term in required.children("nodeSelectorTerms"):
                 _term(term)
-        for wish in fields.children(_PREFERRED):
-            with wish:
+        for preferred in fields.children(_PREFERRED):
+            with preferred:
                 # Upstream accepts a negative weight, and then fails pods with their score.
-                wish.within("weight", 0, (0, INT32_MAX), "not in valid range [0, inf)")
-                _term(wish.child("preference"))
+                preferred.within("weight", 0, (0, INT32_MAX), "not in valid range [0, inf)")
+                _term(preferred.child("preference"))
         return given
 
 

@@ -71,7 +71,7 @@ class Shortage:
     Upstream: pkg/scheduler/framework/plugins/noderesources/fit.go fitsRequest
     """
 
-    __slots__ = ("_final", "_nodes", "_rejections", "_served", "_wanted", "groups", "out")
+    __slots__ = ("_final", "_nodes", "_rejections", "_served", "_wanted", "groups", "rejected")
 
     def __init__(self, nodes: Nodes, wanted: tuple[tuple[str, int], ...], served: frozenset[str] = NONE_SERVED) -> None:
         self._nodes = nodes
@@ -80,16 +80,16 @@ class Shortage:
         self._final = 1 << (len(wanted) + 1)
         self._rejections: dict[int, Rejection] = {}
         self.groups: Groups = {}
-        self.out: NodeSet = EMPTY
+        self.rejected: NodeSet = EMPTY
         """Every rejected slot. Slots without a node may be in it or not."""
         top = nodes.present.bit_length()
         self._refuse(slice(top), (1 << top) - 1)
 
     def among(self, candidates: NodeSet) -> Groups:
         """Return the rejections of these nodes."""
-        if not self.out & candidates:
+        if not self.rejected & candidates:
             return {}
-        return {no: found for no, slots in self.groups.items() if (found := slots & candidates)}
+        return {rejection: found for rejection, slots in self.groups.items() if (found := slots & candidates)}
 
     def refresh(self, slots: set[int]) -> None:
         """Update the slots whose columns changed."""
@@ -104,9 +104,11 @@ class Shortage:
             self._refuse(index, changed)
 
     def _forget(self, slots: NodeSet) -> None:
-        if self.out & slots:
-            self.out &= ~slots
-            self.groups = {no: left for no, held in self.groups.items() if (left := held & ~slots)}
+        if self.rejected & slots:
+            self.rejected &= ~slots
+            self.groups = {
+                rejection: remaining for rejection, held in self.groups.items() if (remaining := held & ~slots)
+            }
 
     def _refuse(self, index: Index, slots: NodeSet) -> None:
         for value, refused in self._numbers(index, slots).items():
@@ -122,9 +124,9 @@ class Shortage:
 
     def _add(self, value: int, slots: NodeSet) -> None:
         if value:
-            no = self._rejection(value)
-            self.groups[no] = self.groups.get(no, EMPTY) | slots
-            self.out |= slots
+            rejection = self._rejection(value)
+            self.groups[rejection] = self.groups.get(rejection, EMPTY) | slots
+            self.rejected |= slots
 
     def _short(self, index: Index) -> Iterator[tuple[int, tuple[Mask, Mask] | None]]:
         """Yield the bit of each resource that some slot lacks; None for a resource that no node has.
@@ -168,10 +170,10 @@ class Shortage:
         return {value | always: some for value, some in groups.items()}
 
     def _rejection(self, value: int) -> Rejection:
-        known = self._rejections.get(value)
-        if known is None:
-            known = self._rejections[value] = rejection(value, self._wanted)
-        return known
+        cached = self._rejections.get(value)
+        if cached is None:
+            cached = self._rejections[value] = rejection_of(value, self._wanted)
+        return cached
 
 
 def _split(groups: dict[int, NodeSet], chosen: NodeSet, bit: int) -> dict[int, NodeSet]:
@@ -185,7 +187,7 @@ def _split(groups: dict[int, NodeSet], chosen: NodeSet, bit: int) -> dict[int, N
 class RemainingResources:
     """The requested resources that are free on one node, as pods leave it and come back."""
 
-    __slots__ = ("_left", "_no", "_places", "_value", "_wanted", "_whole")
+    __slots__ = ("_free", "_places", "_rejection", "_value", "_wanted", "_whole")
 
     def __init__(
         self, nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int, served: frozenset[str] = NONE_SERVED
@@ -196,33 +198,33 @@ class RemainingResources:
         self._places = nodes.allowed_pods.item(slot) - nodes.pod_count.item(slot)
         self._whole = [_whole(nodes, name, slot) for name, _ in wanted]
         taken = [nodes.requested_at(slot, name) for name, _ in wanted]  # also of resources that no node offers
-        self._left = [whole - held for whole, held in zip(self._whole, taken, strict=True)]
+        self._free = [whole - held for whole, held in zip(self._whole, taken, strict=True)]
         self._value = 0
-        self._no: Rejection | None = None
+        self._rejection: Rejection | None = None
 
     def add(self, other: PodInfo) -> None:
         self._places -= 1
         requests = other.requests
         for at, (name, _) in enumerate(self._wanted):
-            self._left[at] -= requests.get(name, 0)
+            self._free[at] -= requests.get(name, 0)
 
     def remove(self, other: PodInfo) -> None:
         self._places += 1
         requests = other.requests
         for at, (name, _) in enumerate(self._wanted):
-            self._left[at] += requests.get(name, 0)
+            self._free[at] += requests.get(name, 0)
 
     def verdict(self) -> Rejection | None:
         """Return the filter's verdict on this node."""
         value = int(self._places <= 0)
         for at, (_, amount) in enumerate(self._wanted):
-            if amount > self._left[at]:
+            if amount > self._free[at]:
                 value |= 1 << (at + 1)
                 if amount > self._whole[at]:
                     value |= 1 << (len(self._wanted) + 1)
         if value != self._value:  # mostly unchanged, so the object is reused
-            self._value, self._no = value, rejection(value, self._wanted) if value else None
-        return self._no
+            self._value, self._rejection = value, rejection_of(value, self._wanted) if value else None
+        return self._rejection
 
 
 def _whole(nodes: Nodes, resource: str, slot: int) -> int:
@@ -246,7 +248,7 @@ def number(nodes: Nodes, wanted: tuple[tuple[str, int], ...], slot: int, served:
     return value
 
 
-def rejection(value: int, wanted: tuple[tuple[str, int], ...]) -> Rejection:
+def rejection_of(value: int, wanted: tuple[tuple[str, int], ...]) -> Rejection:
     """Return the rejection of a number other than 0."""
     reasons = [TOO_MANY_PODS] if value & 1 else []
     reasons += [f"Insufficient {resource}" for at, (resource, _) in enumerate(wanted) if value >> (at + 1) & 1]
@@ -478,8 +480,8 @@ class Strategy:
                 weights = weights + np.where(counted, weight, 0.0)
         divisor = np.maximum(weights, 1.0)
         mean = total / divisor if self._curve is None else (2 * total + divisor) / (2 * divisor)
-        out: Scores = mean.astype(np.int64)
-        return out
+        scores: Scores = mean.astype(np.int64)
+        return scores
 
     def _scores(self, whole: Matrix, used: Matrix, amount: int) -> tuple[Curve, Mask | None]:
         """Return the scores for one resource, and the slots where they count (None: all)."""
@@ -576,8 +578,8 @@ class NodeResourcesFit:
         for slot in nodeset.each(nodes):
             value = number(self._nodes, wanted, slot, served)
             if value:
-                no = rejection(value, wanted)
-                groups[no] = groups.get(no, EMPTY) | 1 << slot
+                rejection = rejection_of(value, wanted)
+                groups[rejection] = groups.get(rejection, EMPTY) | 1 << slot
         return groups
 
     def _with_devices(self, pod: PodInfo, served: frozenset[str]) -> Scores:

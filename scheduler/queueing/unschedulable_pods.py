@@ -88,9 +88,9 @@ class RejectedPods:
         groups = [self.pods, *(index.groups.get(value, {}) for index, value in places)]
         return len(groups) == len(self._shape_indexes) + 1 and all(each.get(queued.uid) is queued for each in groups)
 
-    def faults(self, known: Pods) -> list[str]:
-        """Return what is wrong with groups and topics. `known` are the pods of the index. O(pods and topics)."""
-        faults = [f"pod with uid {uid}" for uid in self.pods if uid not in known]
+    def faults(self, pods: Pods) -> list[str]:
+        """Return what is wrong with groups and topics. `pods` are those of the index. O(pods and topics)."""
+        faults = [f"pod with uid {uid}" for uid in self.pods if uid not in pods]
         for index in self._shape_indexes.values():
             faults += ["groups by shape"] if sum(map(len, index.groups.values())) != len(self.pods) else []
             for topics in index.topic_indexes.values():
@@ -320,8 +320,8 @@ class UnschedulablePods:
     def entries(self, uid: str) -> Mapping[Any, object]:
         """Return index → record for each index that has the pod, and the index that the pool knows for it."""
         indexes = self._indexes().items()
-        known = [("index", name) for name, index in indexes if index is self._index_of.get(uid)]
-        return dict([*known, *((name, index.pods[uid]) for name, index in indexes if uid in index.pods)])
+        home = [("index", name) for name, index in indexes if index is self._index_of.get(uid)]
+        return dict([*home, *((name, index.pods[uid]) for name, index in indexes if uid in index.pods)])
 
     def faults(self) -> Iterator[list[str]]:
         """Yield what is wrong with the groups by which pods are woken."""

@@ -31,7 +31,7 @@ _UPSTREAM: Final = ("asks for all devices, but", "has asked us to try again late
 """Texts of Kubernetes and of recordings with a refused word."""
 _DIALECT: Final = frozenset(
     {"known", "told", "said", "here", "left", "out", "no"}
-    | {"look_at", "outlook", "relented", "spared", "besides_kept", "worn_out", "wish"}
+    | {"chance", "look_at", "outlook", "relented", "spared", "besides_kept", "worn_out", "wish"}
 )
 """Identifiers that name nothing: upstream or the textbook has a noun for each (`claims`, `candidates`, `rejection`, `remaining`, `rng`)."""
 _DIALECT_PARTS: Final = re.compile(r"(?:^|_)(?:told|said|look_at|outlook|relented|spared|besides_kept|worn_out)(?:_|$)")

@@ -165,8 +165,8 @@ class NodeGroups(ChangeLog[tuple[NodeGroup, int]]):
         """Return what is known of a group, for comparisons; nothing of a group that is not in use."""
         if group not in self:
             return {}
-        known = [slot for slot in nodeset.members(group.nodes) if group in self.of(slot)]
-        return {"nodes": self._nodes.names(group.nodes), "known at nodes": len(known), "only node": group.slot}
+        reading_slots = [slot for slot in nodeset.members(group.nodes) if group in self.of(slot)]
+        return {"nodes": self._nodes.names(group.nodes), "known at nodes": len(reading_slots), "only node": group.slot}
 
     def expected(self, group: NodeGroup) -> dict[str, object]:
         """Return `entries` as they follow from the labels of the nodes. The cost grows with the values of the rule."""

@@ -105,9 +105,9 @@ class ResourceRows:
 
         The caller must then store the row's requests by `set_aside`.
         """
-        left = self.offers.pop(resource) - 1
-        if left:
-            self.offers[resource] = left
+        remaining = self.offers.pop(resource) - 1
+        if remaining:
+            self.offers[resource] = remaining
         elif resource not in _ALWAYS:
             self._vacant.append(row := self.numbers.pop(resource))
             return row
@@ -118,11 +118,11 @@ class ResourceRows:
 
         An overflow of int64 wraps, as in a row, and is undone by removal.
         """
-        here = self.without_row.setdefault(resource, {})
-        here[slot] = (here.get(slot, 0) + amount + _TOO_MUCH) % (2 * _TOO_MUCH) - _TOO_MUCH
-        if not here[slot]:
-            del here[slot]
-        if not here:
+        amounts = self.without_row.setdefault(resource, {})
+        amounts[slot] = (amounts.get(slot, 0) + amount + _TOO_MUCH) % (2 * _TOO_MUCH) - _TOO_MUCH
+        if not amounts[slot]:
+            del amounts[slot]
+        if not amounts:
             del self.without_row[resource]
 
     def aside(self, resource: str, slot: int) -> int:

@@ -242,7 +242,7 @@ class AttachedVolumes:
     @property
     def behind(self) -> int:
         """The number of changes of nodes or pods that `catch_up` must process."""
-        return max(now - known for now, known in zip(self._now(), self._positions))
+        return max(now - position for now, position in zip(self._now(), self._positions))
 
     def rebuild(self) -> None:
         """Compute everything again, whatever is wrong."""
@@ -255,33 +255,40 @@ class AttachedVolumes:
         self.disks, self.with_csi_node = set(), EMPTY
         for key in self._watched_attachments:
             self._attachment_changed(key)
+        # No log reaches back to these positions, so that `catch_up` counts all nodes, claims and disks again.
         self._positions = (-1, -1, -1)
         self.version += 1
         self.catch_up()
+        # Memos of NodeVolumeLimits follow the log of nodes. Without these marks they keep verdicts of wrong counts.
         for slot in range(self._nodes.capacity):
             self._nodes.touch(slot)
 
     def attachments(self) -> dict[str, None]:
         """Return the keys of all VolumeAttachments of which anything is known."""
+        # An index that lost its object is the fault that this comparison looks for, so the keys of all three count.
         return dict.fromkeys((*self._watched_attachments, *self._attachments, *self._counted))
 
     def attachment(self, key: str) -> dict[str, object]:
         """Return what is known of a VolumeAttachment, for comparisons."""
         node, volume = names = self._attachments.get(key, ("", ""))
+        # An attachment without a volume is not indexed by volume, and that is right.
         is_indexed = key in self._attachments_of_node.get(node, ()) or not node
         is_indexed &= key in self._attachments_of_volume.get(volume, ()) or not volume
         return {"node and volume": names, "indexed": is_indexed, "counted at": self._counted.get(key)}
 
     def attachment_now(self, key: str) -> dict[str, object]:
         """Return `attachment` as it follows from the object."""
-        known = self._watched_attachments.get(key)
+        attachment = self._watched_attachments.get(key)
         names = (
-            (known.spec.node_name, known.spec.source.persistent_volume_name or "") if known is not None else ("", "")
+            (attachment.spec.node_name, attachment.spec.source.persistent_volume_name or "")
+            if attachment is not None
+            else ("", "")
         )
         return {"node and volume": names, "indexed": True, "counted at": self._place_of(key)}
 
     def attachments_at(self, slot: int) -> list[CSISource]:
         """Return the volumes of the VolumeAttachments that count for a node."""
+        # The places are computed and not read: this is the other side of the comparison with `by_attachments`.
         places = (self._place_of(key) for key in self._attachments_of_node.get(self._nodes.name(slot), ()))
         return [place[1] for place in places if place is not None and place[0] == slot]
 
@@ -292,9 +299,9 @@ class AttachedVolumes:
 
     def limits(self, slot: int) -> dict[str, object]:
         """Return the limits and the installed drivers of a node, for comparisons."""
-        known = self._drivers.items()
-        limits = {f"limit of {name}": driver.limits.item(slot) for name, driver in known}
-        installed = {f"{name} is installed": True for name, driver in known if driver.installed >> slot & 1}
+        drivers = self._drivers.items()
+        limits = {f"limit of {name}": driver.limits.item(slot) for name, driver in drivers}
+        installed = {f"{name} is installed": True for name, driver in drivers if driver.installed >> slot & 1}
         fields = {"CSINode": self._csi_nodes.get(slot), "has a CSINode": bool(self.with_csi_node >> slot & 1)}
         return fields | installed | {field: limit for field, limit in limits.items() if limit != NO_LIMIT}
 
@@ -380,8 +387,8 @@ class AttachedVolumes:
     def _all_uses(self) -> set[tuple[int, str]]:
         """Return all current and all earlier uses."""
         users = self._nodes.claim_users
-        known = {(slot, key) for key, use in self.claims_in_use.items() for slot in use.slots}
-        return known | {(slot, key) for slot in range(self._nodes.capacity) for key in users.at(slot)}
+        uses = {(slot, key) for key, use in self.claims_in_use.items() for slot in use.slots}
+        return uses | {(slot, key) for slot in range(self._nodes.capacity) for key in users.at(slot)}
 
     def _rename(self, key: str) -> None:
         """Compute the name of a claim in use again, because its volume may have changed."""

@@ -293,23 +293,26 @@ class ClassPools:
 
     def entries(self, slot: int) -> dict[str, object]:
         """Return what the columns hold for a node, for comparisons."""
-        here = self._at.get(slot, [])
-        fields = {"several pools": self.crowded >> slot & 1, "pools": [pool.key for pool in here]}
-        if not here or len(here) > 1:
-            return fields if here else {**fields, "largest volume": self.limit.item(slot)}
+        # Of a node with several pools the columns hold nothing: the filter reads its pools one by one.
+        pools = self._at.get(slot, [])
+        fields = {"several pools": self.crowded >> slot & 1, "pools": [pool.key for pool in pools]}
+        if not pools or len(pools) > 1:
+            return fields if pools else {**fields, "largest volume": self.limit.item(slot)}
         return {**fields, **_shown(self.limit.item(slot), self.spare.item(slot), self.is_used.item(slot))}
 
     def expected(self, slot: int) -> dict[str, object]:
         """Return `entries` as they follow from the pools. O(pools of the class at the node's groups)."""
+        # From the groups of the node and not from `_at`, which may be what is wrong.
         numbers = (group.number for group in self._groups.of(slot))
-        here = sorted((pool for number in numbers for pool in self._by_group.get(number, ())), key=attrgetter("key"))
-        fields = {"several pools": int(len(here) > 1), "pools": [pool.key for pool in here]}
-        if not here or len(here) > 1:
-            return fields if here else {**fields, "largest volume": -1}
-        return {**fields, **_shown(here[0].limit, here[0].spare, here[0].in_flight > 0)}
+        pools = sorted((pool for number in numbers for pool in self._by_group.get(number, ())), key=attrgetter("key"))
+        fields = {"several pools": int(len(pools) > 1), "pools": [pool.key for pool in pools]}
+        if not pools or len(pools) > 1:
+            return fields if pools else {**fields, "largest volume": -1}
+        return {**fields, **_shown(pools[0].limit, pools[0].spare, pools[0].in_flight > 0)}
 
     def rebuild(self) -> None:
         """Compute the columns again from the pools."""
+        # Both indexes come from the pools, so that a fault in one cannot survive in the other.
         self._by_group = {}
         for pool in self.pools.values():
             self._by_group.setdefault(pool.group.number, []).append(pool)
@@ -423,13 +426,13 @@ class Capacities:
         if not self.sharing.is_any:
             return []
         name = pool.obj.storage_class_name
-        here = self.segments.get(pool.group.number, {})
-        return [other for other in here.values() if self.sharing.shares(name, other.obj.storage_class_name)]
+        pools = self.segments.get(pool.group.number, {})
+        return [other for other in pools.values() if self.sharing.shares(name, other.obj.storage_class_name)]
 
     def other_classes(self, pool: CapacityPool) -> list[CapacityPool]:
         """Return the pools of all other classes on the same nodes. O(classes on these nodes)."""
-        here = self.segments.get(pool.group.number, {})
-        return [other for other in here.values() if other.obj.storage_class_name != pool.obj.storage_class_name]
+        pools = self.segments.get(pool.group.number, {})
+        return [other for other in pools.values() if other.obj.storage_class_name != pool.obj.storage_class_name]
 
     def sharing_changed(self) -> set[str]:
         """Count every pool again after a change of shared storage; return the classes that have more storage now.
@@ -461,9 +464,9 @@ class Capacities:
             pools.set_in_flight(pool, size)
 
     def _leave_segment(self, pool: CapacityPool) -> None:
-        here = self.segments[pool.group.number]
-        del here[pool.key]
-        if not here:
+        pools = self.segments[pool.group.number]
+        del pools[pool.key]
+        if not pools:
             del self.segments[pool.group.number]
         for other in self.sharing_with(pool):
             self._count(other)

@@ -233,6 +233,7 @@ class CapacityReservations:
         for index in (self.by_class, self.by_pool, self.waiting):
             for group in [group for group, entries in index.items() if uid in entries]:
                 drop_from(index, group, uid)
+        # A pool whose sum was wrong gets the sum of its reservations, of which this one is no more.
         self._capacities.recount(self.booked())
         claim = self._claims.get(key)
         if claim is not None:

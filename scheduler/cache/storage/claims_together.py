@@ -62,9 +62,10 @@ class ClaimsTogether:
 
     def recount(self, keys: tuple[str, ...], pods: int) -> None:
         """Set the number of pods of a set, whatever is wrong with it."""
+        # The set is removed from both indexes, then its pods are added as when they came.
         for key in keys:
-            here = {each: None for each in self.by_claim.pop(key, ()) if each.keys != keys}
-            self.by_claim |= {key: here} if here else {}
+            remaining = {each: None for each in self.by_claim.pop(key, ()) if each.keys != keys}
+            self.by_claim |= {key: remaining} if remaining else {}
         self.by_keys.pop(keys, None)
         for _ in range(pods):
             self.add(keys)
@@ -72,6 +73,7 @@ class ClaimsTogether:
     def entries(self, keys: tuple[str, ...]) -> dict[str, object]:
         """Return the number of pods of a set, and the claims that lead to it or to another set with the same claims."""
         each = self.by_keys.get(keys)
+        # Two sets with the same claims are one set twice: the index of claims still has the older one.
         claims = [key for key in keys if each in self.by_claim.get(key, ())]
         others = [key for key in keys for other in self.sets(key) if other.keys == keys and other is not each]
         return {"waiting pods": each.pods if each is not None else 0, "claims": claims, "outdated at": others}

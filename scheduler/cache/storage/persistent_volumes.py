@@ -163,15 +163,16 @@ class ClassVolumes(ChangeLog[int]):
 
     def entries(self, row: int) -> dict[str, object]:
         """Return what is known of a free row, for comparisons; nothing of a row that is not free."""
-        known = self.rows[row] if row < len(self.rows) else None
-        if known is None or not self.free[row]:
-            return {"free without a volume": True} if known is None and self.free[row] else {}
+        # A row that is not free has no meaning: its columns keep what the last free volume left there.
+        volume = self.rows[row] if row < len(self.rows) else None
+        if volume is None or not self.free[row]:
+            return {"free without a volume": True} if volume is None and self.free[row] else {}
         columns = (self.rank[row], self.kind[row], self.group[row])
-        entry, kind = (known.size, known.name, row), self.kinds.contents[known.kind]
-        is_sorted = entry in self._sorted.get((known.group.number, known.kind), ())
-        is_right = columns == (self.threshold(known.size), known.kind, self.local_groups.of(known.group))
-        fields = {"name": known.name, "group": known.group.where, "size": known.size, "kind": kind}
-        return {**fields, "labels": known.labels, "columns are right": is_right, "sorted by size": is_sorted}
+        entry, kind = (volume.size, volume.name, row), self.kinds.contents[volume.kind]
+        is_sorted = entry in self._sorted.get((volume.group.number, volume.kind), ())
+        is_right = columns == (self.threshold(volume.size), volume.kind, self.local_groups.of(volume.group))
+        fields = {"name": volume.name, "group": volume.group.where, "size": volume.size, "kind": kind}
+        return {**fields, "labels": volume.labels, "columns are right": is_right, "sorted by size": is_sorted}
 
     @property
     def is_empty(self) -> bool:
@@ -191,13 +192,14 @@ class ClassVolumes(ChangeLog[int]):
 
     def recounted(self) -> Iterator[tuple[FittingVolumes, FittingVolumes]]:
         """Yield the counts of each known shape of claim with a recount. Those that differ are counted again at their use."""
-        for key, known in tuple(self._fits.items()):
-            known.catch_up()
+        for key, fitting in tuple(self._fits.items()):
+            fitting.catch_up()
             fresh = FittingVolumes(self, *key)
             fresh.catch_up()
-            if known.nodes != fresh.nodes or not np.array_equal(known.counts, fresh.counts):
+            # The next attempt with such a claim counts again.
+            if fitting.nodes != fresh.nodes or not np.array_equal(fitting.counts, fresh.counts):
                 self._fits.pop(key)
-            yield known, fresh
+            yield fitting, fresh
 
     def smallest(
         self, slot: int, claim: PersistentVolumeClaim, requirements: VolumeRequirements, *, excluded: Container[str]

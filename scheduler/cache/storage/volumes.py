@@ -72,6 +72,8 @@ class AssumedClaims(AssumeCache[PersistentVolumeClaim]):
         """Namespace → keys of its claims without a volume and without a selected node."""
 
     def _changed(self, before: PersistentVolumeClaim | None, now: PersistentVolumeClaim | None) -> None:
+        # The controller that selects nodes for pods with a node looks for these claims only. An assumed node counts: the
+        # claim leaves the index before its annotation is written.
         self._follow(before, now)
         if now is not None and not now.spec.volume_name and now.selected_node is None:
             self.unselected.setdefault(now.metadata.namespace, {})[now.key] = None

@@ -111,11 +111,11 @@ def _varint(content: bytes, at: int) -> tuple[int, int]:
 
 
 def _as_varint(value: int) -> bytes:
-    out = bytearray()
+    encoded = bytearray()
     while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
+        encoded.append(value & 0x7F | 0x80)
         value >>= 7
-    return bytes([*out, value])
+    return bytes([*encoded, value])
 
 
 _METADATA, _STATUS = 1, 3

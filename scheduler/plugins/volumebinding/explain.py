@@ -54,7 +54,7 @@ class VolumeMismatches:
 def account_of(volumes: Volumes, claim: PersistentVolumeClaim) -> dict[str, Any]:
     """Return counts of the class's volumes and capacity objects in the whole cluster, for one claim."""
     request = claim.request
-    known = volumes.classes.get(claim.storage_class)
+    storage_class = volumes.classes.get(claim.storage_class)
     pools = volumes.capacities.of(claim.storage_class)
     limits = [pool.limit for pool in pools.pools.values()] if pools is not None else []
     of_class = (
@@ -68,7 +68,7 @@ def account_of(volumes: Volumes, claim: PersistentVolumeClaim) -> dict[str, Any]
         "bytes": request.value if request is not None else 0,
         "selectedNode": claim.selected_node,
         "volumes": dict(Counter(_verdict(volume, claim) for volume in of_class)),
-        "provisioner": known.obj.provisioner if known is not None else None,
+        "provisioner": storage_class.obj.provisioner if storage_class is not None else None,
         "capacityObjects": len(limits),
         "largestBytes": max(limits, default=None),
     }

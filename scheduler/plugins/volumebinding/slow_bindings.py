@@ -115,11 +115,11 @@ class SlowBindingReports:
         meant = next((step.volume.key for step in plan.static if step.claim.key == claim.key), claim.spec.volume_name)
         if meant:
             return _Wait(claim, f'the PV controller to bind it to volume "{meant}"', "")
-        known = self._volumes.classes.get(claim.storage_class)
+        storage_class = self._volumes.classes.get(claim.storage_class)
         where = f'to provision it for node "{plan.node_name}"'
-        if known is None:
+        if storage_class is None:
             return _Wait(claim, f"a provisioner (its StorageClass does not exist) {where}", "")
-        provisioner, annotations = known.obj.provisioner, claim.metadata.annotations
+        provisioner, annotations = storage_class.obj.provisioner, claim.metadata.annotations
         # The PV controller writes the provisioner on the claim: for an in-tree plugin its CSI driver.
         written = next((name for key in STORAGE_PROVISIONERS if (name := annotations.get(key))), provisioner)
         return _Wait(claim, f"{provisioner} {where}", written)
