@@ -86,8 +86,8 @@ class CapacityChecks:
 
         def pool(uid: str, *, newest: bool = False) -> dict[str, object]:
             entry = reservations.entries.get(uid)
-            known = entry.pool if entry is not None else None
-            return {"pool": pools.pool(known.key) if newest and known is not None else known}
+            pool_of_entry = entry.pool if entry is not None else None
+            return {"pool": pools.pool(pool_of_entry.key) if newest and pool_of_entry is not None else pool_of_entry}
 
         yield from by_key(reservations.entries, self._about, pool, lambda uid: pool(uid, newest=True), renew)
         yield from self._grouped(
@@ -139,8 +139,8 @@ class CapacityChecks:
                 return {}
             sums = {"bytes in flight of its class": pool.booked, "bytes in flight": pool.in_flight}
             of_class = capacities.of(pool.obj.storage_class_name)
-            known = of_class.pools.get(key) if of_class is not None else None
-            return {**sums, "nodes by its topology": pool.group.where, "known by its class": known}
+            indexed = of_class.pools.get(key) if of_class is not None else None
+            return {**sums, "nodes by its topology": pool.group.where, "known by its class": indexed}
 
         def stored(key: str) -> dict[str, object]:
             pool, booked = capacities.pool(key), reservations.booked()

@@ -103,8 +103,8 @@ class DeviceChecks:
         classes = self._devices.classes
 
         def resources(name: str) -> Collection[str]:
-            known = classes.get(name)
-            resource = known.spec.extended_resource_name if known is not None else ""
+            device_class = classes.get(name)
+            resource = device_class.spec.extended_resource_name if device_class is not None else ""
             return (resource,) if resource else ()
 
         def healed(_: str) -> None:

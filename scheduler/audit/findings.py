@@ -84,10 +84,10 @@ def by_key(
         ready()
         found = Comparison("")
         for key in some:
-            here, there = cached(key), stored(key)
-            if here != there:
+            held, expected = cached(key), stored(key)
+            if held != expected:
                 found.about = about(key)
-                found.compare(here, there)
+                found.compare(held, expected)
                 heal(key)
         yield found
 
@@ -154,16 +154,16 @@ def grouped(
         return dict.fromkeys(groups(key), value(key) if value is not None else True)
 
     def cached(group: G, key: K) -> object:
-        here = index.get(group, {})
-        return here[key] if value is not None and key in here else key in here or None
+        members = index.get(group, {})
+        return members[key] if value is not None and key in members else key in members or None
 
     def heal(group: G, key: K) -> None:
-        here = index.setdefault(group, {})
+        members = index.setdefault(group, {})
         if group in groups(key):
-            here[key] = value(key) if value is not None else None
+            members[key] = value(key) if value is not None else None
         else:
-            here.pop(key, None)
-        if not here:
+            members.pop(key, None)
+        if not members:
             del index[group]
         healed(key)
 

@@ -95,8 +95,8 @@ class PodChecks:
         nodes, name = self._nodes, self._nodes.name(slot)
         found = Comparison(f"node {name}")
         for uid, info in tuple(nodes.pods(slot).items()):
-            known = self._cluster.get(uid)
-            where = known.node_name if known is not None else ""
+            cached = self._cluster.get(uid)
+            where = cached.node_name if cached is not None else ""
             if where != name:
                 found.differs(f"pod {info.key}", name, where or "no such pod")
                 with contextlib.suppress(KeyError):  # it was not counted; the next checks compare all counts

@@ -127,13 +127,13 @@ class QueueChecks:
     def _nominated(self, uid: str) -> Mapping[str, object]:
         """Return what the nominator must know of a pod: nothing of a pod of this scheduler that is gone or bound."""
         nominator = self._queue.nominator
-        name, known = nominator.node_of(uid), nominator.entries(uid)
+        name, entries = nominator.node_of(uid), nominator.entries(uid)
         info = next((info for at, info in nominator.pods() if (at, info.uid) == (name, uid)), None)
         newest = self._pending.get(info.key) if info is not None else None
-        is_ours = info is not None and "foreign" not in known["kinds"] and self._queue.owns(info.pod)
+        is_ours = info is not None and "foreign" not in entries["kinds"] and self._queue.owns(info.pod)
         if name is None or info is None or (is_ours and (newest is None or newest.uid != uid)):
             return {"nominated to": None, "listed on": [], "kinds": []}
-        return {**known, "listed on": [name]}
+        return {**entries, "listed on": [name]}
 
     def _end_nomination(self, uid: str) -> None:
         """End a nomination that is wrong; the one of the pod's status remains."""

@@ -84,11 +84,11 @@ class StorageChecks:
     def _fits(self) -> Steps:
         """Compare the counts of fitting volumes per node with a recount, for each known shape of claim."""
         for storage_class, class_volumes in self._volumes.volumes.classes():
-            for known, fresh in class_volumes.recounted():
+            for counted, fresh in class_volumes.recounted():
                 found = Comparison(f"claims of class {storage_class}")
-                is_equal = np.array_equal(known.counts, fresh.counts)
+                is_equal = np.array_equal(counted.counts, fresh.counts)
                 found.differs("volumes by node are those of a recount", is_equal, True)
-                found.differs("nodes", self._nodes.names(known.nodes), self._nodes.names(fresh.nodes))
+                found.differs("nodes", self._nodes.names(counted.nodes), self._nodes.names(fresh.nodes))
                 yield found
 
     # -- assumptions -------------------------------------------------------------------------------------------------
@@ -135,7 +135,7 @@ class StorageChecks:
 
 
 def _discard(index: dict[Any, dict[str, None]], key: Any, item: str) -> None:
-    here = index.get(key, {})
-    here.pop(item, None)
-    if not here:
+    members = index.get(key, {})
+    members.pop(item, None)
+    if not members:
         index.pop(key, None)

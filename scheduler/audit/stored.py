@@ -110,11 +110,11 @@ class StoredObjectChecks:
                 if newest is not None:
                     self._pod(found, newest)
             yield found
-        for known in (tuple(self._cluster.pods()), self._pending):
-            for infos in in_parts(known, _MANY):
+        for infos_by_place in (tuple(self._cluster.pods()), self._pending):
+            for infos in in_parts(infos_by_place, _MANY):
                 found = Comparison("")
                 for info in infos:
-                    self._known(found, info.uid, info.key)
+                    self._compare_cached(found, info.uid, info.key)
                 yield found
 
     def _pod(self, found: Comparison, stored: Any) -> None:
@@ -132,7 +132,7 @@ class StoredObjectChecks:
             found.append(Difference(f"pod {stored.key}", "object", cached, stored))
             self._event_handlers.apply("Pod", [Delta(cached, stored)])
 
-    def _known(self, found: Comparison, uid: str, key: str) -> None:
+    def _compare_cached(self, found: Comparison, uid: str, key: str) -> None:
         """Compare a pod of the cache with the store."""
         info, waiting = self._cluster.get(uid), self._pending.get(key)
         stored, found.about = self._stores()["Pod"].get(key), f"pod {key}"

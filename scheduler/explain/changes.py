@@ -230,10 +230,12 @@ def _lowered(pod: Pod, resource: str, target_nano: int) -> Iterator[Step]:
         limits = by_kind[kind][at].resources.limits
         yield from _set(("spec", kind, at, "resources"), resource, amount - cut, limits)
     beside = sum(amount for (kind, _), amount in amounts.items() if kind == "initContainers")
-    left = max(target_nano - beside, 0)
+    remaining = max(target_nano - beside, 0)
     for at, container in enumerate(spec.init_containers):
-        if container not in sidecars and _request(container, resource) > left:
-            yield from _set(("spec", "initContainers", at, "resources"), resource, left, container.resources.limits)
+        if container not in sidecars and _request(container, resource) > remaining:
+            yield from _set(
+                ("spec", "initContainers", at, "resources"), resource, remaining, container.resources.limits
+            )
 
 
 def _request(container: Container, resource: str) -> int:

@@ -107,9 +107,9 @@ def _late_classes(site: Site, *but: str) -> list[str]:
 
 def _free_volumes(site: Site) -> list[PersistentVolume]:
     """Return a few free volumes, first those that the node can use."""
-    known = site.cluster.volumes.volumes
-    free = [each for each in itertools.islice(known, _VOLUMES_LOOKED_AT) if is_free(each)]
-    return sorted(free, key=lambda each: not known.where(each.key).nodes >> site.slot & 1)[:_VOLUMES_MAX]
+    volumes = site.cluster.volumes.volumes
+    free = [each for each in itertools.islice(volumes, _VOLUMES_LOOKED_AT) if is_free(each)]
+    return sorted(free, key=lambda each: not volumes.where(each.key).nodes >> site.slot & 1)[:_VOLUMES_MAX]
 
 
 def _matching(claim: PersistentVolumeClaim, volume: PersistentVolume) -> Change | None:
@@ -325,11 +325,15 @@ def _requests(claim: ResourceClaim) -> Iterator[tuple[str, ExactDeviceRequest, t
 
 def _classes_of(site: Site, claim: ResourceClaim) -> Iterator[Change]:
     """Yield the other device classes of each request: all if its class does not exist, else those of the same drivers."""
-    known = sorted(each.metadata.name for each in site.cluster.devices.classes)
+    class_names = sorted(each.metadata.name for each in site.cluster.devices.classes)
     for name, request, where in _requests(claim):
         before = request.device_class_name
         drivers = _drivers(site, before)
-        alike = (each for each in known if each != before and (before not in known or drivers & _drivers(site, each)))
+        alike = (
+            each
+            for each in class_names
+            if each != before and (before not in class_names or drivers & _drivers(site, each))
+        )
         for other in itertools.islice(alike, _CLASSES_MAX):
             what = f"with device class {other} instead of {before} in {name}"
             yield _of(claim, "OtherDeviceClass", 6, what, Step("replace", pointer(*where, "deviceClassName"), other))
@@ -360,9 +364,11 @@ def _of_request(
     if request.count > 1 and request.allocation_mode != "All":
         yield _fewer(claim, name, request.count, where, 1)
     wanted = request.capacity.requests if request.capacity is not None else {}
-    known = {capacity for each in _devices_of(site) for capacity in each.capacity}
+    capacities = {capacity for each in _devices_of(site) for capacity in each.capacity}
     for capacity, amount in wanted.items():
-        nearest = [] if capacity in known else difflib.get_close_matches(capacity, sorted(known - wanted.keys()), 1)
+        nearest = (
+            [] if capacity in capacities else difflib.get_close_matches(capacity, sorted(capacities - wanted.keys()), 1)
+        )
         if nearest:
             yield _renamed(claim, name, (capacity, nearest[0]), amount, (*where, "capacity", "requests"))
         else:
@@ -405,30 +411,30 @@ def _of(claim: ResourceClaim, code: str, cost: int, what: str, *steps: Step, **m
     return Change(code, Actor.USER, cost, f"create claim {claim.key} again {what}", edits, **more)
 
 
-def _fewer(claim: ResourceClaim, name: str, count: int, where: tuple[str | int, ...], left: int) -> Change:
-    what = f"with {left} instead of {count} devices in request {name}"
+def _fewer(claim: ResourceClaim, name: str, count: int, where: tuple[str | int, ...], remaining: int) -> Change:
+    what = f"with {remaining} instead of {count} devices in request {name}"
     return _of(
         claim,
         "FewerDevices",
         3,
         what,
-        Step("replace", pointer(*where, "count"), left),
+        Step("replace", pointer(*where, "count"), remaining),
         weaker=lambda given_up: _fewer(claim, name, count, where, count - given_up),
         bounds=(1, count - 1),
     )
 
 
 def _less(  # noqa: PLR0917 (what the change is made of)
-    claim: ResourceClaim, name: str, capacity: str, amount: Quantity, where: tuple[str | int, ...], left: int
+    claim: ResourceClaim, name: str, capacity: str, amount: Quantity, where: tuple[str | int, ...], remaining: int
 ) -> Change:
     whole = max(amount.nano // _NANO, 1)
-    what = f"with {text(Quantity(left * _NANO))} instead of {text(amount)} of {capacity} in {name}"
+    what = f"with {text(Quantity(remaining * _NANO))} instead of {text(amount)} of {capacity} in {name}"
     return _of(
         claim,
         "LessDeviceCapacity",
         3,
         what,
-        Step("replace", pointer(*where, "capacity", "requests", capacity), text(Quantity(left * _NANO))),
+        Step("replace", pointer(*where, "capacity", "requests", capacity), text(Quantity(remaining * _NANO))),
         weaker=lambda given_up: _less(claim, name, capacity, amount, where, max(whole - given_up, 1)),
         bounds=(1, max(whole - 1, 1)),
     )

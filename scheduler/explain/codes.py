@@ -148,8 +148,8 @@ CHANGES: Final[Mapping[str, str]] = {
 """Code of a change → what it does."""
 
 
-def code_of(no: Rejection) -> str:
+def code_of(rejection: Rejection) -> str:
     """Return the stable code of a rejection."""
-    if no.code is Code.ERROR:
+    if rejection.code is Code.ERROR:
         return "Error"
-    return no.cause or BY_PLUGIN.get(no.plugin, no.plugin)
+    return rejection.cause or BY_PLUGIN.get(rejection.plugin, rejection.plugin)

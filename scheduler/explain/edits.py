@@ -116,7 +116,7 @@ def patched(value: Any, steps: Iterable[Step]) -> Any:
 
 def strict(value: Any, steps: Iterable[Step]) -> tuple[Step, ...]:
     """Return the steps as RFC 6902 allows them: parents that the data lacks are added first. Raises NotApplicable."""
-    out: list[Step] = []
+    ordered: list[Step] = []
     for step in steps:
         parts = step.path.split("/")
         needed = []
@@ -127,8 +127,8 @@ def strict(value: Any, steps: Iterable[Step]) -> tuple[Step, ...]:
                 value = patched(value, needed[-1:])
         own = Step("add", step.path, step.value) if step.op == "replace" and not _has(value, step.path) else step
         value = patched(value, (own,))
-        out += [*needed, own]
-    return tuple(out)
+        ordered += [*needed, own]
+    return tuple(ordered)
 
 
 def _has(value: Any, path: str) -> bool:

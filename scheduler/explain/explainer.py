@@ -106,7 +106,7 @@ class Explainer:
             text = f"node {held.node_name} is chosen, and the binding is under way"
             return _answer(info, "binding", "fits", "Binding", text, "wait", node=held.node_name)
         profile = self.profiles[pod.spec.scheduler_name]
-        gates = [no for each in profile.pre_enqueue if (no := each.pre_enqueue(info)) is not None]
+        gates = [rejection for each in profile.pre_enqueue if (rejection := each.pre_enqueue(info)) is not None]
         if gates:
             return (yield from self._gated(info, profile, gates))
         return (yield from self._tried(info, profile))
@@ -114,7 +114,10 @@ class Explainer:
     def _gated(self, info: PodInfo, profile: Profile, gates: list[Rejection]) -> Steps[Explanation]:
         """Explain a pod that is not tried yet: what keeps it back, and whether it would fit without."""
         names = [gate.name for gate in info.pod.spec.scheduling_gates]
-        text = "; ".join(no.message for no in gates if no.message) or "a plugin keeps it out of the queue"
+        text = (
+            "; ".join(rejection.message for rejection in gates if rejection.message)
+            or "a plugin keeps it out of the queue"
+        )
         if not names:
             return self._without_claims(info, gates, text)
         is_foreign = any("/" in name for name in names)  # the controller of that domain removes it
@@ -145,9 +148,9 @@ class Explainer:
         """Explain a pod that is not tried because of its device claims, or because its victims are leaving."""
         if gates[0].cause:
             return _answer(info, "gated", "fitsAfter", code_of(gates[0]), text, "wait")
-        namespace, known = info.pod.metadata.namespace, self.cluster.devices.claims
+        namespace, claims = info.pod.metadata.namespace, self.cluster.devices.claims
         named = dict.fromkeys(each.resource_claim_name for each in info.pod.spec.resource_claims)
-        missing = [f"{namespace}/{name}" for name in named if name and known.get(f"{namespace}/{name}") is None]
+        missing = [f"{namespace}/{name}" for name in named if name and claims.get(f"{namespace}/{name}") is None]
         if missing:
             text = f"{text}; create ResourceClaim {', '.join(missing)}"
             return _answer(info, "gated", "doesNotFit", "DeviceClaimMissing", text, "user")
@@ -268,20 +271,20 @@ class Explainer:
         return found
 
     def _scores(self, runner: FrameworkRunner, info: PodInfo, node: str) -> Work[Bound]:
-        state, here = CycleState(), self.cluster.nodes.present_slot(node)
+        state, slot = CycleState(), self.cluster.nodes.present_slot(node)
         try:
             pre = runner.pre_filter(state, info)
-            if pre.rejection is not None or here is None:
+            if pre.rejection is not None or slot is None:
                 return Bound(node=node, fits_now=False)
             feasible, _ = yield from runner.filter(state, info, pre.nodes, exact=False)
-            if not feasible >> here & 1:
+            if not feasible >> slot & 1:
                 return Bound(node=node, fits_now=False)
             runner.pre_score(state, info, feasible)
             scored = yield from runner.score(state, info, feasible)
         except AttemptError:
             return Bound(node=node, fits_now=False)
-        own = int(scored.total[here])
-        others = [int(slot) for slot in scored.slots if slot != here]
+        own = int(scored.total[slot])
+        others = [int(other) for other in scored.slots if other != slot]
         if not others:
             return Bound(node=node, score=own)
         second = max(others, key=lambda slot: int(scored.total[slot]))
@@ -369,13 +372,15 @@ class Explainer:
     def _group(self, info: PodInfo, found: Verdicts, plugins: tuple[str, ...], nodes: NodeSet) -> RejectedNodes:
         """Return one group. A problem of the pod's claims is shown once, though several plugins reject the pod for it."""
         shown: list[Reason] = []
-        for no, count in reasons(found, plugins, nodes):
-            code = self._code(info, no, found.groups[no.plugin][no] & nodes)
-            is_of_all = no.plugin in found.early or code == CLAIM_UNUSABLE
+        for rejection, count in reasons(found, plugins, nodes):
+            code = self._code(info, rejection, found.groups[rejection.plugin][rejection] & nodes)
+            is_of_all = rejection.plugin in found.early or code == CLAIM_UNUSABLE
             if is_of_all and any(code == each.code for each in shown):
                 continue
-            details = self._taints(info, nodes) if no.plugin == "TaintToleration" else ()
-            shown.append(Reason(code=code, plugin=no.plugin, text=no.message, nodes=count, details=details))
+            details = self._taints(info, nodes) if rejection.plugin == "TaintToleration" else ()
+            shown.append(
+                Reason(code=code, plugin=rejection.plugin, text=rejection.message, nodes=count, details=details)
+            )
         return RejectedNodes(
             nodes=nodes.bit_count(),
             examples=tuple(self.cluster.nodes.name(slot) for slot in _first(nodes)),
@@ -398,12 +403,12 @@ class Explainer:
             node = self.cluster.nodes.node(slot)
             yield from obstacles(info.pod, node) if node is not None else ()
 
-    def _code(self, info: PodInfo, no: Rejection, nodes: NodeSet) -> str:
+    def _code(self, info: PodInfo, rejection: Rejection, nodes: NodeSet) -> str:
         """Return the code of a rejection on the first of the nodes."""
         for plugin in self.profiles[info.pod.spec.scheduler_name].pre_filter:
-            if plugin.name == no.plugin and isinstance(plugin, ReasonCodePlugin):
-                return plugin.reason_code(no, info, next(iter(_first(nodes)))) or code_of(no)
-        return code_of(no)
+            if plugin.name == rejection.plugin and isinstance(plugin, ReasonCodePlugin):
+                return plugin.reason_code(rejection, info, next(iter(_first(nodes)))) or code_of(rejection)
+        return code_of(rejection)
 
     def _shortages(self, info: PodInfo, nodes: NodeSet) -> Iterator[ResourceShortage]:
         """Yield for each resource that no node of the group has enough of, the node with most of it."""
@@ -475,15 +480,15 @@ def _first(nodes: NodeSet) -> Iterator[int]:
 def _cause(groups: tuple[RejectedNodes, ...], found: Verdicts, count: int) -> tuple[str, str]:
     """Return the code of the largest group, and one sentence over all groups; or the error that ends an attempt."""
     if error := next(_errors(found), None):
-        left = count - found.refused().bit_count()
-        others = f"; without it no plugin rejects {left} of {count} nodes" if left else ""
+        remaining = count - found.refused().bit_count()
+        others = f"; without it no plugin rejects {remaining} of {count} nodes" if remaining else ""
         return "Error", f"an attempt ends in an error of {error.plugin}: {error.message}{others}"
     if not groups:
         return "Error", "no node fits, and no plugin says why"
     texts: dict[str, int] = {}
     for group in groups:
-        said = " and ".join(dict.fromkeys(reason.full_text for reason in group.reasons))
-        texts[said] = texts.get(said, 0) + group.nodes
+        joined = " and ".join(dict.fromkeys(reason.full_text for reason in group.reasons))
+        texts[joined] = texts.get(joined, 0) + group.nodes
     ranked = sorted(texts.items(), key=lambda each: -each[1])
     parts = [f"{nodes} {text}" for text, nodes in ranked[:4]]
     if len(ranked) > 4:
@@ -500,9 +505,9 @@ def _errors(found: Verdicts) -> Iterator[Rejection]:
         if plugin == UNFINISHED:
             continue
         others = functools.reduce(operator.or_, (found.refused_by(each) for each in found.groups if each != plugin), 0)
-        for no, nodes in held.items():
-            if no.code is Code.ERROR and (plugin in found.early or nodes & ~others):
-                yield no
+        for rejection, nodes in held.items():
+            if rejection.code is Code.ERROR and (plugin in found.early or nodes & ~others):
+                yield rejection
 
 
 def _facts(info: PodInfo, profile: Profile) -> dict[str, object]:

@@ -154,10 +154,10 @@ class Hold:
             assumed = outcome.assumed
             cluster.assume(assumed)
             for plugin in outcome.runner.profile.reserve:
-                no = plugin.reserve(outcome.state, assumed, assumed.node_name)
-                if no is not None:
+                rejection = plugin.reserve(outcome.state, assumed, assumed.node_name)
+                if rejection is not None:
                     self.undo()
-                    raise NotApplicable(no.message)
+                    raise NotApplicable(rejection.message)
             if self._is_overfull():
                 self.undo()
                 raise NotApplicable(f"node {assumed.node_name} is full")
@@ -315,12 +315,12 @@ class Search:
 
     def _lasting(self) -> NodeSet:
         """Return the nodes that are not being deleted. O(nodes)."""
-        nodes, out = self.cluster.nodes, self.cluster.nodes.present
+        nodes, lasting = self.cluster.nodes, self.cluster.nodes.present
         for slot in nodeset.each(nodes.present):
             node = nodes.node(slot)
             if node is None or node.metadata.deletion_timestamp is not None:
-                out &= ~(1 << slot)
-        return out
+                lasting &= ~(1 << slot)
+        return lasting
 
     def _promising(self, info: PodInfo, plugins: tuple[str, ...], nodes: NodeSet) -> Steps[list[str]]:
         """Return a few nodes of a group: where least is missing, fewest resources or labels are, and where other claims fit."""
@@ -474,21 +474,21 @@ class Search:
         return best
 
     def _verified(self, candidates: list[Fix]) -> Steps[list[Fix]]:
-        out: list[Fix] = []
+        verified: list[Fix] = []
         for fix in sorted(candidates, key=_rank):
-            if len(out) == FIXES_MAX:
+            if len(verified) == FIXES_MAX:
                 break
-            if _is_like(fix, out):
+            if _is_like(fix, verified):
                 continue
             if self.is_out_of_budget:
-                out.append(fix)
+                verified.append(fix)
                 continue
             node = yield from self.placed(fix.edits)
             if node:
                 least = yield from self._least_anywhere(fix, node)
-                if not _is_like(least, out):
-                    out.append(least)
-        return out
+                if not _is_like(least, verified):
+                    verified.append(least)
+        return verified
 
     def _least_anywhere(self, fix: Fix, node: str) -> Steps[Fix]:
         """Return the part of a fix that is needed if any node may take the pod; `node` is the one that takes it with all."""

@@ -284,8 +284,8 @@ class Manifests:
             name, _ = self._named(where, kind, manifest)
             self._priorities[name] = manifest["value"]
         else:
-            known = ", ".join(sorted(("Pod", *_WORKLOADS, *_NEEDED)))
-            raise WrongRequest(f"{where}: kind {kind!r} cannot be placed; expected one of {known}")
+            kinds = ", ".join(sorted(("Pod", *_WORKLOADS, *_NEEDED)))
+            raise WrongRequest(f"{where}: kind {kind!r} cannot be placed; expected one of {kinds}")
 
     def _named(self, where: str, kind: str, manifest: Mapping[str, Any]) -> tuple[str, str]:
         """Return name and namespace. A generated name differs from all names before. Raises WrongRequest."""
@@ -359,14 +359,14 @@ def each_manifest(manifests: Sequence[Any], where: str, lists: int = 0) -> Itera
     if lists > LISTS_MAX:
         raise WrongRequest(f"{where}: at most {LISTS_MAX} Lists may contain each other")
     for at, manifest in enumerate(manifests):
-        here = f"{where}[{at}]"
+        path = f"{where}[{at}]"
         if not isinstance(manifest, Mapping):
-            raise WrongRequest(f"{here}: expected an object")
+            raise WrongRequest(f"{path}: expected an object")
         items, kind = manifest.get("items"), manifest.get("kind")
         if isinstance(items, list) and isinstance(kind, str) and kind.endswith("List"):
-            yield from each_manifest(items, f"{here}.items", lists + 1)
+            yield from each_manifest(items, f"{path}.items", lists + 1)
         else:
-            yield here, manifest
+            yield path, manifest
 
 
 def _check(manifest: Mapping[str, Any], shape: type[T], where: str) -> T:

@@ -31,11 +31,11 @@ class Verdicts:
     groups: dict[str, Groups] = field(default_factory=dict)
     early: dict[str, Rejection] = field(default_factory=dict)
 
-    def add(self, plugin: str, no: Rejection, nodes: NodeSet) -> None:
+    def add(self, plugin: str, rejection: Rejection, nodes: NodeSet) -> None:
         """Record a rejection of these nodes."""
         if nodes:
             held = self.groups.setdefault(plugin, {})
-            held[no] = held.get(no, EMPTY) | nodes
+            held[rejection] = held.get(rejection, EMPTY) | nodes
 
     def leave(self, nodes: NodeSet) -> None:
         """Record that the search on these nodes was given up."""
@@ -43,25 +43,25 @@ class Verdicts:
 
     def refused_by(self, plugin: str) -> NodeSet:
         """Return the nodes that the plugin rejects."""
-        out = EMPTY
+        refused = EMPTY
         for nodes in self.groups.get(plugin, {}).values():
-            out |= nodes
-        return out
+            refused |= nodes
+        return refused
 
     def refused(self) -> NodeSet:
         """Return the nodes that any plugin rejects."""
-        out = EMPTY
+        rejected = EMPTY
         for plugin in self.groups:
-            out |= self.refused_by(plugin)
-        return out
+            rejected |= self.refused_by(plugin)
+        return rejected
 
     def at(self, slot: int) -> dict[str, Rejection]:
         """Return plugin → its rejection of this node, in the order of the plugins."""
         found = {}
         for plugin, groups in self.groups.items():
-            for no, nodes in groups.items():
+            for rejection, nodes in groups.items():
                 if nodes >> slot & 1:
-                    found[plugin] = no
+                    found[plugin] = rejection
                     break
         return found
 
@@ -81,7 +81,7 @@ def verdicts(runner: FrameworkRunner, pod: PodInfo, nodes: NodeSet, *, exact: bo
 
     Filter is not called where PreFilter rejects. With `exact`, Verify is called for nodes that no Filter rejects. Nodes on which the pod fits only without nominated pods are rejected by NOMINATED.
     """
-    out, state, profile = Verdicts(), CycleState(), runner.profile
+    found, state, profile = Verdicts(), CycleState(), runner.profile
     everything = runner.cluster.nodes.present
     for plugin in profile.pre_filter:
         try:
@@ -92,65 +92,65 @@ def verdicts(runner: FrameworkRunner, pod: PodInfo, nodes: NodeSet, *, exact: bo
             case Skip():
                 state.skip_filter.add(plugin.name)
             case Rejection():
-                out.early[plugin.name] = answer
-                out.add(plugin.name, answer, nodes)
+                found.early[plugin.name] = answer
+                found.add(plugin.name, answer, nodes)
             case Narrow(node_names=allowed):
                 away = nodes & ~runner.cluster.nodes.by_name(allowed)
-                out.add(plugin.name, Rejection(plugin.name, Code.UNRESOLVABLE, (_ELSEWHERE,)), away)
+                found.add(plugin.name, Rejection(plugin.name, Code.UNRESOLVABLE, (_ELSEWHERE,)), away)
     for bound in profile.filter:
-        if bound.name in state.skip_filter or bound.name in out.early:
+        if bound.name in state.skip_filter or bound.name in found.early:
             continue
         try:
             refused = yield from answered(bound.filter(state, pod, nodes))
         except AttemptError as error:
             refused = {Rejection(bound.name, Code.ERROR, (error.message,)): nodes}
-        for no, slots in refused.items():
-            out.add(bound.name, no, slots & nodes & ~out.refused_by(bound.name))
+        for rejection, slots in refused.items():
+            found.add(bound.name, rejection, slots & nodes & ~found.refused_by(bound.name))
         yield
-    if not out.early:
-        yield from _nominated(runner, state, pod, nodes & ~out.refused(), out)
+    if not found.early:
+        yield from _nominated(runner, state, pod, nodes & ~found.refused(), found)
         if exact:
-            yield from _verified(runner, state, pod, nodes & ~out.refused(), out)
-    return out
+            yield from _verified(runner, state, pod, nodes & ~found.refused(), found)
+    return found
 
 
 _ELSEWHERE = "node(s) didn't satisfy plugin(s)"
 
 
-def _nominated(runner: FrameworkRunner, state: CycleState, pod: PodInfo, nodes: NodeSet, out: Verdicts) -> Work[None]:
+def _nominated(runner: FrameworkRunner, state: CycleState, pod: PodInfo, nodes: NodeSet, found: Verdicts) -> Work[None]:
     groups: Groups = {}
 
     def one_pass(trial: CycleState, some: NodeSet) -> Work[NodeSet]:
         return runner.passing(trial, pod, some, groups, exact=False)
 
     refused = yield from runner.ahead.refusing(state, pod, nodes, groups, one_pass=one_pass)
-    texts = sorted({no.message for no, slots in groups.items() if slots & refused})
-    out.add(NOMINATED, Rejection(NOMINATED, Code.UNSCHEDULABLE, tuple(texts), cause="NominatedPods"), refused)
+    texts = sorted({rejection.message for rejection, slots in groups.items() if slots & refused})
+    found.add(NOMINATED, Rejection(NOMINATED, Code.UNSCHEDULABLE, tuple(texts), cause="NominatedPods"), refused)
 
 
 _VERIFIED_MAX = 64
 """Verify is called for at most this many nodes; an attempt that succeeds calls it for one."""
 
 
-def _verified(runner: FrameworkRunner, state: CycleState, pod: PodInfo, nodes: NodeSet, out: Verdicts) -> Work[None]:
+def _verified(runner: FrameworkRunner, state: CycleState, pod: PodInfo, nodes: NodeSet, found: Verdicts) -> Work[None]:
     for count, slot in enumerate(nodeset.each(nodes)):
         if count == _VERIFIED_MAX:
             return
         try:
-            no = yield from runner.verify(state, pod, slot)
+            rejection = yield from runner.verify(state, pod, slot)
         except AttemptError as error:
-            no = Rejection(error.plugin, Code.ERROR, (error.message,))
-        if no is None:
+            rejection = Rejection(error.plugin, Code.ERROR, (error.message,))
+        if rejection is None:
             return  # one node that fits is enough: the caller then runs an attempt
-        out.add(no.plugin, no, 1 << slot)
+        found.add(rejection.plugin, rejection, 1 << slot)
 
 
 def reasons(verdicts_: Verdicts, plugins: Iterable[str], nodes: NodeSet) -> list[tuple[Rejection, int]]:
     """Return the rejections of these plugins on these nodes with their counts, most frequent first."""
     found = [
-        (no, count)
+        (rejection, count)
         for plugin in plugins
-        for no, slots in verdicts_.groups[plugin].items()
+        for rejection, slots in verdicts_.groups[plugin].items()
         if (count := (slots & nodes).bit_count())
     ]
     return sorted(found, key=lambda each: -each[1])

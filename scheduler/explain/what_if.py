@@ -249,7 +249,7 @@ class _Run:
 
     def _rest(self) -> Steps[None]:
         """End the stretch: let other pods be tried on the cache as it is, and begin the next stretch. Raises _Changed."""
-        left = self._clock.now()
+        paused_at = self._clock.now()
         self.changes.suspend()
         paused = self._clock.now()
         self._spent_s += paused - self._began
@@ -257,7 +257,7 @@ class _Run:
         self._began = self._clock.now()
         self.changes.resume()
         self._turn = self._clock.now()
-        self._overhead_s = paused - left + self._turn - self._began
+        self._overhead_s = paused - paused_at + self._turn - self._began
         self._slow_rests = self._slow_rests + 1 if self._overhead_s > _OVERHEAD_MAX_S else 0
 
     def _tried(self, candidate: _Candidate) -> Steps[bool]:
@@ -370,7 +370,9 @@ class _Run:
 
         Upstream: pkg/volume/util/storageclass.go GetDefaultClass
         """
-        classes = [known.obj for known in self._cluster.volumes.classes.values() if known.obj.is_default]
+        classes = [
+            known_class.obj for known_class in self._cluster.volumes.classes.values() if known_class.obj.is_default
+        ]
         newest = sorted(classes, key=lambda each: each.metadata.name)
         newest.sort(key=lambda each: each.metadata.creation_timestamp or "", reverse=True)
         return newest[0].metadata.name if newest else ""

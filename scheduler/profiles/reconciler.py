@@ -33,7 +33,7 @@ FAILED: Final = "Failed"
 WAITING: Final = "WaitingForKinds"
 PATH: Final = "spec"
 """Path of the request in its object, in front of the path of each mistake."""
-_MISTAKES_TOLD: Final = 10
+_MISTAKES_SHOWN: Final = 10
 _MISTAKE_MAX: Final = 400
 """Characters of a message for the log, /readyz and a status; a spec may have a megabyte of mistakes."""
 
@@ -278,8 +278,8 @@ def cut(text: str, most: int) -> str:
 
 def _mistakes(wrong: ConfigErrors) -> str:
     """Return the first mistakes, and the number of the rest."""
-    shown = "; ".join(cut(str(error), _MISTAKE_MAX) for error in wrong.errors[:_MISTAKES_TOLD])
-    more = len(wrong.errors) - _MISTAKES_TOLD
+    shown = "; ".join(cut(str(error), _MISTAKE_MAX) for error in wrong.errors[:_MISTAKES_SHOWN])
+    more = len(wrong.errors) - _MISTAKES_SHOWN
     return f"{shown}; and {more} more mistakes" if more > 0 else shown
 
 

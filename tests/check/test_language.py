@@ -25,11 +25,9 @@ NOT_READ = (
 
 
 OLDER_NAMES = (
-    "scheduler/audit",
     "scheduler/cache/devices",
     "scheduler/cel",
     "scheduler/customresources/scheduler_profiles.py",
-    "scheduler/explain",
     "scheduler/profiles/reconciler.py",
 )
 """Places whose identifiers are not yet nouns of the trade. The list only gets shorter."""
