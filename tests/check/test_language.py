@@ -25,8 +25,6 @@ NOT_READ = (
 
 
 OLDER_NAMES = (
-    "scheduler/cache/devices",
-    "scheduler/cel",
     "scheduler/customresources/scheduler_profiles.py",
     "scheduler/profiles/reconciler.py",
 )

@@ -400,7 +400,7 @@ def mutated_devices(name: str) -> Iterator[None]:
 
 def _drop_results() -> None:
     """Drop what is cached with kinds of devices: they live until the objects of earlier daemons are collected."""
-    for kind in devicepools._known.values():
+    for kind in devicepools._kinds.values():
         kind.memo.clear()
     for content in devicepools._contents.values():
         content.memo.clear()

@@ -196,10 +196,10 @@ class AllocationState:
         device = result.id
         self._changed[device] = None
         if result.share_id is None or not self._shares_count:
-            here = self._holders.get(device)
-            if here is not None:
-                here.discard(claim_uid)
-                if not here:
+            holders = self._holders.get(device)
+            if holders is not None:
+                holders.discard(claim_uid)
+                if not holders:
                     del self._holders[device]
             return
         shares = list(self._shares.get(device, ()))

@@ -154,8 +154,10 @@ class ClaimTracker:
         """
         if uid == claim.uid and self.need(claim.key).is_allocated:
             return
-        known = self._pending.get(uid)
-        self._pending[uid] = PendingAllocation(claim, 1) if known is None else known._replace(sharers=known.sharers + 1)
+        in_flight = self._pending.get(uid)
+        self._pending[uid] = (
+            PendingAllocation(claim, 1) if in_flight is None else in_flight._replace(sharers=in_flight.sharers + 1)
+        )
         self._count(uid)
 
     def adopt(self, uid: str, claim: ResourceClaim) -> None:
@@ -163,33 +165,33 @@ class ClaimTracker:
 
         Do nothing if there is none under that uid. Its devices stay allocated throughout.
         """
-        known = self._pending.get(uid)
-        if known is None:
+        in_flight = self._pending.get(uid)
+        if in_flight is None:
             return
-        status = msgspec.structs.replace(claim.status, allocation=known.claim.status.allocation)
-        self._pending[claim.uid] = known._replace(claim=msgspec.structs.replace(claim, status=status))
+        status = msgspec.structs.replace(claim.status, allocation=in_flight.claim.status.allocation)
+        self._pending[claim.uid] = in_flight._replace(claim=msgspec.structs.replace(claim, status=status))
         self._count(claim.uid)
         del self._pending[uid]
-        self._count(uid, key=known.claim.key)
+        self._count(uid, key=in_flight.claim.key)
         self._release_if_overtaken(claim.uid)
 
     def pending(self, uid: str) -> AllocationResult | None:
         """Return the pending allocation of a claim."""
-        known = self._pending.get(uid)
-        return known.claim.status.allocation if known is not None else None
+        in_flight = self._pending.get(uid)
+        return in_flight.claim.status.allocation if in_flight is not None else None
 
     def drop_pending(self, uid: str, *, force: bool = False) -> bool:
         """Remove a sharer; return whether none is left. A written allocation is already counted for the claim itself."""
-        known = self._pending.get(uid)
-        if known is None:
+        in_flight = self._pending.get(uid)
+        if in_flight is None:
             return False
-        if known.sharers > 1 and not force:
-            self._pending[uid] = known._replace(sharers=known.sharers - 1)
+        if in_flight.sharers > 1 and not force:
+            self._pending[uid] = in_flight._replace(sharers=in_flight.sharers - 1)
             return False
         del self._pending[uid]
-        self._count(uid, key=known.claim.key)
-        if not self._is_overtaken(known.claim):
-            self._release(known.claim)
+        self._count(uid, key=in_flight.claim.key)
+        if not self._is_overtaken(in_flight.claim):
+            self._release(in_flight.claim)
         return True
 
     def retry_waiting(self, key: str) -> None:
@@ -200,7 +202,7 @@ class ClaimTracker:
     def uids(self) -> dict[str, str]:
         """Return uid → key of all claims that may have devices, the pending, the unreadable and the latest ones."""
         pending = {uid: each.claim.key for uid, each in self._pending.items()}
-        return pending | {claim.uid: key for known in (self._kept, self.latest) for key, claim in known.items()}
+        return pending | {claim.uid: key for by_key in (self._kept, self.latest) for key, claim in by_key.items()}
 
     def in_flight(self) -> Iterator[ResourceClaim]:
         """Return the claims with an allocation that may not be written yet."""
@@ -243,8 +245,8 @@ class ClaimTracker:
 
     def _is_overtaken(self, claim: ResourceClaim) -> bool:
         """Return whether this claim has been allocated, so that its pending allocation no longer counts."""
-        known = self.latest.get(claim.key)
-        return known is not None and known.uid == claim.uid and known.is_allocated
+        latest = self.latest.get(claim.key)
+        return latest is not None and latest.uid == claim.uid and latest.is_allocated
 
     def _index(self, key: str, claim: ResourceClaim, *, is_there: bool) -> None:
         """Update the index by pod for a claim that a scheduler created."""
@@ -263,8 +265,8 @@ class ClaimTracker:
         """Return the claim's own allocation, else its pending one."""
         pending = self._pending.get(uid)
         key = key or (pending.claim.key if pending is not None else "")
-        known = self.latest.get(key) or self._kept.get(key)
-        allocation = known.status.allocation if known is not None and known.uid == uid else None
+        claim = self.latest.get(key) or self._kept.get(key)
+        allocation = claim.status.allocation if claim is not None and claim.uid == uid else None
         if allocation is None and pending is not None:
             allocation = pending.claim.status.allocation
         return allocation

@@ -88,8 +88,8 @@ class DeviceHolds:
         hold = self._holds.pop(uid)
         keys = {*hold.pod_claims, *(claim.key for claim in self._claims.all_made_for(hold.pod.pod))}
         own = (self._use.held(claim.uid) for key in keys if (claim := self._claims.get(key)) is not None)
-        left = _parts(hold.allocations) - _parts(filter(None, own))
-        for device, amounts in left:
+        remaining = _parts(hold.allocations) - _parts(filter(None, own))
+        for device, amounts in remaining:
             if not (self._use.is_exclusive(device) or (amounts is None and self._use.is_used(device))):
                 self._claims.given_back.append(ClaimChange(hold.claims[0], None))
                 return
@@ -114,8 +114,10 @@ class DeviceHolds:
     def _can_have(self, hold: DeviceHold, frees: Callable[[ResourceClaim], bool]) -> bool:
         """Return whether no other claim has taken the devices, and those to be deallocated still will be."""
         users = self._users(hold)
-        left = (self._claims.by_uid(uid) for uid in users & hold.released)
-        return users <= hold.users and all(frees(claim) for claim in left if claim is not None and claim.is_allocated)
+        released = (self._claims.by_uid(uid) for uid in users & hold.released)
+        return users <= hold.users and all(
+            frees(claim) for claim in released if claim is not None and claim.is_allocated
+        )
 
     def _users(self, hold: DeviceHold) -> frozenset[str]:
         """Return the claims that have these devices, parts of them, or devices that consume the same counters."""

@@ -104,8 +104,8 @@ class DeviceNodes(ChangeLog[int]):
 
         Shared pools keep their current visibility.
         """
-        here = self._own.get(slot)
-        return None if here is None else self._kind_of(here, self.shared.of(slot), use)
+        own = self._own.get(slot)
+        return None if own is None else self._kind_of(own, self.shared.of(slot), use)
 
     def is_shared(self, device: DeviceId) -> bool:
         """Return whether other nodes may see the device as well."""
@@ -113,9 +113,9 @@ class DeviceNodes(ChangeLog[int]):
 
     def pools(self, slot: int) -> tuple[PoolView, ...]:
         """Return all pools that the node sees, in the order in which they are tried."""
-        here = self._own.get(slot, _NO_POOLS).views
+        own = self._own.get(slot, _NO_POOLS).views
         shared = self.shared.of(slot).views
-        return tuple(sorted((*here, *shared), key=lambda view: view.order)) if shared else here
+        return tuple(sorted((*own, *shared), key=lambda view: view.order)) if shared else own
 
     def own_pools(self, slot: int) -> tuple[PoolView, ...]:
         """Return the pools that belong to the node."""
@@ -170,10 +170,10 @@ class DeviceNodes(ChangeLog[int]):
         """Return `placement` as it follows from the node's pools and their use."""
         if not self._nodes.present >> slot & 1:
             return {"placed": False}
-        here = self._own_pools_of(slot)
-        used, shares = _use_of(here, self._use)
-        key = (here.content, used, shares, id(self.shared.of(slot)))
-        return {"placed": True, **_shown(key, len(here.numbers) - used.bit_count(), is_of_kind=True)}
+        own = self._own_pools_of(slot)
+        used, shares = _use_of(own, self._use)
+        key = (own.content, used, shares, id(self.shared.of(slot)))
+        return {"placed": True, **_shown(key, len(own.numbers) - used.bit_count(), is_of_kind=True)}
 
     # -- changing ------------------------------------------------------------------------------------------------------
 
@@ -235,10 +235,10 @@ class DeviceNodes(ChangeLog[int]):
 
     def _unlink(self, pool: PoolSlices) -> None:
         self.shared.drop(pool.key)
-        here = self._local.get(pool.home)
-        if here is not None and here.pop(pool.key, None) is not None:
+        local_pools = self._local.get(pool.home)
+        if local_pools is not None and local_pools.pop(pool.key, None) is not None:
             self._stale.add(pool.home)
-            if not here:
+            if not local_pools:
                 del self._local[pool.home]
 
     def _home(self, pool: PoolSlices) -> str:
@@ -324,10 +324,10 @@ class DeviceNodes(ChangeLog[int]):
         before = self._kind_at.get(slot)
         now = None
         if self._nodes.present >> slot & 1:
-            here = self._own.get(slot)
-            if here is None:
-                here = self._own[slot] = self._own_pools_of(slot)
-            now = self._kind_of(here, self.shared.of(slot), self._use)
+            own = self._own.get(slot)
+            if own is None:
+                own = self._own[slot] = self._own_pools_of(slot)
+            now = self._kind_of(own, self.shared.of(slot), self._use)
         if now is before:
             return
         if before is not None:
@@ -350,13 +350,13 @@ class DeviceNodes(ChangeLog[int]):
             self.visibility.note(slot)
             self._replaced += 1
 
-    def _kind_of(self, here: _OwnPools, visible_pools: PoolVisibility, use: DeviceUse) -> NodeKind:
-        used, shares = _use_of(here, use)
-        key = (here.content, used, shares, id(visible_pools))
+    def _kind_of(self, own: _OwnPools, visible_pools: PoolVisibility, use: DeviceUse) -> NodeKind:
+        used, shares = _use_of(own, use)
+        key = (own.content, used, shares, id(visible_pools))
         kind = self._kinds.get(key)
         if kind is None or kind.visible_pools is not visible_pools:
             kind = self._kinds[key] = NodeKind(
-                key, visible_pools, Memo(self._answers), free=len(here.numbers) - used.bit_count()
+                key, visible_pools, Memo(self._answers), free=len(own.numbers) - used.bit_count()
             )
         return kind
 
@@ -376,10 +376,10 @@ def _shown(key: tuple[Content, int, Hashable, int], free: int, *, is_of_kind: bo
     return {**fields, "free devices": free, "node of its kind": is_of_kind}
 
 
-def _use_of(here: _OwnPools, use: DeviceUse) -> tuple[int, Hashable]:
+def _use_of(own: _OwnPools, use: DeviceUse) -> tuple[int, Hashable]:
     used = 0
     shares: list[tuple[int, tuple[tuple[str, int], ...]]] = []
-    for device, number in here.numbers.items():
+    for device, number in own.numbers.items():
         if use.is_exclusive(device):
             used |= 1 << number
         if use.shares(device):

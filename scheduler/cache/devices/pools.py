@@ -138,7 +138,7 @@ _KIND_ANSWERS_MAX: Final = 524_288
 """Limit of the cached results about all kinds together: kinds can be as many as devices."""
 _kind_answers: Final = Limit(_KIND_ANSWERS_MAX)
 _encode = msgspec.json.Encoder(enc_hook=_amount, order="deterministic").encode
-_known: Final[WeakValueDictionary[bytes, DeviceKind]] = WeakValueDictionary()
+_kinds: Final[WeakValueDictionary[bytes, DeviceKind]] = WeakValueDictionary()
 
 
 def kind_of(driver: str, device: Device) -> DeviceKind:
@@ -152,9 +152,9 @@ def kind_of(driver: str, device: Device) -> DeviceKind:
         taints=tuple(DeviceTaint(t.key, t.value, t.effect) for t in device.taints),
     )
     key = driver.encode() + b"\0" + _encode(bare)
-    kind = _known.get(key)
+    kind = _kinds.get(key)
     if kind is None:
-        kind = _known[key] = DeviceKind(driver, bare)
+        kind = _kinds[key] = DeviceKind(driver, bare)
     return kind
 
 
@@ -220,10 +220,10 @@ _contents: Final[WeakValueDictionary[tuple[object, ...], Content]] = WeakValueDi
 
 def content_of(parts: tuple[object, ...]) -> Content:
     """Return the unique content of these parts."""
-    known = _contents.get(parts)
-    if known is None:
-        known = _contents[parts] = Content()
-    return known
+    content = _contents.get(parts)
+    if content is None:
+        content = _contents[parts] = Content()
+    return content
 
 
 @dataclass(slots=True, eq=False)
@@ -292,11 +292,11 @@ def gather_pool(
         everything = list(all_slices)
         if any(each.spec.pool.generation > generation for each in everything):
             return None
-        here = {each.key for each in group}
+        visible_keys = {each.key for each in group}
         equal = [each for each in everything if each.spec.pool.generation == generation and not has_groups(each)]
         if len(equal) != count:
             return PoolView(key, PoolState.INCOMPLETE)
-        elsewhere = [each for each in equal if each.key not in here]
+        elsewhere = [each for each in equal if each.key not in visible_keys]
     group.sort(key=lambda each: each.key)
     elsewhere.sort(key=lambda each: each.key)
     return _complete(key, group, elsewhere, partitionable=partitionable, wheres=wheres or {})
@@ -370,10 +370,10 @@ def _gather_counters(slices: Iterable[ResourceSlice], into: dict[str, dict[str, 
 def _unknown_counters(devices: Iterable[PublishedDevice], counters: Counters) -> str:
     for each in devices:
         for consumption in each.device.consumes_counters:
-            known = counters.get(consumption.counter_set)
-            if known is None:
+            counter_set = counters.get(consumption.counter_set)
+            if counter_set is None:
                 return f"device {each.device.name}: unknown counter set {consumption.counter_set}"
-            missing = next((name for name in consumption.counters if name not in known), None)
+            missing = next((name for name in consumption.counters if name not in counter_set), None)
             if missing is not None:
                 return f"device {each.device.name}: unknown counter {missing} in counter set {consumption.counter_set}"
     return ""
@@ -432,12 +432,12 @@ def draws_of(key: PoolKey, slices: Iterable[ResourceSlice], *, partitionable: bo
 
 
 def _drawn(device: Device) -> Drawn:
-    out: dict[str, dict[str, int]] = {}
+    drawn: dict[str, dict[str, int]] = {}
     for each in device.consumes_counters:
-        own = out.setdefault(each.counter_set, {})
+        own = drawn.setdefault(each.counter_set, {})
         for name, counter in each.counters.items():
             own[name] = own.get(name, 0) + counter.value.nano
-    return out
+    return drawn
 
 
 class TaintRules:

@@ -64,9 +64,9 @@ class CompiledSelectors(Generic[T]):
 
     def put(self, expression: str, value: T, size_bytes: int) -> None:
         """Add an entry and drop the least recently used ones. An entry that exceeds the limit is not added."""
-        known = self._kept.pop(expression, None)
-        if known is not None:
-            self.size_bytes -= known[1]
+        previous = self._kept.pop(expression, None)
+        if previous is not None:
+            self.size_bytes -= previous[1]
         if size_bytes > self._limit_bytes:
             return
         self._kept[expression] = value, size_bytes
@@ -189,10 +189,10 @@ class DeviceSelectors:
                 self._underway.pop(key, None)
 
     def _started(self, key: Hashable, job: Callable[[], _Found]) -> Future[_Found]:
-        known = self._underway.get(key)
-        if known is None:
-            known = self._underway[key] = submitted(job), job
-        return known[0]
+        running = self._underway.get(key)
+        if running is None:
+            running = self._underway[key] = submitted(job), job
+        return running[0]
 
     def _collect(self) -> None:
         """Store the results of compilations that no caller waited for, and drop those of evaluations."""
@@ -226,9 +226,9 @@ class DeviceSelectors:
 
         The entry keeps the device alive, so that its id stays unique.
         """
-        known = self._bindings.get(id(kind.device))
-        if known is not None and known[1] == kind.driver:
-            return known[2]
+        cached = self._bindings.get(id(kind.device))
+        if cached is not None and cached[1] == kind.driver:
+            return cached[2]
         bindings = bindings_of(kind.driver, kind.device, lists=self._list_attributes)
         if len(self._bindings) >= _DEVICES:
             self._bindings.clear()

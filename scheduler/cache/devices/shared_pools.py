@@ -262,11 +262,11 @@ class SharedPoolVisibility:
     def _add(self, pool: PoolSlices) -> NodeSet:
         """Record the nodes that see the slices of a pool, and return them."""
         found = self._parts_of[pool.key] = list(self._seen_of(pool))
-        out = EMPTY
+        nodes = EMPTY
         for where, seen in found:
             self._users.setdefault(where, {})[seen] = None
-            out |= where.nodes
-        return out
+            nodes |= where.nodes
+        return nodes
 
     def _seen_of(self, pool: PoolSlices) -> Iterator[tuple[NodeMatch, _Seen]]:
         """Yield the pool's slices and devices with their nodes (§4.2)."""
@@ -284,9 +284,9 @@ class SharedPoolVisibility:
 
     def _forget(self, key: PoolKey, parts: Iterable[tuple[NodeMatch, _Seen]]) -> NodeSet:
         """Remove the pool, and return the nodes that saw these parts, except nodes that have changed since."""
-        out = EMPTY
+        nodes = EMPTY
         for where, seen in parts:
-            out |= where.nodes
+            nodes |= where.nodes
             users = self._users[where]
             del users[seen]
             if not users:
@@ -294,7 +294,7 @@ class SharedPoolVisibility:
         self._problems.pop(key, None)
         for visible_pools in self._of_pool.pop(key, ()):
             self._by_parts.pop(visible_pools.parts, None)
-        return out
+        return nodes
 
     def _update(self, slot: int) -> bool:
         """Update the visibility of the node; return whether it changed."""
@@ -352,8 +352,8 @@ class SharedPoolVisibility:
         if self._by_parts.get(visible_pools.parts) is visible_pools:
             del self._by_parts[visible_pools.parts]
         for key in {key for key, _, _ in visible_pools.parts}:
-            here = self._of_pool.get(key)
-            if here is not None:
-                here.pop(visible_pools, None)
-                if not here:
+            groups = self._of_pool.get(key)
+            if groups is not None:
+                groups.pop(visible_pools, None)
+                if not groups:
                     del self._of_pool[key]

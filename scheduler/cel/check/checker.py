@@ -92,8 +92,8 @@ def check(root: Node, source: str, env: Env) -> Checked:
     checker.check(root)
     if checker.issues:
         raise CompileError(report(source, checker.issues))
-    known = checker.inference.known
-    checked.types = {node: known(type_, to_dyn=True) for node, type_ in checked.types.items()}
+    resolved = checker.inference.resolved
+    checked.types = {node: resolved(type_, to_dyn=True) for node, type_ in checked.types.items()}
     checked.result = checked.types[root]
     return checked
 
@@ -159,10 +159,10 @@ class _Checker:
             self.checked.variables[node] = found
             return found.type
         type_ = self._field(node)
-        return BOOL if node.test else self.inference.known(type_)
+        return BOOL if node.test else self.inference.resolved(type_)
 
     def _field(self, node: Select) -> Type:
-        of_optional = self.inference.known(self.check(node.operand))
+        of_optional = self.inference.resolved(self.check(node.operand))
         operand, is_optional = unwrap_optional(of_optional)
         result = ERROR
         if operand.name == "map":
@@ -211,9 +211,9 @@ class _Checker:
         given = [self.checked.types[each] for each in (() if target is None else (target,)) + node.args]
         fitting, result = self.inference.fitting(overloads, given, is_member=target is not None)
         if result is None:
-            known = [shown(self.inference.known(each, to_dyn=True)) for each in given]
-            receiver = f"{known.pop(0)}." if target is not None else ""
-            text = f"found no matching overload for '{name}' applied to '{receiver}({', '.join(known)})'"
+            resolved = [shown(self.inference.resolved(each, to_dyn=True)) for each in given]
+            receiver = f"{resolved.pop(0)}." if target is not None else ""
+            text = f"found no matching overload for '{name}' applied to '{receiver}({', '.join(resolved)})'"
             self._issue(node, text)
             return ERROR
         self.checked.calls[node] = fitting
@@ -270,16 +270,16 @@ class _Checker:
         if found.type.name != "type":
             self._issue(node, f"'{declared(found.type)}' is not a type")
             return ERROR
-        known = self.env.objects.get(found.name)
-        if known is None:
+        object_type = self.env.objects.get(found.name)
+        if object_type is None:
             self._issue(node, f"'{declared_name(found.type.params[0])}' is not a message type")
             return ERROR
         for name, value in node.entries:
-            self._field_of(known, name, value)
+            self._field_of(object_type, name, value)
         return found.type.params[0]
 
-    def _field_of(self, known: ObjectType, name: str, value: Node) -> None:
-        type_ = known.fields.get(name)
+    def _field_of(self, object_type: ObjectType, name: str, value: Node) -> None:
+        type_ = object_type.fields.get(name)
         given = self.checked.types[value]
         if type_ is None:
             self._issue(value, f"undefined field '{name}'")
@@ -304,11 +304,11 @@ class _Checker:
         self.scopes.pop()
         result = self.check(node.result)
         self.scopes.pop()
-        return self.inference.known(result)
+        return self.inference.resolved(result)
 
     def _range_types(self, node: Comprehension) -> tuple[Type, Type]:
         """Return the types of the iteration variables."""
-        over = self.inference.known(self.checked.types[node.iter_range])
+        over = self.inference.resolved(self.checked.types[node.iter_range])
         if over.name == "list":
             return (INT, over.params[0]) if node.iter_var2 else (over.params[0], DYN)
         if over.name == "map":

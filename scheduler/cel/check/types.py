@@ -229,7 +229,7 @@ class Inference:
         self._fresh += 1
         return Type(f"{_VARIABLE}{self._fresh}")
 
-    def known(self, type_: Type, *, to_dyn: bool = False) -> Type:
+    def resolved(self, type_: Type, *, to_dyn: bool = False) -> Type:
         """Return the type with its bound variables replaced."""
         return substitute(self._bound, type_, to_dyn=to_dyn)
 
@@ -242,9 +242,9 @@ class Inference:
         thousands.
         """
         key = (overloads, is_member, *given)
-        known = self._known_calls.get(key)
-        if known is not None:
-            return known
+        fits = self._known_calls.get(key)
+        if fits is not None:
+            return fits
         found = self._fitting(overloads, given, is_member=is_member)
         if (found[1] is None or is_closed(found[1])) and all(map(is_closed, given)):
             self._known_calls[key] = found
@@ -262,7 +262,7 @@ class Inference:
             if not self.assign(given, wanted):
                 continue
             fitting.append(overload)
-            this = self.known(gives)
+            this = self.resolved(gives)
             if result is None:
                 result = this
             elif not is_dyn(result) and this != result:
@@ -306,17 +306,17 @@ class Inference:
         """Return whether the variable may stand for the type, and whether it was bound before."""
         if type_ == variable:
             return True, True
-        known = self._type_of(variable)
-        if known is None:
+        bound = self._type_of(variable)
+        if bound is None:
             is_free = self._is_free_of(variable, type_)
             if is_free:
                 self._added[variable.name] = type_
             return is_free, False
-        if type_ == known:
+        if type_ == bound:
             return True, True
-        if not self._fits(type_, known):
+        if not self._fits(type_, bound):
             return False, True
-        general = more_general(type_, known)
+        general = more_general(type_, bound)
         if self._is_free_of(variable, general):
             self._added[variable.name] = general
         return True, True
@@ -329,6 +329,6 @@ class Inference:
         if variable == within:
             return False
         if is_variable(within):
-            known = self._type_of(within)
-            return known is None or self._is_free_of(variable, known)
+            bound = self._type_of(within)
+            return bound is None or self._is_free_of(variable, bound)
         return is_closed(within) or all(self._is_free_of(variable, each) for each in within.params)

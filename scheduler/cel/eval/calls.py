@@ -69,30 +69,34 @@ _Fits = Callable[[Value], bool]
 
 
 def call(
-    overloads: tuple[Overload, ...], known: tuple[Overload, ...], args: tuple[Code, ...], *, is_nameless: bool = False
+    overloads: tuple[Overload, ...],
+    possible: tuple[Overload, ...],
+    args: tuple[Code, ...],
+    *,
+    is_nameless: bool = False,
 ) -> Code:
-    """Return the code of a call. `known` are the overloads that the checker found possible.
+    """Return the code of a call. `possible` are the overloads that the checker found.
 
     `is_nameless`: upstream has a special form of this call, whose errors do not name the function.
     """
-    name = known[0].name
-    invoke = _invocation(overloads, known, len(args), is_nameless=is_nameless)
+    name = possible[0].name
+    invoke = _invocation(overloads, possible, len(args), is_nameless=is_nameless)
     if name == "cel.@mapInsert":
         return _insertion(invoke, args)
     if len(args) == 1:
         return _unary(invoke, args[0])
-    if len(args) == 2 and not is_nameless and (len(known) == 1 or name in _BY_TRAIT):
+    if len(args) == 2 and not is_nameless and (len(possible) == 1 or name in _BY_TRAIT):
         return _binary(invoke, *args)
     return _of_many(invoke, args)
 
 
 @lru_cache(maxsize=_INVOCATIONS)
 def _invocation(
-    overloads: tuple[Overload, ...], known: tuple[Overload, ...], count: int, *, is_nameless: bool = False
+    overloads: tuple[Overload, ...], possible: tuple[Overload, ...], count: int, *, is_nameless: bool = False
 ) -> Invocation:
     """Return the stateless callable of a call with `count` arguments. Equal calls share one."""
-    name = known[0].name
-    candidates = known if len(known) == 1 and name not in _BY_TRAIT else dict.fromkeys((*known, *overloads))
+    name = possible[0].name
+    candidates = possible if len(possible) == 1 and name not in _BY_TRAIT else dict.fromkeys((*possible, *overloads))
     of_this_size = [each for each in candidates if len(each.params) == count]
     return Invocation(of_this_size, is_nameless=is_nameless or name in _NAMELESS)
 

@@ -129,23 +129,23 @@ class _Planner:
         args = list(map(self.plan, node.args))
         if node.target is not None and node not in self.checked.qualified:
             args.insert(0, self.plan(node.target))
-        known = self.checked.calls[node]
-        if name in {"or", "orValue"} and len(args) == 2 and known[0].id.startswith("optional_or"):
+        overloads = self.checked.calls[node]
+        if name in {"or", "orValue"} and len(args) == 2 and overloads[0].id.startswith("optional_or"):
             return CompiledNode(logic.first_present(args[0].code, args[1].code, unwraps=name == "orValue"))
-        if name == "@in" and [each.id for each in known] == ["in_list"] and args[1].is_constant:
+        if name == "@in" and [each.id for each in overloads] == ["in_list"] and args[1].is_constant:
             if not args[1].value:
                 return _constant(value=False)
             if logic.is_searchable(args[1].value):
                 return CompiledNode(logic.member_of(args[0].code, args[1].value))
         # As upstream, a pattern that is a constant text is compiled with the program.
-        is_pattern = len(args) > 1 and known[0].name in _TAKE_PATTERN and isinstance(args[1].value, str)
+        is_pattern = len(args) > 1 and overloads[0].name in _TAKE_PATTERN and isinstance(args[1].value, str)
         if is_pattern:
             try:
                 pattern_of(args[1].value)
             except EvalError as error:
                 raise NotInstantiable(str(error)) from None
         codes = tuple(each.code for each in args)
-        planned = CompiledNode(call(self.env.functions[known[0].name], known, codes, is_nameless=is_pattern))
+        planned = CompiledNode(call(self.env.functions[overloads[0].name], overloads, codes, is_nameless=is_pattern))
         if name in _CONVERSIONS and len(args) == 1 and args[0].is_constant:
             return self._folded(planned.code)
         return planned

@@ -46,7 +46,7 @@ class Remembered(Generic[_Read]):
 
     def __init__(self, read: Callable[[str], _Read]) -> None:
         self._read = read
-        self._known = lru_cache(maxsize=_KEPT)(self._tried)
+        self._cached = lru_cache(maxsize=_KEPT)(self._tried)
 
     def __call__(self, text: str) -> _Read:
         """Return the result, or raise EvalError."""
@@ -60,7 +60,7 @@ class Remembered(Generic[_Read]):
         return not isinstance(self._found(text), _Refused)
 
     def _found(self, text: str) -> _Read | _Refused:
-        return self._known(text) if len(text) <= _LONGEST else self._tried(text)
+        return self._cached(text) if len(text) <= _LONGEST else self._tried(text)
 
     def _tried(self, text: str) -> _Read | _Refused:
         try:

@@ -216,7 +216,7 @@ def test_every_type_fits_itself_and_dyn(type_):
     inference = Inference()
     variable = inference.new_variable()
     assert inference.assign([type_], [variable])
-    assert type_ == inference.known(variable)
+    assert type_ == inference.resolved(variable)
 
 
 @given(TYPES, TYPES)
@@ -232,7 +232,7 @@ def test_a_variable_does_not_contain_itself():
     inference = Inference()
     variable = inference.new_variable()
     assert not inference.assign([list_of(variable)], [variable])
-    assert variable == inference.known(variable)
+    assert variable == inference.resolved(variable)
 
 
 def test_how_types_are_written():
