@@ -41,19 +41,19 @@ class ProfileObjects(OwnObjects):
         clock: Clock,
         *,
         names: frozenset[str],
-        wish: Callable[[Mapping[str, RequestedProfile]], None],
+        on_requested: Callable[[Mapping[str, RequestedProfile]], None],
         verdicts: Callable[[], Mapping[str, ProfileVerdict]],
     ) -> None:
         """Create the objects.
 
-        `wish` is called with all requested profiles when one has changed; `verdicts` returns the results later.
+        `on_requested` is called with all requested profiles when one has changed; `verdicts` returns the results later.
         """
         super().__init__(transport, clock)
         self.writer = writer
         self.names = names
-        self.wish = wish
+        self.on_requested = on_requested
         self.verdicts = verdicts
-        self._wished: Mapping[str, RequestedProfile] = {}
+        self._requested: Mapping[str, RequestedProfile] = {}
 
     def kept(self, obj: Object) -> Object | None:
         """Return the object if it has the name of a profile."""
@@ -61,17 +61,17 @@ class ProfileObjects(OwnObjects):
 
     def changed(self) -> None:
         """Report the requested profiles if one has changed."""
-        wishes = {name: _wish(obj) for name, obj in self._objects.items()}
-        if wishes != self._wished:
-            self._wished = wishes
-            self.wish(wishes)
+        requested = {name: _requested_profile(obj) for name, obj in self._objects.items()}
+        if requested != self._requested:
+            self._requested = requested
+            self.on_requested(requested)
 
     async def write(self) -> bool:
         """Write each status that is out of date. Returns False if a write failed."""
         untold = ""
         for name, verdict in self.verdicts().items():
             obj = self._objects.get(name)
-            if obj is None or verdict.wish != _wish(obj) or not self.writer.may_write():
+            if obj is None or verdict.request != _requested_profile(obj) or not self.writer.may_write():
                 continue
             status = self._status(verdict, obj.get("status") or {})
             if status is None:
@@ -100,11 +100,11 @@ class ProfileObjects(OwnObjects):
             "status": state,
             "reason": verdict.reason,
             "message": cut(verdict.message, _MESSAGE_MAX),
-            "observedGeneration": verdict.wish.generation,
+            "observedGeneration": verdict.request.generation,
             "lastTransitionTime": before["lastTransitionTime"] if is_same else seconds(self.clock.wall()),
         }
         status: Object = {
-            "observedGeneration": verdict.wish.generation,
+            "observedGeneration": verdict.request.generation,
             "inForceGeneration": verdict.in_force or None,
             "changes": cut(verdict.changes, _CHANGES_MAX) or None,
             "conditions": [*(c for c in conditions if c.get("type") != CONDITION), condition],
@@ -112,6 +112,6 @@ class ProfileObjects(OwnObjects):
         return None if all(now.get(field) == value for field, value in status.items()) else status
 
 
-def _wish(obj: Object) -> RequestedProfile:
+def _requested_profile(obj: Object) -> RequestedProfile:
     metadata = obj["metadata"]
     return RequestedProfile(str(metadata.get("uid", "")), int(metadata.get("generation") or 0), obj.get("spec"))

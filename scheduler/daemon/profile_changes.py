@@ -97,7 +97,7 @@ class ProfileChanges:
             writer,
             clock,
             names=frozenset(self._scheduler.profiles),
-            wish=lambda wishes: inbox.put(partial(reloading.reconcile, wishes)),
+            on_requested=lambda requests: inbox.put(partial(reloading.reconcile, requests)),
             verdicts=lambda: reloading.verdicts,
         )
         reloading.on_verdict = objects.wake

@@ -53,7 +53,7 @@ class RequestedProfile:
 class ProfileVerdict:
     """The result of a request."""
 
-    wish: RequestedProfile
+    request: RequestedProfile
     reason: str
     message: str
     in_force: int = 0
@@ -68,7 +68,7 @@ class _Held:
 
     config: ProfileConfig
     profile: Profile
-    wish: RequestedProfile | None = None
+    request: RequestedProfile | None = None
 
 
 @dataclass(slots=True)
@@ -106,7 +106,7 @@ class ProfileReconciler:
             for profile in config.profiles
         }
         self._held = dict(self._file)
-        self._wishes: Mapping[str, RequestedProfile] = {}
+        self._requests: Mapping[str, RequestedProfile] = {}
         self._refused: dict[str, ProfileVerdict] = {}
         self.verdicts: Mapping[str, ProfileVerdict] = {}
         """The results by scheduler name."""
@@ -130,14 +130,14 @@ class ProfileReconciler:
             if verdict.reason != IN_FORCE:
                 yield f"SchedulerProfile {name} is not in force: {verdict.message}"
         for name, held in self._held.items():
-            if held.wish is not None and name not in self._wishes:
+            if held.request is not None and name not in self._requests:
                 yield f"SchedulerProfile {name} is gone and still in force: {self._refused[name].message}"
 
     # -- wishes ----------------------------------------------------------------------------------------------------------
 
-    def reconcile(self, wishes: Mapping[str, RequestedProfile]) -> None:
+    def reconcile(self, requests: Mapping[str, RequestedProfile]) -> None:
         """Apply these requests, which are all that exist, without those of other schedulers. Call through the inbox."""
-        self._wishes = {name: wish for name, wish in wishes.items() if name in self._file}
+        self._requests = {name: request for name, request in requests.items() if name in self._file}
         self.again()
 
     def again(self) -> None:
@@ -145,10 +145,10 @@ class ProfileReconciler:
         before, self._refused = self._refused, {}
         candidates: dict[str, _Held] = {}
         for name, file in self._file.items():
-            wish = self._wishes.get(name)
-            if wish == self._held[name].wish:
+            request = self._requests.get(name)
+            if request == self._held[name].request:
                 continue
-            held = file if wish is None else self._met(name, wish)
+            held = file if request is None else self._met(name, request)
             if held is not None:
                 candidates[name] = held
         self._keep_sorting_alike(candidates)
@@ -158,29 +158,31 @@ class ProfileReconciler:
                 if verdict.reason != WAITING:
                     self._metrics.reload("refused")
                 _log.warning("profile not changed", profile=name, reason=verdict.reason, message=verdict.message)
-        self.verdicts = {name: self._verdict(name, wish) for name, wish in self._wishes.items()}
+        self.verdicts = {name: self._verdict(name, request) for name, request in self._requests.items()}
         self.on_verdict()
 
-    def _met(self, name: str, wish: RequestedProfile) -> _Held | None:
+    def _met(self, name: str, request: RequestedProfile) -> _Held | None:
         """Return the new profile; None if the request cannot be met, and then the reason is recorded."""
         try:
             config = read_changes(
-                wish.spec, self._file[name].config, path=PATH, feature_gates=self._config.feature_gates
+                request.spec, self._file[name].config, path=PATH, feature_gates=self._config.feature_gates
             )
             same = next((h for h in (self._held[name], self._file[name]) if h.config == config), None)
             profile = self._build(config) if same is None else same.profile
             missing = self.missing(profile)
         except ConfigErrors as wrong:
-            self._refuse(name, wish, INVALID, _mistakes(wrong))
+            self._refuse(name, request, INVALID, _mistakes(wrong))
             return None
         except Exception as error:  # noqa: BLE001 (a plugin that cannot be made must not affect other profiles)
             _log.exception("profile could not be made", profile=name)
-            self._refuse(name, wish, FAILED, f"the plugins could not be made: {cut(repr(error), _MISTAKE_MAX)}")
+            self._refuse(name, request, FAILED, f"the plugins could not be made: {cut(repr(error), _MISTAKE_MAX)}")
             return None
         if missing:
-            self._refuse(name, wish, WAITING, f"kinds that the plugins read are not mirrored yet: {', '.join(missing)}")
+            self._refuse(
+                name, request, WAITING, f"kinds that the plugins read are not mirrored yet: {', '.join(missing)}"
+            )
             return None
-        return _Held(config, profile, wish)
+        return _Held(config, profile, request)
 
     def _keep_sorting_alike(self, candidates: dict[str, _Held]) -> None:
         """Refuse requests that sort the queue differently than the rest: all profiles share one queue."""
@@ -189,12 +191,12 @@ class ProfileReconciler:
             check_common_queue_sort([(held.config, held.profile.resolved) for held in after.values()])
         except ConfigErrors as wrong:
             for name in [name for name in candidates if _sorting(candidates[name]) != _sorting(self._held[name])]:
-                wish = candidates.pop(name).wish or self._held[name].wish
-                assert wish is not None
-                self._refuse(name, wish, INVALID, cut(str(wrong.errors[0]), _MISTAKE_MAX))
+                request = candidates.pop(name).request or self._held[name].request
+                assert request is not None
+                self._refuse(name, request, INVALID, cut(str(wrong.errors[0]), _MISTAKE_MAX))
 
-    def _refuse(self, name: str, wish: RequestedProfile, reason: str, message: str) -> None:
-        self._refused[name] = ProfileVerdict(wish, reason, message)
+    def _refuse(self, name: str, request: RequestedProfile, reason: str, message: str) -> None:
+        self._refused[name] = ProfileVerdict(request, reason, message)
 
     # -- what is in force ------------------------------------------------------------------------------------------------
 
@@ -212,9 +214,9 @@ class ProfileReconciler:
             except Exception as error:  # noqa: BLE001 (a plugin that cannot sort some pod must cost none its place)
                 _log.exception("profiles could not be put in force", profiles=list(changed))
                 for name in changed:
-                    wish = candidates.pop(name).wish or self._held[name].wish
-                    assert wish is not None
-                    self._refuse(name, wish, FAILED, f"could not be put in force: {cut(repr(error), _MISTAKE_MAX)}")
+                    request = candidates.pop(name).request or self._held[name].request
+                    assert request is not None
+                    self._refuse(name, request, FAILED, f"could not be put in force: {cut(repr(error), _MISTAKE_MAX)}")
                 changed = {}
         self._held.update(candidates)
         for name, held in candidates.items():
@@ -226,17 +228,17 @@ class ProfileReconciler:
 
     def _record(self, name: str, held: _Held) -> None:
         """Record that the profile is in force."""
-        self._metrics.reload("removed" if held.wish is None else "applied")
-        self._metrics.generation(name, held.wish.generation if held.wish is not None else 0)
-        if held.wish is None:
+        self._metrics.reload("removed" if held.request is None else "applied")
+        self._metrics.generation(name, held.request.generation if held.request is not None else 0)
+        if held.request is None:
             _log.info("profile is as in the file again", profile=name)
         else:
             changed = self._changes(held) or "nothing"
-            _log.info("profile changed", profile=name, generation=held.wish.generation, changes=changed)
+            _log.info("profile changed", profile=name, generation=held.request.generation, changes=changed)
 
-    def _verdict(self, name: str, wish: RequestedProfile) -> ProfileVerdict:
+    def _verdict(self, name: str, request: RequestedProfile) -> ProfileVerdict:
         held = self._held[name]
-        deciding = held.wish.generation if held.wish is not None and held.wish.uid == wish.uid else 0
+        deciding = held.request.generation if held.request is not None and held.request.uid == request.uid else 0
         changed = self._changes(held)
         refused = self._refused.get(name)
         if refused is not None:
@@ -244,7 +246,7 @@ class ProfileReconciler:
             return dataclasses.replace(
                 refused, message=f"{refused.message} ({still} in force)", in_force=deciding, changes=changed
             )
-        return ProfileVerdict(wish, IN_FORCE, changed or "the same as in the configuration file", deciding, changed)
+        return ProfileVerdict(request, IN_FORCE, changed or "the same as in the configuration file", deciding, changed)
 
     def _changes(self, held: _Held) -> str:
         file = self._file[held.config.scheduler_name]

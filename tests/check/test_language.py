@@ -24,13 +24,6 @@ NOT_READ = (
 """Recordings, generated files, and the list of refused words."""
 
 
-OLDER_NAMES = (
-    "scheduler/customresources/scheduler_profiles.py",
-    "scheduler/profiles/reconciler.py",
-)
-"""Places whose identifiers are not yet nouns of the trade. The list only gets shorter."""
-
-
 def test_texts_are_plain_english() -> None:
     listed = subprocess.run(
         ["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True
@@ -64,13 +57,9 @@ def test_findings(tmp_path: Path, name: str, text: str, found: list[str]) -> Non
 
 def test_identifiers_are_nouns_of_the_trade() -> None:
     modules = [path for path in files_of([ROOT / "scheduler"]) if path.suffix == ".py"]
-    names = {path: str(path.relative_to(ROOT)) for path in modules}
-    found = {path: identifier_findings(path.read_text(), name) for path, name in names.items()}
-    older = [path for path, name in names.items() if name.startswith(OLDER_NAMES)]
+    found = [each for path in modules for each in identifier_findings(path.read_text(), str(path.relative_to(ROOT)))]
 
-    assert [str(each) for path in modules if path not in older for each in found[path]] == []
-    for place in OLDER_NAMES:
-        assert any(found[path] for path in older if names[path].startswith(place)), f"{place} can leave the list"
+    assert [str(each) for each in found] == []
 
 
 @pytest.mark.parametrize(("source", "found"), [

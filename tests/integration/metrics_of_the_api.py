@@ -321,7 +321,7 @@ async def profiles_change() -> Steps:
             await _observed(stage, 3)
         with stage.steps("the profile is deleted"):
             stage.server.delete(_KIND, OUR_NAME)
-            await stage.until(lambda: not stage.daemon.scheduler.reloading._wishes, "still in force")
+            await stage.until(lambda: not stage.daemon.scheduler.reloading._requests, "still in force")
             await stage.seconds(1)
         with stage.steps("a part of the shell ends"):
             next(task for task in asyncio.all_tasks() if task.get_name().startswith("resource observer")).cancel()

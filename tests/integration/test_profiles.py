@@ -228,7 +228,7 @@ async def test_without_the_kind_kopf_is_not_even_loaded(monkeypatch: pytest.Monk
         assert await placed(cluster, "b") == "full"
 
         server.serve(LIKE_1_36)
-        await until(lambda: not cluster.daemon.scheduler.reloading._wishes, lambda: "still in force")
+        await until(lambda: not cluster.daemon.scheduler.reloading._requests, lambda: "still in force")
         assert await placed(cluster, "c") == "empty"
         await cluster.until(lambda: not is_up(cluster), "still up")
 

@@ -49,7 +49,7 @@ class Stand:
         self.spawn: Callable[[], Any] = self._two
         writer = ProfileWriter(self.transport, Throttle(self.clock, qps=-1, burst=1), self.clock)
         self.objects = ProfileObjects(
-            self.transport, writer, self.clock, names=frozenset(), wish=lambda _: None, verdicts=dict
+            self.transport, writer, self.clock, names=frozenset(), on_requested=lambda _: None, verdicts=dict
         )
         self.shell = Operator(
             self.transport,

@@ -45,7 +45,7 @@ class Bench:
             ProfileWriter(self.transport, throttle, self.clock, may_write=lambda: self.leads),
             self.clock,
             names=frozenset({"kubestow"}),
-            wish=self.wishes.append,
+            on_requested=self.wishes.append,
             verdicts=lambda: self.verdicts,
         )
 

@@ -173,7 +173,7 @@ async def test_the_order_of_the_queue_changes_only_for_all(monkeypatch: pytest.M
     alone = sched.wish(LAST_IN, "a")
     sched.parts.inbox.apply()
     verdict = sched.parts.reloading.verdicts["a"]
-    assert (verdict.wish, verdict.reason, verdict.in_force) == (alone, INVALID, 0)
+    assert (verdict.request, verdict.reason, verdict.in_force) == (alone, INVALID, 0)
     assert "must be the same for all profiles" in verdict.message
 
     sched.wish(LAST_IN, "b")
