@@ -16,6 +16,7 @@ NARRATED: Final = (
     "scheduler/cache/storage",
     "scheduler/controllers",
     "scheduler/kube/reflector.py",
+    "scheduler/plugins/dra",
     "scheduler/preemption.py",
 )
 """Where the story is hard to see in the code: at least a twentieth of the lines are comments that give reasons."""
