@@ -102,7 +102,7 @@ def stateful_claims(owner: Object, ordinal: int) -> list[Object]:
 def job_pod(owner: Object, template: Mapping[str, Any], index: int | None) -> Object:
     """Return a pod of a Job; `index` is the completion index of an Indexed one.
 
-    Upstream: pkg/controller/job/job_controller.go addCompletionIndexAnnotation
+    Upstream: pkg/controller/job/indexed_job_utils.go addCompletionIndexAnnotation
     """
     pod = new_pod(owner, template)
     metadata, name = pod["metadata"], owner["metadata"]["name"]
