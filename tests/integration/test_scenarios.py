@@ -59,7 +59,9 @@ async def test_a_binding_that_comes_too_late(change: Callable[[ApiServer], None]
         body = {"schedulerName": "kubestow", "containers": [{"name": "c", "image": "none", "resources": requests}]}
         metadata = {"name": "p", "namespace": "default", "finalizers": ["example.com/wait"]}
         cluster.server.create("pods", {"metadata": metadata, "spec": body})
-        await cluster.until(lambda: "message" in cluster.condition("p"), "not tried")
+        # The condition is written before its event.
+        await cluster.until(lambda: bool(cluster.events("FailedScheduling")), "not tried")
+        await cluster.until(lambda: "message" in cluster.condition("p"), "no condition")
         cluster.server.hold_watches("pods")
         change(cluster.server)
         said = len(cluster.events("FailedScheduling"))
