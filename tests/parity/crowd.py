@@ -36,7 +36,7 @@ def crowd(seed: int) -> Json:
         "nodes": nodes,
         "pods": pods,
         "budgets": {f"d{i}": _budget(dice, pods) for i in range(dice.number(0, 3))},
-        "waiting": {f"w{i}": _waiting(dice, names) for i in range(dice.number(1, 3))} if dice.rng(0.35) else {},
+        "waiting": {f"w{i}": _waiting(dice, names) for i in range(dice.number(1, 3))} if dice.chance(0.35) else {},
     }
     return scenario | {"asked": {f"a{i}": tried_pod(dice, names) for i in range(dice.number(2, 3))}}
 
@@ -46,19 +46,19 @@ def crowd(seed: int) -> Json:
 
 def _node(dice: Dice) -> Json:
     labels = {"zone": dice.one(("z1", "z2"))}
-    if dice.rng(0.7):
+    if dice.chance(0.7):
         labels["rack"] = dice.one(("r1", "r2", "r3"))
-    if dice.rng(0.5):
+    if dice.chance(0.5):
         labels["disk"] = dice.one(("ssd", "hdd"))
     room = {"cpu": dice.one(("2", "3", "4", "3900m")), "memory": dice.one(("4Gi", "8Gi", "8Gi"))}
-    if dice.rng(0.2):
+    if dice.chance(0.2):
         room["pods"] = str(dice.number(3, 6))
-    if dice.rng(0.4):
+    if dice.chance(0.4):
         room["example.com/gpu"] = dice.one(("1", "2"))
     node: Json = {"labels": labels, "room": room}
-    if dice.rng(0.1):
+    if dice.chance(0.1):
         node["taints"] = ["dedicated=gpu:NoSchedule"]
-    if dice.rng(0.06):
+    if dice.chance(0.06):
         node["cordoned"] = True
     return node
 
@@ -80,45 +80,45 @@ def _on(dice: Dice, place: str, free: list[str]) -> Json:
         "namespace": dice.one(_NAMESPACES),
         "priority": dice.one((-10, 0, 0, 0, 1, 5, 10, 50, 500)),
     }
-    if dice.rng(0.85):
+    if dice.chance(0.85):
         pod["labels"] = _labels(dice)
-    if dice.rng(0.95):
+    if dice.chance(0.95):
         pod["requests"] = _requests(dice, ("250m", "500m", "1", "1500m"))
-    if free and dice.rng(0.15):
+    if free and dice.chance(0.15):
         port = dice.one(free)
         pod["ports"] = [port]
         free[:] = [other for other in free if not other.startswith(port[:8])]
-    if dice.rng(0.1):
+    if dice.chance(0.1):
         pod["needs_apart"] = [_term(dice)]
-    if dice.rng(0.08):
+    if dice.chance(0.08):
         # Not where it would be spread over: see what is known to differ there.
         pod |= {"leaving": True, "namespace": "bare"}
-        if dice.rng(0.5):
+        if dice.chance(0.5):
             pod["disrupted"] = dice.one(("PreemptionByScheduler", "EvictionByEvictionAPI"))
     return pod
 
 
 def _labels(dice: Dice) -> dict[str, str]:
     labels = {"app": dice.one(_APPS)}
-    if dice.rng(0.5):
+    if dice.chance(0.5):
         labels["tier"] = dice.one(("front", "back"))
     return labels
 
 
 def _requests(dice: Dice, cpu: Sequence[str]) -> dict[str, str]:
     requests: dict[str, str] = {}
-    if dice.rng(0.9):
+    if dice.chance(0.9):
         requests["cpu"] = dice.one(cpu)
-    if dice.rng(0.5):
+    if dice.chance(0.5):
         requests["memory"] = dice.one(("500Mi", "1Gi", "3Gi"))
-    if dice.rng(0.08):
+    if dice.chance(0.08):
         requests["example.com/gpu"] = "1"
     return requests
 
 
 def _budget(dice: Dice, pods: Mapping[str, Json]) -> Json:
     budget: Json = {"namespace": dice.one(("default", "default", "red")), "allowed": dice.one((0, 0, 0, 1, 2))}
-    if dice.rng(0.08):
+    if dice.chance(0.08):
         return budget
     budget["selector"] = dice.one(
         (
@@ -130,18 +130,18 @@ def _budget(dice: Dice, pods: Mapping[str, Json]) -> Json:
             {},
         )
     )
-    if dice.rng(0.25):
+    if dice.chance(0.25):
         budget["disrupted"] = dice.some(tuple(pods), 3)
     return budget
 
 
 def _waiting(dice: Dice, nodes: Sequence[str]) -> Json:
     pod: Json = {"nominated": dice.one(nodes), "priority": dice.one((0, 1, 10, 50, 100, 500)), "labels": _labels(dice)}
-    if dice.rng(0.9):
+    if dice.chance(0.9):
         pod["requests"] = _requests(dice, ("250m", "500m", "1", "2"))
-    if dice.rng(0.15):
+    if dice.chance(0.15):
         pod["ports"] = [dice.one(_PORTS)]
-    if dice.rng(0.15):
+    if dice.chance(0.15):
         pod["needs_apart"] = [_term(dice)]
     return pod
 
@@ -156,26 +156,26 @@ def tried_pod(dice: Dice, nodes: Sequence[str]) -> Json:
         "priority": dice.one((1, 5, 10, 50, 100, 100, 500, 1000, "system-node-critical")),
         "requests": _requests(dice, ("500m", "1", "2", "2", "3", "3900m")),
     }
-    if dice.rng(0.05):
+    if dice.chance(0.05):
         pod |= {"priority": 100, "never_preempts": True}
-    if dice.rng(0.15):
+    if dice.chance(0.15):
         pod["ports"] = dice.some(_PORTS[:2], 2)
-    if dice.rng(0.2):
+    if dice.chance(0.2):
         pod["tolerations"] = dice.some(_TOLERATIONS, 2)
-    if dice.rng(0.08):
+    if dice.chance(0.08):
         pod["nodeSelector"] = {"disk": dice.one(("ssd", "hdd"))}
-    if dice.rng(0.1):
+    if dice.chance(0.1):
         pod["nominated"] = dice.one(nodes)
     _wish(dice, pod)
     return pod
 
 
 def _wish(dice: Dice, pod: Json) -> None:
-    if dice.rng(0.25):
+    if dice.chance(0.25):
         pod["needs_apart"] = [_term(dice) for _ in range(dice.number(1, 2))]
-    if dice.rng(0.1):
+    if dice.chance(0.1):
         pod["needs_near"] = [_term(dice)]
-    if dice.rng(0.25):
+    if dice.chance(0.25):
         pod["spread"] = [
             {
                 "topologyKey": dice.one(_KEYS[1:]),
@@ -193,6 +193,6 @@ def _term(dice: Dice) -> Json:
         {"matchExpressions": [{"key": "tier", "operator": "Exists"}]},
     )
     term: Json = {"topologyKey": dice.one(_KEYS), "labelSelector": dice.one(selectors)}
-    if dice.rng(0.3):
+    if dice.chance(0.3):
         term["namespaceSelector"] = {}
     return term

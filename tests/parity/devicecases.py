@@ -79,7 +79,7 @@ def drawn(seed: int) -> DeviceCase:
     gates |= {
         gate
         for gate in defaults(MINOR) - defaults("1.36")
-        if gate in DEVICE_CHANGES or (gate == FRACTIONAL_RANGE and CONSUMABLE in gates and dice.rng(0.9))
+        if gate in DEVICE_CHANGES or (gate == FRACTIONAL_RANGE and CONSUMABLE in gates and dice.chance(0.9))
     }
     return _speakable(dataclasses.replace(case, gates=frozenset(gates)))
 
@@ -116,7 +116,7 @@ def _of_kind(settings: tuple[Json, ...], kind: str) -> list[Json]:
 
 
 def _of_laws(seed: int, dice: Dice) -> DeviceCase:
-    maker = Maker(random.Random(seed), is_rich=dice.rng(0.5))
+    maker = Maker(random.Random(seed), is_rich=dice.chance(0.5))
     case = max(
         (maker.case() for _ in range(_DRAWN)), key=lambda one: sum(len(each.spec.devices) for each in one.world.slices)
     )

@@ -45,18 +45,18 @@ _Claims = list[Json]
 
 def change(dice: Dice, gates: set[str], slices: _Slices, held: _Claims, claims: _Claims) -> set[str]:
     """Change the manifests in place. Returns the feature gates that are on."""
-    if dice.rng(0.2):
+    if dice.chance(0.2):
         gates -= set(dice.some(_GATES, 2))
-    if dice.rng(0.05):
+    if dice.chance(0.05):
         gates -= _WITHOUT_SHARES_AND_CONDITIONS
-    if dice.rng(0.03):
+    if dice.chance(0.03):
         gates.discard(CLAIM_DEVICE_STATUS)
-    if dice.rng(0.5):
+    if dice.chance(0.5):
         held.clear()
-    if dice.rng(0.9):
+    if dice.chance(0.9):
         _make_single(slices)
     for share, one in _CHANGES:
-        if slices and dice.rng(share):
+        if slices and dice.chance(share):
             one(dice, slices, held, claims)
     return gates
 
@@ -136,37 +136,37 @@ def _select_twice(dice: Dice, slices: _Slices, _: _Claims, __: _Claims) -> None:
 def _wait(dice: Dice, slices: _Slices, _: _Claims, __: _Claims) -> None:
     """Let devices of one slice have binding conditions."""
     for device in _devices(dice, slices):
-        if dice.rng(0.6):
+        if dice.chance(0.6):
             device |= {"bindingConditions": ["ready"], "bindingFailureConditions": ["broken"]}
 
 
 def _taint(dice: Dice, slices: _Slices, _: _Claims, claims: _Claims) -> None:
     """Taint devices of one slice, and let requests tolerate some taints."""
     for device in _devices(dice, slices):
-        if dice.rng(0.6):
+        if dice.chance(0.6):
             device["taints"] = dice.some(_TAINTS, 2)
     for request in _all_requests(claims):
-        if dice.rng(0.5):
+        if dice.chance(0.5):
             request["tolerations"] = dice.some(_TOLERATIONS, 2)
 
 
 def _share(dice: Dice, slices: _Slices, _: _Claims, claims: _Claims) -> None:
     """Let devices of one slice be shared by capacity, and let requests be for amounts of it."""
     for device in _devices(dice, slices):
-        if dice.rng(0.7):
+        if dice.chance(0.7):
             device |= {"allowMultipleAllocations": True, "capacity": {"cap": dice.one(AMOUNTS)}}
     for request in _all_requests(claims):
-        if dice.rng(0.6):
+        if dice.chance(0.6):
             request["capacity"] = {"requests": {"cap": str(dice.number(0, 8))}}
 
 
 def _share_fractions(dice: Dice, slices: _Slices, _: _Claims, claims: _Claims) -> None:
     """Let devices of one slice be shared in fractions."""
     for device in _devices(dice, slices):
-        if dice.rng(0.7):
+        if dice.chance(0.7):
             device |= {"allowMultipleAllocations": True, "capacity": {"cap": dice.one(_FRACTIONS)}}
     for request in _all_requests(claims):
-        if dice.rng(0.6):
+        if dice.chance(0.6):
             request["capacity"] = {"requests": {"cap": dice.one(_PARTS)}}
 
 
@@ -191,11 +191,11 @@ def _look_in(dice: Dice, _: _Slices, held: _Claims, claims: _Claims) -> None:
     """Access for administrators, of claims that are there and of the pod's."""
     for claim in held:
         for result in claim["status"]["allocation"]["devices"].get("results", ()):
-            if dice.rng(0.7):
+            if dice.chance(0.7):
                 result["adminAccess"] = True
-    for claim in claims if dice.rng(0.6) else ():
+    for claim in claims if dice.chance(0.6) else ():
         for request in claim["spec"]["devices"]["requests"]:
-            if "exactly" in request and dice.rng(0.5):
+            if "exactly" in request and dice.chance(0.5):
                 request["exactly"]["adminAccess"] = True
 
 

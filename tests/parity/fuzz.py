@@ -55,7 +55,7 @@ def made(generator: str, seed: int) -> Scenario:
     elif generator == "crowd":
         more = [crowd.tried_pod(dice, nodes) for _ in range(6)]
     elif generator == "mixed":
-        is_tight = dice.rng(0.5)
+        is_tight = dice.chance(0.5)
         more = [mixedpods.tried_pod(dice, nodes, short["workloads"], is_tight=is_tight) for _ in range(10)]
     asked = short["asked"] | {f"x{i}": pod for i, pod in enumerate(more)}
     return scenario("fuzz", short | {"id": f"{generator} {seed}", "asked": asked})

@@ -55,7 +55,7 @@ class Dice:
     def __init__(self, seed: int) -> None:
         self._random = random.Random(seed)
 
-    def rng(self, share: float) -> bool:
+    def chance(self, share: float) -> bool:
         return self._random.random() < share
 
     def number(self, low: int, high: int) -> int:
@@ -85,7 +85,7 @@ def generate(seed: int) -> Json:
     """The scenario of this seed; the same on every machine and Python."""
     dice = Dice(seed)
     nodes = {f"n{i:02}": _node(dice) for i in range(dice.number(3, 14))}
-    workloads = _workloads(dice) if dice.rng(0.4) else {}
+    workloads = _workloads(dice) if dice.chance(0.4) else {}
     pods = {f"b{i:02}": _bound(dice, tuple(nodes)) for i in range(dice.number(4, 2 + 2 * len(nodes)))}
     asked = {f"a{i}": tried_pod(dice, tuple(nodes), workloads) for i in range(dice.number(2, 4))}
     return {
@@ -103,37 +103,37 @@ def generate(seed: int) -> Json:
 
 def _node(dice: Dice) -> Json:
     labels: dict[str, str | None] = {}
-    if dice.rng(0.88):
+    if dice.chance(0.88):
         labels["zone"] = dice.one(_ZONES)
-    if dice.rng(0.75):
+    if dice.chance(0.75):
         labels["region"] = dice.one(_REGIONS)
-    if dice.rng(0.6):
+    if dice.chance(0.6):
         labels["rack"] = dice.one(_RACKS)
-    if dice.rng(0.5):
+    if dice.chance(0.5):
         labels["disk"] = dice.one(("ssd", "hdd"))
-    if dice.rng(0.4):
+    if dice.chance(0.4):
         labels["generation"] = dice.one(("1", "2", "3", "new"))
-    if dice.rng(0.06):
+    if dice.chance(0.06):
         labels["host"] = None
     node: Json = {"labels": labels, "room": _allocatable(dice)}
-    if dice.rng(0.3):
+    if dice.chance(0.3):
         node["taints"] = dice.some(_TAINTS, 2)
-    if dice.rng(0.08):
+    if dice.chance(0.08):
         node["cordoned"] = True
-    if dice.rng(0.6):
+    if dice.chance(0.6):
         node["images"] = {name: _IMAGES[name] for name in dice.some(tuple(_IMAGES), 3)}
-    if dice.rng(0.25):
+    if dice.chance(0.25):
         node["features"] = ["RestartAllContainersOnContainerExits"]
     return node
 
 
 def _allocatable(dice: Dice) -> dict[str, str]:
     room = {"cpu": dice.one(("2", "4", "4", "8", "3900m")), "memory": dice.one(("4Gi", "8Gi", "16Gi", "7800Mi"))}
-    if dice.rng(0.12):
+    if dice.chance(0.12):
         room["pods"] = dice.one(("1", "2", "3"))
-    if dice.rng(0.35):
+    if dice.chance(0.35):
         room["example.com/gpu"] = dice.one(("1", "2", "4"))
-    if dice.rng(0.2):
+    if dice.chance(0.2):
         room["ephemeral-storage"] = dice.one(("1Gi", "40Gi"))
     return room
 
@@ -141,11 +141,11 @@ def _allocatable(dice: Dice) -> dict[str, str]:
 def _workloads(dice: Dice) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for app in dice.some(_APPS, 3):
-        if dice.rng(0.6):
+        if dice.chance(0.6):
             found[f"service-{app}"] = {"kind": "Service", "selector": {"app": app}}
-        if dice.rng(0.25):
+        if dice.chance(0.25):
             found[f"tiers-{app}"] = {"kind": "Service", "selector": {"app": app, "tier": dice.one(_TIERS)}}
-        if dice.rng(0.6):
+        if dice.chance(0.6):
             kind = dice.one(("ReplicaSet", "StatefulSet", "ReplicationController"))
             found[f"owner-{app}"] = {"kind": kind, "selector": {"app": app, "revision": dice.one(_REVISIONS)}}
     return found
@@ -153,28 +153,28 @@ def _workloads(dice: Dice) -> dict[str, Json]:
 
 def _labels(dice: Dice) -> dict[str, str]:
     labels = {"app": dice.one(_APPS)}
-    if dice.rng(0.6):
+    if dice.chance(0.6):
         labels["tier"] = dice.one(_TIERS)
-    if dice.rng(0.7):
+    if dice.chance(0.7):
         labels["revision"] = dice.one(_REVISIONS)
     return labels
 
 
 def _bound(dice: Dice, nodes: Sequence[str]) -> Json:
     pod: Json = {"at": dice.one(nodes), "namespace": dice.one(_NAMESPACES), "labels": _labels(dice)}
-    if dice.rng(0.6):
+    if dice.chance(0.6):
         pod["requests"] = _requests(dice, small=True)
-    if dice.rng(0.1):
+    if dice.chance(0.1):
         pod["ports"] = [dice.one(("TCP/8080", "UDP/8080", "TCP/8080/127.0.0.1", "TCP/9090"))]
-    if dice.rng(0.12):
+    if dice.chance(0.12):
         pod["leaving"] = True
-    if dice.rng(0.08):
+    if dice.chance(0.08):
         pod["needs_near"] = [_term(dice)]
-    if dice.rng(0.1):
+    if dice.chance(0.1):
         pod["needs_apart"] = [_term(dice, keys=("host", "host", "rack", "zone"))]
-    if dice.rng(0.12):
+    if dice.chance(0.12):
         pod["likes_near"] = [{"weight": dice.number(1, 100), **_term(dice)}]
-    if dice.rng(0.12):
+    if dice.chance(0.12):
         pod["likes_apart"] = [{"weight": dice.number(1, 100), **_term(dice)}]
     return pod
 
@@ -189,32 +189,32 @@ def tried_pod(dice: Dice, nodes: Sequence[str], workloads: Mapping[str, Json]) -
         kinds = (owner["kind"], owner["kind"], "StatefulSet", "Nobody")
         if (kind := dice.one(kinds)) != "Nobody":
             pod["owner"] = f"{kind}/owner-{labels['app']}"
-    if dice.rng(0.65):
-        pod["requests"] = _requests(dice, small=dice.rng(0.6))
-    if dice.rng(0.45):
+    if dice.chance(0.65):
+        pod["requests"] = _requests(dice, small=dice.chance(0.6))
+    if dice.chance(0.45):
         pod["image"] = dice.one(("registry.example.com/cache", *_IMAGES))
-    if dice.rng(0.12):
+    if dice.chance(0.12):
         pod["ports"] = dice.some(("TCP/8080", "UDP/8080", "TCP/9090/127.0.0.1"), 2)
-    if dice.rng(0.45):
+    if dice.chance(0.45):
         pod["tolerations"] = dice.some(_TOLERATIONS, 2)
-    if dice.rng(0.05):
+    if dice.chance(0.05):
         pod["containers"] = [_restarting(dice)]
     _wish_nodes(dice, pod, nodes)
     _wish_pods(dice, pod)
-    if dice.rng(0.45):
+    if dice.chance(0.45):
         pod["spread"] = _spread(dice)
     return pod
 
 
 def _requests(dice: Dice, *, small: bool) -> dict[str, str]:
     requests: dict[str, str] = {}
-    if dice.rng(0.8):
+    if dice.chance(0.8):
         requests["cpu"] = dice.one(("100m", "250m", "500m") if small else ("1", "1500m", "2", "3", "5"))
-    if dice.rng(0.7):
+    if dice.chance(0.7):
         requests["memory"] = dice.one(("64Mi", "200Mi", "1Gi") if small else ("1Gi", "3Gi", "6Gi", "12Gi"))
-    if dice.rng(0.12):
+    if dice.chance(0.12):
         requests["example.com/gpu"] = "1"
-    if dice.rng(0.08):
+    if dice.chance(0.08):
         requests["ephemeral-storage"] = dice.one(("500Mi", "5Gi"))
     return requests
 
@@ -226,14 +226,14 @@ def _restarting(dice: Dice) -> Json:
 
 
 def _wish_nodes(dice: Dice, pod: Json, nodes: Sequence[str]) -> None:
-    if dice.rng(0.1):
+    if dice.chance(0.1):
         pod["nodeSelector"] = {"disk": dice.one(("ssd", "hdd"))}
-    if dice.rng(0.18):
+    if dice.chance(0.18):
         pod["needs_nodes"] = [_node_term(dice) for _ in range(dice.number(1, 2))]
-    if dice.rng(0.05):
+    if dice.chance(0.05):
         pins = [{"key": "metadata.name", "operator": "In", "values": [dice.one((*nodes, "elsewhere"))]}]
         pod["needs_nodes"] = [{"matchFields": pins}]
-    if dice.rng(0.35):
+    if dice.chance(0.35):
         pod["likes_nodes"] = [{"weight": dice.number(1, 100), **_node_term(dice)} for _ in range(dice.number(1, 3))]
 
 
@@ -258,21 +258,21 @@ def _expression(dice: Dice) -> Json:
 
 
 def _wish_pods(dice: Dice, pod: Json) -> None:
-    if dice.rng(0.2):
+    if dice.chance(0.2):
         pod["needs_near"] = [_term(dice) for _ in range(dice.number(1, 2))]
-    if dice.rng(0.25):
+    if dice.chance(0.25):
         pod["needs_apart"] = [_term(dice, keys=("host", "host", "rack", "zone")) for _ in range(dice.number(1, 2))]
-    if dice.rng(0.3):
+    if dice.chance(0.3):
         pod["likes_near"] = [{"weight": dice.number(1, 100), **_term(dice)} for _ in range(dice.number(1, 2))]
-    if dice.rng(0.3):
+    if dice.chance(0.3):
         pod["likes_apart"] = [{"weight": dice.number(1, 100), **_term(dice)} for _ in range(dice.number(1, 2))]
 
 
 def _term(dice: Dice, keys: Sequence[str] = _KEYS) -> Json:
     term: Json = {"topologyKey": dice.one(keys), "labelSelector": _selector(dice)}
-    if dice.rng(0.25):
+    if dice.chance(0.25):
         term["namespaces"] = dice.some(("default", "red", "blue", "bare"), 2)
-    if dice.rng(0.25):
+    if dice.chance(0.25):
         selectors: tuple[Json, ...] = (
             {},
             {"matchLabels": {"env": "prod"}},
@@ -280,9 +280,9 @@ def _term(dice: Dice, keys: Sequence[str] = _KEYS) -> Json:
             {"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["prod"]}]},
         )
         term["namespaceSelector"] = dice.one(selectors)
-    if dice.rng(0.12):
+    if dice.chance(0.12):
         term["matchLabelKeys"] = ["revision"]
-    elif dice.rng(0.1):
+    elif dice.chance(0.1):
         term["mismatchLabelKeys"] = ["revision"]
     return term
 
@@ -313,19 +313,19 @@ def distinct(constraints: Iterable[Json]) -> list[Json]:
 
 
 def _constraint(dice: Dice) -> Json:
-    is_hard = dice.rng(0.5)
+    is_hard = dice.chance(0.5)
     constraint: Json = {
         "topologyKey": dice.one(_KEYS),
         "whenUnsatisfiable": "DoNotSchedule" if is_hard else "ScheduleAnyway",
         "maxSkew": dice.number(1, 3 if is_hard else 5),
         "labelSelector": _selector(dice),
     }
-    if is_hard and dice.rng(0.25):
+    if is_hard and dice.chance(0.25):
         constraint["minDomains"] = dice.number(1, 4)
-    if dice.rng(0.3):
+    if dice.chance(0.3):
         constraint["nodeAffinityPolicy"] = dice.one(("Honor", "Ignore"))
-    if dice.rng(0.35):
+    if dice.chance(0.35):
         constraint["nodeTaintsPolicy"] = dice.one(("Honor", "Ignore"))
-    if dice.rng(0.2):
+    if dice.chance(0.2):
         constraint["matchLabelKeys"] = ["revision"]
     return constraint

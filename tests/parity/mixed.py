@@ -44,9 +44,9 @@ _IMAGES: Final = {
 def mixed(seed: int) -> Json:
     """The scenario of this seed; the same on every machine and Python."""
     dice = Dice(seed)
-    is_tight = dice.rng(0.5)
+    is_tight = dice.chance(0.5)
     nodes = {f"n{i}": _node(dice, is_tight=is_tight) for i in range(dice.number(2, 6 if is_tight else 9))}
-    workloads = _workloads(dice) if dice.rng(0.4) else {}
+    workloads = _workloads(dice) if dice.chance(0.4) else {}
     pods = _bound(dice, nodes, is_tight=is_tight)
     names = tuple(nodes)
     scenario: Json = {
@@ -56,9 +56,9 @@ def mixed(seed: int) -> Json:
         "pods": pods,
         "workloads": workloads,
         "budgets": {f"d{i}": _budget(dice, pods) for i in range(dice.number(1, 3))}
-        if is_tight and dice.rng(0.5)
+        if is_tight and dice.chance(0.5)
         else {},
-        "waiting": {f"w{i}": waiting_pod(dice, names) for i in range(dice.number(1, 3))} if dice.rng(0.3) else {},
+        "waiting": {f"w{i}": waiting_pod(dice, names) for i in range(dice.number(1, 3))} if dice.chance(0.3) else {},
     }
     asked = {f"a{i}": tried_pod(dice, names, workloads, is_tight=is_tight) for i in range(dice.number(2, 4))}
     return scenario | {"asked": asked}
@@ -69,34 +69,34 @@ def mixed(seed: int) -> Json:
 
 def _node(dice: Dice, *, is_tight: bool) -> Json:
     node: Json = {"labels": _node_labels(dice), "room": _allocatable(dice, is_tight=is_tight)}
-    if dice.rng(0.25):
+    if dice.chance(0.25):
         node["taints"] = dice.some(_TAINTS, 3)
-    if dice.rng(0.06):
+    if dice.chance(0.06):
         node["cordoned"] = True
-    if dice.rng(0.5):
+    if dice.chance(0.5):
         node["images"] = {name: _IMAGES[name] for name in dice.some(tuple(_IMAGES), 4)}
-    if dice.rng(0.5):
+    if dice.chance(0.5):
         node["features"] = dice.some(("RestartAllContainersOnContainerExits", "SomethingElse"), 2)
     return node
 
 
 def _node_labels(dice: Dice) -> dict[str, str | None]:
     labels: dict[str, str | None] = {}
-    if dice.rng(0.85):
+    if dice.chance(0.85):
         labels["zone"] = dice.one((*ZONES, *ZONES, ""))
-    if dice.rng(0.6):
+    if dice.chance(0.6):
         labels["region"] = dice.one(("east", "west"))
-    if dice.rng(0.2):
+    if dice.chance(0.2):
         labels["old-zone"] = dice.one(ZONES)
-    if dice.rng(0.6):
+    if dice.chance(0.6):
         labels["rack"] = dice.one(("k1", "k2", ""))
-    if dice.rng(0.6):
+    if dice.chance(0.6):
         labels["disk"] = dice.one(("ssd", "hdd"))
-    if dice.rng(0.6):
+    if dice.chance(0.6):
         labels["pool"] = dice.one(("blue", "green", "red"))
-    if dice.rng(0.5):
+    if dice.chance(0.5):
         labels["generation"] = dice.one(("0", "2", "007", "10", "new", ""))
-    if dice.rng(0.06):
+    if dice.chance(0.06):
         labels["host"] = dice.one((None, "twin"))
     return labels
 
@@ -108,21 +108,21 @@ def _allocatable(dice: Dice, *, is_tight: bool) -> dict[str, str | None]:
         else (("2", "4", "8", "3900m"), ("4Gi", "8Gi", "7800Mi"))
     )
     room: dict[str, str | None] = {"cpu": dice.one(cpus), "memory": dice.one(memories)}
-    if dice.rng(0.15):
+    if dice.chance(0.15):
         room["pods"] = dice.one(("0", "2", "4", "6"))
-    if dice.rng(0.3):
+    if dice.chance(0.3):
         room["ephemeral-storage"] = dice.one(("1Gi", "4Gi", "0", "1500m"))
-    if dice.rng(0.35):
+    if dice.chance(0.35):
         room["example.com/gpu"] = dice.one(("0", "1", "2", "4"))
-    if dice.rng(0.3):
+    if dice.chance(0.3):
         room["hugepages-2Mi"] = dice.one(("0", "64Mi", "512Mi"))
-    if dice.rng(0.2):
+    if dice.chance(0.2):
         room["example.com/fpga"] = dice.one(("1", "2"))
-    if dice.rng(0.2):
+    if dice.chance(0.2):
         room["vendor.example.com/nic"] = dice.one(("1", "3"))
-    if dice.rng(0.06):
+    if dice.chance(0.06):
         room[dice.one(("cpu", "memory", "pods", "ephemeral-storage"))] = None
-    if dice.rng(0.03):
+    if dice.chance(0.03):
         room[dice.one(("cpu", "memory"))] = "0"
     return room
 
@@ -133,14 +133,14 @@ def _allocatable(dice: Dice, *, is_tight: bool) -> dict[str, str | None]:
 def _workloads(dice: Dice) -> dict[str, Json]:
     found: dict[str, Json] = {}
     for app in dice.some(APPS, 3):
-        if dice.rng(0.7):
+        if dice.chance(0.7):
             selector = dice.one(({"app": app}, {"app": app}, {"tier": dice.one(TIERS)}, {}, None))
             found[f"service-{app}"] = {
                 "kind": "Service",
                 "namespace": dice.one(("default", "default", "red")),
                 "selector": selector,
             }
-        if dice.rng(0.7):
+        if dice.chance(0.7):
             found[f"owner-{app}"] = _controller(dice, app)
     return found
 
@@ -149,7 +149,7 @@ def _controller(dice: Dice, app: str) -> Json:
     kind = dice.one(("ReplicaSet", "StatefulSet", "ReplicationController"))
     labels = {"app": app, "tier": "front"}
     place: Json = {"kind": kind, "namespace": dice.one(("default", "default", "red"))}
-    if kind == "ReplicationController" or dice.rng(0.4):
+    if kind == "ReplicationController" or dice.chance(0.4):
         return place | {"selector": dice.one(({"app": app}, labels))}
     selectors: tuple[Json, ...] = (
         {"matchExpressions": [{"key": "app", "operator": "In", "values": [app, "other"]}]},
@@ -169,7 +169,7 @@ def _budget(dice: Dice, pods: Mapping[str, Json]) -> Json:
         {},
     )
     budget["selector"] = dice.one(selectors)
-    if pods and dice.rng(0.3):
+    if pods and dice.chance(0.3):
         budget["disrupted"] = dice.some(tuple(pods), 4)
     return budget
 
@@ -180,7 +180,7 @@ def _budget(dice: Dice, pods: Mapping[str, Json]) -> Json:
 def _bound(dice: Dice, nodes: Mapping[str, Json], *, is_tight: bool) -> dict[str, Json]:
     most = 5 if is_tight else 3
     places = [name for name in nodes for _ in range(dice.number(1, most))]
-    if dice.rng(0.15):
+    if dice.chance(0.15):
         places += ["gone"] * dice.number(1, 2)
     moments = list(range(1, 10 * len(places), 10))
     taken: dict[str, list[str]] = {place: [] for place in places}

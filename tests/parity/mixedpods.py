@@ -40,17 +40,17 @@ _TOLERATIONS: Final[tuple[Json, ...]] = (
 def bound_pod(dice: Dice, place: str, taken: list[str], *, is_tight: bool) -> Json:
     """On this node. `taken` are the ports that its other pods hold: upstream frees a port with the first of its two holders."""
     pod: Json = {"at": place, "namespace": dice.one(_NAMESPACES), "priority": dice.one((-10, 0, 0, 0, 1, 5, 10, 500))}
-    if dice.rng(0.85):
+    if dice.chance(0.85):
         pod["labels"] = _labels(dice)
-    pod |= resources(dice, is_large=is_tight and dice.rng(0.6), is_running=True)
-    if dice.rng(0.12) and (free := [port for port in _PORTS[:-1] if port not in taken]):
+    pod |= resources(dice, is_large=is_tight and dice.chance(0.6), is_running=True)
+    if dice.chance(0.12) and (free := [port for port in _PORTS[:-1] if port not in taken]):
         taken.append(dice.one(free))
         _hold(dice, pod, taken[-1:])
     _wish_pods(dice, pod, share=0.4)
-    if dice.rng(0.08):
+    if dice.chance(0.08):
         # No pod's victims, and not where they would be spread over: see what is known to differ there.
         pod |= {"leaving": True, "namespace": "bare", "priority": 1000}
-    elif dice.rng(0.06):
+    elif dice.chance(0.06):
         pod["status"] = pod.get("status", {}) | {"phase": dice.one(("Succeeded", "Failed", "Running"))}
     return pod
 
@@ -59,42 +59,42 @@ def waiting_pod(dice: Dice, nodes: Sequence[str]) -> Json:
     """Nominated, perhaps to a node that is not there."""
     pod: Json = {"nominated": dice.one((*nodes, *nodes, "gone")), "priority": dice.one((-10, 0, 1, 10, 50, 100, 500))}
     pod |= {"labels": _labels(dice), "namespace": dice.one(_NAMESPACES)}
-    if dice.rng(0.9):
-        pod |= resources(dice, is_large=dice.rng(0.3))
-    if dice.rng(0.15):
+    if dice.chance(0.9):
+        pod |= resources(dice, is_large=dice.chance(0.3))
+    if dice.chance(0.15):
         _hold(dice, pod, [dice.one(_PORTS)])
     _wish_pods(dice, pod, share=0.6)
-    if dice.rng(0.1):
+    if dice.chance(0.1):
         pod["never_preempts"] = True
     return pod
 
 
 def tried_pod(dice: Dice, nodes: Sequence[str], workloads: Mapping[str, Json], *, is_tight: bool) -> Json:
     """One that is tried, of any priority."""
-    labels = _labels(dice) if dice.rng(0.92) else {}
+    labels = _labels(dice) if dice.chance(0.92) else {}
     priorities = (0, 1, 5, 10, 100, 100, 500, 1000, "system-cluster-critical") if is_tight else (0, 0, 0, 10)
     pod: Json = {
         "namespace": dice.one(("default", "default", "red", "blue")),
         "labels": labels,
         "priority": dice.one(priorities),
     }
-    if dice.rng(0.06):
+    if dice.chance(0.06):
         pod |= {"priority": dice.one((0, 100)), "never_preempts": True}
-    if (owner := workloads.get(f"owner-{labels.get('app')}")) and dice.rng(0.8):
+    if (owner := workloads.get(f"owner-{labels.get('app')}")) and dice.chance(0.8):
         kind = dice.one((owner["kind"], owner["kind"], owner["kind"], "ReplicaSet"))
         name = f"owner-{labels['app']}"
         pod["owner"] = f"{kind}/{dice.one((name, name, name, 'owner-gone'))}"
-    if dice.rng(0.9):
-        pod |= resources(dice, is_large=dice.rng(0.7 if is_tight else 0.3), image=dice.one((*_IMAGES, "i:1")))
-    if dice.rng(0.15):
+    if dice.chance(0.9):
+        pod |= resources(dice, is_large=dice.chance(0.7 if is_tight else 0.3), image=dice.one((*_IMAGES, "i:1")))
+    if dice.chance(0.15):
         _hold(dice, pod, dice.some(_PORTS, 2))
-    if dice.rng(0.4):
+    if dice.chance(0.4):
         pod["tolerations"] = dice.some(_TOLERATIONS, 3)
-    if dice.rng(0.08):
+    if dice.chance(0.08):
         pod["nominated"] = dice.one((*nodes, *nodes, "gone"))
     _wish_nodes(dice, pod, nodes)
     _wish_pods(dice, pod, share=1.0)
-    if dice.rng(0.3):
+    if dice.chance(0.3):
         pod["spread"] = _spread(dice)
     return pod
 
@@ -110,9 +110,9 @@ def _hold(dice: Dice, pod: Json, ports: Sequence[str]) -> None:
 
 def _labels(dice: Dice) -> dict[str, str]:
     labels = {"app": dice.one(APPS)}
-    if dice.rng(0.6):
+    if dice.chance(0.6):
         labels["tier"] = dice.one((*TIERS, ""))
-    if dice.rng(0.6):
+    if dice.chance(0.6):
         labels["revision"] = dice.one(("1", "2"))
     return labels
 
@@ -121,13 +121,13 @@ def _labels(dice: Dice) -> dict[str, str]:
 
 
 def _wish_nodes(dice: Dice, pod: Json, nodes: Sequence[str]) -> None:
-    if dice.rng(0.08):
-        pod["nodeSelector"] = {"disk": dice.one(("ssd", "hdd"))} | ({"pool": "blue"} if dice.rng(0.3) else {})
-    if dice.rng(0.2):
+    if dice.chance(0.08):
+        pod["nodeSelector"] = {"disk": dice.one(("ssd", "hdd"))} | ({"pool": "blue"} if dice.chance(0.3) else {})
+    if dice.chance(0.2):
         pod["needs_nodes"] = [_node_term(dice, nodes) for _ in range(dice.number(1, 3))]
-    if dice.rng(0.08):
+    if dice.chance(0.08):
         pod["needs_nodes"] = [_pinned(dice, nodes) for _ in range(dice.number(1, 2))]
-    if dice.rng(0.3):
+    if dice.chance(0.3):
         liked = [_node_term(dice, nodes, is_needed=False) for _ in range(dice.number(1, 3))]
         pod["likes_nodes"] = [{"weight": dice.one((1, 2, 50, 100)), **term} for term in liked]
 
@@ -135,21 +135,21 @@ def _wish_nodes(dice: Dice, pod: Json, nodes: Sequence[str]) -> None:
 def _pinned(dice: Dice, nodes: Sequence[str]) -> Json:
     names = (*nodes, *nodes, "gone")
     pins = [{"key": "metadata.name", "operator": "In", "values": [dice.one(names)]}]
-    if dice.rng(0.15):
+    if dice.chance(0.15):
         pins.append({"key": "metadata.name", "operator": "In", "values": [dice.one(names)]})
-    if dice.rng(0.3):
+    if dice.chance(0.3):
         return {"matchFields": pins, "matchExpressions": [_expression(dice)]}
     return {"matchFields": pins}
 
 
 def _node_term(dice: Dice, nodes: Sequence[str], *, is_needed: bool = True) -> Json:
-    if dice.rng(0.05):
+    if dice.chance(0.05):
         return {}
-    if dice.rng(0.12):
+    if dice.chance(0.12):
         operator = dice.one(("In", "NotIn"))
         return {"matchFields": [{"key": "metadata.name", "operator": operator, "values": [dice.one(nodes)]}]}
     expressions = [_expression(dice) for _ in range(dice.number(1, 3))]
-    if is_needed and dice.rng(0.05):
+    if is_needed and dice.chance(0.05):
         expressions.append({"key": "generation", "operator": "Gt", "values": ["new"]})  # makes no sense
     return {"matchExpressions": expressions}
 
@@ -176,13 +176,13 @@ def _expression(dice: Dice) -> Json:
 
 def _wish_pods(dice: Dice, pod: Json, *, share: float) -> None:
     """`share` of what a tried pod wants."""
-    if dice.rng(0.18 * share):
+    if dice.chance(0.18 * share):
         pod["needs_near"] = [_term(dice) for _ in range(dice.number(1, 2))]
-    if dice.rng(0.25 * share):
+    if dice.chance(0.25 * share):
         pod["needs_apart"] = [_term(dice) for _ in range(dice.number(1, 3))]
-    if dice.rng(0.25 * share):
+    if dice.chance(0.25 * share):
         pod["likes_near"] = [{"weight": dice.one((1, 7, 100)), **_term(dice)} for _ in range(dice.number(1, 2))]
-    if dice.rng(0.25 * share):
+    if dice.chance(0.25 * share):
         pod["likes_apart"] = [{"weight": dice.one((1, 7, 100)), **_term(dice)} for _ in range(dice.number(1, 2))]
 
 
@@ -190,9 +190,9 @@ def _term(dice: Dice) -> Json:
     term: Json = {"topologyKey": dice.one(_KEYS)}
     if (selector := _selector(dice)) is not None:
         term["labelSelector"] = selector
-    if dice.rng(0.3):
+    if dice.chance(0.3):
         term["namespaces"] = dice.some(("default", "red", "blue", "bare", "nowhere"), 2)
-    if dice.rng(0.35):
+    if dice.chance(0.35):
         selectors: tuple[Json, ...] = (
             {},
             {"matchLabels": {"kubernetes.io/metadata.name": "red"}},
@@ -211,9 +211,9 @@ def _term(dice: Dice) -> Json:
 
 
 def _by_own_labels(dice: Dice, term: Json) -> None:
-    if dice.rng(0.15):
+    if dice.chance(0.15):
         term["matchLabelKeys"] = dice.one((["revision"], ["revision", "lacking"]))
-    elif dice.rng(0.1):
+    elif dice.chance(0.1):
         term["mismatchLabelKeys"] = ["revision"]
 
 
@@ -244,7 +244,7 @@ def _spread(dice: Dice) -> list[Json]:
 
 
 def _constraint(dice: Dice) -> Json:
-    is_hard = dice.rng(0.5)
+    is_hard = dice.chance(0.5)
     constraint: Json = {
         "topologyKey": dice.one(_KEYS[:6] if is_hard else _KEYS),
         "whenUnsatisfiable": "DoNotSchedule" if is_hard else "ScheduleAnyway",
@@ -252,12 +252,12 @@ def _constraint(dice: Dice) -> Json:
     }
     if (selector := _selector(dice)) is not None:
         constraint["labelSelector"] = selector
-        if dice.rng(0.3):
+        if dice.chance(0.3):
             constraint["matchLabelKeys"] = dice.one((["revision"], ["revision", "lacking"]))
-    if is_hard and dice.rng(0.3):
+    if is_hard and dice.chance(0.3):
         constraint["minDomains"] = dice.number(1, 5)
-    if dice.rng(0.5):
+    if dice.chance(0.5):
         constraint["nodeAffinityPolicy"] = dice.one(("Honor", "Ignore"))
-    if dice.rng(0.5):
+    if dice.chance(0.5):
         constraint["nodeTaintsPolicy"] = dice.one(("Honor", "Ignore"))
     return constraint

@@ -50,21 +50,21 @@ class Claims:
         """What it names. Of idle ones at most one, and one that is reserved for it counts."""
         dice = self._dice
         chosen = dice.some([name for name in self.claims if name[0] in "ch"], dice.one((1, 2, 2)))
-        if dice.rng(0.15):
+        if dice.chance(0.15):
             idle = [name for name in self.claims if name[0] == "i"]
-            if idle and dice.rng(0.5):
+            if idle and dice.chance(0.5):
                 chosen.append(dice.one(idle))
             elif (name := self._add_allocated(kind="mine", pod=pod)) is not None:
                 chosen.append(name)
-        if dice.rng(0.2):
+        if dice.chance(0.2):
             chosen.reverse()
         entries: Json = {f"e{i}": name for i, name in enumerate(chosen)}
-        if dice.rng(0.12):
+        if dice.chance(0.12):
             name = f"t-{pod}"
             self._add_unallocated(name)
             self.claims[name]["owner"] = pod
             entries["t"] = {"made": name}
-        if dice.rng(0.04):
+        if dice.chance(0.04):
             entries["n"] = {"made": None}
         return entries
 
@@ -79,7 +79,7 @@ class Claims:
     def _add_allocated(self, *, kind: str, pod: str = "") -> str | None:
         """For free devices; a shared one may have several."""
         dice = self._dice
-        if dice.rng(0.1):
+        if dice.chance(0.1):
             got: list[Found] = [Found(_GONE, {}, (dice.one(("n0", "n7")),))]
         else:
             got = dice.some(self._free, 2) if self._free else []
@@ -92,18 +92,18 @@ class Claims:
             if device in self._free and not device.short.get("shared"):
                 self._free.remove(device)
         claim: Json = {"r0": {"class": "any", "count": len(got)}, "got": results, "got_at": 1}
-        if dice.rng(0.2) and len(got) == 1:
+        if dice.chance(0.2) and len(got) == 1:
             results[0]["of"] = results[0]["of"].replace("r0", "r0/s1")
             claim["r0"] = [dice.one(tuple(DRIVERS)), "any"]
         nodes = [node for device in got for node in device.nodes]
         if nodes:
             claim["got_for"] = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": [nodes[0]]}]}]
-        elif dice.rng(0.3):
+        elif dice.chance(0.3):
             claim["got_for"] = [{"matchExpressions": [{"key": "disk", "operator": "In", "values": ["ssd"]}]}]
-        if dice.rng(0.5):
+        if dice.chance(0.5):
             claim["kept"] = True
         told = {device.name: self._conditions(device) for device in got if _waits(device)}
-        if told and dice.rng(0.8):
+        if told and dice.chance(0.8):
             claim["status"] = told
         self._reserve(claim, kind, pod)
         return self._put(f"{kind[0]}{len(self.claims)}", claim)
@@ -111,7 +111,7 @@ class Claims:
     def _reserve(self, claim: Json, kind: str, pod: str) -> None:
         dice = self._dice
         if kind == "held":
-            claim["reserved"] = ["stranger"] if dice.rng(0.9) else dice.number(1, 3)
+            claim["reserved"] = ["stranger"] if dice.chance(0.9) else dice.number(1, 3)
         if kind == "mine":
             claim["reserved"] = [pod]
 
@@ -128,8 +128,8 @@ class Claims:
         return result
 
     def _conditions(self, device: Found) -> Json:
-        said = {name: "True" for name in device.short["binds"] if self._dice.rng(0.8)}
-        return said | ({"broken": "True"} if self._dice.rng(0.2) else {})
+        said = {name: "True" for name in device.short["binds"] if self._dice.chance(0.8)}
+        return said | ({"broken": "True"} if self._dice.chance(0.2) else {})
 
     # -- to be allocated -------------------------------------------------------------------------------------------------
 
@@ -138,34 +138,34 @@ class Claims:
         requests: Json = {f"r{i}": self._request() for i in range(dice.one((1, 1, 1, 1, 2, 2, 3)))}
         claim = dict(requests)
         has_all = any(_wants_all(one) for one in requests.values())
-        if dice.rng(0.3) and (self._is_wild or not has_all):
+        if dice.chance(0.3) and (self._is_wild or not has_all):
             claim |= self._constraints(requests)
-        if dice.rng(0.2):
+        if dice.chance(0.2):
             claim["configs"] = self._configs(requests)
         self._put(name, claim)
 
     def _request(self) -> object:
         dice = self._dice
-        if dice.rng(0.2):
+        if dice.chance(0.2):
             return [self._exactly(is_part=True) for _ in range(dice.number(2, 3))]
         return self._exactly(is_part=False)
 
     def _exactly(self, *, is_part: bool) -> Json:
         dice = self._dice
         wanted: Json = {"class": dice.one((*self._classes, "any", "any", "any", *self._found))}
-        if self._is_wild and dice.rng(0.02):
+        if self._is_wild and dice.chance(0.02):
             wanted["class"] = "gone"
         wanted["count"] = dice.one((1, 1, 1, 1, 1, 1, 1, 2, 2, 3, "all"))
-        if self._is_wild and dice.rng(0.01):
+        if self._is_wild and dice.chance(0.01):
             wanted["count"] = 33
-        if dice.rng(0.3):
+        if dice.chance(0.3):
             wanted["when"] = self._selector(wanted["class"])
-        if dice.rng(0.3):
+        if dice.chance(0.3):
             wanted["tolerates"] = dice.some(_TOLERATIONS, 2)
-        if dice.rng(0.15):
+        if dice.chance(0.15):
             wanted["capacity"] = {dice.one(("cap", "cap", "cap", "x.org/cap", "more")): dice.one((0, 1, 1, 2, 3, 5))}
-        if not is_part and self._namespace == "admins" and dice.rng(0.5):
-            wanted["admin"] = dice.rng(0.9)
+        if not is_part and self._namespace == "admins" and dice.chance(0.5):
+            wanted["admin"] = dice.chance(0.9)
         return wanted
 
     def _selector(self, class_name: str) -> str | list[str]:
@@ -190,32 +190,33 @@ class Claims:
             f'device.attributes["{domain}"].v.major() > 0',
             f'device.capacity["{domain}"].cap.isLessThan(quantity("3"))',
         )
-        if self._is_wild and dice.rng(0.12):
+        if self._is_wild and dice.chance(0.12):
             return dice.one(wild)
-        return [dice.one(choices), dice.one(choices)] if dice.rng(0.15) else dice.one(choices)
+        return [dice.one(choices), dice.one(choices)] if dice.chance(0.15) else dice.one(choices)
 
     def _constraints(self, requests: Json) -> Json:
         dice = self._dice
         attributes = ("a/m", "a/t", "b/t", "c.example.com/m", NUMA, NUMA, NUMA)
         wanted: list[object] = [dice.one(attributes)]
-        if dice.rng(0.4):
+        if dice.chance(0.4):
             wanted = [{dice.one(attributes): self._names(requests)}]
-        if dice.rng(0.15):
+        if dice.chance(0.15):
             wanted.append(dice.one(attributes))
         are_single = all(_is_single(one) for one in requests.values())
-        return {"apart" if are_single and dice.rng(0.45) else "same": wanted}
+        return {"apart" if are_single and dice.chance(0.45) else "same": wanted}
 
     def _configs(self, requests: Json) -> list[object]:
         dice = self._dice
         return [
-            f"a says-{i}" if dice.rng(0.4) else {f"b says-{i}": self._names(requests)} for i in range(dice.number(1, 2))
+            f"a says-{i}" if dice.chance(0.4) else {f"b says-{i}": self._names(requests)}
+            for i in range(dice.number(1, 2))
         ]
 
     def _names(self, requests: Json) -> list[str]:
         dice = self._dice
         names = dice.some(tuple(requests), 2)
         return [
-            f"{name}/s{dice.number(0, 1)}" if isinstance(requests[name], list) and dice.rng(0.5) else name
+            f"{name}/s{dice.number(0, 1)}" if isinstance(requests[name], list) and dice.chance(0.5) else name
             for name in names
         ]
 

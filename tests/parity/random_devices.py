@@ -30,10 +30,10 @@ class _Stored:
     def __init__(self, dice: Dice, *, with_gates: bool) -> None:
         self._dice = dice
         self._with_gates = with_gates
-        self._is_wild = dice.rng(0.4)
-        self._is_hasty = not self._is_wild and dice.rng(0.06)
+        self._is_wild = dice.chance(0.4)
+        self._is_hasty = not self._is_wild and dice.chance(0.06)
         self._nodes = [f"n{i}" for i in range(1 if self._is_wild else dice.number(2, 4))]
-        self._namespace = "admins" if dice.rng(0.12) else "default"
+        self._namespace = "admins" if dice.chance(0.12) else "default"
 
     def scenario(self, name: str) -> Json:
         dice = self._dice
@@ -58,9 +58,9 @@ class _Stored:
     def _node(self) -> Json:
         dice = self._dice
         node: Json = {"labels": {"disk": dice.one(("ssd", "hdd")), "region": dice.one(("r1", "r2"))}}
-        if dice.rng(0.15):
+        if dice.chance(0.15):
             node["room"] = {"example.com/one": dice.one(("0", "1", "2"))}
-        if dice.rng(0.05):
+        if dice.chance(0.05):
             node["cordoned"] = True
         return node
 
@@ -72,7 +72,7 @@ class _Stored:
         classes["near"] = {"when": f'device.attributes["{NUMA[:5]}"].?numa.orValue(0) == {dice.number(0, 2)}'}
         classes["alone"] = {"when": dice.one(("!device.allowMultipleAllocations", "device.allowMultipleAllocations"))}
         for name, found in classes.items():
-            if dice.rng(0.2):
+            if dice.chance(0.2):
                 found["configs"] = [f"a {name}", f"b {name}"][: dice.number(1, 2)]
         classes["a"]["extended"] = "example.com/one"
         classes[dice.one(("b", "near"))]["extended"] = "example.com/two"
@@ -93,27 +93,27 @@ class _Stored:
         pod: Json = {"namespace": self._namespace}
         if len(self._nodes) > 1:
             pod["likes_nodes"] = list(dice.likes(self._nodes, 17))
-        if dice.rng(0.9):
+        if dice.chance(0.9):
             pod["devices"] = claims.of_pod(name)
-        if "devices" not in pod or dice.rng(0.12):
+        if "devices" not in pod or dice.chance(0.12):
             pod |= self._extended()
-        if dice.rng(0.1):
+        if dice.chance(0.1):
             pod["nodeSelector"] = {"disk": dice.one(("ssd", "hdd"))}
         return pod
 
     def _extended(self) -> Json:
         dice = self._dice
-        if dice.rng(0.6):
+        if dice.chance(0.6):
             return {"requests": self._resources()}
         containers = [self._container(f"m{i}") for i in range(dice.number(1, 2))]
         first = [self._container(f"i{i}") for i in range(dice.number(0, 3))]
         for container in first:
-            if dice.rng(0.35):
+            if dice.chance(0.35):
                 container["restartPolicy"] = "Always"
         return {"containers": containers} | ({"initContainers": first} if first else {})
 
     def _container(self, name: str) -> Json:
-        wanted = self._resources() if self._dice.rng(0.75) else {}
+        wanted = self._resources() if self._dice.chance(0.75) else {}
         resources: Json = {"resources": {"requests": wanted, "limits": wanted}} if wanted else {}
         return {"name": name, "image": "i", **resources}
 

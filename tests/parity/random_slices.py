@@ -50,7 +50,7 @@ class Slices:
         """In no slice that is obsolete; a broken pool's too."""
         for i in range(dice.number(2, 5)):
             self._add_pool(f"p{i}")
-        if dice.rng(0.25) and not self._is_counted:
+        if dice.chance(0.25) and not self._is_counted:
             self._add_pool("p0")  # of one name with another, and perhaps of another driver
 
     @property
@@ -66,9 +66,9 @@ class Slices:
         kind = dice.one(_PLACES)
         places = [self._place(kind) for _ in range(dice.number(1, 2))]
         if kind == "spread":
-            places = [{"at": node} for node in (self._nodes if dice.rng(0.6) else dice.some(self._nodes, 3))]
-        has_stores = dice.rng(0.3)
-        defect = dice.one(_DEFECTS) if self._is_wild and dice.rng(0.2) else ""
+            places = [{"at": node} for node in (self._nodes if dice.chance(0.6) else dice.some(self._nodes, 3))]
+        has_stores = dice.chance(0.3)
+        defect = dice.one(_DEFECTS) if self._is_wild and dice.chance(0.2) else ""
         wanted = [self._slice(pool, place, i, has_stores, defect) for i, place in enumerate(places)]
         if has_stores:
             wanted += self._stores(pool)
@@ -76,7 +76,7 @@ class Slices:
             wanted += self._stores(pool)
         of = len(wanted) + (1 if defect == "incomplete" else 0)
         generation = dice.number(1, 2)
-        if dice.rng(0.12):
+        if dice.chance(0.12):
             self._publish(self._obsolete(pool, places[0]), of=dice.number(1, 2), generation=generation)
             generation += 1
         for one in wanted:
@@ -113,7 +113,7 @@ class Slices:
         names = [f"d{index * 4 + i}" for i in range(dice.number(1, 4))]
         if defect == "twice":
             names[0] = "d0"
-        if dice.rng(0.3):
+        if dice.chance(0.3):
             names.reverse()
         driver = pool.partition("/")[0]
         devices = {name: self._device(driver, place, has_stores, defect) for name in names}
@@ -128,51 +128,51 @@ class Slices:
         if "each" in place:
             device |= dice.one(({"at": dice.one(self._nodes)}, {"everywhere": True}, {"from": self._labels()}))
         self._describe(device, driver)
-        if dice.rng(0.3):
+        if dice.chance(0.3):
             device["shared"] = True
-        if has_stores and dice.rng(0.7):
+        if has_stores and dice.chance(0.7):
             device["uses"] = self._uses(defect)
         is_counted = "shared" in device and "uses" in device
-        if is_counted or dice.rng(0.7 if "shared" in device else 0.15):
+        if is_counted or dice.chance(0.7 if "shared" in device else 0.15):
             amount: Json = dice.one(AMOUNTS if "shared" in device else AMOUNTS[:2])
             device["capacity"] = {dice.one(("cap", "cap", "cap", "x.org/cap")): amount}
-            if dice.rng(0.2):
+            if dice.chance(0.2):
                 device["capacity"]["more"] = dice.one(AMOUNTS[:2])
-        if dice.rng(0.12):
+        if dice.chance(0.12):
             device["taints"] = dice.some(_TAINTS, 2)
-        if dice.rng(0.08) and "at" not in place and "at" not in device:
+        if dice.chance(0.08) and "at" not in place and "at" not in device:
             device["here"] = True
-        if self._with_conditions and dice.rng(0.3):
+        if self._with_conditions and dice.chance(0.3):
             device |= {"binds": dice.some(("ready", "warm"), 2), "fails": ["broken"]}
         return device
 
     def _describe(self, device: Json, driver: str) -> None:
         """Attributes. `m` is a number for all of a driver, `t` is what it likes to be."""
         dice = self._dice
-        if dice.rng(0.8):
+        if dice.chance(0.8):
             device[dice.one(("m", "m", f"{driver}/m"))] = dice.number(1, 3)
-        if dice.rng(0.8):
+        if dice.chance(0.8):
             values: tuple[object, ...] = ("x", "y", "x", 1, True, "v1.0.0", "v1.0.1")
             device[dice.one(("t", f"{driver}/t"))] = dice.one(values)
-        if dice.rng(0.7):
+        if dice.chance(0.7):
             device[NUMA] = dice.number(0, 1)
-        if dice.rng(0.3):
+        if dice.chance(0.3):
             device["v"] = dice.one(("v0.9.0", "v1.10.0", "v2.0.0-rc.1"))
-        if dice.rng(0.12) and (self._with_lists or (self._is_wild and dice.rng(0.1))):
+        if dice.chance(0.12) and (self._with_lists or (self._is_wild and dice.chance(0.1))):
             device["l"] = dice.one(({"strings": ["x", "y"]}, {"ints": [1, 2]}, {"versions": ["1.0.0"]}))
 
     # -- stores ----------------------------------------------------------------------------------------------------------
 
     def _uses(self, defect: str) -> Json:
         dice = self._dice
-        if defect == "no store" and dice.rng(0.5):
+        if defect == "no store" and dice.chance(0.5):
             return {"gone": {"mem": "1Gi"}}
-        if defect == "no counter" and dice.rng(0.5):
+        if defect == "no counter" and dice.chance(0.5):
             return {"x": {"gone": "1"}}
         uses: Json = {"x": {"mem": f"{dice.number(1, 6)}Gi"}}
-        if dice.rng(0.4):
+        if dice.chance(0.4):
             uses["x"]["cpu"] = str(dice.number(1, 3))
-        if dice.rng(0.25):
+        if dice.chance(0.25):
             uses["y"] = {"mem": dice.one(("500Mi", "1Gi"))}
         return uses
 
@@ -180,5 +180,5 @@ class Slices:
         dice = self._dice
         x = {"x": {"mem": f"{dice.number(4, 12)}Gi", "cpu": str(dice.number(2, 6))}}
         y = {"y": {"mem": dice.one(("1Gi", "2Gi")), "idle": "1"}}
-        parts = [x, y] if dice.rng(0.3) else [x | y]
+        parts = [x, y] if dice.chance(0.3) else [x | y]
         return [{"pool": pool, "everywhere": True, "counters": counters} for counters in parts]

@@ -36,7 +36,7 @@ class StoredVolumes:
         """The claim of an ephemeral volume, which is the owner's."""
         dice = self._dice
         claim: Json = {"class": dice.one((*STATIC, *DYNAMIC, "m"))}
-        if dice.rng(0.4):
+        if dice.chance(0.4):
             claim = self._bound()
         for word in ("namespace", "modes", "phase", "leaving"):
             claim.pop(word, None)
@@ -51,33 +51,33 @@ class StoredVolumes:
     def _add_free_volume(self) -> None:
         dice = self._dice
         volume: Json = {"class": dice.one((*STATIC, *STATIC, *DYNAMIC, "m")), "size": self._size(), **self._reach()}
-        if dice.rng(0.08):
+        if dice.chance(0.08):
             volume["old_class"] = dice.one(("w", "d", "gone", ""))
-        elif dice.rng(0.04):
+        elif dice.chance(0.04):
             del volume["class"]
-        if dice.rng(0.5):
-            volume["labels"] = {"disk": dice.one(DISKS), **({"tier": dice.one(_TIERS)} if dice.rng(0.5) else {})}
-        if dice.rng(0.3):
+        if dice.chance(0.5):
+            volume["labels"] = {"disk": dice.one(DISKS), **({"tier": dice.one(_TIERS)} if dice.chance(0.5) else {})}
+        if dice.chance(0.3):
             volume["modes"] = dice.one((["RWO", "RWX"], ["RWX"], ["ROX"], ["RWOP"], ["RWO", "ROX"]))
-        if dice.rng(0.12):
+        if dice.chance(0.12):
             volume["phase"] = dice.one(("Released", "Pending", "Failed", "Bound"))
-        if dice.rng(0.15):
+        if dice.chance(0.15):
             volume["volume_mode"] = dice.one(("Block", "Block", "Filesystem"))
-        if dice.rng(0.15):
+        if dice.chance(0.15):
             volume |= {"vac": dice.one(_TIERS), "csi": DRIVER}
-        elif dice.rng(0.3):
+        elif dice.chance(0.3):
             volume |= self._source(f"v{len(self.volumes)}")
-        if dice.rng(0.06):
+        if dice.chance(0.06):
             volume["leaving"] = True
-        if dice.rng(0.04):
+        if dice.chance(0.04):
             volume["annotations"] = {BY_CONTROLLER: "yes"}
         self.volumes[f"v{len(self.volumes)}"] = volume
 
     def _reach(self) -> Json:
         dice = self._dice
-        if dice.rng(0.15):
+        if dice.chance(0.15):
             return {}
-        if dice.rng(0.5):
+        if dice.chance(0.5):
             return {"from": dice.one(({"k": dice.some(self._nodes, 4)}, {"zone": dice.some(ZONES, 2)}))}
         return {"affinity": [self._term() for _ in range(dice.one((1, 1, 2, 3)))]}
 
@@ -110,7 +110,7 @@ class StoredVolumes:
         """Any kind that is attached, or that was migrated; a few cannot be translated."""
         dice = self._dice
         azure = {"diskName": name, "diskURI": f"/subscriptions/{name}", "kind": "Managed"}
-        if dice.rng(0.1):
+        if dice.chance(0.1):
             azure |= {"diskURI": f"https://{name}", "kind": "Dedicated"}
         sources: tuple[Json, ...] = (
             {"csi": DRIVER},
@@ -120,7 +120,7 @@ class StoredVolumes:
             {"gce": name},
             {"gce": name},
             {"ebs": dice.one((f"vol-{name}", f"aws://us-1-a/vol-{name}", f"vol-{name}"))},
-            {"ebs": f"vol-{name}" if dice.rng(0.8) else "aws://us-1-a/bad"},
+            {"ebs": f"vol-{name}" if dice.chance(0.8) else "aws://us-1-a/bad"},
             {"source": {"azureDisk": azure}},
             {"source": {"cinder": {"volumeID": name}}},
             {"source": {"portworxVolume": {"volumeID": name}}},
@@ -134,9 +134,9 @@ class StoredVolumes:
         dice = self._dice
         free = [name for name in self.volumes if name.startswith("v")]
         left = list(unbound)
-        for name in dice.some(free, 3) if dice.rng(0.6) else ():
+        for name in dice.some(free, 3) if dice.chance(0.6) else ():
             volume, uid = self.volumes[name], dice.one(("", "", "own", "other"))
-            if not left or dice.rng(0.1):
+            if not left or dice.chance(0.1):
                 volume["for"] = dice.one(("nobody", "red/nobody"))
                 uid = "" if uid == "own" else uid
             else:
@@ -144,17 +144,17 @@ class StoredVolumes:
                 claim = self.claims[volume["for"]]
                 if "namespace" in claim:
                     volume["for"] = f"{claim['namespace']}/{volume['for']}"
-                if dice.rng(0.85) and "class" in claim:
+                if dice.chance(0.85) and "class" in claim:
                     volume["class"] = claim["class"]
             if uid:
                 volume["uid"] = uid
-            if dice.rng(0.3):
+            if dice.chance(0.3):
                 volume["by_controller"] = True
 
     # -- claims ------------------------------------------------------------------------------------------------------------
 
     def _add_claim(self, claim: Json) -> None:
-        if self._dice.rng(0.02):
+        if self._dice.chance(0.02):
             claim["leaving"] = True
         self.claims[f"c{len(self.claims)}"] = claim
 
@@ -163,36 +163,36 @@ class StoredVolumes:
         dice = self._dice
         old = [name for name in self.volumes if name.startswith("b")]
         name = f"b{len(self.volumes)}"
-        if old and dice.rng(0.1):
+        if old and dice.chance(0.1):
             name = dice.one(old)
-        elif dice.rng(0.95):
+        elif dice.chance(0.95):
             self.volumes[name] = self._bound_volume(name)
         claim: Json = {"bound": name}
-        if dice.rng(0.5):
+        if dice.chance(0.5):
             claim["class"] = dice.one((*STATIC, *DYNAMIC, "i", "m", "gone", ""))
-        if dice.rng(0.25):
+        if dice.chance(0.25):
             claim["modes"] = dice.one((["RWOP"], ["RWOP"], ["RWX"], ["ROX"]))
-        if dice.rng(0.1):
+        if dice.chance(0.1):
             claim["phase"] = dice.one(("Lost", "Pending", "Pending", "Pending"))
-        if dice.rng(0.03):
+        if dice.chance(0.03):
             claim = claim | {"volume": claim.pop("bound")}
-        if dice.rng(0.1):
+        if dice.chance(0.1):
             claim["selected"] = dice.one((*self._nodes, "elsewhere"))
         return claim
 
     def _bound_volume(self, name: str) -> Json:
         dice = self._dice
         volume: Json = {"phase": dice.one(("Bound", "Bound", "Bound", "Released")), "size": self._size()}
-        if dice.rng(0.85):
+        if dice.chance(0.85):
             volume |= self._source(name)
-        if dice.rng(0.5):
+        if dice.chance(0.5):
             zones = (*ZONES, *ZONES, *SETS_OF_ZONES, "us-1-a____us-1-b", "nowhere")
             keys = ("zone", "zone", "old-zone", "region", "old-region")
             labels = {key: dice.one(zones) for key in dice.some(keys[1:], 2)}
             volume["labels"] = {key: value[:4] if "region" in key else value for key, value in labels.items()}
-        if dice.rng(0.45):
+        if dice.chance(0.45):
             volume |= self._reach()
-        if dice.rng(0.05):
+        if dice.chance(0.05):
             volume["leaving"] = True
         return volume
 
@@ -207,25 +207,25 @@ class StoredVolumes:
         )
         names = (*STATIC, *STATIC, *DYNAMIC, *DYNAMIC, "m")
         claim: Json = {"class": dice.one(names), "size": dice.one(sizes)}
-        if dice.rng(0.04):
+        if dice.chance(0.04):
             claim["class"] = dice.one(("i", "j", "gone", ""))
-        if dice.rng(0.06):
+        if dice.chance(0.06):
             claim["old_class"] = dice.one((*names, "gone", ""))
-            if dice.rng(0.5):
+            if dice.chance(0.5):
                 del claim["class"]
-        if dice.rng(0.2):
+        if dice.chance(0.2):
             claim["selected"] = dice.one((*self._nodes, *self._nodes, "elsewhere", ""))
-        if dice.rng(0.25):
+        if dice.chance(0.25):
             claim["selector"] = self._selector()
-        if dice.rng(0.25):
+        if dice.chance(0.25):
             claim["modes"] = dice.one((["RWX"], ["ROX"], ["RWOP"], ["RWO", "RWX"], ["RWO", "ROX"]))
-        if dice.rng(0.1):
+        if dice.chance(0.1):
             claim["volume_mode"] = dice.one(("Block", "Block", "Filesystem"))
-        if dice.rng(0.1):
+        if dice.chance(0.1):
             claim["vac"] = dice.one((*_TIERS, ""))
-        if dice.rng(0.03):
+        if dice.chance(0.03):
             claim["annotations"] = {BIND_COMPLETED: "yes"}
-        if dice.rng(0.02):
+        if dice.chance(0.02):
             claim["volume"] = dice.one(tuple(self.volumes))
         return claim
 

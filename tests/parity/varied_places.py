@@ -31,26 +31,26 @@ _MIGRATING: Final = (
 def node(dice: Dice, name: str) -> Json:
     """`k` is its name, always; all other labels are a matter of chance."""
     labels: dict[str, str | None] = {"k": name, "disk": dice.one(DISKS)}
-    if dice.rng(0.5):
+    if dice.chance(0.5):
         labels["gen"] = dice.one(("1", "2", "3", "new"))
-    if dice.rng(0.2):
+    if dice.chance(0.2):
         labels["host"] = dice.one((None, f"{name}.example.com"))
     zone = dice.one(ZONES)
-    if dice.rng(0.7):
+    if dice.chance(0.7):
         labels |= _zoned("", zone, dice)
-    if dice.rng(0.3):
-        labels |= _zoned("old-", zone if dice.rng(0.7) else dice.one(ZONES), dice)
-    if dice.rng(0.7):
+    if dice.chance(0.3):
+        labels |= _zoned("old-", zone if dice.chance(0.7) else dice.one(ZONES), dice)
+    if dice.chance(0.7):
         labels |= dict.fromkeys(_OF_DRIVERS, zone)
     made: Json = {"labels": labels, "room": {"cpu": dice.one(("2", "3", "4"))}}
-    if dice.rng(0.06):
+    if dice.chance(0.06):
         made["cordoned"] = True
     return made
 
 
 def _zoned(prefix: str, zone: str, dice: Dice) -> dict[str, str]:
     both = {f"{prefix}zone": zone, f"{prefix}region": zone[:4]}
-    return both if dice.rng(0.5) else {dice.one(tuple(both)): both[f"{prefix}zone"][: dice.one((4, 6, 6))]}
+    return both if dice.chance(0.5) else {dice.one(tuple(both)): both[f"{prefix}zone"][: dice.one((4, 6, 6))]}
 
 
 def classes(dice: Dice, nodes: Sequence[str]) -> dict[str, Json]:
@@ -61,7 +61,7 @@ def classes(dice: Dice, nodes: Sequence[str]) -> dict[str, Json]:
         "m": {"provisioner": dice.one(("kubernetes.io/gce-pd", "kubernetes.io/aws-ebs", "kubernetes.io/azure-disk"))},
     }
     for made in dynamic.values():
-        if dice.rng(0.35):
+        if dice.chance(0.35):
             terms = [_topology(dice, nodes) for _ in range(dice.number(1, 3))]
             made["topologies"] = [term for i, term in enumerate(terms) if term not in terms[:i]]
     static: dict[str, Json] = {"w": {}, "w2": {}, "i": {"binding": "Immediate"}}
@@ -85,9 +85,9 @@ def csi_drivers(dice: Dice, *, scored: bool) -> dict[str, Json]:
     drivers: dict[str, Json] = {}
     needed = dice.one((DRIVER, OTHER_DRIVER, _EBS)) if scored else ""
     for name, share in ((DRIVER, 0.9), (OTHER_DRIVER, 0.4), (_EBS, 0.4)):
-        if not dice.rng(share):
+        if not dice.chance(share):
             continue
-        drivers[name] = {"capacity": dice.one((True, True, False))} if dice.rng(0.9) else {}
+        drivers[name] = {"capacity": dice.one((True, True, False))} if dice.chance(0.9) else {}
         if name == needed:
             drivers[name]["needed"] = True
     return drivers
@@ -95,13 +95,13 @@ def csi_drivers(dice: Dice, *, scored: bool) -> dict[str, Json]:
 
 def csi_node(dice: Dice) -> Json:
     """Limits that are soon reached, none, and no statement."""
-    drivers = {name: dice.one((None, 0, 1, 1, 2, 2, 3)) for name in (DRIVER, OTHER_DRIVER) if dice.rng(0.7)}
-    drivers |= {name: dice.one((None, 0, 1, 1, 2)) for name in _MIGRATING if dice.rng(0.45)}
+    drivers = {name: dice.one((None, 0, 1, 1, 2, 2, 3)) for name in (DRIVER, OTHER_DRIVER) if dice.chance(0.7)}
+    drivers |= {name: dice.one((None, 0, 1, 1, 2)) for name in _MIGRATING if dice.chance(0.45)}
     made: Json = {"drivers": drivers}
-    if dice.rng(0.6):
+    if dice.chance(0.6):
         plugins = dice.some([f"kubernetes.io/{name}" for name in _IN_TREE], len(_IN_TREE))
         made["migrated"] = dice.one((",", ",", ",", ", ")).join(plugins)
-    elif dice.rng(0.2):
+    elif dice.chance(0.2):
         made["migrated"] = ""
     return made
 
@@ -110,23 +110,23 @@ def capacities(dice: Dice, nodes: Sequence[str], *, scored: bool) -> dict[str, J
     """`scored`: of each class at most one for a node, since it is random which of several is reported of the node."""
     made: dict[str, Json] = {}
     for name in ("d", "d", "d", "e", "m", "gone"):
-        if scored or not dice.rng(0.6):
+        if scored or not dice.chance(0.6):
             continue
         made[f"o{len(made)}"] = _capacity(dice, name) | _where(dice, nodes)
     for name in ("d", "e") if scored else ():
         for node_name in nodes:
-            if dice.rng(0.7):
+            if dice.chance(0.7):
                 made[f"o{len(made)}"] = _capacity(dice, name) | {"from": {"k": node_name}}
     return made
 
 
 def _capacity(dice: Dice, storage_class: str) -> Json:
     made: Json = {"class": storage_class}
-    if dice.rng(0.93):
+    if dice.chance(0.93):
         made["size"] = dice.one((f"{dice.number(0, 9)}Gi", f"{dice.number(1, 9)}Gi", f"{dice.number(900, 5000)}M"))
-    if dice.rng(0.3):
+    if dice.chance(0.3):
         made["max"] = f"{dice.number(0, 6)}Gi"
-    if dice.rng(0.2):
+    if dice.chance(0.2):
         made["namespace"] = dice.one(("red", "blue"))
     return made
 
@@ -156,11 +156,11 @@ def attachments(dice: Dice, nodes: Sequence[str], volumes: Sequence[str]) -> dic
     made: dict[str, Json] = {}
     for _ in range(dice.number(0, 4)):
         one: Json = {"attacher": dice.one((DRIVER, DRIVER, DRIVER, OTHER_DRIVER, _EBS)), "node": dice.one(nodes)}
-        if dice.rng(0.08):
+        if dice.chance(0.08):
             one["node"] = "elsewhere"
-        if dice.rng(0.1):
+        if dice.chance(0.1):
             one["inline"] = f"handle-{len(made)}"
         else:
-            one["pv"] = dice.one(volumes) if volumes and dice.rng(0.95) else "no-such-volume"
+            one["pv"] = dice.one(volumes) if volumes and dice.chance(0.95) else "no-such-volume"
         made[f"t{len(made)}"] = one
     return made

@@ -63,7 +63,7 @@ class _Stored:
         dice, nodes, shelf, scored = self._dice, self._nodes, self._shelf, self._scored
         shelf.fill()
         pods = self._pods()
-        waiting = self._waiting() if dice.rng(0.25) else {}
+        waiting = self._waiting() if dice.chance(0.25) else {}
         asked = {f"a{i}": self._tried(f"a{i}") for i in range(dice.number(3, 5))}
         return {
             "id": name,
@@ -71,7 +71,7 @@ class _Stored:
             "nodes": {name: node(dice, name) for name in nodes},
             "classes": classes(dice, nodes),
             "csi_drivers": csi_drivers(dice, scored=scored),
-            "csi_nodes": {name: csi_node(dice) for name in nodes if dice.rng(0.75)},
+            "csi_nodes": {name: csi_node(dice) for name in nodes if dice.chance(0.75)},
             "capacities": capacities(dice, nodes, scored=scored),
             "attachments": attachments(dice, nodes, tuple(shelf.volumes)),
             "pvs": shelf.volumes,
@@ -94,11 +94,11 @@ class _Stored:
                 "priority": dice.one((-10, 0, 0, 5)),
                 **self._uses(free, f"p{i}"),
             }
-            if dice.rng(0.3):
+            if dice.chance(0.3):
                 pod["requests"] = {"cpu": "1"}
-            if dice.rng(0.08):
+            if dice.chance(0.08):
                 pod["leaving"] = True
-            if dice.rng(0.08):
+            if dice.chance(0.08):
                 self._move_away(pod)
             for name in self._for_one_pod(pod):
                 free.remove(name)
@@ -112,7 +112,7 @@ class _Stored:
         used = dice.some(self._free, 2) if self._free else []
         self._reserved = frozenset(used)
         pod: Json = {"nominated": dice.one(self._nodes), "priority": dice.one((5, 10, 100)), "claims": used}
-        if dice.rng(0.5):
+        if dice.chance(0.5):
             pod["volumes"] = [self._inline()]
         return {"w": pod}
 
@@ -125,7 +125,7 @@ class _Stored:
             "volumes": [one for one in pod.get("volumes", ()) if "ephemeral" not in one],
         }
         for name in mine:
-            if self._dice.rng(0.5) and f"{name}!" not in self._shelf.claims:
+            if self._dice.chance(0.5) and f"{name}!" not in self._shelf.claims:
                 self._shelf.claims[f"{name}!"] = self._shelf.claims[name] | {"namespace": "red"}
 
     def _for_one_pod(self, pod: Json) -> list[str]:
@@ -134,18 +134,18 @@ class _Stored:
     def _uses(self, claims: Sequence[str], owner: str) -> Json:
         """Claims, disks that the pod writes out itself, and ephemeral volumes."""
         dice = self._dice
-        uses: Json = {"claims": dice.some(claims, 3)} if claims and dice.rng(0.85) else {}
-        volumes = [self._inline() for _ in range(dice.number(1, 2)) if dice.rng(0.25)]
-        if dice.rng(0.15):
+        uses: Json = {"claims": dice.some(claims, 3)} if claims and dice.chance(0.85) else {}
+        volumes = [self._inline() for _ in range(dice.number(1, 2)) if dice.chance(0.25)]
+        if dice.chance(0.15):
             volumes.append({"ephemeral": "scratch"})
-            if dice.rng(0.9):
+            if dice.chance(0.9):
                 self._shelf.add_scratch(f"{owner}-scratch", owner)
         return uses | ({"volumes": volumes} if volumes else {})
 
     def _inline(self) -> Json:
         dice = self._dice
         name = dice.one(("x", "y"))
-        read_only = {"ro": True} if dice.rng(0.4) else {}
+        read_only = {"ro": True} if dice.chance(0.4) else {}
         azure = {"diskName": name, "diskURI": f"/subscriptions/{name}", "kind": "Managed"}
         monitors = dice.some(("m1", "m2", "m3"), 2)
         disks: tuple[Json, ...] = (
@@ -163,7 +163,7 @@ class _Stored:
             {"source": {"azureFile": {"secretName": "s", "shareName": name}}},
             {"source": {"emptyDir": {}}},
         )
-        return disks[self._favourite] if dice.rng(0.6) else dice.one(disks)
+        return disks[self._favourite] if dice.chance(0.6) else dice.one(disks)
 
     def _tried(self, name: str) -> Json:
         dice = self._dice
@@ -174,18 +174,18 @@ class _Stored:
         ]
         pod: Json = {"likes_nodes": list(dice.likes(self._nodes, 19)), **self._uses(claims, name)}
         volumes = pod.get("volumes", [])
-        if volumes and dice.rng(0.5):  # claims come first, unless they are written so
+        if volumes and dice.chance(0.5):  # claims come first, unless they are written so
             pod["volumes"] = [*volumes, *({"claim": one} for one in pod.pop("claims", ()))]
-        if dice.rng(0.04):
+        if dice.chance(0.04):
             pod["claims"] = [*pod.get("claims", ()), "missing"]
-        if dice.rng(0.15) and (scratch := self._shelf.claims.get(f"{name}-scratch")):
+        if dice.chance(0.15) and (scratch := self._shelf.claims.get(f"{name}-scratch")):
             scratch |= dice.one(({"owner": "somebody"}, {"controls": False}))
-        if dice.rng(0.02):  # of pods that are there we make nothing of one that cannot be translated
+        if dice.chance(0.02):  # of pods that are there we make nothing of one that cannot be translated
             pod["volumes"] = [*pod.get("volumes", ()), {"ebs": "aws://us-1-a/bad"}]
-        if dice.rng(0.55):
+        if dice.chance(0.55):
             pod["priority"] = 10
-        if dice.rng(0.4):
+        if dice.chance(0.4):
             pod["requests"] = {"cpu": dice.one(("1", "2", "3"))}
-        if dice.rng(0.12):
+        if dice.chance(0.12):
             pod["nodeSelector"] = {"disk": dice.one(("ssd", "hdd"))}
         return pod
