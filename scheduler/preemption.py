@@ -131,12 +131,16 @@ class PreemptionExecutor:
         Call it right before the pod returns to the queue with its nomination: PreEnqueue must know of it, and nothing
         happens before the event loop runs again.
         """
+        # A pod that is terminating already needs no eviction. A plan needs at least one victim, because the eviction
+        # of the last one ends it.
         remaining = [victim for victim in victims if not self._is_leaving(victim)]
         if not remaining:
             return  # all are terminating already, and their end wakes the preemptor
         others = sum(victim.pod.spec.scheduler_name not in self._profiles for victim in remaining)
         self._metrics.preempted(len(victims), others=others)
         plan = _Plan(preemptor, node_name, remaining)
+        # The preemptor may have been tried again, for instance after a change of its node. The older task finds in
+        # `_check` that its plan was replaced, and evicts no further pod.
         before = self._plans.get(preemptor.uid)
         if before is not None:
             self._preempting.end(preemptor.uid, before.victim_uids)

@@ -26,7 +26,8 @@ from scheduler.api.storage_v1 import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from scheduler.cache.storage.persistent_volumes import is_free, requirements_of, selector_of
+from scheduler.cache.storage.class_volumes import requirements_of, selector_of
+from scheduler.cache.storage.persistent_volumes import is_free
 from scheduler.core import nodeset
 from scheduler.explain.changes import Actor, Change, Option, Site, all_removable, deletion, removable
 from scheduler.explain.controllers import is_owned

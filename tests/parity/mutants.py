@@ -12,7 +12,7 @@ from unittest.mock import patch
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.storage_v1 import PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.cache.nodes.node_groups import where_affinity
-from scheduler.cache.storage.persistent_volumes import ClassVolumes, VolumeKind, VolumeRequirements
+from scheduler.cache.storage.class_volumes import ClassVolumes, VolumeKind, VolumeRequirements
 from scheduler.core.cooperative import answered
 from scheduler.core.nodeset import EMPTY
 from scheduler.plugins.defaultpreemption import VictimRule, by_importance
@@ -47,7 +47,7 @@ def mutated(name: str) -> Iterator[None]:
 
 
 _PVS: Final = "scheduler.cache.storage.persistent_volumes"
-_SHELVES: Final = "scheduler.cache.storage.persistent_volumes.ClassVolumes"
+_SHELVES: Final = "scheduler.cache.storage.class_volumes.ClassVolumes"
 _FINDING: Final = "scheduler.plugins.volumebinding.find"
 _GATES: Final = "scheduler.plugins.volumebinding.find"
 _VOLUME: Final = "scheduler.api.storage_v1.PersistentVolume"

@@ -85,6 +85,8 @@ class ClaimUsers(ChangeLog[tuple[int, str]]):
         A pod that has the claim as an ephemeral volume must own it.
         """
         count = self.users.count(slot, claim.key)
+        # An ephemeral volume names its claim after pod and volume. A claim of the same name that another user created
+        # does not belong to the pod, and its kubelet would not mount it. So this pod does not attach the volume.
         ephemeral = self._ephemeral.get((slot, claim.key)) if self._ephemeral else None
         if ephemeral is None:
             return count

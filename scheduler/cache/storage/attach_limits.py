@@ -147,6 +147,8 @@ class AttachedVolumes:
 
     def catch_up(self) -> None:
         """Process the nodes and pods that changed. The cost is a few comparisons if there are none."""
+        # Three logs may have news: nodes, claims in use, and inline disks. Three comparisons decide whether there is
+        # anything to do, because this runs before each attempt.
         nodes, now = self._nodes, self._now()
         if now == self._positions and nodes.capacity == self._capacity:
             return
@@ -334,6 +336,8 @@ class AttachedVolumes:
         self._changed_slots.clear()
 
     def _claim_changed(self, key: str) -> None:
+        # The owner of the claim decides whether ephemeral users count, and its volume decides the name. So both may
+        # change with the claim: uses first, because a new use takes the new name at once.
         use = self.claims_in_use.get(key)
         for slot in {*self._nodes.claim_users.slots(key), *(use.slots if use is not None else ())}:
             self._update_use(slot, key)

@@ -4,19 +4,14 @@ An object is a pool of storage for some nodes. `cache.capacity_reservations` res
 reservation makes its pool smaller, and the pools that share the same storage. A pool never looks larger than its
 object says.
 
-A driver publishes one object per class and segment. No object says whether two classes of the driver use the same
-storage, such as one volume group. It is learned: if the capacity of one class falls by the volumes that were created
-for another class on the same nodes, they share it. If it falls by less, they do not.
-
 `CapacityCheck` computes for all nodes at once what the claims of one pod would take from the pools.
 """
 
 from __future__ import annotations
 
 import bisect
-import math
-from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
@@ -24,135 +19,11 @@ import numpy as np
 import numpy.typing as npt
 
 from scheduler.api.storage_v1 import CSIStorageCapacity
-from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_selector
+from scheduler.cache.nodes.node_groups import NodeGroups, where_selector
 from scheduler.cache.nodes.nodes import Nodes
+from scheduler.cache.storage.capacity_pools import CapacityPool, SharedPools
 from scheduler.core import nodeset
 from scheduler.core.nodeset import EMPTY, NodeSet
-
-LEARNED: Final = "learned"
-ALL: Final = "all"
-NONE: Final = "none"
-"""The values of `storagePoolSharing`."""
-
-_REMEMBERED_S: Final = 600.0
-"""Older volumes are not evidence, because a driver publishes at least that often."""
-
-
-_UNKNOWN: Final = 2**62
-"""The capacity of a pool that only has a largest volume. Sums of sizes stay within int64."""
-
-
-class CapacityPool:
-    """One capacity object, its nodes, and the volumes in flight."""
-
-    __slots__ = ("booked", "capacity", "group", "in_flight", "key", "limit", "obj")
-
-    def __init__(self, obj: CSIStorageCapacity, group: NodeGroup) -> None:
-        self.key = obj.key
-        self.group = group
-        self.booked = 0
-        """Bytes in flight of this pool's own class."""
-        self.in_flight = 0
-        """`booked`, plus the bytes that are booked on pools with shared storage."""
-        self.obj = obj
-        limit, capacity = obj.limit, obj.capacity
-        self.limit = -1 if limit is None else limit.value
-        """The largest volume; -1 for an object without any size."""
-        self.capacity = _UNKNOWN if capacity is None else min(capacity.value, _UNKNOWN)
-
-    @property
-    def spare(self) -> int:
-        """The bytes that are left, for a column: -1 for an overfull pool, whatever its excess."""
-        return max(self.capacity - self.in_flight, -1)
-
-    def takes(self, size: int, *, before: int = 0) -> bool:
-        """Return whether a volume fits, given the volumes in flight and the `before` bytes of the same pod."""
-        # An empty pool is compared with its largest volume only, as upstream does. Upstream knows nothing of volumes
-        # in flight, so the published capacity matters once there are some.
-        taken = self.in_flight + before
-        return size <= self.limit and (taken == 0 or taken + size <= self.capacity)
-
-
-class SharedPools:
-    """The classes with shared storage, and the recently created volumes. Only the scheduling loop uses it."""
-
-    def __init__(self, provisioner_of: Callable[[str], str]) -> None:
-        """Get the provisioner of a class from `provisioner_of`, "" for an unknown class."""
-        self._provisioner_of = provisioner_of
-        self.mode = LEARNED
-        self._learned: set[frozenset[str]] = set()
-        self._made: dict[str, deque[tuple[float, int]]] = {}
-        """Key of the capacity object → time and size of the volumes that were created from it."""
-        self._written_at: dict[str, float] = {}
-        """Key of the capacity object → time of the last change of its capacity."""
-
-    @property
-    def is_any(self) -> bool:
-        """Whether any two classes may share storage."""
-        return self.mode == ALL or (self.mode == LEARNED and bool(self._learned))
-
-    def shares(self, storage_class: str, other: str) -> bool:
-        """Return whether two different classes share storage on the nodes of both."""
-        if storage_class == other or self.mode == NONE:
-            return False
-        if self.mode == LEARNED:
-            return frozenset((storage_class, other)) in self._learned
-        provisioner = self._provisioner_of(storage_class)
-        return bool(provisioner) and provisioner == self._provisioner_of(other)
-
-    def made(self, pool: CapacityPool, size: int, now: float) -> None:
-        """Record that a volume was created from the pool."""
-        made = self._made.setdefault(pool.key, deque())
-        made.append((now, size))
-        while now - made[0][0] > _REMEMBERED_S:
-            made.popleft()
-
-    def forget(self, key: str) -> None:
-        """Drop the data of a capacity object that is gone."""
-        self._made.pop(key, None)
-        self._written_at.pop(key, None)
-
-    def learn(
-        self, old: CapacityPool, new: CapacityPool, other_pools: list[CapacityPool], *, now: float, grace_s: float
-    ) -> bool:
-        """Compare the change of a pool's capacity with the volumes created since its last change.
-
-        `other_pools` are the pools of other classes on the same nodes. The object may or may not count a volume that
-        was created at most `grace_s` before this change or before the last one. Then nothing is learned. Return
-        whether anything was learned.
-        """
-        written_at = self._written_at.get(new.key, -math.inf)
-        since = max(written_at - grace_s, now - _REMEMBERED_S)
-        self._written_at[new.key] = now
-        # A change to or from an unknown size says nothing about bytes.
-        if old.obj.capacity is None or new.obj.capacity is None:
-            return False
-        driver = self._provisioner_of(new.obj.storage_class_name)
-        own = self._sizes(new.key, since)
-        others: dict[str, list[tuple[float, int]]] = {}
-        for pool in other_pools:
-            name = pool.obj.storage_class_name
-            if driver and self._provisioner_of(name) == driver and (made := self._sizes(pool.key, since)):
-                others.setdefault(name, []).extend(made)
-        times = [at for made in (own, *others.values()) for at, _ in made]
-        # A volume near the edge of the interval may be counted in this change, the one before, or the next. A wrong
-        # conclusion would make two classes count each other's volumes, so such an interval proves nothing.
-        if not others or min(times) <= written_at or now - max(times) < grace_s:
-            return False
-        given = {name: sum(size for _, size in made) for name, made in others.items()}
-        fell = old.capacity - new.capacity - sum(size for _, size in own)  # more than by the class's own volumes
-        pairs = {frozenset((new.obj.storage_class_name, name)) for name, size in given.items() if size}
-        before = set(self._learned)
-        # The fall beyond the class's own volumes is explained by the volumes of the other classes, or it is not. In
-        # between, another cause is as likely, for instance a volume that was deleted.
-        if fell >= sum(given.values()):
-            self._learned |= pairs
-        elif 2 * fell < min(given.values()):
-            self._learned -= pairs
-        return self._learned != before
-
-    def _sizes(self, key: str, since: float) -> list[tuple[float, int]]:
-        return [(at, size) for at, size in self._made.get(key, ()) if at > since]
 
 
 class ClassPools:
@@ -468,6 +339,7 @@ class Capacities:
         del pools[pool.key]
         if not pools:
             del self.segments[pool.group.number]
+        # What was booked on this pool no longer counts against the pools that shared its storage.
         for other in self.sharing_with(pool):
             self._count(other)
 

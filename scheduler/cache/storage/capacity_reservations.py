@@ -27,7 +27,8 @@ from scheduler.api.storage_v1 import (
 )
 from scheduler.cache.assume_cache import AssumeCache
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage.capacity import Capacities, CapacityPool
+from scheduler.cache.storage.capacity import Capacities
+from scheduler.cache.storage.capacity_pools import CapacityPool
 from scheduler.cache.storage.claims_together import ClaimSet, ClaimsTogether, ClaimTies, PendingUsers, place_of
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
 from scheduler.cache.storage.reservation import (
@@ -40,6 +41,7 @@ from scheduler.cache.storage.reservation import (
     Reservation,
     drift_bytes,
     drop_from,
+    included,
     is_newer,
     is_reserving,
     oldest_claim,
@@ -475,6 +477,8 @@ class CapacityReservations:
 
     def _leave_pool(self, pool: CapacityPool) -> None:
         """Move the reservations of a pool that is gone or has other nodes to another pool."""
+        # The bytes need not be given back: the pool is gone with its sums. `catch_up` books the entries on another
+        # pool.
         for entry in self.by_pool.pop(pool.key, {}).values():
             entry.pool = None
         for entry in self.waiting.pop(pool.key, {}).values():
@@ -516,25 +520,14 @@ class CapacityReservations:
 
     def _settle_all(self, old: CapacityPool, new: CapacityPool) -> None:
         """End the settling of the volumes that the written object includes."""
-        shrunk, now, young = old.capacity - new.capacity, self._clock.now(), []
-        for uid, entry in list(self.by_pool.get(new.key, {}).items()):
-            if entry.state is not SETTLING or entry.version == new.obj.metadata.resource_version:
-                continue
-            if now - entry.since >= GRACE_S:
-                shrunk -= entry.size
-                self._drop(uid)
-            else:
-                young.append((entry.since, uid, entry.size))
-        for _, uid, size in sorted(young):
-            if size <= shrunk:  # the capacity fell by that volume, so the object was measured after its creation
-                shrunk -= size
-                self._drop(uid)
+        entries = self.by_pool.get(new.key, {}).values()
+        for entry in included(entries, old, new, now=self._clock.now()):
+            self._drop(entry.claim.metadata.uid)
 
     def _find_settling(self, claim: PersistentVolumeClaim) -> None:
         """Reserve a volume that was already new when this process first saw it, after a restart."""
         volume = self._volumes.get_api(claim.spec.volume_name) if claim.spec.volume_name else None
-        uid = claim.metadata.uid
-        if volume is None or uid in self.entries or not claim.selected_node:
+        if volume is None or claim.metadata.uid in self.entries or not claim.selected_node:
             return
         entry = settling_since(claim, volume, now=self._clock.now(), wall=self._clock.wall())
         if entry is not None:

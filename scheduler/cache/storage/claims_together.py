@@ -35,6 +35,8 @@ class ClaimsTogether:
     def add(self, claim_keys: Iterable[str]) -> tuple[str, ...]:
         """Count one more pod with these claims; return each claim once. O(claims)."""
         keys = tuple(dict.fromkeys(claim_keys))
+        # The pods of a StatefulSet have different claims, those of a Deployment share one set. Counting pods per set
+        # keeps the second case as cheap as one pod.
         together = self.by_keys.get(keys)
         if together is None:
             together = self.by_keys[keys] = ClaimSet(keys)

@@ -18,7 +18,8 @@ from typing import Final
 
 from scheduler.api.apps_and_policy import started_at
 from scheduler.api.storage_v1 import PROVISIONED_BY, PersistentVolume, PersistentVolumeClaim
-from scheduler.cache.storage.capacity import Capacities, CapacityPool
+from scheduler.cache.storage.capacity import Capacities
+from scheduler.cache.storage.capacity_pools import CapacityPool
 from scheduler.core.nodeset import EMPTY, NodeSet
 
 SETTLE_S: Final = 120.0

@@ -27,7 +27,8 @@ from scheduler.cache.assume_cache import AssumeCache
 from scheduler.cache.nodes.node_groups import NodeGroup, NodeGroups, where_topologies
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.attach_limits import AttachedVolumes
-from scheduler.cache.storage.capacity import Capacities, SharedPools
+from scheduler.cache.storage.capacity import Capacities
+from scheduler.cache.storage.capacity_pools import SharedPools
 from scheduler.cache.storage.capacity_reservations import CapacityReservations
 from scheduler.cache.storage.persistent_volumes import PersistentVolumes
 from scheduler.core.changes import Watchers

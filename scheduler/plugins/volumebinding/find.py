@@ -18,8 +18,7 @@ import numpy.typing as npt
 from scheduler.api.storage_v1 import FILESYSTEM, PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.capacity import CapacityCheck
-from scheduler.cache.storage.persistent_volumes import (
-    AVAILABLE,
+from scheduler.cache.storage.class_volumes import (
     ClassVolumes,
     FittingVolumes,
     VolumeRequirements,
@@ -27,6 +26,7 @@ from scheduler.cache.storage.persistent_volumes import (
     selector_of,
     together,
 )
+from scheduler.cache.storage.persistent_volumes import AVAILABLE
 from scheduler.cache.storage.reachability import VolumeReachability
 from scheduler.cache.storage.volumes import KnownClass, Volumes
 from scheduler.core import nodeset

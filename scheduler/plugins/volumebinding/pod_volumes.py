@@ -14,8 +14,8 @@ from scheduler.api.storage_v1 import (
     PersistentVolumeClaim,
     not_owned,
 )
-from scheduler.cache.storage.capacity import CapacityPool
-from scheduler.cache.storage.persistent_volumes import requirements_of
+from scheduler.cache.storage.capacity_pools import CapacityPool
+from scheduler.cache.storage.class_volumes import requirements_of
 from scheduler.cache.storage.volumes import CLAIM, VOLUME, Volumes
 from scheduler.core.errors import VolumeError
 from scheduler.core.nodeset import NodeSet

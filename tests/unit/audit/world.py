@@ -11,7 +11,7 @@ from scheduler.audit.findings import Difference
 from scheduler.cache.cluster import Cluster
 from scheduler.cache.nodes import topology
 from scheduler.cache.pods import selection
-from scheduler.cache.storage.persistent_volumes import requirements_of
+from scheduler.cache.storage.class_volumes import requirements_of
 from scheduler.config.types import Configuration, RunOptions
 from scheduler.core.feature_gates import DEVICE_GATES_ON, TAINT_RULES
 from scheduler.kube.resources import KINDS

@@ -13,9 +13,11 @@ from hypothesis import given, strategies as st
 from scheduler.api.storage_v1 import CSIStorageCapacity, PersistentVolume, PersistentVolumeClaim
 from scheduler.cache.nodes.node_groups import NodeGroups, where_selector
 from scheduler.cache.nodes.nodes import Nodes
-from scheduler.cache.storage import capacity as capacities_module, persistent_volumes as shelves_module
-from scheduler.cache.storage.capacity import Capacities, CapacityCheck, ClassPools, SharedPools
-from scheduler.cache.storage.persistent_volumes import ClassVolumes, PersistentVolumes, requirements_of, selector_of
+from scheduler.cache.storage import capacity as capacities_module, class_volumes as shelves_module
+from scheduler.cache.storage.capacity import Capacities, CapacityCheck, ClassPools
+from scheduler.cache.storage.capacity_pools import SharedPools
+from scheduler.cache.storage.class_volumes import ClassVolumes, requirements_of, selector_of
+from scheduler.cache.storage.persistent_volumes import PersistentVolumes
 from scheduler.core import nodeset
 from scheduler.core.changes import ChangeLog
 from scheduler.core.nodeset import NodeSet
