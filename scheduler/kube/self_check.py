@@ -31,15 +31,18 @@ AGAIN_S: Final = 60.0
 _AT_ONCE: Final = 8
 
 
-class _Verdict(msgspec.Struct):
+class _AccessStatus(msgspec.Struct):
     allowed: bool = False
+    denied: bool = False
+    reason: str = ""
 
 
-class _Review(msgspec.Struct):
-    status: _Verdict = msgspec.field(default_factory=_Verdict)
+class _AccessReview(msgspec.Struct):
+    status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
 
 
-_REVIEW: Final = msgspec.json.Decoder(_Review)
+ACCESS_REVIEW: Final = msgspec.json.Decoder(_AccessReview)
+"""Answers of SubjectAccessReviews, of this process (here) and of others (`server.reviews`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,7 @@ class SelfCheck:
     async def _checked(self, rule: RbacRule) -> Finding | None:
         async with self._room:
             try:
-                review = _REVIEW.decode(await self.transport.write("POST", REVIEWS, _review(rule)))
+                review = ACCESS_REVIEW.decode(await self.transport.write("POST", REVIEWS, _review(rule)))
             except ApiError as error:
                 is_unreachable = isinstance(error, Unavailable) and not error.status
                 return self._unasked(rule, error.message, is_unreachable=is_unreachable)

@@ -22,6 +22,7 @@ from scheduler.core.clock import Clock, done_within
 from scheduler.core.errors import Ambiguous, ApiError, NotFound, Unavailable
 from scheduler.core.retry import Retry
 from scheduler.kube.rate_limit import Throttle
+from scheduler.kube.self_check import ACCESS_REVIEW
 from scheduler.kube.wire import Transport
 from scheduler.kube.writes.permissions import CLIENT_CA_RULE
 
@@ -90,22 +91,11 @@ class _TokenReview(msgspec.Struct):
     status: _TokenStatus = msgspec.field(default_factory=_TokenStatus)
 
 
-class _AccessStatus(msgspec.Struct):
-    allowed: bool = False
-    denied: bool = False
-    reason: str = ""
-
-
-class _AccessReview(msgspec.Struct):
-    status: _AccessStatus = msgspec.field(default_factory=_AccessStatus)
-
-
 class _ConfigMap(msgspec.Struct):
     data: dict[str, str] = {}
 
 
 _TOKEN_REVIEW: Final = msgspec.json.Decoder(_TokenReview)
-_ACCESS_REVIEW: Final = msgspec.json.Decoder(_AccessReview)
 _CONFIG_MAP: Final = msgspec.json.Decoder(_ConfigMap)
 
 
@@ -281,7 +271,7 @@ def _token(answer: bytes) -> _Token:
 
 
 def _permission(answer: bytes) -> Permission:
-    status = _decoded(_ACCESS_REVIEW, answer).status
+    status = _decoded(ACCESS_REVIEW, answer).status
     if status.allowed and status.denied:
         raise ApiError("webhook subject access review returned both allow and deny response")
     return Permission(status.allowed, status.reason)
