@@ -227,9 +227,9 @@ class DynamicResources:
                 groups[rejection] = excluded & nodes
                 remaining &= ~excluded
         # Groups of nodes are disjoint, and nearly always there is one of them. Only extended resources make several.
-        for variant in (
-            () if device_state.allocations else device_state.variants
-        ):  # after Reserve this pod holds the devices itself
+        # After Reserve this pod holds the devices itself, and they are in use for every other question.
+        variants = () if device_state.allocations else device_state.variants
+        for variant in variants:
             candidates = remaining & variant.nodes
             if variant.demand is None or not candidates:
                 continue
