@@ -42,7 +42,7 @@ class _AccessReview(msgspec.Struct):
 
 
 ACCESS_REVIEW: Final = msgspec.json.Decoder(_AccessReview)
-"""Answers of SubjectAccessReviews, of this process (here) and of others (`server.reviews`)."""
+"""Answers of access reviews: of this process here, of callers of the endpoints in `server.reviews`."""
 
 
 @dataclass(frozen=True, slots=True)
