@@ -29,6 +29,7 @@ from scheduler.core.feature_gates import (
     FRACTIONAL_RANGE,
     GATES,
     LOCKED_WITHOUT_EFFECT,
+    REMOVED,
     TAINT_RULES,
     TAINTS,
     VERSIONS,
@@ -51,7 +52,7 @@ def gates_on(
     """Return the gates that are on after these settings, with the version's changes; unknown gates have no effect.
 
     `min_compatibility_version` is the oldest version of the other components; the default is the one before `version`.
-    Raises ValueError with upstream's text for a locked gate, for a gate whose required gate is off, and for a
+    Raises ValueError with upstream's text for a gate that the version removed, for a locked gate, for a gate whose required gate is off, and for a
     `min_compatibility_version` that upstream's binary of `version` refuses.
     Upstream: staging/src/k8s.io/component-base/compatibility/version.go Validate
     """
@@ -62,6 +63,8 @@ def gates_on(
         raise ValueError(f"minCompatibilityVersion version {min_compatibility_version} is not between {span}")
     defaults = {gate: stages[version] for gate, stages in GATES.items()}
     for name, wanted in asked.items():
+        if name in REMOVED[version]:
+            raise ValueError(f"unrecognized feature gate: {name}")
         if name in LOCKED_WITHOUT_EFFECT[version] and not wanted:
             raise ValueError(f"cannot set feature gate {name} to false, feature is locked to true")
         if name in defaults and defaults[name].is_locked and wanted is not defaults[name].is_on:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-VERSIONS: Final = ("1.36", "1.37")
+VERSIONS: Final = ("1.36", "1.37", "1.38")
 """The versions of kube-scheduler whose behaviour Kubestow has, oldest first."""
 DEFAULT_VERSION: Final = "1.36"
 """The version of commands that read no API server."""
@@ -49,36 +49,67 @@ _OFF: Final = Stage(is_on=False)
 _LOCKED: Final = Stage(is_on=True, is_locked=True)
 
 GATES: Final[Mapping[str, Mapping[str, Stage]]] = {
-    CAPACITY_SCORING: {"1.36": _OFF, "1.37": _ON},
-    VOLUME_LIMIT_SCALING: {"1.36": _OFF, "1.37": _ON},
-    ADMIN_ACCESS: {"1.36": _LOCKED, "1.37": _LOCKED},
-    CONSUMABLE: {"1.36": _ON, "1.37": _ON},
-    BINDING_CONDITIONS: {"1.36": _ON, "1.37": _ON},
-    TAINTS: {"1.36": _ON, "1.37": _ON},
-    EXTENDED_RESOURCE: {"1.36": _ON, "1.37": _LOCKED},
-    PARTITIONABLE: {"1.36": _ON, "1.37": _ON},
-    PRIORITIZED_LIST: {"1.36": _ON, "1.37": _LOCKED},
-    CLAIM_DEVICE_STATUS: {"1.36": _ON, "1.37": _LOCKED},
-    FILTER_TIMEOUT: {"1.36": _ON, "1.37": _ON},
-    DYNAMIC_RESOURCE_ALLOCATION: {"1.36": _LOCKED, "1.37": _LOCKED},
-    TAINT_RULES: {"1.36": _OFF, "1.37": _ON},
-    FRACTIONAL_RANGE: {"1.36": _OFF, "1.37": Stage(is_on=False, on_from="1.37")},
+    CAPACITY_SCORING: {"1.36": _OFF, "1.37": _ON, "1.38": _ON},
+    VOLUME_LIMIT_SCALING: {"1.36": _OFF, "1.37": _ON, "1.38": _ON},
+    ADMIN_ACCESS: {"1.36": _LOCKED, "1.37": _LOCKED, "1.38": _LOCKED},
+    CONSUMABLE: {"1.36": _ON, "1.37": _ON, "1.38": _ON},
+    BINDING_CONDITIONS: {"1.36": _ON, "1.37": _ON, "1.38": _LOCKED},
+    TAINTS: {"1.36": _ON, "1.37": _ON, "1.38": _LOCKED},
+    EXTENDED_RESOURCE: {"1.36": _ON, "1.37": _LOCKED, "1.38": _LOCKED},
+    PARTITIONABLE: {"1.36": _ON, "1.37": _ON, "1.38": _LOCKED},
+    PRIORITIZED_LIST: {"1.36": _ON, "1.37": _LOCKED, "1.38": _LOCKED},
+    CLAIM_DEVICE_STATUS: {"1.36": _ON, "1.37": _LOCKED, "1.38": _LOCKED},
+    FILTER_TIMEOUT: {"1.36": _ON, "1.37": _ON, "1.38": _ON},
+    DYNAMIC_RESOURCE_ALLOCATION: {"1.36": _LOCKED, "1.37": _LOCKED, "1.38": _LOCKED},
+    TAINT_RULES: {"1.36": _OFF, "1.37": _ON, "1.38": _LOCKED},
+    FRACTIONAL_RANGE: {"1.36": _OFF, "1.37": Stage(is_on=False, on_from="1.37"), "1.38": _ON},
 }
 """Gate → version → stage. A gate that a version lacks is off there. Gates that are off in every version are not built."""
 
-_LOCKED_IN_BOTH: Final = frozenset(
+_LOCKED_IN_ALL: Final = frozenset(
     {
-        "InPlacePodVerticalScaling",
         "MutableCSINodeAllocatableCount",
         "NodeInclusionPolicyInPodTopologySpread",
         "VolumeAttributesClass",
     }
 )
 LOCKED_WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
-    "1.36": _LOCKED_IN_BOTH | {"SchedulerQueueingHints", "SidecarContainers"},
-    "1.37": _LOCKED_IN_BOTH | {"NodeDeclaredFeatures"},
+    "1.36": _LOCKED_IN_ALL | {"InPlacePodVerticalScaling", "SchedulerQueueingHints", "SidecarContainers"},
+    "1.37": _LOCKED_IN_ALL | {"InPlacePodVerticalScaling", "NodeDeclaredFeatures"},
+    "1.38": _LOCKED_IN_ALL | {"NodeDeclaredFeatures"},
 }
 """Version → gates of kube-scheduler that are on, cannot be turned off, and switch nothing here."""
+
+REMOVED: Final[Mapping[str, frozenset[str]]] = {
+    "1.36": frozenset(),
+    "1.37": frozenset(),
+    "1.38": frozenset(
+        {
+            "AllowOverwriteTerminationGracePeriodSeconds",
+            "DisableAllocatorDualWrite",
+            DYNAMIC_RESOURCE_ALLOCATION,
+            "ExecProbeTimeout",
+            "InPlacePodVerticalScaling",
+            "JobManagedBy",
+            "KubeletTracing",
+            "MatchLabelKeysInPodAffinity",
+            "MultiCIDRServiceAllocator",
+            "NFTablesProxyMode",
+            "NodeSwap",
+            "PodGroupPreemptionPolicy",
+            "PodSchedulingReadiness",
+            "PreferSameTrafficDistribution",
+            "RecoverVolumeExpansionFailure",
+            "SeparateTaintEvictionController",
+            "SupplementalGroupsPolicy",
+            "SystemdWatchdog",
+            "WinDSR",
+            "WinOverlay",
+            "WindowsHostNetwork",
+        }
+    ),
+}
+"""Version → gates that its kube-scheduler refuses, and that the version before it accepts."""
 
 DEVICE_GATES_ON: Final = frozenset(
     gate for gate, stages in GATES.items() if gate.startswith("D") and stages[DEFAULT_VERSION].is_on
@@ -117,23 +148,27 @@ CONFIG_FOR_ALL: Final = "ConfigurationForAllRequestsNamesNone"
 DEVICE_CHANGES: Final = frozenset({LIMIT_NAMES_REQUEST, ERROR_NAMES_DEVICE, LISTS_IN_SELECTORS, CONFIG_FOR_ALL})
 """The changes of device allocation in 1.37."""
 
+DEVICE_CHANGES_1_38: Final[frozenset[str]] = frozenset()
+"""The changes of device allocation in 1.38."""
+
+_CHANGES_1_37: Final = DEVICE_CHANGES | {
+    SHORT_POST_FILTER,
+    PREEMPTOR_TEXT,
+    IMAGE_VOLUMES,
+    NAMESPACES_BY_LABELS,
+    NODE_NAME_FIRST,
+    RESIZE_TOTALS,
+    BINDING_RETRIES,
+    BIND_MOUNT_OPTIONS,
+    POD_EVENTS,
+    ENTITY_METRICS,
+}
+_CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | frozenset()
+
 CHANGES: Final[Mapping[str, frozenset[str]]] = {
     "1.36": frozenset(),
-    "1.37": frozenset(
-        {
-            SHORT_POST_FILTER,
-            PREEMPTOR_TEXT,
-            IMAGE_VOLUMES,
-            NAMESPACES_BY_LABELS,
-            NODE_NAME_FIRST,
-            RESIZE_TOTALS,
-            BINDING_RETRIES,
-            BIND_MOUNT_OPTIONS,
-            POD_EVENTS,
-            ENTITY_METRICS,
-        }
-    )
-    | DEVICE_CHANGES,
+    "1.37": _CHANGES_1_37,
+    "1.38": _CHANGES_1_37 | _CHANGES_1_38,
 }
 """Version → the changes since 1.36 that no gate of upstream switches. Users cannot set them one by one."""
 
