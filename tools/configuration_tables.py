@@ -41,7 +41,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "leaderElection.resourceName": "Name of the Lease. `kube-scheduler` in `kube-system` is refused.",
     "leaderElection.resourceNamespace": "Namespace of the Lease.",
     "percentageOfNodesToScore": "Percentage of the nodes that are scored, at least 100 of those that fit; absent or 0: all.",
-    "percentageOfPlacementsToScore": "A field of kube-scheduler 1.37; 0..100.",
+    "percentageOfPlacementsToScore": "A field of kube-scheduler since 1.37, of profiles since 1.38; 0..100.",
     "podInitialBackoffSeconds": "Seconds until the next attempt after the first failed one; doubles each time.",
     "podMaxBackoffSeconds": "Longest time until the next attempt; not below the first.",
     "delayCacheUntilActive": "A standby has no cache and is not ready before it leads: less load, a slower failover.",
@@ -51,6 +51,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "profiles": "Without profiles there is one, named `kubestow`, with all defaults.",
     "profiles[].schedulerName": "The scheduler name of pods. Required; `default-scheduler` only with `--allow-default-scheduler`.",
     "profiles[].percentageOfNodesToScore": "As above, for this profile.",
+    "profiles[].percentageOfPlacementsToScore": "As above, for this profile.",
     "profiles[].plugins.<point>.enabled[].name": "A plugin. In `multiPoint` it is enabled at all its points,"
     " after the defaults. At a point it comes first if it is already enabled there, otherwise last. A default that is listed"
     " again gets the new weight.",
@@ -119,7 +120,7 @@ ARGUMENTS: Final[Mapping[str, Mapping[str, str]]] = {
 GATES: Final[Mapping[str, str]] = {
     CAPACITY_SCORING: "VolumeBinding scores nodes by the free capacity for new volumes.",
     "VolumeLimitScaling": "Nodes without a CSI driver get no pods with its volumes if its CSIDriver has `preventPodSchedulingIfMissing`.",
-    "DynamicResourceAllocation": "Dynamic resource allocation.",
+    "DynamicResourceAllocation": "Dynamic resource allocation. kube-scheduler 1.38 has no such gate and refuses it.",
     "DRAAdminAccess": "Requests with `adminAccess` may use devices that are in use.",
     "DRAPrioritizedList": "`firstAvailable`: the first of several requests that can be satisfied.",
     "DRAPartitionableDevices": "Shared counters: devices that are partitions of one device.",
@@ -145,6 +146,7 @@ _EVERYTHING: Final[Mapping[str, Any]] = {
     "delayCacheUntilActive": False,
     "enableProfiling": True,
     "enableContentionProfiling": True,
+    "profiles": [{"schedulerName": "kubestow", "percentageOfPlacementsToScore": 50}],
 }
 """All fields next to `profiles`, to find out which have no effect."""
 
@@ -171,7 +173,8 @@ def code(value: Any) -> str:
 
 def ignored() -> frozenset[str]:
     """Return the fields that are accepted without effect."""
-    return frozenset(parse(json.dumps(_EVERYTHING), source="all fields").ignored)
+    found = parse(json.dumps(_EVERYTHING), source="all fields").ignored
+    return frozenset(path.replace("[0]", "[]") for path in found)
 
 
 # -- sections ----------------------------------------------------------------------------------------------------------
@@ -218,7 +221,7 @@ def _plugins() -> str:
 _PLUGINS_HEAD: Final = """\
 ## Default plugins
 
-In this order, at each of their points: those of kube-scheduler 1.36, without the plugins for pod groups. In 1.37, NodeName comes before
+In this order, at each of their points: those of kube-scheduler 1.36, without the plugins for pod groups. Since 1.37, NodeName comes before
 NodeUnschedulable.
 
 """
@@ -282,7 +285,7 @@ _GATES_HEAD: Final = """\
 
 The flag `--feature-gates=NAME=true,…` of `run`, `simulate` and `check-config` sets them; they are not part of the document. The default depends on the version
 of kube-scheduler: `run` takes the version of the API server, `simulate --from-cluster` that of the cluster, and the other commands take 1.36. `--emulated-version` wins.
-A locked gate cannot be set to another value. A gate that is not listed has no effect, and a line on standard error names it.
+A locked gate cannot be set to another value. A gate that the version of kube-scheduler removed is refused as there. Any other gate that is not listed has no effect, and a line on standard error names it.
 
 """
 

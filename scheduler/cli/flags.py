@@ -11,7 +11,7 @@ import argparse
 import ipaddress
 import math
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -205,11 +205,15 @@ def feature_gates(text: str) -> dict[str, bool]:
     return gates
 
 
+def _or(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}"
+
+
 def emulated_version(text: str) -> str:
     """Parse a version of kube-scheduler; the component `kube=` before it may be left out, as in kube-scheduler."""
     found = {part.strip().removeprefix("kube=") for part in text.split(",")}
     if len(found) != 1 or not found.issubset(VERSIONS):
-        versions = " or ".join(VERSIONS)
+        versions = _or(VERSIONS)
         raise argparse.ArgumentTypeError(
             f"the behaviour is kube-scheduler's of {versions}: expected one of them, got {text!r}"
         )
@@ -276,7 +280,7 @@ exit codes:
 
 def version_text() -> str:
     """Return the line that `kubestow version` prints."""
-    versions = " and ".join(f"v{version}" for version in VERSIONS)
+    versions = f"v{VERSIONS[0]} to v{VERSIONS[-1]}"
     return f"kubestow {__version__} (Python {sys.version.split()[0]}, decides as kube-scheduler {versions})"
 
 
@@ -531,9 +535,7 @@ def _add_feature_gates(add: _Add) -> None:
 
 
 def _add_emulated_version(add: _Add, default: str) -> None:
-    text = (
-        f"version of kube-scheduler whose defaults and behaviour are used: {' or '.join(VERSIONS)} (default: {default})"
-    )
+    text = f"version of kube-scheduler whose defaults and behaviour are used: {_or(VERSIONS)} (default: {default})"
     add("--emulated-version", type=emulated_version, metavar="VERSION", help=text)
     oldest = "oldest version in the control plane, which switches some feature gates (default: the version before)"
     add("--min-compatibility-version", type=min_compatibility_version, metavar="VERSION", help=oldest)

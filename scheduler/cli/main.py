@@ -161,15 +161,20 @@ def _first_options(arguments: argparse.Namespace) -> RunOptions:
 
 
 def _options_for_server(arguments: argparse.Namespace, usable: RunOptions, version: str) -> RunOptions:
-    """Return the options for the API server's version, or the usable ones if the file or a flag is refused in it.
+    """Return the options for the API server's version, or for the newest one before it that takes the file and the flags.
 
-    An upgrade of the API server alone must not stop a daemon that ran before; the log says what was refused.
+    An upgrade of the API server alone must not stop a daemon that ran before; the log says what was refused. `usable` are
+    returned if only a newer version takes them.
     """
     try:
         return _options(arguments, version)
     except CommandError as refused:
         import structlog
 
+        for before in reversed(VERSIONS[: VERSIONS.index(version)]):
+            with contextlib.suppress(CommandError):
+                usable = _options(arguments, before)
+                break
         structlog.get_logger("scheduler.cli.main").warning(
             "the configuration is refused in the version of the API server",
             error=str(refused),

@@ -16,8 +16,8 @@ from scheduler.config.args import KUBE_SCHEDULER_V1
 from scheduler.config.document import DUPLICATE, Document, read_document
 from scheduler.config.errors import ConfigError, ConfigErrors, Findings
 from scheduler.config.fields import Fields, read, shown
-from scheduler.config.read_profiles import read_profiles
-from scheduler.config.schema import INT64_MAX, NO_PERCENTAGE
+from scheduler.config.read_profiles import ignored_placements, read_profiles
+from scheduler.config.schema import INT64_MAX
 from scheduler.config.sections import read_client_connection, read_extenders, read_leader_election
 from scheduler.config.types import GATES_ON, Configuration
 from scheduler.core.feature_gates import (
@@ -52,8 +52,8 @@ def gates_on(
     """Return the gates that are on after these settings, with the version's changes; unknown gates have no effect.
 
     `min_compatibility_version` is the oldest version of the other components; the default is the one before `version`.
-    Raises ValueError with upstream's text for a gate that the version removed, for a locked gate, for a gate whose required gate is off, and for a
-    `min_compatibility_version` that upstream's binary of `version` refuses.
+    Raises ValueError with upstream's text for a gate that is locked, that the version removed, or whose required gate is off.
+    The same holds for a `min_compatibility_version` that upstream's binary of `version` refuses.
     Upstream: staging/src/k8s.io/component-base/compatibility/version.go Validate
     """
     major, minor = minor_version(version) or (1, 0)
@@ -222,8 +222,8 @@ def _configuration(fields: Fields, *, allow_default_scheduler: bool) -> Configur
         why = "must be greater than or equal to PodInitialBackoffSeconds"
         fields.invalid("podMaxBackoffSeconds", longest_s, why)
     fields.boolean("enableContentionProfiling", True)
-    fields.within("percentageOfPlacementsToScore", None, (0, 100), NO_PERCENTAGE)
-    for name in ("enableContentionProfiling", "enableProfiling", "parallelism", "percentageOfPlacementsToScore"):
+    ignored_placements(fields)
+    for name in ("enableContentionProfiling", "enableProfiling", "parallelism"):
         fields.no_effect(name)
     return read(
         Configuration,

@@ -14,7 +14,7 @@ from scheduler.config.errors import Findings, below
 from scheduler.config.fields import Fields, declared, quoted, read
 from scheduler.config.plugins import KNOWN_NAMES, LATER_POINTS, MULTI_POINT, POINTS, REMOVED_NAMES, check_sets, removed
 from scheduler.config.read_args import read_args
-from scheduler.config.schema import is_percentage
+from scheduler.config.schema import NO_PERCENTAGE, is_percentage
 from scheduler.config.types import GATES_ON, OUR_NAME, KubeSchedulerProfile, PluginRef, PluginSet
 from scheduler.core.feature_gates import CAPACITY_SCORING
 
@@ -79,6 +79,7 @@ def _profile(fields: Fields, *, alone: bool) -> KubeSchedulerProfile:
         plugins = {point: found for point, found in _plugin_sets(fields).items() if found != PluginSet()}
         args = _plugin_config(fields)
         args = {**args, **{name: usual for name, usual in _default_args(fields).items() if name not in args}}
+        ignored_placements(fields)
         return read(
             KubeSchedulerProfile,
             fields,
@@ -87,6 +88,15 @@ def _profile(fields: Fields, *, alone: bool) -> KubeSchedulerProfile:
             args=lambda: args,
             path=lambda: fields.path,
         )
+
+
+def ignored_placements(fields: Fields) -> None:
+    """Read percentageOfPlacementsToScore, which has no effect: of the document, and since 1.38 of a profile.
+
+    Upstream: pkg/scheduler/apis/config/validation/validation.go validatePercentageOfPlacementsToScore
+    """
+    fields.within("percentageOfPlacementsToScore", None, (0, 100), NO_PERCENTAGE)
+    fields.no_effect("percentageOfPlacementsToScore")
 
 
 def _default_args(fields: Fields) -> dict[str, KnownArgs]:

@@ -80,36 +80,74 @@ LOCKED_WITHOUT_EFFECT: Final[Mapping[str, frozenset[str]]] = {
 }
 """Version → gates of kube-scheduler that are on, cannot be turned off, and switch nothing here."""
 
+_REMOVED_IN_1_37: Final = frozenset(
+    {
+        "APIServerTracing",
+        "AnonymousAuthConfigurableEndpoints",
+        "AnyVolumeDataSource",
+        "AuthorizeNodeWithSelectors",
+        "AuthorizeWithSelectors",
+        "BtreeWatchCache",
+        "ConsistentListFromCache",
+        "GangScheduling",
+        "JobBackoffLimitPerIndex",
+        "JobPodReplacementPolicy",
+        "JobSuccessPolicy",
+        "LogarithmicScaleDown",
+        "OrderedNamespaceDeletion",
+        "PodLifecycleSleepAction",
+        "PodLifecycleSleepActionAllowZero",
+        "PreventStaticPodAPIReferences",
+        "RelaxedDNSSearchValidation",
+        "ResilientWatchCacheInitialization",
+        "RetryGenerateName",
+        "SchedulerQueueingHints",
+        "SidecarContainers",
+        "StreamingCollectionEncodingToJSON",
+        "StreamingCollectionEncodingToProtobuf",
+        "StructuredAuthenticationConfiguration",
+        "WorkloadAwarePreemption",
+    }
+)
+_REMOVED_IN_1_38: Final = frozenset(
+    {
+        "AggregatedDiscoveryRemoveBetaType",
+        "AllowOverwriteTerminationGracePeriodSeconds",
+        "DisableAllocatorDualWrite",
+        "DynamicResourceAllocation",
+        "ExecProbeTimeout",
+        "InPlacePodVerticalScaling",
+        "JobManagedBy",
+        "KubeletTracing",
+        "MatchLabelKeysInPodAffinity",
+        "MultiCIDRServiceAllocator",
+        "NFTablesProxyMode",
+        "NodeSwap",
+        "PodGroupPreemptionPolicy",
+        "PodSchedulingReadiness",
+        "PreferSameTrafficDistribution",
+        "RecoverVolumeExpansionFailure",
+        "SeparateTaintEvictionController",
+        "ServiceAccountTokenJTI",
+        "ServiceAccountTokenNodeBinding",
+        "ServiceAccountTokenNodeBindingValidation",
+        "ServiceAccountTokenPodNodeInfo",
+        "SupplementalGroupsPolicy",
+        "SystemdWatchdog",
+        "WinDSR",
+        "WinOverlay",
+        "WindowsHostNetwork",
+    }
+)
 REMOVED: Final[Mapping[str, frozenset[str]]] = {
     "1.36": frozenset(),
-    "1.37": frozenset(),
-    "1.38": frozenset(
-        {
-            "AllowOverwriteTerminationGracePeriodSeconds",
-            "DisableAllocatorDualWrite",
-            DYNAMIC_RESOURCE_ALLOCATION,
-            "ExecProbeTimeout",
-            "InPlacePodVerticalScaling",
-            "JobManagedBy",
-            "KubeletTracing",
-            "MatchLabelKeysInPodAffinity",
-            "MultiCIDRServiceAllocator",
-            "NFTablesProxyMode",
-            "NodeSwap",
-            "PodGroupPreemptionPolicy",
-            "PodSchedulingReadiness",
-            "PreferSameTrafficDistribution",
-            "RecoverVolumeExpansionFailure",
-            "SeparateTaintEvictionController",
-            "SupplementalGroupsPolicy",
-            "SystemdWatchdog",
-            "WinDSR",
-            "WinOverlay",
-            "WindowsHostNetwork",
-        }
-    ),
+    "1.37": _REMOVED_IN_1_37,
+    "1.38": _REMOVED_IN_1_37 | _REMOVED_IN_1_38,
 }
-"""Version → gates that its kube-scheduler refuses, and that the version before it accepts."""
+"""Version → gates that its kube-scheduler refuses, and that an older one accepts.
+
+Upstream: pkg/features/kube_features.go defaultVersionedKubernetesFeatureGates
+"""
 
 DEVICE_GATES_ON: Final = frozenset(
     gate for gate, stages in GATES.items() if gate.startswith("D") and stages[DEFAULT_VERSION].is_on

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import gc
 import os
 import random
@@ -16,7 +17,7 @@ import signal
 import socket
 import uuid
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -41,6 +42,7 @@ from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.what_if import WhatIfRequest
 from scheduler.extenders.http_extender import HTTPExtender, build_extenders
 from scheduler.extenders.messages import WholeObjects
+from scheduler.framework.profile import Profile
 from scheduler.kube.client_config import Settings, load_settings
 from scheduler.kube.events import EventRecorder
 from scheduler.kube.informers import Informers
@@ -56,9 +58,9 @@ from scheduler.kube.resources import (
     KindSpec,
     ServedKind,
     failed_pods,
-    server_version,
 )
 from scheduler.kube.self_check import SelfCheck
+from scheduler.kube.server_version import ServerVersion, server_version
 from scheduler.kube.store import Store
 from scheduler.kube.transport import HttpTransport, SharedSession
 from scheduler.kube.wire import Transport
@@ -158,6 +160,7 @@ class Daemon:
         self.informers = Informers(kinds, self._discovery, self._clock)
         writes = writes_of(profiles.values(), self._options)
         self.self_check = check = SelfCheck(transport, self._clock, self._discovery, kinds=kinds, writes=writes)
+        self._server_version = ServerVersion(transport, self._clock, self._options.emulated_version)
         changes = ProfileChanges(
             self._options,
             self.scheduler,
@@ -173,6 +176,7 @@ class Daemon:
             self.informers,
             self.leadership,
             check,
+            self._server_version,
             self._recorder,
             self.metrics,
             self._clock,
@@ -213,6 +217,8 @@ class Daemon:
             rng=self.scheduler.rng,
         )
         self._spawn("list-audit", lists.run)
+        if self._options.follows_server:
+            self._spawn("server-version", self._server_version.run)
         self._spawn("event-loop-lag", self._measure_lag)
 
     async def wait(self) -> None:
@@ -499,8 +505,7 @@ async def run_daemon(options: RunOptions, *, for_version: Callable[[str], RunOpt
     try:
         if not await _unless(stopping, asyncio.ensure_future(daemon.start())):
             return 0
-        for path in options.config.ignored:
-            _log.warning("configuration field has no effect", field=path)
+        _log_without_effect(options, daemon.scheduler.profiles)
         _log.info(
             "started",
             profiles=list(daemon.scheduler.profiles),
@@ -528,6 +533,14 @@ async def run_daemon(options: RunOptions, *, for_version: Callable[[str], RunOpt
             loop.remove_signal_handler(number)
 
 
+def _log_without_effect(options: RunOptions, profiles: Mapping[str, Profile]) -> None:
+    for path in options.config.ignored:
+        _log.warning("configuration field has no effect", field=path)
+    for name, profile in profiles.items():
+        for plugin in profile.resolved.absent:
+            _log.warning("plugin of the configuration does not exist here", profile=name, plugin=plugin)
+
+
 async def _for_server(options: RunOptions, for_version: Callable[[str], RunOptions]) -> RunOptions:
     """Return the options for the API server's version, or these if it does not answer within _VERSION_WITHIN_S."""
     connection = options.config.client_connection
@@ -543,7 +556,7 @@ async def _for_server(options: RunOptions, for_version: Callable[[str], RunOptio
     finally:
         await transport.close()
     if git_version:
-        return for_version(closest_version(git_version))
+        return dataclasses.replace(for_version(closest_version(git_version)), follows_server=True)
     _log.warning("the version of the API server is unknown", server=settings.server, used=options.emulated_version)
     return options
 

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+import msgspec
+
 from scheduler import __version__
 from scheduler.config.dump import to_document, without_keys
 from scheduler.config.types import RunOptions
@@ -26,6 +28,7 @@ from scheduler.kube.informers import Informers
 from scheduler.kube.rate_limit import Throttle
 from scheduler.kube.resources import POD
 from scheduler.kube.self_check import KINDS_SERVED, PERMISSIONS, SelfCheck
+from scheduler.kube.server_version import KUBERNETES_VERSION, ServerVersion
 from scheduler.metrics.metrics import Metrics
 from scheduler.metrics.scraped import pod_resource_pages
 from scheduler.scheduler import Scheduler
@@ -52,6 +55,7 @@ class Introspection:
     informers: Informers
     leadership: Leadership
     self_check: SelfCheck
+    server_version: ServerVersion
     recorder: EventRecorder
     metrics: Metrics
     clock: Clock
@@ -121,7 +125,7 @@ class Introspection:
         scheduler = self.scheduler
         found = await scheduler.questions.answer_to(partial(scheduler.explainer.explain, key))
         if found is not None:
-            return found
+            return msgspec.structs.replace(found, remark=self.server_version.remark)
         pods = self.informers.reflectors.get(POD.name)
         pod = pods.store.get(key) if pods is not None else None
         return None if pod is None else outside(pod)
@@ -189,6 +193,7 @@ class Introspection:
             **self.leadership.readyz(),
             PERMISSIONS: self._with_minor(self.self_check.permissions, PERMISSIONS),
             KINDS_SERVED: self._with_minor(self.self_check.kinds_served, KINDS_SERVED),
+            KUBERNETES_VERSION: lambda: Remark(self.server_version.remark) or None,
             PROFILES: self._profiles,
             UNFORESEEN: lambda: self.errors.down() or Remark(self.errors.recent()) or None,
             BINDINGS: lambda: Remark(self.scheduler.binder.remark()) or None,

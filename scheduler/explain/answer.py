@@ -112,6 +112,8 @@ class Explanation(AnswerPart, frozen=True):
     bound: Bound | None = None
     facts: dict[str, Any] = {}
     """Numbers of plugins, such as the devices that each request can have."""
+    remark: str = ""
+    """Why kube-scheduler may decide otherwise in this cluster: the API server has another version."""
 
 
 class PlacedPod(AnswerPart, frozen=True):
@@ -196,6 +198,7 @@ def _some(rows: list[str], what: str) -> Iterator[str]:
 def _lines(answer: Explanation, *, searched: bool = True) -> Iterator[str]:
     """Yield the lines; `searched` is False if no fixes were searched for."""
     yield f"{answer.pod}: {answer.cause}"
+    yield from (f"note: {answer.remark}",) if answer.remark else ()
     if answer.move != "nobody":
         yield f"next step: {_NEXT_STEPS[answer.move]}"
     if answer.bound is not None and answer.bound.score is not None:

@@ -57,7 +57,7 @@ from scheduler.api.storage_v1 import (
     VolumeAttachment,
 )
 from scheduler.core.clock import Clock
-from scheduler.core.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized
+from scheduler.core.errors import ApiError, NotFound
 from scheduler.core.feature_gates import TAINT_RULES
 from scheduler.core.retry import Backoff
 from scheduler.kube.wire import Transport
@@ -368,12 +368,7 @@ class _ResourceList(msgspec.Struct):
     resources: list[_Resource] | None = None
 
 
-class _Version(msgspec.Struct, rename="camel"):
-    git_version: str = ""
-
-
 _RESOURCES: Final = msgspec.json.Decoder(_ResourceList)
-_VERSION: Final = msgspec.json.Decoder(_Version)
 
 
 class DiscoveryFailed(Exception):
@@ -421,17 +416,6 @@ async def discover(transport: Transport, kinds: Iterable[KindSpec] = WATCHED_NOW
     if failed:
         raise DiscoveryFailed(failed, served, is_total=len(failed) == len(wanted))
     return served
-
-
-async def server_version(transport: Transport, clock: Clock) -> str:
-    """Return the API server's `gitVersion`; "" if it refuses or is unreadable. Try every second until it answers."""
-    while True:
-        try:
-            return _VERSION.decode(await transport.get("/version")).git_version
-        except (Unauthorized, Forbidden, NotFound, Invalid, msgspec.MsgspecError):
-            return ""
-        except ApiError:
-            await clock.sleep(1.0)
 
 
 @dataclass(eq=False, repr=False)

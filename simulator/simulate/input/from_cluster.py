@@ -26,8 +26,8 @@ from scheduler.kube.resources import (
     KindSpec as Spec,
     ServedKind,
     discover,
-    server_version,
 )
+from scheduler.kube.server_version import server_version
 from scheduler.kube.transport import HttpTransport
 from scheduler.kube.wire import Transport, page_of
 from simulator.simulate.input.manifests import Found, InputError, Manifest, cleaned

@@ -459,3 +459,31 @@ def test_an_extender_is_read() -> None:
 
 def test_client_limits_may_be_off() -> None:
     assert read({"clientConnection": {"qps": -1}}).client_connection.qps == -1.0
+
+
+@pytest.mark.parametrize("gates", [False, True], ids=["default gates", "gates of groups"])
+def test_what_kube_scheduler_1_38_writes(gates: bool) -> None:
+    """Its points, its fields and its plugins for groups are accepted in every version; they have no effect."""
+    plugins: dict[str, Any] = {"placementGenerate": {}, "placementFeasible": {}, "placementScore": {}}
+    plugins["podGroupPostFilter"] = {}
+    profile: dict[str, Any] = {"schedulerName": "kubestow", "plugins": plugins}
+    if gates:
+        names = ("GangScheduling", "TopologyPlacementGenerator", "PodGroupPodsCount")
+        plugins["multiPoint"] = {"enabled": [{"name": name, "weight": 0} for name in names]}
+        profile["percentageOfPlacementsToScore"] = 0
+    else:
+        plugins["reserve"] = {"disabled": [{"name": "DefaultPreemption", "weight": 0}]}
+
+    configuration = read({"profiles": [profile], **({"percentageOfPlacementsToScore": 0} if gates else {})})
+
+    resolved = resolve(configuration.profiles[0].plugins, implements=UPSTREAM)
+    assert resolved.absent == (names if gates else ())
+    ignored = ("percentageOfPlacementsToScore", "profiles[0].percentageOfPlacementsToScore")
+    assert configuration.ignored == (ignored if gates else ())
+
+
+def test_a_percentage_of_placements_out_of_range() -> None:
+    document = {"profiles": [{"schedulerName": "p", "percentageOfPlacementsToScore": 101}]}
+
+    wrong = "profiles[0].percentageOfPlacementsToScore: Invalid value: 101: not in valid range [0-100]"
+    assert mistakes(document) == [wrong]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 
 import pytest
@@ -21,7 +20,7 @@ from scheduler.config.plugins import (
     resolve,
 )
 from scheduler.config.types import GATES_ON, Configuration, KubeSchedulerProfile, PluginRef, PluginSet
-from scheduler.core.feature_gates import CHANGES, DEVICE_GATES_ON, GATES, VERSIONS, defaults
+from scheduler.core.feature_gates import CHANGES, DEVICE_GATES_ON, GATES, REMOVED, VERSIONS, defaults
 from scheduler.framework.profile import served_points
 from scheduler.plugins import BUILT_IN
 from tests.unit.config.documents import table
@@ -182,9 +181,11 @@ MISTAKES = table("""
 # not built
 {"filter": [["VolumeZone"], []]}
 - p.filter.enabled[0].name: plugin "VolumeZone" is not available in this version
-# not built, in multiPoint
+# for groups, in multiPoint, as kube-scheduler writes it with its gates on
 {"multiPoint": [["GangScheduling"], []]}
-- p.multiPoint.enabled[0].name: plugin "GangScheduling" is not available in this version
+# for groups, at a point
+{"preEnqueue": [["GangScheduling"], []]}
+- p.preEnqueue.enabled[0].name: plugin "GangScheduling" is not available in this version
 # not for this point
 {"score": [["F1"], []]}
 - p.score.enabled[0].name: plugin "F1" does not implement score
@@ -334,26 +335,61 @@ def test_what_is_refused(flags: dict[str, bool], said: str) -> None:
     assert str(refused.value) == said
 
 
+def refusal(flags: dict[str, bool], version: str) -> str:
+    """The text with which the version refuses the flags; "" if it takes them."""
+    try:
+        gates_on(flags, version)
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
 @pytest.mark.parametrize(
     ("name", "versions"),
     [
         pytest.param("SchedulerQueueingHints", ["1.36"], id="locked in 1.36, gone in 1.37"),
         pytest.param("SidecarContainers", ["1.36"], id="sidecars: locked in 1.36, gone in 1.37"),
-        pytest.param("NodeDeclaredFeatures", ["1.37"], id="locked in 1.37"),
-        pytest.param("DRAExtendedResource", ["1.37"], id="extended resources: locked in 1.37"),
-        pytest.param("InPlacePodVerticalScaling", ["1.36", "1.37"], id="locked in both"),
-        pytest.param("SchedulerAsyncAPICalls", [], id="locked in neither"),
+        pytest.param("NodeDeclaredFeatures", ["1.37", "1.38"], id="locked since 1.37"),
+        pytest.param("DRAExtendedResource", ["1.37", "1.38"], id="extended resources: locked since 1.37"),
+        pytest.param("DRAPartitionableDevices", ["1.38"], id="partitions: locked in 1.38"),
+        pytest.param("DRADeviceTaintRules", ["1.38"], id="taint rules: locked in 1.38"),
+        pytest.param("InPlacePodVerticalScaling", ["1.36", "1.37"], id="locked in both, gone in 1.38"),
+        pytest.param("DRAConsumableCapacity", [], id="general availability is no lock"),
+        pytest.param("SchedulerAsyncAPICalls", [], id="never locked"),
     ],
 )
 def test_a_locked_gate_is_refused_in_its_versions(name: str, versions: list[str]) -> None:
     """Also a gate that has no effect here; and a gate that is on may be named."""
     refused = []
     for version in VERSIONS:
-        gates_on({name: name != "SchedulerAsyncAPICalls"}, version)
-        with contextlib.suppress(ValueError):
-            gates_on({name: False}, version)
+        if name in REMOVED[version]:
             continue
-        refused.append(version)
+        gates_on({name: name != "SchedulerAsyncAPICalls"}, version)
+        if text := refusal({name: False, "DRAFractionalCapacityRange": False}, version):
+            assert text == f"cannot set feature gate {name} to false, feature is locked to true"
+            refused.append(version)
+
+    assert refused == versions
+
+
+@pytest.mark.parametrize(
+    ("name", "versions"),
+    [
+        pytest.param("SidecarContainers", ["1.37", "1.38"], id="gone in 1.37"),
+        pytest.param("InPlacePodVerticalScaling", ["1.38"], id="gone in 1.38"),
+        pytest.param("DynamicResourceAllocation", ["1.38"], id="gone in 1.38, and its code is always on"),
+        pytest.param("DRAAdminAccess", [], id="never gone"),
+        pytest.param("SomeGate", [], id="a name of no version"),
+    ],
+)
+@pytest.mark.parametrize("value", [True, False])
+def test_a_gate_that_a_version_removed_is_refused(name: str, versions: list[str], value: bool) -> None:
+    refused = []
+    for version in VERSIONS:
+        text = refusal({name: value}, version)
+        if text and "locked" not in text:
+            assert text == f"unrecognized feature gate: {name}"
+            refused.append(version)
 
     assert refused == versions
 
@@ -394,4 +430,5 @@ def test_gates_and_changes_of_a_version(version: str) -> None:
     """What is on without a flag; 1.36 has no changes."""
     assert gates_on({}, version) == defaults(version)
     assert (CHANGES[version] == frozenset()) == (version == "1.36")
+    assert "DynamicResourceAllocation" in gates_on({}, version)
     assert not CHANGES[version] & GATES.keys()

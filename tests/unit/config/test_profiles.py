@@ -121,6 +121,11 @@ SETS = table(
 # a point for pod groups
 {"placementGenerate": {"enabled": [{"name": "X"}]}}
 - profiles[0].plugins.placementGenerate: placementGenerate is not available in this version
+# an empty point of 1.38
+{"placementFeasible": {}}
+# a point of 1.38 with a plugin
+{"placementFeasible": {"enabled": [{"name": "X"}]}}
+- profiles[0].plugins.placementFeasible: placementFeasible is not available in this version
 # two orders
 {"queueSort": {"enabled": [{"name": "A"}, {"name": "B"}]}}
 - profiles[0].plugins.queueSort.enabled: Invalid value: 2: only one queue sort plugin can be enabled
