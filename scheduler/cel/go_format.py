@@ -45,8 +45,9 @@ def double(value: float) -> str:
         return "NaN" if math.isnan(value) else f"{value:+}".replace("inf", "Inf")
     if not value or 1e-4 <= abs(value) < 1e6:
         return repr(value).removesuffix(".0")
-    digits = len(Decimal(repr(value)).normalize().as_tuple().digits)
-    return f"{value:.{digits - 1}e}"
+    shortest = f"{Decimal(repr(value)).normalize():e}"  # rounding `value` itself again would break a tie the other way
+    mantissa, _, exponent = shortest.partition("e")
+    return f"{mantissa}e{int(exponent):+03d}"
 
 
 def without_exponent(value: float) -> str:

@@ -144,10 +144,7 @@ REMOVED: Final[Mapping[str, frozenset[str]]] = {
     "1.37": _REMOVED_IN_1_37,
     "1.38": _REMOVED_IN_1_37 | _REMOVED_IN_1_38,
 }
-"""Version → gates that its kube-scheduler refuses, and that an older one accepts.
-
-Upstream: pkg/features/kube_features.go defaultVersionedKubernetesFeatureGates
-"""
+"""Version → gates that its kube-scheduler refuses, and that an older one accepts."""
 
 DEVICE_GATES_ON: Final = frozenset(
     gate for gate, stages in GATES.items() if gate.startswith("D") and stages[DEFAULT_VERSION].is_on

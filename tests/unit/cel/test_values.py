@@ -6,7 +6,7 @@ import math
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import example, given, strategies as st
 
 from scheduler.api.quantity import parse
 from scheduler.cel.errors import EvalError
@@ -142,6 +142,8 @@ _DOUBLES = st.floats(allow_nan=False, allow_infinity=False) | st.builds(
 
 
 @given(_DOUBLES)
+@example(2.0**-24)  # two texts of 16 figures are equally near
+@example(1e300)
 def test_a_double_is_written_as_go_writes_it(value):
     assert double(value) == _plainly(value)
     assert float(double(value)) == value
