@@ -137,6 +137,9 @@ POD_EVENTS: Final = "PodEventsOfThreeKinds"
 ENTITY_METRICS: Final = "QueueMetricsOfEntities"
 """The queue has metrics of entities, which are pods or groups of pods; here all are pods."""
 
+EMPTY_BUDGETS: Final = "BudgetsProtectBySelectorAlone"
+"""A budget with an empty selector protects all pods of its namespace, and budgets protect pods without labels."""
+
 LIMIT_NAMES_REQUEST: Final = "DeviceLimitNamesTheRequest"
 """The text for a claim with too many devices names the request that exceeds the limit."""
 ERROR_NAMES_DEVICE: Final = "SelectorErrorNamesTheDevice"
@@ -163,7 +166,7 @@ _CHANGES_1_37: Final = DEVICE_CHANGES | {
     POD_EVENTS,
     ENTITY_METRICS,
 }
-_CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | frozenset()
+_CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | {EMPTY_BUDGETS}
 
 CHANGES: Final[Mapping[str, frozenset[str]]] = {
     "1.36": frozenset(),

@@ -24,7 +24,7 @@ from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.core.cooperative import TURN_S, Work
-from scheduler.core.feature_gates import PREEMPTOR_TEXT
+from scheduler.core.feature_gates import EMPTY_BUDGETS, PREEMPTOR_TEXT
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.extender import Consultation, Victims, consultation_of
 from scheduler.framework.handle import Handle
@@ -42,12 +42,17 @@ Cost: TypeAlias = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class VictimRule:
-    """The pods that may be victims (docs/spec/core.md §2.6): all as in upstream, only our own, or our own first."""
+    """The pods that may be victims (docs/spec/core.md §2.6): all as in upstream, only our own, or our own first.
+
+    It also has what differs between versions of kube-scheduler (docs/spec/changes-1.38.md §1).
+    """
 
     own: frozenset[str] = frozenset()
     """The schedulerNames of this scheduler."""
     spares_others: bool = False
     prefers_own: bool = False
+    budgets_by_selector: bool = True
+    """Budgets protect the pods that they select, also by an empty selector, and also pods without labels."""
 
     def allows(self, victim: PodInfo, preemptor: PodInfo) -> bool:
         """Return whether the pod may be a victim: it has lower priority, and the rule permits it."""
@@ -58,6 +63,17 @@ class VictimRule:
     def is_own(self, pod: PodInfo) -> bool:
         """Return whether the pod names a profile of this scheduler."""
         return pod.pod.spec.scheduler_name in self.own
+
+
+def victim_rule(handle: Handle) -> VictimRule:
+    """Return the rule of a profile."""
+    ours, gates = handle.ours, handle.feature_gates
+    return VictimRule(
+        handle.scheduler_names,
+        spares_others=ours.victims == "own" and not ours.parity,
+        prefers_own=ours.victims == "ownFirst" and not ours.parity,
+        budgets_by_selector=EMPTY_BUDGETS in gates or not ours.parity,
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +178,9 @@ class Evaluator:
         if not potential:
             return NO_VICTIMS
         potential = by_importance(potential, self._rule)
-        violating = yield from self._cluster.disruptions.violating(potential)
+        violating = yield from self._cluster.disruptions.violating(
+            potential, by_selector_alone=self._rule.budgets_by_selector
+        )
         in_turn = sorted(potential, key=lambda other: other.uid not in violating) if violating else potential
         try:
             with what_if.on(slot) as simulation:
@@ -223,11 +241,7 @@ class DefaultPreemption:
         ours = handle.ours
         self._parity = ours.parity
         self._names_node = PREEMPTOR_TEXT in handle.feature_gates
-        self._rule = VictimRule(
-            handle.scheduler_names,
-            spares_others=ours.victims == "own" and not ours.parity,
-            prefers_own=ours.victims == "ownFirst" and not ours.parity,
-        )
+        self._rule = victim_rule(handle)
         self._dry_run = Evaluator(handle.cluster, self._rule)
 
     def pre_enqueue(self, pod: PodInfo) -> Rejection | None:

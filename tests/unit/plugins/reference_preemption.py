@@ -18,6 +18,7 @@ from scheduler.api.podinfo import PodInfo, placed
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
 from scheduler.core.cooperative import answered, finish
+from scheduler.core.feature_gates import EMPTY_BUDGETS
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Rejection
 from scheduler.plugins import BUILT_IN
@@ -62,6 +63,7 @@ class LiteralPreemption:
     budgets: Sequence[PodDisruptionBudget]
     nominated: Mapping[str, Sequence[PodInfo]]
     ours: KubestowArgs
+    gates: frozenset[str] = frozenset()
 
     # -- one node ------------------------------------------------------------------------------------------------------
 
@@ -140,7 +142,7 @@ class LiteralPreemption:
 
     def _plugins(self, fresh: Cluster) -> Iterator[tuple[str, Any]]:
         """The filters by name; few of them need what their PreFilter left in the state of the attempt."""
-        given = dataclasses.replace(handle(fresh), ours=self.ours)
+        given = dataclasses.replace(handle(fresh, feature_gates=self.gates), ours=self.ours)
         return ((name, BUILT_IN[name](None, given)) for name in FILTERS)
 
     def _protected(self, pods: Iterable[PodInfo]) -> list[PodInfo]:
@@ -149,12 +151,21 @@ class LiteralPreemption:
         for pod in pods:
             is_over = False
             for budget in self.budgets:
-                if _counts(budget, pod):
+                if self._counts(budget, pod):
                     allowed[budget.key] -= 1
                     is_over |= allowed[budget.key] < 0
             if is_over:
                 found.append(pod)
         return found
+
+    def _counts(self, budget: PodDisruptionBudget, pod: PodInfo) -> bool:
+        metadata, selector = pod.pod.metadata, budget.spec.selector
+        if budget.metadata.namespace != metadata.namespace or selector is None:
+            return False
+        is_old = self.ours.parity and EMPTY_BUDGETS not in self.gates
+        if is_old and not (metadata.labels and (selector.match_labels or selector.match_expressions)):
+            return False
+        return selector.matches(metadata.labels) and metadata.name not in budget.status.disrupted_pods
 
     # -- the choice ----------------------------------------------------------------------------------------------------
 
@@ -195,12 +206,3 @@ def _compare(one: PodInfo, other: PodInfo) -> int:
         return other.priority - one.priority
     first, second = (_started(one), one.key), (_started(other), other.key)
     return -1 if first < second else int(first > second)
-
-
-def _counts(budget: PodDisruptionBudget, pod: PodInfo) -> bool:
-    metadata, selector = pod.pod.metadata, budget.spec.selector
-    if not metadata.labels or budget.metadata.namespace != metadata.namespace:
-        return False
-    if selector is None or not (selector.match_labels or selector.match_expressions):
-        return False
-    return selector.matches(metadata.labels) and metadata.name not in budget.status.disrupted_pods

@@ -1,0 +1,58 @@
+"""Decisions that differ between versions of kube-scheduler, by `kubestow simulate --emulated-version` (docs/spec/changes-1.38.md §1)."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from simulator.builders.core import node as a_node, pod as a_pod
+from tests.integration.conftest import Simulation
+
+OTHER = {"metadata": {"namespace": "other"}}
+
+
+def simulated(simulate: Simulation, version: str, *objects: Any, parity: bool = False) -> dict[str, Any]:
+    """Return the outcome of a simulation with the behaviour of this version."""
+    args = {"apiVersion": "kubestow.dev/v1alpha1", "kind": "KubestowArgs", "parity": parity}
+    profile = {"schedulerName": "kubestow", "pluginConfig": [{"name": "Kubestow", "args": args}]}
+    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
+    Path("config.yaml").write_text(json.dumps({**kind, "profiles": [profile]}))
+    _, shown, _ = simulate.of(*objects, flags=["--config=config.yaml", f"--emulated-version={version}"])
+    assert isinstance(shown, dict)
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("version", "parity", "victim"),
+    [
+        pytest.param("1.37", True, "protected", id="1.37: the pod of the lowest priority"),
+        pytest.param("1.37", False, "higher", id="1.37, by default: the budget counts"),
+        pytest.param("1.38", True, "higher", id="1.38: the budget counts"),
+        pytest.param("1.38", False, "higher", id="1.38, by default: the budget counts"),
+    ],
+)
+def test_a_budget_with_an_empty_selector(simulate: Simulation, version: str, parity: bool, victim: str) -> None:
+    """A pod of priority 0 and without labels is under the budget on node a; a pod of priority 5 is on node b."""
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "all"},
+        "spec": {"maxUnavailable": 0, "selector": {}},
+    }
+    shown = simulated(
+        simulate,
+        version,
+        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "other"}},
+        a_node("a").cpu("1"),
+        a_node("b").cpu("1"),
+        a_pod("protected").cpu("1").bound_to("a").priority(0),
+        a_pod("higher").set(OTHER).cpu("1").bound_to("b").priority(5),
+        a_pod("p").set(OTHER).cpu("1").priority(9),
+        budget,
+        parity=parity,
+    )
+
+    assert [each["pod"].partition("/")[2] for each in shown["preempted"]] == [victim]
