@@ -139,6 +139,8 @@ ENTITY_METRICS: Final = "QueueMetricsOfEntities"
 
 EMPTY_BUDGETS: Final = "BudgetsProtectBySelectorAlone"
 """A budget with an empty selector protects all pods of its namespace, and budgets protect pods without labels."""
+EMPTY_SPREAD: Final = "SpreadByEmptySelectorsCountsAllPods"
+"""A spread constraint with an empty selector counts all pods of the namespace; it counted none."""
 
 LIMIT_NAMES_REQUEST: Final = "DeviceLimitNamesTheRequest"
 """The text for a claim with too many devices names the request that exceeds the limit."""
@@ -166,7 +168,7 @@ _CHANGES_1_37: Final = DEVICE_CHANGES | {
     POD_EVENTS,
     ENTITY_METRICS,
 }
-_CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | {EMPTY_BUDGETS}
+_CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | {EMPTY_BUDGETS, EMPTY_SPREAD}
 
 CHANGES: Final[Mapping[str, frozenset[str]]] = {
     "1.36": frozenset(),

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from simulator.builders.core import node as a_node, pod as a_pod
-from tests.integration.conftest import Simulation
+from tests.integration.conftest import Simulation, placements
 
 OTHER = {"metadata": {"namespace": "other"}}
 
@@ -56,3 +56,33 @@ def test_a_budget_with_an_empty_selector(simulate: Simulation, version: str, par
     )
 
     assert [each["pod"].partition("/")[2] for each in shown["preempted"]] == [victim]
+
+
+CROWDED = "0/2 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 1 node(s) didn't match pod topology spread constraints"
+
+
+@pytest.mark.parametrize(("version", "placed"), [("1.37", ("a", "")), ("1.38", ("", CROWDED))])
+def test_a_spread_constraint_with_an_empty_selector(
+    simulate: Simulation, version: str, placed: tuple[str, str]
+) -> None:
+    """Two pods are on node a, none is on node b, and a third pod is to be on node a. Up to 1.37 an empty selector counts none."""
+    constraint = {
+        "maxSkew": 1,
+        "topologyKey": "kubernetes.io/hostname",
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {},
+        "nodeAffinityPolicy": "Ignore",
+    }
+    shown = simulated(
+        simulate,
+        version,
+        a_node("a").cpu("9"),
+        a_node("b").cpu("9"),
+        a_pod("one").cpu("1").bound_to("a"),
+        a_pod("two").cpu("1").bound_to("a"),
+        a_pod("p")
+        .cpu("1")
+        .set({"spec": {"topologySpreadConstraints": [constraint], "nodeSelector": {"kubernetes.io/hostname": "a"}}}),
+    )
+
+    assert placements(shown)["p"] == placed
