@@ -141,6 +141,8 @@ EMPTY_BUDGETS: Final = "BudgetsProtectBySelectorAlone"
 """A budget with an empty selector protects all pods of its namespace, and budgets protect pods without labels."""
 EMPTY_SPREAD: Final = "SpreadByEmptySelectorsCountsAllPods"
 """A spread constraint with an empty selector counts all pods of the namespace; it counted none."""
+POD_LEVEL_SCORES: Final = "PodLevelRequestsAreScored"
+"""NodeResourcesFit scores the pod-level requests of the pod to place; only those of its containers counted."""
 
 LIMIT_NAMES_REQUEST: Final = "DeviceLimitNamesTheRequest"
 """The text for a claim with too many devices names the request that exceeds the limit."""
@@ -168,7 +170,7 @@ _CHANGES_1_37: Final = DEVICE_CHANGES | {
     POD_EVENTS,
     ENTITY_METRICS,
 }
-_CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | {EMPTY_BUDGETS, EMPTY_SPREAD}
+_CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | {EMPTY_BUDGETS, EMPTY_SPREAD, POD_LEVEL_SCORES}
 
 CHANGES: Final[Mapping[str, frozenset[str]]] = {
     "1.36": frozenset(),

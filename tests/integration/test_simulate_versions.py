@@ -86,3 +86,18 @@ def test_a_spread_constraint_with_an_empty_selector(
     )
 
     assert placements(shown)["p"] == placed
+
+
+@pytest.mark.parametrize(("version", "node"), [("1.37", "pa"), ("1.38", "pb")])
+def test_the_node_of_a_pod_with_pod_level_requests(simulate: Simulation, version: str, node: str) -> None:
+    """Node pa is empty and has 4 CPU. Node pb has 16 CPU, of which 4 are used. Up to 1.37 the score counts containers only."""
+    shown = simulated(
+        simulate,
+        version,
+        a_node("pa").cpu("4").memory("64Gi"),
+        a_node("pb").cpu("16").memory("64Gi"),
+        a_pod("used").cpu("4").bound_to("pb"),
+        a_pod("p").set({"spec": {"resources": {"requests": {"cpu": "3", "memory": "38Gi"}}}}),
+    )
+
+    assert placements(shown)["p"] == (node, "")
