@@ -143,6 +143,10 @@ EMPTY_SPREAD: Final = "SpreadByEmptySelectorsCountsAllPods"
 """A spread constraint with an empty selector counts all pods of the namespace; it counted none."""
 POD_LEVEL_SCORES: Final = "PodLevelRequestsAreScored"
 """NodeResourcesFit scores the pod-level requests of the pod to place; only those of its containers counted."""
+TIES_BY_UID: Final = "VictimTiesByUid"
+"""Of victims of equal priority and start time the one with the lower UID is more important; the order was open."""
+NO_VICTIMS_NEEDED: Final = "NodesWithoutVictimsAreRejected"
+"""A node where preemption needs no victim is sent to extenders or rejected; it was an error."""
 
 LIMIT_NAMES_REQUEST: Final = "DeviceLimitNamesTheRequest"
 """The text for a claim with too many devices names the request that exceeds the limit."""
@@ -170,7 +174,13 @@ _CHANGES_1_37: Final = DEVICE_CHANGES | {
     POD_EVENTS,
     ENTITY_METRICS,
 }
-_CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | {EMPTY_BUDGETS, EMPTY_SPREAD, POD_LEVEL_SCORES}
+_CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | {
+    EMPTY_BUDGETS,
+    EMPTY_SPREAD,
+    POD_LEVEL_SCORES,
+    TIES_BY_UID,
+    NO_VICTIMS_NEEDED,
+}
 
 CHANGES: Final[Mapping[str, frozenset[str]]] = {
     "1.36": frozenset(),
