@@ -147,6 +147,8 @@ TIES_BY_UID: Final = "VictimTiesByUid"
 """Of victims of equal priority and start time the one with the lower UID is more important; the order was open."""
 NO_VICTIMS_NEEDED: Final = "NodesWithoutVictimsAreRejected"
 """A node where preemption needs no victim is sent to extenders or rejected; it was an error."""
+MLDSA_CERTIFICATES: Final = "MLDSACertificatesAreDeclared"
+"""NodeDeclaredFeatures knows PodCertificateMLDSA: a node must declare it for pods with certificates of such keys."""
 
 LIMIT_NAMES_REQUEST: Final = "DeviceLimitNamesTheRequest"
 """The text for a claim with too many devices names the request that exceeds the limit."""
@@ -180,6 +182,7 @@ _CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | {
     POD_LEVEL_SCORES,
     TIES_BY_UID,
     NO_VICTIMS_NEEDED,
+    MLDSA_CERTIFICATES,
 }
 
 CHANGES: Final[Mapping[str, frozenset[str]]] = {
