@@ -350,8 +350,7 @@ def test_no_victim_at_all_is_an_error() -> None:
 
 def test_a_node_that_needs_no_victim_is_rejected() -> None:
     """From 1.38 on the other nodes count, and without a candidate the text has the reasons of all nodes."""
-    nodes = (*small("n1", "n2"), low("a", "n1"), low("b", "n2", 10))
-    harness = PreemptionHarness(*nodes, gates=CHANGES["1.38"])
+    harness = PreemptionHarness(*small("n1", "n2"), low("a", "n1"), low("b", "n2", 10), gates=CHANGES["1.38"])
     alone, _ = harness.driven(incoming(cpu="1"), harness.all_refused())
     harness.put(node("n3", cpu="1"))
     harness.put(low("c", "n3", cpu="1"))

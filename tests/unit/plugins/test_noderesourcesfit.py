@@ -81,7 +81,7 @@ def strategy(type_: str, *resources: str) -> NodeResourcesFitArgs:
     return NodeResourcesFitArgs(scoring_strategy=ScoringStrategy(type_, weighted, ()))
 
 
-USED = [node(), pod_requesting("a", on="n1", cpu="1", memory="2Gi")]
+USED: list[Any] = [node(), pod_requesting("a", on="n1", cpu="1", memory="2Gi")]
 WHOLE = {"requests": {"cpu": "1", "hugepages-2Mi": "2Mi"}}
 
 
