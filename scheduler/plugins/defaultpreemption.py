@@ -76,7 +76,7 @@ def victim_rule(handle: Handle) -> VictimRule:
         handle.scheduler_names,
         spares_others=ours.victims == "own" and not ours.parity,
         prefers_own=ours.victims == "ownFirst" and not ours.parity,
-        budgets_by_selector=EMPTY_BUDGETS in gates or not ours.parity,
+        budgets_by_selector=EMPTY_BUDGETS in gates,
         ties_by_uid=TIES_BY_UID in gates,
         may_be_none=NO_VICTIMS_NEEDED in gates,
     )

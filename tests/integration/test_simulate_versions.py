@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,27 +12,21 @@ from tests.integration.conftest import Simulation, placements
 OTHER = {"metadata": {"namespace": "other"}}
 
 
-def simulated(simulate: Simulation, version: str, *objects: Any, parity: bool = False) -> dict[str, Any]:
+def simulated(simulate: Simulation, version: str, *objects: Any) -> dict[str, Any]:
     """Return the outcome of a simulation with the behaviour of this version."""
-    args = {"apiVersion": "kubestow.dev/v1alpha1", "kind": "KubestowArgs", "parity": parity}
-    profile = {"schedulerName": "kubestow", "pluginConfig": [{"name": "Kubestow", "args": args}]}
-    kind = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
-    Path("config.yaml").write_text(json.dumps({**kind, "profiles": [profile]}))
-    _, shown, _ = simulate.of(*objects, flags=["--config=config.yaml", f"--emulated-version={version}"])
+    _, shown, _ = simulate.of(*objects, flags=[f"--emulated-version={version}"])
     assert isinstance(shown, dict)
     return shown
 
 
 @pytest.mark.parametrize(
-    ("version", "parity", "victim"),
+    ("version", "victim"),
     [
-        pytest.param("1.37", True, "protected", id="1.37: the pod of the lowest priority"),
-        pytest.param("1.37", False, "higher", id="1.37, by default: the budget counts"),
-        pytest.param("1.38", True, "higher", id="1.38: the budget counts"),
-        pytest.param("1.38", False, "higher", id="1.38, by default: the budget counts"),
+        pytest.param("1.37", "protected", id="1.37: the pod of the lowest priority"),
+        pytest.param("1.38", "higher", id="1.38: the budget counts"),
     ],
 )
-def test_a_budget_with_an_empty_selector(simulate: Simulation, version: str, parity: bool, victim: str) -> None:
+def test_a_budget_with_an_empty_selector(simulate: Simulation, version: str, victim: str) -> None:
     """A pod of priority 0 and without labels is under the budget on node a; a pod of priority 5 is on node b."""
     budget = {
         "apiVersion": "policy/v1",
@@ -52,7 +44,6 @@ def test_a_budget_with_an_empty_selector(simulate: Simulation, version: str, par
         a_pod("higher").set(OTHER).cpu("1").bound_to("b").priority(5),
         a_pod("p").set(OTHER).cpu("1").priority(9),
         budget,
-        parity=parity,
     )
 
     assert [each["pod"].partition("/")[2] for each in shown["preempted"]] == [victim]

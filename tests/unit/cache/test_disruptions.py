@@ -114,7 +114,7 @@ NOT_X = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["x"
     pytest.param([budget("d", 0, {}), budget("e", 1, X)], "", "a bare", id="two budgets, and the empty one is over"),
 ])  # fmt: skip
 def test_budgets_protect_by_their_selector_alone(known: list[PodDisruptionBudget], before: str, now: str) -> None:
-    """Up to 1.37, with `parity: true`, an empty selector protects no pod, and no budget protects a pod without labels."""
+    """Up to 1.37 an empty selector protects no pod, and no budget protects a pod without labels."""
     seen, leaving = filed(*known), [A, BARE, FAR]
     names = {one.pod.metadata.name: one.uid for one in leaving}
 

@@ -171,7 +171,7 @@ class LiteralPreemption:
         metadata, selector = pod.pod.metadata, budget.spec.selector
         if budget.metadata.namespace != metadata.namespace or selector is None:
             return False
-        is_old = self.ours.parity and EMPTY_BUDGETS not in self.gates
+        is_old = EMPTY_BUDGETS not in self.gates
         if is_old and not (metadata.labels and (selector.match_labels or selector.match_expressions)):
             return False
         return selector.matches(metadata.labels) and metadata.name not in budget.status.disrupted_pods
