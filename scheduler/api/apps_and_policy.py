@@ -58,7 +58,7 @@ class BudgetStatus(Frozen, frozen=True):
 
 
 class PodDisruptionBudget(NamespacedObject, frozen=True):
-    """A budget. A nil and an empty selector protect no pod, as the scheduler reads them."""
+    """A budget. Without a selector it protects no pods."""
 
     spec: SetSelector = SetSelector()
     status: BudgetStatus = BudgetStatus()

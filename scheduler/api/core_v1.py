@@ -200,6 +200,28 @@ class InlineCSI(Frozen, frozen=True):
     driver: str = ""
 
 
+class PodCertificateSource(Frozen, frozen=True):
+    """A certificate that the kubelet requests."""
+
+    key_type: str = ""
+
+
+class ProjectedSource(Frozen, frozen=True):
+    """One source of a projected volume; without a certificate it says nothing here."""
+
+    pod_certificate: PodCertificateSource | None = None
+
+
+class ProjectedVolume(Frozen, frozen=True):
+    """A projected volume. Only sources with a certificate are kept, because each pod has a token."""
+
+    sources: tuple[ProjectedSource, ...] = ()
+
+    def __post_init__(self) -> None:
+        kept = tuple(source for source in self.sources if source.pod_certificate is not None)
+        force_setattr(self, "sources", kept)
+
+
 class Volume(Frozen, frozen=True):
     """A pod volume. Inline sources are kept as they came, because volume plugins read their keys; None if absent."""
 
@@ -208,6 +230,7 @@ class Volume(Frozen, frozen=True):
     ephemeral: dict[str, Any] | None = None
     image: ImageVolumeSource | None = None
     csi: InlineCSI | None = None
+    projected: ProjectedVolume | None = None
     gce_persistent_disk: dict[str, Any] | None = None
     aws_elastic_block_store: dict[str, Any] | None = None
     azure_disk: dict[str, Any] | None = None

@@ -49,6 +49,11 @@ class LabelSelector(Frozen, frozen=True):
             if problem:
                 raise ValueError(f"matchExpressions[{at}]: {problem}")
 
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the selector has no requirement, so that it matches every object."""
+        return not (self.match_labels or self.match_expressions)
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Return whether an object with these labels matches. O(requirements)."""
         if self.match_labels and not self.match_labels.items() <= labels.items():

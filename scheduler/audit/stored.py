@@ -228,8 +228,7 @@ def _selector(controller: Any) -> Any:
 
 def _protecting(budget: Any) -> Any:
     """Return spec and status of a budget, which are compared when it changes; None if it protects no pods."""
-    selector = budget.spec.selector if budget is not None else None
-    if selector is None or not (selector.match_labels or selector.match_expressions):
+    if budget is None or budget.spec.selector is None:
         return None
     return budget.spec, budget.status
 

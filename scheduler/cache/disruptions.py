@@ -62,7 +62,7 @@ class Disruptions:
         self._logged = LogOnce()
 
     def put(self, budget: PodDisruptionBudget) -> None:
-        """Add or replace a budget. As upstream, a budget without or with an empty selector protects no pods."""
+        """Add or replace a budget. A budget without a selector protects no pods."""
         key, selector = budget.key, budget.spec.selector
         previous = self.budgets.get(key)
         if previous is not None and (previous.spec, previous.status) == (budget.spec, budget.status):
@@ -72,7 +72,7 @@ class Disruptions:
             self.generation += 1
             return
         self.remove(key)
-        if selector is None or not (selector.match_labels or selector.match_expressions):
+        if selector is None:
             return
         self.budgets[key] = budget
         self.index.add(key, self.anchors(key))
@@ -117,21 +117,24 @@ class Disruptions:
             self._anchors[key] = chosen
         return chosen
 
-    def violating(self, pods: Sequence[PodInfo]) -> Work[set[str]]:
+    def violating(self, pods: Sequence[PodInfo], *, by_selector_alone: bool = True) -> Work[set[str]]:
         """Return the uids of the pods whose eviction, one after the other in this order, takes a budget below zero.
 
-        O(pods and their budgets). It yields once per pod in a namespace with budgets.
+        Without `by_selector_alone`, budgets with an empty selector protect no pods, and pods without labels are not
+        protected, as in kube-scheduler before 1.38. O(pods and their budgets). It yields once per pod in a namespace with budgets.
         Upstream: pkg/scheduler/framework/preemption/util.go FilterVictimsWithPDBViolation
         """
         if not self.index and not self._unreadable:
             return set()
         remaining: dict[str, int] = {}
         unsure = set(self._unreadable.values())
-        over = {pod.uid for pod in pods if pod.pod.metadata.namespace in unsure and pod.pod.metadata.labels}
+        if not by_selector_alone:
+            pods = [pod for pod in pods if pod.pod.metadata.labels]
+        over = {pod.uid for pod in pods if pod.pod.metadata.namespace in unsure}
         for pod in pods:
             metadata = pod.pod.metadata
             namespace_budgets = self._namespaces.get(metadata.namespace)
-            if namespace_budgets is None or not metadata.labels:
+            if namespace_budgets is None:
                 continue
             keys = self._selecting(namespace_budgets, metadata.namespace, metadata.labels)
             yield
@@ -140,8 +143,11 @@ class Disruptions:
                 self._warn(metadata.namespace, pod.key)
                 continue
             for key in keys:
-                status = self.budgets[key].status
+                budget = self.budgets[key]
+                selector, status = budget.spec.selector, budget.status
                 if metadata.name in status.disrupted_pods:
+                    continue
+                if not by_selector_alone and selector is not None and selector.is_empty:
                     continue
                 remaining[key] = remaining.get(key, status.disruptions_allowed) - 1
                 if remaining[key] < 0:

@@ -172,6 +172,19 @@ POD_EVENTS: Final = "PodEventsOfThreeKinds"
 ENTITY_METRICS: Final = "QueueMetricsOfEntities"
 """The queue has metrics of entities, which are pods or groups of pods; here all are pods."""
 
+EMPTY_BUDGETS: Final = "BudgetsProtectBySelectorAlone"
+"""A budget with an empty selector protects all pods of its namespace, and budgets protect pods without labels."""
+EMPTY_SPREAD: Final = "SpreadByEmptySelectorsCountsAllPods"
+"""A spread constraint with an empty selector counts all pods of the namespace; it counted none."""
+POD_LEVEL_SCORES: Final = "PodLevelRequestsAreScored"
+"""NodeResourcesFit scores the pod-level requests of the pod to place; only those of its containers counted."""
+TIES_BY_UID: Final = "VictimTiesByUid"
+"""Of victims of equal priority and start time the one with the lower UID is more important; the order was open."""
+NO_VICTIMS_NEEDED: Final = "NodesWithoutVictimsAreRejected"
+"""A node where preemption needs no victim is sent to extenders or rejected; it was an error."""
+MLDSA_CERTIFICATES: Final = "MLDSACertificatesAreDeclared"
+"""NodeDeclaredFeatures knows PodCertificateMLDSA: a node must declare it for pods with certificates of such keys."""
+
 LIMIT_NAMES_REQUEST: Final = "DeviceLimitNamesTheRequest"
 """The text for a claim with too many devices names the request that exceeds the limit."""
 ERROR_NAMES_DEVICE: Final = "SelectorErrorNamesTheDevice"
@@ -198,7 +211,14 @@ _CHANGES_1_37: Final = DEVICE_CHANGES | {
     POD_EVENTS,
     ENTITY_METRICS,
 }
-_CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | frozenset()
+_CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | {
+    EMPTY_BUDGETS,
+    EMPTY_SPREAD,
+    POD_LEVEL_SCORES,
+    TIES_BY_UID,
+    NO_VICTIMS_NEEDED,
+    MLDSA_CERTIFICATES,
+}
 
 CHANGES: Final[Mapping[str, frozenset[str]]] = {
     "1.36": frozenset(),

@@ -276,6 +276,8 @@ class Consultation:
     ) -> None:
         """Call the extenders one after another; each gets the answer of the one before.
 
+        A candidate without victims may stay without for the next extender. At the end it is dropped. An answer without
+        victims for another candidate is an error.
         Upstream: pkg/scheduler/framework/preemption/preemption.go callExtenders
         """
         for extender in self._extenders:
@@ -292,12 +294,13 @@ class Consultation:
                     break
                 self._skip(extender, error)
                 continue
-            empty = [name for name, victims in found.items() if not victims.pods]
-            if empty and not extender.is_ignorable:
-                self.preemption_error = f'expected at least one victim pod on node "{empty[0]}"'
+            sent = candidates
+            emptied = [name for name, of in found.items() if not of.pods and not (name in sent and not sent[name].pods)]
+            if emptied and not extender.is_ignorable:
+                self.preemption_error = f'expected at least one victim pod on node "{emptied[0]}"'
                 break
-            candidates = {name: victims for name, victims in found.items() if victims.pods}
-        self.victims = candidates
+            candidates = {name: of for name, of in found.items() if name not in emptied}
+        self.victims = {name: of for name, of in candidates.items() if of.pods}
 
     def _skip(self, extender: Extender, error: ExtenderError) -> None:
         _log.info(

@@ -24,7 +24,7 @@ from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.core.cooperative import TURN_S, Work
-from scheduler.core.feature_gates import PREEMPTOR_TEXT
+from scheduler.core.feature_gates import EMPTY_BUDGETS, NO_VICTIMS_NEEDED, PREEMPTOR_TEXT, TIES_BY_UID
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.extender import Consultation, Victims, consultation_of
 from scheduler.framework.handle import Handle
@@ -42,12 +42,21 @@ Cost: TypeAlias = tuple[float, ...]
 
 @dataclass(frozen=True, slots=True)
 class VictimRule:
-    """The pods that may be victims (docs/spec/core.md §2.6): all as in upstream, only our own, or our own first."""
+    """The pods that may be victims (docs/spec/core.md §2.6): all as in upstream, only our own, or our own first.
+
+    It also has what differs between versions of kube-scheduler (docs/spec/changes-1.38.md §1).
+    """
 
     own: frozenset[str] = frozenset()
     """The schedulerNames of this scheduler."""
     spares_others: bool = False
     prefers_own: bool = False
+    budgets_by_selector: bool = True
+    """Budgets protect the pods that they select, also by an empty selector, and also pods without labels."""
+    ties_by_uid: bool = False
+    """Of pods of equal priority and start the one with the lower UID is more important."""
+    may_be_none: bool = False
+    """A node where no pod has to leave is a candidate without victims; otherwise it is an error."""
 
     def allows(self, victim: PodInfo, preemptor: PodInfo) -> bool:
         """Return whether the pod may be a victim: it has lower priority, and the rule permits it."""
@@ -60,9 +69,25 @@ class VictimRule:
         return pod.pod.spec.scheduler_name in self.own
 
 
+def victim_rule(handle: Handle) -> VictimRule:
+    """Return the rule of a profile."""
+    ours, gates = handle.ours, handle.feature_gates
+    return VictimRule(
+        handle.scheduler_names,
+        spares_others=ours.victims == "own" and not ours.parity,
+        prefers_own=ours.victims == "ownFirst" and not ours.parity,
+        budgets_by_selector=EMPTY_BUDGETS in gates,
+        ties_by_uid=TIES_BY_UID in gates,
+        may_be_none=NO_VICTIMS_NEEDED in gates,
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A node where preemption helps. `victims` are uids, the most important first."""
+    """A node where preemption helps. `victims` are uids, the most important first.
+
+    Without victims the pod fits already, because the filters contradict each other, or an extender refuses the node.
+    """
 
     slot: int
     victims: tuple[str, ...]
@@ -79,11 +104,15 @@ def importance(pod: PodInfo) -> tuple[float, ...]:
 def by_importance(pods: Iterable[PodInfo], rule: VictimRule) -> list[PodInfo]:
     """Sort the most important first; if the rule prefers our own victims, pods of other schedulers come before ours.
 
-    The name breaks ties, which upstream leaves open.
+    The UID breaks ties, as in upstream from 1.38 on. Before, upstream leaves them open, and the name breaks them here.
     """
+
+    def last(pod: PodInfo) -> str:
+        return pod.uid if rule.ties_by_uid else pod.key
+
     if not rule.prefers_own:
-        return sorted(pods, key=lambda pod: (*importance(pod), pod.key))
-    return sorted(pods, key=lambda pod: (rule.is_own(pod), *importance(pod), pod.key))
+        return sorted(pods, key=lambda pod: (*importance(pod), last(pod)))
+    return sorted(pods, key=lambda pod: (rule.is_own(pod), *importance(pod), last(pod)))
 
 
 def cost(victims: list[PodInfo], violations: int, rule: VictimRule) -> Cost:
@@ -162,7 +191,9 @@ class Evaluator:
         if not potential:
             return NO_VICTIMS
         potential = by_importance(potential, self._rule)
-        violating = yield from self._cluster.disruptions.violating(potential)
+        violating = yield from self._cluster.disruptions.violating(
+            potential, by_selector_alone=self._rule.budgets_by_selector
+        )
         in_turn = sorted(potential, key=lambda other: other.uid not in violating) if violating else potential
         try:
             with what_if.on(slot) as simulation:
@@ -171,7 +202,9 @@ class Evaluator:
             return Rejection(PLUGIN, Code.ERROR, (error.message,))
         if isinstance(evicted, Rejection):
             return evicted
-        if not evicted:  # the pod fits without any eviction, because the filters contradict each other
+        if not evicted:
+            if self._rule.may_be_none:
+                return Candidate(slot, (), 0, ())
             name = self._nodes.name(slot)
             return Rejection(PLUGIN, Code.ERROR, (f'expected at least one victim pod on node "{name}"',))
         if violating:
@@ -223,11 +256,7 @@ class DefaultPreemption:
         ours = handle.ours
         self._parity = ours.parity
         self._names_node = PREEMPTOR_TEXT in handle.feature_gates
-        self._rule = VictimRule(
-            handle.scheduler_names,
-            spares_others=ours.victims == "own" and not ours.parity,
-            prefers_own=ours.victims == "ownFirst" and not ours.parity,
-        )
+        self._rule = victim_rule(handle)
         self._dry_run = Evaluator(handle.cluster, self._rule)
 
     def pre_enqueue(self, pod: PodInfo) -> Rejection | None:
@@ -257,9 +286,10 @@ class DefaultPreemption:
         for rejection, nodes in refused.items():
             if rejection.code is Code.UNSCHEDULABLE:
                 potential |= nodes
-        found, groups = yield from self._candidates(pod, potential, what_if)
+        asks_extenders = consultation is not None and consultation.supports_preemption
+        found, groups = yield from self._candidates(pod, potential, what_if, may_be_none=asks_extenders)
         if found:
-            if consultation is not None and consultation.supports_preemption:
+            if consultation is not None and asks_extenders:
                 self._propose(found, consultation)
             return self._chosen(found, nominated, groups)
         errors = sorted({rejection.message for rejection in groups if rejection.code is Code.ERROR})
@@ -296,9 +326,12 @@ class DefaultPreemption:
     # -- candidates ------------------------------------------------------------------------------------------------------
 
     def _candidates(
-        self, pod: PodInfo, potential: NodeSet, what_if: DryRun
+        self, pod: PodInfo, potential: NodeSet, what_if: DryRun, *, may_be_none: bool
     ) -> Generator[None, None, tuple[list[Candidate], Groups]]:
-        """Return enough nodes where preemption helps, or why none does (step 2)."""
+        """Return enough nodes where preemption helps, or why none does (step 2).
+
+        `may_be_none`: also nodes without victims, because extenders may add victims.
+        """
         found: list[Candidate] = []
         groups: Groups = {}
         left_out = self._left_out(pod, potential)
@@ -312,6 +345,8 @@ class DefaultPreemption:
         turn = self._clock.now()
         for slot in self._in_turn(possible):
             answer = yield from self._dry_run.on(what_if, pod, slot, kept_answers)
+            if isinstance(answer, Candidate) and not answer.victims and not may_be_none:
+                answer = NO_VICTIMS
             if isinstance(answer, Candidate):
                 found.append(answer)
                 has_harmless = has_harmless or not answer.violations

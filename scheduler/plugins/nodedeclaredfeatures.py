@@ -2,8 +2,11 @@
 
 The plugin has an effect on clusters whose API server keeps `status.declaredFeatures` and admits such pods, that is from 1.36
 with default gates. There RestartAllContainersOnContainerExits is on. UserNamespacesHostNetworkSupport and
-VolumeBindMountOptions are alpha, and without these gates the server rejects the pods that need them, or removes the
-fields. On older clusters no such pod exists and the plugin is skipped.
+VolumeBindMountOptions are alpha, and PodCertificateMLDSA is only on with the minimum compatibility version 1.38.
+Without these gates the server rejects the pods that need them, or removes the fields. The plugin reads no gate, as in
+upstream. On older clusters no such pod exists and the plugin is skipped.
+
+SecurityProfileOCI of 1.38 is alpha and is not built: a pod with such a profile may get a node that does not declare it.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from typing import Final
 from scheduler.api.core_v1 import Node, PodSpec
 from scheduler.api.podinfo import PodInfo
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
-from scheduler.core.feature_gates import BIND_MOUNT_OPTIONS
+from scheduler.core.feature_gates import BIND_MOUNT_OPTIONS, MLDSA_CERTIFICATES
 from scheduler.core.nodeset import EMPTY, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import CycleState, EventHint, Hint
@@ -42,15 +45,28 @@ def _has_bind_mount_options(spec: PodSpec) -> bool:
     )
 
 
+def _has_mldsa_certificate(spec: PodSpec) -> bool:
+    return any(
+        source.pod_certificate is not None and source.pod_certificate.key_type in _MLDSA
+        for volume in spec.volumes
+        if volume.projected is not None
+        for source in volume.projected.sources
+    )
+
+
+_MLDSA: Final = frozenset({"MLDSA44", "MLDSA65", "MLDSA87"})
 _FEATURES: Final[Mapping[str, Callable[[PodSpec], bool]]] = {
     "RestartAllContainersOnContainerExits": _restarts_all_containers,
     "UserNamespacesHostNetworkSupport": _maps_users_on_host_network,
     "VolumeBindMountOptions": _has_bind_mount_options,
+    "PodCertificateMLDSA": _has_mldsa_certificate,
 }
 """Kubelet feature → whether a pod needs it.
 
 Kubelets declare more features, which matter only for changes of running pods. No feature has a last version.
 """
+_SINCE: Final = {"VolumeBindMountOptions": BIND_MOUNT_OPTIONS, "PodCertificateMLDSA": MLDSA_CERTIFICATES}
+"""Kubelet feature → the change with which the plugin knows it."""
 
 
 class NodeDeclaredFeatures:
@@ -66,8 +82,9 @@ class NodeDeclaredFeatures:
     def __init__(self, args: object, handle: Handle) -> None:
         self._index = handle.cluster.nodes.features
         self._features = dict(_FEATURES)
-        if BIND_MOUNT_OPTIONS not in handle.feature_gates:
-            del self._features["VolumeBindMountOptions"]
+        for name, change in _SINCE.items():
+            if change not in handle.feature_gates:
+                del self._features[name]
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Skip | None:
         """Skip pods that need no feature."""

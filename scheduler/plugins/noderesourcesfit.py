@@ -31,6 +31,7 @@ from scheduler.cache.nodes.nodes import Matrix, Nodes
 from scheduler.config.args import NodeResourcesFitArgs, ScoringStrategy
 from scheduler.core import nodeset
 from scheduler.core.cluster_events import UPDATE, Action, ClusterEvent, Resource
+from scheduler.core.feature_gates import POD_LEVEL_SCORES
 from scheduler.core.nodeset import EMPTY, Mask, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, EventHint, Hint, Scores, Tally, Topics
@@ -524,6 +525,7 @@ class NodeResourcesFit:
         self._nodes = handle.cluster.nodes
         self._served = ServedResources(handle.cluster.devices.classes, handle.feature_gates)
         self._scored_devices = ScoredDevices(handle, self._others)
+        self._scores_pod_level = POD_LEVEL_SCORES in handle.feature_gates
         self._shortages: BySlots[Shortage] = BySlots(self._nodes)
         self._columns: BySlots[ScoreColumn] = BySlots(self._nodes)
 
@@ -555,10 +557,10 @@ class NodeResourcesFit:
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeSet) -> Scores:
         """Return 0..100 by the configured strategy; valid until the next call for a pod with the same requests.
 
-        Of the pod to schedule only the containers' requests count, as in upstream; of pods on nodes the pod-level
-        requests count.
+        Before 1.38, of the pod to schedule only the containers' requests count; of pods on nodes the pod-level requests
+        count in every version.
         """
-        if pod.pod.spec.resources.requests:
+        if pod.pod.spec.resources.requests and not self._scores_pod_level:
             pod = containers_alone(pod)
         devices = self._scored_devices.among(pod)
         if devices:

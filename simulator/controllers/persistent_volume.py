@@ -166,7 +166,7 @@ def mismatch(volume: PersistentVolume, claim: PersistentVolumeClaim) -> str:
     """Return why the volume that a claim names cannot be bound to it, or ""."""
     if volume.metadata.deletion_timestamp is not None:
         return f'the volume is marked for deletion "{volume.key}"'
-    if claim.request is not None and volume.capacity.value < claim.request.value:
+    if claim.request is not None and volume.capacity.nano < claim.request.nano:
         return "requested PV is too small"
     if volume.storage_class != claim.storage_class:
         return "storageClassName does not match"

@@ -25,7 +25,7 @@ def _least_important_first(pods: Iterable[PodInfo], rule: VictimRule) -> list[Po
 
 
 _OF_PREEMPTION: Final[Mapping[str, tuple[str, Callable[..., Any]]]] = {
-    "budgets are ignored": ("scheduler.cache.disruptions.Disruptions.violating", lambda *_: answered(set())),
+    "budgets are ignored": ("scheduler.cache.disruptions.Disruptions.violating", lambda *_, **__: answered(set())),
     "start times are ignored": (f"{_PLUGIN}.started_at", lambda _: 0.0),
     "the least important are spared first": (f"{_PLUGIN}.by_importance", _least_important_first),
     "nominated pods are ignored": ("scheduler.framework.dry_run.NominatedPods.of", lambda *_: []),

@@ -13,7 +13,7 @@ import bisect
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from scheduler.cache.nodes.node_groups import NodeGroups, where_selector
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.capacity_pools import CapacityPool, SharedPools
 from scheduler.core import nodeset
-from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.core.nodeset import EMPTY, Mask, NodeSet
 
 
 class ClassPools:
@@ -127,6 +127,14 @@ class ClassPools:
             if len(found) == most:
                 break
         return found
+
+    def holding(self, size: int, nano: int | None) -> Mask:
+        """Return the slots with one pool that may hold a volume of this size. O(slots); each is tried if `uneven`."""
+        if nano is None:
+            return self.limit >= size
+        mask = np.zeros(len(self.limit), dtype=np.bool_)
+        mask[[slot for slot, pools in self._at.items() if len(pools) == 1 and pools[0].holds(size, nano)]] = True
+        return mask
 
     def serves(self, pool: CapacityPool, nodes: NodeSet) -> bool:
         """Return whether the pool is one of the class and serves any of these nodes."""
@@ -348,6 +356,10 @@ _MOST_STEPS: Final = 2000
 """Steps of the search for pools for all claims of a pod. With three pools it tries all placements of seven claims."""
 
 
+VolumeSize: TypeAlias = tuple[int, int | None]
+"""The bytes of a volume, and its size in billionths if it is `uneven`."""
+
+
 class CapacityCheck:
     """The check for one class. With `together`, claims add up; without, each claim is only compared with the limit.
 
@@ -358,7 +370,7 @@ class CapacityCheck:
         self.pools = pools
         self._together = together
         self.drawn: npt.NDArray[np.int64] | None = None
-        self.sizes: dict[int, list[int]] = {}
+        self.sizes: dict[int, list[VolumeSize]] = {}
         self.taken_from: dict[int, list[CapacityPool]] = {}
         """Slot → the pools of the claims with these sizes, where nodes are checked one by one."""
         self.sums: dict[int, Counter[CapacityPool]] = {}
@@ -370,10 +382,10 @@ class CapacityCheck:
         self.sharing.append(other)
         other.sharing.append(self)
 
-    def next(self, size: int, nodes: NodeSet) -> NodeSet:
-        """Return the nodes that take one more volume of `size` bytes.
+    def next(self, size: int, nodes: NodeSet, *, nano: int | None = None) -> NodeSet:
+        """Return the nodes that take one more volume of `size` bytes. `nano` is its size in billionths if `uneven`.
 
-        O(nodes / 64), more where a node has several pools.
+        O(nodes / 64), more where a node has several pools, and for an uneven size.
         """
         pools = self.pools
         # A claim of another class of the same pod may take from a node's other pools. So a node that is crowded for
@@ -384,7 +396,7 @@ class CapacityCheck:
         simple = nodes & ~crowded
         takes = EMPTY
         if simple:
-            fits = pools.limit >= size
+            fits = pools.holding(size, nano)
             if self._together:
                 # The first volume of a pod on an untouched pool may exceed the published capacity, as upstream
                 # permits. The second one may not: `is_used | drawn > 0`.
@@ -399,11 +411,11 @@ class CapacityCheck:
                     self.drawn = np.zeros(len(pools.limit), dtype=np.int64)
                 self.drawn[nodeset.to_mask(takes, len(pools.limit))] += size
         for slot in nodeset.each(nodes & crowded):
-            if self.at(slot, size):
+            if self.at(slot, size, nano=nano):
                 takes |= 1 << slot
         return takes
 
-    def at(self, slot: int, size: int) -> bool:
+    def at(self, slot: int, size: int, *, nano: int | None = None) -> bool:
         """Return whether a node takes one more volume, and add its pool to `pools_at`.
 
         That is the pool with most storage left, if possible.
@@ -415,16 +427,16 @@ class CapacityCheck:
         # volumes of the pod placed again, which is a bin-packing problem.
         for pool in self.pools.at(slot):
             before = self._before(slot, pool)
-            takes = pool.takes(size, before=before) if self._together else size <= pool.limit
+            takes = pool.takes(size, before=before, nano=nano) if self._together else pool.holds(size, nano)
             remaining = pool.capacity - pool.in_flight - before
             if takes and (best is None or remaining > most):
                 best, most = pool, remaining
         if best is not None:
             taken_from.append(best)
             self.sums.setdefault(slot, Counter())[best] += size
-        elif not self._together or not sizes or not self._place_all_again(slot, [*sizes, size]):
+        elif not self._together or not sizes or not self._place_all_again(slot, [*sizes, (size, nano)]):
             return False
-        sizes.append(size)
+        sizes.append((size, nano))
         return True
 
     def pools_at(self, slot: int) -> Sequence[CapacityPool]:
@@ -449,13 +461,13 @@ class CapacityCheck:
             total += sum(size for other, size in taken if other is pool or (shares and other.group is pool.group))
         return total
 
-    def _place_all_again(self, slot: int, sizes: list[int]) -> bool:
+    def _place_all_again(self, slot: int, sizes: list[VolumeSize]) -> bool:
         """Place all volumes again, the largest first, because taking the pool with most storage left did not place all."""
         before, sums = self.taken_from.pop(slot), self.sums.pop(slot, Counter())
         pools = list(self.pools.at(slot))
         drawn = [self._before(slot, pool) for pool in pools]
         # The largest first: a volume that fits few pools is placed before the small ones have used them up.
-        order = sorted(range(len(sizes)), key=lambda at: -sizes[at])
+        order = sorted(range(len(sizes)), key=lambda at: -sizes[at][0])
         found = _placement(pools, drawn, [sizes[at] for at in order])
         if found is None:
             self.taken_from[slot], self.sums[slot] = before, sums
@@ -463,12 +475,12 @@ class CapacityCheck:
         placed = dict(zip(order, found))
         self.taken_from[slot] = [pools[placed[at]] for at in range(len(sizes))]
         sums = self.sums[slot] = Counter()
-        for pool, size in zip(self.taken_from[slot], sizes):
+        for pool, (size, _) in zip(self.taken_from[slot], sizes):
             sums[pool] += size
         return True
 
 
-def _placement(pools: list[CapacityPool], drawn: list[int], sizes: list[int]) -> list[int] | None:
+def _placement(pools: list[CapacityPool], drawn: list[int], sizes: list[VolumeSize]) -> list[int] | None:
     """Return the number of the pool of each volume, of volumes sorted by size, the largest first.
 
     A depth-first search; None if there is no placement, or if none was found within the limit of steps.
@@ -489,13 +501,14 @@ def _placement(pools: list[CapacityPool], drawn: list[int], sizes: list[int]) ->
             # waits, and nothing is promised twice.
             if steps > _MOST_STEPS:
                 return False
-            if pools[number].takes(sizes[at], before=drawn[number]):
-                drawn[number] += sizes[at]
+            size, nano = sizes[at]
+            if pools[number].takes(size, before=drawn[number], nano=nano):
+                drawn[number] += size
                 placed.append(number)
                 if place():
                     return True
                 placed.pop()
-                drawn[number] -= sizes[at]
+                drawn[number] -= size
         return False
 
     return placed if place() else None

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
+from scheduler.api.quantity import Quantity
 from scheduler.api.storage_v1 import CSIStorageCapacity
 from scheduler.cache.nodes.node_groups import NodeGroup
 
@@ -26,12 +27,22 @@ _REMEMBERED_S: Final = 600.0
 
 _UNKNOWN: Final = 2**62
 """The capacity of a pool that only has a largest volume. Sums of sizes stay within int64."""
+_NANO: Final = 10**9
+_MOST: Final = 2**63 - 1
+
+
+def uneven(request: Quantity) -> int | None:
+    """Return a request in billionths if it is not a whole number of bytes within int64; None for other requests.
+
+    Limits of pools are columns of whole bytes, which decide exactly for whole requests alone.
+    """
+    return request.nano if request.nano % _NANO or request.nano > _MOST * _NANO else None
 
 
 class CapacityPool:
     """One capacity object, its nodes, and the volumes in flight."""
 
-    __slots__ = ("booked", "capacity", "group", "in_flight", "key", "limit", "obj")
+    __slots__ = ("_limit_nano", "booked", "capacity", "group", "in_flight", "key", "limit", "obj")
 
     def __init__(self, obj: CSIStorageCapacity, group: NodeGroup) -> None:
         self.key = obj.key
@@ -42,21 +53,29 @@ class CapacityPool:
         """`booked`, plus the bytes that are booked on pools with shared storage."""
         self.obj = obj
         limit, capacity = obj.limit, obj.capacity
-        self.limit = -1 if limit is None else limit.value
-        """The largest volume; -1 for an object without any size."""
-        self.capacity = _UNKNOWN if capacity is None else min(capacity.value, _UNKNOWN)
+        self._limit_nano = -_NANO if limit is None else limit.nano
+        self.limit = min(self._limit_nano // _NANO, _MOST)
+        """The largest volume in whole bytes; -1 for an object without any size."""
+        self.capacity = _UNKNOWN if capacity is None else min(capacity.nano // _NANO, _UNKNOWN)
 
     @property
     def spare(self) -> int:
         """The bytes that are left, for a column: -1 for an overfull pool, whatever its excess."""
         return max(self.capacity - self.in_flight, -1)
 
-    def takes(self, size: int, *, before: int = 0) -> bool:
+    def holds(self, size: int, nano: int | None = None) -> bool:
+        """Return whether the pool may hold a volume of this size, if nothing is in flight. `nano` is the size if `uneven`.
+
+        Upstream: pkg/scheduler/framework/plugins/volumebinding/binder.go capacitySufficient
+        """
+        return size <= self.limit if nano is None else nano <= self._limit_nano
+
+    def takes(self, size: int, *, before: int = 0, nano: int | None = None) -> bool:
         """Return whether a volume fits, given the volumes in flight and the `before` bytes of the same pod."""
         # An empty pool is compared with its largest volume only, as upstream does. Upstream knows nothing of volumes
         # in flight, so the published capacity matters once there are some.
         taken = self.in_flight + before
-        return size <= self.limit and (taken == 0 or taken + size <= self.capacity)
+        return self.holds(size, nano) and (taken == 0 or taken + size <= self.capacity)
 
 
 class SharedPools:

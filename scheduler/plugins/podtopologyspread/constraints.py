@@ -54,7 +54,7 @@ class Constraint:
     selector: LabelSelector | None
     """With the pod's own values of matchLabelKeys."""
     counted: Selection
-    """Pods of the namespace that are not terminating; an empty selector counts no pods, as in upstream."""
+    """Pods of the namespace that are not terminating. Before 1.38 an empty selector counts no pods."""
     counts_itself: bool
     """The selector matches the pod itself; an empty selector matches every pod."""
 
@@ -81,7 +81,9 @@ class SpreadRules:
 class SpreadRulesCache:
     """Pod → its rules, for one profile."""
 
-    def __init__(self, args: PodTopologySpreadArgs, workloads: Workloads) -> None:
+    def __init__(self, args: PodTopologySpreadArgs, workloads: Workloads, *, counts_for_empty: bool) -> None:
+        """Create the cache. `counts_for_empty`: an empty selector counts all pods of the namespace, not none."""
+        self._counts_for_empty = counts_for_empty
         self._is_system = args.defaulting_type == "System"
         # matchLabelKeys have no effect: they narrow a selector, and a default constraint has none.
         self._defaults = tuple(
@@ -144,13 +146,15 @@ class SpreadRulesCache:
             pod,
             ((c, _narrowed(c, labels)) for c in pod.pod.spec.topology_spread_constraints),
             soft_requires_all=True,
+            counts_for_empty=self._counts_for_empty,
         )
 
     def _defaults_of(self, pod: PodInfo) -> SpreadRules:
         selector = self._workloads.default_selector(pod.pod)
         if selector is None:
             return NONE
-        return _rules(pod, ((c, selector) for c in self._defaults), soft_requires_all=not self._is_system)
+        constraints = ((c, selector) for c in self._defaults)
+        return _rules(pod, constraints, soft_requires_all=not self._is_system, counts_for_empty=self._counts_for_empty)
 
 
 def _rules(
@@ -158,14 +162,15 @@ def _rules(
     constraints: Iterable[tuple[TopologySpreadConstraint, LabelSelector | None]],
     *,
     soft_requires_all: bool,
+    counts_for_empty: bool,
 ) -> SpreadRules:
     hard: list[Constraint] = []
     soft: list[Constraint] = []
     for constraint, selector in constraints:
         if constraint.when_unsatisfiable == "DoNotSchedule":
-            hard.append(_constraint(pod, constraint, selector))
+            hard.append(_constraint(pod, constraint, selector, counts_for_empty=counts_for_empty))
         elif constraint.when_unsatisfiable == "ScheduleAnyway":
-            soft.append(_constraint(pod, constraint, selector))
+            soft.append(_constraint(pod, constraint, selector, counts_for_empty=counts_for_empty))
     return SpreadRules(_together(hard, requires_all=True), _together(soft, requires_all=soft_requires_all))
 
 
@@ -178,10 +183,12 @@ def _together(constraints: list[Constraint], *, requires_all: bool) -> Constrain
     )
 
 
-def _constraint(pod: PodInfo, constraint: TopologySpreadConstraint, selector: LabelSelector | None) -> Constraint:
+def _constraint(
+    pod: PodInfo, constraint: TopologySpreadConstraint, selector: LabelSelector | None, *, counts_for_empty: bool
+) -> Constraint:
     metadata = pod.pod.metadata
-    narrows = selector is not None and bool(selector.match_labels or selector.match_expressions)
-    terms = ((frozenset({metadata.namespace}), selector),) if narrows else ()
+    counts = selector is not None and (counts_for_empty or not selector.is_empty)
+    terms = ((frozenset({metadata.namespace}), selector),) if counts else ()
     return Constraint(
         topology_key=constraint.topology_key,
         max_skew=constraint.max_skew,

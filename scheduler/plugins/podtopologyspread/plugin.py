@@ -40,6 +40,7 @@ from scheduler.config.args import PodTopologySpreadArgs
 from scheduler.core import nodeset
 from scheduler.core.cluster_events import Action, ClusterEvent, Resource
 from scheduler.core.cooperative import Work
+from scheduler.core.feature_gates import EMPTY_SPREAD
 from scheduler.core.nodeset import EMPTY, NodeSet, Slots
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import (
@@ -344,7 +345,7 @@ def _has_node(other: PodInfo, namespace: str) -> bool:
 
 
 def _matching(constraints: tuple[Constraint, ...], other: PodInfo | None) -> list[bool]:
-    """Return per constraint whether the selector matches. An empty one matches all pods here, as in upstream."""
+    """Return per constraint whether the selector matches. An empty one matches all pods here in every version."""
     if other is None:
         return []
     labels = other.pod.metadata.labels
@@ -412,7 +413,11 @@ class PodTopologySpread:
     def __init__(self, args: PodTopologySpreadArgs | None, handle: Handle) -> None:
         nodes = handle.cluster.nodes
         eligibility = EligibleNodesCache(nodes)
-        self._rules = SpreadRulesCache(args if args is not None else PodTopologySpreadArgs(), handle.cluster.workloads)
+        self._rules = SpreadRulesCache(
+            args if args is not None else PodTopologySpreadArgs(),
+            handle.cluster.workloads,
+            counts_for_empty=EMPTY_SPREAD in handle.feature_gates,
+        )
         self._nodes = nodes
         self._eligibility = eligibility
         self._soft = SoftConstraints(nodes, eligibility)

@@ -15,9 +15,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from scheduler.api.quantity import Quantity
 from scheduler.api.storage_v1 import FILESYSTEM, PersistentVolume, PersistentVolumeClaim, is_for
 from scheduler.cache.nodes.nodes import Nodes
 from scheduler.cache.storage.capacity import CapacityCheck
+from scheduler.cache.storage.capacity_pools import uneven
 from scheduler.cache.storage.class_volumes import (
     ClassVolumes,
     FittingVolumes,
@@ -256,17 +258,17 @@ class VolumeFinder:
     def _has_enough_capacity(
         self, claim: PersistentVolumeClaim, storage_class: KnownClass, nodes: NodeSet, checks: dict[str, CapacityCheck]
     ) -> NodeSet:
-        size = self._tracked_bytes(claim, storage_class)
+        size = self._tracked_size(claim, storage_class)
         if size is None:
             return nodes
         check = self._capacity_check(storage_class.obj.key, checks)
-        return check.next(size, nodes) if check is not None else EMPTY
+        return check.next(size.value, nodes, nano=uneven(size)) if check is not None else EMPTY
 
-    def _tracked_bytes(self, claim: PersistentVolumeClaim, storage_class: KnownClass) -> int | None:
-        """Return the bytes to reserve; None if the driver does not track capacity, or the claim requests none."""
+    def _tracked_size(self, claim: PersistentVolumeClaim, storage_class: KnownClass) -> Quantity | None:
+        """Return the size to reserve; None if the driver does not track capacity, or the claim requests none."""
         request, driver = claim.request, self._volumes.drivers.get(storage_class.obj.provisioner)
         is_tracked = driver is not None and driver.tracks_capacity and self._volumes.capacities.is_served
-        return request.value if request is not None and is_tracked else None
+        return request if is_tracked else None
 
     def _capacity_check(self, storage_class: str, checks: dict[str, CapacityCheck]) -> CapacityCheck | None:
         check = checks.get(storage_class)
@@ -337,11 +339,11 @@ class VolumeFinder:
             storage_class = self._class_of(claim)
             if storage_class.is_static or not storage_class.allowed.nodes & bit:
                 return BIND_CONFLICT
-            size = self._tracked_bytes(claim, storage_class)
+            size = self._tracked_size(claim, storage_class)
             check = None
             if size is not None:
                 check = self._capacity_check(storage_class.obj.key, checks)
-                if check is None or not check.at(slot, size):
+                if check is None or not check.at(slot, size.value, nano=uneven(size)):
                     return NOT_ENOUGH_SPACE
             drawn.append((claim, check))
         pools = {name: iter(check.pools_at(slot)) for name, check in checks.items()}

@@ -144,4 +144,4 @@ def _offers_more(old: CSIStorageCapacity, new: CSIStorageCapacity) -> bool:
 
 
 def _is_more(old: Any, new: Any) -> bool:
-    return new is not None and (old is None or new.value > old.value)
+    return new is not None and (old is None or new.nano > old.nano)

@@ -40,7 +40,8 @@ def test_a_budget_that_cannot_be_read_may_mean_any_pod_of_its_namespace() -> Non
     seen.remove("far/e")
     near, bare, far = pod("near", labels=Y), pod("bare"), pod("far", labels=X, ns="far")
 
-    assert finish(seen.violating([near, bare, far])) == {near.uid}
+    assert finish(seen.violating([near, bare, far])) == {near.uid, bare.uid}
+    assert finish(seen.violating([near, bare, far], by_selector_alone=False)) == {near.uid}
 
     seen.put(budget("e", 1, X))
     assert finish(seen.violating([near, bare, far])) == set()
@@ -79,12 +80,13 @@ def test_whose_eviction_violates(known: list[PodDisruptionBudget], leaving: list
         pytest.param(lambda seen: seen.put(budget("d", 1, X)), "b", False, id="it says the same again"),
         pytest.param(lambda seen: seen.put(budget("d", 1, X, gone=("a",))), "", True, id="an eviction was let pass"),
         pytest.param(lambda seen: seen.put(budget("d", 1, Y)), "", True, id="it selects other pods now"),
-        pytest.param(lambda seen: seen.put(budget("d", 0, {})), "", True, id="it has an empty selector now"),
+        pytest.param(lambda seen: seen.put(budget("d", 0, {})), "ab", True, id="it has an empty selector now"),
         pytest.param(lambda seen: seen.put(budget("d", 0, None)), "", True, id="it has no selector now"),
         pytest.param(lambda seen: seen.remove("default/d"), "", True, id="it is gone"),
         pytest.param(lambda seen: seen.remove("other/d"), "b", False, id="a namesake is gone"),
         pytest.param(lambda seen: seen.put(budget("d", 0, X, ns="other")), "b", True, id="a namesake came"),
-        pytest.param(lambda seen: seen.put(budget("e", 0, {})), "b", False, id="a new one has an empty selector"),
+        pytest.param(lambda seen: seen.put(budget("e", 0, {})), "ab", True, id="a new one has an empty selector"),
+        pytest.param(lambda seen: seen.put(budget("e", 0, None)), "b", False, id="a new one has no selector"),
     ],
 )
 def test_changes(change: Any, over: str, is_news: bool) -> None:
@@ -96,17 +98,47 @@ def test_changes(change: Any, over: str, is_news: bool) -> None:
     assert is_news is (before != seen.generation)
 
 
-def reference(known: Iterable[PodDisruptionBudget], leaving: list[PodInfo]) -> set[str]:
-    """What kube-scheduler's filterPodsWithPDBViolation says, line by line."""
+BARE, FAR = pod("bare"), pod("far", ns="far")
+NOT_X = {"matchExpressions": [{"key": "app", "operator": "NotIn", "values": ["x"]}]}
+
+
+@pytest.mark.parametrize(("known", "before", "now"), [
+    pytest.param([budget("d", 0, {})], "", "a bare", id="an empty selector"),
+    pytest.param([budget("d", 1, {})], "", "bare", id="an empty selector that allows one"),
+    pytest.param([budget("d", 0, {}, gone=("bare",))], "", "a", id="an eviction that the server has let pass"),
+    pytest.param([budget("d", 0, {}, ns="far")], "", "far", id="an empty selector of another namespace"),
+    pytest.param([budget("d", 0, None)], "", "", id="no selector"),
+    pytest.param([budget("d", 0, NOT_X)], "", "bare", id="a selector for pods without the label"),
+    pytest.param([budget("d", 0, X)], "a", "a", id="a selector with a label"),
+    pytest.param([budget("d", 2, {}), budget("e", 0, X)], "a", "a", id="two budgets for one pod"),
+    pytest.param([budget("d", 0, {}), budget("e", 1, X)], "", "a bare", id="two budgets, and the empty one is over"),
+])  # fmt: skip
+def test_budgets_protect_by_their_selector_alone(known: list[PodDisruptionBudget], before: str, now: str) -> None:
+    """Up to 1.37 an empty selector protects no pod, and no budget protects a pod without labels."""
+    seen, leaving = filed(*known), [A, BARE, FAR]
+    names = {one.pod.metadata.name: one.uid for one in leaving}
+
+    assert finish(seen.violating(leaving, by_selector_alone=False)) == {names[name] for name in before.split()}
+    assert finish(seen.violating(leaving)) == {names[name] for name in now.split()}
+
+
+def reference(
+    known: Iterable[PodDisruptionBudget], leaving: list[PodInfo], *, by_selector_alone: bool = True
+) -> set[str]:
+    """What kube-scheduler's FilterVictimsWithPDBViolation says, line by line; up to 1.37 without `by_selector_alone`."""
     known, over = list(known), set()
     allowed = [one.status.disruptions_allowed for one in known]
     for each in leaving:
         metadata = each.pod.metadata
         for at, one in enumerate(known):
             selector = one.spec.selector
-            if not metadata.labels or one.metadata.namespace != metadata.namespace or selector is None:
+            if one.metadata.namespace != metadata.namespace or selector is None:
                 continue
-            if not (selector.match_labels or selector.match_expressions) or not selector.matches(metadata.labels):
+            if not by_selector_alone and not metadata.labels:
+                continue
+            if not by_selector_alone and not (selector.match_labels or selector.match_expressions):
+                continue
+            if not selector.matches(metadata.labels):
                 continue
             if metadata.name in one.status.disrupted_pods:
                 continue
@@ -142,7 +174,9 @@ def test_after_any_history_the_answer_is_kube_schedulers(
             known.pop(key, None)
         else:
             leaving = [pod(name, labels=labels, ns=ns) for name, ns, labels in more[0]]
-            assert finish(seen.violating(leaving)) == reference(known.values(), leaving)
+            for alone in (True, False):
+                over = finish(seen.violating(leaving, by_selector_alone=alone))
+                assert over == reference(known.values(), leaving, by_selector_alone=alone)
     for key in known:
         seen.remove(key)
     assert leftovers(seen) == {}

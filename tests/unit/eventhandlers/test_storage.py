@@ -269,10 +269,10 @@ def test_an_unreadable_budget_protects_all_pods_that_it_may_select(broken: dict[
             generations.append(disruptions.generation)
 
     assert protected == [
-        ["uid-else", "uid-web"],
+        ["uid-bare", "uid-else", "uid-web"],
         ["uid-web"],
-        ["uid-else", "uid-web"],
-        ["uid-else", "uid-web"],
+        ["uid-bare", "uid-else", "uid-web"],
+        ["uid-bare", "uid-else", "uid-web"],
         ["uid-web"],
         [],
     ]

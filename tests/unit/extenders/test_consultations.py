@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from scheduler.api.podinfo import PodInfo
+from scheduler.config.types import Configuration
+from scheduler.core.feature_gates import DEFAULT_VERSION, defaults
 from scheduler.framework.extender import Extender, ExtenderError, FilterResult, MetaVictims, Victims
 from tests.unit.harness import SchedulerHarness
 
@@ -57,15 +59,16 @@ class FakeExtender:
         return [(name, at) for at, name in enumerate(sorted(nodes))]
 
     async def process_preemption(self, pod: PodInfo, victims: Mapping[str, Victims]) -> Mapping[str, MetaVictims]:
-        await self._called("preempt", pod, *victims)
+        named = {name: [victim.pod.metadata.name for victim in of.pods] for name, of in victims.items()}
+        await self._called("preempt", pod, *(":".join((name, *named[name])) for name in sorted(named)))
         return self.victims
 
     async def bind(self, pod: PodInfo, node_name: str) -> None:
         await self._called("bind", pod, node_name)
 
 
-def harness(*extenders: Extender) -> SchedulerHarness:
-    made = SchedulerHarness(extenders=extenders)
+def harness(*extenders: Extender, version: str = DEFAULT_VERSION) -> SchedulerHarness:
+    made = SchedulerHarness(Configuration(feature_gates=defaults(version)), extenders=extenders)
     made.node("n1")
     made.node("n2")
     return made
@@ -254,6 +257,42 @@ async def test_victims_that_left_during_the_call_are_not_evicted() -> None:
 
     assert scheduler.writer.deletions == []
     assert scheduler.writer.binds == [("default/a1", "n2")]
+
+
+NONE_NEEDED = MetaVictims((), 0)
+
+
+def with_free_cpu(*extenders: Extender) -> SchedulerHarness:
+    """Node n1 has a free CPU and is refused by the first extender; node n2 is full."""
+    scheduler = harness(*extenders, version="1.38")
+    scheduler.pod("low-n1", cpu="1", on="n1")
+    scheduler.pod("low-n2", cpu="4", on="n2")
+    scheduler.pod("a1", cpu="1", priority=9)
+    return scheduler
+
+
+@pytest.mark.parametrize(("first", "second", "sent", "deleted"), [
+    pytest.param({"n1": NONE_NEEDED, "n2": MetaVictims(("uid-low-n2",), 0)}, {"n1": MetaVictims(("uid-low-n1",), 0)},
+        "n1 n2:low-n2", ["default/low-n1"], id="a later extender adds the victims"),
+    pytest.param({"n2": MetaVictims(("uid-low-n2",), 0)}, {"n2": MetaVictims(("uid-low-n2",), 0)}, "n2:low-n2",
+        ["default/low-n2"], id="a node that is left out is rejected"),
+    pytest.param({"n1": NONE_NEEDED}, {"n1": NONE_NEEDED}, "n1", [], id="a node without victims is dropped at the end"),
+    pytest.param({"n1": MetaVictims(("uid-low-n1",), 0)}, {"n1": NONE_NEEDED}, "n1:low-n1", [],
+        id="victims must not be taken away"),
+])  # fmt: skip
+async def test_nodes_that_need_no_victim_are_sent_to_extenders(
+    first: dict[str, MetaVictims], second: dict[str, MetaVictims], sent: str, deleted: list[str]
+) -> None:
+    """An extender may add the victims (from 1.38 on). It refuses n1, although the pod fits there without any eviction."""
+    refusal = {"n1": "no licence"}
+    one = FakeExtender("a", supports_preemption=True, victims=first, passes=frozenset(), failed=refusal)
+    two = FakeExtender("a", is_filter=False, supports_preemption=True, victims=second)
+    scheduler = with_free_cpu(one, two)
+    await scheduler.settle()
+
+    assert one.calls[:2] == ["filter a1 n1", "preempt a1 n1 n2:low-n2"]
+    assert two.calls[:1] == [f"preempt a1 {sent}"]
+    assert scheduler.writer.deletions == deleted
 
 
 @pytest.mark.parametrize(("victims", "said"), [

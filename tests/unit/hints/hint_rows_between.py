@@ -186,6 +186,10 @@ IN_NO_ZONE = node("n1")
 FOREIGN: dict[str, Any] = {"scheduler": "theirs", "nominated": "n1", "priority": 5}
 FOREIGN_DB = (node("n1", zone="a"), node("n2", zone="a", cordoned=True), pod("db", **FOREIGN, labels=DB))
 OTHER_TEAMS_DB = (*ONE_ZONE, pod("db", on="n1", labels=DB, namespace="else"))
+SELECTED = shown("Namespace", "else", labels={"team": "t"})
+NOT_SELECTED = shown("Namespace", "else", labels={"team": "u"})
+NEAR_TEAM: dict[str, Any] = {"affinity": near("db", **TEAM)}
+APART_FROM_TEAM: dict[str, Any] = {"affinity": apart("db", **TEAM)}
 
 AFFINITY = [
     wakes(POD_AFFINITY, OWN_LABEL, "its own labels change", GUARDED, IS_WEB, pod("p", labels=DB)),
@@ -235,6 +239,20 @@ AFFINITY = [
     wakes(POD_AFFINITY, LABELLED, "a node loses the key that keeps it away", GUARDED, IS_WEB, node("n2")),
     leaves(POD_AFFINITY, LABELLED, "a node gets a label that is no topology key",
         WITH_DB, APART_FROM_DB, node("n2", zone="a", labels={"color": "red"})),
+    wakes(POD_AFFINITY, POD_CAME, "a pod with these labels comes in a namespace that its selector selects",
+        (SELECTED, *ONE_ZONE), NEAR_TEAM, pod("db", on="n1", labels=DB, namespace="else")),
+    leaves(POD_AFFINITY, POD_CAME, "a pod with these labels comes in a namespace that its selector does not select",
+        (NOT_SELECTED, *ONE_ZONE), NEAR_TEAM, pod("db", on="n1", labels=DB, namespace="else")),
+    wakes(POD_AFFINITY, POD_LABELLED, "a pod of a selected namespace becomes one that it wants to be near to",
+        (SELECTED, *ONE_ZONE, pod("x", on="n1", namespace="else")), NEAR_TEAM,
+        pod("x", on="n1", labels=DB, namespace="else")),
+    wakes(POD_AFFINITY, POD_LABELLED, "its anti-affinity stops selecting a pod of a selected namespace",
+        (SELECTED, *OTHER_TEAMS_DB), APART_FROM_TEAM, pod("db", on="n1", labels=WEB, namespace="else")),
+    wakes(POD_AFFINITY, POD_GONE, "the pod of a selected namespace goes that its anti-affinity selects",
+        (SELECTED, *OTHER_TEAMS_DB), APART_FROM_TEAM, gone("db")),
+    wakes(POD_AFFINITY, POD_GONE, "the pod goes whose anti-affinity selects its namespace",
+        (shown("Namespace", "default", labels={"team": "t"}), *ONE_ZONE,
+         pod("guard", on="n1", affinity=apart("web", **TEAM), namespace="else")), IS_WEB, gone("guard")),
     wakes(POD_AFFINITY, NAMESPACE_CAME, "a namespace that it selects is seen",
         OTHER_TEAMS_DB, {"affinity": near("db", **TEAM)}, shown("Namespace", "else", labels={"team": "t"})),
     leaves(POD_AFFINITY, NAMESPACE_CAME, "a namespace that it does not select is seen",

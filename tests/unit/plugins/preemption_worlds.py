@@ -150,10 +150,10 @@ class PreemptionWorld:
             made.nominate(name, *pods)
         return made
 
-    def literal(self, ours: KubestowArgs) -> LiteralPreemption:
+    def literal(self, ours: KubestowArgs, gates: frozenset[str] = frozenset()) -> LiteralPreemption:
         """As the reference reads it."""
         nodes, pods = list(self.nodes.values()), list(self.pods.values())
-        return LiteralPreemption(nodes, pods, list(self.budgets.values()), self.nominated, ours)
+        return LiteralPreemption(nodes, pods, list(self.budgets.values()), self.nominated, ours, gates)
 
 
 @st.composite

@@ -18,6 +18,7 @@ from scheduler.api.podinfo import PodInfo, placed
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
 from scheduler.core.cooperative import answered, finish
+from scheduler.core.feature_gates import EMPTY_BUDGETS, TIES_BY_UID
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import SKIP, Rejection
 from scheduler.plugins import BUILT_IN
@@ -62,6 +63,7 @@ class LiteralPreemption:
     budgets: Sequence[PodDisruptionBudget]
     nominated: Mapping[str, Sequence[PodInfo]]
     ours: KubestowArgs
+    gates: frozenset[str] = frozenset()
 
     # -- one node ------------------------------------------------------------------------------------------------------
 
@@ -74,7 +76,7 @@ class LiteralPreemption:
         no = self.fits(incoming, name, left)
         if no is not None:
             return no.code, no.reasons
-        there.sort(key=functools.cmp_to_key(_compare))
+        there.sort(key=functools.cmp_to_key(self._compare))
         protected = self._protected(there)
         victims, violations = [], 0
         for pod in (*protected, *(pod for pod in there if pod not in protected)):
@@ -84,7 +86,7 @@ class LiteralPreemption:
                 victims.append(pod)
                 violations += pod in protected
         assert victims, "the preemptor fitted from the beginning"
-        victims.sort(key=functools.cmp_to_key(_compare))
+        victims.sort(key=functools.cmp_to_key(self._compare))
         return Victims(tuple(victims), violations)
 
     def fits(self, incoming: PodInfo, name: str, pods: Sequence[PodInfo]) -> Rejection | None:
@@ -140,7 +142,7 @@ class LiteralPreemption:
 
     def _plugins(self, fresh: Cluster) -> Iterator[tuple[str, Any]]:
         """The filters by name; few of them need what their PreFilter left in the state of the attempt."""
-        given = dataclasses.replace(handle(fresh), ours=self.ours)
+        given = dataclasses.replace(handle(fresh, feature_gates=self.gates), ours=self.ours)
         return ((name, BUILT_IN[name](None, given)) for name in FILTERS)
 
     def _protected(self, pods: Iterable[PodInfo]) -> list[PodInfo]:
@@ -149,12 +151,30 @@ class LiteralPreemption:
         for pod in pods:
             is_over = False
             for budget in self.budgets:
-                if _counts(budget, pod):
+                if self._counts(budget, pod):
                     allowed[budget.key] -= 1
                     is_over |= allowed[budget.key] < 0
             if is_over:
                 found.append(pod)
         return found
+
+    def _compare(self, one: PodInfo, other: PodInfo) -> int:
+        """Negative if the first is more important. Where upstream leaves the order open, the key decides."""
+        if one.priority != other.priority:
+            return other.priority - one.priority
+        by_uid = TIES_BY_UID in self.gates
+        first = _started(one), one.uid if by_uid else one.key
+        second = _started(other), other.uid if by_uid else other.key
+        return -1 if first < second else int(first > second)
+
+    def _counts(self, budget: PodDisruptionBudget, pod: PodInfo) -> bool:
+        metadata, selector = pod.pod.metadata, budget.spec.selector
+        if budget.metadata.namespace != metadata.namespace or selector is None:
+            return False
+        is_old = EMPTY_BUDGETS not in self.gates
+        if is_old and not (metadata.labels and (selector.match_labels or selector.match_expressions)):
+            return False
+        return selector.matches(metadata.labels) and metadata.name not in budget.status.disrupted_pods
 
     # -- the choice ----------------------------------------------------------------------------------------------------
 
@@ -187,20 +207,3 @@ CRITERIA: Final[tuple[Callable[[Victims], float], ...]] = (
 def _started(pod: PodInfo) -> str:
     """Compare as text, because all times have one format. A pod that has not started starts now."""
     return pod.pod.status.start_time or _NOW
-
-
-def _compare(one: PodInfo, other: PodInfo) -> int:
-    """Negative if the first is more important. Where upstream leaves the order open, the key decides."""
-    if one.priority != other.priority:
-        return other.priority - one.priority
-    first, second = (_started(one), one.key), (_started(other), other.key)
-    return -1 if first < second else int(first > second)
-
-
-def _counts(budget: PodDisruptionBudget, pod: PodInfo) -> bool:
-    metadata, selector = pod.pod.metadata, budget.spec.selector
-    if not metadata.labels or budget.metadata.namespace != metadata.namespace:
-        return False
-    if selector is None or not (selector.match_labels or selector.match_expressions):
-        return False
-    return selector.matches(metadata.labels) and metadata.name not in budget.status.disrupted_pods

@@ -17,6 +17,7 @@ from scheduler.cache.cluster import Cluster
 from scheduler.config.args import DefaultConstraint, PodTopologySpreadArgs
 from scheduler.core import nodeset
 from scheduler.core.cooperative import answered, finish
+from scheduler.core.feature_gates import EMPTY_SPREAD
 from scheduler.framework.interface import CycleState
 from scheduler.framework.status import Code
 from scheduler.plugins.podtopologyspread import PodTopologySpread
@@ -101,7 +102,9 @@ def scored_among(
 # -- the rules, literally ----------------------------------------------------------------------------------------------
 
 
-def expected_refusals(seen: Cluster, incoming: PodInfo, args: PodTopologySpreadArgs) -> Refusals | None:
+def expected_refusals(
+    seen: Cluster, incoming: PodInfo, args: PodTopologySpreadArgs, gates: frozenset[str] = frozenset()
+) -> Refusals | None:
     """PreFilter and Filter for every node there is; None if PreFilter skips."""
     constraints = _constraints(seen, incoming, args, "DoNotSchedule")
     if not constraints:
@@ -113,7 +116,7 @@ def expected_refusals(seen: Cluster, incoming: PodInfo, args: PodTopologySpreadA
         for other in nodes:
             if _has_all(other, constraints) and _is_included(constraint, incoming, other):
                 value = other.metadata.labels[constraint.topology_key]
-                found[value] = found.get(value, 0) + _count(seen, other, selector, incoming)
+                found[value] = found.get(value, 0) + _count(seen, other, selector, incoming, gates)
         counts.append(found)
     out: Refusals = {}
     for one in nodes:
@@ -131,7 +134,11 @@ def expected_refusals(seen: Cluster, incoming: PodInfo, args: PodTopologySpreadA
 
 
 def expected_scores(
-    seen: Cluster, incoming: PodInfo, args: PodTopologySpreadArgs, names: Iterable[str]
+    seen: Cluster,
+    incoming: PodInfo,
+    args: PodTopologySpreadArgs,
+    names: Iterable[str],
+    gates: frozenset[str] = frozenset(),
 ) -> dict[str, int] | None:
     """PreScore, Score and NormalizeScore for these candidates."""
     constraints = _constraints(seen, incoming, args, "ScheduleAnyway")
@@ -149,10 +156,14 @@ def expected_scores(
         for other in _nodes(seen):
             if (not requires_all or _has_all(other, constraints)) and _is_included(constraint, incoming, other):
                 value = other.metadata.labels.get(key, "")
-                found[value] = found.get(value, 0) + _count(seen, other, selector, incoming)
+                found[value] = found.get(value, 0) + _count(seen, other, selector, incoming, gates)
         for one in scored:
             if key in one.metadata.labels:
-                of_it = _count(seen, one, selector, incoming) if key == HOST else found.get(one.metadata.labels[key], 0)
+                of_it = (
+                    _count(seen, one, selector, incoming, gates)
+                    if key == HOST
+                    else found.get(one.metadata.labels[key], 0)
+                )
                 raw[one.metadata.name] += of_it * weight + float(constraint.max_skew - 1)
     rounded = {name: math.floor(score + 0.5) for name, score in raw.items()}
     lowest, highest = min(rounded.values(), default=0), max(rounded.values(), default=0)
@@ -216,8 +227,8 @@ def _is_included(constraint: TopologySpreadConstraint, incoming: PodInfo, other:
     return not (constraint.node_taints_policy == "Honor" and is_tainted)
 
 
-def _count(seen: Cluster, one: Node, selector: LabelSelector | None, incoming: PodInfo) -> int:
-    if selector is None or selector == LabelSelector():  # an empty selector counts no pod
+def _count(seen: Cluster, one: Node, selector: LabelSelector | None, incoming: PodInfo, gates: frozenset[str]) -> int:
+    if selector is None or (selector == LabelSelector() and EMPTY_SPREAD not in gates):
         return 0
     slot = seen.nodes.slot(one.metadata.name)
     assert slot is not None

@@ -10,6 +10,7 @@ from scheduler.api.apps_and_policy import PodDisruptionBudget
 from scheduler.api.core_v1 import Node
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import DefaultPreemptionArgs, KubestowArgs
+from scheduler.core.feature_gates import CHANGES
 from scheduler.framework.interface import CycleState
 from scheduler.framework.preemption_state import LOST_BEFORE_BRAKE
 from scheduler.framework.status import AttemptError, Code, Nominate, Rejection
@@ -341,10 +342,46 @@ def test_ours_first_counts_pods_of_other_schedulers() -> None:
 
 
 def test_no_victim_at_all_is_an_error() -> None:
-    """The filters refused the node and now they do not: upstream's text."""
+    """The filters refused the node and now they do not: upstream's text up to 1.37."""
     harness = PreemptionHarness(node("n1", **HERE), low("a", "n1"))
 
     assert harness.victims(incoming(cpu="1"), "n1") == (Code.ERROR, ('expected at least one victim pod on node "n1"',))
+
+
+def test_a_node_that_needs_no_victim_is_rejected() -> None:
+    """From 1.38 on the other nodes count, and without a candidate the text has the reasons of all nodes."""
+    harness = PreemptionHarness(*small("n1", "n2"), low("a", "n1"), low("b", "n2", 10), gates=CHANGES["1.38"])
+    alone, _ = harness.driven(incoming(cpu="1"), harness.all_refused())
+    harness.put(node("n3", cpu="1"))
+    harness.put(low("c", "n3", cpu="1"))
+    harness.put(low("d", "n3", 10, cpu="0"))
+    elsewhere, _ = harness.driven(incoming(cpu="1"), harness.all_refused())
+
+    assert isinstance(alone, Nominate)
+    assert alone.rejection is not None
+    text = "0/2 nodes are available: 2 No preemption victims found for incoming pod."
+    assert (alone.node_name, alone.rejection.message) == ("", f"preemption: {text}")
+    assert isinstance(elsewhere, Nominate)
+    assert (elsewhere.node_name, [victim.uid for victim in elsewhere.victims]) == ("n3", ["default/c"])
+
+
+@pytest.mark.parametrize(("version", "started", "victim"), [
+    pytest.param("1.37", "1", "b", id="1.37: upstream leaves it open, the name decides"),
+    pytest.param("1.38", "1", "a", id="1.38: the lower uid is more important"),
+    pytest.param("1.38", None, "a", id="1.38: pods that have not started are equal, too"),
+])  # fmt: skip
+def test_victims_of_equal_priority_and_start(version: str, started: str | None, victim: str) -> None:
+    one = pod("a", uid="2", on="n1", cpu="1", started=started)
+    other = pod("b", uid="1", on="n1", cpu="1", started=started)
+    harness = PreemptionHarness(node("n1", cpu="2"), one, other, gates=CHANGES[version])
+
+    assert harness.chosen(incoming(cpu="1")) == ("n1", [victim])
+
+
+def test_a_pod_that_has_not_started_is_the_least_important() -> None:
+    harness = PreemptionHarness(node("n1", cpu="2"), low("a", "n1", cpu="1"), low("b", "n1", cpu="1", started="9"))
+
+    assert harness.chosen(incoming(cpu="1")) == ("n1", ["a"])
 
 
 class Loses(Answers):

@@ -20,7 +20,7 @@ from scheduler.api.resource_v1 import DeviceClass, ResourceClaim, ResourceSlice
 from scheduler.cache.cluster import Cluster
 from scheduler.config.args import KubestowArgs
 from scheduler.core.cooperative import finish
-from scheduler.core.feature_gates import DEVICE_GATES_ON
+from scheduler.core.feature_gates import CHANGES, DEVICE_GATES_ON, VERSIONS
 from scheduler.core.nodeset import each
 from scheduler.framework import dry_run
 from scheduler.framework.dry_run import NominatedPods, Simulation
@@ -28,7 +28,7 @@ from scheduler.framework.interface import CycleState, DryRun
 from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import Code, Nominate, Rejection
 from scheduler.plugins import BUILT_IN
-from scheduler.plugins.defaultpreemption import Answer, Candidate, Evaluator, VictimRule
+from scheduler.plugins.defaultpreemption import Answer, Candidate, Evaluator, VictimRule, victim_rule
 from simulator.builders.claims import a_claim, a_result
 from simulator.builders.devices import a_device, a_device_class, a_slice
 from tests.examples import SLOW_SHARE, examples
@@ -78,16 +78,17 @@ def test_the_reference_has_the_default_filters() -> None:
 
 
 @settings(max_examples=examples(250, share=SLOW_SHARE), suppress_health_check=SLOW)
-@given(world=worlds(), incoming=unbound("incoming"), parity=st.booleans())
-def test_each_node_and_the_choice(world: PreemptionWorld, incoming: PodInfo, parity: bool) -> None:
+@given(world=worlds(), incoming=unbound("incoming"), parity=st.booleans(), version=st.sampled_from(VERSIONS))
+def test_each_node_and_the_choice(world: PreemptionWorld, incoming: PodInfo, parity: bool, version: str) -> None:
     """182, 183: equal victims in equal order, violations or refusals on each node, and one of the best nodes is chosen."""
-    ours = KubestowArgs(parity=parity)
-    harness, literal = world.harness(ours=ours), world.literal(ours)
+    ours, gates = KubestowArgs(parity=parity), CHANGES[version]
+    harness, literal = world.harness(ours=ours, gates=gates), world.literal(ours, gates)
+    rule = victim_rule(harness.handle)
     refusing = {name: no for name in world.nodes if (no := literal.fits(incoming, name, literal.pods)) is not None}
     what_if = harness.what_if(incoming)
     expected = {name: literal.on(incoming, name) for name in refusing}
     for name, victims in expected.items():
-        answer = finish(Evaluator(harness.cluster, VictimRule()).on(what_if, incoming, harness.slot(name), None))
+        answer = finish(Evaluator(harness.cluster, rule).on(what_if, incoming, harness.slot(name), None))
 
         assert stated(victims, harness) == stated(answer, harness)
         event(f"{'counted' if what_if.is_counted else 'tried'}: {kind(victims)}")
@@ -219,7 +220,7 @@ class DeviceWorld:
 
     def literal(self) -> LiteralPreemption:
         nodes = [objects.node(name) for name in NODES]
-        return LiteralWithDevices(nodes, self.pods, (), {}, KubestowArgs(), self.devices)
+        return LiteralWithDevices(nodes, self.pods, (), {}, KubestowArgs(), devices=self.devices)
 
 
 def using(name: str, priority: int, claims: Sequence[str], **more: Any) -> PodInfo:

@@ -10,6 +10,7 @@ import pytest
 from scheduler.api.podinfo import PodInfo
 from scheduler.config.args import NodeResourcesFitArgs, ResourceWeight, ScoringStrategy, ShapePoint
 from scheduler.core.cluster_events import NODE_ADD, Action, ClusterEvent, Resource
+from scheduler.core.feature_gates import CHANGES
 from scheduler.framework.interface import CycleState, Hint
 from scheduler.framework.scoring import broken_line
 from scheduler.framework.status import Code
@@ -80,7 +81,7 @@ def strategy(type_: str, *resources: str) -> NodeResourcesFitArgs:
     return NodeResourcesFitArgs(scoring_strategy=ScoringStrategy(type_, weighted, ()))
 
 
-USED = [node(), pod_requesting("a", on="n1", cpu="1", memory="2Gi")]
+USED: list[Any] = [node(), pod_requesting("a", on="n1", cpu="1", memory="2Gi")]
 WHOLE = {"requests": {"cpu": "1", "hugepages-2Mi": "2Mi"}}
 
 
@@ -102,6 +103,27 @@ def test_score(args: Any, things: list[Any], pod: PodInfo, score: int, more_node
 
     assert scores is not None
     assert scores["n1"] == score
+
+
+OF_POD = {"requests": {"cpu": "2", "memory": "5Gi"}}
+
+
+@pytest.mark.parametrize(("pod", "before", "now"), [
+    pytest.param(info(containers=[container(cpu="1"), container()], resources=OF_POD), 58, 18, id="its own requests"),
+    pytest.param(info(containers=[container()], resources={"requests": {"cpu": "2"}}), 72, 48,
+        id="what the pod does not name counts by default"),
+    pytest.param(info(containers=[container(cpu="1", memory="1Gi")]), 56, 56, id="a pod without pod-level requests"),
+    pytest.param(info(containers=[container(cpu="1")], resources=OF_POD, overhead={"cpu": "1"}), 48, 6,
+        id="overhead is added"),
+])  # fmt: skip
+@pytest.mark.parametrize("version", ["1.37", "1.38"])
+def test_the_score_of_pod_level_requests(pod: PodInfo, before: int, now: int, version: str) -> None:
+    """Up to 1.37 only the containers of the pod to place count."""
+    seen = cluster(*USED)
+    scores = scored(NodeResourcesFit(None, handle(seen, feature_gates=CHANGES[version])), seen, pod)
+
+    assert scores is not None
+    assert scores["n1"] == (now if version == "1.38" else before)
 
 
 @pytest.mark.parametrize(

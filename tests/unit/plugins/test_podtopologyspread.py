@@ -27,6 +27,7 @@ from scheduler.core.cluster_events import (
     Resource,
 )
 from scheduler.core.cooperative import finish
+from scheduler.core.feature_gates import CHANGES
 from scheduler.framework.interface import CycleState, EventHint, Hint
 from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import SKIP
@@ -70,6 +71,38 @@ def test_a_broken_term_of_node_affinity_matches_no_node() -> None:
     terms = {"nodeAffinity": {REQUIRED: {"nodeSelectorTerms": [BROKEN]}}}
 
     assert {} == filtered(pod("p", hard(), affinity=terms), cluster(*FOUR, *on(a1=1, b2=2)))
+
+
+EMPTY: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("version", ["1.37", "1.38"])
+@pytest.mark.parametrize(("constraint", "there", "before", "now"), [
+    pytest.param(hard(selector=EMPTY), on(a1=2), {}, {"a1": SKEWED, "a2": SKEWED}, id="all pods count"),
+    pytest.param(hard(selector=EMPTY), on(a1=","), {}, {"a1": SKEWED, "a2": SKEWED}, id="pods without labels count"),
+    pytest.param(hard(selector=EMPTY), on(a1=1, b1=1), {}, {}, id="as many on each side"),
+    pytest.param(hard(selector=EMPTY), [pod("x", on="a1", ns="other")], {}, {}, id="not those of another namespace"),
+    pytest.param(hard(selector=EMPTY), [pod("x", on="a1", deleting=True)], {}, {}, id="nor those that are terminating"),
+    pytest.param(hard(selector=None), on(a1=2), {}, {}, id="without a selector no pod counts"),
+    pytest.param(hard(selector=EMPTY, matchLabelKeys=["foo"]), on(a1=1), {"a1": SKEWED, "a2": SKEWED},
+        {"a1": SKEWED, "a2": SKEWED}, id="with a key of labels it is not empty"),
+])  # fmt: skip
+def test_an_empty_selector(
+    constraint: dict[str, Any], there: list[PodInfo], before: Refusals, now: Refusals, version: str
+) -> None:
+    """Up to 1.37 it counts no pod."""
+    seen, incoming = cluster(*FOUR, *there), pod("p", constraint)
+    plugin = PodTopologySpread(LIST, handle(seen, feature_gates=CHANGES[version]))
+
+    assert refused(plugin, seen, incoming) == (now if version == "1.38" else before)
+
+
+@pytest.mark.parametrize(("version", "scores"), [("1.37", {"a1": 100, "b1": 100}), ("1.38", {"a1": 0, "b1": 100})])
+def test_the_score_of_an_empty_selector(version: str, scores: dict[str, int]) -> None:
+    seen = cluster(*FOUR, *on(a1=2))
+    plugin = PodTopologySpread(LIST, handle(seen, feature_gates=CHANGES[version]))
+
+    assert scored_among(plugin, seen, pod("p", soft(selector=EMPTY)), ["a1", "b1"]) == scores
 
 
 @pytest.mark.parametrize("constraint", [hard, soft])
@@ -356,23 +389,26 @@ class Judged:
     def __init__(self, capacity: int, incoming: list[PodInfo], candidates: set[str]) -> None:
         self.seen = Cluster()
         self.seen.nodes = Nodes(capacity=capacity)
-        self.plugins = [(args, PodTopologySpread(args, handle(self.seen))) for args in ARGS]
+        versions = [(args, CHANGES[version]) for args in ARGS for version in ("1.37", "1.38")]
+        self.plugins = [
+            (args, gates, PodTopologySpread(args, handle(self.seen, feature_gates=gates))) for args, gates in versions
+        ]
         self.incoming = incoming
         self.candidates = candidates
 
     def check(self) -> None:
-        """Every pod under every kind of defaults."""
+        """Every pod under every kind of defaults, in two versions."""
         seen = self.seen
-        for args, plugin in self.plugins:
+        for args, gates, plugin in self.plugins:
             for incoming in self.incoming:
-                expected = expected_refusals(seen, incoming, args)
+                expected = expected_refusals(seen, incoming, args, gates)
                 skips = plugin.pre_filter(CycleState(), incoming, seen.nodes.present) is SKIP
 
                 assert skips == (expected is None)
                 assert refused(plugin, seen, incoming) == (expected or {})
                 for names in (NAMES, self.candidates):
                     scores = scored_among(plugin, seen, incoming, names)
-                    assert scores == expected_scores(seen, incoming, args, names)
+                    assert scores == expected_scores(seen, incoming, args, names, gates)
 
 
 judgements = {

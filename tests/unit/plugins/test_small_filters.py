@@ -338,6 +338,43 @@ def test_bind_mount_options_are_a_feature_from_1_37_on(spec: dict[str, Any], ver
     assert refused(plugin, seen, info(**spec)) == ({} if admitted else {"plain": NO})
 
 
+def certified(*key_types: str) -> dict[str, Any]:
+    """A pod whose projected volume has certificates with keys of these types, next to a token."""
+    sources = [{"serviceAccountToken": {"path": "t"}}]
+    sources += [{"podCertificate": {"signerName": "s", "keyType": each}} for each in key_types]
+    return {"volumes": [{"name": "v", "projected": {"sources": sources}}]}
+
+
+@pytest.mark.parametrize(("spec", "version", "admitted"), [
+    pytest.param(certified("MLDSA65"), "1.37", True, id="1.37 does not know the feature"),
+    pytest.param(certified("MLDSA44"), "1.38", False, id="MLDSA44"),
+    pytest.param(certified("MLDSA65"), "1.38", False, id="MLDSA65"),
+    pytest.param(certified("ED25519", "MLDSA87"), "1.38", False, id="MLDSA87, next to another certificate"),
+    pytest.param(certified("ED25519"), "1.38", True, id="keys of another type"),
+    pytest.param(certified(), "1.38", True, id="no certificate"),
+    pytest.param({"volumes": [{"name": "v", "projected": {"sources": None}}]}, "1.38", True, id="no source"),
+    pytest.param({"volumes": [{"name": "v", "emptyDir": {}}]}, "1.38", True, id="another volume"),
+    pytest.param({"containers": [mounting("nosuid")]}, "1.38", False, id="the features of 1.37"),
+])  # fmt: skip
+def test_certificates_with_mldsa_keys_are_a_feature_from_1_38_on(
+    spec: dict[str, Any], version: str, *, admitted: bool
+) -> None:
+    seen = cluster(declaring("plain"), declaring("able", "PodCertificateMLDSA", "VolumeBindMountOptions"))
+    plugin = NodeDeclaredFeatures(None, handle(seen, feature_gates=defaults(version)))
+
+    assert refused(plugin, seen, info(**spec)) == ({} if admitted else {"plain": NO})
+
+
+def test_sources_without_a_certificate_are_not_kept() -> None:
+    """Each pod has a projected volume with a token, so their sources would take memory for nothing."""
+    token, certificate = (info(**certified(*types)).pod.spec.volumes[0].projected for types in ((), ("MLDSA65",)))
+
+    assert token is not None
+    assert token.sources == ()
+    assert certificate is not None
+    assert len(certificate.sources) == 1
+
+
 NEEDY = info("p", containers=[restarting("RestartAllContainers")])
 
 

@@ -276,7 +276,7 @@ def capacity_for(world: LiteralVolumes, claim: PersistentVolumeClaim, labels: La
         if (
             obj.storage_class_name == storage_class.key
             and limit is not None
-            and limit.value >= claim.request.value
+            and limit.nano >= claim.request.nano
             and selector_admits(obj.node_topology, labels)
         ):
             return True, obj.key

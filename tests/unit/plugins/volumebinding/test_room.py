@@ -34,13 +34,29 @@ GIB = a_capacity("o", "D", "1Gi").everywhere()
 
 
 @BOTH
-def test_an_amount_beyond_64_bits_is_the_largest_amount(ours: KubestowArgs) -> None:
-    """Such a claim fits where as much is said to be as 64 bits can say."""
-    world = VolumeWorld(
-        a_claim("d1", "200E", "D"), *tracking(True), a_capacity("o", "D", "9Ei").everywhere(), ours=ours
-    )
+@pytest.mark.parametrize("field", ["capacity", "maximum"])
+@pytest.mark.parametrize(("claim", "pool", "decided"), [
+    pytest.param("200E", "9Ei", FULL, id="beyond 64 bits, and less is there"),
+    pytest.param("20E", "30E", FITS, id="beyond 64 bits, and more is there"),
+    pytest.param("30E", "30E", FITS, id="the same beyond 64 bits"),
+    pytest.param("30E", "20E", FULL, id="both beyond 64 bits"),
+    pytest.param("9E", "20E", FITS, id="within 64 bits, and more is there"),
+    pytest.param("1500m", "1400m", FULL, id="within one byte, and less is there"),
+    pytest.param("1400m", "1500m", FITS, id="within one byte, and more is there"),
+    pytest.param("1500m", "1500m", FITS, id="the same fraction of a byte"),
+    pytest.param("2", "1500m", FULL, id="a whole byte more than is there"),
+    pytest.param("1", "1500m", FITS, id="whole bytes, and a fraction more is there"),
+    pytest.param("1500m", "1", FULL, id="a fraction more than is there"),
+])  # fmt: skip
+def test_capacity_is_compared_exactly(claim: str, pool: str, decided: Decided, field: str, ours: KubestowArgs) -> None:
+    """On a node with one pool, and on a node with two of which the other is smaller."""
+    offered = a_capacity("o", "D", pool).everywhere()
+    if field == "maximum":
+        offered = a_capacity("o", "D", "90E").everywhere().maximum(pool)
+    for more in ((), (a_capacity("p", "D", "0").everywhere(),)):
+        world = VolumeWorld(a_claim("d1", claim, "D"), *tracking(True), offered, *more, ours=ours)
 
-    assert FITS == world.decide(using("p", "d1"))
+        assert decided == world.decide(using("p", "d1"))
 
 
 @pytest.mark.parametrize(

@@ -55,6 +55,18 @@ def test_which_volume_a_claim_gets(claim: ClaimBuilder, volumes: list[Persistent
     assert volume_of(server) == (chosen, "Bound" if chosen else "Pending")
 
 
+@pytest.mark.parametrize(("wanted", "capacity", "phase"), [
+    pytest.param("20E", "10E", "Pending", id="too small, beyond 64 bits"),
+    pytest.param("1500m", "1400m", "Pending", id="too small, within a byte"),
+    pytest.param("1500m", "1500m", "Bound", id="the same fraction of a byte"),
+])  # fmt: skip
+def test_the_size_of_the_volume_that_a_claim_names(wanted: str, capacity: str, phase: str) -> None:
+    server = server_with(WAITS, NOW, a_pv("a", capacity), a_claim("c", wanted).wants("a"))
+    settle(PersistentVolumeController(server, clock=VirtualClock()))
+
+    assert volume_of(server) == ("a", phase)
+
+
 FIRST = ("WaitForFirstConsumer", "waiting for first consumer to be created before binding")
 
 
