@@ -28,7 +28,7 @@ _LARGEST_NANO: Final = 10 ** (_LARGEST_DIGITS + 9)
 """Amounts of 10^91 and more are equal to each other."""
 _DIGITS: Final = 29
 _BINARY_DIGITS: Final = 70
-"""Digits that count before a binary suffix; others count 29. Further digits are rounded away from zero."""
+"""The digits that count before a binary suffix. Further digits are rounded away from zero."""
 _VANISHING: Final = -40
 """Amounts below 10^-40 are one nano with any suffix."""
 _REFUSED_EXPONENT: Final = -(2**31)
