@@ -22,7 +22,7 @@ from scheduler.api.core_v1 import (
     one,
 )
 from scheduler.api.csi_translation import KINDS, InlineDisk, inline_disks
-from scheduler.api.quantity import UNREADABLE, int64
+from scheduler.api.quantity import int64
 from scheduler.api.storage_v1 import ClaimUse, claim_uses
 from scheduler.core.caching import Interner
 
@@ -96,11 +96,6 @@ _encode = msgspec.json.Encoder(enc_hook=lambda quantity: str(quantity.nano)).enc
 _sums: Final[Interner[bytes, tuple[Requests, int, int]]] = Interner(20_000)
 _SHARED_BYTES_MAX: Final = 10_000
 """Longer shapes and sums are not shared: a shared part stays in memory when its pods are gone."""
-_AMOUNT_MAX: Final = 2**53
-"""Largest amount that counts, requested or allocatable: int64 columns must hold the sum of a node's pods.
-
-None is below 0.
-"""
 
 
 def pod_info(pod: Pod, *, resize_by_totals: bool = False) -> PodInfo:
@@ -247,18 +242,8 @@ def _exact(requests: ResourceMap) -> Requests:
 
 
 def _rounded(exact: Requests) -> Requests:
-    """Round up to milli-CPU and whole units, and bound. An amount beyond int64 is zero, as upstream."""
-    return _bounded({name: _in_units(name, amount) for name, amount in exact.items()})
-
-
-def _in_units(name: str, nano: int) -> int:
-    if nano >= UNREADABLE.nano:
-        return _AMOUNT_MAX
-    return int64(nano, _NANO_PER_MILLI if name == CPU else _NANO)
-
-
-def _bounded(amounts: Requests) -> Requests:
-    return {name: max(0, min(amount, _AMOUNT_MAX)) for name, amount in amounts.items()}
+    """Round up to milli-CPU and whole units. Amounts are at least 0, and saturate at int64."""
+    return {name: max(0, int64(amount, _NANO_PER_MILLI if name == CPU else _NANO)) for name, amount in exact.items()}
 
 
 def pod_level(requests: Mapping[str, T]) -> dict[str, T]:
@@ -372,4 +357,4 @@ def _greater(left: Requests, right: Requests) -> Requests:
 
 def allocatable(resources: ResourceMap) -> Requests:
     """Return `status.allocatable` in the same units, as a new dict."""
-    return _bounded({name: amount.milli if name == CPU else amount.value for name, amount in resources.items()})
+    return {name: max(0, amount.milli if name == CPU else amount.value) for name, amount in resources.items()}

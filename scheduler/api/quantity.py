@@ -19,18 +19,22 @@ _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 _FORM: Final = re.compile(r"([+-]?)0*+([0-9]*+)(?:\.([0-9]*+))?([eEinumkKMGTP]*+[+-]?[0-9]*+)")
 _EXPONENT: Final = re.compile(r"[eE]([+-]?)0*+([0-9]*+)")
 _SOME_DIGIT: Final = re.compile(r"[+-]?\.?[0-9]")
-_MAX: Final = 2**63 - 1
+INT64_MAX: Final = 2**63 - 1
 _NANO: Final = 10**9
 _MILLI_IN_NANO: Final = 10**6
 _FINEST: Final = -9
 _LARGEST_DIGITS: Final = 91
 _LARGEST_NANO: Final = 10 ** (_LARGEST_DIGITS + 9)
 """Amounts of 10^91 and more are equal to each other."""
-_FRACTION_DIGITS: Final = 72
-"""Only whether there are further digits matters beyond these: a nano of the largest binary suffix has fewer."""
+_DIGITS: Final = 29
+_BINARY_DIGITS: Final = 70
+"""The digits that count before a binary suffix. Further digits are rounded away from zero."""
+_VANISHING: Final = -40
+"""Amounts below 10^-40 are one nano with any suffix."""
+_REFUSED_EXPONENT: Final = -(2**31)
 _LARGEST_EXPONENT: Final = 9_999
 _INT64_DIGITS: Final = 19
-_SHORT_DIGITS: Final = 18
+_SHORT_DIGITS: Final = 19
 _SHORT_BINARY_DIGITS: Final = 15
 _SHOWN_LENGTH: Final = 100
 
@@ -49,9 +53,9 @@ class Form(NamedTuple):
 class Quantity:
     """One amount in the units of the scheduler. Equal amounts are equal in any spelling.
 
-    `value` is whole units, `milli` thousandths; both are rounded away from zero, and 0 if they exceed int64, as
-    upstream counts. `nano` is exact, for comparisons: no finer than nano, at most int64 with a binary suffix, and
-    10^91 above, as upstream reads. `form` is upstream's number, which only CEL selectors see.
+    `value` is whole units, `milli` thousandths; both are rounded away from zero, and saturate at the limits of int64.
+    `nano` is exact, for comparisons: no finer than nano, at most int64 with a binary suffix, and 10^91 above. `form`
+    is upstream's number, which only CEL selectors see.
     """
 
     __slots__ = ("form", "milli", "nano", "value")
@@ -74,13 +78,13 @@ class Quantity:
 
 
 def int64(nano: int, unit: int) -> int:
-    """Return `nano` in units of `unit` billionths, rounded away from zero; 0 if the result does not fit into int64.
+    """Return `nano` in units of `unit` billionths, rounded away from zero; the nearest limit of int64 beyond its range.
 
-    Upstream answers 0, too; of numbers of more than 18 digits it keeps the lowest 64 bits, which nothing should rely on.
+    Upstream: staging/src/k8s.io/apimachinery/pkg/api/resource/quantity.go Quantity.AsScaledInt64
     """
     amount = -(-abs(nano) // unit)
-    if amount > _MAX:
-        return 0
+    if amount > INT64_MAX:
+        return INT64_MAX if nano > 0 else -INT64_MAX - 1
     return amount if nano >= 0 else -amount
 
 
@@ -117,15 +121,19 @@ def _read(text: str) -> Quantity:
     bits = _BINARY.get(suffix, 0)
     power = 0 if bits else _power(text, suffix)
     whole = whole or "0"
-    form = _short_binary(whole, fraction, bits) if bits else _short_decimal(whole, fraction, power)
-    if form is None and not _SOME_DIGIT.match(text):
+    form = _short_binary(whole, fraction, bits) if bits else _short_decimal(sign, whole, fraction, power)
+    if form is None and (power == _REFUSED_EXPONENT or not _SOME_DIGIT.match(text)):
         raise _refused(text)
     exponent = form.exponent if form is not None and not bits else power - len(fraction)
     nano = _nano(whole + fraction, exponent, bits)
     if bits:
-        nano = min(nano, _MAX * _NANO)
+        nano = min(nano, INT64_MAX * _NANO)
     if form is None:
-        form = Form(_MAX, 0, is_small=False) if bits and nano == _MAX * _NANO else Form(nano, _FINEST, is_small=False)
+        form = (
+            Form(INT64_MAX, 0, is_small=False)
+            if bits and nano == INT64_MAX * _NANO
+            else Form(nano, _FINEST, is_small=False)
+        )
     if sign == "-":
         nano, form = -nano, form._replace(unscaled=-form.unscaled)
     return Quantity(nano, form)
@@ -145,7 +153,7 @@ def _power(text: str, suffix: str) -> int:
     if match is None or len(suffix) == len(match[1]) + 1 or len(match[2]) > _INT64_DIGITS:
         raise _refused(text)
     power = int(match[1] + (match[2] or "0"))
-    if not -_MAX - 1 <= power <= _MAX:
+    if not -INT64_MAX - 1 <= power <= INT64_MAX:
         raise _refused(text)
     return _int32(power)
 
@@ -154,11 +162,15 @@ def _int32(number: int) -> int:
     return (number + 2**31) % 2**32 - 2**31
 
 
-def _short_decimal(whole: str, fraction: str, power: int) -> Form | None:
-    """Return the form of a number that upstream parses in the short way; None if it does not."""
+def _short_decimal(sign: str, whole: str, fraction: str, power: int) -> Form | None:
+    """Return the form, without the sign, of a number that upstream parses in the short way; None if it does not."""
     exponent = _int32(power - len(fraction))
-    is_short = len(whole) + len(fraction) <= _SHORT_DIGITS and exponent >= _FINEST
-    return Form(int(whole + fraction), min(exponent, _LARGEST_EXPONENT), is_small=True) if is_short else None
+    if len(whole) + len(fraction) > _SHORT_DIGITS or exponent < _FINEST:
+        return None
+    unscaled = int(whole + fraction)
+    if unscaled > INT64_MAX + (sign == "-"):
+        return None
+    return Form(unscaled, min(exponent, _LARGEST_EXPONENT), is_small=True)
 
 
 def _short_binary(whole: str, fraction: str, bits: int) -> Form | None:
@@ -171,13 +183,17 @@ def _nano(digits: str, power: int, bits: int) -> int:
     digits = digits.lstrip("0")
     if not digits:
         return 0
-    if len(digits) + power > _LARGEST_DIGITS:
+    size = len(digits) + power
+    if size > _LARGEST_DIGITS:
         return _LARGEST_NANO
-    kept = len(digits) + power + _FRACTION_DIGITS
-    if kept < len(digits):  # one more digit represents the rest, if any of it is not zero
-        rest = digits[max(kept, 0) :].strip("0")
-        digits, power = digits[: max(kept, 0)] + ("1" if rest else "0"), -_FRACTION_DIGITS - 1
-    amount, shift = int(digits) << bits, power - _FINEST
+    if size < _VANISHING:
+        return 1
+    kept = _BINARY_DIGITS if bits else _DIGITS
+    rest = digits[kept:]
+    amount, shift = int(digits[:kept]), power - _FINEST + len(rest)
+    if rest.strip("0"):
+        amount += 1
+    amount <<= bits
     factor: int = 10 ** abs(shift)
     return amount * factor if shift >= 0 else -(-amount // factor)
 
@@ -200,7 +216,7 @@ def text(quantity: Quantity) -> str:
     if not nano:
         return "0"
     whole, rest = divmod(nano, _NANO)
-    if not rest and abs(whole) <= _MAX:  # a larger binary number is cut off
+    if not rest and abs(whole) <= INT64_MAX:  # a larger binary number is cut off
         for suffix, unit in _BINARY_UNITS:
             if not whole % unit:
                 return f"{whole // unit}{suffix}"

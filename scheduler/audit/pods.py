@@ -10,9 +10,10 @@ import contextlib
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from scheduler.api.podinfo import PodInfo
+from scheduler.api.quantity import INT64_MAX
 from scheduler.api.selectors import Anchor
 from scheduler.audit.findings import Check, Comparison, Difference, Steps, TwoWay, by_key, faultless, grouped
 from scheduler.cache.cluster import Cluster
@@ -22,8 +23,6 @@ from scheduler.cache.nodes.volume_users import ClaimUsers, disks_of, uses_of
 from scheduler.cache.pods import TermGroup, TermKind, class_key, pod_terms
 
 T = TypeVar("T", bound=Hashable)
-
-_WRAP: Final = 2**63
 
 
 class PodChecks:
@@ -111,8 +110,9 @@ class PodChecks:
             sums["number of pods"] += 1
             for resource, amount in info.requests.items():
                 sums[f"requested {resource}"] += amount
-        wrapped = {field: (amount + _WRAP) % (2 * _WRAP) - _WRAP for field, amount in sums.items()}
-        return {field: amount for field, amount in wrapped.items() if amount}
+        for field in ("cpu for scores", "memory for scores"):
+            sums[field] = min(sums[field], INT64_MAX)
+        return {field: amount for field, amount in sums.items() if amount}
 
     # -- counts by item ----------------------------------------------------------------------------------------------
 

@@ -199,6 +199,9 @@ DEVICE_CHANGES: Final = frozenset({LIMIT_NAMES_REQUEST, ERROR_NAMES_DEVICE, LIST
 DEVICE_CHANGES_1_38: Final[frozenset[str]] = frozenset()
 """The changes of device allocation in 1.38."""
 
+ENTITY_LABEL: Final = "QueueMetricsAreLabelledEntity"
+"""The queue's metrics of entities have the label `entity`; it was `type`."""
+
 _CHANGES_1_37: Final = DEVICE_CHANGES | {
     SHORT_POST_FILTER,
     PREEMPTOR_TEXT,
@@ -223,7 +226,7 @@ _CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | {
 CHANGES: Final[Mapping[str, frozenset[str]]] = {
     "1.36": frozenset(),
     "1.37": _CHANGES_1_37,
-    "1.38": _CHANGES_1_37 | _CHANGES_1_38,
+    "1.38": _CHANGES_1_37 | _CHANGES_1_38 | {ENTITY_LABEL},
 }
 """Version → the changes since 1.36 that no gate of upstream switches. Users cannot set them one by one."""
 

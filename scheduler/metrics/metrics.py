@@ -27,7 +27,7 @@ from prometheus_client.registry import Collector
 
 from scheduler import __version__
 from scheduler.core.cluster_events import label_in_1_36
-from scheduler.core.feature_gates import ENTITY_METRICS, POD_EVENTS
+from scheduler.core.feature_gates import ENTITY_LABEL, ENTITY_METRICS, POD_EVENTS
 from scheduler.metrics.instruments import (
     Description,
     DeviceInstruments,
@@ -99,7 +99,10 @@ class Metrics:
         self._make = make = Maker(self._registry)
         self._event = str if POD_EVENTS in feature_gates else label_in_1_36
         self._counts_entities = ENTITY_METRICS in feature_gates
-        self.sources = ScrapedSources(has_entities=self._counts_entities, event_label=self._event)
+        self._entity = "entity" if ENTITY_LABEL in feature_gates else "type"
+        self.sources = ScrapedSources(
+            has_entities=self._counts_entities, event_label=self._event, entity_label=self._entity
+        )
         """Sources of the gauges that are read at a scrape."""
         self._sampled = _Families()
         self._fresh = 0
@@ -218,10 +221,10 @@ class Metrics:
         if self._counts_entities:
             self._incoming_entities = make.counter(
                 "scheduler_queue_incoming_entities",
-                "Pods put into a part of the queue that the cause does not name already. From 1.37 on.",
+                "Pods put into a part of the queue that the cause does not name already. From 1.37 on; the label `entity` is `type` there.",
                 "queue",
                 "event",
-                "type",
+                self._entity,
             )
         self._hints = make.histograms(
             "scheduler_queueing_hint_execution_duration_seconds",

@@ -78,6 +78,8 @@ class ScrapedSources:
 
     has_entities: bool = False
     """Whether kube-scheduler has the series of entities, that is from 1.37 on."""
+    entity_label: str = "entity"
+    """The label of the kind of an entity: `type` in 1.37."""
     event_label: Callable[[str], str] = str
     """Label of an event → the text that kube-scheduler's version has."""
     pending: Callable[[], Counts] = dict
@@ -178,7 +180,12 @@ def _of_queue(sources: ScrapedSources) -> Iterator[Family]:
     groups = dict.fromkeys(("incomplete", "pending"), 0) if pending and sources.has_entities else {}
     yield gauge_family("scheduler_pending_pods", text, "queue", {**pending, **groups})
     if sources.has_entities:
-        entities = Family("gauge", "scheduler_queued_entities", f"{text} From 1.37 on.", ["queue", "type"])
+        entities = Family(
+            "gauge",
+            "scheduler_queued_entities",
+            f"{text} From 1.37 on; the label `entity` is `type` there.",
+            ["queue", sources.entity_label],
+        )
         for queue, count in pending.items():
             entities.show([queue, "pod"], count)
         yield entities

@@ -20,7 +20,7 @@ from scheduler.core.nodeset import Mask, NodeSet
 from scheduler.framework.handle import Handle
 from scheduler.framework.interface import MAX_NODE_SCORE, CycleState, Scores
 from scheduler.framework.memo import BySlots, Index, ScoreColumn
-from scheduler.framework.scoring import Demand, ScoredDevices, demands
+from scheduler.framework.scoring import Demand, ScoredDevices, demands, with_pod
 from scheduler.framework.status import SKIP, Skip
 
 _HALF: Final = MAX_NODE_SCORE // 2
@@ -133,7 +133,7 @@ def _balance_many(nodes: Nodes, wanted: tuple[Demand, ...], index: Index) -> Sco
         counted.append(whole > 0)
         if not counted[-1].all():
             whole = np.maximum(whole, 1)
-        fractions.append(np.minimum((used + demand.amount) / whole, 1.0))
+        fractions.append(np.minimum(with_pod(used, demand.amount) / whole, 1.0))
     if len(fractions) < 2:
         return np.full(nodes.pod_count[index].shape, MAX_NODE_SCORE, dtype=np.int64)
     spread = _spread_two(fractions, counted) if len(fractions) == 2 else _spread_more(fractions, counted)

@@ -393,8 +393,6 @@ def _delete_options(query: Mapping[str, str], body: dict[str, Any]) -> dict[str,
 
 VERSION = {
     "major": "1",
-    "minor": "36",
-    "gitVersion": "v1.36.3",
     "gitCommit": "",
     "gitTreeState": "",
     "buildDate": "1970-01-01T00:00:00Z",
@@ -411,7 +409,7 @@ def discovery_document(served: Served, path: str) -> dict[str, Any] | None:
     """
     parts = [part for part in path.split("/") if part]
     if parts == ["version"]:
-        return VERSION
+        return VERSION | {"minor": str(served.minor), "gitVersion": served.git_version}
     if parts == ["api"]:
         return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
     if parts == ["apis"]:

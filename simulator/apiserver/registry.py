@@ -217,6 +217,10 @@ def _is_in_every_cluster(resource: ApiResource, key: str) -> bool:
     return resource.name == "namespaces" and key in _NAMESPACES
 
 
+_BINDING_NAMES_VERSION: Final = 38
+"""From this minor version on a Binding is answered with the version of its pod."""
+
+
 class Registry:
     """Writes to one storage. Objects handed in are taken over; objects handed out must not be changed."""
 
@@ -415,8 +419,11 @@ class Registry:
         node = nodes.get(binding["target"]["name"])
         pod = pods.bound(resource, entry.obj, binding, node=node.obj if node is not None else None, now=self.now_text())
         pod["metadata"] = dict(pod["metadata"])
-        self._storage.put(resource, entry.key, pod)
-        return success(201)
+        stored = self._storage.put(resource, entry.key, pod)
+        answer = success(201)
+        if self._served.minor >= _BINDING_NAMES_VERSION:
+            answer["metadata"] = {"resourceVersion": stored.obj["metadata"]["resourceVersion"]}
+        return answer
 
     def _store(self, resource: ApiResource, entry: Entry, new: Object, subresource: str) -> Entry:
         check_version(resource, entry.obj, new)

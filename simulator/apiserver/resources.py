@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from scheduler.core.feature_gates import minor_version
+
 VERBS: Final = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 DEVICES: Final = "resource.k8s.io"
 OURS: Final = "kubestow.dev"
@@ -211,10 +213,18 @@ LIKE_1_23: Final = (
 
 
 class Served:
-    """The kinds of the chosen groups and versions, by path and by name."""
+    """The version of the server, and the kinds of the chosen groups and versions, by path and by name."""
 
     def __init__(self, entries: Iterable[str]) -> None:
         self.change(entries)
+        self.upgrade("v1.36.3")
+
+    def upgrade(self, git_version: str) -> None:
+        """Be of this version from now on. Raises ValueError for a text that is no version."""
+        version = minor_version(git_version)
+        if version is None:
+            raise ValueError(f"{git_version!r} is not a version")
+        self.git_version, self.minor = git_version, version[1]
 
     def change(self, entries: Iterable[str]) -> None:
         """Serve these from now on: `group/version`, or `group/version/resource` for one kind of a group and version."""

@@ -61,6 +61,10 @@ class ApiServer:
         self._runner: web.ServerRunner | None = None
         self.url = ""
 
+    def upgrade(self, git_version: str) -> None:
+        """State this version from now on. From v1.38 on a Binding is answered with the `resourceVersion` of its pod."""
+        self._served.upgrade(git_version)
+
     # -- running ------------------------------------------------------------------------------------------------------
 
     async def start(self, port: int = 0) -> str:

@@ -5,8 +5,8 @@ What the claim controller keeps in mind: which pods name a claim or a template, 
 Actor: the resource-claim controller. It makes claims from templates, and takes back what pods no longer use.
 
 As pkg/controller/resourceclaim of Kubernetes 1.36, seen from the API, without its pod groups: docs/spec/dra.md §2. The
-garbage collector's part is here too: a claim whose owner is gone is deleted. Unlike the real one it makes and reserves
-nothing for pods that have ended, only to take it back.
+garbage collector's part is here too: a claim whose owner is gone is deleted. It makes and reserves nothing for pods that
+have ended, as the real one from 1.38 on; before, the real one did, only to take it back.
 """
 
 from __future__ import annotations

@@ -81,6 +81,13 @@ def test_pending_pods_are_explained(simulate: Simulation) -> None:
         pytest.param([NODE, pod("a"), pod("b", "3")], ["--expect-pending=b"], 0, 0, id="and was expected to be"),
         pytest.param([NODE, pod("a")], ["--expect-pending=default/*"], 1, 1, id="expected pending, and placed"),
         pytest.param([pod("a")], [], 1, 1, id="no node at all"),
+        pytest.param(
+            [NODE, pod("a").replace('"cpu": "1"', '"memory": "10E"'), pod("b")],
+            [],
+            1,
+            1,
+            id="a request beyond int64 fits no node",
+        ),
         pytest.param([NODE, pod("a", nodeName="n"), pod("b", "2")], [], 1, 1, id="bound pods hold their place"),
         pytest.param([NODE, resizing("2"), pod("b")], [], 1, 1, id="and what they are being resized to"),
         pytest.param([NODE, resizing("2", "Infeasible"), pod("b")], [], 0, 0, id="unless that can never be"),

@@ -115,7 +115,7 @@ def _is_fuller(nodes: Nodes, pod: PodInfo) -> bool | None:
     slots = nodeset.slots(nodes.present, nodes.capacity)
     fits = nodes.pod_count[slots] < nodes.allowed_pods[slots]
     for row, amount in _rows(nodes, pod):
-        fits &= nodes.requested[row, slots] + amount <= nodes.allocatable[row, slots]
+        fits &= nodes.allocatable[row, slots] - nodes.requested[row, slots] >= amount
     used = _used(nodes, slots, pod)
     fitting = used[fits]
     if not len(fitting) or fitting.min() == fitting.max():

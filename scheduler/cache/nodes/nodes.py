@@ -19,6 +19,7 @@ import numpy.typing as npt
 
 from scheduler.api.core_v1 import Node, Taint
 from scheduler.api.podinfo import ANY_IP, HostPort, PodInfo, allocatable
+from scheduler.api.quantity import INT64_MAX
 from scheduler.cache.nodes.images import ImageIndex
 from scheduler.cache.nodes.indexes import LabelIndex, NodeMultiset
 from scheduler.cache.nodes.topology import Topologies
@@ -79,7 +80,6 @@ class PortIndex:
 
 
 _ALWAYS: Final = ("cpu", "memory", "ephemeral-storage")
-_TOO_MUCH: Final = 2**63
 
 
 @dataclass(slots=True, eq=False)
@@ -114,12 +114,9 @@ class ResourceRows:
         return None
 
     def set_aside(self, resource: str, slot: int, amount: int) -> None:
-        """Add to the request of a resource without a row.
-
-        An overflow of int64 wraps, as in a row, and is undone by removal.
-        """
+        """Add to the request of a resource without a row, which is exact."""
         amounts = self.without_row.setdefault(resource, {})
-        amounts[slot] = (amounts.get(slot, 0) + amount + _TOO_MUCH) % (2 * _TOO_MUCH) - _TOO_MUCH
+        amounts[slot] = amounts.get(slot, 0) + amount
         if not amounts[slot]:
             del amounts[slot]
         if not amounts:
@@ -165,6 +162,7 @@ class Nodes(ChangeLog[int]):
         self.disk_conflicts = DiskConflicts()
         self.allocatable: Matrix = np.zeros((8, capacity), dtype=np.int64)
         self.requested: Matrix = np.zeros((8, capacity), dtype=np.int64)
+        """The sums over the pods, saturated at int64. A saturated sum is computed again when a pod leaves."""
         self.non_zero: Matrix = np.zeros((2, capacity), dtype=np.int64)
         """Requests as the scoring strategies count them (cpu, memory; docs/spec/core.md §A.2)."""
         self.pod_count = np.zeros(capacity, dtype=np.int64)
@@ -234,9 +232,15 @@ class Nodes(ChangeLog[int]):
         return self.rows.numbers
 
     def requested_at(self, slot: int, resource: str) -> int:
-        """Return the sum over the pods on the node, also for a resource that no node offers."""
+        """Return the exact sum over the pods on the node, also for a resource that no node offers."""
         row = self.rows.numbers.get(resource)
-        return self.rows.aside(resource, slot) if row is None else int(self.requested[row, slot])
+        if row is None:
+            return self.rows.aside(resource, slot)
+        held = self.requested.item(row, slot)
+        return held if held < INT64_MAX else self._summed(slot, resource)
+
+    def _summed(self, slot: int, resource: str) -> int:
+        return sum(info.requests.get(resource, 0) for info in self._pods[slot].values())
 
     def columns(self, slot: int) -> dict[str, object]:
         """Return what the columns hold of the Node object at a slot, by field and without zeros."""
@@ -409,17 +413,33 @@ class Nodes(ChangeLog[int]):
             self._free.append(slot)
 
     def _count(self, slot: int, info: PodInfo, sign: int) -> None:
+        """Add or subtract a pod. A pod that leaves is in `_pods` no longer.
+
+        Upstream: pkg/scheduler/framework/types.go NodeInfo.updateRequested
+        """
         requested, rows = self.requested, self.rows.numbers
         for resource, amount in info.requests.items():
             row = rows.get(resource)
             if row is None:
                 self.rows.set_aside(resource, slot, sign * amount)
-            else:
-                requested[row, slot] += sign * amount
-        self.non_zero[0, slot] += sign * info.non_zero_milli_cpu
-        self.non_zero[1, slot] += sign * info.non_zero_memory_bytes
+                continue
+            held = requested.item(row, slot)
+            held = held + sign * amount if held < INT64_MAX else self._summed(slot, resource)
+            requested[row, slot] = min(INT64_MAX, held)
+        non_zero = self.non_zero
+        cpu, memory = non_zero.item(CPU_ROW, slot), non_zero.item(MEMORY_ROW, slot)
+        if cpu < INT64_MAX and memory < INT64_MAX:
+            cpu, memory = cpu + sign * info.non_zero_milli_cpu, memory + sign * info.non_zero_memory_bytes
+        else:
+            cpu, memory = self._summed_for_scores(slot)
+        non_zero[CPU_ROW, slot] = min(INT64_MAX, cpu)
+        non_zero[MEMORY_ROW, slot] = min(INT64_MAX, memory)
         self.pod_count[slot] += sign
         self.touch(slot)
+
+    def _summed_for_scores(self, slot: int) -> tuple[int, int]:
+        pods = self._pods[slot].values()
+        return sum(info.non_zero_milli_cpu for info in pods), sum(info.non_zero_memory_bytes for info in pods)
 
     def _relabel(self, slot: int, old: Node | None, new: Node | None) -> None:
         if old is not None:
@@ -477,14 +497,15 @@ class Nodes(ChangeLog[int]):
             self.allocatable = np.vstack((self.allocatable, np.zeros_like(self.allocatable)))
             self.requested = np.vstack((self.requested, np.zeros_like(self.requested)))
         for slot, amount in waiting.items():
-            self.requested[row, slot] = amount
+            self.requested[row, slot] = min(amount, INT64_MAX)
 
     def _withdrawn(self, resource: str) -> None:
         row = self.rows.withdrawn(resource)
         if row is None:
             return
         for slot in np.flatnonzero(self.requested[row]).tolist():
-            self.rows.set_aside(resource, slot, self.requested.item(row, slot))
+            held = self.requested.item(row, slot)
+            self.rows.set_aside(resource, slot, held if held < INT64_MAX else self._summed(slot, resource))
         self.requested[row] = 0
 
     def _grow(self) -> None:

@@ -53,7 +53,7 @@ class Amount(Struct, frozen=True, eq=False, gc=False):
         if not self.is_small or self.exponent < 0 or (self.unscaled and self.exponent > 18):
             return None
         whole = self.unscaled * _power(min(self.exponent, 18)) if self.exponent else self.unscaled
-        return whole if abs(whole) <= _MAX else None
+        return whole if -_MAX - 1 <= whole <= _MAX else None
 
     def as_float(self) -> float:
         """Return the nearest double, except for the last digit: it is computed as upstream does."""

@@ -222,7 +222,7 @@ def test_a_storage_class_with_too_many_topologies_is_unreadable_and_says_which_f
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
 LIKE = {"matchLabels": {"a": "b"}, "matchExpressions": [{"key": "a", "operator": "Like"}]}
-MOST = 2**53
+MOST = 2**63 - 1
 
 
 def read(metadata: Any = (), spec: Any = (), status: Any = None) -> Any:

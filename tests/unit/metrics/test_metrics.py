@@ -315,16 +315,22 @@ ENTITIES = [
     'scheduler_pending_pods{queue="incomplete"} 0.0',
     'scheduler_pending_pods{queue="pending"} 0.0',
 ]
+LABELLED = [
+    'scheduler_queue_incoming_entities_total{entity="pod",event="NodeAdd",queue="active"} 1.0',
+    'scheduler_queued_entities{entity="pod",queue="active"} 3.0',
+    *ENTITIES[2:],
+]
 
 
-@pytest.mark.parametrize(("version", "shown"), [("1.36", []), ("1.37", ENTITIES)])
-def test_metrics_of_entities_are_those_of_1_37(version: str, shown: list[str]) -> None:
+@pytest.mark.parametrize(("version", "shown"), [("1.36", []), ("1.37", ENTITIES), ("1.38", LABELLED)])
+def test_metrics_of_entities_are_those_of_the_version(version: str, shown: list[str]) -> None:
     metrics = Metrics(process=False, feature_gates=defaults(version))
     metrics.sources.pending = lambda: {"active": 3}
     metrics.incoming_entity("active", "NodeAdd")
     text = metrics.render().decode()
 
-    assert [line for line in ENTITIES if line in text] == shown
+    lines = text.splitlines()
+    assert {line for line in (*ENTITIES, *LABELLED) if line in lines} == set(shown)
     assert 'scheduler_pending_pods{queue="active"} 3.0' in text
 
 

@@ -150,10 +150,59 @@ def test_percent_is_exact() -> None:
 
 
 def test_absurd_amounts_do_not_break_scores() -> None:
-    """Amounts are bounded before they are counted: such a node looks full, and nothing overflows."""
+    """Scores are exact up to the limit of int64, and a sum beyond it is a full node."""
     seen = cluster(node(memory="8Ei"), pod_requesting("a", on="n1", memory="4Ei"))
+    fit, balance = NodeResourcesFit(None, handle(seen)), NodeResourcesBalancedAllocation(None, handle(seen))
 
-    assert scored(NodeResourcesFit(None, handle(seen)), seen, pod_requesting(memory="1Ei")) == {"n1": 47}
+    assert scored(fit, seen, pod_requesting(memory="1Ei")) == {"n1": (37 + 95) // 2}
+    assert scored(fit, seen, pod_requesting(memory="8Ei")) == {"n1": (0 + 95) // 2}
+    assert scored(balance, seen, pod_requesting(memory="8Ei")) == {"n1": 62}
+
+
+@pytest.mark.parametrize("more_nodes", [0, 20], ids=["one by one", "by columns"])
+@pytest.mark.parametrize(
+    ("offered", "on_node", "wanted", "fits"),
+    [
+        pytest.param("64Gi", [], "10E", False, id="a request beyond int64"),
+        pytest.param("64Gi", [], "12345678901234567890", False, id="with more digits than int64 has"),
+        pytest.param("64Gi", [], "9E", False, id="a request just below the limit"),
+        pytest.param("20E", [], "9E", True, id="a node beyond int64 offers the limit"),
+        pytest.param("20E", ["5E"], "5E", False, id="and no more"),
+        pytest.param("20E", ["5E", "5E"], "1", False, id="a saturated node is full"),
+        pytest.param("20E", ["10E"] * 3, "1", False, id="whatever its pods request"),
+        pytest.param("9E", ["8E"], "1E", True, id="sums are exact below the limit"),
+        pytest.param("9E", ["8E", "1"], "1E", False, id="to the byte"),
+    ],
+)
+def test_amounts_beyond_int64(offered: str, on_node: list[str], wanted: str, fits: bool, more_nodes: int) -> None:
+    names = ("n1", *(f"m{at}" for at in range(more_nodes)))
+    pods = [pod_requesting(f"{name}-{at}", on=name, memory=held) for name in names for at, held in enumerate(on_node)]
+    seen = cluster(*(node(name, memory=offered) for name in names), *pods)
+
+    found = refused(NodeResourcesFit(None, handle(seen)), seen, pod_requesting(memory=wanted))
+
+    assert set(found) == (set() if fits else set(names))
+    assert all(reasons == ("Insufficient memory",) for _, reasons in found.values())
+
+
+@pytest.mark.parametrize("leaving", [["a"], ["b"], ["a", "b"], ["b", "a"]], ids="-".join)
+def test_a_saturated_sum_is_exact_again_when_pods_leave(leaving: list[str]) -> None:
+    sizes = {"a": "9E", "b": "10E", "c": "1Gi"}
+    seen = cluster(node(memory="20E"), *(pod_requesting(name, on="n1", memory=size) for name, size in sizes.items()))
+    slot = seen.nodes.slot("n1")
+    assert slot is not None
+    room = NodeResourcesFit(None, handle(seen)).tally(CycleState(), pod_requesting(memory="1Gi"), slot)
+    fits = NodeResourcesFit(None, handle(seen))
+
+    for name in leaving:
+        gone = seen.nodes.remove_pod("n1", name)
+        assert gone is not None
+        room.remove(gone)
+
+    left = seen.nodes.requested_at(slot, "memory")
+    assert left == sum(int(info.requests["memory"]) for info in seen.nodes.pods(slot).values())
+    is_full = "b" not in leaving
+    assert (room.verdict() is not None) == is_full == bool(refused(fits, seen, pod_requesting(memory="1Gi")))
 
 
 @pytest.mark.parametrize(

@@ -144,6 +144,23 @@ async def test_watches_that_are_held_deliver_all_events_later() -> None:
                     assert [line["object"]["metadata"]["name"] for line in lines] == ["a", "b"]
 
 
+@pytest.mark.parametrize("git_version", ["v1.36.3", "v1.37.2", "v1.38.0-beta.0", "v1.40.1"])
+async def test_a_server_states_its_version_and_from_1_38_on_that_of_a_bound_pod(git_version: str) -> None:
+    async with ApiServer() as server, aiohttp.ClientSession() as session:
+        server.upgrade(git_version)
+        server.create("pods", pod("a").obj())
+        binding = {"metadata": {"name": "a"}, "target": {"kind": "Node", "name": "n"}}
+        async with session.get(f"{server.url}/version") as response:
+            version = await response.json()
+        async with session.post(f"{server.url}/api/v1/namespaces/default/pods/a/binding", json=binding) as response:
+            answer = await response.json()
+        stored = server.get("pods", "a", "default")["metadata"]["resourceVersion"]
+
+    is_new = git_version >= "v1.38"
+    assert (version["gitVersion"], version["minor"]) == (git_version, git_version[3:5])
+    assert (answer["status"], answer["metadata"]) == ("Success", {"resourceVersion": stored} if is_new else {})
+
+
 # -- faults ---------------------------------------------------------------------------------------------------------------
 
 
