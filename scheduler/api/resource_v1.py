@@ -6,7 +6,8 @@ Sources: docs/spec/dra.md §0.4, §2. Older versions of the group are converted 
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -54,6 +55,35 @@ class CapacityRequestPolicy(Frozen, frozen=True):
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] = ()
     valid_range: CapacityRange | None = None
+
+
+_Named = TypeVar("_Named")
+
+
+def full_name(driver: str, name: str) -> str:
+    """Return the name of an attribute or capacity with its domain; without one it has the driver's domain.
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/api/types.go MakeFullyQualifiedName
+    """
+    return name if "/" in name else f"{driver}/{name}"
+
+
+def bare_name(driver: str, name: str) -> str:
+    """Return the name without the driver's own domain; names with another domain stay as they are."""
+    bare = name.removeprefix(f"{driver}/")
+    return name if "/" in bare else bare
+
+
+def by_bare_name(driver: str, named: Mapping[str, _Named]) -> Mapping[str, _Named]:
+    """Return the values by the names of `bare_name`; of two names for one thing, the one with the domain wins.
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/structured/schedulerapi/types.go NewDeviceConsumedCapacity
+    """
+    if not any("/" in name for name in named):
+        return named
+    return {name: value for name, value in named.items() if "/" not in name} | {
+        bare_name(driver, name): value for name, value in named.items() if "/" in name
+    }
 
 
 class DeviceCapacity(Frozen, frozen=True):

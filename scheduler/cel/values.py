@@ -191,7 +191,12 @@ def _same_parts(left: Value, right: Value, alike: _Pairs) -> bool:
     if not isinstance(right, Mapping) or len(left) != len(right):
         return False
     work(1 + len(left))
-    return all(name in right and same(value, right[name], alike) for name, value in left.items())
+    # The values are read by name, because an attribute of a device may fail when it is read.
+    return all(_is_same_at(left[name], name, right, alike) for name in left)
+
+
+def _is_same_at(value: Value, name: Value, right: Mapping[Any, Any], alike: _Pairs) -> bool:
+    return name in right and same(value, right[name], alike)
 
 
 def contains(values: Sequence[Value], value: Value) -> bool:

@@ -196,7 +196,19 @@ CONFIG_FOR_ALL: Final = "ConfigurationForAllRequestsNamesNone"
 DEVICE_CHANGES: Final = frozenset({LIMIT_NAMES_REQUEST, ERROR_NAMES_DEVICE, LISTS_IN_SELECTORS, CONFIG_FOR_ALL})
 """The changes of device allocation in 1.37."""
 
-DEVICE_CHANGES_1_38: Final[frozenset[str]] = frozenset()
+BAD_POOL_REJECTS_NODE: Final = "BadPoolRejectsTheNodeAlone"
+"""A request for all devices rejects a node with an incomplete or invalid pool; it ended the attempt."""
+CAPACITY_ERRORS: Final = "CapacityErrorsHaveFullNames"
+"""Errors about capacities name them with their domain, and a negative request is refused before it is rounded."""
+NEGATIVE_CONSUMPTION: Final = "NegativeConsumedCapacityIsAnError"
+"""A negative `consumedCapacity` of any claim stops all pods that need devices allocated; it lowered the sum."""
+UNSUPPORTED_VALUES: Final = "UnsupportedAttributeValuesAreErrors"
+"""A constraint ends the attempt at a device whose attribute has an unsupported value; it passed over the device."""
+ATTRIBUTES_WHEN_READ: Final = "AttributesAreConvertedWhenRead"
+"""An attribute with an unsupported value fails only selectors that read it; it failed all selectors on its device."""
+DEVICE_CHANGES_1_38: Final = frozenset(
+    {BAD_POOL_REJECTS_NODE, CAPACITY_ERRORS, NEGATIVE_CONSUMPTION, UNSUPPORTED_VALUES, ATTRIBUTES_WHEN_READ}
+)
 """The changes of device allocation in 1.38."""
 
 ENTITY_LABEL: Final = "QueueMetricsAreLabelledEntity"

@@ -17,7 +17,15 @@ import msgspec
 from scheduler.api.core_v1 import Pod
 from scheduler.api.podinfo import PodInfo
 from scheduler.api.quantity import Quantity, text
-from scheduler.api.resource_v1 import ALL, Device, DeviceTaint, ExactDeviceRequest, ResourceClaim
+from scheduler.api.resource_v1 import (
+    ALL,
+    Device,
+    DeviceTaint,
+    ExactDeviceRequest,
+    ResourceClaim,
+    bare_name,
+    full_name,
+)
 from scheduler.api.storage_v1 import (
     FILESYSTEM,
     NO_PROVISIONER,
@@ -365,7 +373,7 @@ def _of_request(
     if request.count > 1 and request.allocation_mode != "All":
         yield _fewer(claim, name, request.count, where, 1)
     wanted = request.capacity.requests if request.capacity is not None else {}
-    capacities = {capacity for each in _devices_of(site) for capacity in each.capacity}
+    capacities = _capacities_of(site)
     for capacity, amount in wanted.items():
         nearest = (
             [] if capacity in capacities else difflib.get_close_matches(capacity, sorted(capacities - wanted.keys()), 1)
@@ -445,6 +453,13 @@ def _devices_of(site: Site) -> Iterator[Device]:
     """Yield the devices that the node can use."""
     for view in site.cluster.devices.on_nodes.pools(site.slot):
         yield from (each.device for each in view.devices)
+
+
+def _capacities_of(site: Site) -> set[str]:
+    """Return the names of capacities that a request can use: a driver's own domain can be left out."""
+    views = site.cluster.devices.on_nodes.pools(site.slot)
+    named = {(view.key.driver, name) for view in views for each in view.devices for name in each.device.capacity}
+    return {spelled for driver, name in named for spelled in (bare_name(driver, name), full_name(driver, name))}
 
 
 def _device_taints(site: Site) -> list[DeviceTaint]:

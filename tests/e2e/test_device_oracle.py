@@ -281,7 +281,15 @@ KNOWN: Final = [
         short(
             {"d1": {}}, {"r0": "a"}, held={"other": {"r0": "a", "got": [{"of": "r0 a/p/d1", "shareID": "share-1"}]}}
         ),
-        "r0 a/p/d1", ("r0 a/p/d1", "unfit"), id="upstream gives a device away as a whole while an old share of it remains",
+        "r0 a/p/d1", both("unfit"), id="upstream gives a device away as a whole while an old share of it remains",
+    ),
+    pytest.param(
+        short({"d1": SHARED}, {"r0": {"capacity": {"a/cap": "2"}}}), "unfit", both("r0 a/p/d1"),
+        id="upstream does not find a capacity by its name with the driver's domain",
+    ),
+    pytest.param(
+        short({"d1": {"v": "v1.2.3+x"}, "d2": {"v": "v1.2.3+y"}}, {"r0": "a*2", "same": ["a/v"]}),
+        "unfit", both("r0 a/p/d1, r0 a/p/d2"), id="upstream compares versions with their build metadata",
     ),
     pytest.param(
         with_two_terms(short({"d1": {"everywhere": True}}, {"r0": "a"}, place={"each": True})),

@@ -17,6 +17,7 @@ from scheduler.api.resource_v1 import DeviceId
 from scheduler.core.feature_gates import (
     CONSUMABLE,
     DEVICE_CHANGES,
+    DEVICE_CHANGES_1_38,
     DEVICE_GATES_ON,
     FRACTIONAL_RANGE,
     defaults,
@@ -79,7 +80,8 @@ def drawn(seed: int) -> DeviceCase:
     gates |= {
         gate
         for gate in defaults(MINOR) - defaults("1.36")
-        if gate in DEVICE_CHANGES or (gate == FRACTIONAL_RANGE and CONSUMABLE in gates and dice.chance(0.9))
+        if gate in DEVICE_CHANGES | DEVICE_CHANGES_1_38
+        or (gate == FRACTIONAL_RANGE and CONSUMABLE in gates and dice.chance(0.9))
     }
     return _speakable(dataclasses.replace(case, gates=frozenset(gates)))
 

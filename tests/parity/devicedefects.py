@@ -14,14 +14,14 @@ from scheduler.api.core_v1 import NodeSelector
 from scheduler.api.decode import from_manifest
 from scheduler.api.node_affinity import selector_matches
 from scheduler.api.quantity import parse
-from scheduler.api.resource_v1 import Device, ExactDeviceRequest
+from scheduler.api.resource_v1 import Device, ExactDeviceRequest, by_bare_name, full_name
 from scheduler.core.feature_gates import BINDING_CONDITIONS, CLAIM_DEVICE_STATUS, CONSUMABLE
 from tests.e2e.controlplane.build import MINOR
 from tests.parity.devicecases import DeviceCase, concerns
 from tests.parity.devicechanges import alternatives
 from tests.parity.deviceoracle.process import ALL_BUT_STABLE
 from tests.parity.words import Json
-from tests.unit.plugins.dra.literal_devices import LiteralDevices, amounts
+from tests.unit.plugins.dra.literal_devices import LiteralDevices, amounts, capacities
 
 _SPARE: Final = "parity.test/nothing"
 """A capacity of which nothing can be taken."""
@@ -163,7 +163,8 @@ def _used_up_is_whole(case: DeviceCase, _: str) -> bool:
         name = (each["spec"]["driver"], each["spec"]["pool"]["name"], device["name"])
         used = _consumed(case, name)
         known = from_manifest(Device, device)
-        if any(_exceeds(amounts(world, request, known), used, known) for request in every if used):
+        driver = each["spec"]["driver"]
+        if any(_exceeds(amounts(world, request, driver, known), used, driver, known) for request in every if used):
             short.add(name)
     changed = False
     for result in _results(case):
@@ -178,14 +179,14 @@ def _consumed(case: DeviceCase, name: tuple[str, str, str]) -> Counter[str]:
     used = Counter[str]()
     for result in _results(case):
         if "shareID" in result and (result["driver"], result["pool"], result["device"]) == name:
-            used.update({key: parse(value).nano for key, value in (result.get("consumedCapacity") or {}).items()})
+            consumed = by_bare_name(name[0], result.get("consumedCapacity") or {})
+            used.update({full_name(name[0], key): parse(value).nano for key, value in consumed.items()})
     return used
 
 
-def _exceeds(wanted: dict[str, int] | None, used: Counter[str], device: Device) -> bool:
-    return wanted is not None and any(
-        used[key] + amount > device.capacity[key].value.nano for key, amount in wanted.items()
-    )
+def _exceeds(wanted: dict[str, int] | None, used: Counter[str], driver: str, device: Device) -> bool:
+    offered = capacities(driver, device)
+    return wanted is not None and any(used[key] + amount > offered[key].value.nano for key, amount in wanted.items())
 
 
 def _stores_are_near(case: DeviceCase, node: str) -> bool:
@@ -253,6 +254,34 @@ def _old_shares_are_whole(case: DeviceCase, _: str) -> bool:
             del result["shareID"]
             result.pop("consumedCapacity", None)
             changed = True
+    return changed
+
+
+def _names_without_domain(case: DeviceCase, _: str) -> bool:
+    """Let requests name capacities without a domain, and ask for the domain's driver. Devices have no such names."""
+    changed = False
+    for claim in case.claims:
+        for request in claim["spec"]["devices"]["requests"]:
+            for one in alternatives(request):
+                amounts = (one.get("capacity") or {}).get("requests") or {}
+                for name in [name for name in amounts if "/" in name]:
+                    driver, bare = name.split("/")
+                    if bare in amounts or any(name in (device.get("capacity") or {}) for _, device in case.devices()):
+                        continue
+                    amounts[bare] = amounts.pop(name)
+                    own = {"cel": {"expression": f'device.driver == "{driver}"'}}
+                    one["selectors"] = [*(one.get("selectors") or ()), own]
+                    changed = True
+    return changed
+
+
+def _without_build_metadata(case: DeviceCase, _: str) -> bool:
+    changed = False
+    for __, device in case.devices():
+        for name, value in (device.get("attributes") or {}).items():
+            if "+" in value.get("version", ""):
+                device["attributes"][name] = value | {"version": value["version"].partition("+")[0]}
+                changed = True
     return changed
 
 
@@ -332,9 +361,14 @@ _ALL: Final[dict[str, Correction]] = {
         "upstream cannot merge node selectors of several terms; ours can, but for parity", _one_term, in_parity=True
     ),
     "old shares": Correction(
-        "upstream gives a device away as a whole while shares of it remain from before; ours does so with parity",
+        "upstream up to 1.37 gives a device away as a whole while shares of it remain from before",
         _old_shares_are_whole,
-        in_parity=True,
+    ),
+    "build metadata": Correction(
+        "upstream up to 1.37 compares versions with their build metadata", _without_build_metadata
+    ),
+    "names": Correction(
+        "upstream up to 1.37 does not find a capacity by its name with the driver's domain", _names_without_domain
     ),
 }
 

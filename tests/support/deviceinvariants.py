@@ -14,7 +14,14 @@ from typing import Any, Final, NamedTuple, Protocol
 from scheduler.api.core_v1 import NodeSelector
 from scheduler.api.decode import from_manifest
 from scheduler.api.node_affinity import selector_matches
-from scheduler.api.resource_v1 import Device, DeviceId, DeviceRequestAllocationResult, ResourceClaim, ResourceSlice
+from scheduler.api.resource_v1 import (
+    Device,
+    DeviceId,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    ResourceSlice,
+    by_bare_name,
+)
 from scheduler.core.clock import Clock
 from simulator.apiserver import ApiServer
 from simulator.controllers.resource_claim import extended_claim, is_controlled_by, is_done, name_of
@@ -97,10 +104,10 @@ def capacity_overdrawn(server: Stored) -> list[str]:
                 continue
             if not defined.device.allow_multiple_allocations:
                 broken.append(f"claim {claim.key} shares device {result.id}, which is not to be shared")
-            for name, amount in (result.consumed_capacity or {}).items():
+            for name, amount in by_bare_name(result.driver, result.consumed_capacity or {}).items():
                 used[result.id][name] += amount.nano
     for device, amounts in used.items():
-        capacity = devices[device].device.capacity
+        capacity = by_bare_name(device.driver, devices[device].device.capacity)
         there = {name: capacity[name].value.nano if name in capacity else 0 for name in amounts}
         broken += _overdrawn(f"device {device}", amounts, there)
     return broken

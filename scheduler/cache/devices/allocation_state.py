@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, NamedTuple, TypeAlias
 
-from scheduler.api.resource_v1 import AllocationResult, DeviceId, DeviceRequestAllocationResult
+from scheduler.api.resource_v1 import AllocationResult, DeviceId, DeviceRequestAllocationResult, by_bare_name
 
 Consumed = Mapping[str, int]
-"""Capacity name → amount in nano units."""
+"""Capacity, by its name without the driver's own domain → amount in nano units."""
 
 
 class SharedPart(NamedTuple):
@@ -186,7 +186,8 @@ class AllocationState:
         if result.share_id is None or not self._shares_count:
             self._holders.setdefault(device, set()).add(claim_uid)
             return
-        consumed = {name: amount.nano for name, amount in (result.consumed_capacity or {}).items()}
+        named = by_bare_name(result.driver, result.consumed_capacity or {})
+        consumed = {name: amount.nano for name, amount in named.items()}
         self._shares[device] = (*self._shares.get(device, ()), SharedPart(claim_uid, result.share_id, consumed))
         _sum_up(self._consumed.setdefault(device, {}), consumed)
 

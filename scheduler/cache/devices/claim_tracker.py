@@ -6,12 +6,15 @@ valid until the watch shows a newer version, compared by number.
 
 from __future__ import annotations
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 import msgspec
 
 from scheduler.api.core_v1 import Pod
+from scheduler.api.quantity import text
 from scheduler.api.resource_v1 import EXTENDED_RESOURCE_CLAIM, AllocationResult, DeviceId, ResourceClaim
 from scheduler.cache.assume_cache import NotKnown, OutOfSync
 from scheduler.cache.devices.allocation_state import AllocationState
@@ -31,6 +34,44 @@ class PendingAllocation(NamedTuple):
     sharers: int
 
 
+class NegativeConsumption:
+    """The claims whose allocation has a negative `consumedCapacity`. An update costs the results of one claim.
+
+    Upstream: pkg/scheduler/framework/plugins/dynamicresources/allocateddevices.go consumedCapacityError
+    """
+
+    def __init__(self) -> None:
+        self._by_uid: dict[str, str] = {}
+        self._sorted: list[str] = []
+
+    @property
+    def problem(self) -> str:
+        """The first text in their order, and the number of further claims; "" if there is none. O(1)."""
+        if not self._sorted:
+            return ""
+        more = len(self._sorted) - 1
+        return self._sorted[0] + (f" (and {more} more claims with invalid consumed capacity)" if more else "")
+
+    def put(self, uid: str, key: str, allocation: AllocationResult | None) -> None:
+        """Set the allocation of a claim; None if it has none."""
+        now, before = _negative(key, allocation), self._by_uid.pop(uid, "")
+        if before:
+            del self._sorted[bisect_left(self._sorted, before)]
+        if now:
+            self._by_uid[uid] = now
+            insort(self._sorted, now)
+
+
+def _negative(key: str, allocation: AllocationResult | None) -> str:
+    for result in allocation.devices.results if allocation is not None else ():
+        if result.consumed_capacity:
+            for name, amount in sorted(result.consumed_capacity.items(), key=itemgetter(0)):
+                if amount.nano < 0:
+                    said = f'consumed capacity "{name}" must not be negative, got {text(amount)}'
+                    return f"claim {key}, device {result.id}: {said}"
+    return ""
+
+
 class ClaimTracker:
     """The claims.
 
@@ -44,6 +85,7 @@ class ClaimTracker:
         self.given_back: list[ClaimChange] = []
         """Released devices without a change of a claim: the claim with its pending allocation, and the claim now."""
         self._use = use
+        self.negative = NegativeConsumption()
         self.watched: dict[str, ResourceClaim] = {}
         self.latest: dict[str, ResourceClaim] = {}
         self.keys_by_uid: dict[str, str] = {}
@@ -259,7 +301,10 @@ class ClaimTracker:
                     del self.keys_by_pod[uid]
 
     def _count(self, uid: str, *, key: str = "") -> None:
-        self._use.hold(uid, self.allocation(uid, key))
+        pending = self._pending.get(uid)
+        allocation = self.allocation(uid, key)
+        self._use.hold(uid, allocation)
+        self.negative.put(uid, key or (pending.claim.key if pending is not None else ""), allocation)
 
     def allocation(self, uid: str, key: str) -> AllocationResult | None:
         """Return the claim's own allocation, else its pending one."""

@@ -38,6 +38,7 @@ from scheduler.cache.nodes.nodes import Nodes
 from scheduler.core.changes import Watchers
 from scheduler.core.cooperative import Work
 from scheduler.core.feature_gates import (
+    ATTRIBUTES_WHEN_READ,
     CONSUMABLE,
     DEVICE_GATES_ON,
     DYNAMIC_RESOURCE_ALLOCATION,
@@ -153,7 +154,9 @@ class SharedDRAManager:
         """The CEL selectors on devices. The language is loaded with the first class, because most clusters have none."""
         from scheduler.cache.devices.selectors import DeviceSelectors
 
-        return DeviceSelectors(list_attributes=LISTS_IN_SELECTORS in self._gates)
+        return DeviceSelectors(
+            list_attributes=LISTS_IN_SELECTORS in self._gates, when_read=ATTRIBUTES_WHEN_READ in self._gates
+        )
 
     def holds(self, expression: str, kind: DeviceKind) -> bool | str:
         """Return whether the expression selects devices of this kind, or an error, as `DeviceSelectors.holds` does."""

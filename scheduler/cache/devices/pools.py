@@ -24,7 +24,15 @@ from weakref import WeakSet, WeakValueDictionary
 import msgspec
 
 from scheduler.api.quantity import Quantity
-from scheduler.api.resource_v1 import Device, DeviceId, DeviceTaint, DeviceTaintRule, ResourceSlice
+from scheduler.api.resource_v1 import (
+    Device,
+    DeviceId,
+    DeviceTaint,
+    DeviceTaintRule,
+    ResourceSlice,
+    by_bare_name,
+    full_name,
+)
 from scheduler.core.nodeset import NodeSet
 
 _NOTHING: Final[object] = object()
@@ -111,20 +119,27 @@ class DeviceKind:
     """A kind of devices, compared by identity. `device` is one of them, as its driver published it.
 
     `memo` caches results about the kind, keyed by the caller. They are dropped with the kind. `number` is unique and
-    never reused. `draws` has the amount that a device takes of each (counter set, counter).
+    never reused. `draws` has the amount that a device takes of each (counter set, counter). `capacity` has the
+    capacities by their names without the driver's own domain.
     """
 
-    __slots__ = ("__weakref__", "device", "draws", "driver", "memo", "number")
+    __slots__ = ("__weakref__", "capacity", "device", "draws", "driver", "memo", "number")
 
     def __init__(self, driver: str, device: Device) -> None:
         self.driver = driver
         self.device = device
+        self.capacity = by_bare_name(driver, device.capacity)
         self.draws: dict[tuple[str, str], int] = {}
         for each in device.consumes_counters:
             for name, amount in each.counters.items():
                 self.draws[each.counter_set, name] = self.draws.get((each.counter_set, name), 0) + amount.value.nano
         self.memo = Memo(_kind_answers)
         self.number = next(_numbers)
+
+    def published_name(self, capacity: str) -> str:
+        """Return the name under which the driver publishes a capacity; of two names, the one with the domain."""
+        name = full_name(self.driver, capacity)
+        return name if name in self.device.capacity else capacity
 
 
 def _amount(value: object) -> tuple[int, int, int, bool]:
@@ -421,7 +436,7 @@ def draws_of(key: PoolKey, slices: Iterable[ResourceSlice], *, partitionable: bo
     for each in devices:
         device = DeviceId(key.driver, key.name, each.name)
         if each.allow_multiple_allocations:
-            capacities[device] = {name: capacity.value.nano for name, capacity in each.capacity.items()}
+            capacities[device] = {name: it.value.nano for name, it in by_bare_name(key.driver, each.capacity).items()}
         if partitionable and each.consumes_counters:
             own = drawn[device] = _drawn(each)
             if any(counter not in counters.get(name, ()) for name, amounts in own.items() for counter in amounts):

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
-from scheduler.api.resource_v1 import Device, DeviceAttribute
+from scheduler.api.resource_v1 import Device, DeviceAttribute, by_bare_name
 from scheduler.cache.devices.pools import DeviceKind
 from scheduler.cel.check.environment import KUBERNETES
 from scheduler.cel.check.types import (
@@ -29,7 +29,7 @@ from scheduler.cel.check.types import (
     declared,
     map_of,
 )
-from scheduler.cel.errors import CelError, CompileError, NoSuchKey
+from scheduler.cel.errors import CelError, CompileError, EvalError, NoSuchKey
 from scheduler.cel.eval.plan import NotInstantiable
 from scheduler.cel.eval.program import Program, TooCostly, compile_expression
 from scheduler.cel.libraries.quantities import Amount
@@ -106,6 +106,26 @@ class MissingKey(str):
     __slots__ = ()
 
 
+_UNREADABLE: Final = object()
+"""The place of a value that is invalid or has an unsupported type."""
+
+
+class _Attributes(dict[str, Value]):
+    """The attributes of a domain with an unreadable one, which fails the expression that reads it.
+
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go nameToAttributes
+    """
+
+    def __getitem__(self, name: str) -> Value:
+        value = super().__getitem__(name)
+        if value is _UNREADABLE:
+            raise EvalError(f"attribute {name}: value is invalid or its type is not supported by this version")
+        return value
+
+    def __contains__(self, name: Any) -> bool:
+        return self.get(name, _UNREADABLE) is not _UNREADABLE
+
+
 class _Variable(dict[str, Value]):
     """The variable `device`."""
 
@@ -115,11 +135,14 @@ class _Variable(dict[str, Value]):
 class DeviceSelectors:
     """Compiles and evaluates selectors. `list_attributes`: attributes may be lists.
 
+    `when_read`: an attribute with an unsupported value fails only expressions that read it.
+
     Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go CompileCELExpression, DeviceMatches
     """
 
-    def __init__(self, *, list_attributes: bool) -> None:
+    def __init__(self, *, list_attributes: bool, when_read: bool = False) -> None:
         self._list_attributes = list_attributes
+        self._when_read = when_read
         self._accepted = {BOOL, ANY, DYN} if list_attributes else {BOOL, ANY}
         self._env = environment(list_attributes=list_attributes)
         self.compiled = CompiledSelectors[Program | str]()
@@ -229,7 +252,7 @@ class DeviceSelectors:
         cached = self._bindings.get(id(kind.device))
         if cached is not None and cached[1] == kind.driver:
             return cached[2]
-        bindings = bindings_of(kind.driver, kind.device, lists=self._list_attributes)
+        bindings = bindings_of(kind.driver, kind.device, lists=self._list_attributes, when_read=self._when_read)
         if len(self._bindings) >= _DEVICES:
             self._bindings.clear()
         self._bindings[id(kind.device)] = (kind.device, kind.driver, bindings)
@@ -267,18 +290,24 @@ def environment(*, list_attributes: bool) -> Env:
 # --- the variable `device` -------------------------------------------------------------------------------------------
 
 
-def bindings_of(driver: str, device: Device, *, lists: bool) -> Mapping[str, Value] | str:
-    """Return the variable `device`, or an error text."""
+def bindings_of(driver: str, device: Device, *, lists: bool, when_read: bool) -> Mapping[str, Value] | str:
+    """Return the variable `device`, or an error text. `lists` and `when_read` as in DeviceSelectors."""
     attributes: AttributeDomains[dict[str, Value]] = AttributeDomains()
-    for name, attribute in device.attributes.items():
-        try:
-            value = _value(attribute, lists=lists)
-        except ValueError as error:
-            return f"attribute {name}: {error}"
+    # Of two names for one attribute, the one with the domain wins.
+    for name, attribute in sorted(device.attributes.items(), key=lambda named: "/" in named[0]):
         domain, identifier = _qualified(name, driver)
+        try:
+            value = _scalar_or_list(attribute) if when_read else _value(attribute, lists=lists)
+        except ValueError as error:
+            if not when_read:
+                return f"attribute {name}: {error}"
+            value = _UNREADABLE
         attributes.setdefault(domain, {})[identifier] = value
+    for domain, held in attributes.items():
+        if any(value is _UNREADABLE for value in held.values()):
+            attributes[domain] = _Attributes(held)
     capacity: AttributeDomains[dict[str, Value]] = AttributeDomains()
-    for name, amount in device.capacity.items():
+    for name, amount in by_bare_name(driver, device.capacity).items():
         domain, identifier = _qualified(name, driver)
         capacity.setdefault(domain, {})[identifier] = Amount(*amount.value.form)
     return {
@@ -301,12 +330,28 @@ def _value(attribute: DeviceAttribute, *, lists: bool) -> Value:
 
     Raise ValueError without a value.
     """
-    if lists:
-        for several in (attribute.ints, attribute.bools, attribute.strings):
-            if several is not None:
-                return several
-        if attribute.versions is not None:
-            return tuple(map(_version, attribute.versions))
+    several = _list(attribute) if lists else None
+    return several if several is not None else _scalar(attribute)
+
+
+def _scalar_or_list(attribute: DeviceAttribute) -> Value:
+    """Return the attribute's value, as 1.38 converts it: a list without elements is no value.
+
+    Raise ValueError without a value.
+    """
+    several = _list(attribute)
+    return several or _scalar(attribute)
+
+
+def _list(attribute: DeviceAttribute) -> Value:
+    """Return the attribute's list, or None."""
+    for several in (attribute.ints, attribute.bools, attribute.strings):
+        if several is not None:
+            return several
+    return tuple(map(_version, attribute.versions)) if attribute.versions is not None else None
+
+
+def _scalar(attribute: DeviceAttribute) -> Value:
     for one in (attribute.int_, attribute.bool_, attribute.string):
         if one is not None:
             return one

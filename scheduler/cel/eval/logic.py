@@ -249,7 +249,7 @@ def items_of(items: Value) -> Iterable[Value]:
 def pairs_of(items: Value) -> Iterable[tuple[Value, Value]]:
     """Return the pairs for a loop with two variables."""
     if isinstance(items, Mapping):
-        return ((unkey(name), value) for name, value in items.items())
+        return ((unkey(name), items[name]) for name in items)
     if isinstance(items, list | tuple):
         return enumerate(items)
     raise EvalError(f"unsupported comprehension range type: {go_type(type_name(items))}")

@@ -153,7 +153,7 @@ def _nested(value: Value) -> str | None:
     if isinstance(value, list | tuple):
         return f"[{', '.join(_bounded(map(_literal, value)))}]"
     if isinstance(value, Mapping) and type_name(value) == "map":
-        written = _bounded(map(_literal, value.values()))
+        written = _bounded(_literal(value[name]) for name in value)
         entries = sorted(zip(map(_key, map(unkey, value)), written))
         return "{" + ", ".join(f"{name}:{each}" for name, each in entries) + "}"
     return None

@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import structlog
 
 from scheduler.api.podinfo import PodInfo
-from scheduler.api.resource_v1 import DeviceId
+from scheduler.api.resource_v1 import DeviceId, bare_name
 from scheduler.cache.devices.node_kinds import NodeKind, usable
 from scheduler.cache.devices.pools import PoolState
 from scheduler.core.caching import LogOnce
@@ -48,7 +48,9 @@ class _Tally:
     taints: set[str] = field(default_factory=set)
     """Taints that are not tolerated."""
     capacities: set[str] = field(default_factory=set)
-    """Names of capacities of the selected devices."""
+    """Published names of capacities of the selected devices."""
+    requested: set[str] = field(default_factory=set)
+    """Requested names of capacities that a selected device has."""
     divisible: int = 0
     """The largest number of free devices on one node that several requests can share."""
 
@@ -210,6 +212,8 @@ class DeviceExplanations:
                 tally.taints |= {f"{taint.key}:{taint.effect}" for taint in each.device.taints}
             if "selector" not in why:
                 tally.capacities.update(each.device.capacity)
+                wanted = request_data.spec.capacity.requests if request_data.spec.capacity is not None else ()
+                tally.requested.update(n for n in wanted if bare_name(each.id.driver, n) in each.kind.capacity)
             # Devices of the network are seen by many nodes and exist once. Devices of a node count once per node of
             # the kind.
             if id(node_devices.pools[node_devices.pool_of[number]]) not in shared:
@@ -313,7 +317,7 @@ def _particulars(request_data: RequestData, tally: _Tally) -> dict[str, Any]:
     if tally.divisible and not request_data.is_all and spec.count > tally.most:
         report["sharedOnOneNode"] = tally.divisible
     wanted = spec.capacity.requests if spec.capacity is not None else {}
-    if unknown := [name for name in wanted if name not in tally.capacities] if tally.capacities else []:
+    if unknown := [name for name in wanted if name not in tally.requested] if tally.capacities else []:
         published = sorted(tally.capacities)
         report["unknownCapacities"] = {
             name: next(iter(difflib.get_close_matches(name, published, 1)), "") for name in unknown

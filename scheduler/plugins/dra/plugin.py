@@ -19,8 +19,10 @@ from scheduler.config.args import DynamicResourcesArgs
 from scheduler.core.cooperative import T, Work, finish, metered, started
 from scheduler.core.errors import ApiError
 from scheduler.core.feature_gates import (
+    CONSUMABLE,
     DYNAMIC_RESOURCE_ALLOCATION as ENABLED,
     FILTER_TIMEOUT,
+    NEGATIVE_CONSUMPTION,
     SHORT_POST_FILTER,
 )
 from scheduler.core.nodeset import NodeSet
@@ -47,6 +49,7 @@ from scheduler.plugins.dra.structured.node_verdicts import (
     NodeVerdicts,
     SearchVerdict,
     limits_of,
+    named,
 )
 from scheduler.plugins.dra.structured.requests import (
     ClaimParser,
@@ -80,6 +83,7 @@ class DynamicResources:
         gates = handle.feature_gates
         self._is_on = ENABLED in gates
         self._says_less = SHORT_POST_FILTER in gates
+        self._refuses_negative = gates >= {CONSUMABLE, NEGATIVE_CONSUMPTION}
         self._gates = gates
         self._nodes = handle.cluster.nodes
         self._devices = handle.cluster.devices
@@ -95,7 +99,7 @@ class DynamicResources:
         self._packs = ours.device_scoring == "pack"
         self._limits_consumers = not ours.parity
         self._hints = DynamicResourcesHints(handle)
-        rules = AllocatorFeatures.of(gates, old_shares=not ours.parity, merges_terms=not ours.parity)
+        rules = AllocatorFeatures.of(gates, merges_terms=not ours.parity)
         self._has_binding_conditions = rules.binding
         self._verdicts = NodeVerdicts(
             self._devices.on_nodes,
@@ -155,6 +159,10 @@ class DynamicResources:
             demand = self._parser.of(to_allocate) if to_allocate else None
             device_state.variants = (Variant(nodes, to_allocate, demand),)
             device_state.claims = claims
+        # A claim with a negative amount hides what other claims have of its devices.
+        problem = self._devices.claims.negative.problem if self._refuses_negative else ""
+        if problem and not all(claim.is_allocated for claim in device_state.claims):
+            return _error(f"gather allocation state: {problem}")
         # Score has nothing to compare without prioritized lists. Skipping it saves the search of all nodes.
         if not has_alternatives(claims):
             state.skip_score.add(self.name)
@@ -283,7 +291,7 @@ class DynamicResources:
             return {_error(self._verdicts.text_on(slot, text, variant.names)): 1 << slot}
         for text, excluded in verdicts.refused.items():
             if excluded & nodes:
-                groups[_too_few(text)] = excluded & nodes
+                groups[_too_few(named(text, variant.names))] = excluded & nodes
         return groups
 
     def _timed(self, device_state: DeviceState, work: Work[T]) -> Work[T]:

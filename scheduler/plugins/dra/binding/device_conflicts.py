@@ -18,7 +18,13 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from scheduler.api.decode import Broken
-from scheduler.api.resource_v1 import AllocationResult, DeviceId, DeviceRequestAllocationResult, ResourceClaim
+from scheduler.api.resource_v1 import (
+    AllocationResult,
+    DeviceId,
+    DeviceRequestAllocationResult,
+    ResourceClaim,
+    by_bare_name,
+)
 from scheduler.cache.devices.manager import SharedDRAManager
 from scheduler.cache.devices.pools import PoolKey
 from scheduler.core.clock import Clock
@@ -97,7 +103,7 @@ class DeviceConflicts:
         taken: dict[DeviceId, dict[str, int]] = {}
         for result in results:
             own = taken.setdefault(result.id, {}) if result.share_id is not None else {}
-            for name, consumed in (result.consumed_capacity or {}).items():
+            for name, consumed in by_bare_name(result.driver, result.consumed_capacity or {}).items():
                 own[name] = own.get(name, 0) + consumed.nano
         for device, own in taken.items():
             draws = self._devices.on_nodes.draws(PoolKey(device.driver, device.pool))

@@ -79,7 +79,9 @@ def _result(
         binding_conditions=device.binding_conditions if binding else (),
         binding_failure_conditions=device.binding_failure_conditions if binding else (),
         share_id=share,
-        consumed_capacity={name: Quantity(amount) for name, amount in amounts.items()} if amounts else None,
+        consumed_capacity={published.kind.published_name(name): Quantity(amount) for name, amount in amounts.items()}
+        if amounts
+        else None,
     )
 
 

@@ -432,7 +432,11 @@ class Allocator:
         # though.
         if request_data.is_admin:
             return not self._allocating[c] >> number & 1
-        return not (self._placed | self._node_devices.used) >> number & 1
+        if not (self._placed | self._node_devices.used) >> number & 1:
+            return True
+        # Upstream evaluates the selectors and capacities of a device before it finds old shares of it.
+        is_tried = (self._node_devices.old_shares & ~self._placed) >> number & 1
+        return bool(is_tried) and number in self._node_devices.faults(request_data)
 
     def _check_available_counters(self, number: int) -> bool:
         """Return whether no counter of the pool would be negative with this device (§4.8)."""
@@ -455,20 +459,25 @@ class Allocator:
 
     def _constrained(self, choice: _Choice, number: int) -> tuple[SeenValues, ...] | None:
         c = choice.position.claim
-        claim, request_data = self._demand.claims[c], choice.request_data
+        claim, request_data, node_devices = self._demand.claims[c], choice.request_data, self._node_devices
         assert request_data is not None
         seen_values = self._seen_values[c]
         for at, constraint in enumerate(claim.constraints):
             if not request_data.is_under(constraint):
                 continue
-            values = constraint.add(seen_values[at], self._node_devices.kind(number))
+            if node_devices.unsupported[constraint.attribute] >> number & 1:
+                raise AllocationError(
+                    f"claim {self._names[c]}, request {request_data.own_name}: device {node_devices.name(number)}: "
+                    f"unsupported attribute value for {constraint.attribute}"
+                )
+            values = constraint.add(seen_values[at], node_devices.kind(number))
             if values is None:
                 # A device of mode All that violates a constraint cannot be replaced by another one. Upstream reports
                 # this as an error, not as a node that does not fit.
                 if choice.must:
                     raise AllocationError(
                         f"claim {self._names[c]}, request {request_data.own_name}: cannot add device "
-                        f"{self._node_devices.name(number)} because a claim constraint would not be satisfied"
+                        f"{node_devices.name(number)} because a claim constraint would not be satisfied"
                     )
                 return None
             # The values are tuples and never change in place. Undoing a step is one assignment, and a state can be

@@ -97,7 +97,7 @@ def _spare(node_devices: NodeDevices, request_data: RequestData, number: int) ->
     """Return the smallest share that would be left of a shared device's capacities."""
     if not node_devices.shared >> number & 1:
         return (0.0,)
-    capacity, consumed = node_devices.devices[number].device.capacity, node_devices.consumed(number)
+    capacity, consumed = node_devices.kind(number).capacity, node_devices.consumed(number)
     amounts = node_devices.amounts(request_data, number) or {}
     spare = (
         (capacity[name].value.nano - consumed.get(name, 0) - amount) / capacity[name].value.nano
@@ -111,4 +111,4 @@ def _size(node_devices: NodeDevices, number: int) -> tuple[int, ...]:
     """Return all capacities, ordered by name."""
     # Without counters and shares the published capacities say which device is the smaller one: 40 GB is kept for the
     # pod that needs it.
-    return tuple(amount.value.nano for _, amount in sorted(node_devices.devices[number].device.capacity.items()))
+    return tuple(amount.value.nano for _, amount in sorted(node_devices.kind(number).capacity.items()))

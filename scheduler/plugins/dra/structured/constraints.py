@@ -10,11 +10,11 @@ from __future__ import annotations
 
 from typing import Final, TypeAlias
 
-from scheduler.api.resource_v1 import Device, DeviceConstraint
+from scheduler.api.resource_v1 import Device, DeviceAttribute, DeviceConstraint
 from scheduler.cache.devices.pools import DeviceKind
 
 Values: TypeAlias = frozenset[tuple[str, object]]
-"""At most one (type, value) pair: values of different types are never equal. Empty for a list or an unknown type."""
+"""At most one (type, value) pair: values of different types are never equal. Empty for an unsupported value."""
 SeenValues: TypeAlias = tuple[Values, ...]
 """The values that a constraint has seen: for match one entry with the common value, for distinct one per device."""
 
@@ -61,16 +61,44 @@ class AllocationConstraint:
 
 def attribute_values(driver: str, device: Device, name: str) -> Values | None:
     """Return the attribute's values; a name without a domain belongs to the device's own driver."""
+    found = _attribute(driver, device, name)
+    if found is None:
+        return None
+    for kind, field in _SCALARS:
+        value = getattr(found, field)
+        if value is not None:
+            # Build metadata does not distinguish versions.
+            return frozenset(((kind, value.partition("+")[0] if kind == "version" else value),))
+    return frozenset()
+
+
+def is_unsupported(kind: DeviceKind, name: str) -> bool:
+    """Return whether such a device has the attribute with a value that no constraint can compare.
+
+    These are lists, values of an unknown type, and versions that cannot be parsed.
+    """
+    found = _attribute(kind.driver, kind.device, name)
+    if found is None or any(each is not None for each in (found.bool_, found.int_, found.string)):
+        return False
+    return found.version is None or not _is_version(found.version)
+
+
+def _attribute(driver: str, device: Device, name: str) -> DeviceAttribute | None:
     found = device.attributes.get(name)
     if found is None:
         # Drivers may leave out their own domain in attribute names, and claims must always write it.
         domain, _, bare = name.partition("/")
         if domain == driver:
             found = device.attributes.get(bare)
-    if found is None:
-        return None
-    for kind, field in _SCALARS:
-        value = getattr(found, field)
-        if value is not None:
-            return frozenset(((kind, value),))
-    return frozenset()
+    return found
+
+
+def _is_version(text: str) -> bool:
+    # The language is loaded with the first device class, because most clusters have none.
+    from scheduler.cel.libraries.semvers import parse
+
+    try:
+        parse(text)
+    except ValueError:
+        return False
+    return True

@@ -18,6 +18,7 @@ from scheduler.core import nodeset
 from scheduler.core.caching import BoundedCache
 from scheduler.core.cooperative import Work
 from scheduler.core.nodeset import EMPTY, NodeSet
+from scheduler.plugins.dra.structured.constraints import is_unsupported
 from scheduler.plugins.dra.structured.feasibility import bits
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, CapacityFault, NodeDevices, amounts_of
 from scheduler.plugins.dra.structured.requests import (
@@ -48,7 +49,7 @@ class TimedOut(Exception):
 def check(demand: ClaimsToAllocate, node_devices: NodeDevices, names: Sequence[str]) -> Lists:
     """Return the devices of each request for all devices.
 
-    Raises AllocationError; `names` are the claims' for its text.
+    Raises AllocationError and FailedOnNode; `names` are the claims' for their texts.
     """
     lists: Lists = {}
     for claim, name in zip(demand.claims, names, strict=True):
@@ -80,8 +81,8 @@ def _needed(request_data: RequestData, node_devices: NodeDevices, claim: str, li
         raise AllocationError(about + request_data.problem)
     if not request_data.is_all:
         return request_data.spec.count
-    # "All devices" of a pool that is being updated would be a guess. Upstream ends the attempt, and the event of the
-    # missing slice retries the pod.
+    # "All devices" of a pool that is being updated would be a guess. Kubernetes up to 1.37 ends the attempt. In each
+    # version the event of the missing slice retries the pod.
     bad = node_devices.first_incomplete
     faults = node_devices.faults(request_data)
     # Upstream goes through the pools in order. A selector that fails on a device before the bad pool is found first,
@@ -95,7 +96,8 @@ def _needed(request_data: RequestData, node_devices: NodeDevices, claim: str, li
     if bad is not None:
         what = "being updated" if bad.state is PoolState.INCOMPLETE else "invalid"
         pool = f"{bad.key.driver}/{bad.key.name}"
-        raise AllocationError(f"{about}: asks for all devices, but resource pool {pool} is currently {what}")
+        text = f"{about}: asks for all devices, but resource pool {pool} is currently {what}"
+        raise FailedOnNode(text) if node_devices.rules.bad_pool_rejects_node else AllocationError(text)
     found = list(bits(node_devices.selectable(request_data).mask))
     # A device that lacks a requested capacity is not part of "all", but one whose capacity is used up is: then the
     # claim must wait.
@@ -145,11 +147,17 @@ def risk_of(demand: ClaimsToAllocate, node_devices: NodeDevices, lists: Mapping[
 
 
 def _may_raise(demand: ClaimsToAllocate, c: int, request_data: RequestData, node_devices: NodeDevices) -> bool:
+    constraints = [each for each in demand.claims[c].constraints if request_data.is_under(each)]
     # Every device of mode All is tried, and each that violates a constraint is an error.
     if request_data.is_all:
-        return any(map(request_data.is_under, demand.claims[c].constraints))
+        return bool(constraints)
     faults = node_devices.faults(request_data)
-    return any(request_data.is_admin or not node_devices.used >> number & 1 for number in faults)
+    # A device with old shares is found to be in use only after its selectors and capacities were evaluated.
+    free = -1 if request_data.is_admin else ~node_devices.used | node_devices.old_shares
+    if any(free >> number & 1 for number in faults):
+        return True
+    selected = node_devices.selectable(request_data).mask & free
+    return any(node_devices.unsupported[each.attribute] & selected for each in constraints)
 
 
 _TRACKED_MAX: Final = 4096
@@ -243,8 +251,10 @@ class ErrorNodes:
                 above = (RESULTS_MAX - least) // max(lists, 1) if least <= RESULTS_MAX else -1
                 yield self._where(("devices", above), _devices, above=above)
             all_of_class = [request_data for request_data in claim.request_data if request_data.is_all]
-            if all_of_class:
+            if all_of_class and not self._rules.bad_pool_rejects_node:
                 yield self._where("bad pools", _bad_pools, above=0)
+            for attribute in {each.attribute for each in claim.constraints} if self._rules.strict_values else ():
+                yield self._where(("unsupported", attribute), partial(_with_unsupported, attribute), above=0)
             # a device of a request for all devices that breaks a constraint is an error (§4.7)
             if any(request_data.is_under(each) for request_data in all_of_class for each in claim.constraints):
                 yield self._where(("devices", 0), _devices, above=0)
@@ -280,6 +290,12 @@ def _with_a_capacity_fault(request_data: RequestData, rules: AllocatorFeatures, 
     kinds = dict.fromkeys(each.kind for view in views for each in view.devices if each.device.capacity)
     yield
     return int(any(isinstance(amounts_of(request_data, kind, rules), CapacityFault) for kind in kinds))
+
+
+def _with_unsupported(attribute: str, views: Iterable[PoolView]) -> Work[int]:
+    yield
+    kinds = dict.fromkeys(each.kind for view in views for each in view.devices)
+    return int(any(is_unsupported(kind, attribute) for kind in kinds))
 
 
 def _bad_pools(views: Iterable[PoolView]) -> Work[int]:

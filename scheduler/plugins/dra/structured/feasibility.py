@@ -436,7 +436,7 @@ class Feasibility:
                     if amount:
                         loads.setdefault(d, {}).setdefault(name, {})[x] = amount
         for d, xs in users.items():
-            device = node_devices.devices[d].device
+            device, capacity = node_devices.devices[d].device, node_devices.kind(d).capacity
             # A partition that is shared draws on its counters once, when its first share is given. One more variable
             # says whether it is in use.
             in_use: int | None = None
@@ -449,7 +449,7 @@ class Feasibility:
             for name, terms in loads.get(d, {}).items():
                 # A driver may shrink a capacity below what is in use. A negative limit would make the whole program
                 # infeasible, although other devices are free.
-                remaining = max(device.capacity[name].value.nano - consumed.get(name, 0) - taken.get(name, 0), 0)
+                remaining = max(capacity[name].value.nano - consumed.get(name, 0) - taken.get(name, 0), 0)
                 if in_use is None:
                     program.at_most_rounded(terms, remaining)
                 else:

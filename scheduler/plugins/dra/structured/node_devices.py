@@ -16,24 +16,27 @@ from scheduler.api.quantity import Quantity, text
 from scheduler.api.resource_v1 import (
     CapacityRange,
     CapacityRequestPolicy,
-    Device,
     DeviceCapacity,
     DeviceId,
     DeviceTaint,
     DeviceToleration,
     ExactDeviceRequest,
+    bare_name,
+    full_name,
 )
 from scheduler.cache.devices.allocation_state import DeviceUse
 from scheduler.cache.devices.node_kinds import DeviceNodes, usable
 from scheduler.cache.devices.pools import DeviceKind, PoolState, PoolView, PublishedDevice
 from scheduler.core import feature_gates
 from scheduler.core.caching import Computed
+from scheduler.plugins.dra.structured.constraints import is_unsupported
 from scheduler.plugins.dra.structured.requests import RequestData, SelectorFault, Selectors
 
 _NANO: Final = 10**9
 _MILLI: Final = 10**6
 _INT64_MAX: Final = 2**63 - 1
 _NOTHING: Final[Mapping[str, Quantity]] = {}
+_NEGATIVE: Final = "capacity value is negative"
 _REFUSED: Final = "capacity request cannot be represented in the device's range arithmetic"
 
 
@@ -41,36 +44,58 @@ class NotRepresentable(Exception):
     """A request is no valid amount of a capacity. The message is upstream's and names the capacity."""
 
 
-def consumption(request: ExactDeviceRequest, device: Device, *, is_fractional: bool) -> dict[str, int] | None:
-    """Return capacity name → amount for every capacity of the device; None if the device cannot serve the request.
+def consumption(
+    request: ExactDeviceRequest, kind: DeviceKind, *, is_fractional: bool, is_strict: bool
+) -> dict[str, int] | None:
+    """Return capacity → amount for every capacity of such a device; None if the device cannot serve the request.
 
-    `is_fractional`: the gate DRAFractionalCapacityRange is on. Raises NotRepresentable.
+    `is_fractional`: the gate DRAFractionalCapacityRange is on. `is_strict`: as `AllocatorFeatures.strict_capacity`.
+    Raises NotRepresentable.
     """
-    requested = request.capacity.requests if request.capacity is not None else _NOTHING
-    if any(name not in device.capacity for name in requested):
+    requested = _requested(request, kind)
+    if requested is None:
         return None
-    found = {
-        name: _amount(name, requested.get(name), capacity, is_fractional=is_fractional)
-        for name, capacity in device.capacity.items()
-    }
+    found = {}
+    for name, capacity in kind.capacity.items():
+        try:
+            found[name] = _amount(requested.get(name), capacity, is_fractional=is_fractional, is_strict=is_strict)
+        except NotRepresentable as error:
+            label = full_name(kind.driver, name) if is_strict else kind.published_name(name)
+            raise NotRepresentable(f'capacity "{label}": {error}') from None
     if any(
         _violates(found[name], capacity.request_policy, is_fractional=is_fractional)
-        for name, capacity in device.capacity.items()
+        for name, capacity in kind.capacity.items()
     ):
         return None
     return found
 
 
-def _amount(name: str, wanted: Quantity | None, capacity: DeviceCapacity, *, is_fractional: bool) -> int:
-    try:
-        # The policy rounds a request up to what the device can give. The sum of rounded amounts is compared with the
-        # capacity, so that shares never overlap.
-        amount = _rounded(wanted, capacity, is_fractional=is_fractional)
-    except NotRepresentable as error:
-        raise NotRepresentable(f'capacity "{name}": {error}') from None
+def _amount(wanted: Quantity | None, capacity: DeviceCapacity, *, is_fractional: bool, is_strict: bool) -> int:
+    # Rounding can hide a negative request.
+    if is_strict and wanted is not None and wanted.nano < 0:
+        raise NotRepresentable(f"{_NEGATIVE}: request {text(wanted)}")
+    # The policy rounds a request up to what the device can give. The sum of rounded amounts is compared with the
+    # capacity, so that shares never overlap.
+    amount = _rounded(wanted, capacity, is_fractional=is_fractional)
     if amount < 0:
-        raise NotRepresentable(f'capacity "{name}": capacity value is negative')
+        raise NotRepresentable(_NEGATIVE)
     return amount
+
+
+def _requested(request: ExactDeviceRequest, kind: DeviceKind) -> Mapping[str, Quantity] | None:
+    """Return capacity → requested amount; None if the device lacks one of the capacities."""
+    if request.capacity is None:
+        return _NOTHING
+    amounts = request.capacity.requests
+    requested = {bare_name(kind.driver, name): amount for name, amount in amounts.items()}
+    if not requested.keys() <= kind.capacity.keys():
+        return None
+    # One capacity has two names, so a request can name two amounts of it.
+    if len(requested) < len(amounts):
+        name = next(name for name in requested if name in amounts and full_name(kind.driver, name) in amounts)
+        both = f'"{name}" and as "{full_name(kind.driver, name)}"'
+        raise NotRepresentable(f'capacity "{name}" requested both as {both}')
+    return requested
 
 
 def _rounded(wanted: Quantity | None, capacity: DeviceCapacity, *, is_fractional: bool) -> int:
@@ -159,7 +184,7 @@ _HARD_EFFECTS: Final = frozenset({"NoSchedule", "NoExecute"})
 
 @dataclass(frozen=True, slots=True)
 class AllocatorFeatures:
-    """The allocator's rules that are in force: kube-scheduler's feature gates, and two rules of ours."""
+    """The allocator's rules that are in force: kube-scheduler's feature gates and changes, and one rule of ours."""
 
     partitionable: bool = True
     taints: bool = True
@@ -173,19 +198,19 @@ class AllocatorFeatures:
     """Whether the text for a selector that fails names the device."""
     config_for_all: bool = False
     """Whether a configuration that is for all requests of its claim names none."""
-    old_shares: bool = False
-    """Whether a device with shares counts as used after it stops allowing several users.
-
-    The double check has the same rule.
-    """
+    bad_pool_rejects_node: bool = False
+    """Whether a request for all devices rejects a node with a bad pool, without ending the attempt."""
+    strict_capacity: bool = False
+    """Whether errors about capacities have full names, and negative requests are refused before they are rounded."""
+    strict_values: bool = False
+    """Whether a constraint ends the attempt at a device whose attribute has an unsupported value."""
     merges_terms: bool = False
     """Whether node selectors of several terms are merged; upstream returns an error."""
 
     @classmethod
-    def of(cls, gates: frozenset[str], *, old_shares: bool = False, merges_terms: bool = False) -> AllocatorFeatures:
+    def of(cls, gates: frozenset[str], *, merges_terms: bool = False) -> AllocatorFeatures:
         """Return the rules for these feature gates. Binding conditions also need the device status."""
         return cls(
-            old_shares=old_shares,
             merges_terms=merges_terms,
             partitionable=feature_gates.PARTITIONABLE in gates,
             taints=feature_gates.TAINTS in gates,
@@ -195,6 +220,9 @@ class AllocatorFeatures:
             names_request=feature_gates.LIMIT_NAMES_REQUEST in gates,
             names_device=feature_gates.ERROR_NAMES_DEVICE in gates,
             config_for_all=feature_gates.CONFIG_FOR_ALL in gates,
+            bad_pool_rejects_node=feature_gates.BAD_POOL_REJECTS_NODE in gates,
+            strict_capacity=feature_gates.CAPACITY_ERRORS in gates,
+            strict_values=feature_gates.UNSUPPORTED_VALUES in gates,
         )
 
 
@@ -213,11 +241,13 @@ Amounts: TypeAlias = dict[str, int] | CapacityFault | Literal[False]
 def amounts_of(request_data: RequestData, kind: DeviceKind, rules: AllocatorFeatures) -> Amounts:
     """Return the amounts that the request takes of the capacities of such a device; cached with the kind (§4.9)."""
     # Keyed by the kind of device: a cluster has a thousand devices and few kinds of them.
-    key = request_data.amounts_key, rules.fractional
+    key = request_data.amounts_key, rules.fractional, rules.strict_capacity
     found: Amounts | None = kind.memo.get(key)
     if found is None:
         try:
-            amounts = consumption(request_data.spec, kind.device, is_fractional=rules.fractional)
+            amounts = consumption(
+                request_data.spec, kind, is_fractional=rules.fractional, is_strict=rules.strict_capacity
+            )
             found = False if amounts is None else amounts
         except NotRepresentable as error:
             found = CapacityFault(str(error))
@@ -257,6 +287,8 @@ class NodeDevices:
             self.pool_of.extend([number] * len(view.devices))
         self._candidates = Computed(self._select)
         self._faults = Computed(self._find_faults)
+        self.unsupported = Computed(self._find_unsupported)
+        """Attribute → the devices at which a constraint on it ends the attempt."""
 
     @property
     def first_incomplete(self) -> PoolView | None:
@@ -270,15 +302,20 @@ class NodeDevices:
 
     @cached_property
     def used(self) -> Mask:
-        """Devices that a claim has as a whole, and, with `old_shares`, unshared devices that still have shares."""
-        found = 0
-        for number, each in enumerate(self.devices):
-            # A driver may stop sharing a device that still has shares. Kubernetes up to 1.37 gives it away again as a
-            # whole.
-            is_alone = self.rules.old_shares and not self.shared >> number & 1
-            if self._use.is_used(each.id) if is_alone else self._use.is_exclusive(each.id):
-                found |= 1 << number
-        return found
+        """Devices that a claim has as a whole, and devices with `old_shares`."""
+        return sum(1 << n for n, each in enumerate(self.devices) if self._use.is_exclusive(each.id)) | self.old_shares
+
+    @cached_property
+    def old_shares(self) -> Mask:
+        """Devices with shares that no longer allow several users, because their driver has changed them.
+
+        The double check has the same rule.
+        """
+        return sum(
+            1 << number
+            for number, each in enumerate(self.devices)
+            if not self.shared >> number & 1 and self._use.shares(each.id)
+        )
 
     @cached_property
     def shared(self) -> Mask:
@@ -375,6 +412,12 @@ class NodeDevices:
                     faults[number] = amounts
         return faults
 
+    def _find_unsupported(self, attribute: str) -> Mask:
+        if not self.rules.strict_values:
+            return 0
+        is_one = Computed[DeviceKind, bool](lambda kind: is_unsupported(kind, attribute))
+        return sum(1 << number for number, each in enumerate(self.devices) if is_one[each.kind])
+
     @cached_property
     def _have_capacity(self) -> Mask:
         return sum(1 << number for number, each in enumerate(self.devices) if each.device.capacity)
@@ -405,7 +448,7 @@ class NodeDevices:
     def offers(self, request_data: RequestData, number: int) -> bool:
         """Return whether the device has the request's amounts while no claim uses it."""
         amounts = self.amounts(request_data, number)
-        capacity = self.devices[number].device.capacity
+        capacity = self.kind(number).capacity
         return amounts is not None and all(amount <= capacity[name].value.nano for name, amount in amounts.items())
 
     def fits(self, request_data: RequestData, number: int, taking: Mapping[str, int]) -> bool:
@@ -413,7 +456,7 @@ class NodeDevices:
         amounts = self.amounts(request_data, number)
         if amounts is None:
             return False
-        capacity, consumed = self.devices[number].device.capacity, self.consumed(number)
+        capacity, consumed = self.kind(number).capacity, self.consumed(number)
         return all(
             consumed.get(name, 0) + taking.get(name, 0) + amount <= capacity[name].value.nano
             for name, amount in amounts.items()

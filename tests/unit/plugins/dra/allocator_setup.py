@@ -23,12 +23,13 @@ from scheduler.plugins.dra.structured.candidate_order import packing
 from scheduler.plugins.dra.structured.node_devices import AllocatorFeatures, NodeDevices
 from scheduler.plugins.dra.structured.requests import ClaimParser, ClaimsToAllocate, SelectorSets
 from tests.unit.plugins.dra.literal_devices import LiteralDevices
-from tests.unit.plugins.dra.random_devices import NODES, AllocatorCase, Maker, newer_case
+from tests.unit.plugins.dra.random_devices import NODES, AllocatorCase, Maker, newer_case, newest_case
 
 cases = st.builds(
     lambda seed, is_rich: Maker(random.Random(seed), is_rich=is_rich).case(), st.integers(0, 2**64), st.booleans()
 )
 newer_cases = st.builds(lambda seed, is_rich: newer_case(seed, is_rich=is_rich), st.integers(0, 2**64), st.booleans())
+newest_cases = st.builds(lambda seed, is_rich: newest_case(seed, is_rich=is_rich), st.integers(0, 2**64), st.booleans())
 
 
 class AllocatorSetup:

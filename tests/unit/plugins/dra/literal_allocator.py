@@ -13,12 +13,14 @@ from typing import NamedTuple
 from scheduler.api.resource_v1 import DeviceId, ExactDeviceRequest, ResourceClaim
 from scheduler.core.feature_gates import (
     ADMIN_ACCESS,
+    BAD_POOL_REJECTS_NODE,
     CONSUMABLE,
     ERROR_NAMES_DEVICE,
     LIMIT_NAMES_REQUEST,
     PARTITIONABLE,
     PRIORITIZED_LIST,
     TAINTS,
+    UNSUPPORTED_VALUES,
 )
 from tests.unit.plugins.dra.literal_devices import (
     Candidate,
@@ -26,7 +28,10 @@ from tests.unit.plugins.dra.literal_devices import (
     NoAmount,
     agree,
     amounts,
+    attribute,
     candidates,
+    cannot_compare,
+    capacities,
     concerns,
     draw,
     left_of,
@@ -171,7 +176,8 @@ class LiteralAllocator:
             text = {"incomplete": "being updated", "invalid": "invalid"}.get(pool.state)
             if text is not None:
                 where = f"{pool.driver}/{pool.name}"
-                raise LiteralError(f"{about}: asks for all devices, but resource pool {where} is currently {text}")
+                said = f"{about}: asks for all devices, but resource pool {where} is currently {text}"
+                raise LiteralError(said, on_node=BAD_POOL_REJECTS_NODE in self.world.gates)
             for each in candidates(pool):
                 if self._selectable(c, spec, each) and self._offers(about, spec, each):
                     found.append(each)  # noqa: PERF401 (what raises must raise here)
@@ -283,18 +289,18 @@ class LiteralAllocator:
         if CONSUMABLE not in self.world.gates:
             return True
         try:
-            wanted = amounts(self.world, spec, each.device)
+            wanted = amounts(self.world, spec, each.id.driver, each.device)
         except NoAmount as wrong:
             raise LiteralError(f"{about}: checking capacity for device {each.device.name}: {wrong}") from wrong
         return wanted is not None and all(
-            amount <= each.device.capacity[name].value.nano for name, amount in wanted.items()
+            amount <= capacities(each.id.driver, each.device)[name].value.nano for name, amount in wanted.items()
         )
 
     def _has_capacity(self, c: int, need: Need, each: Candidate) -> bool:
         if CONSUMABLE not in self.world.gates:
             return True
         try:
-            wanted = amounts(self.world, need.spec, each.device)
+            wanted = amounts(self.world, need.spec, each.id.driver, each.device)
         except NoAmount as wrong:
             about = f"claim {self.claims[c].key}, request {need.own}"
             raise LiteralError(f"{about}: checking capacity for device {each.id}: {wrong}") from wrong
@@ -303,7 +309,7 @@ class LiteralAllocator:
         for name, amount in wanted.items():
             taken = self.world.consumed(each.id, name)
             taken += sum((pick.consumed or {}).get(name, 0) for pick in self.picks if pick.candidate.id == each.id)
-            if taken + amount > each.device.capacity[name].value.nano:
+            if taken + amount > capacities(each.id.driver, each.device)[name].value.nano:
                 return False
         return True
 
@@ -322,7 +328,7 @@ class LiteralAllocator:
         if need.spec.admin_access:
             if not is_shared and self._allocating(each.id, c):
                 return None
-        elif self._in_use(each.id):
+        elif self._in_use(each.id) or (not is_shared and each.id in world.shares):
             return None
         if each.device.consumes_counters and PARTITIONABLE not in world.gates:
             return None
@@ -335,6 +341,7 @@ class LiteralAllocator:
         for constraint in self.claims[c].spec.devices.constraints:
             if not concerns(constraint, request, need.full):
                 continue
+            self._check_value(c, need, each, constraint.match_attribute or constraint.distinct_attribute or "")
             devices = [
                 (pick.candidate.id.driver, pick.candidate.device)
                 for pick in self.picks
@@ -350,8 +357,14 @@ class LiteralAllocator:
                 return None
         if not self._has_capacity(c, need, each):
             return None
-        consumed = amounts(self.world, need.spec, each.device) if is_shared else None
+        consumed = amounts(self.world, need.spec, each.id.driver, each.device) if is_shared else None
         return Pick(c, r, s, need.full, each, need.spec, consumed)
+
+    def _check_value(self, c: int, need: Need, each: Candidate, name: str) -> None:
+        value = attribute(each.id.driver, each.device, name)
+        if UNSUPPORTED_VALUES in self.world.gates and cannot_compare(value):
+            about = f"claim {self.claims[c].key}, request {need.own}: device {each.id}"
+            raise LiteralError(f"{about}: unsupported attribute value for {name}")
 
     def _is_held_in_parts(self, each: Candidate) -> bool:
         if not shared(self.world, each.device):
@@ -422,7 +435,7 @@ def _broken_request(literal: LiteralAllocator, c: int, r: int, got: Sequence[Pic
             out.append(f"{each.id}: partitioned")
         if (pick.consumed is not None) != shared(world, each.device):
             out.append(f"{each.id}: shared or not")
-        if pick.consumed is not None and pick.consumed != amounts(world, need.spec, each.device):
+        if pick.consumed is not None and pick.consumed != amounts(world, need.spec, each.id.driver, each.device):
             out.append(f"{each.id}: amounts")
     return out
 
@@ -430,12 +443,12 @@ def _broken_request(literal: LiteralAllocator, c: int, r: int, got: Sequence[Pic
 def _broken_capacity(world: LiteralDevices, each: Candidate, users: Sequence[Pick]) -> list[str]:
     out = []
     for pick in users:
-        wanted = amounts(world, pick.spec, each.device)
+        wanted = amounts(world, pick.spec, each.id.driver, each.device)
         if wanted is None:
             out.append(f"{each.id}: does not offer the requested capacity")
         for name, amount in (wanted or {}).items():
             together = amount if pick.consumed is None else sum((one.consumed or {})[name] for one in users)
-            if world.consumed(each.id, name) + together > each.device.capacity[name].value.nano:
+            if world.consumed(each.id, name) + together > capacities(each.id.driver, each.device)[name].value.nano:
                 out.append(f"{each.id}: {name} overdrawn")
     return out
 

@@ -15,6 +15,7 @@ from scheduler.api.resource_v1 import (
     CapacityRequestPolicy,
     Device,
     DeviceAttribute,
+    DeviceCapacity,
     DeviceClass,
     DeviceConstraint,
     DeviceId,
@@ -24,6 +25,7 @@ from scheduler.api.resource_v1 import (
 )
 from scheduler.core.feature_gates import (
     BINDING_CONDITIONS,
+    CAPACITY_ERRORS,
     CLAIM_DEVICE_STATUS,
     CONSUMABLE,
     FRACTIONAL_RANGE,
@@ -48,8 +50,17 @@ class LiteralDevices:
     shares: dict[DeviceId, list[dict[str, int]]] = field(default_factory=dict)
 
     def consumed(self, device: DeviceId, name: str) -> int:
-        """What earlier shares take of one capacity."""
-        return sum(share.get(name, 0) for share in self.shares.get(device, ()))
+        """What earlier shares take of one capacity, which is named with its domain."""
+        taken = 0
+        for share in self.shares.get(device, ()):
+            domain, bare = name.split("/", 1)
+            taken += share.get(name, share.get(bare, 0) if domain == device.driver else 0)
+        return taken
+
+    @property
+    def strict_capacity(self) -> bool:
+        """Errors of capacities are those of 1.38."""
+        return CAPACITY_ERRORS in self.gates
 
     @property
     def binding(self) -> bool:
@@ -198,19 +209,42 @@ class NoAmount(Exception):
     """A request that is no amount of a capacity."""
 
 
-def amounts(world: LiteralDevices, spec: ExactDeviceRequest, device: Device) -> dict[str, int] | None:
-    """§4.9, steps 1 to 3. Raises NoAmount."""
-    asked = {} if spec.capacity is None else spec.capacity.requests
-    if set(asked) - set(device.capacity):
-        return None
+def capacities(driver: str, device: Device) -> dict[str, DeviceCapacity]:
+    """The capacities, named with their domain. One that is published with its domain hides its other name."""
+    out = {f"{driver}/{name}": each for name, each in device.capacity.items() if "/" not in name}
+    out.update((name, each) for name, each in device.capacity.items() if "/" in name)
+    return out
+
+
+def amounts(world: LiteralDevices, spec: ExactDeviceRequest, driver: str, device: Device) -> dict[str, int] | None:
+    """§4.9, steps 1 to 3; the names have a domain. Raises NoAmount."""
+    offered = capacities(driver, device)
+    asked: dict[str, Quantity] = {}
+    both = ""
+    for name, quantity in ({} if spec.capacity is None else spec.capacity.requests).items():
+        whole = name if "/" in name else f"{driver}/{name}"
+        if whole not in offered:
+            return None
+        both = whole if whole in asked else both
+        asked[whole] = quantity
+    if both:
+        bare = both.split("/", 1)[1]
+        raise NoAmount(f'capacity "{bare}" requested both as "{bare}" and as "{both}"')
     out = {}
-    for name, capacity in device.capacity.items():
+    for name, capacity in offered.items():
         policy = capacity.request_policy or CapacityRequestPolicy()
+        short = name.split("/", 1)[1]
+        label = name if world.strict_capacity or name in device.capacity else short
+        wanted = asked.get(name)
+        if world.strict_capacity and wanted is not None and wanted.nano < 0:
+            raise NoAmount(f'capacity "{label}": capacity value is negative: request {text(wanted)}')
         try:
-            out[name] = _rounded(asked.get(name), capacity.value, policy, unit=_unit(world, policy.valid_range))
+            out[name] = _rounded(wanted, capacity.value, policy, unit=_unit(world, policy.valid_range))
         except NoAmount as wrong:
-            raise NoAmount(f'capacity "{name}": {wrong}') from wrong
-    for name, capacity in device.capacity.items():
+            raise NoAmount(f'capacity "{label}": {wrong}') from wrong
+        if out[name] < 0:
+            raise NoAmount(f'capacity "{label}": capacity value is negative')
+    for name, capacity in offered.items():
         policy = capacity.request_policy or CapacityRequestPolicy()
         if not _allowed(out[name], policy, unit=_unit(world, policy.valid_range)):
             return None
@@ -273,10 +307,18 @@ def attribute(driver: str, device: Device, name: str) -> DeviceAttribute | None:
 
 def values(each: DeviceAttribute) -> set[tuple[str, object]]:
     """Typed values; none if it has a form that is not understood."""
-    for kind, one in (("b", each.bool_), ("i", each.int_), ("s", each.string), ("v", each.version)):
+    for kind, one in (("b", each.bool_), ("i", each.int_), ("s", each.string)):
         if one is not None:
             return {(kind, one)}
-    return set()
+    # The build metadata of a version counts for nothing.
+    return {("v", each.version.split("+")[0])} if each.version is not None else set()
+
+
+def cannot_compare(each: DeviceAttribute | None) -> bool:
+    """Whether a constraint of 1.38 has no answer for the value."""
+    if each is None or values(each) == set():
+        return each is not None
+    return each.version is not None and any(len(number) > 19 for number in each.version.split("-")[0].split("."))
 
 
 def agree(constraint: DeviceConstraint, devices: Sequence[tuple[str, Device]]) -> bool:

@@ -52,6 +52,7 @@ from scheduler.core.feature_gates import (
     BINDING_CONDITIONS,
     CONSUMABLE,
     DEVICE_CHANGES,
+    DEVICE_CHANGES_1_38,
     DEVICE_GATES_ON,
     FRACTIONAL_RANGE,
     PARTITIONABLE,
@@ -451,3 +452,65 @@ def _newer_request(spec: ExactDeviceRequest, rng: random.Random) -> ExactDeviceR
     unit: Sequence[Any] = _AMOUNTS if rng.random() < 0.8 else ("1000500u",)
     amounts = {name: parse(rng.choice(unit)) for name in spec.capacity.requests}
     return replace(spec, capacity=CapacityRequirements(amounts))
+
+
+# -- what kube-scheduler 1.38 changes: two names of one capacity, negative requests, build metadata, unsupported values --
+
+
+def newest_case(seed: int, *, is_rich: bool) -> AllocatorCase:
+    rng = random.Random(seed)
+    case = newer_case(seed, is_rich=is_rich)
+    world = case.world
+    gates = world.gates | (DEVICE_CHANGES_1_38 if rng.random() < 0.7 else frozenset())
+    slices = [
+        replace(
+            each,
+            spec=replace(
+                each.spec, devices=tuple(_newest_device(each.spec.driver, one, rng) for one in each.spec.devices)
+            ),
+        )
+        for each in world.slices
+    ]
+    shares = {device: [_renamed(device.driver, one, rng) for one in some] for device, some in world.shares.items()}
+    claims = [_newest_claim(each, rng) for each in case.claims]
+    return AllocatorCase(dataclasses.replace(world, gates=gates, slices=slices, shares=shares), claims)
+
+
+def _renamed(driver: str, named: dict[str, _T], rng: random.Random) -> dict[str, _T]:
+    """Return the values with the driver's domain in some names; a few have both names."""
+    out = {}
+    for name, value in named.items():
+        which = rng.random()
+        if "/" in name or which < 0.6:
+            out[name] = value
+        if "/" not in name and which > 0.55:
+            out[f"{driver}/{name}"] = value
+    return out
+
+
+def _newest_device(driver: str, device: Device, rng: random.Random) -> Device:
+    attributes = dict(device.attributes)
+    if rng.random() < 0.3:
+        version = rng.choice(["1.0.0", "1.0.0+a", "1.0.0+b", "1.0.0-rc+a", f"{2**64}.0.0"])
+        attributes[f"{driver}/numa"] = DeviceAttribute(version=version)
+    return replace(device, attributes=attributes, capacity=_renamed(driver, dict(device.capacity), rng))
+
+
+def _newest_claim(claim: ResourceClaim, rng: random.Random) -> ResourceClaim:
+    def newest(spec: ExactDeviceRequest) -> ExactDeviceRequest:
+        if spec.capacity is None:
+            return spec
+        amounts = _renamed(rng.choice("ab"), spec.capacity.requests, rng)
+        if rng.random() < 0.1:
+            amounts = dict.fromkeys(amounts, parse("-1"))
+        return replace(spec, capacity=CapacityRequirements(amounts))
+
+    requests = tuple(
+        replace(
+            request,
+            exactly=newest(request.exactly) if request.exactly is not None else None,
+            first_available=tuple(map(newest, request.first_available)),
+        )
+        for request in claim.spec.devices.requests
+    )
+    return replace(claim, spec=replace(claim.spec, devices=replace(claim.spec.devices, requests=requests)))

@@ -33,7 +33,8 @@ from tests.unit.plugins.dra.world import FIRST_FIT, World
 GATES = {
     "AA": {gate.ADMIN_ACCESS}, "PL": {gate.PRIORITIZED_LIST}, "PD": {gate.PARTITIONABLE}, "DT": {gate.TAINTS},
     "BC": {gate.BINDING_CONDITIONS, gate.CLAIM_DEVICE_STATUS}, "CC": {gate.CONSUMABLE},
-    "TO": {gate.FILTER_TIMEOUT}, "TR": {gate.TAINT_RULES}, "37": set(gate.DEVICE_CHANGES), "FR": {gate.FRACTIONAL_RANGE},
+    "TO": {gate.FILTER_TIMEOUT}, "TR": {gate.TAINT_RULES}, "37": set(gate.DEVICE_CHANGES),
+    "38": set(gate.DEVICE_CHANGES | gate.DEVICE_CHANGES_1_38), "FR": {gate.FRACTIONAL_RANGE},
 }  # fmt: skip
 PACKED = KubestowArgs(device_scoring="pack")
 HERE = ("metadata.name", "In")

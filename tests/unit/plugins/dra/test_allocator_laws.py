@@ -22,10 +22,10 @@ from scheduler.plugins.dra.structured.bounds import Bounds
 from scheduler.plugins.dra.structured.constraints import NOTHING_SEEN
 from scheduler.plugins.dra.structured.feasibility import Position, SearchState, SolverAnswer
 from tests.examples import SLOW_SHARE, examples
-from tests.unit.plugins.dra.allocator_setup import AllocatorSetup, cases, newer_cases
+from tests.unit.plugins.dra.allocator_setup import AllocatorSetup, cases, newer_cases, newest_cases
 from tests.unit.plugins.dra.literal_allocator import LiteralAllocator, LiteralError, Pick, TooSlow, broken_rules
 from tests.unit.plugins.dra.literal_devices import Candidate, candidates, left_of
-from tests.unit.plugins.dra.random_devices import NODES, AllocatorCase, Maker, newer_case
+from tests.unit.plugins.dra.random_devices import NODES, AllocatorCase, Maker, newer_case, newest_case
 from tests.unit.plugins.dra.test_worst_cases import COUNTERS, STEPS, _case, _claim, _request, counter_set, partitions
 
 STEPS_MAX = 30_000
@@ -39,7 +39,7 @@ laws = settings(max_examples=examples(400), suppress_health_check=_CHECKS)
 slow_laws = settings(max_examples=examples(400, share=SLOW_SHARE), suppress_health_check=_CHECKS)
 laws_of_both = settings(laws, max_examples=examples(800))
 slow_laws_of_both = settings(slow_laws, max_examples=examples(800, share=SLOW_SHARE))
-"""Half of the cases have what kube-scheduler 1.37 adds."""
+"""Two thirds of the cases have what kube-scheduler 1.37 adds, and half of these what 1.38 changes."""
 
 
 def _expected(case: AllocatorCase, node: str) -> tuple[LiteralAllocator, Any]:
@@ -76,7 +76,9 @@ def _shown(pick: Pick) -> tuple[object, ...]:
 def _comparable(search: Allocator, picked: Picked) -> tuple[object, ...]:
     device = search._node_devices.devices[picked.number].id
     asked = search._demand.claims[picked.claim].requests[picked.request].alternatives[picked.alternative]
-    return picked.claim, picked.request, asked.full_name, device, picked.amounts
+    amounts = picked.amounts
+    named = None if amounts is None else {api.full_name(device.driver, name): each for name, each in amounts.items()}
+    return picked.claim, picked.request, asked.full_name, device, named
 
 
 def _as_picks(literal: LiteralAllocator, case: AllocatorCase, told: Sequence[Any]) -> list[Pick]:
@@ -95,7 +97,7 @@ def _as_picks(literal: LiteralAllocator, case: AllocatorCase, told: Sequence[Any
 
 
 @laws_of_both
-@given(cases | newer_cases)
+@given(cases | newer_cases | newest_cases)
 @example(ALONE)
 def test_first_fit_finds_what_trying_everything_in_order_finds(case: AllocatorCase) -> None:
     """11, 39, 45, 50, 55, 86, 87, 122, 125, 210: the cases draw these rows of docs/spec/dra.md, and many more."""
@@ -107,7 +109,7 @@ def test_first_fit_finds_what_trying_everything_in_order_finds(case: AllocatorCa
 
 
 @slow_laws_of_both
-@given(cases | newer_cases)
+@given(cases | newer_cases | newest_cases)
 @example(ALONE)
 def test_packing_finds_something_exactly_where_first_fit_does_and_breaks_no_rule(case: AllocatorCase) -> None:
     setup = AllocatorSetup(case)
@@ -240,6 +242,30 @@ def test_the_newer_cases_meet_each_rule_of_kube_scheduler_1_37() -> None:
         met["counters of another node"] += any((spec.driver, spec.pool.name) in used for spec in away)
 
     assert len(met) == 5
+    assert {rule: count for rule, count in met.items() if count < 5} == {}
+
+
+def test_the_newest_cases_meet_each_rule_of_kube_scheduler_1_38() -> None:
+    met: Counter[str] = Counter()
+    texts = ("currently invalid", "being updated", "requested both as", "negative: request", "unsupported attribute")
+    for seed in range(4000):
+        case = newest_case(seed, is_rich=seed % 2 == 1)
+        try:
+            picks = LiteralAllocator(case.world, "n1", case.claims, steps_max=STEPS_MAX).run() or []
+        except (TooSlow, LiteralError) as ended:
+            met.update(each for each in texts if each in str(ended))
+            continue
+        requested = [(pick, pick.spec.capacity.requests) for pick in picks if pick.spec.capacity is not None]
+        met["the other name"] += any(names.keys() - pick.candidate.device.capacity for pick, names in requested)
+        held = [pick for pick in picks if pick.candidate.id in case.world.shares and pick.consumed]
+        met["a share by its other name"] += any(
+            case.world.shares[pick.candidate.id][0].keys() - pick.candidate.device.capacity for pick in held
+        )
+        versions = [a.version for pick in picks for a in pick.candidate.device.attributes.values() if a.version]
+        constraints = [each for claim in case.claims for each in claim.spec.devices.constraints]
+        met["build metadata"] += bool(constraints) and any("+" in version for version in versions)
+
+    assert len(met) == len(texts) + 3
     assert {rule: count for rule, count in met.items() if count < 5} == {}
 
 

@@ -402,7 +402,9 @@ def _broken(case: AllocatorCase, search: Allocator, found: Sequence[Picked]) -> 
                 request_data.full_name,
                 device,
                 request_data.spec,
-                None if each.amounts is None else dict(each.amounts),
+                None
+                if each.amounts is None
+                else {api.full_name(device.id.driver, name): amount for name, amount in each.amounts.items()},
             )
             for each, device, request_data in zip(found, devices, asked, strict=True)
         ],
