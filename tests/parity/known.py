@@ -21,10 +21,9 @@ from typing import Final, TypeAlias
 
 import yaml
 
-from scheduler.core.feature_gates import VERSIONS
 from tests.parity import pins
 from tests.parity.pins import Pin
-from tests.parity.recordings import RUNS, Mode, Run
+from tests.parity.recordings import RECORDED, RUNS, Mode, Run
 from tests.parity.scenario import Scenario
 from tests.parity.verdict import Verdict, differences
 
@@ -51,7 +50,7 @@ def read(text: str) -> dict[Run, dict[Place, Reason]]:
         reason = Reason(entry["why"], entry["where"], tuple(entry.get("switches", ())))
         places = [(key, name) for key, names in entry["places"].items() for name in names]
         for asked in (
-            Run(version, Mode(mode)) for version in entry.get("versions", VERSIONS) for mode in entry["modes"]
+            Run(version, Mode(mode)) for version in entry.get("versions", RECORDED) for mode in entry["modes"]
         ):
             for place in places:
                 if place in found[asked]:

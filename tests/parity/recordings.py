@@ -16,13 +16,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from scheduler.core.feature_gates import VERSIONS
 from tests.parity.verdict import Scores, Verdict, heard, verdict
 
 HERE: Final = Path(__file__).parent / "recordings"
-RECORDED: Final = VERSIONS
+RECORDED: Final = ("1.36", "1.37")
 """The versions of kube-scheduler whose verdicts are recorded."""
-FIRST: Final = VERSIONS[0]
+FIRST: Final = RECORDED[0]
 AS_BEFORE: Final = f"as in {FIRST}"
 """The field with the names of tried pods whose verdict follows from that of the first version."""
 _VERDICTS: Final = "asked"
@@ -53,7 +52,7 @@ class Run(NamedTuple):
         return f"{self.version}, {self.mode}"
 
 
-RUNS: Final = tuple(Run(version, mode) for version in VERSIONS for mode in Mode)
+RUNS: Final = tuple(Run(version, mode) for version in RECORDED for mode in Mode)
 
 PREFIXES: Final = {Mode.PARITY: "kubestow", Mode.DEFAULT: "kubestow-by-default"}
 """The beginning of the scheduler names of a mode's profiles."""
@@ -146,7 +145,7 @@ def write(version: str, recorded: Mapping[str, Recording], place: Path = HERE) -
     """
     if version != FIRST:
         return _written(version, recorded, read(FIRST, place), place)
-    later = {other: read(other, place) for other in VERSIONS[1:]}
+    later = {other: read(other, place) for other in RECORDED[1:]}
     changed = _written(FIRST, recorded, {}, place)
     return changed + [name for other, kept in later.items() for name in _written(other, kept, recorded, place)]
 
