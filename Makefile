@@ -9,7 +9,7 @@ IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
 .PHONY: audit site dist image image-test kind sbom help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest \
-	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest test-1.36 nightly parity fuzz upstream-e2e check stats format lock
+	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest test-1.36 test-1.38 nightly parity fuzz upstream-e2e check stats format lock
 
 help: ## this list
 	@grep -hE '^[a-z0-9.-]+:.*##' Makefile | sed 's/:.*##/\t/'
@@ -99,6 +99,9 @@ e2e-rest:
 
 test-1.36: ## the tests against a real kube-apiserver again, of Kubernetes 1.36
 	KUBERNETES=1.36 E2E=required $(MAKE) --no-print-directory e2e
+
+test-1.38: ## the same, of Kubernetes 1.38; Go downloads the toolchain that it needs
+	KUBERNETES=1.38 E2E=required $(MAKE) --no-print-directory e2e
 
 HISTORIES ?= 300
 

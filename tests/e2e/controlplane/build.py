@@ -4,7 +4,7 @@ In this order: the directory `KUBEBUILDER_ASSETS` if it holds the binaries; a pe
 that decides the result (both modules' go.mod, go.sum and tools.go, and the flags below); `go build` into that cache,
 which takes some ten minutes once. Parallel runs build once: a lock makes the rest wait.
 
-The environment variable `KUBERNETES` chooses the minor version: 1.37 (the default), 1.36, or 1.34 for a smoke run.
+The environment variable `KUBERNETES` chooses the minor version: 1.37 (the default), 1.38, 1.36, or 1.34 for a smoke run.
 
 `python -m tests.e2e.controlplane.build` does it ahead of the tests and says what it does.
 `program()` builds programs of this repository from the same packages, in their module and next to them in the cache.
@@ -23,7 +23,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-RELEASES = {"1.34": "v1.34.4", "1.36": "v1.36.3", "1.37": "v1.37.2"}
+from tests.e2e.controlplane import standin
+
+RELEASES = {"1.34": "v1.34.4", "1.36": "v1.36.3", "1.37": "v1.37.2", "1.38": "v1.38.0-beta.0"}
 MINOR = os.environ.get("KUBERNETES") or "1.37"
 if MINOR not in RELEASES:
     raise ValueError(f"KUBERNETES={MINOR}: expected one of {', '.join(RELEASES)}")
@@ -143,12 +145,17 @@ def _go(without: str) -> str:
 def _build_into(place: Path, builds: Iterable[GoBuild], *, without: str) -> None:
     """Build in a temporary directory and rename, so that the place is either absent or complete. `without`: the text without Go."""
     go = _go(without)
+    # A go.mod may name a newer Go than the machine has. The Go module proxy serves it as a module.
+    environment = os.environ | {"GOTOOLCHAIN": "auto"}
     with tempfile.TemporaryDirectory(prefix=".building-", dir=place.parent) as scratch:
         results = Path(scratch, "bin")
         results.mkdir()
         for module, packages, (*flags, output), verb in builds:
+            standin.provide(module, go)
             command = [go, "-C", str(module), *verb, *flags, f"{results}/{output.removeprefix('./')}", *packages]
-            ran = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+            ran = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=environment
+            )
             if ran.returncode:
                 msg = f"{' '.join(command)}\n{ran.stderr[-4000:]}"
                 raise BuildFailed(msg)
