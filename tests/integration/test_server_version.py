@@ -10,7 +10,7 @@ REMARK = "the API server is v1.36.3, but this process started as kube-scheduler 
 
 @pytest.mark.parametrize("follows_server", [True, False])
 async def test_another_version_is_named_in_readyz_and_in_explanations(follows_server: bool) -> None:
-    """Unless the version was chosen with a flag: then it is no surprise, and the server is not asked."""
+    """Unless a flag chose the version: then it is no surprise, and the server's version is not read."""
     remark = REMARK if follows_server else ""
     async with rig(emulated_version="1.37", follows_server=follows_server) as cluster:
         cluster.pod("large", cpu="64")

@@ -258,7 +258,7 @@ def _old_shares_are_whole(case: DeviceCase, _: str) -> bool:
 
 
 def _names_without_domain(case: DeviceCase, _: str) -> bool:
-    """Let requests name capacities without a domain, and ask for the domain's driver. Devices have no such names."""
+    """Let requests name capacities without a domain, of the driver that the domain is. Devices have no such names."""
     changed = False
     for claim in case.claims:
         for request in claim["spec"]["devices"]["requests"]:

@@ -67,8 +67,8 @@ def _negative(key: str, allocation: AllocationResult | None) -> str:
         if result.consumed_capacity:
             for name, amount in sorted(result.consumed_capacity.items(), key=itemgetter(0)):
                 if amount.nano < 0:
-                    said = f'consumed capacity "{name}" must not be negative, got {text(amount)}'
-                    return f"claim {key}, device {result.id}: {said}"
+                    problem = f'consumed capacity "{name}" must not be negative, got {text(amount)}'
+                    return f"claim {key}, device {result.id}: {problem}"
     return ""
 
 

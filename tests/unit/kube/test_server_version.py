@@ -61,7 +61,7 @@ async def test_an_upgrade_under_a_running_daemon_is_noticed_and_logged_once() ->
     clock = VirtualClock()
     answers: list[Answer] = [
         version("v1.37.2"),
-        Unavailable("connection refused"),  # the server restarts: it is asked again a second later
+        Unavailable("connection refused"),  # the server restarts: the next request is a second later
         version("v1.38.0"),
         Forbidden("no"),
         version("v1.38.0"),
