@@ -28,7 +28,7 @@ from tests.parity.known import (
 )
 from tests.parity.pin import pin, steady
 from tests.parity.pins import Pin
-from tests.parity.recordings import RECORDED, RUNS, Mode, Recording, Run
+from tests.parity.recordings import COMPLETE, RUNS, Mode, Recording, Run
 from tests.parity.replay import PAUSE_S, SERVED, put_cluster
 from tests.parity.scenario import Scenario, scenario
 from tests.parity.side import TrialStage
@@ -385,7 +385,7 @@ BY_DEFAULT = {
         for place, one in REASONS[Run(version, Mode.DEFAULT)].items()
         if place not in REASONS[Run(version, Mode.PARITY)]
     }
-    for version in RECORDED
+    for version in COMPLETE
 }
 PLACES = [(version, place) for version, places in BY_DEFAULT.items() for place in places]
 BY_SWITCH: dict[tuple[str, tuple[str, ...]], list[Place]] = {}
@@ -430,7 +430,7 @@ def test_the_switches_of_a_reason_are_the_reason(
     assert {place: differs for place, differs in found.items() if differs} == {}
 
 
-@pytest.mark.parametrize("version", RECORDED)
+@pytest.mark.parametrize("version", COMPLETE)
 def test_parity_needs_no_reason_of_the_default_mode(version: str) -> None:
     """What a switch explains does not differ with `parity: true`."""
     explained: list[Reason] = [one for one in REASONS[Run(version, Mode.PARITY)].values() if one.switches]
