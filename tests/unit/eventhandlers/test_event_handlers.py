@@ -170,7 +170,6 @@ async def test_a_node_that_becomes_unreadable_keeps_its_pods() -> None:
 @pytest.mark.parametrize(
     "spec",
     [
-        pytest.param({"containers": requesting(memory="1e99999")}, id="memory beyond int64, which counts nothing"),
         pytest.param({"containers": requesting(**{"example.com/foo": "1e99999"})}, id="missing devices, beyond int64"),
         pytest.param({"containers": requesting(**{"example.com/foo": "bad!"})}, id="an unreadable amount of devices"),
         pytest.param({"labels": {"app": 5}}, id="a label"),
@@ -194,6 +193,21 @@ async def test_no_detail_of_a_bound_pod_closes_its_node(spec: dict[str, Any]) ->
 
     assert sched.writer.binds == [("default/p", "n1")]
     assert "default/odd" in {info.key for info in sched.cluster.pods()}
+
+
+async def test_a_bound_pod_with_an_amount_beyond_int64_fills_its_node_like_any_large_amount() -> None:
+    """As in kube-scheduler from 1.38 on: until its kubelet refuses the pod, as it refuses 8Ei."""
+    sched = SchedulerHarness()
+    sched.node("n1")
+    sched.pod("large", on="n1", scheduler="theirs", containers=requesting(memory="1e99999"))
+
+    sched.pod("p", containers=requesting(cpu="1", memory="1Gi"))
+    await sched.settle()
+    assert sched.writer.binds == []
+
+    sched.gone("large")
+    await sched.settle()
+    assert sched.writer.binds == [("default/p", "n1")]
 
 
 async def test_a_node_is_full_of_the_resource_whose_amount_cannot_be_read() -> None:
