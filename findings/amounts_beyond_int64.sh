@@ -2,8 +2,8 @@
 # Quantity.Value of k8s.io/apimachinery v0.37.2 gives 0 or another number for amounts that int64 cannot hold in the unit
 # that is counted, and Quantity.String writes 1000E as 1. v0.38.0-beta.0 gives the nearest number of int64.
 #
-# kube-scheduler counts memory by Value. So up to Kubernetes 1.37 a pod that requests `memory: 10E` fits every node, and
-# whoever compares or adds amounts by Value must expect a negative text to be a large positive number.
+# kube-scheduler counts memory by Value. So up to Kubernetes 1.37 a pod that requests `memory: 10E` fits every node. A program
+# that adds amounts by Value must expect that the number of a negative text is large and positive.
 #
 # Installs: the Go module k8s.io/apimachinery in both versions. Needs Go with access to the toolchain go1.27.3.
 # Output that was seen:
