@@ -80,7 +80,7 @@ class Quantity:
 def int64(nano: int, unit: int) -> int:
     """Return `nano` in units of `unit` billionths, rounded away from zero; the nearest limit of int64 beyond its range.
 
-    Upstream: staging/src/k8s.io/apimachinery/pkg/api/resource/quantity.go Quantity.AsScaledInt64
+    Upstream: staging/src/k8s.io/apimachinery/pkg/api/resource/quantity.go Quantity.ScaledValue
     """
     amount = -(-abs(nano) // unit)
     if amount > INT64_MAX:

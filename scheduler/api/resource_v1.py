@@ -63,7 +63,7 @@ _Named = TypeVar("_Named")
 def full_name(driver: str, name: str) -> str:
     """Return the name of an attribute or capacity with its domain; without one it has the driver's domain.
 
-    Upstream: staging/src/k8s.io/dynamic-resource-allocation/api/types.go MakeFullyQualifiedName
+    Rules: docs/spec/changes-1.38-devices.md §1.5.
     """
     return name if "/" in name else f"{driver}/{name}"
 

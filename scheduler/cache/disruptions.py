@@ -122,7 +122,7 @@ class Disruptions:
 
         Without `by_selector_alone`, budgets with an empty selector protect no pods, and pods without labels are not
         protected, as in kube-scheduler before 1.38. O(pods and their budgets). It yields once per pod in a namespace with budgets.
-        Upstream: pkg/scheduler/framework/preemption/util.go FilterVictimsWithPDBViolation
+        Upstream: pkg/scheduler/framework/preemption/preemption.go filterVictimsWithPDBViolation
         """
         if not self.index and not self._unreadable:
             return set()

@@ -93,7 +93,7 @@ def _profile(fields: Fields, *, alone: bool) -> KubeSchedulerProfile:
 def ignored_placements(fields: Fields) -> None:
     """Read percentageOfPlacementsToScore, which has no effect: of the document, and since 1.38 of a profile.
 
-    Upstream: pkg/scheduler/apis/config/validation/validation.go validatePercentageOfPlacementsToScore
+    Upstream: pkg/scheduler/apis/config/validation/validation.go validateKubeSchedulerProfile
     """
     fields.within("percentageOfPlacementsToScore", None, (0, 100), NO_PERCENTAGE)
     fields.no_effect("percentageOfPlacementsToScore")

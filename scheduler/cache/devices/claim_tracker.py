@@ -37,7 +37,7 @@ class PendingAllocation(NamedTuple):
 class NegativeConsumption:
     """The claims whose allocation has a negative `consumedCapacity`. An update costs the results of one claim.
 
-    Upstream: pkg/scheduler/framework/plugins/dynamicresources/allocateddevices.go consumedCapacityError
+    Rules: docs/spec/changes-1.38-devices.md §3.1.
     """
 
     def __init__(self) -> None:

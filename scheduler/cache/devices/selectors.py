@@ -113,7 +113,7 @@ _UNREADABLE: Final = object()
 class _Attributes(dict[str, Value]):
     """The attributes of a domain with an unreadable one, which fails the expression that reads it.
 
-    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go nameToAttributes
+    Upstream: staging/src/k8s.io/dynamic-resource-allocation/cel/compile.go CompilationResult.DeviceMatches
     """
 
     def __getitem__(self, name: str) -> Value:

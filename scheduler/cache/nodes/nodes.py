@@ -415,7 +415,7 @@ class Nodes(ChangeLog[int]):
     def _count(self, slot: int, info: PodInfo, sign: int) -> None:
         """Add or subtract a pod. A pod that leaves is in `_pods` no longer.
 
-        Upstream: pkg/scheduler/framework/types.go NodeInfo.updateRequested
+        Upstream: pkg/scheduler/framework/types.go NodeInfo.update
         """
         requested, rows = self.requested, self.rows.numbers
         for resource, amount in info.requests.items():
