@@ -200,6 +200,13 @@ _NAMES: Final = Table(
     ("metadata.generateName", optional, must(lambda prefix: NAME.fullmatch(prefix.removesuffix("-")), NAME_RULE)),
     ("metadata.name", must(NAME.fullmatch, NAME_RULE)),
 )
+_ANY_NAME: Final = Table(
+    ("metadata.name", must(lambda name: "/" not in name, "may not contain '/'")),
+    ("metadata.name", must(lambda name: "%" not in name, "may not contain '%'")),
+    ("metadata.name", must(".".__ne__, "may not be '.'")),
+    ("metadata.name", must("..".__ne__, "may not be '..'")),
+)
+"""The rules for a part of a path. Validation has no rule for the names of budgets, so that they may have spaces."""
 _NAMESPACES: Final = ("default", "kube-node-lease", "kube-public", "kube-system")
 _TIME: Final = "%Y-%m-%dT%H:%M:%SZ"
 _SUFFIX_LETTERS: Final = "bcdfghjklmnpqrstvwxz2456789"
@@ -346,7 +353,7 @@ class Registry:
             if not prefix:
                 raise invalid(resource, "", missing("name or generateName is required", at="metadata.name"))
             metadata["name"] = prefix + "".join(self._random.choices(_SUFFIX_LETTERS, k=5))
-        check(resource, {"metadata": metadata}, _NAMES)
+        check(resource, {"metadata": metadata}, _ANY_NAME if resource.name == "poddisruptionbudgets" else _NAMES)
 
     def _new_metadata(self, given: Object, now: str) -> Object:
         kept = ("name", "generateName", "namespace")

@@ -107,6 +107,26 @@ async def test_what_a_budget_may_not_say(api: Api, spec: Object, field: str, why
     assert problems(answer) == [(field, why)]
 
 
+@pytest.mark.parametrize("name", ["Of the Web", "web_1", "-"])
+async def test_the_name_of_a_budget_may_have_any_letters(api: Api, name: str) -> None:
+    """No rule of validation is about the names of this kind."""
+    assert (await api("POST", api.at(GROUP, "poddisruptionbudgets"), {"metadata": {"name": name}})).status == 201
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("a/b", "may not contain '/'"),
+        ("a%b", "may not contain '%'"),
+        (".", "may not be '.'"),
+        ("..", "may not be '..'"),
+    ],
+)
+async def test_the_name_of_a_budget_is_a_part_of_a_path(api: Api, name: str, why: str) -> None:
+    answer = await api("POST", api.at(GROUP, "poddisruptionbudgets"), {"metadata": {"name": name}})
+    assert (answer.status, problems(answer)) == (422, [("metadata.name", f'Invalid value: "{name}": {why}')])
+
+
 async def test_all_mistakes_of_a_budget_at_once(api: Api) -> None:
     terms: list[Object] = [
         {"key": "A_", "operator": "In"},
