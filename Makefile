@@ -8,7 +8,7 @@ BIN := .venv/bin
 IMAGE ?= localhost/kubestow:dev
 INSTALLED := .venv/.installed-$(shell cat requirements/test.txt pyproject.toml | cksum | cut -d' ' -f1)
 
-.PHONY: audit site dist image image-test kind sbom help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest \
+.PHONY: audit site dist image image-test kind sbom help venv demo test quick quick-first quick-rest unit unit-first unit-rest integration integration-first integration-rest integration-large \
 	replay replay-part tools deploy-tests deploy-part e2e e2e-first e2e-rest test-1.36 test-1.38 nightly parity fuzz upstream-e2e check stats format lock
 
 help: ## this list
@@ -33,8 +33,10 @@ demo: $(INSTALLED) ## the real daemon places the pods of examples/ on an embedde
 # the rest. `make test` runs three parts at a time on two cores, because some parts wait for sockets and processes.
 UNIT := tests/unit/plugins tests/unit/cel tests/unit/scenarios
 INTEGRATION := $(sort $(wildcard tests/integration/test_[a-l]*.py tests/integration/test_pre*.py))
+# These tests make large clusters. In one process with them, each later start of a daemon costs seconds of the collector.
+LARGE := tests/integration/test_mixed_histories.py tests/integration/test_unforeseen.py
 E2E_FIRST := tests/contract $(sort $(wildcard tests/e2e/test_[v-z]*.py))
-PARTS := e2e-rest e2e-first deploy-part integration-rest integration-first replay-part unit-first unit-rest
+PARTS := e2e-rest e2e-first deploy-part integration-rest integration-large integration-first replay-part unit-first unit-rest
 
 # Of the unit tests those that are fast: no laws, none of the allocator, CEL, insight or the testing kit.
 QUICK := $(addprefix tests/unit/,plugins cache config core api)
@@ -60,13 +62,16 @@ unit-rest:
 	$(BIN)/python -m pytest tests/unit $(UNIT:%=--ignore=%)
 
 integration: $(INSTALLED) ## whole daemons against the in-process API server
-	$(MAKE) --no-print-directory -j 2 --output-sync=target integration-first integration-rest
+	$(MAKE) --no-print-directory -j 2 --output-sync=target integration-first integration-rest integration-large
 
 integration-first:
 	$(BIN)/python -m pytest $(INTEGRATION)
 
 integration-rest:
-	$(BIN)/python -m pytest tests/integration $(INTEGRATION:%=--ignore=%)
+	$(BIN)/python -m pytest tests/integration $(INTEGRATION:%=--ignore=%) $(LARGE:%=--ignore=%)
+
+integration-large:
+	$(BIN)/python -m pytest $(LARGE)
 
 replay: $(INSTALLED) replay-part ## the recorded decisions of kube-scheduler compared with ours
 
