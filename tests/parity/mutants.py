@@ -47,6 +47,7 @@ def mutated(name: str) -> Iterator[None]:
 
 
 _PVS: Final = "scheduler.cache.storage.persistent_volumes"
+_OF_CLASSES: Final = "scheduler.cache.storage.class_volumes"
 _SHELVES: Final = "scheduler.cache.storage.class_volumes.ClassVolumes"
 _FINDING: Final = "scheduler.plugins.volumebinding.find"
 _GATES: Final = "scheduler.plugins.volumebinding.find"
@@ -113,15 +114,15 @@ _MUTATIONS: Final[Mapping[str, _Patches]] = {
     "gate 2: PVs of other claims are free": {f"{_PVS}.is_free": _free(claimed=True)},
     "gate 2: a claimRef of another uid will do": {f"{_GATES}.is_for": _by_name},
     "gate 3: PVs may be too small": {f"{_SHELVES}._first": _of_any_size, f"{_SHELVES}.threshold": lambda *_: 0},
-    "gate 4: volume modes are ignored": {f"{_PVS}.VolumeRequirements.admits": _admits("volume_mode")},
-    "gate 5: attributes classes are ignored": {f"{_PVS}.VolumeRequirements.admits": _admits("attributes_class")},
+    "gate 4: volume modes are ignored": {f"{_OF_CLASSES}.VolumeRequirements.admits": _admits("volume_mode")},
+    "gate 5: attributes classes are ignored": {f"{_OF_CLASSES}.VolumeRequirements.admits": _admits("attributes_class")},
     "gate 6: PVs may be leaving": {f"{_PVS}.is_free": _free(leaving=True)},
     "gate 8: prebound PVs come with the rest": {f"{_FINDING}.VolumeFinder._meant": lambda *_: None},
     "gate 9: phases are ignored": {f"{_PVS}.is_free": _free(of_any_phase=True)},
     "gate 10: selectors are ignored": {f"{_SHELVES}.is_selected": lambda *_: True},
     "gate 11: classes of PVs are ignored": {f"{_VOLUME}.storage_class": property(lambda _: "w")},
     "gate 12: affinity is ignored": {f"{_PVS}.where_affinity": lambda _: where_affinity(None)},
-    "gate 13: access modes are ignored": {f"{_PVS}.VolumeRequirements.admits": _admits("access_modes")},
+    "gate 13: access modes are ignored": {f"{_OF_CLASSES}.VolumeRequirements.admits": _admits("access_modes")},
     "gate 14: the largest PV is taken": {f"{_SHELVES}.smallest": _largest},
     "selected nodes are ignored": {f"{_CLAIM}.selected_node": property(lambda _: None)},
     "no driver reports its capacity": {"scheduler.api.storage_v1.CSIDriver.tracks_capacity": property(lambda _: False)},

@@ -38,6 +38,10 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "Insufficient example.com/other",
         "Insufficient example.com/one",
         "Insufficient deviceclass.resource.kubernetes.io/gone",
+        (
+            'applying score defaultWeights on Score plugins: plugin "…" returns an invalid score 79393183, '
+            "it should in the range of [0, 100] after normalizing"
+        ),
     ),
     "PodTopologySpread": (
         "node(s) didn't match pod topology spread constraints",
@@ -98,6 +102,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
         "cannot schedule extended resource claim",
         "cannot fit resource",
         "still not schedulable",
+        "claim …, request …: asks for all devices, but resource pool … is currently being updated",
         "deallocation of ResourceClaim completed",
         "deletion of ResourceClaim completed",
         *_of_the_allocator(
@@ -127,6 +132,7 @@ REASONS: Final[Mapping[str, tuple[str, ...]]] = {
                 "unsupported type conversion from 'int' to bool"
             ),
             "node …: timed out trying to allocate devices",
+            'claim …, request …: checking capacity for device …: capacity "…" requested both as "…" and as "…"',
         ),
         *_of_the_writer(
             "claim … got allocated elsewhere in the meantime",
@@ -176,7 +182,7 @@ _NAMES: Final = (
     (re.compile(r"\b(class|request|add device|resource pool) (?!mappings)[a-z0-9][a-z0-9./-]*"), r"\1 …"),
     (re.compile(r"\bnode [a-z0-9.-]+(?=: timed out)"), "node …"),
     (re.compile(r"(selector #|no such key: |claim=|requested devices )\w+"), r"\1…"),
-    (re.compile(r"\bon device [^ :]+"), "on device …"),
+    (re.compile(r"\b(on|for) device [^ :]+"), r"\1 device …"),
     (re.compile(r"adding \d+ devices( exceeds .*, with )\d+"), r"adding … devices\1…"),
     (re.compile(r"(Invalid value: ).*(: field is immutable)"), r"\1…\2"),
 )
