@@ -227,8 +227,8 @@ class RunOptions:
     config: Configuration = field(default_factory=Configuration)
     emulated_version: str = DEFAULT_VERSION
     """The version of kube-scheduler from which `config` has its defaults and feature gates."""
-    follows_server: bool = False
-    """Whether that version is the API server's, so that another version of the server is worth a remark."""
+    server_version: str = ""
+    """The API server's `gitVersion` that chose it, so that another one is worth a remark; "" if a flag chose it."""
     kubeconfig: str = ""
     """A path; empty means $KUBECONFIG, the service account in a cluster, or ~/.kube/config."""
     master: str = ""

@@ -171,6 +171,8 @@ POD_EVENTS: Final = "PodEventsOfThreeKinds"
 """Metrics have separate labels for events of the waiting pod itself, of other pods without a node, and of raised requests."""
 ENTITY_METRICS: Final = "QueueMetricsOfEntities"
 """The queue has metrics of entities, which are pods or groups of pods; here all are pods."""
+ENTITY_LABEL: Final = "QueueMetricsAreLabelledEntity"
+"""The queue's metrics of entities have the label `entity`; it was `type`."""
 
 EMPTY_BUDGETS: Final = "BudgetsProtectBySelectorAlone"
 """A budget with an empty selector protects all pods of its namespace, and budgets protect pods without labels."""
@@ -211,9 +213,6 @@ DEVICE_CHANGES_1_38: Final = frozenset(
 )
 """The changes of device allocation in 1.38."""
 
-ENTITY_LABEL: Final = "QueueMetricsAreLabelledEntity"
-"""The queue's metrics of entities have the label `entity`; it was `type`."""
-
 _CHANGES_1_37: Final = DEVICE_CHANGES | {
     SHORT_POST_FILTER,
     PREEMPTOR_TEXT,
@@ -233,12 +232,13 @@ _CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | {
     TIES_BY_UID,
     NO_VICTIMS_NEEDED,
     MLDSA_CERTIFICATES,
+    ENTITY_LABEL,
 }
 
 CHANGES: Final[Mapping[str, frozenset[str]]] = {
     "1.36": frozenset(),
     "1.37": _CHANGES_1_37,
-    "1.38": _CHANGES_1_37 | _CHANGES_1_38 | {ENTITY_LABEL},
+    "1.38": _CHANGES_1_37 | _CHANGES_1_38,
 }
 """Version → the changes since 1.36 that no gate of upstream switches. Users cannot set them one by one."""
 

@@ -160,7 +160,9 @@ class Daemon:
         self.informers = Informers(kinds, self._discovery, self._clock)
         writes = writes_of(profiles.values(), self._options)
         self.self_check = check = SelfCheck(transport, self._clock, self._discovery, kinds=kinds, writes=writes)
-        self._server_version = ServerVersion(transport, self._clock, self._options.emulated_version)
+        self._server_version = ServerVersion(
+            transport, self._clock, self._options.emulated_version, self._options.server_version
+        )
         changes = ProfileChanges(
             self._options,
             self.scheduler,
@@ -217,7 +219,7 @@ class Daemon:
             rng=self.scheduler.rng,
         )
         self._spawn("list-audit", lists.run)
-        if self._options.follows_server:
+        if self._options.server_version:
             self._spawn("server-version", self._server_version.run)
         self._spawn("event-loop-lag", self._measure_lag)
 
@@ -556,7 +558,7 @@ async def _for_server(options: RunOptions, for_version: Callable[[str], RunOptio
     finally:
         await transport.close()
     if git_version:
-        return dataclasses.replace(for_version(closest_version(git_version)), follows_server=True)
+        return dataclasses.replace(for_version(closest_version(git_version)), server_version=git_version)
     _log.warning("the version of the API server is unknown", server=settings.server, used=options.emulated_version)
     return options
 

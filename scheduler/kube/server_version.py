@@ -58,11 +58,12 @@ def version_remark(git_version: str, emulated: str) -> str:
 
 @dataclass(eq=False, repr=False)
 class ServerVersion:
-    """Read the version every AGAIN_S, and keep what `version_remark` says about it."""
+    """Read the version every AGAIN_S, and keep what `version_remark` says about it. `read` is the version read at start."""
 
     transport: Transport
     clock: Clock
     emulated: str
+    read: str
 
     def __post_init__(self) -> None:
         self.remark = ""
@@ -70,9 +71,9 @@ class ServerVersion:
     async def run(self) -> None:
         """Run until cancelled. An unreadable answer changes nothing."""
         while True:
-            if found := await server_version(self.transport, self.clock):
-                remark = version_remark(found, self.emulated)
-                if remark and remark != self.remark:
-                    _log.warning("the version of the API server is not the emulated one", remark=remark)
-                self.remark = remark
+            remark = version_remark(self.read, self.emulated)
+            if remark and remark != self.remark:
+                _log.warning("the version of the API server is not the emulated one", remark=remark)
+            self.remark = remark
             await self.clock.sleep(AGAIN_S)
+            self.read = await server_version(self.transport, self.clock) or self.read

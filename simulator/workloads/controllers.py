@@ -386,7 +386,7 @@ def _selector(spec: object) -> LabelSelector | None:
     selector = getattr(getattr(spec, "spec", None), "selector", None)
     if isinstance(selector, dict):
         selector = LabelSelector(match_labels=selector)
-    is_empty = selector is None or not (selector.match_labels or selector.match_expressions)
+    is_empty = selector is None or selector.is_empty
     return None if is_empty else selector
 
 

@@ -60,7 +60,6 @@ def test_the_remark(server: str, emulated: str, remark: str) -> None:
 async def test_an_upgrade_under_a_running_daemon_is_noticed_and_logged_once() -> None:
     clock = VirtualClock()
     answers: list[Answer] = [
-        version("v1.37.2"),
         Unavailable("connection refused"),  # the server restarts: the next request is a second later
         version("v1.38.0"),
         Forbidden("no"),
@@ -68,7 +67,7 @@ async def test_an_upgrade_under_a_running_daemon_is_noticed_and_logged_once() ->
         version("v1.37.2"),
     ]
     transport = ScriptedTransport(answers)
-    checked = ServerVersion(transport, clock, "1.37")
+    checked = ServerVersion(transport, clock, "1.37", "v1.37.2")
     with capture_logs() as logs:
         running = asyncio.ensure_future(checked.run())
         seen = []
