@@ -98,9 +98,14 @@ def test_a_mistake_of_ours_is_reported_and_fails_the_command(
 def test_what_is_known_is_reported_and_fails_nothing(
     generator: str, seed: int, name: str, why: str, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    status = run(generator, range(seed, seed + 1))
+    # kube-scheduler draws one capacity object for a node, and once in a while it draws ours for each node.
+    for _ in range(20):
+        status = run(generator, range(seed, seed + 1))
+        said = capsys.readouterr().out.splitlines()
+        if len(said) > 1:
+            break
 
-    first, *_, last = capsys.readouterr().out.splitlines()
+    first, *_, last = said
     assert status == 0
     assert first.startswith(f"{generator} {seed}: {name} [default], known: {why}")
     assert last.endswith("differences: 0, known ones: 1")
