@@ -23,9 +23,9 @@ from scheduler.api.resource_v1 import AllocationResult, ResourceClaim, ResourceS
 from scheduler.api.storage_v1 import CSINode, PersistentVolumeClaim
 from scheduler.cache.cluster import Cluster
 from scheduler.explain.controllers import CREATED_UID, node_copy_of, stays
+from scheduler.plan import NotApplicable, Plan, Undo
 
 Manifest: TypeAlias = dict[str, Any]
-Undo: TypeAlias = Callable[[], None]
 _TYPES: Final[Mapping[str, type[Any]]] = {
     "Pod": Pod,
     "Node": Node,
@@ -41,10 +41,6 @@ _API_VERSIONS: Final[Mapping[str, str]] = {
     "ResourceSlice": "resource.k8s.io/v1",
 }
 """Kinds that a fix creates."""
-
-
-class NotApplicable(Exception):
-    """An edit cannot be applied to the objects in the cache; the text says which one."""
 
 
 class Step(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -229,12 +225,9 @@ class Overlay:
         self._cluster = cluster
         self._derive = derive
         self._decoders: dict[str, ObjectDecoder[Any]] = {kind: ObjectDecoder(kind, typ) for kind, typ in _TYPES.items()}
-        self._undo: list[Undo] = []
-        self._edits: tuple[Edit, ...] = ()
-        self._held: list[Callable[[], Undo]] = []
+        self._plan = Plan(cluster)
         self._uids: dict[str, str] = {}
         """Pod → its uid."""
-        self._withdraw: Undo | None = None
 
     def pod(self, pod: Pod, edits: Iterable[Edit]) -> PodInfo:
         """Return the pod with its own edits, and with the new names of its patched claims. Raises NotApplicable."""
@@ -248,28 +241,22 @@ class Overlay:
 
     def apply(self, edits: Iterable[Edit]) -> None:
         """Apply all edits except patches of pods. Raises NotApplicable, and then nothing is applied."""
-        self._edits = tuple(edit for edit in merged(edits) if (edit.kind, edit.verb) != ("Pod", "patch"))
-        self._held = []
-        self._withdraw = self._cluster.silenced()
+        self._plan.begin()
         try:
-            for edit in self._edits:
-                self._undo.append(self.applied_edit(edit))
+            for edit in merged(edits):
+                if (edit.kind, edit.verb) != ("Pod", "patch"):
+                    self._plan.add(partial(self.applied_edit, edit))
         except NotApplicable:
             self.undo()
             raise
 
     def hold(self, placement: Callable[[], Undo]) -> None:
         """Keep the placement of a pod in force with the edits. It may be repeated, and may raise NotApplicable then."""
-        self._undo.append(placement())
-        self._held.append(placement)
+        self._plan.add(placement)
 
     def undo(self) -> None:
         """Restore the cache, last edit first. Idempotent."""
-        while self._undo:
-            self._undo.pop()()
-        if self._withdraw is not None:
-            self._withdraw()
-            self._withdraw = None
+        self._plan.end()
 
     @contextlib.contextmanager
     def applied(self, edits: Iterable[Edit]) -> Iterator[None]:
@@ -280,15 +267,9 @@ class Overlay:
         finally:
             self.undo()
 
-    @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Restore the cache until the block ends, and then apply the edits and placements again; not after an error."""
-        held = self._held
-        self.undo()
-        yield
-        self.apply(self._edits)
-        for placement in held:
-            self.hold(placement)
+    def suspended(self) -> contextlib.AbstractContextManager[None]:
+        """Restore the cache until the block ends, and then apply the edits and placements again, as `Plan.suspended`."""
+        return self._plan.suspended()
 
     def decoded(self, kind: str, manifest: Manifest) -> Any:
         """Return the object as a watch would deliver it. Raises NotApplicable if it cannot be read."""

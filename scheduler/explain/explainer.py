@@ -50,7 +50,7 @@ from scheduler.explain.claim_changes import template_body
 from scheduler.explain.codes import CLAIM_UNUSABLE, NOT_BOUND, code_of
 from scheduler.explain.controllers import obstacles, untolerated
 from scheduler.explain.edits import Edit, Overlay, Step, complete, merged, plain, pointer, strict
-from scheduler.explain.fixes import BUDGET_S, Fix, Hold, Place, Search, Steps
+from scheduler.explain.fixes import BUDGET_S, Fix, Place, Search, Steps
 from scheduler.explain.verdicts import UNFINISHED, Verdicts, reasons, verdicts
 from scheduler.framework.interface import CycleState, ExplainPlugin, ReasonCodePlugin
 from scheduler.framework.nominator import Nominator
@@ -58,6 +58,7 @@ from scheduler.framework.profile import Profile
 from scheduler.framework.runtime import FrameworkRunner
 from scheduler.framework.status import AttemptError, Code, Rejection
 from scheduler.metrics.metrics import Metrics
+from scheduler.plan import Placement
 
 _EXAMPLES: Final = 3
 _GROUPS_MAX: Final = 32
@@ -310,9 +311,9 @@ class Explainer:
         """Return the ordinary attempt of a profile; what it assumes and reserves stays until the placement is undone."""
         cycle = self._cycle(self._runner(profile))
 
-        def place(info: PodInfo) -> Work[Hold | None]:
+        def place(info: PodInfo) -> Work[Placement | None]:
             outcome = yield from cycle.attempt(info, 1)
-            return Hold(self.cluster, outcome) if isinstance(outcome, Scheduled) else None
+            return Placement(self.cluster, outcome) if isinstance(outcome, Scheduled) else None
 
         return place
 

@@ -30,13 +30,13 @@ from scheduler.core import nodeset
 from scheduler.core.clock import Clock
 from scheduler.core.cooperative import TookTooLong, Work, paced
 from scheduler.core.nodeset import NodeSet
-from scheduler.cycle import Scheduled
 from scheduler.explain import changes, claim_changes
 from scheduler.explain.changes import Actor, Change, Option, Site
 from scheduler.explain.controllers import comes_back, successor
-from scheduler.explain.edits import Edit, NotApplicable, Overlay, Undo
+from scheduler.explain.edits import Edit, Overlay
 from scheduler.explain.verdicts import NOMINATED, Verdicts, verdicts
 from scheduler.framework.runtime import FrameworkRunner
+from scheduler.plan import NotApplicable, Placement
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[bool, None, T]
@@ -135,51 +135,7 @@ class Fix:
         return frozenset(each.text for each in self.changes)
 
 
-class Hold:
-    """The placement of one pod: assumes and reserves it again after it was taken back."""
-
-    def __init__(self, cluster: Cluster, outcome: Scheduled) -> None:
-        self._cluster = cluster
-        self._outcome = outcome
-        self._is_held = True
-
-    @property
-    def node(self) -> str:
-        return self._outcome.assumed.node_name
-
-    def __call__(self) -> Undo:
-        """Return the undo. Raises NotApplicable if the pod does not fit there any more, or AssumptionError."""
-        outcome, cluster = self._outcome, self._cluster
-        if not self._is_held:
-            assumed = outcome.assumed
-            cluster.assume(assumed)
-            for plugin in outcome.runner.profile.reserve:
-                rejection = plugin.reserve(outcome.state, assumed, assumed.node_name)
-                if rejection is not None:
-                    self.undo()
-                    raise NotApplicable(rejection.message)
-            if self._is_overfull():
-                self.undo()
-                raise NotApplicable(f"node {assumed.node_name} is full")
-            self._is_held = True
-        return self.undo
-
-    def undo(self) -> None:
-        """Take the placement back."""
-        self._is_held = False
-        self._outcome.runner.unreserve(self._outcome.state, self._outcome.assumed)
-        self._cluster.forget(self._outcome.assumed)
-
-    def _is_overfull(self) -> bool:
-        assumed, cluster = self._outcome.assumed, self._cluster
-        slot = cluster.nodes.present_slot(assumed.node_name)
-        if slot is None:
-            return True
-        site = Site(cluster, assumed, slot)
-        return any(amount and site.free(name) < 0 for name, amount in (*assumed.requests.items(), ("pods", 1)))
-
-
-Place: TypeAlias = Callable[[PodInfo], Work[Hold | None]]
+Place: TypeAlias = Callable[[PodInfo], Work[Placement | None]]
 """Makes an ordinary attempt, and returns the placement, which is in force; None if no node fits."""
 
 

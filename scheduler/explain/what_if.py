@@ -19,7 +19,6 @@ import msgspec
 from scheduler.api.core_v1 import Pod, controller_of
 from scheduler.api.decode import PartlyReadPod
 from scheduler.api.podinfo import PodInfo
-from scheduler.cache.cluster import AssumptionError, Cluster
 from scheduler.core.cooperative import PACE_S, TookTooLong, Work, paced
 from scheduler.core.terminal import counted
 from scheduler.cycle import Cycle, Scheduled, Unschedulable
@@ -33,11 +32,12 @@ from scheduler.explain.answer import (
 )
 from scheduler.explain.changes import node_copy
 from scheduler.explain.controllers import stays, successor
-from scheduler.explain.edits import Edit, Manifest, NotApplicable, Overlay, Step, Undo
+from scheduler.explain.edits import Edit, Manifest, Overlay, Step
 from scheduler.explain.explainer import Explainer
-from scheduler.explain.fixes import Hold, Steps
+from scheduler.explain.fixes import Steps
 from scheduler.explain.manifests import REPLICAS_MAX, Manifests, PodTemplate, WrongRequest
 from scheduler.explain.questions import Refused
+from scheduler.plan import Changed, NotApplicable, Placement, Plan
 
 T = TypeVar("T")
 
@@ -83,10 +83,6 @@ class ClusterChanged(Refused):
     """The cluster changed again and again while the question was answered; try again."""
 
 
-class _Changed(Exception):
-    """A change or a placement cannot be repeated, because the cluster has changed."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Candidate:
     """A pod to place. Of one `group` no further pod is tried after one that does not fit."""
@@ -98,62 +94,6 @@ class _Candidate:
     """Return edits, and a function that returns the pod under these edits, which raises NotApplicable."""
     source: str = ""
     """The node that a displaced pod leaves."""
-
-
-class _Changes:
-    """Changes of the cache in order; all can be taken back and repeated."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._apply: list[Callable[[], Undo]] = []
-        self._undo: list[Undo] = []
-        self._withdraw = cluster.silenced()
-
-    def __len__(self) -> int:
-        return len(self._apply)
-
-    def add(self, apply: Callable[[], Undo]) -> None:
-        """Apply a change. `apply` returns its undo, and may raise NotApplicable."""
-        self._undo.append(apply())
-        self._apply.append(apply)
-
-    def drop(self, count: int) -> None:
-        """Take back the changes after the first `count`, for good."""
-        while len(self._undo) > count:
-            self._undo.pop()()
-        del self._apply[count:]
-
-    def end(self) -> None:
-        """Take back all changes for good. Idempotent."""
-        self.suspend()
-        self._apply.clear()
-
-    def suspend(self) -> None:
-        """Take back all changes, and withdraw the news of them."""
-        while self._undo:
-            self._undo.pop()()
-        self._withdraw()
-        self._withdraw = _nothing
-
-    def resume(self) -> None:
-        """Repeat all changes. Raises _Changed."""
-        self._withdraw = self._cluster.silenced()
-        for apply in self._apply:
-            try:
-                self._undo.append(apply())
-            except (NotApplicable, AssumptionError) as error:
-                raise _Changed(str(error)) from error
-
-    @contextlib.contextmanager
-    def suspended(self) -> Iterator[None]:
-        """Take back all changes until the block ends, and then repeat them; not after an error. Raises _Changed."""
-        self.suspend()
-        yield
-        self.resume()
-
-
-def _nothing() -> None:
-    pass
 
 
 @dataclass(eq=False)
@@ -170,7 +110,7 @@ class WhatIf:
                 return (yield from run.steps())
             except RecursionError:
                 raise WrongRequest("a manifest is nested too deeply") from None
-            except _Changed:
+            except Changed:
                 run.changes.end()
                 yield True
             finally:
@@ -184,7 +124,7 @@ class _Run:
 
     explainer: Explainer
     request: WhatIfRequest
-    changes: _Changes = field(init=False)
+    changes: Plan = field(init=False)
     _placed: dict[str, str] = field(default_factory=dict, init=False)
     _displaced: dict[str, DisplacedPod] = field(default_factory=dict, init=False)
     _preempted: list[DisplacedPod] = field(default_factory=list, init=False)
@@ -205,7 +145,8 @@ class _Run:
         explainer = self.explainer
         self._clock, self._cluster = explainer.clock, explainer.cluster
         self._overlay = Overlay(explainer.cluster, explainer.derive)
-        self.changes = _Changes(explainer.cluster)
+        self.changes = Plan(explainer.cluster)
+        self.changes.begin()
         self._began = self._turn = self._clock.now()
         self._cycles: dict[str, Cycle] = {}
 
@@ -248,7 +189,7 @@ class _Run:
         return max(PACE_S, overhead_s / 2, min(_WORK_RATIO * overhead_s, _STRETCH_S - overhead_s))
 
     def _rest(self) -> Steps[None]:
-        """End the stretch: let other pods be tried on the cache as it is, and begin the next stretch. Raises _Changed."""
+        """End the stretch: let other pods be tried on the cache as it is, and begin the next stretch. Raises Changed."""
         paused_at = self._clock.now()
         self.changes.suspend()
         paused = self._clock.now()
@@ -429,7 +370,7 @@ class _Run:
         for _ in range(_PREEMPTIONS_MAX):
             outcome = yield from self._trial(self._cycle(info).attempt(info, 1))
             if isinstance(outcome, Scheduled):
-                self.changes.add(Hold(self._cluster, outcome))
+                self.changes.add(Placement(self._cluster, outcome))
                 self._note_placed(candidate, outcome.assumed.node_name, victims)
                 return
             why = outcome.message

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from scheduler.api.podinfo import pod_info
-from scheduler.explain.edits import Edit, NotApplicable, Overlay, Step, merged, patched, pointer, strict
+from scheduler.explain.edits import Edit, Overlay, Step, merged, patched, pointer, strict
+from scheduler.plan import NotApplicable
 from tests.unit.harness import SchedulerHarness
 
 

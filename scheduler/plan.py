@@ -1,0 +1,142 @@
+"""Changes of the cache and placements of pods that are in force together, and are taken back, repeated or kept.
+
+A plan of two pods: the first attempt finds node a, assumes the pod there and reserves its volumes and devices. The second
+attempt sees all that, because it reads the same cache. If it finds no node, both are undone, the last one first, and no
+waiting pod is woken by what the plan has held for a moment.
+
+Between two attempts a plan may be suspended, so that other pods are tried on the cache as it is without the plan, and
+resumed. It repeats its changes without a search.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
+
+from scheduler.cache.cluster import AssumptionError, Cluster
+from scheduler.cycle import Scheduled
+
+Undo: TypeAlias = Callable[[], None]
+
+
+class NotApplicable(Exception):
+    """A change cannot be applied to the objects in the cache; the text says which one."""
+
+
+class Changed(NotApplicable):
+    """A change or a placement cannot be repeated, because the cluster has changed."""
+
+
+class Plan:
+    """Changes of the cache in order. Only the scheduling loop's task uses it.
+
+    Changes go straight to the columns and stores: no waiting pod is woken and no version that bindings compare is raised.
+    All news that the cache has for waiting pods until they are taken back is withdrawn.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._apply: list[Callable[[], Undo]] = []
+        self._undo: list[Undo] = []
+        self._withdraw: Undo | None = None
+
+    def __len__(self) -> int:
+        return len(self._apply)
+
+    def begin(self) -> None:
+        """Withdraw, when all is taken back, the news that the cache has for waiting pods from now on. Idempotent."""
+        if self._withdraw is None:
+            self._withdraw = self._cluster.silenced()
+
+    def add(self, apply: Callable[[], Undo]) -> None:
+        """Begin, and apply a change. `apply` returns its undo, and may raise NotApplicable; then nothing is added."""
+        self.begin()
+        self._undo.append(apply())
+        self._apply.append(apply)
+
+    def drop(self, count: int) -> None:
+        """Take back the changes after the first `count`, for good."""
+        while len(self._undo) > count:
+            self._undo.pop()()
+        del self._apply[count:]
+
+    def end(self) -> None:
+        """Take back all changes for good. Idempotent."""
+        self.suspend()
+        self._apply.clear()
+
+    def suspend(self) -> None:
+        """Take back all changes, last one first, and withdraw the news of them."""
+        while self._undo:
+            self._undo.pop()()
+        if self._withdraw is not None:
+            self._withdraw()
+            self._withdraw = None
+
+    def resume(self) -> None:
+        """Repeat all changes. Raises Changed; the changes before that one stay in force until `end`."""
+        self.begin()
+        for apply in self._apply:
+            try:
+                self._undo.append(apply())
+            except (NotApplicable, AssumptionError) as error:
+                raise Changed(str(error)) from error
+
+    @contextlib.contextmanager
+    def suspended(self) -> Iterator[None]:
+        """Take back all changes until the block ends, and then repeat them; not after an error. Raises Changed."""
+        self.suspend()
+        yield
+        self.resume()
+
+
+class Placement:
+    """The placement of one pod, in force when it is made: assumes and reserves it again after it was taken back."""
+
+    def __init__(self, cluster: Cluster, outcome: Scheduled) -> None:
+        self._cluster = cluster
+        self._outcome = outcome
+        self._is_held = True
+
+    @property
+    def node(self) -> str:
+        """The name of its node."""
+        return self._outcome.assumed.node_name
+
+    def __call__(self) -> Undo:
+        """Return the undo. Raises NotApplicable if the pod does not fit there any more, or AssumptionError."""
+        outcome, cluster = self._outcome, self._cluster
+        if not self._is_held:
+            assumed = outcome.assumed
+            cluster.assume(assumed)
+            for plugin in outcome.runner.profile.reserve:
+                rejection = plugin.reserve(outcome.state, assumed, assumed.node_name)
+                if rejection is not None:
+                    self.undo()
+                    raise NotApplicable(rejection.message)
+            if self._is_overfull():
+                self.undo()
+                raise NotApplicable(f"node {assumed.node_name} is full")
+            self._is_held = True
+        return self.undo
+
+    def undo(self) -> None:
+        """Take the placement back."""
+        self._is_held = False
+        self._outcome.runner.unreserve(self._outcome.state, self._outcome.assumed)
+        self._cluster.forget(self._outcome.assumed)
+
+    def _is_overfull(self) -> bool:
+        """Return whether the node lacks a resource that the pod requests. No filter runs when a placement is repeated."""
+        assumed, nodes = self._outcome.assumed, self._cluster.nodes
+        slot = nodes.present_slot(assumed.node_name)
+        if slot is None or nodes.allowed_pods[slot] < nodes.pod_count[slot]:
+            return True
+        rows = nodes.resources()
+        for resource, amount in assumed.requests.items():
+            row = rows.get(resource)
+            allocatable = int(nodes.allocatable[row, slot]) if row is not None else 0
+            if amount and allocatable < nodes.requested_at(slot, resource):
+                return True
+        return False
