@@ -98,12 +98,12 @@ class StorageChecks:
         for cache in (self._volumes.claims, self._volumes.volumes):
             for key in cache.assumed_keys():
                 found = Comparison(f"assumption {key}")
-                if found.differs("assumed on the newest version", cache.is_assumed(key), True):
+                if found.differs("assumed on the newest version", not cache.is_stale(key), True):
                     cache.drop(key)
                 yield found
-        for version, uids in tuple(self._volumes.holders.items()):
+        for version in tuple(self._volumes.holders):
             found = Comparison(f"{version[0]} {version[1]}")
-            gone = [uid for uid in uids if not self._relies(uid)]
+            gone = [uid for uid in self._volumes.holders.get(version, ()) if not self._relies(uid)]
             if found.differs("pods that assume it and are gone", gone, []):
                 self._end(version, gone)
             yield found

@@ -79,6 +79,10 @@ class AssumeCache(Generic[T]):
         stored, assumed = self._store.get(key), self._assumed.get(key)
         return stored is not None and assumed is not None and _same(stored, assumed)
 
+    def is_stale(self, key: str) -> bool:
+        """Return whether there is an assumption that does not count."""
+        return key in self._assumed and not self.is_assumed(key)
+
     def drop(self, key: str) -> None:
         """Drop an assumption that does not count."""
         self._assumed.pop(key, None)

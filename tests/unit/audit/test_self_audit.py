@@ -12,6 +12,7 @@ import structlog
 from scheduler.audit.findings import Comparison, Difference, by_key, faultless, grouped, in_parts
 from scheduler.audit.self_audit import PASS_EVERY_S, SHARE, TURN_S, SelfAudit
 from scheduler.binding import Binder
+from scheduler.cache.cluster import Cluster
 from scheduler.core.errors import UnforeseenErrors
 from scheduler.loop import MAX_BINDINGS
 from scheduler.queueing.types import Place
@@ -272,3 +273,25 @@ async def test_no_pass_while_pods_can_be_tried(leads: bool, passes: int) -> None
 
 def _record(here: AuditWorld) -> Any:
     return here.parts.queue.places.get("uid-late")
+
+
+@pytest.mark.parametrize("turn", range(5))
+async def test_assumptions_that_end_between_two_steps_are_no_differences(turn: int) -> None:
+    """The watch confirms an assumption, and a plan is written, while the check waits for its next turn."""
+    here = await world()
+    volumes, claims = here.cluster.volumes, here.cluster.volumes.claims
+    holders = {("PersistentVolumeClaim", key, "1"): {"uid-ends": None} for key in ("default/data", "default/idle")}
+    for _, key, _ in holders:
+        claims.assume(claims.get(key))
+    volumes.holders.update(holders)
+    found = []
+    with mock.patch.object(Cluster, "is_assumed", return_value=True) as is_assumed:
+        for at, differences in enumerate(here.parts.audit.checks["assumed-volumes"]()):
+            found += differences
+            if at == turn:
+                is_assumed.return_value = False
+                for version in holders:
+                    claims.drop(version[1])
+                    del volumes.holders[version]
+
+    assert found == []
