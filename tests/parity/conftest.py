@@ -1,7 +1,7 @@
 """One replay of the whole suite per version for all tests of this folder."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -22,27 +22,55 @@ def recorded() -> Mapping[str, dict[str, Recording]]:
 
 
 class Replays(dict[str, Replay]):
-    """What we say, by version; a minute of CPU for each version when it is read first, several if tests want mutants.
+    """What we say, by version; minutes of CPU for a whole version when it is read first, more if tests want mutants.
 
     Mutants of caches have not been tried.
     """
 
-    def __init__(self, recorded: Mapping[str, Mapping[str, Recording]], *, tries_mutants: bool) -> None:
+    def __init__(
+        self,
+        recorded: Mapping[str, Mapping[str, Recording]],
+        wanted: Mapping[str, Collection[str] | None],
+        *,
+        tries_mutants: bool,
+    ) -> None:
+        """`wanted`: version → keys of scenarios; None: all."""
         super().__init__()
         self._recorded = recorded
+        self._wanted = wanted
         self._tries_mutants = tries_mutants
 
     def __missing__(self, version: str) -> Replay:
         with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-            one = replay(version, scenarios(), self._recorded[version], tries_mutants=self._tries_mutants)
+            keys = self._wanted[version]
+            some = [one for one in scenarios() if keys is None or one.key in keys]
+            one = replay(version, some, self._recorded[version], tries_mutants=self._tries_mutants)
             self[version] = runner.run(one)
         return self[version]
+
+
+def wanted(items: Iterable[pytest.Item]) -> Mapping[str, Collection[str] | None]:
+    """Return version → keys of the scenarios that the tests of this run need; None: all, for a test of no single one."""
+    found: dict[str, set[str] | None] = {}
+    for item in items:
+        if "replayed" not in getattr(item, "fixturenames", ()):
+            continue
+        params: Mapping[str, Any] = item.callspec.params if isinstance(item, pytest.Function) else {}
+        version = params["asked"].version if "asked" in params else params["version"]
+        keys = found.setdefault(version, set())
+        if "scenario" not in params:
+            found[version] = None
+        elif keys is not None:
+            keys.add(params["scenario"].key)
+    return found
 
 
 @pytest.fixture(scope="session")
 def replayed(recorded: Mapping[str, dict[str, Recording]], request: pytest.FixtureRequest) -> Replays:
     tries_mutants = any(item.get_closest_marker("nightly") for item in request.session.items)
-    request.config.stash[_REPLAYS] = found = Replays(recorded, tries_mutants=tries_mutants)
+    request.config.stash[_REPLAYS] = found = Replays(
+        recorded, wanted(request.session.items), tries_mutants=tries_mutants
+    )
     return found
 
 

@@ -116,7 +116,9 @@ class _World:
         by_uid = {uid: name for name, uid in self.uids.items()}
         found: Json = {}
         for name, victims in (args["NodeNameToMetaVictims"] or args["NodeNameToVictims"]).items():
-            pods = [by_uid[each["UID"]] if "UID" in each else each["metadata"]["name"] for each in victims["Pods"]]
+            pods = [
+                by_uid[each["UID"]] if "UID" in each else each["metadata"]["name"] for each in victims["Pods"] or ()
+            ]
             found[name] = [sorted(pods), victims["NumPDBViolations"]]
         return [args["Pod"]["metadata"]["name"], dict(sorted(found.items())), sent]
 

@@ -23,7 +23,7 @@ import yaml
 
 from tests.parity import pins
 from tests.parity.pins import Pin
-from tests.parity.recordings import COMPLETE, RUNS, Mode, Run
+from tests.parity.recordings import RECORDED, RUNS, Mode, Run
 from tests.parity.scenario import Scenario
 from tests.parity.verdict import Verdict, differences
 
@@ -44,13 +44,13 @@ class Reason:
 
 
 def read(text: str) -> dict[Run, dict[Place, Reason]]:
-    """Return the reasons of each version and mode; an entry without `versions` is of the complete ones. Raises ValueError for a place twice."""
+    """Return the reasons of each version and mode; an entry without `versions` is of all. Raises ValueError for a place twice."""
     found: dict[Run, dict[Place, Reason]] = {asked: {} for asked in RUNS}
     for entry in yaml.safe_load(text):
         reason = Reason(entry["why"], entry["where"], tuple(entry.get("switches", ())))
         places = [(key, name) for key, names in entry["places"].items() for name in names]
         for asked in (
-            Run(version, Mode(mode)) for version in entry.get("versions", COMPLETE) for mode in entry["modes"]
+            Run(version, Mode(mode)) for version in entry.get("versions", RECORDED) for mode in entry["modes"]
         ):
             for place in places:
                 if place in found[asked]:

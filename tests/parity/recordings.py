@@ -19,10 +19,8 @@ from typing import Final, NamedTuple
 from tests.parity.verdict import Scores, Verdict, heard, verdict
 
 HERE: Final = Path(__file__).parent / "recordings"
-COMPLETE: Final = ("1.36", "1.37")
+RECORDED: Final = ("1.36", "1.37", "1.38")
 """The versions of kube-scheduler whose verdicts on all scenarios are recorded."""
-RECORDED: Final = (*COMPLETE, "1.38")
-"""The versions with recordings. Of 1.38 they are those of the inputs on which it answers otherwise (`suite.recordable_in`)."""
 FIRST: Final = RECORDED[0]
 AS_BEFORE: Final = f"as in {FIRST}"
 """The field with the names of tried pods whose verdict follows from that of the first version."""

@@ -14,7 +14,6 @@ from tests.parity.generate import SEEDS, generate
 from tests.parity.mixed import MIXED, mixed
 from tests.parity.random_devices import DEVICE_SEEDS, device_seed
 from tests.parity.random_volumes import VOLUME_SEEDS, volume_seed
-from tests.parity.recordings import COMPLETE
 from tests.parity.scenario import Scenario, scenario
 from tests.parity.varied_places import SCORING, SHAPED
 from tests.parity.varied_volumes import VARIED_SEEDS, varied_volume_seed
@@ -30,7 +29,6 @@ NAMESPACES: Final[dict[str, dict[str, str]]] = {
     "admins": {"resource.kubernetes.io/admin-access": "true"},
 }
 """There for every scenario, besides `default`: a namespace cannot be removed without its controller."""
-_OF_CHANGES: Final = frozenset({"Changes", "DeviceChanges"})
 OWN_WAYS: Final = "own-ways"
 """The profile in which ours may do better than kube-scheduler."""
 HASTY_DEVICES: Final = "hasty-devices"
@@ -61,11 +59,6 @@ def recordable() -> tuple[Scenario, ...]:
     if twice := sorted({key for key in keys if keys.count(key) > 1}):
         raise ValueError(f"not unique: {twice}")
     return tuple(found)
-
-
-def recordable_in(version: str) -> tuple[Scenario, ...]:
-    """Those that are recorded from this version; of 1.38 the inputs on which it answers otherwise than 1.37."""
-    return tuple(one for one in recordable() if version in COMPLETE or one.group in _OF_CHANGES)
 
 
 def scenarios() -> tuple[Scenario, ...]:

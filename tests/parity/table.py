@@ -10,7 +10,7 @@ from tests.parity import recordings
 from tests.parity.known import REASONS
 from tests.parity.mutants import MUTANTS
 from tests.parity.reasons import UNASKED, refusers, verdicts
-from tests.parity.recordings import COMPLETE, Mode, Recording, Run
+from tests.parity.recordings import RECORDED, Mode, Recording, Run
 from tests.parity.replay import MUTANTS_OF_CACHES, Replay, catch, replay
 from tests.parity.suite import scenarios
 
@@ -68,7 +68,7 @@ async def _replay(version: str, recorded: Mapping[str, Recording]) -> Replay:
 
 def main() -> int:
     logs.setup("text", verbosity=-1)
-    for version in COMPLETE:
+    for version in RECORDED:
         recorded = recordings.read(version)
         print(version, *table(recorded, asyncio.run(_replay(version, recorded))), "", sep="\n")  # noqa: T201
     return 0

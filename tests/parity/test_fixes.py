@@ -8,8 +8,9 @@ from typing import Final
 
 import pytest
 
+from tests.e2e.controlplane.build import MINOR
 from tests.parity.explained import apply_fixes
-from tests.parity.recordings import COMPLETE, Recording
+from tests.parity.recordings import Recording
 from tests.parity.scenario import Scenario
 from tests.parity.suite import scenarios
 
@@ -28,7 +29,7 @@ def _plain() -> list[Scenario]:
 @pytest.mark.parametrize("part", [0, *_NIGHTLY])
 def test_every_verified_fix_lets_its_pod_run(recorded: Mapping[str, dict[str, Recording]], part: int) -> None:
     """All fixes of all pods of a part of the suite that no node fits."""
-    version = COMPLETE[-1]
+    version = MINOR
     scenarios = [scenario for scenario in _plain() if scenario.key in recorded[version]]
 
     applied = asyncio.run(apply_fixes(scenarios[part::_PARTS], recorded[version], version))

@@ -1,8 +1,9 @@
 """A known difference excuses the pinned verdict and no other, and the rules of the default mode excuse one text and one kind of node."""
 
 import asyncio
+import functools
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -15,6 +16,7 @@ from scheduler.config.schema import spelled
 from simulator.apiserver import ApiServer
 from tests.parity import ours, pins
 from tests.parity.api import InProcess, make_lasting
+from tests.parity.daily import nightly_unless_default
 from tests.parity.known import (
     REASONS,
     Place,
@@ -28,7 +30,7 @@ from tests.parity.known import (
 )
 from tests.parity.pin import pin, steady
 from tests.parity.pins import Pin
-from tests.parity.recordings import COMPLETE, RUNS, Mode, Recording, Run
+from tests.parity.recordings import RECORDED, RUNS, Mode, Recording, Run
 from tests.parity.replay import PAUSE_S, SERVED, put_cluster
 from tests.parity.scenario import Scenario, scenario
 from tests.parity.side import TrialStage
@@ -385,35 +387,47 @@ BY_DEFAULT = {
         for place, one in REASONS[Run(version, Mode.DEFAULT)].items()
         if place not in REASONS[Run(version, Mode.PARITY)]
     }
-    for version in COMPLETE
+    for version in RECORDED
 }
-PLACES = [(version, place) for version, places in BY_DEFAULT.items() for place in places]
+PLACES = [
+    pytest.param(version, at, id=f"{version}, {at[0]}: {at[1]}", marks=nightly_unless_default(version))
+    for version, places in BY_DEFAULT.items()
+    for at in places
+]
 BY_SWITCH: dict[tuple[str, tuple[str, ...]], list[Place]] = {}
-for _version, _place in PLACES:
-    if _switches := BY_DEFAULT[_version][_place].switches:
-        BY_SWITCH.setdefault((_version, _switches), []).append(_place)
+for _version, _places in BY_DEFAULT.items():
+    for _place, _reason in _places.items():
+        if _reason.switches:
+            BY_SWITCH.setdefault((_version, _reason.switches), []).append(_place)
 
 
 @pytest.fixture(scope="module")
-def alone() -> Mapping[str, dict[Place, Verdict]]:
-    """What daemons say whose profiles all have `parity: false`, by version, wherever that mode alone differs."""
-    with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
-        return {
-            version: runner.run(verdicts_at(version, scenarios(), places)) for version, places in BY_DEFAULT.items()
-        }
+def alone() -> Callable[[str], dict[Place, Verdict]]:
+    """What a daemon of a version says whose profiles all have `parity: false`, wherever that mode alone differs."""
+
+    @functools.cache
+    def found(version: str) -> dict[Place, Verdict]:
+        with asyncio.Runner(loop_factory=asyncio.new_event_loop) as runner:
+            return runner.run(verdicts_at(version, scenarios(), BY_DEFAULT[version]))
+
+    return found
 
 
-@pytest.mark.parametrize(("version", "place"), PLACES, ids=[f"{version}, {at[0]}: {at[1]}" for version, at in PLACES])
+@pytest.mark.parametrize(("version", "place"), PLACES)
 def test_a_daemon_without_other_profiles_says_the_same(
-    alone: Mapping[str, dict[Place, Verdict]], version: str, place: Place
+    alone: Callable[[str], dict[Place, Verdict]], version: str, place: Place
 ) -> None:
     """Profiles with `parity: true` in the same daemon change nothing for those without."""
     expected = pinned(Run(version, Mode.DEFAULT))[place].ours
-    assert changes(SUITE[place[0]], expected, alone[version][place]) == []
+    assert changes(SUITE[place[0]], expected, alone(version)[place]) == []
 
 
 @pytest.mark.parametrize(
-    ("version", "switches"), BY_SWITCH, ids=[f"{at}, {', '.join(names)}" for at, names in BY_SWITCH]
+    ("version", "switches"),
+    [
+        pytest.param(at, names, id=f"{at}, {', '.join(names)}", marks=nightly_unless_default(at))
+        for at, names in BY_SWITCH
+    ],
 )
 def test_the_switches_of_a_reason_are_the_reason(
     recorded: Mapping[str, dict[str, Recording]], version: str, switches: tuple[str, ...]
@@ -430,7 +444,7 @@ def test_the_switches_of_a_reason_are_the_reason(
     assert {place: differs for place, differs in found.items() if differs} == {}
 
 
-@pytest.mark.parametrize("version", COMPLETE)
+@pytest.mark.parametrize("version", RECORDED)
 def test_parity_needs_no_reason_of_the_default_mode(version: str) -> None:
     """What a switch explains does not differ with `parity: true`."""
     explained: list[Reason] = [one for one in REASONS[Run(version, Mode.PARITY)].values() if one.switches]

@@ -10,17 +10,18 @@ import pytest
 
 from scheduler.config.plugins import DEFAULT_PLUGINS
 from scheduler.plugins import BUILT_IN
+from tests.parity.daily import VERSIONS
 from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices
 from tests.parity.mutants import MUTANTS, VOLUME_MUTANTS, mutated, mutated_volumes
 from tests.parity.reasons import UNASKED
-from tests.parity.recordings import COMPLETE, Recording
+from tests.parity.recordings import RECORDED, Recording
 from tests.parity.replay import Replay
 from tests.parity.scenario import Scenario
 from tests.parity.suite import crowds, random_ones, scenarios, volume_ones, written
 
 _ELSEWHERE = {"PrioritySort", "DefaultBinder"}  # order in the queue, the binding
 JUDGING = [ref.name for ref in DEFAULT_PLUGINS if ref.name in BUILT_IN and ref.name not in _ELSEWHERE]
-OWN = [(version, one) for version in COMPLETE for one in scenarios() if one.group in JUDGING]
+OWN = [(version, one) for version in RECORDED for one in scenarios() if one.group in JUDGING]
 
 
 PLANTED = {mutated: MUTANTS, mutated_volumes: VOLUME_MUTANTS, mutated_devices: DEVICE_MUTANTS}
@@ -33,7 +34,7 @@ def test_what_a_mutant_replaces_exists(plant: Callable[[str], AbstractContextMan
         pass
 
 
-@pytest.mark.parametrize("version", COMPLETE)
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
 @pytest.mark.parametrize("plugin", [name for name in JUDGING if name not in UNASKED])
 def test_a_plugin_that_is_switched_off_is_missed(replayed: Mapping[str, Replay], version: str, plugin: str) -> None:
@@ -41,7 +42,7 @@ def test_a_plugin_that_is_switched_off_is_missed(replayed: Mapping[str, Replay],
     assert replayed[version].needing(plugin)
 
 
-@pytest.mark.parametrize("version", COMPLETE)
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_mutant_is_caught(replayed: Mapping[str, Replay], version: str, mutant: str) -> None:
@@ -49,7 +50,7 @@ def test_a_mutant_is_caught(replayed: Mapping[str, Replay], version: str, mutant
     assert replayed[version].catching(mutant)
 
 
-@pytest.mark.parametrize("version", COMPLETE)
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
 @pytest.mark.parametrize("mutant", VOLUME_MUTANTS)
 def test_a_mutant_of_volumes_is_caught(caught: Callable[[str, str], object], version: str, mutant: str) -> None:
@@ -57,7 +58,7 @@ def test_a_mutant_of_volumes_is_caught(caught: Callable[[str, str], object], ver
     assert caught(version, mutant)
 
 
-@pytest.mark.parametrize("version", COMPLETE)
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
 @pytest.mark.parametrize("mutant", DEVICE_MUTANTS)
 def test_a_mutant_of_devices_is_caught(caught: Callable[[str, str], object], version: str, mutant: str) -> None:
@@ -76,20 +77,20 @@ def test_a_scenario_in_the_file_of_a_plugin_is_about_it(
     assert missed
 
 
-@pytest.mark.parametrize("version", COMPLETE)
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.nightly
 def test_plugins_that_do_not_run_are_not_missed(replayed: Mapping[str, Replay], version: str) -> None:
     """The excuses of `UNASKED` still hold."""
     assert {name: len(replayed[version].needing(name)) for name in UNASKED} == dict.fromkeys(UNASKED, 0)
 
 
-@pytest.mark.parametrize("version", COMPLETE)
+@pytest.mark.parametrize("version", VERSIONS)
 def test_every_judging_plugin_was_switched_off(replayed: Mapping[str, Replay], version: str) -> None:
     """The replay tries all that the profiles have, and knows of no further ones."""
     assert set(JUDGING) <= replayed[version].plugins
 
 
-@pytest.mark.parametrize("version", COMPLETE)
+@pytest.mark.parametrize("version", RECORDED)
 def test_enough_preemptions(recorded: Mapping[str, dict[str, Recording]], version: str) -> None:
     """100 scenarios in which a pod is preempted for another one, 50 of them random."""
     evicting = [

@@ -14,19 +14,24 @@ from scheduler.daemon.app import Daemon
 from simulator.apiserver import ApiServer
 from tests.e2e.controlplane.build import RELEASES
 from tests.parity.api import InProcess, make_lasting
+from tests.parity.daily import marks
 from tests.parity.extenders import Scene, recorded as recorded_calls, scenes, verdict
 from tests.parity.known import REASONS, pinned
-from tests.parity.recordings import COMPLETE, RECORDED, RUNS, Provenance, Recording, Run
+from tests.parity.recordings import RECORDED, RUNS, Provenance, Recording, Run
 from tests.parity.replay import Replay
 from tests.parity.scenario import Scenario
-from tests.parity.suite import recordable, recordable_in
+from tests.parity.suite import recordable
 from tests.parity.words import Json
 
-PLACES = [(asked, one, name) for asked in RUNS for one in recordable_in(asked.version) for name in one.asked]
-IDS = [f"{asked}: {one.key}: {name}" for asked, one, name in PLACES]
+PLACES = [
+    pytest.param(asked, one, name, id=f"{asked}: {one.key}: {name}", marks=marks(asked.version, one.key))
+    for asked in RUNS
+    for one in recordable()
+    for name in one.asked
+]
 
 
-@pytest.mark.parametrize(("asked", "scenario", "name"), PLACES, ids=IDS)
+@pytest.mark.parametrize(("asked", "scenario", "name"), PLACES)
 def test_the_verdict_is_kube_schedulers(
     replayed: Mapping[str, Replay], asked: Run, scenario: Scenario, name: str
 ) -> None:
@@ -38,7 +43,7 @@ def test_the_verdict_is_kube_schedulers(
 
 @pytest.mark.parametrize(
     ("version", "scenario"),
-    [pytest.param(each, one, id=f"{one.key}-{each}") for each in RECORDED for one in recordable_in(each)],
+    [pytest.param(each, one, id=f"{one.key}-{each}") for each in RECORDED for one in recordable()],
 )
 def test_the_recording_is_of_this_scenario(
     recorded: Mapping[str, dict[str, Recording]], version: str, scenario: Scenario
@@ -115,14 +120,14 @@ async def ours(scene: Scene, version: str) -> Json:
         return await verdict(scene, api, bind, start)
 
 
-@pytest.mark.parametrize("version", COMPLETE)
+@pytest.mark.parametrize("version", RECORDED)
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.key)
 async def test_calls_and_verdict_are_kube_schedulers(scene: Scene, version: str) -> None:
     """All calls in their order per extender, the fields that were sent, texts byte for byte, and the victims."""
     assert await ours(scene, version) == recorded_calls(version)[scene.key]
 
 
-@pytest.mark.parametrize("version", COMPLETE)
+@pytest.mark.parametrize("version", RECORDED)
 def test_every_scenario_with_extenders_is_recorded(version: str) -> None:
     """And nothing else: `python -m tests.parity.record_extenders`."""
     assert list(recorded_calls(version)) == ["provenance", *(scene.key for scene in SCENES)]
