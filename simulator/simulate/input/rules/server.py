@@ -29,8 +29,9 @@ _SELECTING: Final = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
 class ServerRules:
     """The rules, with compiled expressions, which many claims have in common."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: str) -> None:
         self._served = Served(LIKE_1_37)
+        self._served.upgrade(f"v{version}.0")
         self._selectors = DeviceSelectors(list_attributes=False)
         self._environment = environment(list_attributes=False)
         self._refusals: dict[str, str] = {}
