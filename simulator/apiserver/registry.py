@@ -420,15 +420,17 @@ class Registry:
 
     def bind(self, resource: ApiResource, namespace: str, name: str, binding: Object) -> Object:
         """POST pods/<name>/binding. Raises 400, 404, 409 and, as a real server does, 500."""
-        pods.check_binding(name, binding)
+        minor = self._served.minor
+        pods.check_binding(name, binding, minor)
         entry = self.entry(resource, namespace, name)
         nodes = self._storage.bucket(self._served.named("nodes")).entries
         node = nodes.get(binding["target"]["name"])
-        pod = pods.bound(resource, entry.obj, binding, node=node.obj if node is not None else None, now=self.now_text())
+        place = node.obj if node is not None else None
+        pod = pods.bound(resource, entry.obj, binding, node=place, now=self.now_text(), minor=minor)
         pod["metadata"] = dict(pod["metadata"])
         stored = self._storage.put(resource, entry.key, pod)
         answer = success(201)
-        if self._served.minor >= _BINDING_NAMES_VERSION:
+        if minor >= _BINDING_NAMES_VERSION:
             answer["metadata"] = {"resourceVersion": stored.obj["metadata"]["resourceVersion"]}
         return answer
 

@@ -162,3 +162,43 @@ def test_the_version_of_a_cluster(
     code, _, said = simulate.of(a_node("a"), a_pod("p"), flags=("--from-cluster", *flags))
 
     assert (code, said, versions) == (0, "", [(f"v{version}.0", version)])
+
+
+def capacity_claim(amount: str, version: str = "v1") -> dict[str, Any]:
+    asked = {"deviceClassName": "x", "capacity": {"requests": {"m": amount}}}
+    request = {"name": "a"} | (asked if version == "v1beta1" else {"exactly": asked})
+    spec = {"devices": {"requests": [request]}}
+    return {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c"},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize(
+    ("claim", "why"),
+    [
+        pytest.param(
+            capacity_claim("-1"),
+            'spec.devices.requests[0].exactly.capacity.requests[m]: Invalid value: "-1": must be greater than or equal to 0',
+            id="a negative amount",
+        ),
+        pytest.param(
+            capacity_claim("1", "v1beta1"),
+            'kind: no matches for kind "ResourceClaim" in version "resource.k8s.io/v1beta1"; Kubernetes 1.38 serves resource.k8s.io/v1',
+            id="a version that is gone",
+        ),
+    ],
+)
+@pytest.mark.parametrize("version", ["1.36", "1.37", "1.38"])
+def test_manifests_are_validated_as_by_the_emulated_version(
+    simulate: Simulation, version: str, claim: dict[str, Any], why: str
+) -> None:
+    """Without validation the server of 1.38 has the claim, as one that was upgraded with it."""
+    flag = f"--emulated-version={version}"
+    code, _, said = simulate.of(a_node("a"), a_pod("p"), claim, flags=[flag])
+    assert (code, why in said) == ((2, True) if version == "1.38" else (0, False))
+
+    code, *_ = simulate.of(a_node("a"), a_pod("p"), claim, flags=[flag, "--validate=ignore"])
+    assert code == 0
