@@ -288,3 +288,58 @@ async def test_the_answer_to_a_binding(api: Api) -> None:
     answer = await api("POST", f"{api.pods}/a/binding", body)
     stored = (await api("GET", f"{api.pods}/a")).metadata["resourceVersion"]
     assert answer.body["metadata"] == ({"resourceVersion": stored} if api.version == "1.38" else {})
+
+
+async def test_the_answer_to_a_deletion(api: Api) -> None:
+    """From 1.38 on it names the version of the deletion, also that of an object whose last finalizer goes."""
+    budgets = api.at("policy/v1", "poddisruptionbudgets")
+    created = await made(api, budgets, {"minAvailable": 1}, "a")
+    gone = await api("DELETE", f"{budgets}/a")
+    api.succeeded(gone)
+    if api.version >= "1.38":
+        assert int(gone.body["metadata"]["resourceVersion"]) > created.rv
+
+    body = {"metadata": {"name": "b", "finalizers": ["x.y/z"]}, "spec": {"minAvailable": 1}}
+    assert (await api("POST", budgets, body)).status == 201
+    marked = await api("DELETE", f"{budgets}/b")
+    last = await api.merge(f"{budgets}/b", {"metadata": {"finalizers": None}})
+    assert (last.status, last.rv > marked.rv) == (200, api.version >= "1.38")
+    assert (await api("GET", f"{budgets}/b")).status == 404
+
+
+async def test_a_path_that_is_no_api(api: Api) -> None:
+    answer = await api("GET", "/apis/foo.example/v1")
+    if api.version >= "1.38":
+        refusal(answer, 404, "NotFound", "404 page not found")
+    else:
+        assert (answer.status, answer.body) == (404, "404 page not found\n")
+
+
+@pytest.mark.parametrize("resource", ["pods", "poddisruptionbudgets", "resourceclaims"])
+async def test_another_uid_in_a_patch(api: Api, resource: str) -> None:
+    """From 1.38 on it is not shown, and named once."""
+    spec: Object = {"pods": pod("a")["spec"], "poddisruptionbudgets": {"minAvailable": 1}}.get(
+        resource, {"devices": exactly()}
+    )
+    group = {"pods": "v1", "poddisruptionbudgets": "policy/v1"}.get(resource, "resource.k8s.io/v1")
+    path = api.at(group, resource)
+    assert (await made(api, path, spec, "a")).status == 201
+    causes = outcome(await api.merge(f"{path}/a", {"metadata": {"uid": "u"}}))
+    is_new = api.version >= "1.38"
+    count = 1 if is_new or resource == "poddisruptionbudgets" else 2
+    shown = "null" if is_new else '"u"'
+    assert causes == [("metadata.uid", f"Invalid value: {shown}: field is immutable")] * count
+
+    await api.merge(f"{path}/a", {"metadata": {"finalizers": ["x.y/z"]}})
+    await api("DELETE", f"{path}/a")
+    causes = outcome(await api.merge(f"{path}/a", {"metadata": {"finalizers": ["x.y/z", "x.y/w"]}}))
+    assert [field for field, _ in causes] == ["metadata.finalizers"] * count
+
+
+async def test_a_label_of_a_claim_with_opaque_parameters(api: Api) -> None:
+    """Strategic patches bring parameters into the form of Go, which changes the spec. From 1.38 on they do so where they patch."""
+    config = {"opaque": {"driver": "d.x", "parameters": {"kind": "X", "apiVersion": "v1"}}}
+    assert (await post(api, exactly() | {"config": [config]})).status == 201
+    path = f"{api.at('resource.k8s.io/v1', 'resourceclaims')}/a"
+    answer = await api.patch(path, {"metadata": {"labels": {"a": "b"}}})
+    assert answer.status == (200 if api.version >= "1.38" else 422)
