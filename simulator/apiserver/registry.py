@@ -61,8 +61,10 @@ _POD_FIXED: Final = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
-_CHECKS_ONCE: Final = 38
-"""From this minor version on each mistake in metadata is named once, and another uid is not shown."""
+_CHECKS_ONCE: Final = 37
+"""From this minor version on each mistake in metadata is named once."""
+_HIDES_UID: Final = 38
+"""From this minor version on another uid is not shown."""
 _NO_NEW_FINALIZERS: Final = "no new finalizers can be added if the object is being deleted"
 _COUNTED_LATE: Final = frozenset({"csidrivers"})
 """Kinds that have a generation only once their spec has changed."""
@@ -122,7 +124,7 @@ def check_metadata(resource: ApiResource, old: Object, new: Object, *, subresour
         why = f"{_NO_NEW_FINALIZERS}, found new finalizers []string{{{listed}}}"
         found.append(not_allowed(why, at="metadata.finalizers"))
     if after.get("uid") and after["uid"] != before["uid"]:
-        found.append(wrong(after["uid"] if minor < _CHECKS_ONCE else None, IS_FIXED, at="metadata.uid"))
+        found.append(wrong(after["uid"] if minor < _HIDES_UID else None, IS_FIXED, at="metadata.uid"))
     is_checked_twice = (resource.name == "pods" or resource.group == DEVICES) and minor < _CHECKS_ONCE
     refuse(resource, before["name"], found * (2 if is_checked_twice else 1))
 
