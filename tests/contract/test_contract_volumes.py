@@ -356,7 +356,7 @@ async def test_volumes_of_a_pod(api: Api) -> None:
             ],
             id="a CSINode",
         ),
-        pytest.param("volumeattachments", {}, ["spec.source", "spec.nodeName", "spec.attacher"], id="an attachment"),
+        pytest.param("volumeattachments", {}, ["spec.attacher", "spec.source", "spec.nodeName"], id="an attachment"),
     ],
 )
 async def test_all_mistakes_at_once(api: Api, resource: str, spec: Object, fields: list[str]) -> None:
