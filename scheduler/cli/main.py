@@ -25,7 +25,7 @@ from scheduler.cli.command_parser import completion_script
 from scheduler.cli.flags import ELECTION, parser, version_text
 from scheduler.config.errors import PluginLoadError
 from scheduler.config.types import EVERYWHERE, RunOptions, SecureServing
-from scheduler.core.feature_gates import DEFAULT_VERSION, GATES, VERSIONS, closest_version
+from scheduler.core.feature_gates import DEFAULT_VERSION, GATES, VERSIONS
 
 if TYPE_CHECKING:
     from scheduler.config.errors import ConfigError
@@ -378,6 +378,7 @@ def _simulate(arguments: argparse.Namespace) -> int:
         cluster=cluster if arguments.from_cluster else None,
         save_to=arguments.save or "",
         explains=arguments.explain,
+        emulated_version=arguments.emulated_version or "",
     )
     return simulate.main(asked, daemon)
 
@@ -387,30 +388,35 @@ def _simulated(
 ) -> tuple[Configuration, Callable[[str, str, str], simulate.SimulatedDaemon]]:
     """Return the configuration, and what creates the daemon.
 
-    The daemon is created for a server's URL, its token, and the `gitVersion` of a cluster. It serves no port and
+    The daemon is created for a server's URL, its token, and a version of ours. It serves no port and
     writes to that server only: no kubeconfig of the configuration is read, and calls no extender to bind.
     """
     from scheduler.config.types import LeaderElection
     from scheduler.daemon.app import Daemon
 
-    version = arguments.emulated_version or DEFAULT_VERSION
-    configuration = _configuration(arguments, gates=_gates(arguments, version))
+    first = arguments.emulated_version or DEFAULT_VERSION
+    configuration = _configuration(arguments, gates=_gates(arguments, first))
     _print_unknown_gates(arguments)
     _print_called_extenders(configuration)
     _check_plugins(configuration, arguments.config or "kubestow")  # mistakes are reported before anything starts
 
-    def daemon(master: str, token: str, git_version: str) -> simulate.SimulatedDaemon:
-        of_cluster = closest_version(git_version) if git_version and not arguments.emulated_version else version
-        config = (
-            configuration if of_cluster == version else _configuration(arguments, gates=_gates(arguments, of_cluster))
-        )
+    def daemon(master: str, token: str, version: str) -> simulate.SimulatedDaemon:
+        config = configuration if version == first else _configuration(arguments, gates=_gates(arguments, version))
         config = dataclasses.replace(
             config,
             client_connection=dataclasses.replace(config.client_connection, kubeconfig="", qps=-1.0),
             leader_election=LeaderElection(),
             extenders=tuple(dataclasses.replace(each, bind_verb="") for each in config.extenders),
         )
-        return Daemon(RunOptions(config=config, master=master, token=token, drain_timeout_s=5.0, trial_s=_TRIAL_S))
+        options = RunOptions(
+            config=config,
+            master=master,
+            token=token,
+            emulated_version=version,
+            drain_timeout_s=5.0,
+            trial_s=_TRIAL_S,
+        )
+        return Daemon(options)
 
     return configuration, daemon
 

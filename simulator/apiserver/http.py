@@ -77,6 +77,8 @@ async def _pump_lines(
 
 _HEALTH: Final = frozenset({"/readyz", "/livez", "/healthz"})
 _DEFAULT_WATCH_S: Final = 1800.0
+_NOT_FOUND_IS_STATUS: Final = 38
+"""From this minor version on a path of no API is answered with a `Status`."""
 _encode = msgspec.json.encode
 
 
@@ -167,6 +169,8 @@ class Handler:
             return await self._review(request, path)
         document = discovery_document(self._served, path) if request.method == "GET" else None
         if document is None:
+            if self._served.minor >= _NOT_FOUND_IS_STATUS:
+                return _refusal(Refused(404, "NotFound", "404 page not found"))
             return web.Response(status=404, text="404 page not found\n")
         return _json(_encode(document))
 

@@ -61,6 +61,10 @@ _POD_FIXED: Final = (
     "`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),"
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
 )
+_CHECKS_ONCE: Final = 37
+"""From this minor version on each mistake in metadata is named once."""
+_HIDES_UID: Final = 38
+"""From this minor version on another uid is not shown."""
 _NO_NEW_FINALIZERS: Final = "no new finalizers can be added if the object is being deleted"
 _COUNTED_LATE: Final = frozenset({"csidrivers"})
 """Kinds that have a generation only once their spec has changed."""
@@ -109,7 +113,7 @@ def check_version(resource: ApiResource, old: Object, new: Object) -> None:
         raise conflict(resource, old["metadata"]["name"], MODIFIED)
 
 
-def check_metadata(resource: ApiResource, old: Object, new: Object, *, subresource: str) -> None:
+def check_metadata(resource: ApiResource, old: Object, new: Object, *, subresource: str, minor: int) -> None:
     """Raise 422 for another object's uid, and for new finalizers of an object that is being deleted."""
     before, after = old["metadata"], new["metadata"]
     found: Problems = []
@@ -120,8 +124,8 @@ def check_metadata(resource: ApiResource, old: Object, new: Object, *, subresour
         why = f"{_NO_NEW_FINALIZERS}, found new finalizers []string{{{listed}}}"
         found.append(not_allowed(why, at="metadata.finalizers"))
     if after.get("uid") and after["uid"] != before["uid"]:
-        found.append(wrong(after["uid"], IS_FIXED, at="metadata.uid"))
-    is_checked_twice = resource.name == "pods" or resource.group == DEVICES
+        found.append(wrong(after["uid"] if minor < _HIDES_UID else None, IS_FIXED, at="metadata.uid"))
+    is_checked_twice = (resource.name == "pods" or resource.group == DEVICES) and minor < _CHECKS_ONCE
     refuse(resource, before["name"], found * (2 if is_checked_twice else 1))
 
 
@@ -224,8 +228,8 @@ def _is_in_every_cluster(resource: ApiResource, key: str) -> bool:
     return resource.name == "namespaces" and key in _NAMESPACES
 
 
-_BINDING_NAMES_VERSION: Final = 38
-"""From this minor version on a Binding is answered with the version of its pod."""
+_NAMES_VERSIONS: Final = 38
+"""From this minor version on a Binding is answered with the version of its pod, and a deletion with its own."""
 
 
 class Registry:
@@ -405,7 +409,7 @@ class Registry:
             patch = with_selector_replaced(patch)
         shown = faces.shown(resource, entry.obj)
         if opaque.has_opaque(resource):
-            shown, patch = opaque.before_patch(shown, patch, is_strategic=strategic)
+            shown, patch = opaque.before_patch(shown, patch, is_strategic=strategic, minor=self._served.minor)
         patched = faces.stored(resource, patches.applied(shown, patch, is_strategic=strategic))
         patched |= {key: entry.obj[key] for key in ("kind", "apiVersion")}
         if patched["metadata"].get("name") != name:
@@ -420,21 +424,23 @@ class Registry:
 
     def bind(self, resource: ApiResource, namespace: str, name: str, binding: Object) -> Object:
         """POST pods/<name>/binding. Raises 400, 404, 409 and, as a real server does, 500."""
-        pods.check_binding(name, binding)
+        minor = self._served.minor
+        pods.check_binding(name, binding, minor)
         entry = self.entry(resource, namespace, name)
         nodes = self._storage.bucket(self._served.named("nodes")).entries
         node = nodes.get(binding["target"]["name"])
-        pod = pods.bound(resource, entry.obj, binding, node=node.obj if node is not None else None, now=self.now_text())
+        place = node.obj if node is not None else None
+        pod = pods.bound(resource, entry.obj, binding, node=place, now=self.now_text(), minor=minor)
         pod["metadata"] = dict(pod["metadata"])
         stored = self._storage.put(resource, entry.key, pod)
         answer = success(201)
-        if self._served.minor >= _BINDING_NAMES_VERSION:
+        if minor >= _NAMES_VERSIONS:
             answer["metadata"] = {"resourceVersion": stored.obj["metadata"]["resourceVersion"]}
         return answer
 
     def _store(self, resource: ApiResource, entry: Entry, new: Object, subresource: str) -> Entry:
         check_version(resource, entry.obj, new)
-        check_metadata(resource, entry.obj, new, subresource=subresource)
+        check_metadata(resource, entry.obj, new, subresource=subresource, minor=self._served.minor)
         if not subresource:
             new = self._devices.changed(resource, entry.obj, new, self.now_text())
         result = updated(resource, entry.obj, new, subresource=subresource)
@@ -447,8 +453,8 @@ class Registry:
         with_owners(resource, entry.obj, result, manager=self.caller.manager, subresource=subresource)
         if is_finished(result):
             last = result | {"metadata": dict(result["metadata"])}
-            self._storage.remove(resource, entry.key, last)
-            return Entry(entry.key, result, entry.rv)
+            gone = self._storage.remove(resource, entry.key, last)
+            return gone if self._served.minor >= _NAMES_VERSIONS else Entry(entry.key, result, entry.rv)
         return self._storage.put(resource, entry.key, result)
 
     # -- delete -------------------------------------------------------------------------------------------------------
@@ -471,7 +477,10 @@ class Registry:
         if resource.returns_deleted:
             return last
         group = {"group": resource.group} if resource.group else {}
-        return success(details={"name": name, **group, "kind": resource.name, "uid": metadata["uid"]})
+        answer = success(details={"name": name, **group, "kind": resource.name, "uid": metadata["uid"]})
+        if self._served.minor >= _NAMES_VERSIONS:
+            answer["metadata"] = {"resourceVersion": last.obj["metadata"]["resourceVersion"]}
+        return answer
 
     def _check_preconditions(self, resource: ApiResource, entry: Entry, wanted: Object) -> None:
         for field, is_uid in (("uid", True), ("resourceVersion", False)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -212,23 +213,29 @@ LIKE_1_23: Final = (
 """Capacities under v1beta1 alone; the other storage kinds are v1."""
 
 
+_GONE: Final = {f"{DEVICES}/v1beta1": 38}
+"""Group and version → the first minor version of servers that do not have it."""
+
+
 class Served:
     """The version of the server, and the kinds of the chosen groups and versions, by path and by name."""
 
     def __init__(self, entries: Iterable[str]) -> None:
-        self.change(entries)
+        self._entries = tuple(entries)
         self.upgrade("v1.36.3")
 
     def upgrade(self, git_version: str) -> None:
-        """Be of this version from now on. Raises ValueError for a text that is no version."""
+        """Be of this version from now on, without what it no longer has. Raises ValueError for a text that is no version."""
         version = minor_version(git_version)
         if version is None:
             raise ValueError(f"{git_version!r} is not a version")
         self.git_version, self.minor = git_version, version[1]
+        self.change(self._entries)
 
     def change(self, entries: Iterable[str]) -> None:
         """Serve these from now on: `group/version`, or `group/version/resource` for one kind of a group and version."""
-        wanted = tuple(entries)
+        self._entries = tuple(entries)
+        wanted = [entry for entry in self._entries if self.knows(entry)]
         cut = [entry.rpartition("/")[0] if entry.count("/") == 2 else entry for entry in wanted]
         self.group_versions = tuple(dict.fromkeys(cut))
         chosen = [r for r in ALL if r.group_version in wanted or f"{r.group_version}/{r.name}" in wanted]
@@ -237,6 +244,10 @@ class Served:
         stored = {**{r.name: r for r in reversed(ALL)}, **{r.name: r for r in reversed(named_as_served)}}
         self._stored = stored | {"events": next(r for r in ALL if r.group == "events.k8s.io")}
         self._by_kind = {r.kind: r for r in self._stored.values()}
+
+    def knows(self, group_version: str) -> bool:
+        """Return whether this version of Kubernetes still has a group and version."""
+        return self.minor < _GONE.get(group_version, math.inf)
 
     def at(self, group: str, version: str, name: str) -> ApiResource | None:
         """Return the resource under this path, None when it is not served."""

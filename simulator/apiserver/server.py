@@ -62,8 +62,12 @@ class ApiServer:
         self.url = ""
 
     def upgrade(self, git_version: str) -> None:
-        """State this version from now on. From v1.38 on a Binding is answered with the `resourceVersion` of its pod."""
+        """Be of this version from now on: validation, the answer to a Binding, and what is no longer served follow it.
+
+        Stored objects stay. Watches of what is gone end.
+        """
         self._served.upgrade(git_version)
+        self._end_gone()
 
     # -- running ------------------------------------------------------------------------------------------------------
 
@@ -285,6 +289,9 @@ class ApiServer:
     def serve(self, served: Iterable[str]) -> None:
         """Serve these groups and versions from now on, as after an upgrade; watches of what is gone end."""
         self._served.change(served)
+        self._end_gone()
+
+    def _end_gone(self) -> None:
         for stream in tuple(self._handler.streams):
             kind = stream.resource
             if self._served.at(kind.group, kind.version, kind.name) is None:

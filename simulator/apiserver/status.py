@@ -139,11 +139,25 @@ def forbidden(resource: ApiResource, name: str, why: str) -> Refused:
 
 def invalid(resource: ApiResource, name: str, *problems: Problem) -> Refused:
     """422 with all problems. A repeated problem counts twice and is listed once."""
+    details = _details(resource, name, resource.kind) | {"causes": _causes(problems)}
+    message = f'{resource.qualified_kind} "{name}" is invalid: {listed(problems)}'
+    return Refused(422, "Invalid", message, details=details)
+
+
+def invalid_binding(problems: Sequence[Problem]) -> Refused:
+    """422 for a Binding, without a name."""
+    details = {"kind": "Binding", "causes": _causes(problems)}
+    return Refused(422, "Invalid", f'Binding "" is invalid: {listed(problems)}', details=details)
+
+
+def listed(problems: Sequence[Problem]) -> str:
+    """Return fields and texts of problems, each once."""
     lines = list(dict.fromkeys(f"{problem.field}: {problem.why}" for problem in problems))
-    text = lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
-    causes = [{"reason": each.cause, "message": each.why, "field": each.field} for each in problems]
-    details = _details(resource, name, resource.kind) | {"causes": causes}
-    return Refused(422, "Invalid", f'{resource.qualified_kind} "{name}" is invalid: {text}', details=details)
+    return lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
+
+
+def _causes(problems: Sequence[Problem]) -> list[dict[str, Any]]:
+    return [{"reason": each.cause, "message": each.why, "field": each.field} for each in problems]
 
 
 def version_required(resource: ApiResource, name: str) -> Refused:

@@ -21,6 +21,7 @@ from rich.progress import (
 )
 
 from scheduler.core.clock import SystemClock
+from scheduler.core.feature_gates import closest_version
 from scheduler.core.terminal import counted, printable
 from scheduler.explain.answer import EXIT_CODES, what_if_as_text
 from scheduler.explain.what_if import WhatIfRequest
@@ -60,12 +61,14 @@ class SimulateArguments:
     """File for the objects of the cluster."""
     explains: bool = False
     """Whether pending pods are explained."""
+    emulated_version: str = ""
+    """The version whose behaviour is simulated; "": that of the cluster, and 1.36 without a cluster."""
     question: WhatIfRequest | None = None
     """A what-if question, whose answer is printed instead of the outcome."""
 
 
 DaemonFor: TypeAlias = Callable[[str, str, str], SimulatedDaemon]
-"""Creates the scheduler for an API server's URL, its token, and the `gitVersion` of the cluster ("" without one)."""
+"""Creates the scheduler for an API server's URL, its token, and the version whose behaviour is simulated."""
 
 
 def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
@@ -94,10 +97,11 @@ def main(asked: SimulateArguments, daemon_for: DaemonFor) -> int:
 
 
 async def _run(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console) -> Outcome:
-    found, git_version = _read(asked, errors) if asked.files or asked.cluster is None else [], ""
-    if asked.cluster is not None:
-        of_cluster = await _read_cluster(asked, asked.cluster, errors)
-        found, git_version = of_cluster.with_files(found), of_cluster.git_version
+    of_cluster = None if asked.cluster is None else await _read_cluster(asked, asked.cluster, errors)
+    version = asked.emulated_version or closest_version(of_cluster.git_version if of_cluster else "")
+    found = _read(asked, version, errors) if asked.files or of_cluster is None else []
+    if of_cluster is not None:
+        found = of_cluster.with_files(found)
     question = asked.question and with_objects(asked.question, found)
     cluster = complete(found)
     _report_missing(cluster.missing, errors, is_strict=asked.is_strict)
@@ -114,9 +118,10 @@ async def _run(asked: SimulateArguments, daemon_for: DaemonFor, errors: Console)
 
         return await simulate(
             cluster,
-            lambda url, token: daemon_for(url, token, git_version),
+            lambda url, token: daemon_for(url, token, version),
             asked.rules,
             clock=SystemClock(),
+            version=version,
             progress=progress,
             explains=asked.explains,
             keeps_pages=asked.output == "html",
@@ -143,7 +148,7 @@ def _report_missing(missing: Sequence[MissingReference], errors: Console, *, is_
     _say(errors, text)
 
 
-def _read(asked: SimulateArguments, errors: Console) -> list[Found]:
+def _read(asked: SimulateArguments, version: str, errors: Console) -> list[Found]:
     bar = _bar(errors, "reading", DownloadColumn())
     with bar:
         task = bar.add_task("bytes", total=None)
@@ -151,6 +156,7 @@ def _read(asked: SimulateArguments, errors: Console) -> list[Found]:
             asked.files,
             recursive=asked.is_recursive,
             level=asked.validate,
+            version=version,
             progress=lambda done, total: bar.update(task, completed=done, total=total or None),
         )
     for warning in loaded.warnings:

@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeAlias, TypeVar
 from scheduler.api.core_v1 import Node, Pod
 from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock
+from scheduler.core.feature_gates import DEFAULT_VERSION
 from scheduler.explain.answer import Explanation, WhatIfAnswer
 from scheduler.explain.questions import Refused
 from scheduler.explain.what_if import WhatIfRequest
@@ -72,6 +73,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
     rules: ReadOptions,
     *,
     clock: Clock,
+    version: str = DEFAULT_VERSION,
     progress: Progress = lambda *_: None,
     explains: bool = False,
     keeps_pages: bool = False,
@@ -80,6 +82,8 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
     """Run until every pod is bound or refused and the scheduler is idle, or the time is up.
 
     `daemon_for` gets the URL of the API server and the token that it requires: no other process can use the server.
+    The server is of `version` once the objects of the cluster are loaded: an upgraded server keeps objects that it
+    would refuse now.
     With `explains`, the daemon explains pending pods before it stops; then it answers the question. With `keeps_pages`,
     the outcome has the data of the page /ui. Raises the daemon's errors, and InputError for a question that cannot be
     answered.
@@ -92,6 +96,7 @@ async def simulate(  # noqa: PLR0913 (the parts of one call)
         AsyncExitStack() as running,
     ):
         world = World(server, cluster, rules)
+        server.upgrade(f"v{version}.0")
         dump = Dump(world.former, world.finished)
         workloads = WorkloadControllers(server, clock=clock, dump=dump, prepare=world.admit)
         tracker = Tracker(world.is_ours, clock)

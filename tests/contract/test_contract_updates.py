@@ -30,7 +30,9 @@ async def test_a_patch_for_another_uid_is_invalid(api: Api, suffix: str) -> None
     await api.pod("a")
     answer = await api.patch(f"{api.pods}/a{suffix}", {"metadata": {"uid": "u", "labels": {"a": "b"}}})
     assert (answer.status, answer.body["reason"]) == (422, "Invalid")
-    assert answer.body["message"] == 'Pod "a" is invalid: metadata.uid: Invalid value: "u": field is immutable'
+    shown = "null" if api.version >= "1.38" else '"u"'
+    assert answer.body["message"] == f'Pod "a" is invalid: metadata.uid: Invalid value: {shown}: field is immutable'
+    assert len(answer.body["details"]["causes"]) == (1 if api.version >= "1.37" else 2)
     assert answer.body["details"]["causes"][0]["field"] == "metadata.uid"
 
 
@@ -178,7 +180,11 @@ async def test_finalizers_are_a_set_and_delay_deletion(api: Api) -> None:
     assert deleted["metadata"]["generation"] == 2
     assert (await api("GET", path)).body == deleted
     last = await api.patch(path, {"metadata": {drop: ["x.example/b"]}})
-    assert (last.status, last.metadata["resourceVersion"]) == (200, deleted["metadata"]["resourceVersion"])
+    assert last.status == 200
+    if api.version >= "1.38":
+        assert last.rv > int(deleted["metadata"]["resourceVersion"])
+    else:
+        assert last.metadata["resourceVersion"] == deleted["metadata"]["resourceVersion"]
     assert (await api("GET", path)).status == 404
 
 
@@ -237,8 +243,8 @@ async def test_a_binding_places_the_pod(api: Api) -> None:
     status = {"conditions": [unscheduled, {"type": "B", "status": "True"}], "nominatedNodeName": "other"}
     before = (await api.patch(f"{api.pods}/a/status", {"status": status})).body
     answer = await api("POST", f"{api.pods}/a/binding", binding(uid=created.metadata["uid"]))
-    success = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
-    assert (answer.status, answer.body) == (201, success)
+    assert answer.status == 201
+    api.succeeded(answer, 201)
     after = (await api("GET", f"{api.pods}/a")).body
     assert after["spec"] == before["spec"] | {"nodeName": "n"}
     scheduled, other = after["status"]["conditions"]

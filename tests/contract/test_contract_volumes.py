@@ -235,13 +235,14 @@ async def test_drivers(api: Api) -> None:
         "fsGroupPolicy": "ReadWriteOnceWithFSType",
         "requiresRepublish": False,
         "seLinuxMount": False,
-        **({"preventPodSchedulingIfMissing": False} if api.version == "1.37" else {}),
+        **({"preventPodSchedulingIfMissing": False} if api.version >= "1.37" else {}),
     }
     assert "generation" not in created["metadata"]
     changed = (await api.merge(f"{drivers}/{name}", {"spec": {"storageCapacity": True}})).body
     assert (changed["metadata"]["generation"], changed["spec"]["storageCapacity"]) == (1, True)
     fixed = await api.merge(f"{drivers}/{name}", {"spec": {"attachRequired": False}})
-    says(fixed, "spec.attachedRequired", "Invalid value: false: field is immutable")
+    field = "spec.attachRequired" if api.version >= "1.38" else "spec.attachedRequired"
+    says(fixed, field, "Invalid value: false: field is immutable")
 
 
 async def test_csi_nodes(api: Api) -> None:
@@ -355,7 +356,7 @@ async def test_volumes_of_a_pod(api: Api) -> None:
             ],
             id="a CSINode",
         ),
-        pytest.param("volumeattachments", {}, ["spec.source", "spec.nodeName", "spec.attacher"], id="an attachment"),
+        pytest.param("volumeattachments", {}, ["spec.attacher", "spec.source", "spec.nodeName"], id="an attachment"),
     ],
 )
 async def test_all_mistakes_at_once(api: Api, resource: str, spec: Object, fields: list[str]) -> None:

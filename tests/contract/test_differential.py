@@ -244,6 +244,7 @@ async def test_random_writes_are_answered_alike(
     seed = seed * EACH_RUN + nth
     async with AsyncExitStack() as stack:
         server = await stack.enter_async_context(ApiServer(rng=random.Random(seed)))
+        server.upgrade(f"v{MINOR}.0")
         ours = await stack.enter_async_context(aiohttp.ClientSession(server.url))
         theirs = await stack.enter_async_context(real.client())
         namespace = f"random-{writes.__name__.replace('_', '-')}-{seed}"

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import aiohttp
 import pytest
 
+from scheduler.config.types import RunOptions
+from scheduler.daemon.app import Daemon
 from simulator.builders.core import node as a_node, pod as a_pod
+from simulator.simulate.input.from_cluster import ClusterObjects
 from tests.integration.conftest import Simulation, placements
 
 OTHER = {"metadata": {"namespace": "other"}}
@@ -92,3 +97,108 @@ def test_the_node_of_a_pod_with_pod_level_requests(simulate: Simulation, version
     )
 
     assert placements(shown)["p"] == (node, "")
+
+
+@pytest.fixture
+def versions(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """Return the versions of each simulation: that of its API server, and the one that the scheduler has."""
+    found: list[tuple[str, str]] = []
+
+    class Reading(Daemon):
+        def __init__(self, options: RunOptions) -> None:
+            super().__init__(options)
+            self._given = options
+
+        async def start(self) -> None:
+            headers = {"Authorization": f"Bearer {self._given.token}"}
+            async with (
+                aiohttp.ClientSession() as http,
+                http.get(f"{self._given.master}/version", headers=headers) as answer,
+            ):
+                found.append(((await answer.json())["gitVersion"], self._given.emulated_version))
+            await super().start()
+
+    monkeypatch.setattr("scheduler.daemon.app.Daemon", Reading)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("flags", "version"),
+    [
+        pytest.param((), "1.36", id="default"),
+        pytest.param(("--emulated-version=1.36",), "1.36", id="1.36"),
+        pytest.param(("--emulated-version=1.37",), "1.37", id="1.37"),
+        pytest.param(("--emulated-version=1.38",), "1.38", id="1.38"),
+    ],
+)
+def test_the_api_server_and_the_scheduler_have_the_emulated_version(
+    simulate: Simulation, versions: list[tuple[str, str]], flags: Sequence[str], version: str
+) -> None:
+    code, _, said = simulate.of(a_node("a"), a_pod("p"), flags=flags)
+
+    assert (code, said, versions) == (0, "", [(f"v{version}.0", version)])
+
+
+@pytest.mark.parametrize(
+    ("git_version", "flags", "version"),
+    [
+        pytest.param("v1.37.2", (), "1.37", id="that of the cluster"),
+        pytest.param("v1.38.0-beta.0", (), "1.38", id="a pre-release"),
+        pytest.param("v1.38.0", ("--emulated-version=1.36",), "1.36", id="the flag wins"),
+    ],
+)
+def test_the_version_of_a_cluster(
+    simulate: Simulation,
+    monkeypatch: pytest.MonkeyPatch,
+    versions: list[tuple[str, str]],
+    git_version: str,
+    flags: Sequence[str],
+    version: str,
+) -> None:
+    async def read(*_: Any, **__: Any) -> ClusterObjects:
+        return ClusterObjects(objects=(), git_version=git_version)
+
+    monkeypatch.setattr("simulator.simulate.read_cluster", read)
+    code, _, said = simulate.of(a_node("a"), a_pod("p"), flags=("--from-cluster", *flags))
+
+    assert (code, said, versions) == (0, "", [(f"v{version}.0", version)])
+
+
+def capacity_claim(amount: str, version: str = "v1") -> dict[str, Any]:
+    asked = {"deviceClassName": "x", "capacity": {"requests": {"m": amount}}}
+    request = {"name": "a"} | (asked if version == "v1beta1" else {"exactly": asked})
+    spec = {"devices": {"requests": [request]}}
+    return {
+        "apiVersion": f"resource.k8s.io/{version}",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "c"},
+        "spec": spec,
+    }
+
+
+@pytest.mark.parametrize(
+    ("claim", "why"),
+    [
+        pytest.param(
+            capacity_claim("-1"),
+            'spec.devices.requests[0].exactly.capacity.requests[m]: Invalid value: "-1": must be greater than or equal to 0',
+            id="a negative amount",
+        ),
+        pytest.param(
+            capacity_claim("1", "v1beta1"),
+            'kind: no matches for kind "ResourceClaim" in version "resource.k8s.io/v1beta1"; Kubernetes 1.38 serves resource.k8s.io/v1',
+            id="a version that is gone",
+        ),
+    ],
+)
+@pytest.mark.parametrize("version", ["1.36", "1.37", "1.38"])
+def test_manifests_are_validated_as_by_the_emulated_version(
+    simulate: Simulation, version: str, claim: dict[str, Any], why: str
+) -> None:
+    """Without validation the server of 1.38 has the claim, as one that was upgraded with it."""
+    flag = f"--emulated-version={version}"
+    code, _, said = simulate.of(a_node("a"), a_pod("p"), claim, flags=[flag])
+    assert (code, why in said) == ((2, True) if version == "1.38" else (0, False))
+
+    code, *_ = simulate.of(a_node("a"), a_pod("p"), claim, flags=[flag, "--validate=ignore"])
+    assert code == 0

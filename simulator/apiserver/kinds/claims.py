@@ -11,7 +11,7 @@ conditions is taken as it is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
 from scheduler.api.meta import dns_label, label_key, subdomain
@@ -24,6 +24,7 @@ from simulator.apiserver.kinds.fields import (
     NODE_SELECTOR,
     SELECTORS,
     TOLERATION,
+    amounts,
     fully_qualified,
     share_id,
 )
@@ -60,7 +61,23 @@ _ONE_ATTRIBUTE: Final = (
     'exactly one of "matchAttribute" or "distinctAttribute" is required, but multiple fields are set'
 )
 Requests = Mapping[str, frozenset[str]]
-"""Names of requests and of what each of them may be satisfied by: the context of tables that refer to requests."""
+"""Names of requests and of what each of them may be satisfied by."""
+
+
+class Checked(NamedTuple):
+    """The context of the tables: the server's minor version, and the spec that the object replaces, None for a new one."""
+
+    minor: int
+    old: Object | None = None
+
+
+class _Known(NamedTuple):
+    """The context of tables that refer to requests."""
+
+    minor: int
+    requests: Requests
+    old: Mapping[str, Object] = {}
+    """Requests of the spec that is replaced, by name."""
 
 
 def admin_spec(spec: Object, namespace: Object) -> Problems:
@@ -106,8 +123,9 @@ def _devices(spec: Object) -> Object:
 # -- spec ------------------------------------------------------------------------------------------------------------
 
 
-def _reference(name: Any, known: Requests) -> Problems:
+def _reference(name: Any, context: _Known) -> Problems:
     """`request` or `request/subrequest`."""
+    known = context.requests
     first, *rest = parts = (name or "").split("/")
     if len(parts) > 2:
         return [wrong(name, _NO_SUCH_REQUEST)]
@@ -123,16 +141,35 @@ def _one_kind(request: Any, _: Any) -> Problems:
     return [] if options or exactly is not None else [missing(_ONE_KIND)]
 
 
-def _one_attribute(constraint: Any, _: Any) -> Problems:
+def _one_attribute(constraint: Any, context: _Known) -> Problems:
     for name in ("matchAttribute", "distinctAttribute"):
         if constraint.get(name) is not None:
-            return [each.below(name) for each in fully_qualified(constraint[name])]
+            return [each.below(name) for each in fully_qualified(constraint[name], context)]
     return [missing(_ONE_ATTRIBUTE)]
 
 
 def _is_extended(name: str) -> bool:
     is_native = "/" not in name or "kubernetes.io/" in name
     return not is_native and not name.startswith("requests.") and not label_key(f"requests.{name}")
+
+
+def _capacities(request: Any, context: _Known) -> Problems:
+    """Check requested capacities but for those that the object had before: the user cannot change them."""
+    before = dict(_capacities_of(context.old.get(name_of(request)) or {}))
+    return [
+        each.below(f"{place}.capacity.requests")
+        for place, capacities in _capacities_of(request)
+        if capacities != before.get(place)
+        for each in amounts(capacities, context)
+    ]
+
+
+def _capacities_of(request: Object) -> Iterator[tuple[str, Any]]:
+    """Yield each alternative of a request, by place, with what it requests of capacities."""
+    holders = {"exactly": request.get("exactly")}
+    holders |= {f"firstAvailable[{at}]": each for at, each in enumerate(request.get("firstAvailable") or ())}
+    for place, holder in holders.items():
+        yield place, ((holder or {}).get("capacity") or {}).get("requests")
 
 
 _NO_COUNT: Final = must(lambda count: not count, "must not be specified when allocationMode is 'All'")
@@ -155,6 +192,7 @@ _SPEC: Final = Table(
     ("devices.requests[*].firstAvailable[*]", _DEVICE_REQUEST),
     ("devices.requests[*].firstAvailable", unique(name_of)),
     ("devices.requests[*].exactly?", _DEVICE_REQUEST),
+    ("devices.requests[*]", _capacities),
     ("devices.requests", unique(name_of)),
     ("devices.constraints", at_most(32)),
     ("devices.constraints[*]", _FOR_REQUESTS, _one_attribute),
@@ -163,8 +201,10 @@ _SPEC: Final = Table(
 )
 
 
-def _claim_spec(spec: Any, _: Any) -> Problems:
-    return _SPEC(spec or {}, request_names(spec or {}))
+def _claim_spec(spec: Any, context: Checked) -> Problems:
+    spec, old = spec or {}, context.old or {}
+    before = {name_of(request): request for request in _devices(old.get("spec") or old).get("requests") or ()}
+    return _SPEC(spec, _Known(context.minor, request_names(spec), before))
 
 
 CLAIM: Final = Table(("spec", _claim_spec))
@@ -237,6 +277,7 @@ _ALLOCATION: Final = Table(
     ("devices.results[*].request", _reference),
     ("devices.results[*]", DEVICE_ID, BINDING_CONDITIONS),
     ("devices.results[*].shareID?", share_id),
+    ("devices.results[*].consumedCapacity", amounts),
     ("devices.config", at_most(64)),
     ("devices.config[*].source", required(), one_of("FromClaim", "FromClass")),
     ("devices.config[*]", _FOR_REQUESTS, CONFIGURATION),
@@ -244,7 +285,9 @@ _ALLOCATION: Final = Table(
 )
 
 
-def status_problems(resource: ApiResource, old: Object, new: Object, *, caller: Caller, namespace: Object) -> Problems:
+def status_problems(
+    resource: ApiResource, old: Object, new: Object, *, caller: Caller, namespace: Object, minor: int
+) -> Problems:
     """Return what speaks against storing `new`, whose status is as `stored_status` made it, in place of `old`."""
     before, after = old.get("status") or {}, new["status"]
     had, has = before.get("allocation"), after.get("allocation")
@@ -259,7 +302,8 @@ def status_problems(resource: ApiResource, old: Object, new: Object, *, caller: 
         found.append(not_allowed(_GOING, at="status.reservedFor"))
     if has is None or had == has:
         return found
-    refused = [wrong(has, IS_FIXED)] if had is not None else _ALLOCATION(has, request_names(new["spec"]))
+    known = _Known(minor, request_names(new["spec"]))
+    refused = [wrong(has, IS_FIXED)] if had is not None else _ALLOCATION(has, known)
     return found + [each.below("status.allocation") for each in refused]
 
 

@@ -30,6 +30,7 @@ class Devices:
 
     def __init__(self, storage: Storage, served: Served) -> None:
         self._spaces = storage.bucket(served.named("namespaces"))
+        self._served = served
 
     def rules(self) -> dict[str, NewRule]:
         """Return the rules for a new object of each kind."""
@@ -37,7 +38,7 @@ class Devices:
 
     def _created(self, resource: ApiResource, obj: Object, now: str) -> None:
         """Raise 400 or 422 if the object is invalid."""
-        problems = new_problems(resource, obj, now)
+        problems = _new_problems(resource, obj, now, self._served.minor)
         obj.pop("status", None)
         if resource.has_status:
             obj["status"] = {}
@@ -61,7 +62,7 @@ class Devices:
             _with_time(before["taint"], after["taint"], now)
         found: Problems = []
         if resource.name != "resourceclaims":
-            found = _CHECKS[resource.name](new, before)
+            found = _CHECKS[resource.name](new, claimchecks.Checked(self._served.minor, before))
         if resource.name in _FIXED and before != after:
             found.append(wrong(after, IS_FIXED, at="spec"))
         refuse(resource, old["metadata"]["name"], found)
@@ -74,7 +75,10 @@ class Devices:
         if resource.name == "resourceclaims":
             with readable(resource):
                 new = new | {"status": stored_status(old, new)}
-            refuse(resource, name, status_problems(resource, old, new, caller=caller, namespace=self._space(old)))
+            problems = status_problems(
+                resource, old, new, caller=caller, namespace=self._space(old), minor=self._served.minor
+            )
+            refuse(resource, name, problems)
         elif resource.name == "devicetaintrules":
             given = (new.get("status") or {}).get("conditions") or []
             new = new | {"status": {"conditions": given} if given else {}}
@@ -85,15 +89,15 @@ class Devices:
         return self._spaces.entries[obj["metadata"]["namespace"]].obj
 
 
-def new_problems(resource: ApiResource, obj: Object, now: str) -> Problems:
+def _new_problems(resource: ApiResource, obj: Object, now: str, minor: int) -> Problems:
     """Fill in a new object, in place, and return its problems but for admin access. Raises 400 for invalid amounts."""
     _fill(resource, obj, now)
-    return _CHECKS[resource.name](obj, None)
+    return _CHECKS[resource.name](obj, claimchecks.Checked(minor))
 
 
-def check_new(resource: ApiResource, obj: Object, now: str) -> None:
+def check_new(resource: ApiResource, obj: Object, minor: int) -> None:
     """Fill in a new object, in place. Raises 400 or 422 if it is invalid; admin access is not checked."""
-    refuse(resource, obj["metadata"]["name"], new_problems(resource, obj, now))
+    refuse(resource, obj["metadata"]["name"], _new_problems(resource, obj, "", minor))
 
 
 def _with_time(before: Object, after: Object, now: str) -> None:
@@ -172,5 +176,5 @@ _CHECKS: Final[dict[str, Rule]] = {
     "deviceclasses": claimchecks.CLASS,
     "devicetaintrules": Table(("spec", slicechecks.taint_rule_problems)),
 }
-"""The context is the spec that the object replaces, None for a new object."""
+"""The context is `Checked`."""
 _FIXED: Final = frozenset({"resourceclaims", "resourceclaimtemplates"})

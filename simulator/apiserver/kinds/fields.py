@@ -6,12 +6,14 @@ CEL expressions are taken as they are, but for their length: they are not compil
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 
 from scheduler.api.meta import c_identifier, dns_label, label_key, label_value, subdomain
+from scheduler.api.quantity import parse, text
 from simulator.apiserver.validation import (
+    AT_LEAST_0,
     Problems,
     Rule,
     Table,
@@ -27,17 +29,29 @@ from simulator.apiserver.validation import (
     optional,
     present,
     required,
+    too_many,
     unique,
     when,
     wrong,
 )
 
 Object = dict[str, Any]
+CHECKS_CAPACITIES: Final = 38
+"""From this minor version on amounts and names of capacities and the digits of versions are limited."""
+_MOST_CAPACITIES: Final = 32
 LONGEST_EXPRESSION: Final = 10 * 1024
 _LONGEST_IDENTIFIER: Final = 32
 _UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _UUID_LENGTHS: Final = frozenset({32, 36, 38, 45})
 _NORMAL_UUID: Final = "uid must be in RFC 4122 normalized form, `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx` with lowercase hexadecimal characters"
+
+
+class Context(Protocol):
+    """What rules of device kinds know of the write."""
+
+    @property
+    def minor(self) -> int:
+        """The minor version of the server."""
 
 
 # -- labels and nodes ------------------------------------------------------------------------------------------------
@@ -74,7 +88,7 @@ _LABELS: Final = Table(("key", names(label_key)), ("values[*]", names(label_valu
 
 
 @accepting
-def _label_names(labels: Any, _: Any) -> Problems:
+def label_names(labels: Any, _: Any) -> Problems:
     """Check the labels of a selector.
 
     Upstream: staging/src/k8s.io/apimachinery/pkg/apis/meta/v1/validation/validation.go ValidateLabelSelector
@@ -88,7 +102,7 @@ def _label_names(labels: Any, _: Any) -> Problems:
 
 
 LABEL_SELECTOR: Final = Table(
-    ("matchLabels", _label_names),
+    ("matchLabels", label_names),
     ("matchExpressions[*]", _VALUES, _has_operator(*_SET_OPERATORS), _LABELS),
 )
 
@@ -134,21 +148,37 @@ IDENTIFIER: Final = Table(("", longest(_LONGEST_IDENTIFIER), names(c_identifier)
 DEVICE_ID: Final = Table(("driver", DRIVER), ("pool", POOL), ("device", names(dns_label)))
 
 
-def qualified(name: str, _: Any = None) -> Problems:
+def qualified(name: str, context: Context) -> Problems:
     """Check the name of an attribute or a capacity: `model`, `example.com/model`."""
     domain, slash, identifier = name.partition("/")
     if not slash:
         return IDENTIFIER(name)
-    if "/" in identifier:
-        return []  # as upstream, which does not look at such names
+    if "/" in identifier:  # servers before 1.38 do not look at such names
+        is_refused = context.minor >= CHECKS_CAPACITIES
+        return [wrong(name, "must not contain more than one slash")] if is_refused else []
     found = DRIVER(domain) if domain else [wrong("", "the domain must not be empty")]
     return found + (IDENTIFIER(identifier) if identifier else [wrong("", "the name must not be empty")])
 
 
-def fully_qualified(name: str, _: Any = None) -> Problems:
+def fully_qualified(name: str, context: Context) -> Problems:
     """Check the name of an attribute with its domain."""
     whole = must(lambda each: "/" in each, "a fully qualified name must be a domain and a name separated by a slash")
-    return qualified(name) + whole(name, None)
+    return qualified(name, context) + whole(name, None)
+
+
+@accepting
+def amounts(given: Any, context: Context) -> Problems:
+    """Check the requested or consumed capacities of a device. Servers before 1.38 accept all.
+
+    Upstream: pkg/apis/resource/validation/validation.go validateCapacityNames
+    """
+    if not given or context.minor < CHECKS_CAPACITIES:
+        return []
+    found = [problem for name in given for problem in qualified(name, context)]
+    if len(given) > _MOST_CAPACITIES:
+        return [*found, too_many(len(given), _MOST_CAPACITIES)]
+    negative = ((name, amount) for name, each in given.items() if (amount := parse(each)).nano < 0)
+    return found + [wrong(text(amount), AT_LEAST_0, at=f"[{name}]") for name, amount in negative]
 
 
 def share_id(uid: str, _: Any = None) -> Problems:

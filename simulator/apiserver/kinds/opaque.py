@@ -20,6 +20,7 @@ from simulator.apiserver.resources import DEVICES, ApiResource
 
 _KINDS: Final = frozenset({"resourceclaims", "resourceclaimtemplates", "deviceclasses"})
 _NAMED: Final = re.compile(r'"(?:parameters|data)"[ \t\r\n]*:[ \t\r\n]*')
+_KEEPS_FIELDS: Final = 38
 _SPACES: Final = re.compile(r'("(?:[^"\\]|\\.)*")|[ \t\r\n]+')
 _MARK: Final = "\0opaque "
 _AS_GO_ESCAPES: Final = {ord(sign): f"\\u{ord(sign):04x}" for sign in "<>&\u2028\u2029"}
@@ -87,10 +88,14 @@ def plain(resource: str, obj: Any) -> Any:
     return msgspec.json.decode(body) if b'"parameters"' in body or b'"data"' in body else obj
 
 
-def before_patch(obj: Any, patch: Any, *, is_strategic: bool) -> tuple[Any, Any]:
-    """Return the object and the patch as the patch is applied; a list is a JSON patch."""
+def before_patch(obj: Any, patch: Any, *, is_strategic: bool, minor: int) -> tuple[Any, Any]:
+    """Return the object and the patch as the patch is applied; a list is a JSON patch.
+
+    From 1.38 on a strategic patch keeps the bytes of each field of the object that it does not name.
+    """
     if is_strategic:
-        return each(obj, as_go_writes), each(patch, lambda raw: as_go_writes(as_merged(raw)))
+        kept = {name: part for name, part in obj.items() if name not in patch} if minor >= _KEEPS_FIELDS else {}
+        return each(obj, as_go_writes) | kept, each(patch, lambda raw: as_go_writes(as_merged(raw)))
     return each(obj, as_answered), each(patch, as_answered if isinstance(patch, list) else as_merged)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scheduler.api.meta import dns_label, subdomain
+from scheduler.api.meta import dns_label, label_key, subdomain
+from simulator.apiserver.kinds.fields import label_names
 from simulator.apiserver.resources import ApiResource
-from simulator.apiserver.status import Refused, bad_request, conflict, precondition_failed
+from simulator.apiserver.status import Refused, bad_request, conflict, invalid_binding, listed, precondition_failed
 from simulator.apiserver.validation import (
     Problems,
     Table,
@@ -15,13 +16,22 @@ from simulator.apiserver.validation import (
     missing,
     name_of,
     names,
+    not_allowed,
     not_found,
+    not_supported,
     required,
+    too_long,
     unique,
     wrong,
 )
 
 Object = dict[str, Any]
+_CHECKS_NODE_NAMES: Final = 37
+"""From this minor version on a Binding must have a valid name of a node."""
+_CHECKS_METADATA: Final = 38
+"""From this minor version on labels and annotations of a Binding are checked."""
+_MIRROR: Final = "kubernetes.io/config.mirror"
+_LONGEST_ANNOTATIONS: Final = 256 * 1024
 _SOURCES: Final = ("resourceClaimName", "resourceClaimTemplateName")
 _NO_RESOURCE: Final = (
     "must match the extended resource name of an entry in spec.initContainers.resources.requests or "
@@ -134,20 +144,60 @@ def grace_s(pod: Object, asked: int | None) -> int:
     return int(wanted) if wanted >= 0 else 1
 
 
-def check_binding(name: str, binding: Object) -> None:
-    """Return what can be refused without looking at the pod: 400 and, as a real server does, 500."""
+def check_binding(name: str, binding: Object, minor: int) -> None:
+    """Raise what can be refused without looking at the pod: 400 and, as a real server does, 500.
+
+    Upstream: pkg/apis/core/validation/validation.go ValidatePodBinding
+    """
     if binding.get("metadata", {}).get("name", "") != name:
         raise bad_request("name in URL does not match name in Binding object")
     target = binding.get("target") or {}
+    found: Problems = []
     if target.get("kind", "") not in {"", "Node"}:
-        supported = 'supported values: "Node", "<empty>"'
-        raise Refused(500, "", f'target.kind: Unsupported value: "{target["kind"]}": {supported}')
+        found.append(not_supported(target["kind"], ("Node", "<empty>"), at="target.kind"))
     if not target.get("name"):
-        raise Refused(500, "", "target.name: Required value")
+        found.append(missing(at="target.name"))
+    elif minor >= _CHECKS_NODE_NAMES and not found:
+        found += [wrong(target["name"], why, at="target.name") for why in subdomain(target["name"])]
+    if minor >= _CHECKS_METADATA:
+        found += _METADATA(binding)
+    if found:
+        raise Refused(500, "", listed(found))
 
 
-def bound(resource: ApiResource, pod: Object, binding: Object, *, node: Object | None, now: str) -> Object:
-    """Return the pod on its node. Raises 409 when it is another pod, already bound, on its way out, or gated."""
+def _annotation_names(annotations: Any, _: Any) -> Problems:
+    return [wrong(key, why) for key in annotations or () for why in label_key(key.lower())]
+
+
+def _annotation_sizes(annotations: Any, _: Any) -> Problems:
+    size = sum(len(text.encode()) for pair in (annotations or {}).items() for text in pair)
+    return [too_long(_LONGEST_ANNOTATIONS)] if size > _LONGEST_ANNOTATIONS else []
+
+
+_METADATA: Final = Table(
+    ("metadata.annotations", _annotation_names, _annotation_sizes),
+    ("metadata.labels", label_names),
+)
+
+
+def _check_annotations(before: Object, after: Object) -> None:
+    """Raise 422 for annotations that a Binding may not add. Annotations of security profiles are taken as they are.
+
+    Upstream: pkg/registry/core/pod/storage/storage.go setPodNodeAndMetadata
+    """
+    found: Problems = []
+    if _MIRROR in after and _MIRROR not in before:
+        found.append(not_allowed("may not add mirror pod annotation", at=f"metadata.annotations[{_MIRROR}]"))
+    found += [each.below("metadata.annotations") for each in _annotation_sizes(after, None)]
+    if found:
+        raise invalid_binding(found)
+
+
+def bound(resource: ApiResource, pod: Object, binding: Object, *, node: Object | None, now: str, minor: int) -> Object:
+    """Return the pod on its node.
+
+    Raises 409 when it is another pod, already bound, on its way out, or gated, and 422 for annotations.
+    """
     metadata, name = pod["metadata"], pod["metadata"]["name"]
     wanted = binding["metadata"]
     for field, named in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
@@ -165,6 +215,8 @@ def bound(resource: ApiResource, pod: Object, binding: Object, *, node: Object |
             added |= {key: labels[key] for key in _TOPOLOGY if key in labels}
         if added:
             metadata[field] = (metadata.get(field) or {}) | added
+    if minor >= _CHECKS_METADATA and wanted.get("annotations"):
+        _check_annotations(pod["metadata"].get("annotations") or {}, metadata["annotations"])
     status = {k: v for k, v in pod["status"].items() if k != "nominatedNodeName"}
     status["conditions"] = _scheduled(status.get("conditions") or [], now)
     spec = pod["spec"] | {"nodeName": binding["target"]["name"]}

@@ -10,7 +10,16 @@ from typing import Any, Final, NamedTuple
 
 from scheduler.api.meta import dns_label, subdomain
 from scheduler.api.quantity import parse
-from simulator.apiserver.kinds.fields import BINDING_CONDITIONS, DRIVER, NODE_SELECTOR, POOL, TAINT, qualified
+from simulator.apiserver.kinds.claims import Checked
+from simulator.apiserver.kinds.fields import (
+    BINDING_CONDITIONS,
+    CHECKS_CAPACITIES,
+    DRIVER,
+    NODE_SELECTOR,
+    POOL,
+    TAINT,
+    qualified,
+)
 from simulator.apiserver.status import IS_FIXED
 from simulator.apiserver.validation import (
     Problem,
@@ -123,11 +132,17 @@ def _nano(amount: str) -> int:
 
 _LISTS: Final = ("bools", "ints", "strings", "versions")
 _SINGLES: Final = ("bool", "int", "string", "version")
-_IDENTIFIER: Final = r"(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
-_VERSION: Final = re.compile(
-    rf"(0|[1-9]\d*)(\.(0|[1-9]\d*)){{2}}(-{_IDENTIFIER}(\.{_IDENTIFIER})*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?",
-    re.ASCII,
-)
+
+
+def _semver(number: str) -> re.Pattern[str]:
+    """Return the pattern of versions whose numbers match a pattern."""
+    identifier = rf"({number}|\d*[a-zA-Z-][0-9a-zA-Z-]*)"
+    pattern = rf"{number}(\.{number}){{2}}(-{identifier}(\.{identifier})*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?"
+    return re.compile(pattern, re.ASCII)
+
+
+_VERSION: Final = _semver(r"(0|[1-9]\d*)")
+_SHORT_VERSION: Final = _semver(r"(0|[1-9]\d{0,17})")
 _ON_NODES: Final = ("nodeName", "nodeSelector", "allNodes", "perDeviceNodeSelection")
 _ONE_OF_SLICE: Final = "exactly one of `nodeName`, `nodeSelector`, `allNodes`, `perDeviceNodeSelection` is required"
 _ONE_OF_DEVICE: Final = (
@@ -155,11 +170,12 @@ def check_amounts(spec: Object) -> None:
 
 
 class _Context(NamedTuple):
-    """The spec that the slice replaces, None for a new one, and whether each device names its nodes."""
+    """The server's minor version, the spec that the slice replaces, None for a new one, and whether each device names its nodes."""
 
+    minor: int
     old: Object | None
     devices: dict[str, Object]
-    """Devices of the old spec, by name."""
+    """Devices of the old spec whose taints stay valid, by name."""
     per_device: bool
 
 
@@ -175,8 +191,8 @@ def _moved(spec: Any, context: _Context) -> Problems:
     return [wrong(now, IS_FIXED, at=name) for name, now, before in changes if now != before]
 
 
-def _nodes(holder: Object, fields: tuple[str, ...], *, none: str, many: str) -> Problems:
-    """Check on which nodes a slice, or one device of it, is."""
+def _nodes(holder: Object, fields: tuple[str, ...], *, none: str, many: str, has_one_term: bool = True) -> Problems:
+    """Check on which nodes a slice, or one device of it, is; `has_one_term`: a selector has exactly one term."""
     found: Problems = []
     is_slice = "perDeviceNodeSelection" in fields
     for name in fields:
@@ -189,8 +205,14 @@ def _nodes(holder: Object, fields: tuple[str, ...], *, none: str, many: str) -> 
     found += _PLACE(holder)
     selector = holder.get("nodeSelector")
     terms = (selector or {}).get("nodeSelectorTerms") or []
-    if is_slice and selector is not None and len(terms) != 1:
-        found.append(wrong(terms, "must have exactly one node selector term", at="nodeSelector.nodeSelectorTerms"))
+    if has_one_term and selector is not None and len(terms) != 1:
+        found.append(
+            wrong(
+                [_in_go(term) for term in terms],
+                "must have exactly one node selector term",
+                at="nodeSelector.nodeSelectorTerms",
+            )
+        )
     given = [name for name in fields if holder.get(name) or (name == "nodeSelector" and selector is not None)]
     if not given:
         found.append(missing(none))
@@ -199,6 +221,17 @@ def _nodes(holder: Object, fields: tuple[str, ...], *, none: str, many: str) -> 
     return found
 
 
+def _in_go(term: Object) -> Object:
+    """Return a term of a node selector as a server shows it: with the names of its fields in Go."""
+    return {f"{field[0].upper()}{field[1:]}": _requirements_in_go(term.get(field)) for field in _TERM}
+
+
+def _requirements_in_go(requirements: list[Object] | None) -> list[Object] | None:
+    fields = ("key", "operator", "values")
+    return requirements and [{field.title(): each.get(field) for field in fields} for each in requirements]
+
+
+_TERM: Final = ("matchExpressions", "matchFields")
 _PLACE: Final = Table(
     ("", when(lambda holder: holder.get("nodeName"), ("nodeName", names(subdomain)))),
     ("nodeSelector?", NODE_SELECTOR),
@@ -249,7 +282,8 @@ def _changed_taints(device: Any, context: _Context) -> Problems:
 
 def _device_nodes(device: Any, context: _Context) -> Problems:
     if context.per_device:
-        return _nodes(device, _ON_NODES[:3], none=_ONE_OF_DEVICE, many=_ONE_OF_DEVICE)
+        one = context.minor >= CHECKS_CAPACITIES
+        return _nodes(device, _ON_NODES[:3], none=_ONE_OF_DEVICE, many=_ONE_OF_DEVICE, has_one_term=one)
     return [wrong(None, _NOT_PER_DEVICE)] if any(device.get(name) is not None for name in _ON_NODES[:3]) else []
 
 
@@ -263,7 +297,16 @@ def _one_list(spec: Any, _: Any) -> Problems:
 
 
 _NOT_EMPTY: Final = must(bool, "must not be empty if specified")
-_VERSION_RULE: Final = must(_VERSION.fullmatch, "must be a string compatible with semver.org spec 2.0.0")
+_SEMVER: Final = "must be a string compatible with semver.org spec 2.0.0"
+
+
+def _version(text: str, context: _Context) -> Problems:
+    if context.minor < CHECKS_CAPACITIES:
+        return [] if _VERSION.fullmatch(text) else [wrong(text, _SEMVER)]
+    is_short = _SHORT_VERSION.fullmatch(text)
+    return [] if is_short else [wrong(text, f"{_SEMVER}, with at most 18 digits in numbers")]
+
+
 _LONGEST: Final = longest(64)
 _TAINTS: Final = Table(("taints", at_most(16)), ("taints[*]", TAINT))
 _COUNTERS: Final = Table(
@@ -272,13 +315,13 @@ _COUNTERS: Final = Table(
 _NAME: Final = Table(("", required(), names(dns_label)))
 _ATTRIBUTE: Final = Table(
     ("string?", _LONGEST),
-    ("version?", _VERSION_RULE, _LONGEST),
+    ("version?", _version, _LONGEST),
     ("bools?", _NOT_EMPTY),
     ("ints?", _NOT_EMPTY),
     ("strings?", _NOT_EMPTY),
     ("strings?[*]", _LONGEST),
     ("versions?", _NOT_EMPTY),
-    ("versions?[*]", _VERSION_RULE, _LONGEST),
+    ("versions?[*]", _version, _LONGEST),
     ("", _one_value),
 )
 _DEVICE: Final = Table(
@@ -294,6 +337,22 @@ _DEVICE: Final = Table(
     ("consumesCounters", unique(lambda consumption: consumption.get("counterSet", ""))),
     ("", _device_nodes, BINDING_CONDITIONS),
 )
+_DEVICES: Final = Table(("", _most_devices), ("[*]", _DEVICE), ("", unique(name_of)))
+_PLACES: Final = Table(("[*]", _device_nodes))
+
+
+def _device_list(devices: Any, context: _Context) -> Problems:
+    """Check the devices. From 1.38 on an unchanged list stays valid.
+
+    Upstream: pkg/apis/resource/validation/validation.go validateResourceSliceSpec
+    """
+    old = context.old
+    if old is None or context.minor < CHECKS_CAPACITIES or (devices or []) != (old.get("devices") or []):
+        return _DEVICES(devices, context)
+    is_moved = bool(old.get("perDeviceNodeSelection")) != context.per_device
+    return _PLACES(devices, context) if is_moved else []
+
+
 _SLICE: Final = Table(
     ("driver", DRIVER),
     ("pool.name", POOL),
@@ -307,9 +366,7 @@ _SLICE: Final = Table(
         ),
     ),
     ("", _one_list),
-    ("devices", _most_devices),
-    ("devices[*]", _DEVICE),
-    ("devices", unique(name_of)),
+    ("devices", _device_list),
     ("sharedCounters", at_most(8)),
     ("sharedCounters[*].name", _NAME),
     ("sharedCounters[*]", _COUNTERS),
@@ -317,10 +374,13 @@ _SLICE: Final = Table(
 )
 
 
-def slice_problems(spec: Any, old: Object | None) -> Problems:
-    """Return the problems of the spec of a slice; `old` is the spec it replaces."""
-    devices = {device["name"]: device for device in (old or {}).get("devices") or ()}
-    return _SLICE(spec, _Context(old, devices, per_device=bool(spec.get("perDeviceNodeSelection"))))
+def slice_problems(spec: Any, context: Checked) -> Problems:
+    """Return the problems of the spec of a slice."""
+    old = context.old
+    is_kept = context.minor < CHECKS_CAPACITIES  # a newer server keeps the list as a whole
+    devices = {device["name"]: device for device in (old or {}).get("devices") or () if is_kept}
+    per_device = bool(spec.get("perDeviceNodeSelection"))
+    return _SLICE(spec, _Context(context.minor, old, devices, per_device=per_device))
 
 
 _TAINT_RULE: Final = Table(
@@ -331,7 +391,8 @@ _TAINT_RULE: Final = Table(
 )
 
 
-def taint_rule_problems(spec: Any, old: Object | None) -> Problems:
-    """Return the problems of the spec of a DeviceTaintRule; `old` is the spec it replaces, whose effect stays valid."""
+def taint_rule_problems(spec: Any, context: Checked) -> Problems:
+    """Return the problems of the spec of a DeviceTaintRule. The effect of the spec that it replaces stays valid."""
+    old = context.old
     keeps_effect = old is not None and old["taint"].get("effect") == spec["taint"].get("effect")
     return [each for each in _TAINT_RULE(spec) if not (keeps_effect and each.field == "taint.effect")]

@@ -140,9 +140,9 @@ _CLASS: Final = Table(
     ("volumeBindingMode", one_of("Immediate", "WaitForFirstConsumer")),
 )
 _ATTACHMENT: Final = Table(
+    ("spec.attacher", required()),
     ("spec.source", _one_source),
     ("spec.nodeName", names(subdomain)),
-    ("spec.attacher", required()),
 )
 
 

@@ -19,6 +19,7 @@ import msgspec
 
 from scheduler.api.decode import from_manifest
 from scheduler.core.clock import Clock, SystemClock
+from scheduler.core.feature_gates import DEFAULT_VERSION
 from scheduler.core.terminal import counted
 from simulator.simulate.input import schema, validation
 from simulator.simulate.input.documents import MAX_DEPTH, Documents, SyntaxMistake, documents
@@ -97,14 +98,15 @@ def load(
     *,
     recursive: bool = False,
     level: Level = "ignore",
+    version: str = DEFAULT_VERSION,
     clock: Clock | None = None,
     progress: Progress = lambda *_: None,
 ) -> Loaded:
-    """Read and validate. Raises InputError for an unreadable file, or with all mistakes of all documents."""
+    """Read and validate, as an API server of `version` does. Raises InputError for an unreadable file, or with all mistakes of all documents."""
     clock = clock or SystemClock()
     started = clock.now()
     files = sources(paths, recursive=recursive)
-    reader = _Reader(level, progress, sum(each.size for each in files))
+    reader = _Reader(level, version, progress, sum(each.size for each in files))
     with _without_garbage_collection():
         for file in files:
             reader.read(file)
@@ -168,11 +170,11 @@ class _Findings:
 class _Reader:
     """Read one file after the other."""
 
-    def __init__(self, level: Level, progress: Progress, total: int) -> None:
+    def __init__(self, level: Level, version: str, progress: Progress, total: int) -> None:
         self._level = level
         self._progress = progress
         self._done, self._total = 0, total
-        self._rules = ServerRules()
+        self._rules = ServerRules(version)
         self.objects: list[Found] = []
         self.findings = _Findings()
         self.large_yaml = ""

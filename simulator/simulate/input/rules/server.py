@@ -23,14 +23,18 @@ from simulator.simulate.input import schema
 from simulator.simulate.input.rules.selector_cost import COST_LIMIT, estimated_cost
 from simulator.simulate.input.schema import Mistake, Object, invalid, nested, objects
 
+_DEVICE_KINDS: Final = ("DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice")
 _SELECTING: Final = ("DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
 
 
 class ServerRules:
     """The rules, with compiled expressions, which many claims have in common."""
 
-    def __init__(self) -> None:
+    def __init__(self, version: str) -> None:
         self._served = Served(LIKE_1_37)
+        self._served.upgrade(f"v{version}.0")
+        of_devices: NewRule = lambda resource, obj, _: devices.check_new(resource, obj, self._served.minor)  # noqa: E731
+        self._rules = {**_RULES, **dict.fromkeys(_DEVICE_KINDS, of_devices)}
         self._selectors = DeviceSelectors(list_attributes=False)
         self._environment = environment(list_attributes=False)
         self._refusals: dict[str, str] = {}
@@ -39,10 +43,14 @@ class ServerRules:
     def mistakes(self, value: Object) -> Iterator[Mistake]:
         """Yield the mistakes that a server would name, with its texts. The fields have the right types."""
         kind = value["kind"]
-        rule = _RULES.get(kind)
+        rule = self._rules.get(kind)
         if rule is None or schema.find(value["apiVersion"], kind) is None:
             return
         resource = self._served.named(kind)
+        if not self._served.knows(value["apiVersion"]):
+            why = f'no matches for kind "{kind}" in version "{value["apiVersion"]}"'
+            yield Mistake("kind", f"{why}; Kubernetes 1.{self._served.minor} serves {resource.group_version}")
+            return
         obj = opaque.decoded(msgspec.json.encode(value))
         if value["apiVersion"] == f"{DEVICES}/v1beta1":
             obj = from_v1beta1(resource.name, obj)
@@ -108,8 +116,4 @@ _RULES: Final[Mapping[str, NewRule]] = {
     "PodDisruptionBudget": with_budget_defaults,
     "StorageClass": volumes.with_class,
     "VolumeAttachment": volumes.with_attachment,
-    **dict.fromkeys(
-        ("DeviceClass", "DeviceTaintRule", "ResourceClaim", "ResourceClaimTemplate", "ResourceSlice"),
-        devices.check_new,
-    ),
 }

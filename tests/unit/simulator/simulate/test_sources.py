@@ -150,7 +150,7 @@ def test_json_is_recommended_for_large_yaml(
     errors = Console(file=out, force_terminal=is_terminal, width=100)
     asked = simulate.SimulateArguments((str(tmp_path),), "json", simulate.ReadOptions(("kubestow",)))
 
-    found = simulate._read(asked, errors)
+    found = simulate._read(asked, "1.36", errors)
 
     assert len(found) == 2
     assert out.getvalue().count(f"hint: {tmp_path}/a.yaml is large; JSON") == hinted
