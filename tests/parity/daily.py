@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from tests.e2e.controlplane.build import MINOR
-from tests.parity import recordings
+from tests.parity import extenders, recordings
 from tests.parity.known import REASONS
 from tests.parity.recordings import RECORDED, Mode, Run, in_words_of
 from tests.parity.verdict import Verdict
@@ -29,6 +29,12 @@ VERSIONS: Final = [pytest.param(each, marks=nightly_unless_default(each)) for ea
 def marks(version: str, key: str) -> Any:
     """Return the marks of a test of this scenario in this version."""
     return () if key in special(version) else nightly_unless_default(version)
+
+
+def marks_of_scene(version: str, key: str) -> Any:
+    """Return the marks of a test of this scenario with extenders in this version."""
+    is_special = extenders.recorded(version)[key] != extenders.recorded(MINOR)[key]
+    return () if is_special else nightly_unless_default(version)
 
 
 @functools.cache

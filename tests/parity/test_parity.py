@@ -14,7 +14,7 @@ from scheduler.daemon.app import Daemon
 from simulator.apiserver import ApiServer
 from tests.e2e.controlplane.build import RELEASES
 from tests.parity.api import InProcess, make_lasting
-from tests.parity.daily import marks
+from tests.parity.daily import marks, marks_of_scene
 from tests.parity.extenders import Scene, recorded as recorded_calls, scenes, verdict
 from tests.parity.known import REASONS, pinned
 from tests.parity.recordings import RECORDED, RUNS, Provenance, Recording, Run
@@ -120,8 +120,14 @@ async def ours(scene: Scene, version: str) -> Json:
         return await verdict(scene, api, bind, start)
 
 
-@pytest.mark.parametrize("version", RECORDED)
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.key)
+@pytest.mark.parametrize(
+    ("version", "scene"),
+    [
+        pytest.param(version, scene, id=f"{version}: {scene.key}", marks=marks_of_scene(version, scene.key))
+        for version in RECORDED
+        for scene in SCENES
+    ],
+)
 async def test_calls_and_verdict_are_kube_schedulers(scene: Scene, version: str) -> None:
     """All calls in their order per extender, the fields that were sent, texts byte for byte, and the victims."""
     assert await ours(scene, version) == recorded_calls(version)[scene.key]
