@@ -33,11 +33,16 @@ VERSION = RELEASES[MINOR]
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 CORE_NAMES = ("etcd", "kube-apiserver")  # what other people's KUBEBUILDER_ASSETS hold
 
+
+def key_files(*modules: Path) -> tuple[Path, ...]:
+    """Return the files that decide which source these modules build: their own, and the writer of a stand-in that they need."""
+    own = tuple(module / name for module in modules for name in ("go.mod", "go.sum", "tools.go"))
+    return (*own, Path(standin.__file__)) if any(map(standin.needed, modules)) else own
+
+
 _HERE = Path(__file__).parent
 _KUBERNETES = f"kubernetes-{MINOR}"
-_KEY_FILES = tuple(
-    _HERE / module / name for module in (_KUBERNETES, "etcd") for name in ("go.mod", "go.sum", "tools.go")
-)
+_KEY_FILES = key_files(_HERE / _KUBERNETES, _HERE / "etcd")
 _LINKED = "k8s.io/component-base/version"
 # Without the version strings, feature gates take the wrong defaults.
 LDFLAGS = (

@@ -6,6 +6,7 @@ rewrites their import paths. Nothing that the tests compare depends on them.
 Remove this module and the `replace` lines of go.mod as soon as the proxy serves k8s.io/apiextensions-api.
 """
 
+import hashlib
 import json
 import subprocess
 import tempfile
@@ -26,16 +27,27 @@ _CONVERSIONS: Final = frozenset({"conversion.go", "zz_generated.conversion.go"})
 _NULL: Final = 'var nullLiteral = []byte("null")\n'
 """A variable of conversion.go that marshal.go reads."""
 _GO_MOD: Final = "module k8s.io/apiextensions-api\n\ngo 1.26.0\n"
+_STAMP: Final = ".revision"
+"""A file of the stand-in: which text of this module wrote it."""
+
+
+def needed(module: Path) -> bool:
+    """Whether go.mod has the `replace` line of the stand-in. What decides the stand-in, this file, then decides the build."""
+    return f"=> ./{NAME}\n" in (module / "go.mod").read_text()
 
 
 def provide(module: Path, go: str) -> None:
-    """Write the stand-in next to go.mod if that file has its `replace` line and the folder is absent. Downloads `SOURCE`."""
+    """Write the stand-in next to go.mod if that file needs it and this text of the module has not written it. Downloads `SOURCE`."""
     place = module / NAME
-    if f"=> ./{NAME}\n" not in (module / "go.mod").read_text() or place.exists():
+    revision = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+    if not needed(module) or _revision(place) == revision:
         return
     with tempfile.TemporaryDirectory(prefix=".standin-", dir=module) as scratch:
         written = Path(scratch, NAME)
         write(_downloaded(go, Path(scratch)), written)
+        (written / _STAMP).write_text(revision)
+        if place.exists():
+            place.rename(Path(scratch, "before"))
         written.rename(place)
 
 
@@ -66,3 +78,8 @@ def _downloaded(go: str, outside: Path) -> Path:
         msg = f"{' '.join(command)}\n{answer.get('Error', ran.stderr)}"
         raise OSError(msg)
     return Path(answer["Dir"])
+
+
+def _revision(place: Path) -> str | None:
+    stamp = place / _STAMP
+    return stamp.read_text() if stamp.exists() else None
