@@ -6,6 +6,8 @@ import pytest
 
 from tests.e2e.controlplane import standin
 
+FOLDER = standin.CUSTOM_RESOURCES.folder
+
 
 def put(place: Path, text: str) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
@@ -25,7 +27,7 @@ def test_the_packages_have_their_new_import_path(tmp_path: Path) -> None:
         'import "k8s.io/apiextensions-apiserver/pkg/apis"\nimport "sigs.k8s.io/structured-merge-diff/v6/typed"\n',
     )
 
-    standin.write(source, place)
+    standin.CUSTOM_RESOURCES.write(source, place)
 
     assert sorted(str(file.relative_to(place)) for file in place.rglob("*") if file.is_file()) == [
         "go.mod",
@@ -66,18 +68,18 @@ def test_the_standin_is_written_once(module: Path) -> None:
     standin.provide(module, "/no/go")
 
     assert sorted(file.name for file in module.iterdir()) == ["apiextensions-api", "go.mod"]
-    assert (module / standin.NAME / "pkg/apis/apiextensions/v1/types.go").exists()
+    assert (module / FOLDER / "pkg/apis/apiextensions/v1/types.go").exists()
 
 
 def test_what_another_text_of_the_writer_wrote_is_written_again(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    put(module / standin.NAME / "go.mod", "written before the file said by what\n")
+    put(module / FOLDER / "go.mod", "written before the file said by what\n")
     standin.provide(module, str(module.with_name("go")))
-    assert (module / standin.NAME / "go.mod").read_text().startswith("module k8s.io/apiextensions-api\n")
+    assert (module / FOLDER / "go.mod").read_text().startswith("module k8s.io/apiextensions-api\n")
     changed = module.with_name("changed.py")
     changed.write_text("# another text\n")
-    (module / standin.NAME / "go.mod").write_text("written by another text\n")
+    (module / FOLDER / "go.mod").write_text("written by another text\n")
     monkeypatch.setattr(standin, "__file__", str(changed))
 
     standin.provide(module, str(module.with_name("go")))
 
-    assert (module / standin.NAME / "go.mod").read_text().startswith("module k8s.io/apiextensions-api\n")
+    assert (module / FOLDER / "go.mod").read_text().startswith("module k8s.io/apiextensions-api\n")

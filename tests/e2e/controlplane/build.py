@@ -94,6 +94,15 @@ def binaries(*names: str) -> Path:
     return built(cache_directory(), NAMES, builds, without=_NO_PLANE)
 
 
+def sources(folder: Path) -> list[Path]:
+    """Return the Go files of a program for the version under test: one of `until_1_37.go` and `since_1_38.go`, and all others.
+
+    The two have the same functions, because upstream's own changed.
+    """
+    other = "until_1_37.go" if MINOR == "1.38" else "since_1_38.go"
+    return sorted(file for file in folder.glob("*.go") if file.name != other)
+
+
 def program(name: str, sources: Sequence[Path]) -> Path:
     """A program of these Go files, which may import whatever kube-scheduler is made of, and reach what it does not export.
 
