@@ -33,6 +33,7 @@ UNSEEN: Final[Mapping[str, str]] = {
     feature_gates.NO_VICTIMS_NEEDED: "only an extender makes such a node, and the scenarios have none",
     feature_gates.MLDSA_CERTIFICATES: "the API server refuses such pods",
     feature_gates.ENTITY_LABEL: "it is about metrics",
+    feature_gates.WHOLE_LIMITS: "it is about metrics",
     feature_gates.CAPACITY_ERRORS: "the API server refuses negative amounts, and no scenario rounds beyond int64",
     feature_gates.NEGATIVE_CONSUMPTION: "the API server refuses such claims",
     feature_gates.UNSUPPORTED_VALUES: "the API server refuses such devices while the gates for lists are off",
