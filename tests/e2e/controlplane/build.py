@@ -156,11 +156,14 @@ def _go(without: str) -> str:
     return found
 
 
+def go_environment() -> dict[str, str]:
+    """Return the environment for Go. A go.mod may name a newer Go than the machine has; the Go module proxy serves it as a module."""
+    return os.environ | {"GOTOOLCHAIN": "auto"}
+
+
 def _build_into(place: Path, builds: Iterable[GoBuild], *, without: str) -> None:
     """Build in a temporary directory and rename, so that the place is either absent or complete. `without`: the text without Go."""
     go = _go(without)
-    # A go.mod may name a newer Go than the machine has. The Go module proxy serves it as a module.
-    environment = os.environ | {"GOTOOLCHAIN": "auto"}
     with tempfile.TemporaryDirectory(prefix=".building-", dir=place.parent) as scratch:
         results = Path(scratch, "bin")
         results.mkdir()
@@ -168,7 +171,7 @@ def _build_into(place: Path, builds: Iterable[GoBuild], *, without: str) -> None
             standin.provide(module, go)
             command = [go, "-C", str(module), *verb, *flags, f"{results}/{output.removeprefix('./')}", *packages]
             ran = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=environment
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=go_environment()
             )
             if ran.returncode:
                 msg = f"{' '.join(command)}\n{ran.stderr[-4000:]}"
