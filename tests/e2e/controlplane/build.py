@@ -95,7 +95,7 @@ def binaries(*names: str) -> Path:
 
 
 def sources(folder: Path) -> list[Path]:
-    """Return the Go files of a program for the version under test: one of `until_1_37.go` and `since_1_38.go`, and all others.
+    """Return the Go files of a program for the version under test: all but one of `until_1_37.go` and `since_1_38.go`.
 
     The two have the same functions, because upstream's own changed.
     """
