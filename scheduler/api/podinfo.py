@@ -178,13 +178,20 @@ def container_amounts(pod: Pod, field: Literal["requests", "limits"]) -> Request
     )
 
 
-def limits_of(pod: Pod) -> Requests:
+def limits_of(pod: Pod, *, of_all_containers: bool = False) -> Requests:
     """Return the exact limits of the specification in billionths. Overhead counts where there is a limit.
+
+    `of_all_containers`: the containers have a limit of cpu or memory only if each of them sets one, as from 1.38 on.
 
     Upstream: staging/src/k8s.io/component-helpers/resource/helpers.go PodLimits
     """
     spec = pod.spec
     total = container_amounts(pod, "limits")
+    if of_all_containers:
+        each = [_exact(one.resources.limits) for one in (*spec.init_containers, *spec.containers)]
+        for name in (CPU, MEMORY):
+            if not all(limits.get(name) for limits in each):
+                total.pop(name, None)
     total |= pod_level(_exact(spec.resources.limits))
     _add(total, {name: nano for name, nano in _exact(spec.overhead).items() if total.get(name)})
     return total

@@ -173,6 +173,8 @@ ENTITY_METRICS: Final = "QueueMetricsOfEntities"
 """The queue has metrics of entities, which are pods or groups of pods; here all are pods."""
 ENTITY_LABEL: Final = "QueueMetricsAreLabelledEntity"
 """The queue's metrics of entities have the label `entity`; it was `type`."""
+WHOLE_LIMITS: Final = "LimitsOfAllContainers"
+"""/metrics/resources shows limits of cpu and memory of containers only if all containers set one; it showed the sum of some."""
 
 EMPTY_BUDGETS: Final = "BudgetsProtectBySelectorAlone"
 """A budget with an empty selector protects all pods of its namespace, and budgets protect pods without labels."""
@@ -233,6 +235,7 @@ _CHANGES_1_38: Final[frozenset[str]] = DEVICE_CHANGES_1_38 | {
     NO_VICTIMS_NEEDED,
     MLDSA_CERTIFICATES,
     ENTITY_LABEL,
+    WHOLE_LIMITS,
 }
 
 CHANGES: Final[Mapping[str, frozenset[str]]] = {

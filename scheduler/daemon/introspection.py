@@ -17,7 +17,7 @@ from scheduler.config.dump import to_document, without_keys
 from scheduler.config.types import RunOptions
 from scheduler.core.clock import Clock
 from scheduler.core.errors import UnforeseenErrors
-from scheduler.core.feature_gates import GATES
+from scheduler.core.feature_gates import GATES, WHOLE_LIMITS
 from scheduler.customresources.kopf_watch import Operator
 from scheduler.daemon.leadership import Leadership
 from scheduler.explain.answer import Explanation, WhatIfAnswer
@@ -117,7 +117,8 @@ class Introspection:
         if not self.leadership.may_write():
             return iter(())
         infos = {info.uid: info for info in (*self.scheduler.queue.pods(), *self.scheduler.cluster.pods())}
-        return pod_resource_pages([info.pod for info in infos.values()])
+        whole_limits = WHOLE_LIMITS in self.scheduler.reloading.configuration.feature_gates
+        return pod_resource_pages([info.pod for info in infos.values()], whole_limits=whole_limits)
 
     async def explain(self, key: str) -> Explanation | None:
         """Answer why a pod is pending; None if it does not exist. Raises NotReady and TooManyQuestions."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias
 
 from prometheus_client.utils import floatToGoString
@@ -280,21 +281,23 @@ _TEXT: Final = (
     "{} workloads on the cluster, broken down by pod. This shows the resource usage the scheduler and kubelet expect"
     " per pod for resources along with the unit for the resource if any."
 )
-_FAMILIES: Final[tuple[tuple[str, str, Callable[[Pod], Requests]], ...]] = (
-    ("kube_pod_resource_limit", _TEXT.format("Resources limit for"), limits_of),
-    ("kube_pod_resource_request", _TEXT.format("Resources requested by"), spec_requests_of),
-)
 
 
-def pod_resource_pages(pods: Sequence[Pod]) -> Iterator[bytes]:
+def pod_resource_pages(pods: Sequence[Pod], *, whole_limits: bool = False) -> Iterator[bytes]:
     """Yield /metrics/resources in pieces, because 20,000 pods must not block the event loop.
 
     Pods that have ended on their node, and amounts of zero, have no series. Amounts are those of the specification.
+    `whole_limits`: as `of_all_containers` of `limits_of`.
 
     Upstream: pkg/scheduler/metrics/resources/resources.go podResourceCollector
     """
     running = [pod for pod in pods if not (pod.spec.node_name and pod.status.phase in {"Succeeded", "Failed"})]
-    for name, text, amounts in _FAMILIES:
+    families: tuple[tuple[str, str, Callable[[Pod], Requests]], ...] = (
+        ("kube_pod_resource_limit", "Resources limit for", partial(limits_of, of_all_containers=whole_limits)),
+        ("kube_pod_resource_request", "Resources requested by", spec_requests_of),
+    )
+    for name, beginning, amounts in families:
+        text = _TEXT.format(beginning)
         yield f"# HELP {name} [STABLE] {text}\n# TYPE {name} gauge\n".encode()
         for at in range(0, len(running), _PODS):
             some = running[at : at + _PODS]

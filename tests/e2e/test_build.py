@@ -63,3 +63,13 @@ def test_the_cache_is_keyed_by_what_is_built(monkeypatch: pytest.MonkeyPatch, tm
     monkeypatch.setattr(build, "_KEY_FILES", (changed,))
 
     assert build.cache_directory() != before
+
+
+@pytest.mark.parametrize(
+    ("minor", "names"), [("1.37", []), ("1.38", ["standin.py"])], ids=["nothing stands in", "a stand-in"]
+)
+def test_the_writer_of_a_standin_decides_what_is_built(minor: str, names: list[str]) -> None:
+    """Another text of it writes another source, which must not go on as what was built before."""
+    files = build.key_files(Path(build.__file__).with_name(f"kubernetes-{minor}"))
+
+    assert [file.name for file in files] == ["go.mod", "go.sum", "tools.go", *names]

@@ -391,14 +391,14 @@ def noticing(name: str) -> tuple[str, ...]:
 def mutated_devices(name: str) -> Iterator[None]:
     """As long as the block lasts."""
     with ExitStack() as until_then:
-        _drop_results()
-        until_then.callback(_drop_results)
+        drop_results()
+        until_then.callback(drop_results)
         for place, instead in _MUTATIONS[name].places.items():
             until_then.enter_context(patch(place, instead))
         yield
 
 
-def _drop_results() -> None:
+def drop_results() -> None:
     """Drop what is cached with kinds of devices: they live until the objects of earlier daemons are collected."""
     for kind in devicepools._kinds.values():
         kind.memo.clear()

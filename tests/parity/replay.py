@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from simulator.apiserver import LIKE_1_36, ApiServer
 from tests.parity import ours
 from tests.parity.api import DEVICES, InProcess, make_lasting, put, put_budgets, put_settings, wipe
+from tests.parity.change_mutants import CHANGE_MUTANTS, GROUPS as OF_CHANGES, mutated_changes
 from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices, noticing
 from tests.parity.known import differing, expected, surprises
 from tests.parity.mutants import MUTANTS, VOLUME_MUTANTS, mutated, mutated_volumes
@@ -109,6 +110,9 @@ async def catch(mutant: str, scenarios: Iterable[Scenario], recorded: Mapping[st
     if mutant in VOLUME_MUTANTS:
         told = [one for one in known if one.uses_volumes and not one.feature_gates]
         mutated_caches = mutated_volumes
+    elif mutant in CHANGE_MUTANTS:
+        told = [one for one in known if one.group in OF_CHANGES and not one.feature_gates]
+        mutated_caches = mutated_changes
     else:
         told = [one for one in known if one.group in noticing(mutant) and not one.feature_gates]
         mutated_caches = mutated_devices

@@ -9,7 +9,9 @@ from contextlib import AbstractContextManager
 import pytest
 
 from scheduler.config.plugins import DEFAULT_PLUGINS
+from scheduler.core.feature_gates import CHANGES
 from scheduler.plugins import BUILT_IN
+from tests.parity.change_mutants import CHANGE_MUTANTS, SWITCHED_OFF, UNSEEN, VERSION, mutated_changes
 from tests.parity.daily import VERSIONS
 from tests.parity.device_mutants import DEVICE_MUTANTS, mutated_devices
 from tests.parity.mutants import MUTANTS, VOLUME_MUTANTS, mutated, mutated_volumes
@@ -24,7 +26,12 @@ JUDGING = [ref.name for ref in DEFAULT_PLUGINS if ref.name in BUILT_IN and ref.n
 OWN = [(version, one) for version in RECORDED for one in scenarios() if one.group in JUDGING]
 
 
-PLANTED = {mutated: MUTANTS, mutated_volumes: VOLUME_MUTANTS, mutated_devices: DEVICE_MUTANTS}
+PLANTED = {
+    mutated: MUTANTS,
+    mutated_volumes: VOLUME_MUTANTS,
+    mutated_devices: DEVICE_MUTANTS,
+    mutated_changes: CHANGE_MUTANTS,
+}
 
 
 @pytest.mark.parametrize(("plant", "mutant"), [(plant, each) for plant, names in PLANTED.items() for each in names])
@@ -64,6 +71,19 @@ def test_a_mutant_of_volumes_is_caught(caught: Callable[[str, str], object], ver
 def test_a_mutant_of_devices_is_caught(caught: Callable[[str, str], object], version: str, mutant: str) -> None:
     """Some claim would get a device that kube-scheduler did not give it, or be refused, or not be refused."""
     assert caught(version, mutant)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("mutant", CHANGE_MUTANTS)
+def test_a_mutant_of_the_changes_is_caught(caught: Callable[[str, str], object], mutant: str) -> None:
+    """With the answer of 1.37 some pod would get another verdict than kube-scheduler gave it."""
+    assert caught(VERSION, mutant)
+
+
+def test_each_change_has_a_mutant_or_a_reason() -> None:
+    """A named change of 1.38 that no recording shows would be right by assertion alone."""
+    assert {*SWITCHED_OFF.values(), *UNSEEN} == CHANGES["1.38"] - CHANGES["1.37"]
+    assert not UNSEEN.keys() & set(SWITCHED_OFF.values())
 
 
 @pytest.mark.nightly

@@ -15,7 +15,7 @@ WIDTH: Final = 120
 _NAME = r"[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)?"
 _FORM = re.compile(rf" *Upstream: ((?:pkg|cmd|staging/src/k8s\.io)/[\w./-]+\.go) ({_NAME}(?:, {_NAME})*)")
 _ROW = re.compile(r"\| (.*?) \| (.*?) \|(?: (.*?))? \|")
-_RENAMED = re.compile(r"\* `(.+?)` `(.+?)` is now `(.+?)` `(.+?)`")
+_RENAMED = re.compile(r"\* `(.+?)` `(.+?)` is (now|from 1\.38 on) `(.+?)` `(.+?)`")
 _TYPED = r"(?:struct|interface|func)\b"
 
 
@@ -72,9 +72,12 @@ def rows(text: str) -> list[MapRow]:
     return [_row(line) for line in text.splitlines() if line.startswith("| `")]
 
 
-def renamed(text: str) -> dict[tuple[str, str], tuple[str, str]]:
-    """Return path and name in kube-scheduler 1.37 by those in 1.36, from the list of the map."""
-    return {(path, name): (new_path, new) for path, name, new_path, new in _RENAMED.findall(text)}
+def renamed(text: str, *, version: str) -> dict[tuple[str, str], tuple[str, str]]:
+    """Return path and name in kube-scheduler 1.37 or 1.38 by those in 1.36, from the lists of the map."""
+    since = {"now"} if version == "1.37" else {"now", "from 1.38 on"}
+    return {
+        (path, name): (new_path, new) for path, name, when, new_path, new in _RENAMED.findall(text) if when in since
+    }
 
 
 def _row(line: str) -> MapRow:

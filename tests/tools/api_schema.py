@@ -5,7 +5,7 @@ validation needs: kinds and their scope, fields and their types, required fields
 `tests/e2e/test_manifest_validation.py` compares the shipped file with the server.
 
 The shipped file accepts what one of the supported versions accepts. Run the command with `KUBERNETES=1.37`, then with
-`KUBERNETES=1.36` and `--add`.
+`KUBERNETES=1.36` and with `KUBERNETES=1.38`, each with `--add`.
 """
 
 from __future__ import annotations

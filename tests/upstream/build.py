@@ -1,8 +1,8 @@
 """Build Kubernetes' own end-to-end tests and kwok, once per user.
 
 Both are Go modules of the module proxy. `e2e.test` is the test binary of k8s.io/kubernetes/test/e2e, at the version of
-the control plane. kwok runs no container but reports the pods of its nodes as running. The cache is keyed by both
-modules' go.mod, go.sum and tools.go and by the flags.
+the control plane. kwok runs no container but reports the pods of its nodes as running. The cache is keyed by the
+files that decide both modules' source and by the flags.
 
 `python -m tests.upstream.build` builds ahead of a run and prints where the binaries are.
 """
@@ -17,7 +17,7 @@ E2E_TEST, KWOK = "e2e.test", "kwok"
 
 _HERE = Path(__file__).parent
 _E2E = f"e2e-{build.MINOR}"
-_KEY_FILES = tuple(_HERE / module / name for module in (_E2E, "kwok") for name in ("go.mod", "go.sum", "tools.go"))
+_KEY_FILES = build.key_files(_HERE / _E2E, _HERE / "kwok")
 _COMMON = ("-p", "2", "-trimpath", "-ldflags")
 _E2E_FLAGS = (*_COMMON, build.LDFLAGS, "-o", E2E_TEST)
 _KWOK_FLAGS = (*_COMMON, "-s -w", "-o", KWOK)

@@ -16,7 +16,7 @@ class Suite:
     specs: int
 
 
-_SPECS = {"1.36": (30, 31), "1.37": (35, 34)}
+_SPECS = {"1.36": (30, 31), "1.37": (35, 34), "1.38": (50, 34)}
 SUITES = (
     Suite("[sig-scheduling]", r"\[sig-scheduling\]", _SPECS[MINOR][0]),
     Suite("[DRA] control plane", r"\[DRA\] control plane", _SPECS[MINOR][1]),
@@ -54,11 +54,33 @@ _GROUP_PREEMPTION = (
     "should preempt partial group with Single disruption mode by a pod group",
     "should preempt partial group with Single disruption mode by an individual pod",
 )
+_COMPOSITE = (
+    "should keep a CompositePodGroup pending if it doesn't fit a single topology domain",
+    "should keep a hierarchy pending when not all of its gangs fit",
+    "should preempt lower-priority pods to schedule a CompositePodGroup",
+    "should schedule a CompositePodGroup into a single topology domain",
+    "should schedule a CompositePodGroup with multi-level topology constraints",
+    "should schedule a hierarchy",
+    "should schedule the child PodGroups of a basic CompositePodGroup independently",
+)
+_TOPOLOGY = (
+    "should keep a gang pending rather than place it on nodes without the topology label",
+    "should keep a gang pending rather than split it across topology domains",
+    "should preempt lower-priority pods in only one topology domain to keep a gang together",
+    "should schedule all pods of a basic PodGroup into a single topology domain",
+    "should schedule each PodGroup into a single topology domain",
+)
+_GROUP_POLICIES = (
+    "should not preempt group when preemptor pod group has PreemptNever preemption policy",
+    "should preempt group when preemptor pod group explicitly sets PreemptLowerPriority preemption policy",
+)
 _NO_GROUPS = "GenericWorkload is off by default, and the test is about groups of pods"
 _NO_STATUS = "DRAResourcePoolStatus is off by default, and kube-controller-manager answers the requests of the test"
 _OFF = "[Alpha] [Feature:OffByDefault]"
 _POOLS = "[sig-node] [DRA] control plane"
 _BETA = " [Beta] [Feature:OffByDefault]"
+_GENERIC = " [FeatureGate:GenericWorkload]"
+_TAS = " [FeatureGate:TopologyAwareWorkloadScheduling]"
 _DRA = " [Feature:OffByDefault] [FeatureGate:DynamicResourceAllocation]"
 _LEFT_OUT = {
     "1.36": (
@@ -76,6 +98,31 @@ _LEFT_OUT = {
         ),
         (f"{_POOLS} [FeatureGate:DRAResourcePoolStatus]", _POOL_STATUS, f" [Alpha]{_DRA}", _NO_STATUS),
         (f"{_POOLS} views [FeatureGate:DRAResourcePoolStatus]", _VIEWS, f" [Alpha] [Beta]{_DRA}", _NO_STATUS),
+    ),
+    "1.38": (
+        ("[sig-scheduling] Workload [FeatureGate:GenericWorkload] CRUD Tests", _CRUD, _BETA, _NO_GROUPS),
+        (
+            "[sig-scheduling] Workload [FeatureGate:GenericWorkload] CRUD Tests",
+            ("CompositePodGroup API availability [FeatureGate:CompositePodGroup]",),
+            f"{_BETA}{_TAS}",
+            _NO_GROUPS,
+        ),
+        ("[sig-scheduling] GangScheduling [FeatureGate:GenericWorkload]", _GANG, _BETA, _NO_GROUPS),
+        (
+            "[sig-scheduling] WorkloadAwarePreemption [FeatureGate:GenericWorkload] workload-aware preemption",
+            (*_GROUP_PREEMPTION, *_GROUP_POLICIES),
+            _BETA,
+            _NO_GROUPS,
+        ),
+        (f"[sig-scheduling] TopologyAwareScheduling{_TAS}", _TOPOLOGY, f"{_BETA}{_GENERIC}", _NO_GROUPS),
+        (
+            "[sig-scheduling] CompositePodGroup [FeatureGate:CompositePodGroup]",
+            _COMPOSITE,
+            f"{_BETA}{_GENERIC}{_TAS}",
+            _NO_GROUPS,
+        ),
+        (f"{_POOLS} [FeatureGate:DRAResourcePoolStatus]", _POOL_STATUS, f" {_OFF}", _NO_STATUS),
+        (f"{_POOLS} views [FeatureGate:DRAResourcePoolStatus]", _VIEWS, f" {_OFF}", _NO_STATUS),
     ),
 }
 

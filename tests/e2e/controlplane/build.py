@@ -33,11 +33,16 @@ VERSION = RELEASES[MINOR]
 NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler")
 CORE_NAMES = ("etcd", "kube-apiserver")  # what other people's KUBEBUILDER_ASSETS hold
 
+
+def key_files(*modules: Path) -> tuple[Path, ...]:
+    """Return the files that decide which source these modules build: their own, and the writer of a stand-in that they need."""
+    own = tuple(module / name for module in modules for name in ("go.mod", "go.sum", "tools.go"))
+    return (*own, Path(standin.__file__)) if any(map(standin.needed, modules)) else own
+
+
 _HERE = Path(__file__).parent
 _KUBERNETES = f"kubernetes-{MINOR}"
-_KEY_FILES = tuple(
-    _HERE / module / name for module in (_KUBERNETES, "etcd") for name in ("go.mod", "go.sum", "tools.go")
-)
+_KEY_FILES = key_files(_HERE / _KUBERNETES, _HERE / "etcd")
 _LINKED = "k8s.io/component-base/version"
 # Without the version strings, feature gates take the wrong defaults.
 LDFLAGS = (
@@ -87,6 +92,15 @@ def binaries(*names: str) -> Path:
         print(f"KUBEBUILDER_ASSETS={assets} lacks some of {', '.join(wanted)}: not used", file=sys.stderr)  # noqa: T201
     builds = (GoBuild(_HERE / module, packages, flags) for module, packages, flags in _BUILDS)
     return built(cache_directory(), NAMES, builds, without=_NO_PLANE)
+
+
+def sources(folder: Path) -> list[Path]:
+    """Return the Go files of a program for the version under test: all but one of `until_1_37.go` and `since_1_38.go`.
+
+    The two have the same functions, because upstream's own changed.
+    """
+    other = "until_1_37.go" if MINOR == "1.38" else "since_1_38.go"
+    return sorted(file for file in folder.glob("*.go") if file.name != other)
 
 
 def program(name: str, sources: Sequence[Path]) -> Path:
@@ -142,11 +156,14 @@ def _go(without: str) -> str:
     return found
 
 
+def go_environment() -> dict[str, str]:
+    """Return the environment for Go. A go.mod may name a newer Go than the machine has; the Go module proxy serves it as a module."""
+    return os.environ | {"GOTOOLCHAIN": "auto"}
+
+
 def _build_into(place: Path, builds: Iterable[GoBuild], *, without: str) -> None:
     """Build in a temporary directory and rename, so that the place is either absent or complete. `without`: the text without Go."""
     go = _go(without)
-    # A go.mod may name a newer Go than the machine has. The Go module proxy serves it as a module.
-    environment = os.environ | {"GOTOOLCHAIN": "auto"}
     with tempfile.TemporaryDirectory(prefix=".building-", dir=place.parent) as scratch:
         results = Path(scratch, "bin")
         results.mkdir()
@@ -154,7 +171,7 @@ def _build_into(place: Path, builds: Iterable[GoBuild], *, without: str) -> None
             standin.provide(module, go)
             command = [go, "-C", str(module), *verb, *flags, f"{results}/{output.removeprefix('./')}", *packages]
             ran = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=environment
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, env=go_environment()
             )
             if ran.returncode:
                 msg = f"{' '.join(command)}\n{ran.stderr[-4000:]}"

@@ -71,7 +71,7 @@ func (q *question) onNode(node *v1.Node) answer {
 	features := q.features()
 	ctx := &limited{Context: context.Background()}
 	ctx.left.Store(q.Steps)
-	allocator, err := structured.NewAllocator(ctx, features, q.state(), q.classes(), q.Slices, celCache(q.celFeatures()))
+	allocator, err := structured.NewAllocator(ctx, features, q.state(), q.classes(), asTaken(q.Slices), celCache(q.celFeatures()))
 	must(err)
 	found, err := allocator.Allocate(ctx, node, q.Claims)
 	switch {
@@ -135,14 +135,14 @@ func (q *question) celFeatures() cel.Features {
 func (q *question) state() structured.AllocatedState {
 	state := structured.AllocatedState{
 		AllocatedDevices:         sets.New[structured.DeviceID](),
-		AllocatedSharedDeviceIDs: sets.New[structured.SharedDeviceID](),
+		AllocatedSharedDeviceIDs: sets.New[sharedID](),
 		AggregatedCapacity:       structured.NewConsumedCapacityCollection(),
 	}
 	for _, claim := range q.Held {
 		foreachAllocatedDevice(claim,
 			func(id structured.DeviceID) { state.AllocatedDevices.Insert(id) },
 			q.has("DRAConsumableCapacity"),
-			func(id structured.SharedDeviceID) { state.AllocatedSharedDeviceIDs.Insert(id) },
+			func(id structured.SharedDeviceID) { state.AllocatedSharedDeviceIDs.Insert(sharedIDOf(id)) },
 			func(consumed structured.DeviceConsumedCapacity) { state.AggregatedCapacity.Insert(consumed) },
 		)
 	}

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tests.e2e.controlplane.build import program
+from tests.e2e.controlplane.build import program, sources
 from tests.parity.devicecases import DeviceCase
 from tests.parity.words import Json
 
@@ -33,7 +33,7 @@ class AllocatorAnswer:
 
 def binary() -> Path:
     """Where the program is, built if need be. Raises `Unavailable` without Go."""
-    return program("device-oracle", sorted(Path(__file__).parent.glob("*.go")))
+    return program("device-oracle", sources(Path(__file__).parent))
 
 
 class DeviceOracle:

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	_ "unsafe" // for go:linkname
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -12,15 +11,6 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 )
-
-// SchedulePod would do, but tells no scores: so its two halves are called, which are nobody's to call from outside. The
-// linker lets it pass with -checklinkname=0.
-
-//go:linkname findNodesThatFitPod k8s.io/kubernetes/pkg/scheduler.(*Scheduler).findNodesThatFitPod
-func findNodesThatFitPod(sched *scheduler.Scheduler, ctx context.Context, fw framework.Framework, state fwk.CycleState, pod *framework.QueuedPodInfo) ([]fwk.NodeInfo, framework.Diagnosis, string, error)
-
-//go:linkname prioritizeNodes k8s.io/kubernetes/pkg/scheduler.prioritizeNodes
-func prioritizeNodes(ctx context.Context, extenders []fwk.Extender, fw framework.Framework, state fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) ([]fwk.NodePluginScores, error)
 
 const (
 	unschedulable  = "Unschedulable"
@@ -74,7 +64,7 @@ func attempt(ctx context.Context, sched *scheduler.Scheduler, fw framework.Frame
 	}
 	state := framework.NewCycleState()
 	queued := &framework.QueuedPodInfo{PodInfo: pod}
-	feasible, diagnosis, _, err := findNodesThatFitPod(sched, ctx, fw, state, queued)
+	feasible, diagnosis, err := fitting(ctx, sched, fw, state, queued)
 	switch {
 	case err != nil:
 		return failed(err)
@@ -84,7 +74,7 @@ func attempt(ctx context.Context, sched *scheduler.Scheduler, fw framework.Frame
 	case len(feasible) == 1:
 		return verdict{Node: feasible[0].Node().Name}
 	}
-	scored, err := prioritizeNodes(ctx, sched.Extenders, fw, state, pod.Pod, feasible)
+	scored, err := prioritized(ctx, fw, state, pod.Pod, feasible)
 	if err != nil {
 		return failed(err)
 	}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scheduler.manifests.defaults import with_pod_defaults
-from tests.e2e.controlplane.build import MINOR, program
+from tests.e2e.controlplane.build import MINOR, program, sources
 from tests.parity.admission import admitted
 from tests.parity.api import DEVICES, KINDS, ScenarioApi
 from tests.parity.scenario import Scenario, named
@@ -33,7 +33,7 @@ _MOST_BYTES: Final = 1 << 26
 
 def binary() -> Path:
     """Where it is, built if need be. Raises `Unavailable` where there is nothing to build it with."""
-    return program("oracle", sorted(Path(__file__).parent.glob("*.go")))
+    return program("oracle", sources(Path(__file__).parent))
 
 
 class Oracle:

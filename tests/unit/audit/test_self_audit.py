@@ -282,9 +282,11 @@ async def test_assumptions_that_end_between_two_steps_are_no_differences(turn: i
     volumes, claims = here.cluster.volumes, here.cluster.volumes.claims
     holders = {("PersistentVolumeClaim", key, "1"): {"uid-ends": None} for key in ("default/data", "default/idle")}
     for _, key, _ in holders:
-        claims.assume(claims.get(key))
+        claim = claims.get(key)
+        assert claim is not None
+        claims.assume(claim)
     volumes.holders.update(holders)
-    found = []
+    found: list[Difference] = []
     with mock.patch.object(Cluster, "is_assumed", return_value=True) as is_assumed:
         for at, differences in enumerate(here.parts.audit.checks["assumed-volumes"]()):
             found += differences

@@ -5,6 +5,7 @@ tests/e2e/test_metrics_pages.py compares the amounts of that page with kube-sche
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from scheduler.api.core_v1 import Pod
-from scheduler.core.feature_gates import defaults
+from scheduler.api.decode import from_manifest
+from scheduler.core.feature_gates import WHOLE_LIMITS, defaults
 from scheduler.kube.self_check import Finding
 from scheduler.metrics.instruments import Description
 from scheduler.metrics.metrics import MOST_HINTS, Metrics
@@ -424,6 +426,43 @@ def test_a_text_cannot_end_its_label() -> None:
 @pytest.mark.parametrize(("node", "phase", "shown"), [("n", "Succeeded", 0), ("n", "Failed", 0), ("", "Failed", 1)])
 def test_pods_that_ended_on_a_node_are_not_shown(node: str, phase: str, shown: int) -> None:
     assert len(page(pod("a").req("cpu", "1").bound_to(node).phase(phase).typed())) == shown
+
+
+CPU, BOTH = {"cpu": "1"}, {"cpu": "1", "memory": "1Gi"}
+
+
+@pytest.mark.parametrize(
+    ("containers", "inits", "of_pod", "some", "whole"),
+    [
+        pytest.param([BOTH, BOTH], [], {}, {"cpu": 2, "memory": 2**31}, {"cpu": 2, "memory": 2**31}, id="each has both"),
+        pytest.param([BOTH, CPU], [], {}, {"cpu": 2, "memory": 2**30}, {"cpu": 2}, id="one has no limit of memory"),
+        pytest.param([BOTH, {**CPU, "memory": "0"}], [], {}, {"cpu": 2, "memory": 2**30}, {"cpu": 2}, id="one of zero"),
+        pytest.param([BOTH], [{}], {}, {"cpu": 1, "memory": 2**30}, {}, id="an init container has none"),
+        pytest.param([CPU, {}], [], {"memory": "3Gi"}, {"cpu": 1, "memory": 3 * 2**30}, {"memory": 3 * 2**30}, id="pod-level"),
+        pytest.param([{"x.io/a": "1"}, {}], [], {}, {"x.io/a": 1}, {"x.io/a": 1}, id="another resource"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("version", ["1.37", "1.38"])
+def test_limits_of_some_containers(
+    containers: list[dict[str, str]],
+    inits: list[dict[str, str]],
+    of_pod: dict[str, str],
+    some: dict[str, float],
+    whole: dict[str, float],
+    version: str,
+) -> None:
+    """From 1.38 on a limit of cpu or memory is shown only if all containers set one (docs/spec/changes-1.38.md §4)."""
+    made = [
+        [{"name": f"{kind}{n}", "resources": {"limits": limits}} for n, limits in enumerate(each)]
+        for kind, each in (("c", containers), ("i", inits))
+    ]
+    spec = {"containers": made[0], "initContainers": made[1], "resources": {"limits": of_pod}}
+    built = from_manifest(Pod, {"metadata": {"name": "a", "namespace": "default"}, "spec": spec})
+
+    text = b"".join(pod_resource_pages([built], whole_limits=WHOLE_LIMITS in defaults(version))).decode()
+
+    shown = dict(re.findall(r'^kube_pod_resource_limit.*resource="(.*?)".* (\S+)$', text, re.MULTILINE))
+    assert {name: float(amount) for name, amount in shown.items()} == (whole if version == "1.38" else some)
 
 
 def test_pieces_are_small_and_each_metric_is_in_one_run() -> None:
