@@ -56,9 +56,8 @@ class FaultProxy:
         self.meanwhile: Callable[[Request], Awaitable[None]] | None = None
         """What happens while a request that a rule strikes is on its way; it goes on, or not, when that is done."""
         self._plane = plane
-        self._served = Served(
-            LIKE_1_37 if MINOR == "1.37" else LIKE_1_36
-        )  # a watch of another kind would not be streamed
+        # A watch of a kind that is missing here would not be streamed.
+        self._served = Served(LIKE_1_36 if MINOR == "1.36" else LIKE_1_37)
         self._streams: set[asyncio.Event] = set()
 
     async def __aenter__(self) -> Self:
