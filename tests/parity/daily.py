@@ -39,7 +39,7 @@ def marks_of_scene(version: str, key: str) -> Any:
 
 @functools.cache
 def special(version: str) -> frozenset[str]:
-    """Return the keys of scenarios whose verdicts, or known differences, are others than in the default version."""
+    """Return the keys of scenarios whose verdicts, or known differences, differ from those of the default version."""
     here, there = _in_last_words(version), _in_last_words(MINOR)
     said = {key for key, verdicts in here.items() if verdicts != there.get(key)}
     for mode in Mode:
