@@ -364,6 +364,8 @@ async def test_all_mistakes_at_once(api: Api, resource: str, spec: Object, field
     if resource == "persistentvolumeclaims":
         base += f"/namespaces/{api.ns}"
     refused = await api("POST", f"{base}/{resource}", {"metadata": {"name": "b"}, "spec": spec})
+    if resource == "volumeattachments" and api.version >= "1.37":  # a declared rule, after those in code
+        fields = [*fields[1:], fields[0]]
     assert [field for field, _ in problems(refused)] == fields
 
 
