@@ -168,10 +168,7 @@ def fully_qualified(name: str, context: Context) -> Problems:
 
 @accepting
 def amounts(given: Any, context: Context) -> Problems:
-    """Check the requested or consumed capacities of a device. Servers before 1.38 accept all.
-
-    Upstream: pkg/apis/resource/validation/validation.go validateCapacityNames
-    """
+    """Check the requested or consumed capacities of a device. Servers before 1.38 accept all."""
     if not given or context.minor < CHECKS_CAPACITIES:
         return []
     found = [problem for name in given for problem in qualified(name, context)]
