@@ -142,7 +142,7 @@ def test_it_is_no_surprise(reason: Reason | None, one: Pin | None, found: list[s
 @pytest.mark.parametrize(
     ("versions", "read_in"),
     [
-        pytest.param("", ["1.36", "1.37"], id="an entry without versions is of all"),
+        pytest.param("", ["1.36", "1.37", "1.38"], id="an entry without versions is of all"),
         pytest.param(", versions: ['1.37']", ["1.37"], id="an entry with a version is of that version"),
     ],
 )
